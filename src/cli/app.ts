@@ -1,126 +1,140 @@
 import { addApp, addAppToken, revokeAppToken } from '../access/commands.ts';
 import { listApps } from '../access/listing.ts';
+import { setApp } from '../access/settings.ts';
 import { removeApp, restoreApp } from '../access/take-back.ts';
 import { dataPaths, type Config } from '../config.ts';
-import { platforms, type Platform } from '../datasets/event-kinds.ts';
+import { platforms } from '../datasets/event-kinds.ts';
 import { isSdkKey } from '../access/sdk-key.ts';
 import { createClock } from '../runtime/clock.ts';
-import { AppError } from '../runtime/errors.ts';
-import { parseId, parseWords, resolveConfig, type Command, type CommandContext } from './command.ts';
+import { resolveConfig, verb, type Group } from './command.ts';
+import { assertConfirmed, yesOption } from './confirm.ts';
+import { flag, oneOf, parsed, parsePositiveOrNone, positive, refuse, required, text, withDefault } from './words.ts';
 
-const usages = {
-  add: `tributary app add ID --platform ${platforms.join('|')} [--title T] [--sdk-key K] [--account N] [--project N] [--data DIR]`,
-  token: 'tributary app token ID [--revoke PREFIX] [--data DIR]',
-  list: 'tributary app list [--removed] [--data DIR]',
-  remove: 'tributary app remove ID [--data DIR]',
-  restore: 'tributary app restore ID [--data DIR]',
-} as const;
-
-function parsePlatform(text: string | undefined): Platform {
-  const platform = platforms.find((known) => known === text);
-  if (platform === undefined)
-    throw new AppError('usage', `--platform must be one of ${platforms.join(', ')}, not '${text ?? ''}'`);
-  return platform;
-}
+const id = { ID: positive('the id of the app: a positive integer') };
 
 function nowOf(config: Config): number {
   return createClock(config.clockOffsetSeconds).nowMs();
 }
 
-async function add(args: readonly string[], { environment, answer }: CommandContext): Promise<void> {
-  const options = {
-    platform: { type: 'string' },
-    title: { type: 'string' },
-    'sdk-key': { type: 'string' },
-    account: { type: 'string' },
-    project: { type: 'string' },
-  } as const;
-  const { values, positionals } = parseWords(args, ['ID'], options, usages.add);
-  const app = {
-    idApp: parseId(positionals[0], 'ID'),
-    platform: parsePlatform(values.platform),
-    idAccount: parseId(values.account ?? '1', '--account'),
-    ...(values.title === undefined ? {} : { title: values.title }),
-    ...(values['sdk-key'] === undefined ? {} : { sdkKey: values['sdk-key'] }),
-    ...(values.project === undefined ? {} : { idProject: parseId(values.project, '--project') }),
-  };
-  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data }, 'named');
-  answer(await addApp(dataPaths(config.dataDir), app, nowOf(config)));
-}
+const add = verb({
+  name: 'add',
+  summary: 'register an app; answers its token, which is shown this once',
+  words: id,
+  options: {
+    platform: required(oneOf(platforms, 'what its events come from')),
+    title: text('its name in lists', 'T'),
+    sdkKey: text('names the app in the SDKKey filter of exports', 'K'),
+    account: withDefault(positive('whose app it is: its users export it'), 1),
+    project: positive('for the idProject filter of exports'),
+  },
+  examples: ['app add 7 --platform web --title "My shop"'],
+  async run({ ID: idApp, platform, title, sdkKey, account, project, data }, { environment, answer }) {
+    const app = {
+      idApp,
+      platform,
+      idAccount: account,
+      ...(title === undefined ? {} : { title }),
+      ...(sdkKey === undefined ? {} : { sdkKey }),
+      ...(project === undefined ? {} : { idProject: project }),
+    };
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data }, 'named');
+    answer(await addApp(dataPaths(config.dataDir), app, nowOf(config)));
+  },
+});
 
-async function token(args: readonly string[], { environment, answer, note }: CommandContext): Promise<void> {
-  const { values, positionals } = parseWords(args, ['ID'], { revoke: { type: 'string' } }, usages.token);
-  const idApp = parseId(positionals[0], 'ID');
-  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-  const paths = dataPaths(config.dataDir);
-  if (values.revoke === undefined) return answer(await addAppToken(paths, idApp, nowOf(config)));
-  const { tokens, ...revoked } = await revokeAppToken(paths, idApp, values.revoke);
-  answer(revoked);
-  if (tokens.length === 0)
-    note(
-      `app ${idApp} has no token left: every import for it is answered 403 until 'tributary app token ${idApp}' makes one`,
-    );
-}
+const set = verb({
+  name: 'set',
+  summary: 'change the title or the project of an app',
+  words: id,
+  options: {
+    title: text('its name in lists', 'T'),
+    project: parsed('for the idProject filter of exports; none takes it away', 'N|none', parsePositiveOrNone),
+  },
+  details: ['Account, platform and SDK key stay: they say whose its rows are, and what is in them.'],
+  examples: ['app set 7 --title "My shop"', 'app set 7 --project none'],
+  async run({ ID: idApp, title, project, data }, { environment, answer }) {
+    if (title === undefined && project === undefined) refuse('nothing is to be changed: give --title or --project');
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    const settings = {
+      ...(title === undefined ? {} : { title }),
+      ...(project === undefined ? {} : { idProject: project === 'none' ? null : project }),
+    };
+    answer(await setApp(dataPaths(config.dataDir), idApp, settings));
+  },
+});
 
-async function list(args: readonly string[], { environment, answer, note }: CommandContext): Promise<void> {
-  const { values } = parseWords(args, [], { removed: { type: 'boolean' } }, usages.list);
-  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-  const apps = listApps(dataPaths(config.dataDir), values.removed === true);
-  for (const app of apps) answer(app);
-  // An earlier version took any key.
-  for (const { idApp, sdkKey } of apps)
-    if (!isSdkKey(sdkKey))
+const token = verb({
+  name: 'token',
+  summary: 'give an app a further token, or end one',
+  words: id,
+  options: { revoke: text("ends the token that begins so ('tributary app list' shows the prefixes)", 'PREFIX') },
+  details: ['A token is shown once.'],
+  examples: ['app token 7', 'app token 7 --revoke Kx2mQ0aZ'],
+  async run({ ID: idApp, revoke, data }, { environment, answer, note }) {
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    const paths = dataPaths(config.dataDir);
+    if (revoke === undefined) return answer(await addAppToken(paths, idApp, nowOf(config)));
+    const { tokens, ...revoked } = await revokeAppToken(paths, idApp, revoke);
+    answer(revoked);
+    if (tokens.length === 0)
       note(
-        `app ${idApp}: no SDKKey filter can name its SDK key, which has a comma or more than 255 characters; exports name the app by idApp`,
+        `app ${idApp} has no token left: every import for it is answered 403 until 'tributary app token ${idApp}' makes one`,
       );
-}
+  },
+});
 
-async function remove(args: readonly string[], { environment, answer, note }: CommandContext): Promise<void> {
-  const { values, positionals } = parseWords(args, ['ID'], {}, usages.remove);
-  const idApp = parseId(positionals[0], 'ID');
-  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-  answer(await removeApp(dataPaths(config.dataDir), idApp, nowOf(config)));
-  note(
-    `imports of app ${idApp} are answered 403 from now on; its rows stay in the lake until 'tributary erase --app ${idApp}', and 'tributary app restore ${idApp}' brings it back`,
-  );
-}
+const list = verb({
+  name: 'list',
+  summary: 'list the apps, with the prefixes of their tokens',
+  isList: true,
+  options: { removed: flag('those that were removed') },
+  examples: ['app list', 'app list --removed'],
+  async run({ removed, data }, { environment, answer, note }) {
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    const apps = listApps(dataPaths(config.dataDir), removed);
+    for (const app of apps) answer(app);
+    // An earlier version took any key.
+    for (const { idApp, sdkKey } of apps)
+      if (!isSdkKey(sdkKey))
+        note(
+          `app ${idApp}: no SDKKey filter can name its SDK key, which has a comma or more than 255 characters; exports name the app by idApp`,
+        );
+  },
+});
 
-async function restore(args: readonly string[], { environment, answer }: CommandContext): Promise<void> {
-  const { values, positionals } = parseWords(args, ['ID'], {}, usages.restore);
-  const idApp = parseId(positionals[0], 'ID');
-  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-  answer(await restoreApp(dataPaths(config.dataDir), idApp, nowOf(config)));
-}
+const remove = verb({
+  name: 'remove',
+  summary: 'remove an app with all its tokens; its rows stay',
+  words: id,
+  options: yesOption,
+  examples: ['app remove 7', 'app remove 7 --yes'],
+  async run({ ID: idApp, yes, data }, context) {
+    const { environment, answer, note } = context;
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    await assertConfirmed(`End all tokens of app ${idApp} and refuse its imports?`, { yes }, context);
+    answer(await removeApp(dataPaths(config.dataDir), idApp, nowOf(config)));
+    note(
+      `imports of app ${idApp} are answered 403 from now on; its rows stay in the lake until 'tributary erase --app ${idApp}', and 'tributary app restore ${idApp}' brings it back`,
+    );
+  },
+});
 
-const verbs: Readonly<Record<string, (args: readonly string[], context: CommandContext) => Promise<void>>> = {
-  add,
-  token,
-  list,
-  remove,
-  restore,
-};
+const restore = verb({
+  name: 'restore',
+  summary: 'bring a removed app back, with a new token',
+  words: id,
+  examples: ['app restore 7'],
+  async run({ ID: idApp, data }, { environment, answer }) {
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    answer(await restoreApp(dataPaths(config.dataDir), idApp, nowOf(config)));
+  },
+});
 
 /**
- * `tributary app add|token|list|remove|restore`: registers apps, gives and ends their import tokens, takes apps back.
+ * `tributary app add|set|token|list|remove|restore`: registers apps, gives and ends their import tokens, takes apps back.
  */
-export const appCommand: Command = {
+export const appCommand: Group = {
   name: 'app',
-  usage: Object.values(usages).join('\n'),
-  summary: 'register an app; give it a further token, or end one; list, remove and restore apps',
-  details: [
-    "--revoke PREFIX   ends the token that begins so ('tributary app list' shows the prefixes)",
-    '--sdk-key         names the app in the SDKKey filter of exports',
-    '--account         whose app it is: its users export it (1)',
-    '--project         for the idProject filter of exports',
-    '--removed         list the apps that were removed',
-    'A token is shown once, by add, token and restore.',
-  ],
-  async run([verb, ...args], context) {
-    const run = verb !== undefined && Object.hasOwn(verbs, verb) ? verbs[verb] : undefined;
-    if (run === undefined)
-      throw new AppError('usage', `'app' takes ${Object.keys(verbs).join(', ')}, not '${verb ?? ''}'`, {
-        hint: `Usage: ${Object.values(usages).join(', ')}`,
-      });
-    await run(args, context);
-  },
+  summary: 'register apps, change them, give and end their tokens, list, remove and restore them',
+  verbs: [add, set, token, list, remove, restore],
 };

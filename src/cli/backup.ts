@@ -14,9 +14,8 @@ import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openReader } from '../stream/reader.ts';
 import { hasStream } from '../stream/topology.ts';
-import { parseWords, resolveConfig, type Command, type CommandContext } from './command.ts';
-
-const usage = 'tributary backup DIR [--link] [--data DIR]';
+import { resolveConfig, verb, type CommandContext } from './command.ts';
+import { flag, folder } from './words.ts';
 
 /** Refuses a folder whose lake has followed a stream that is nowhere to be found: what waits in it would be missing. */
 async function assertNoStream({ dataDir }: Config): Promise<void> {
@@ -80,17 +79,18 @@ function findStreamOf(
 }
 
 /** `tributary backup DIR`: makes, or renews, the backup of the data folder, with the service running or stopped. */
-export const backupCommand: Command = {
+export const backupCommand = verb({
   name: 'backup',
-  usage,
   summary: 'back the data folder up into DIR, while the service runs or not',
-  details: [
-    'DIR      a folder of its own, best on another disk; a later run adds what has changed',
-    '--link   hard links to the files of the lake, where DIR is on the same file system: no second copy of their bytes',
-  ],
-  async run(args, { environment, entry, answer, stop }) {
-    const { values, positionals } = parseWords(args, ['DIR'], { link: { type: 'boolean' } }, usage);
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+  words: { DIR: folder('a folder of its own, best on another disk; a later run adds what has changed') },
+  options: {
+    link: flag(
+      'hard links to the files of the lake, where DIR is on the same file system: no second copy of their bytes',
+    ),
+  },
+  examples: ['backup /mnt/backup/tributary'],
+  async run({ DIR: dir, link, data }, { environment, entry, answer, stop }) {
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
     const { dataDir } = config;
     const logger = createLogger(config.logLevel, { role: 'backup' });
     const source = {
@@ -99,12 +99,12 @@ export const backupCommand: Command = {
       withStream: findStreamOf(config, logger, { entry, environment, stop }),
     };
     answer(
-      await makeBackup(source, path.resolve(positionals[0] ?? ''), {
+      await makeBackup(source, path.resolve(dir), {
         clock: createClock(config.clockOffsetSeconds),
-        link: values.link === true,
+        link,
         signal: stop,
         logger,
       }),
     );
   },
-};
+});

@@ -3,15 +3,16 @@
  *
  * In: words and environment, from src/main.ts. Out: JSON on standard output, a line for a person on standard error, an
  * exit code.
- * Invariant: a command opens, calls and answers; what it does is in a store or a stage. A data folder that is not
- * there, or is of a newer version, is refused (resolveConfig).
+ * Invariant: a command opens, calls and answers; what it does is in a store or a stage. Its file declares its words and
+ * options once: program.ts parses by that, help.ts shows it. A data folder that is not there, or is of a newer version,
+ * is refused (resolveConfig).
  * Crash: as the stage that it calls says; a command that was killed can be repeated.
  */
-import { parseArgs, type ParseArgsConfig } from 'node:util';
+import type { Interface } from 'node:readline';
 import { parseConfig, type Config, type Environment } from '../config.ts';
 import { assertDataFormat } from '../runtime/files/data-format.ts';
-import { AppError, describeError } from '../runtime/errors.ts';
 import { assertDataFolder, type DataFolderUse } from './data-folder.ts';
+import { flag, folder, type Declared } from './words.ts';
 
 /** What a command gets from the process it runs in. */
 export interface CommandContext {
@@ -24,12 +25,22 @@ export interface CommandContext {
   readonly print: (line: string) => void;
   /** Writes one line for a person, on standard error. */
   readonly note: (line: string) => void;
+  /** Writes a text or bytes on standard output, and waits until it can take more. */
+  readonly write?: (text: string | Uint8Array) => Promise<void>;
+  /** Opens a prompt on the terminal; absent where there is none. */
+  readonly openPrompt?: () => Interface;
   /** Reads standard input; absent where there is none. */
   readonly input?: () => AsyncIterable<Uint8Array>;
+  /** Standard output is a terminal, so many columns wide: a person reads the answers. */
+  readonly screen?: { readonly columns: number };
   /** Standard error is a terminal: a person sees how far a command is. */
   readonly isTerminal?: boolean;
+  /** Shows how far a command is, in the place of what it showed before; absent where standard error is no terminal. */
+  readonly show?: (line: string) => void;
   /** Asks a person at the terminal; absent where there is none. */
   readonly confirm?: (question: string) => Promise<boolean>;
+  /** Loads every command of the program. */
+  readonly loadCommands?: () => Promise<readonly Command[]>;
   /** Aborted by the first SIGTERM or SIGINT. */
   readonly stop: AbortSignal;
   /** Aborted by the second. */
@@ -38,101 +49,79 @@ export interface CommandContext {
   readonly unread?: AbortSignal;
 }
 
-/** One verb of the command line. `run` returns the exit code; nothing means 0. */
-export interface Command {
+/** Words or options by name. A word's name is the one that its usage shows; `noExport` is the option `--no-export`. */
+export type Declarations = Readonly<Record<string, Declared<unknown>>>;
+
+/** Options every command takes, unless it has one of that name. */
+export const commonOptions = {
+  data: folder('the data folder (TRIBUTARY_DATA_DIR, or ./data)'),
+  json: flag('answer as JSON lines on a terminal too'),
+};
+type CommonOptions = typeof commonOptions;
+
+/** What options were, by their names. */
+export type OptionValues<O> = { readonly [K in keyof O]: O[K] extends Declared<infer T> ? T : never };
+/** A verb without words of its own has the names of all. */
+type WordValues<W> = string extends keyof W
+  ? unknown
+  : {
+      readonly [K in keyof W]: W[K] extends { readonly isOptional: true }
+        ? OptionValues<W>[K]
+        : NonNullable<OptionValues<W>[K]>;
+    };
+
+/** What the words and options of a command were, by their names. */
+export type Given<W extends Declarations, O extends Declarations> = WordValues<W> & GivenOptions<O>;
+
+/** What the options of a command were, the common ones too. */
+export type GivenOptions<O extends Declarations> = string extends keyof O
+  ? OptionValues<CommonOptions>
+  : OptionValues<O> & OptionValues<Omit<CommonOptions, keyof O>>;
+
+export interface Described {
   readonly name: string;
-  readonly usage: string;
-  readonly summary: string;
-  /** What its words mean, a line each; shown by its own help only. */
+  /** What it does, for the lists of the help: no capital, no full stop. Absent: an internal command, which they leave out. */
+  readonly summary?: string;
+  /** How it is called, behind its name, where that says more than the list of its words and options. */
+  readonly usage?: readonly string[];
+  /** Sentences for its own help. */
   readonly details?: readonly string[];
-  run(args: readonly string[], context: CommandContext): Promise<number | void>;
 }
 
-type Options = NonNullable<ParseArgsConfig['options']>;
-
-/** Options every command takes. */
-const commonOptions = { data: { type: 'string' } } as const satisfies Options;
-
-/**
- * Joins an option and its value where the value begins with a dash and is no option of the command: a token's prefix
- * and a client's id may.
- */
-function joinDashedValues(args: readonly string[], options: Options): string[] {
-  const joined: string[] = [];
-  const end = args.indexOf('--');
-  args.forEach((word, index) => {
-    const before = joined.at(-1);
-    const isValue =
-      /^-./.test(word) &&
-      !Object.hasOwn(options, word.replace(/^--|=.*$/gs, '')) &&
-      (end === -1 || index < end) &&
-      before?.startsWith('--') === true &&
-      options[before.slice(2)]?.type === 'string';
-    if (isValue) joined[joined.length - 1] = `${before}=${word}`;
-    else joined.push(word);
-  });
-  return joined;
+/** A command that does something: its declaration, and `run`, which returns the exit code; nothing means 0. */
+export interface Verb<W extends Declarations = Declarations, O extends Declarations = Declarations> extends Described {
+  /** Words that must be given in this order. */
+  readonly words?: W;
+  readonly options?: O;
+  /** Calls of it, without `tributary`; a test parses each. */
+  readonly examples?: readonly string[];
+  /** What its exit codes mean where that is more than done and failed. */
+  readonly exitCodes?: Readonly<Record<number, string>>;
+  /** Its answers are the rows of one list: on a terminal a table. */
+  readonly isList?: boolean;
+  /** It works on no data folder: `--data` is refused. */
+  readonly isWithoutData?: boolean;
+  run(given: Given<W, O>, context: CommandContext): Promise<number | void>;
 }
 
-/**
- * Refuses an option that is given two values and takes one: the parser passes over all of them but the last. `tokens` and
- * `options` are the parser's.
- */
-export function assertGivenOnce(
-  tokens: readonly { readonly kind: string; readonly name?: string; readonly value?: string | undefined }[],
-  options: Options = {},
-): void {
-  const given = new Set<string>();
-  for (const { kind, name = '', value } of tokens) {
-    if (kind !== 'option' || value === undefined || options[name]?.multiple === true) continue;
-    if (given.has(name)) throw new Error(`--${name} is given twice, and takes one value`);
-    given.add(name);
-  }
+/** A name with verbs of its own: `tributary app add`. */
+export interface Group extends Described {
+  readonly verbs: readonly Verb[];
+  /** Answers an error, of the words too, in another way than the program does; returns the exit code, or throws it. */
+  readonly recover?: (error: unknown, words: readonly string[], context: CommandContext) => number;
 }
 
-/**
- * Parses a command's words: `--name value`, `--name=value`, flags, and exactly the positional words named in `words`.
- * Anything else is a `usage` error that shows the command's usage, and so is an option with a value that is given twice.
- * `--data` is in every command.
- */
-export function parseWords<O extends Options>(
-  args: readonly string[],
-  words: readonly string[],
-  options: O,
-  usage: string,
-) {
-  try {
-    const known = { ...commonOptions, ...options };
-    const parsed = parseArgs({
-      args: joinDashedValues(args, known),
-      options: known,
-      allowPositionals: true,
-      strict: true,
-      tokens: true,
-    });
-    assertGivenOnce(parsed.tokens, known);
-    if (parsed.positionals.length !== words.length) {
-      throw new Error(
-        words.length === 0 ? `unexpected word '${parsed.positionals[0]}'` : `expected ${words.join(' ')}`,
-      );
-    }
-    // An unset variable of a script (`--data "$DATA"`) must not fall back to a default.
-    const emptyOption = Object.entries(parsed.values).find(([, value]) => value === '')?.[0];
-    if (emptyOption !== undefined) throw new Error(`--${emptyOption} has an empty value`);
-    const emptyWord = words.find((_, index) => parsed.positionals[index] === '');
-    if (emptyWord !== undefined) throw new Error(`${emptyWord} is empty`);
-    return parsed;
-  } catch (error) {
-    throw new AppError('usage', describeError(error), { hint: `Usage: ${usage}` });
-  }
+/** A file of this folder: a name of the command line. */
+export type Command = Verb | Group;
+
+/** Declares a verb: gives `run` the types of its words and options. */
+export function verb<W extends Declarations, O extends Declarations>(declaration: Verb<W, O>): Verb {
+  return declaration as unknown as Verb;
 }
 
-/** Parses a positive integer of the command line. */
-export function parseId(text: string | undefined, what: string): number {
-  const value = text !== undefined && /^[1-9]\d{0,15}$/.test(text) ? Number(text) : Number.NaN;
-  if (!Number.isSafeInteger(value))
-    throw new AppError('usage', `${what} must be a positive integer, not '${text ?? ''}'`);
-  return value;
+/** The verbs behind a name: itself, or those of a group. */
+export function verbsOf(command: Command): readonly Verb[] {
+  return 'verbs' in command ? command.verbs : [command];
 }
 
 /**

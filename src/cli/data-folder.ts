@@ -1,3 +1,4 @@
+import path from 'node:path';
 import { dataPaths, type Config, type Environment } from '../config.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { findNamesSync } from '../runtime/files/folder-names.ts';
@@ -68,6 +69,9 @@ export function assertDataFolder(
     },
   );
 }
+
+/** Where queries spill what does not fit into their memory, each in a room of its own. */
+export const queryRooms = (spool: string): string => path.join(spool, 'query');
 
 /** Refuses a data folder that has no lake yet. Error: `not_found`. */
 export function assertLake(config: Config): void {

@@ -1,30 +1,20 @@
 import { runDemo } from '../demo/demo.ts';
-import { parseId, parseWords, type Command } from './command.ts';
-
-const usage = 'tributary demo [--events FILE.ndjson[.gz]] [--count N] [--seed N]';
-const defaultCount = '20000';
-const defaultSeed = '1';
+import { verb } from './command.ts';
+import { file, positive, withDefault } from './words.ts';
 
 /** `tributary demo`: the whole pipeline once, on a temporary data folder; exits 1 when a count differs. */
-export const demoCommand: Command = {
+export const demoCommand = verb({
   name: 'demo',
-  usage,
   summary: 'show the whole pipeline once, on made-up sessions or a file of events',
-  async run(args, { environment, entry, print, stop }) {
-    const { values } = parseWords(
-      args,
-      [],
-      { events: { type: 'string' }, count: { type: 'string' }, seed: { type: 'string' } },
-      usage,
-    );
-    return runDemo({
-      entry,
-      environment,
-      signal: stop,
-      print,
-      eventsFile: values.events,
-      madeUpEvents: parseId(values.count ?? defaultCount, '--count'),
-      seed: parseId(values.seed ?? defaultSeed, '--seed'),
-    });
+  isWithoutData: true,
+  options: {
+    events: file('events of your own instead of made-up ones', 'FILE.ndjson[.gz]'),
+    count: withDefault(positive('made-up events'), 20_000),
+    seed: withDefault(positive('which made-up events they are'), 1),
   },
-};
+  examples: ['demo', 'demo --events events.ndjson.gz'],
+  exitCodes: { 1: 'a count differs, or the demonstration failed' },
+  run({ events, count, seed }, { entry, environment, print, stop }) {
+    return runDemo({ entry, environment, signal: stop, print, eventsFile: events, madeUpEvents: count, seed });
+  },
+});

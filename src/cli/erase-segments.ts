@@ -5,8 +5,8 @@ import type { Clock } from '../runtime/clock.ts';
 
 /** Where the ids of an erasure may stand in segments: words of the command line, as far as they matter here. */
 export interface ErasedFrom {
-  readonly app?: string | undefined;
-  readonly account?: string | undefined;
+  readonly app?: number | undefined;
+  readonly account?: number | undefined;
 }
 
 /**
@@ -18,7 +18,7 @@ export function findForgotten(
   { app, account }: ErasedFrom,
 ): ForgottenIds | undefined {
   if (app !== undefined || (users !== undefined && devices !== undefined)) return undefined;
-  const within = account === undefined ? {} : { idAccount: Number(account) };
+  const within = account === undefined ? {} : { idAccount: account };
   if (devices !== undefined) return { kind: 'device', ids: devices, ...within };
   const isCustom = userKind === undefined || userKind === 'custom';
   return users !== undefined && isCustom ? { kind: 'custom', ids: users, ...within } : undefined;

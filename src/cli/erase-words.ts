@@ -1,35 +1,28 @@
 import type { UserMeaning } from '../operate/erase/erase-table.ts';
-import { userKinds, type ErasureTarget, type UserKind } from '../operate/erase/erase-target.ts';
+import { userKinds, type ErasureTarget } from '../operate/erase/erase-target.ts';
 import { AppError } from '../runtime/errors.ts';
 import { getTextFile } from '../runtime/files/text-file.ts';
-import { parseId } from './command.ts';
+import type { OptionValues } from './command.ts';
+import { file, flag, oneOf, positive, refuse, text, withDefault } from './words.ts';
 
-/** How `tributary erase` is called. */
-export const eraseUsage =
-  'tributary erase [--user ID] [--device ID] [--file FILE [--as user|device]] [--kind custom|platform|game] [--app ID | --account N] [--dry-run] [--yes] [--now] [--data DIR]';
-
+/** Whose events `tributary erase` is to remove. */
 export const eraseOptions = {
-  user: { type: 'string' },
-  device: { type: 'string' },
-  file: { type: 'string' },
-  as: { type: 'string' },
-  kind: { type: 'string' },
-  app: { type: 'string' },
-  account: { type: 'string' },
-  'dry-run': { type: 'boolean' },
-  yes: { type: 'boolean' },
-  now: { type: 'boolean' },
+  user: text('events of this user', 'ID'),
+  device: text('events of this device', 'ID'),
+  file: file('ids, one a line, of users or, with --as device, of devices'),
+  as: withDefault(oneOf(['user', 'device'], 'what the ids of --file are'), 'user'),
+  kind: oneOf(userKinds, 'what kind of user id it is, where several are meant'),
+  app: positive('events of this app', 'ID'),
+  account: positive('the apps of one account only'),
+  dryRun: flag('count, and change nothing'),
+  yes: flag('do not ask on a terminal'),
+  now: flag('wait for no reader of the lake: its queries may fail'),
 } as const;
 
-interface EraseWords {
-  readonly user?: string;
-  readonly device?: string;
-  readonly app?: string;
-  readonly account?: string;
-  readonly kind?: string;
-  readonly file?: string;
-  readonly as?: string;
-}
+/** The options of an erasure that say whose events it takes. */
+export type EraseWords = Partial<
+  Pick<OptionValues<typeof eraseOptions>, 'user' | 'device' | 'app' | 'account' | 'kind' | 'file' | 'as'>
+>;
 
 /** The part of an app that says whose it is. Removed apps have theirs too. */
 export interface AccountOfApp {
@@ -40,34 +33,24 @@ export interface AccountOfApp {
 /** Most ids that an error names. */
 const named = 3;
 
-function refuse(reason: string): never {
-  throw new AppError('usage', reason, { hint: `Usage: ${eraseUsage}` });
-}
-
 /** Reads a file of ids, one a line; a line's end is no part of an id, anything else is. */
-async function readIds(file: string): Promise<string[]> {
-  const text = await getTextFile(file).catch((error: unknown) => {
-    throw new AppError('usage', `cannot read ${file}`, { cause: error });
+async function readIds(name: string): Promise<string[]> {
+  const lines = await getTextFile(name).catch((error: unknown) => {
+    throw new AppError('usage', `cannot read ${name}`, { cause: error });
   });
-  return [...new Set(text.split(/\r?\n/).filter((line) => line !== ''))];
-}
-
-function parseKind(kind: string | undefined): UserKind | undefined {
-  const known = userKinds.find((name) => name === kind);
-  if (kind !== undefined && known === undefined) refuse(`--kind must be one of ${userKinds.join(', ')}, not '${kind}'`);
-  return known;
+  return [...new Set(lines.split(/\r?\n/).filter((line) => line !== ''))];
 }
 
 /** The apps named by `--app`, or all of `--account`, those that were removed too; undefined when neither is given. */
 function parseApps(
-  app: string | undefined,
-  account: string | undefined,
+  app: number | undefined,
+  account: number | undefined,
   listApps: () => readonly AccountOfApp[],
 ): number[] | undefined {
   if (app !== undefined && account !== undefined) refuse('--app and --account exclude each other');
-  if (app !== undefined) return [parseId(app, '--app')];
+  if (app !== undefined) return [app];
   if (account === undefined) return undefined;
-  const idAccount = String(parseId(account, '--account'));
+  const idAccount = String(account);
   const apps = listApps()
     .filter((each) => each.idAccount === idAccount)
     .map(({ idApp }) => Number(idApp));
@@ -78,16 +61,14 @@ function parseApps(
 
 /** Parses whose events to erase. Errors: `usage`, `not_found`. */
 export async function parseErasure(
-  { user, device, app, account, kind, file, as = 'user' }: EraseWords,
+  { user, device, app, account, kind: userKind, file: list, as = 'user' }: EraseWords,
   listApps: () => readonly AccountOfApp[],
 ): Promise<ErasureTarget> {
-  if (as !== 'user' && as !== 'device') refuse(`--as must be user or device, not '${as}'`);
-  if (file !== undefined && (as === 'user' ? user : device) !== undefined)
+  if (list !== undefined && (as === 'user' ? user : device) !== undefined)
     refuse(`--${as} and --file name the same kind of id: put them into the file`);
-  const ids = file === undefined ? undefined : await readIds(file);
+  const ids = list === undefined ? undefined : await readIds(list);
   const users = ids !== undefined && as === 'user' ? ids : user === undefined ? undefined : [user];
   const devices = ids !== undefined && as === 'device' ? ids : device === undefined ? undefined : [device];
-  const userKind = parseKind(kind);
   if (userKind !== undefined && users === undefined) refuse('--kind says what kind of id --user or --file names');
   const apps = parseApps(app, account, listApps);
   // A whole account is not taken out by one word that was meant to narrow a person down.

@@ -12,6 +12,7 @@ import { createClock, type Clock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
 import { buildWithClosers, type Closers } from '../runtime/lifecycle.ts';
+import { clearWorkRooms } from '../runtime/files/work-room.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/processes/service-state.ts';
 import { startService } from '../service.ts';
@@ -19,8 +20,9 @@ import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openPublisher } from '../stream/publisher.ts';
 import { eraseFromSegments, findForgotten } from './erase-segments.ts';
-import { parseWords, resolveConfig, type Command, type CommandContext } from './command.ts';
-import { assertOneMeaning, eraseOptions, eraseUsage as usage, parseErasure, type AccountOfApp } from './erase-words.ts';
+import { resolveConfig, verb, type CommandContext } from './command.ts';
+import { queryRooms } from './data-folder.ts';
+import { assertOneMeaning, eraseOptions, parseErasure, type AccountOfApp } from './erase-words.ts';
 
 /**
  * The engine's part of the memory that the setting allows the process: the rest is for the program and what the engine
@@ -100,7 +102,7 @@ async function openErasureStream({ config, context }: Erasure, logger: Logger, c
 /** Erases, and answers what was erased. */
 async function erase(erasure: Erasure, logger: Logger, closers: Closers): Promise<void> {
   const { config, target, forgotten, listAllApps, context, clock, now } = erasure;
-  const { lake: lakeDir, nats } = dataPaths(config.dataDir);
+  const { lake: lakeDir, nats, spool } = dataPaths(config.dataDir);
   const publisher = await openErasureStream(erasure, logger, closers);
   const engine = await openCommandEngine(lakeDir, engineLimits(config));
   closers.add('duckdb', () => engine.close());
@@ -123,6 +125,8 @@ async function erase(erasure: Erasure, logger: Logger, closers: Closers): Promis
   // An export may have begun to read just before.
   const reportsEndBy = new Date(clock.nowMs() + config.exportTimeoutMs + config.linkTtlSeconds * 1000).toISOString();
   const segments = await eraseFromSegments(config, forgotten, clock, context.stop);
+  // A query that was killed may have left rows of anybody.
+  await clearWorkRooms(queryRooms(spool), 'erase');
   // Whom a body is about that was refused, nobody knows: all of them go, or all of the apps.
   const refusals = await removeRefusals(dataPaths(config.dataDir).refusals, target.apps);
   context.answer({
@@ -137,36 +141,32 @@ async function erase(erasure: Erasure, logger: Logger, closers: Closers): Promis
  * `tributary erase`: removes the events of users, of devices or of an app (of several named, those that match all) for
  * good. With the service stopped, it runs its own broker and compactor for as long as it takes.
  */
-export const eraseCommand: Command = {
+export const eraseCommand = verb({
   name: 'erase',
-  usage,
   summary: 'remove the events of users, devices or an app for good',
-  details: [
-    '--user, --device, --app   whose events; of several words, those that match all; each once',
-    '--file      ids, one a line, of users or, with --as device, of devices',
-    '--kind      what kind of user id it is, where several are meant',
-    '--account   the apps of one account only',
-    '--dry-run   count, and change nothing',
-    '--yes       do not ask on a terminal',
-    '--now       wait for no reader of the lake: its queries may fail',
+  usage: [
+    '[--user ID] [--device ID] [--file FILE [--as user|device]] [--kind custom|platform|game] [--app ID | --account N] [--dry-run] [--yes] [--now] [--data DIR]',
   ],
-  async run(args, context) {
-    const { values } = parseWords(args, [], eraseOptions, usage);
-    const config = resolveConfig(context.environment, { TRIBUTARY_DATA_DIR: values.data });
+  details: [
+    'Of several of --user, --device, --file, --app and --account, the events that match all; each is given once.',
+  ],
+  options: eraseOptions,
+  examples: ['erase --user 4711 --dry-run', 'erase --file ids.txt --as device --account 1'],
+  async run(given, context) {
+    const config = resolveConfig(context.environment, { TRIBUTARY_DATA_DIR: given.data });
     const paths = dataPaths(config.dataDir);
     const listAllApps = () => [...listApps(paths), ...listApps(paths, true)];
-    const target = await parseErasure(values, listAllApps);
+    const target = await parseErasure(given, listAllApps);
     const clock = createClock(config.clockOffsetSeconds);
     const logger = createLogger(config.logLevel, { role: 'erase' });
-    const forgotten = findForgotten(target, values);
-    const erasure = { config, target, forgotten, listAllApps, context, clock, now: values.now === true };
+    const forgotten = findForgotten(target, given);
+    const erasure = { config, target, forgotten, listAllApps, context, clock, now: given.now };
     await ensureLake(paths.lake, { clock, retentionMs: config.retentionMs });
-    const isDry = values['dry-run'] === true;
-    if (isDry || (values.yes !== true && context.confirm !== undefined)) {
+    if (given.dryRun || (!given.yes && context.confirm !== undefined)) {
       const survey = await lookThrough(config, target);
       assertOneMeaning(survey.meanings, target, listAllApps);
       const { meanings: _, ...counts } = survey;
-      if (isDry) return context.answer({ dryRun: true, ...counts });
+      if (given.dryRun) return context.answer({ dryRun: true, ...counts });
       await confirmErasure(erasure, survey);
     }
     const opened = await buildWithClosers(logger, async (closers) => {
@@ -175,4 +175,4 @@ export const eraseCommand: Command = {
     });
     await opened.stop();
   },
-};
+});

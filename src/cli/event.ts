@@ -6,27 +6,27 @@ import { isOwnId, makeRequestKey } from '../datasets/event-id.ts';
 import { createFinder } from '../find/finder.ts';
 import type { ReadTail } from '../find/find-event.ts';
 import type { Sought } from '../lake/find/find-rows.ts';
-import { AppError } from '../runtime/errors.ts';
 import { buildWithClosers, type Closers } from '../runtime/lifecycle.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/processes/service-state.ts';
 import { openConnection } from '../stream/connection.ts';
 import { readTail } from '../stream/tail.ts';
 import { assertLake } from './data-folder.ts';
-import { parseId, parseWords, resolveConfig, type Command } from './command.ts';
+import { resolveConfig, verb } from './command.ts';
+import { optional, positive, refuse, text } from './words.ts';
 
-const usage = 'tributary event ID [--app N] [--data DIR]\n       tributary event --key KEY --app N [--data DIR]';
-const options = { app: { type: 'string' }, key: { type: 'string' } } as const;
 /** A person waits for it, and the first time ids may have to be indexed. */
 const answerWithinMs = 120_000;
 
 function parseSought(id: string | undefined, key: string | undefined, idApp: number | undefined): Sought {
   if (key !== undefined) {
-    if (idApp === undefined) throw new AppError('usage', '--key needs the app', { hint: `Usage: ${usage}` });
+    if (id !== undefined) refuse('an event is named by its ID, or by --key');
+    if (idApp === undefined) refuse('--key needs the app');
     return { idApp, requestKey: makeRequestKey(idApp, Buffer.from(key).toString('latin1').trim()) };
   }
-  const eventId = id?.toLowerCase() ?? '';
-  if (!isOwnId(eventId)) throw new AppError('usage', `'${id ?? ''}' is no event id as exports have it`);
+  if (id === undefined) refuse('expected ID, or --key');
+  const eventId = id.toLowerCase();
+  if (!isOwnId(eventId)) refuse(`'${id}' is no event id as exports have it`);
   return { idApp, eventId };
 }
 
@@ -45,21 +45,19 @@ async function openTail(config: Config, logger: Logger, closers: Closers): Promi
 }
 
 /** `tributary event`: where an event is, or those of a request under an Idempotency-Key. */
-export const eventCommand: Command = {
+export const eventCommand = verb({
   name: 'event',
-  usage,
   summary: 'where an event is: in the stream, in the lake, failed, erased, never seen',
-  details: [
-    'ID         the id of an event, as exports have it',
-    '--key      the Idempotency-Key of a request: each of its events is looked for',
-    '--app      the app that has sent it: another app has no such event',
-  ],
-  async run(args, { environment, answer }) {
-    const hasKey = args.some((word) => word === '--key' || word.startsWith('--key='));
-    const { values, positionals } = parseWords(args, hasKey ? [] : ['ID'], options, usage);
-    const idApp = values.app === undefined ? undefined : parseId(values.app, '--app');
-    const sought = parseSought(positionals[0], values.key, idApp);
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+  usage: ['ID [--app N] [--data DIR]', '--key KEY --app N [--data DIR]'],
+  words: { ID: optional(text('the id of an event, as exports have it')) },
+  options: {
+    key: text('the Idempotency-Key of a request: each of its events is looked for', 'KEY'),
+    app: positive('the app that has sent it: another app has no such event'),
+  },
+  examples: ['event 01928f3e-6a2b-7c4d-8e5f-0123456789ab', 'event --key order-4711 --app 7'],
+  async run({ ID: id, key, app: idApp, data }, { environment, answer }) {
+    const sought = parseSought(id, key, idApp);
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
     assertLake(config);
     const paths = dataPaths(config.dataDir);
     const logger = createLogger(config.logLevel, { role: 'event' });
@@ -78,4 +76,4 @@ export const eventCommand: Command = {
     });
     await opened.stop();
   },
-};
+});

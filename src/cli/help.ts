@@ -1,27 +1,74 @@
-import type { Command } from './command.ts';
+import type { Command as Parser, Help, Option } from 'commander';
+import { commonOptions, type Declarations, type Verb } from './command.ts';
+import type { Declared } from './words.ts';
 
-const everywhere =
-  'Every command answers --help. Those on a data folder take --data DIR (TRIBUTARY_DATA_DIR, or ./data); docs/operating.md has the settings.';
-
-/** Says whether a command's words ask for its usage. What stands behind `--` is a word like any other. */
-export function asksForHelp(args: readonly string[]): boolean {
-  const end = args.indexOf('--');
-  return args.slice(0, end === -1 ? undefined : end).some((word) => word === '--help' || word === '-h');
+/** `maxExports` as it is written on the command line: `--max-exports`. */
+export function flagOf(name: string): string {
+  return `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
-/** The usage of one command: what `tributary COMMAND --help` and `tributary help COMMAND` answer. */
-export function renderHelp({ name, usage, summary, details = [] }: Command): string {
-  const words = details.length === 0 ? '' : `\n${details.map((line) => `  ${line}\n`).join('')}`;
-  return `tributary ${name}${summary === '' ? '' : `: ${summary}`}\n\n  ${usage
-    .split('\n')
-    .map((line) => line.trim())
-    .join('\n  ')}\n${words}\n${everywhere}\n`;
+/** The options of a verb: its own, and those of every command. */
+export function optionsOf({ options = {}, isWithoutData }: Verb): Declarations {
+  const { data, json } = commonOptions;
+  return { ...options, ...(isWithoutData === true ? {} : { data }), json, ...options };
 }
 
-/** The list of commands, those without a summary left out: they are the service's own. */
-export function renderCommands(commands: readonly Command[]): string {
-  const lines = commands
-    .filter(({ summary }) => summary !== '')
-    .map(({ name, summary, usage }) => `  ${name.padEnd(8)} ${summary}\n       ${usage.split('\n').join('\n       ')}`);
-  return `tributary: events in over HTTP, an open Parquet lake, raw exports out.\n\n${lines.join('\n')}\n\n${everywhere}\n`;
+function showOption([name, { shown, letter, isRequired, isMany }]: [string, Declared<unknown>]): string {
+  const option = `${letter === undefined ? flagOf(name) : `-${letter}`}${shown === undefined ? '' : ` ${shown}`}`;
+  return `${isRequired === true ? option : `[${option}]`}${isMany === true ? '...' : ''}`;
 }
+
+function showWord([name, { isOptional, isMany }]: [string, Declared<unknown>]): string {
+  const word = `${name}${isMany === true ? '...' : ''}`;
+  return isOptional === true ? `[${word}]` : word;
+}
+
+/** How a verb is called, behind its name: `ID --platform P [--title T] [--data DIR]`. */
+export function usagesOf(verb: Verb): readonly string[] {
+  if (verb.usage !== undefined) return verb.usage;
+  // Everybody has --json, and its own help says so.
+  const { json: _, ...options } = optionsOf(verb);
+  const shown = Object.entries(options).filter(([, { isHidden }]) => isHidden !== true);
+  const [must, may] = [true, false].map((wanted) =>
+    shown.filter(([, { isRequired = false }]) => isRequired === wanted).map(showOption),
+  );
+  return [[...Object.entries(verb.words ?? {}).map(showWord), ...(must ?? []), ...(may ?? [])].join(' ')];
+}
+
+/** The whole lines of a usage: `tributary app list [--removed] [--data DIR]`. */
+export function usageLines(parser: Parser, usages: readonly string[]): string[] {
+  return usages.map((usage) => `${pathOf(parser)} ${usage}`.trimEnd());
+}
+
+/** `tributary app add`. */
+export function pathOf(parser: Parser): string {
+  return parser.parent === null ? parser.name() : `${pathOf(parser.parent)} ${parser.name()}`;
+}
+
+const exitCodes: Readonly<Record<number, string>> = {
+  0: 'done',
+  1: 'refused or failed: one sentence on standard error says why, and what to do',
+};
+
+/** Examples and exit codes, below the lists of the help. */
+export function renderEnd({ examples = [], exitCodes: own = {} }: Verb): string {
+  const shown = examples.length === 0 ? '' : `\nExamples:\n${examples.map((line) => `  tributary ${line}\n`).join('')}`;
+  const codes = Object.entries({ ...exitCodes, ...own }).map(([code, meaning]) => {
+    const common = exitCodes[Number(code)];
+    return `  ${code}  ${meaning}${common === undefined || common === meaning ? '' : `; or: ${common}`}\n`;
+  });
+  return `${shown}\nExit codes:\n${codes.join('')}`.trimEnd();
+}
+
+/** How the parser shows what it knows: names in capitals as they are, without brackets of its own. */
+export const helpStyle: Partial<Help> = {
+  optionTerm: ({ flags }: Option) => flags.replaceAll(/[<>]/g, ''),
+  subcommandTerm: (parser: Parser) => {
+    const words = parser.registeredArguments.map((argument) => {
+      const name = `${argument.name()}${argument.variadic ? '...' : ''}`;
+      return argument.required ? name : `[${name}]`;
+    });
+    return [parser.name(), ...words].join(' ');
+  },
+  commandUsage: (parser: Parser) => parser.usage(),
+};

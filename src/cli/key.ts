@@ -1,34 +1,47 @@
 import { renewOperatorToken } from '../access/operator-token.ts';
-import { dataPaths } from '../config.ts';
+import { renewSessionKey } from '../access/session-key.ts';
+import { dataPaths, type Config } from '../config.ts';
 import { rotateReceiptKey } from '../receipts/receipt-keys.ts';
 import { rotateSigningKey } from '../reports/signing-keys.ts';
 import { createClock } from '../runtime/clock.ts';
-import { AppError } from '../runtime/errors.ts';
-import { parseWords, resolveConfig, type Command } from './command.ts';
+import { resolveConfig, verb, type CommandContext, type Group, type Verb } from './command.ts';
 
-const usage = 'tributary key rotate|operator|receipts [--data DIR]';
+/** A verb that makes a new key, or token, and answers what is known of it. */
+function keyVerb(
+  declared: Pick<Verb, 'name' | 'summary'>,
+  renew: (keysDir: string, config: Config) => Promise<unknown>,
+) {
+  return verb({
+    ...declared,
+    examples: [`key ${declared.name}`],
+    async run({ data }, { environment, answer }: CommandContext) {
+      const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data }, 'named');
+      answer(await renew(dataPaths(config.dataDir).keys, config));
+    },
+  });
+}
 
-/**
- * `tributary key rotate`: new links are signed with a new key; old keys verify until the links they signed have ended.
- * `key operator`: a new token for the operator's address, which ends the one before. `key receipts`: receipts are signed
- * with a new key; those of before verify on.
- */
-export const keyCommand: Command = {
+const clockOf = ({ clockOffsetSeconds }: Config) => createClock(clockOffsetSeconds);
+
+/** `tributary key rotate|receipts|sessions|operator`: new keys, and a new token for the operator's address. */
+export const keyCommand: Group = {
   name: 'key',
-  usage,
-  summary: "rotate the key that signs download links or that of receipts, or renew the operator's token",
-  async run([verb, ...args], { environment, answer }) {
-    if (verb !== 'rotate' && verb !== 'operator' && verb !== 'receipts')
-      throw new AppError('usage', `'key' takes rotate, operator or receipts, not '${verb ?? ''}'`, {
-        hint: `Usage: ${usage}`,
-      });
-    const { values } = parseWords(args, [], {}, usage);
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data }, 'named');
-    const { keys } = dataPaths(config.dataDir);
-    if (verb === 'operator') answer({ operatorToken: await renewOperatorToken(keys) });
-    else {
-      const rotate = verb === 'rotate' ? rotateSigningKey : rotateReceiptKey;
-      answer(await rotate(keys, createClock(config.clockOffsetSeconds)));
-    }
-  },
+  summary: "renew the key that signs download links, those of receipts and sessions, or the operator's token",
+  verbs: [
+    keyVerb(
+      { name: 'rotate', summary: 'sign new links with a new key; the old ones verify until their links have ended' },
+      (keysDir, config) => rotateSigningKey(keysDir, clockOf(config)),
+    ),
+    keyVerb(
+      { name: 'receipts', summary: 'sign receipts with a new key; those of before verify on' },
+      (keysDir, config) => rotateReceiptKey(keysDir, clockOf(config)),
+    ),
+    keyVerb({ name: 'sessions', summary: 'everybody signs in to the console again' }, (keysDir) =>
+      renewSessionKey(keysDir),
+    ),
+    keyVerb(
+      { name: 'operator', summary: "make a new token for the operator's address, which ends the one before" },
+      async (keysDir) => ({ operatorToken: await renewOperatorToken(keysDir) }),
+    ),
+  ],
 };

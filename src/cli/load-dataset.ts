@@ -10,31 +10,38 @@ import type { FieldMap } from '../operate/load/file-fields.ts';
 import { listLoads } from '../operate/load/list-loads.ts';
 import { loadFile, type LoadDependencies, type LoadOptions } from '../operate/load/load.ts';
 import type { Progress } from '../operate/load/progress.ts';
-import { sourceFormats, type SourceFormat } from '../operate/load/source.ts';
+import { sourceFormats } from '../operate/load/source.ts';
 import { undoLoad } from '../operate/load/undo-load.ts';
 import { createClock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { getTextFile } from '../runtime/files/text-file.ts';
 import { readTold, wholeDescriptor } from '../runtime/files/told-input.ts';
-import { parseId, resolveConfig, type CommandContext } from './command.ts';
+import { resolveConfig, type CommandContext, type GivenOptions } from './command.ts';
+import { file, flag, hidden, oneOf, parsed, positive, refuse } from './words.ts';
 
 /** The datasets whose rows can be loaded, by name. */
 export const loadable: readonly Dataset[] = [...datasets.values()].filter(({ isLoadable }) => isLoadable);
 
-/** The words of `tributary load` after its name, as they were given. */
-export interface LoadWords {
-  readonly files: readonly string[];
-  readonly data?: string | undefined;
-  readonly map?: string | undefined;
-  readonly app?: string | undefined;
-  readonly 'max-bad'?: string | undefined;
-  readonly format?: string | undefined;
-  /** The service passes standard input on, and says by a further descriptor that it was whole. */
-  readonly 'by-http'?: boolean | undefined;
+const mostBad = 100_000;
+
+function parseMaxBad(value: string): number {
+  if (/^\d{1,6}$/.test(value) && Number(value) <= mostBad) return Number(value);
+  return refuse(`--max-bad takes a number from 0 to ${mostBad}, not '${value}'`);
 }
 
-const mostBad = 100_000;
+/** The options of `tributary load DATASET`. */
+export const loadOptions = {
+  map: file('JSON: names of the file and the fields that they are, null to drop one: {"sum": "total", "note": null}'),
+  app: positive('the app of rows that name none by idApp or SDKKey', 'ID'),
+  maxBad: parsed('so many rows may be bad, and are kept as failed ones (0)', 'N', parseMaxBad),
+  format: oneOf(sourceFormats, 'what the files are, where their names do not say it'),
+  // Of the service alone (health/load-routes.ts): the input is passed on, and an error is answered with its code.
+  byHttp: hidden(flag('answers an error as JSON, and takes standard input as whole only when it is said to be')),
+} as const;
+
+/** The words of `tributary load DATASET`, as they were given. */
+export type LoadWords = GivenOptions<typeof loadOptions> & { readonly files: readonly string[] };
 
 /** The engine's part of the memory that the setting allows, and as many threads as it has memory for. */
 function engineLimits({ duckdbMemoryMb }: Config): { readonly memoryMb: number; readonly threads: number } {
@@ -44,34 +51,25 @@ function engineLimits({ duckdbMemoryMb }: Config): { readonly memoryMb: number; 
   };
 }
 
-async function readMap(file: string): Promise<FieldMap> {
+async function readMap(name: string): Promise<FieldMap> {
   const hint =
     'Write an object of names in the file and names of fields, or null to drop one: {"sum": "total", "note": null}.';
   try {
-    const value: unknown = JSON.parse(await getTextFile(file));
+    const value: unknown = JSON.parse(await getTextFile(name));
     const isMap = typeof value === 'object' && value !== null && !Array.isArray(value);
-    if (!isMap || Object.values(value).some((name) => name !== null && typeof name !== 'string'))
+    if (!isMap || Object.values(value).some((field) => field !== null && typeof field !== 'string'))
       throw new Error('it is no object of names');
     return value as FieldMap;
   } catch (error) {
-    throw new AppError('usage', `--map ${file} cannot be used: ${describeError(error)}`, { hint });
+    throw new AppError('usage', `--map ${name} cannot be used: ${describeError(error)}`, { hint });
   }
 }
 
-function isFormat(text: string): text is SourceFormat {
-  return sourceFormats.some((known) => known === text);
-}
-
-async function parseOptions(words: LoadWords): Promise<LoadOptions> {
-  const { map, app, format, 'max-bad': maxBad } = words;
-  if (format !== undefined && !isFormat(format))
-    throw new AppError('usage', `--format takes ${sourceFormats.join(', ')}, not '${format}'`);
-  if (maxBad !== undefined && !(/^\d{1,6}$/.test(maxBad) && Number(maxBad) <= mostBad))
-    throw new AppError('usage', `--max-bad takes a number from 0 to ${mostBad}, not '${maxBad}'`);
+async function toOptions({ map, app, format, maxBad }: LoadWords): Promise<LoadOptions> {
   return {
     ...(map === undefined ? {} : { map: await readMap(map) }),
-    ...(app === undefined ? {} : { idApp: parseId(app, '--app') }),
-    ...(maxBad === undefined ? {} : { maxBad: Number(maxBad) }),
+    ...(app === undefined ? {} : { idApp: app }),
+    ...(maxBad === undefined ? {} : { maxBad }),
     ...(format === undefined ? {} : { format }),
   };
 }
@@ -83,20 +81,20 @@ const phases: Readonly<Record<Progress['phase'], string>> = {
 };
 
 /** Shows a load's progress on the terminal, a line for each second. */
-function showProgress(file: string, context: CommandContext): Pick<LoadDependencies, 'onProgress'> {
+function showProgress(name: string, context: CommandContext): Pick<LoadDependencies, 'onProgress'> {
   if (context.isTerminal !== true) return {};
   return {
     onProgress({ phase, percent, bytesPerSecond = 0, secondsLeft = 0 }) {
       const rate =
         percent === undefined ? '' : `: ${percent} %, ${(bytesPerSecond / 1e6).toFixed(1)} MB/s, ${secondsLeft} s left`;
-      context.note(`${file} ${phases[phase]}${rate}`);
+      context.note(`${name} ${phases[phase]}${rate}`);
     },
   };
 }
 
-function openInput({ 'by-http': isPassedOn }: LoadWords, { input }: CommandContext): AsyncIterable<Uint8Array> {
+function openInput({ byHttp }: LoadWords, { input }: CommandContext): AsyncIterable<Uint8Array> {
   if (input === undefined) throw new AppError('usage', 'there is no standard input');
-  return isPassedOn === true ? readTold(input(), wholeDescriptor) : input();
+  return byHttp ? readTold(input(), wholeDescriptor) : input();
 }
 
 interface Opened {
@@ -124,15 +122,16 @@ function openData(data: string | undefined, context: CommandContext): Opened {
 
 /** `tributary load DATASET FILE...`: each file whole or not at all. Returns 1 when one was refused. */
 export async function runLoadDataset(dataset: Dataset, words: LoadWords, context: CommandContext): Promise<number> {
-  const options = await parseOptions(words);
+  if (words.files.filter((word) => word === '-').length > 1) refuse('standard input can be read once');
+  const options = await toOptions(words);
   const { config, common, open } = openData(words.data, context);
   const apps = listApps(dataPaths(config.dataDir)).map(({ idApp, sdkKey }) => ({ idApp: Number(idApp), sdkKey }));
   const table = await open(dataset);
   const enricher = config.enriches ? await openEnrichment(config) : undefined;
   let exitCode = 0;
-  for (const file of words.files) {
-    const from = file === '-' ? openInput(words, context) : file;
-    const name = file === '-' ? file : path.basename(file);
+  for (const word of words.files) {
+    const from = word === '-' ? openInput(words, context) : word;
+    const name = word === '-' ? word : path.basename(word);
     const outcome = await loadFile(
       { ...common, dataset, apps, table, enricher, ...showProgress(name, context) },
       { name, from },
@@ -140,7 +139,7 @@ export async function runLoadDataset(dataset: Dataset, words: LoadWords, context
     );
     context.answer({ dataset: dataset.table, ...outcome });
     if ('refused' in outcome) {
-      context.note(`tributary: ${file} was not loaded: ${outcome.refused.detail}`);
+      context.note(`tributary: ${word} was not loaded: ${outcome.refused.detail}`);
       exitCode = 1;
     }
   }

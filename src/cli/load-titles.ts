@@ -1,12 +1,9 @@
 import { dataPaths } from '../config.ts';
 import { loadTitles } from '../operate/lists/load-titles.ts';
 import { createClock } from '../runtime/clock.ts';
-import { AppError } from '../runtime/errors.ts';
 import { resolveConfig, type CommandContext } from './command.ts';
 import { answerRefused, openList } from './list-input.ts';
-
-/** How it is called. */
-export const loadTitlesUsage = 'tributary load titles FILE... [--data DIR]';
+import { refuse } from './words.ts';
 
 /** `tributary load titles FILE...`: what ids of campaigns, partners, links and the like are called in exports. */
 export async function runLoadTitles(
@@ -14,7 +11,7 @@ export async function runLoadTitles(
   data: string | undefined,
   context: CommandContext,
 ): Promise<number> {
-  if (files.length === 0) throw new AppError('usage', 'expected FILE', { hint: `Usage: ${loadTitlesUsage}` });
+  if (files.filter((file) => file === '-').length > 1) refuse('standard input can be read once');
   const config = resolveConfig(context.environment, { TRIBUTARY_DATA_DIR: data });
   const inputs = files.map((file) => openList(file, context));
   const loaded = await loadTitles(dataPaths(config.dataDir).titles, inputs, {

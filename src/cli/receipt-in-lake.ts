@@ -3,7 +3,7 @@ import { listFailedFiles, readFailedFile } from '../lake/files/failed-events.ts'
 import { findWholeRows } from '../lake/find/find-rows.ts';
 import type { WholeRow } from '../lake/find/read-rows.ts';
 import { lakePaths, tablePaths } from '../lake/lake.ts';
-import { findFirstVersion, type FirstVersion } from '../lake/log/first-version.ts';
+import { createVersionSearch, type FirstVersion } from '../lake/log/first-version.ts';
 import { readSnapshot, type Snapshot } from '../lake/log/snapshot.ts';
 import { digestEvent, type EventValues } from '../receipts/event-digest.ts';
 import type { Receipt, ReceiptEvent } from '../receipts/receipt.ts';
@@ -126,10 +126,11 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
   const absent = receipt.events.filter(({ eventId }, index) => best[index] === undefined && !failed.has(eventId));
   const absences = await judgeAbsent(lakeDir, receipt, absent, { log, table: snapshot });
   const versions = new Map<number, FirstVersion>();
+  const search = createVersionSearch();
   const findSince = async ({ availableAtMs }: WholeRow): Promise<Partial<FoundEvent>> => {
     // A row of another engine's may have no time.
     if (availableAtMs === undefined) return {};
-    const { version, orEarlier } = versions.get(availableAtMs) ?? (await findFirstVersion(snapshot, availableAtMs));
+    const { version, orEarlier } = versions.get(availableAtMs) ?? (await search.find(snapshot, availableAtMs));
     versions.set(availableAtMs, { version, orEarlier });
     const availableAt = new Date(availableAtMs).toISOString();
     return { sinceVersion: version, ...(orEarlier ? { orEarlier } : {}), availableAt };

@@ -4,30 +4,23 @@ import { dataPaths, parseConfig } from '../config.ts';
 import { openToGroup, resolveLakeGroup } from '../runtime/files/group-access.ts';
 import { restoreBackup } from '../operate/backup/restore.ts';
 import { createClock } from '../runtime/clock.ts';
-import { AppError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
-import { parseWords, type Command } from './command.ts';
-
-const usage = 'tributary restore DIR --data NEW';
+import { verb } from './command.ts';
+import { folder, required } from './words.ts';
 
 /**
  * `tributary restore DIR --data NEW`: makes a new data folder of the backup in DIR, with every event of it in the lake.
  */
-export const restoreCommand: Command = {
+export const restoreCommand = verb({
   name: 'restore',
-  usage,
   summary: 'make a new data folder of the backup in DIR',
-  details: [
-    "DIR      the folder that 'tributary backup' was given",
-    '--data   the data folder to make; it must be named, and hold nothing yet',
-  ],
-  async run(args, { environment, answer, stop }) {
-    const { values, positionals } = parseWords(args, ['DIR'], {}, usage);
-    // The folder of the environment is the one in use.
-    if (values.data === undefined)
-      throw new AppError('usage', "'restore' needs --data with a new folder", { hint: `Usage: ${usage}` });
+  words: { DIR: folder("the folder that 'tributary backup' was given") },
+  // The folder of the environment is the one in use.
+  options: { data: required(folder('the data folder to make; it must be named, and hold nothing yet', 'NEW')) },
+  examples: ['restore /mnt/backup/tributary --data /srv/tributary/restored'],
+  async run({ DIR: dir, data }, { environment, answer, stop }) {
     // A folder that another restore has left unfinished is refused by every other command.
-    const config = parseConfig({ ...environment, TRIBUTARY_DATA_DIR: values.data });
+    const config = parseConfig({ ...environment, TRIBUTARY_DATA_DIR: data });
     const { dataDir } = config;
     const paths = dataPaths(dataDir);
     const logger = createLogger(config.logLevel, { role: 'restore' });
@@ -45,7 +38,7 @@ export const restoreCommand: Command = {
       duckdbMemoryMb,
     };
     answer(
-      await restoreBackup(path.resolve(positionals[0] ?? ''), dataDir, {
+      await restoreBackup(path.resolve(dir), dataDir, {
         completeLake: async ({ lakeVersion, madeAt }, tail) => {
           if (lakeVersion < 0 && tail === undefined) return;
           await completeRestore({ clock, logger, signal: stop }, tail, madeAt, options);
@@ -57,4 +50,4 @@ export const restoreCommand: Command = {
       }),
     );
   },
-};
+});

@@ -6,18 +6,17 @@ import { createLogger } from '../runtime/logger.ts';
 import { createMetrics } from '../runtime/metrics.ts';
 import { runRoleProcess } from '../runtime/processes/role-process.ts';
 import { roles } from '../service/service-options.ts';
-import type { Command } from './command.ts';
+import { verb } from './command.ts';
+import { oneOf } from './words.ts';
 
 /**
  * `tributary role ROLE`: what a child of the supervisor runs. Internal: it needs the supervisor's channel and settings.
  */
-export const roleCommand: Command = {
+export const roleCommand = verb({
   name: 'role',
-  usage: 'tributary role ROLE',
-  summary: '',
-  async run([name], { environment, entry }) {
-    const role = roles.find((known) => known === name);
-    if (role === undefined) throw new AppError('usage', `'role' takes ${roles.join(', ')}, not '${name ?? ''}'`);
+  isWithoutData: true,
+  words: { ROLE: oneOf(roles, 'the part of the service') },
+  async run({ ROLE: role }, { environment, entry }) {
     const config = parseConfig(environment);
     if (environment['TRIBUTARY_FOLDERS'] === undefined)
       throw new AppError('usage', "'role' is what the service runs its processes with", {
@@ -29,4 +28,4 @@ export const roleCommand: Command = {
     const closed = environment['TRIBUTARY_CLOSED'];
     return runRoleProcess(() => startStage(role, { config, entry, logger, metrics, folders, closed }), metrics, logger);
   },
-};
+});

@@ -14,18 +14,8 @@ import { AppError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
 import type { User } from '../access/access.ts';
-import { parseId, parseWords, resolveConfig, type Command, type CommandContext } from './command.ts';
-
-const usages = {
-  add: 'tributary schedule add --user ID ARGUMENTS [--data DIR]',
-  list: 'tributary schedule list --account N [--data DIR]',
-  remove: 'tributary schedule remove ID --account N [--data DIR]',
-  pause: 'tributary schedule pause ID --account N [--data DIR]',
-  resume: 'tributary schedule resume ID --account N [--data DIR]',
-} as const;
-
-type Verb = keyof typeof usages;
-const isVerb = (verb: string | undefined): verb is Verb => verb !== undefined && Object.hasOwn(usages, verb);
+import { resolveConfig, verb, type Group } from './command.ts';
+import { many, positive, refuse, required, text } from './words.ts';
 
 /** The schedules of a data folder, and its users, while a command works on them. */
 interface OpenSchedules {
@@ -62,72 +52,99 @@ async function withSchedules(config: Config, run: (open: OpenSchedules) => Promi
 }
 
 function assertDone<T extends object>(result: T | Refusal): asserts result is T {
-  if (isRefusal(result))
-    throw new AppError('usage', result.detail ?? 'the schedule is refused', { hint: `Usage: ${usages.add}` });
+  if (isRefusal(result)) refuse(result.detail ?? 'the schedule is refused');
 }
 
-async function add(args: readonly string[], { environment, answer }: CommandContext): Promise<void> {
-  const { values, positionals } = parseWords(args, ['ARGUMENTS'], { user: { type: 'string' } }, usages.add);
-  const idUser = String(parseId(values.user, '--user'));
-  const given = parseArguments(`?${positionals[0] ?? ''}`, undefined);
-  assertDone(given);
-  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-  await withSchedules(config, async ({ schedules, findUser }) => {
-    const user = findUser(idUser);
-    if (user === undefined)
-      throw new AppError('not_found', `there is no user ${idUser}`, { hint: "'tributary user list' names them." });
-    const added = await schedules.create(user, given);
-    assertDone(added);
-    answer(added);
-  });
-}
+const add = verb({
+  name: 'add',
+  summary: 'add a schedule',
+  words: {
+    ARGUMENTS: many(
+      text('those of POST /api/schedule/v1/create.json, each NAME=VALUE, or all as one word with & between'),
+    ),
+  },
+  options: {
+    user: required(
+      positive('whose exports they are: with the permissions, the limits and the webhooks of that user', 'ID'),
+    ),
+  },
+  details: [
+    'Values are as in an address: %26 is an &, %2B a plus.',
+    'every: hour, day or week; at: the time on the clocks of the zone; weekday: of a week; catchUp: slots that are made up after a stop.',
+    'An export has the hour, the day or the week before its slot; with sinceVersion=PLACE what came since the last one.',
+  ],
+  examples: [
+    'schedule add --user 1 every=day at=04:00 timezone=Europe/Berlin event=customEvents selectors=eventId,tsEvent',
+    "schedule add --user 1 'every=day&at=04:00&timezone=Europe/Berlin&event=customEvents&selectors=eventId'",
+  ],
+  async run({ ARGUMENTS: query, user: id, data }, { environment, answer }) {
+    const idUser = String(id);
+    const given = parseArguments(`?${query.join('&')}`, undefined);
+    assertDone(given);
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    await withSchedules(config, async ({ schedules, findUser }) => {
+      const user = findUser(idUser);
+      if (user === undefined)
+        throw new AppError('not_found', `there is no user ${idUser}`, { hint: "'tributary user list' names them." });
+      const added = await schedules.create(user, given);
+      assertDone(added);
+      answer(added);
+    });
+  },
+});
 
-async function change(
-  verb: Exclude<Verb, 'add'>,
-  args: readonly string[],
-  { environment, answer }: CommandContext,
-): Promise<void> {
-  const words = verb === 'list' ? [] : ['ID'];
-  const { values, positionals } = parseWords(args, words, { account: { type: 'string' } }, usages[verb]);
-  const idAccount = parseId(values.account, '--account');
-  const [idSchedule = ''] = positionals;
-  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-  await withSchedules(config, async ({ schedules }) => {
-    if (verb === 'list') {
+const account = required(positive('whose schedules they are'));
+
+const list = verb({
+  name: 'list',
+  summary: 'list the schedules of an account',
+  isList: true,
+  options: { account },
+  examples: ['schedule list --account 1'],
+  async run({ account: idAccount, data }, { environment, answer }) {
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    await withSchedules(config, async ({ schedules }) => {
       const listed = await schedules.list(idAccount);
       for (const schedule of listed.schedules) answer(schedule);
       for (const damaged of listed.damaged) answer({ idSchedule: damaged, status: 'Damaged' });
-      return;
-    }
-    const result =
-      verb === 'remove'
-        ? (await schedules.remove(idAccount, idSchedule)) && { idSchedule, removed: true }
-        : await schedules[verb](idAccount, idSchedule);
-    if (result === undefined || result === false)
-      throw new AppError('not_found', `account ${idAccount} has no schedule ${idSchedule}`, {
-        hint: "'tributary schedule list' names them.",
+    });
+  },
+});
+
+/** A change of one schedule; undefined where the account has none of that id. */
+type Change = (schedules: AccountSchedules, idAccount: number, idSchedule: string) => Promise<object | undefined>;
+
+const changeVerb = (name: string, summary: string, change: Change) =>
+  verb({
+    name,
+    summary,
+    words: { ID: text("the schedule, as 'tributary schedule list' has it") },
+    options: { account },
+    examples: [`schedule ${name} 1 --account 1`],
+    async run({ ID: idSchedule, account: idAccount, data }, { environment, answer }) {
+      const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+      await withSchedules(config, async ({ schedules }) => {
+        const changed = await change(schedules, idAccount, idSchedule);
+        if (changed === undefined)
+          throw new AppError('not_found', `account ${idAccount} has no schedule ${idSchedule}`, {
+            hint: "'tributary schedule list' names them.",
+          });
+        answer(changed);
       });
-    answer(result);
+    },
   });
-}
 
 /** `tributary schedule add|list|remove|pause|resume`: exports that are made again and again for a user. */
-export const scheduleCommand: Command = {
+export const scheduleCommand: Group = {
   name: 'schedule',
-  usage: Object.values(usages).join('\n'),
   summary: 'add, list, remove, pause and resume schedules: exports that are made again and again',
-  details: [
-    '--user      whose exports they are: with the permissions, the limits and the webhooks of that user',
-    '--account   whose schedules they are',
-    "ARGUMENTS   those of POST /api/schedule/v1/create.json: 'every=day&at=04:00&timezone=Europe/Berlin&event=customEvents&selectors=eventId'",
-    'every       hour, day or week; at: the time on the clocks of the zone; weekday: of a week; catchUp: slots that are made up after a stop',
-    'An export has the hour, the day or the week before its slot; with sinceVersion=PLACE what came since the last one.',
+  verbs: [
+    add,
+    list,
+    changeVerb('remove', 'remove a schedule', async (schedules, idAccount, idSchedule) =>
+      (await schedules.remove(idAccount, idSchedule)) ? { idSchedule, removed: true } : undefined,
+    ),
+    changeVerb('pause', 'make no exports by it for now', (schedules, ...id) => schedules.pause(...id)),
+    changeVerb('resume', 'make exports by it again', (schedules, ...id) => schedules.resume(...id)),
   ],
-  async run([verb, ...args], context) {
-    if (!isVerb(verb))
-      throw new AppError('usage', `'schedule' takes ${Object.keys(usages).join(', ')}, not '${verb ?? ''}'`, {
-        hint: `Usage: ${Object.values(usages).join(', ')}`,
-      });
-    await (verb === 'add' ? add(args, context) : change(verb, args, context));
-  },
 };

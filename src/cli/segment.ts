@@ -2,26 +2,11 @@ import { assertAccount } from '../access/listing.ts';
 import { dataPaths, type Config } from '../config.ts';
 import { addSegment } from '../operate/lists/add-segment.ts';
 import { createClock } from '../runtime/clock.ts';
-import { AppError } from '../runtime/errors.ts';
 import { listSegments, removeSegment, type SegmentId } from '../segments/segment-store.ts';
-import { segmentKinds, type SegmentKind } from '../segments/segments.ts';
-import { parseId, parseWords, resolveConfig, type Command, type CommandContext } from './command.ts';
+import { segmentKinds } from '../segments/segments.ts';
+import { resolveConfig, verb, type CommandContext, type Group } from './command.ts';
 import { answerRefused, openList } from './list-input.ts';
-
-const usages = {
-  add: `tributary segment add ID --account N [--kind ${segmentKinds.join('|')}] FILE [--data DIR]`,
-  list: 'tributary segment list [--account N] [--data DIR]',
-  remove: 'tributary segment remove ID --account N [--data DIR]',
-} as const;
-
-function parseKind(text = 'custom'): SegmentKind {
-  const kind = segmentKinds.find((known) => known === text);
-  if (kind === undefined)
-    throw new AppError('usage', `--kind must be one of ${segmentKinds.join(', ')}, not '${text}'`, {
-      hint: `Usage: ${usages.add}`,
-    });
-  return kind;
-}
+import { file, oneOf, positive, required, withDefault } from './words.ts';
 
 /** Ids are texts in every answer. */
 function showId<T extends SegmentId>({ idAccount, idSegment, ...rest }: T) {
@@ -33,70 +18,69 @@ function toListOptions(config: Config, { stop }: CommandContext) {
   return { clock: createClock(config.clockOffsetSeconds), memoryMb: config.duckdbMemoryMb, signal: stop };
 }
 
-async function add(args: readonly string[], context: CommandContext): Promise<number> {
-  const options = { account: { type: 'string' }, kind: { type: 'string' } } as const;
-  const { values, positionals } = parseWords(args, ['ID', 'FILE'], options, usages.add);
-  const segment = {
-    idSegment: parseId(positionals[0], 'ID'),
-    idAccount: parseId(values.account, '--account'),
-    kind: parseKind(values.kind),
-  };
-  const config = resolveConfig(context.environment, { TRIBUTARY_DATA_DIR: values.data });
-  const paths = dataPaths(config.dataDir);
-  assertAccount(paths, segment.idAccount);
-  const given = openList(positionals[1] ?? '', context);
-  const added = await addSegment(paths.segments, segment, given, toListOptions(config, context));
-  if ('badLines' in added) return answerRefused([added], context);
-  context.answer(showId(added));
-  return 0;
-}
+const account = required(positive('whose segment it is: to other accounts it does not exist'));
 
-async function list(args: readonly string[], { environment, answer }: CommandContext): Promise<number> {
-  const { values } = parseWords(args, [], { account: { type: 'string' } }, usages.list);
-  const idAccount = values.account === undefined ? undefined : parseId(values.account, '--account');
-  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-  for (const segment of await listSegments(dataPaths(config.dataDir).segments, idAccount)) {
-    const { kind, ids, addedAt, sizeBytes: bytes } = segment;
-    answer(showId({ idSegment: segment.idSegment, idAccount: segment.idAccount, kind, ids, bytes, addedAt }));
-  }
-  return 0;
-}
+const add = verb({
+  name: 'add',
+  summary: 'add a segment; one of the account that has its id is replaced',
+  words: {
+    ID: positive('a whole number, which clients give as idSegment'),
+    FILE: file('one id a line, also compressed by gzip; - for standard input'),
+  },
+  options: {
+    account,
+    kind: withDefault(
+      oneOf(segmentKinds, 'what the ids are: custom user ids, or ids of devices of whichever kind'),
+      'custom',
+    ),
+  },
+  examples: ['segment add 5 --account 1 payers.txt', 'segment add 6 --account 1 --kind device -'],
+  exitCodes: { 1: 'the file has bad lines, which are answered; nothing was changed' },
+  async run({ ID: idSegment, FILE: name, account: idAccount, kind, data }, context) {
+    const config = resolveConfig(context.environment, { TRIBUTARY_DATA_DIR: data });
+    const paths = dataPaths(config.dataDir);
+    assertAccount(paths, idAccount);
+    const given = openList(name, context);
+    const segment = { idSegment, idAccount, kind };
+    const added = await addSegment(paths.segments, segment, given, toListOptions(config, context));
+    if ('badLines' in added) return answerRefused([added], context);
+    context.answer(showId(added));
+    return 0;
+  },
+});
 
-async function remove(args: readonly string[], { environment, answer }: CommandContext): Promise<number> {
-  const { values, positionals } = parseWords(args, ['ID'], { account: { type: 'string' } }, usages.remove);
-  const segment = {
-    idSegment: parseId(positionals[0], 'ID'),
-    idAccount: parseId(values.account, '--account'),
-  };
-  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-  await removeSegment(dataPaths(config.dataDir).segments, segment);
-  answer({ ...showId(segment), removed: true });
-  return 0;
-}
+const list = verb({
+  name: 'list',
+  summary: 'list the segments',
+  isList: true,
+  options: { account: positive('those of one account') },
+  examples: ['segment list', 'segment list --account 1'],
+  async run({ account: idAccount, data }, { environment, answer }) {
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    for (const segment of await listSegments(dataPaths(config.dataDir).segments, idAccount)) {
+      const { kind, ids, addedAt, sizeBytes: bytes } = segment;
+      answer(showId({ idSegment: segment.idSegment, idAccount: segment.idAccount, kind, ids, bytes, addedAt }));
+    }
+  },
+});
 
-const verbs: Readonly<Record<string, (args: readonly string[], context: CommandContext) => Promise<number>>> = {
-  add,
-  list,
-  remove,
-};
+const remove = verb({
+  name: 'remove',
+  summary: 'remove a segment',
+  words: { ID: positive("the segment, as 'tributary segment list' has it") },
+  options: { account },
+  examples: ['segment remove 5 --account 1'],
+  async run({ ID: idSegment, account: idAccount, data }, { environment, answer }) {
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    const segment = { idSegment, idAccount };
+    await removeSegment(dataPaths(config.dataDir).segments, segment);
+    answer({ ...showId(segment), removed: true });
+  },
+});
 
 /** `tributary segment add|list|remove`: the sets of users or devices that an account's exports can be filtered by. */
-export const segmentCommand: Command = {
+export const segmentCommand: Group = {
   name: 'segment',
-  usage: Object.values(usages).join('\n'),
   summary: 'add, list and remove segments: sets of users or devices, for the idSegment filter of exports',
-  details: [
-    'ID          a whole number, which clients give as idSegment; a segment of the account that has it is replaced',
-    '--account   whose segment it is: to other accounts it does not exist',
-    '--kind      what the ids are: custom user ids (custom), or ids of devices of whichever kind (device)',
-    'FILE        one id a line, also compressed by gzip; - for standard input',
-  ],
-  async run([verb, ...args], context) {
-    const run = verb !== undefined && Object.hasOwn(verbs, verb) ? verbs[verb] : undefined;
-    if (run === undefined)
-      throw new AppError('usage', `'segment' takes ${Object.keys(verbs).join(', ')}, not '${verb ?? ''}'`, {
-        hint: `Usage: ${Object.values(usages).join(', ')}`,
-      });
-    return run(args, context);
-  },
+  verbs: [add, list, remove],
 };

@@ -4,16 +4,13 @@ import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { startService, type Service } from '../service.ts';
 import { roles, type Role, type ServiceOptions } from '../service/service-options.ts';
-import { parseWords, resolveConfig, type Command } from './command.ts';
+import { resolveConfig, verb } from './command.ts';
+import { parsed, refuse, text } from './words.ts';
 
-const usage = 'tributary start [--role ingest,compact,export] [--s2s-port N] [--api-port N] [--host H] [--data DIR]';
-
-function parseRoles(text: string | undefined): readonly Role[] {
-  if (text === undefined) return roles;
-  const named = text.split(',');
+function parseRoles(list: string): readonly Role[] {
+  const named = list.split(',');
   const unknown = named.find((name) => !roles.includes(name as Role));
-  if (unknown !== undefined)
-    throw new AppError('usage', `--role takes ${roles.join(', ')}, not '${unknown}'`, { hint: `Usage: ${usage}` });
+  if (unknown !== undefined) refuse(`--role takes ${roles.join(', ')}, not '${unknown}'`);
   return roles.filter((role) => named.includes(role));
 }
 
@@ -39,32 +36,25 @@ async function startUnlessStopped(options: ServiceOptions, stop: AbortSignal): P
 }
 
 /** `tributary start`: runs the service until SIGTERM or SIGINT, which drain it; a second signal forces it down. */
-export const startCommand: Command = {
+export const startCommand = verb({
   name: 'start',
-  usage,
   summary: 'run the service until it is stopped',
-  details: [
-    '--role       only these parts of the service, with commas between',
-    '--s2s-port   port of the import area (8080); 0: any free one',
-    '--api-port   port of the export area (8081); 0: any free one',
-    '--host       address that both listen on (127.0.0.1)',
-    'Prints one line when it is ready. SIGTERM drains it, a second signal forces it.',
-  ],
-  async run(args, { environment, entry, answer, stop, force }) {
-    const options = {
-      role: { type: 'string' },
-      's2s-port': { type: 'string' },
-      'api-port': { type: 'string' },
-      host: { type: 'string' },
-    } as const;
-    const { values } = parseWords(args, [], options, usage);
+  details: ['Prints one line when it is ready. SIGTERM drains it, a second signal forces it.'],
+  options: {
+    role: parsed('only these parts of the service, with commas between', roles.join(','), parseRoles),
+    s2sPort: text('port of the import area (8080); 0: any free one', 'N'),
+    apiPort: text('port of the export area (8081); 0: any free one', 'N'),
+    host: text('address that both listen on (127.0.0.1)', 'H'),
+  },
+  examples: ['start', 'start --data /srv/tributary/data --host 0.0.0.0', 'start --role export --api-port 9081'],
+  async run({ role: named = roles, s2sPort, apiPort, host, data }, { environment, entry, answer, stop, force }) {
     const config = resolveConfig(
       environment,
       {
-        TRIBUTARY_DATA_DIR: values.data,
-        TRIBUTARY_S2S_PORT: values['s2s-port'],
-        TRIBUTARY_API_PORT: values['api-port'],
-        TRIBUTARY_HOST: values.host,
+        TRIBUTARY_DATA_DIR: data,
+        TRIBUTARY_S2S_PORT: s2sPort,
+        TRIBUTARY_API_PORT: apiPort,
+        TRIBUTARY_HOST: host,
       },
       'any',
     );
@@ -72,7 +62,7 @@ export const startCommand: Command = {
     for (const { variable, probably } of findUnknownSettings(environment))
       logger.warn({ variable, probably }, 'unknown setting is ignored');
     const service = await startUnlessStopped(
-      { config, roles: parseRoles(values.role), entry, environment, logger, withOps: true, setsLakeAccess: true },
+      { config, roles: named, entry, environment, logger, withOps: true, setsLakeAccess: true },
       stop,
     );
     if (service === undefined) return;
@@ -84,4 +74,4 @@ export const startCommand: Command = {
     await service.stop();
     logger.info({}, 'service stopped');
   },
-};
+});

@@ -1,4 +1,4 @@
-import { dataPaths } from '../config.ts';
+import { dataPaths, findUnknownSettings } from '../config.ts';
 import { findNotices, findProblems } from '../health/health.ts';
 import { events } from '../datasets/dataset.ts';
 import { readFollowers, summarizeTables } from '../lake/history.ts';
@@ -12,14 +12,14 @@ import { summarizeReports } from '../reports/summary.ts';
 import { createClock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
+import { findFolderId } from '../runtime/files/folder-id.ts';
+import { describeLostFolder } from '../runtime/files/folder-watch.ts';
 import { isSameProblem, type Problem } from '../runtime/conditions/problem.ts';
 import { listLostServices, readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openReader } from '../stream/reader.ts';
 import type { StreamState } from '../stream/stream.ts';
-import { parseWords, resolveConfig, type Command } from './command.ts';
-
-const usage = 'tributary status [--data DIR]';
+import { resolveConfig, verb } from './command.ts';
 
 async function readStream(natsUrl: string, streamName: string): Promise<StreamState> {
   const connection = await openConnection({ url: natsUrl, name: 'tributary-status', logger: createLogger('silent') });
@@ -90,25 +90,39 @@ async function attempt<T>(problems: Problem[], problem: Problem, read: () => Pro
 }
 
 /** What a supervisor knows, without the broker's credentials. */
-function describeService({ pid, startedAt, s2s, api, processes, facts }: ServiceState) {
-  return { pid, startedAt, s2s, api, processes, facts };
+function describeService({ pid, startedAt, writtenAt, s2s, api, processes, facts }: ServiceState) {
+  return { pid, startedAt, writtenAt, s2s, api, processes, facts };
+}
+
+/**
+ * What is wrong with a service. One whose folder is gone may not write there any more: what it wrote last is old, and
+ * what has become of its folders is looked at here.
+ */
+function findServiceProblems(service: ServiceState, nowMs: number): Problem[] {
+  const problems = findProblems(service, nowMs);
+  const isSilent = problems.some(({ code }) => code === 'supervisor_silent');
+  const lost = Object.entries(service.folders ?? {}).find(([folder, id]) => findFolderId(folder) !== id)?.[0];
+  return isSilent && lost !== undefined ? [describeLostFolder(lost)] : problems;
 }
 
 /**
  * `tributary status`: processes, stream, lag, lake and job totals, what is wrong and what to do, what to look at
  * (notices). Works with the service running or stopped; exits 1 when something is wrong.
  */
-export const statusCommand: Command = {
+export const statusCommand = verb({
   name: 'status',
-  usage,
-  summary: 'processes, stream, lake and exports; what is wrong and what to do',
-  async run(args, { environment, answer }) {
-    const { values } = parseWords(args, [], {}, usage);
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+  summary: 'show processes, stream, lake and exports; what is wrong and what to do',
+  examples: ['status', "status | jq '.problems'"],
+  exitCodes: { 1: 'there is a problem: `problems` says which, and what to do' },
+  async run({ data }, { environment, answer, note }) {
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    // Those of this environment: the service's own are in its log.
+    for (const { variable, probably } of findUnknownSettings(environment))
+      note(`tributary: ${variable} is no setting${probably === undefined ? '' : `; did you mean ${probably}?`}`);
     const paths = dataPaths(config.dataDir);
     const services = readServiceStates(paths.run);
     const nowMs = createClock(config.clockOffsetSeconds).nowMs();
-    const problems = services.flatMap((service) => findProblems(service, nowMs));
+    const problems = services.flatMap((service) => findServiceProblems(service, nowMs));
     for (const lost of listLostServices(paths.run)) {
       problems.push({
         code: 'service_ended',
@@ -119,6 +133,8 @@ export const statusCommand: Command = {
       });
     }
 
+    // What is left of folders that are gone says nothing of the service.
+    const isLost = problems.some(({ code }) => code === 'folder_lost');
     // An external broker keeps events while the service is stopped.
     const onStream = services.find((service) => service.natsUrl !== undefined);
     const natsUrl = onStream?.natsUrl ?? config.natsUrl;
@@ -126,16 +142,18 @@ export const statusCommand: Command = {
       ? 'Wait a moment: nats-server is restarted by itself.'
       : 'See whether the cluster that TRIBUTARY_NATS_URL names runs.';
     const stream =
-      natsUrl === undefined
+      natsUrl === undefined || isLost
         ? undefined
         : await attempt(problems, { code: 'stream_unreadable', what: 'the stream cannot be read', todo }, () =>
             readStream(natsUrl, onStream?.streamName ?? config.streamName),
           );
-    const readOut = await attempt(
-      problems,
-      { code: 'lake_unreadable', what: 'the lake cannot be read', todo: "Run 'tributary lake check'." },
-      () => readLake(paths.lake, nowMs),
-    );
+    const readOut = isLost
+      ? undefined
+      : await attempt(
+          problems,
+          { code: 'lake_unreadable', what: 'the lake cannot be read', todo: "Run 'tributary lake check'." },
+          () => readLake(paths.lake, nowMs),
+        );
     const lake = readOut?.answer;
     // A running compactor reports the same, with figures of its own.
     problems.push(
@@ -152,6 +170,8 @@ export const statusCommand: Command = {
     );
     answer({
       running: services.length > 0,
+      problems,
+      notices: services.flatMap(findNotices),
       services: services.map(describeService),
       stream:
         stream === undefined
@@ -162,9 +182,7 @@ export const statusCommand: Command = {
             },
       lake,
       exports,
-      problems,
-      notices: services.flatMap(findNotices),
     });
     return problems.length === 0 ? 0 : 1;
   },
-};
+});

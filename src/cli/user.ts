@@ -1,86 +1,117 @@
-import type { FileHabit } from '../access/access.ts';
+import { noAccount } from '../access/access.ts';
 import { addUser } from '../access/commands.ts';
 import { listUsers } from '../access/listing.ts';
+import { setUser } from '../access/settings.ts';
 import { removeUser, renewSecret } from '../access/take-back.ts';
 import { dataPaths } from '../config.ts';
-import { AppError } from '../runtime/errors.ts';
-import { parseId, parseWords, resolveConfig, type Command, type CommandContext } from './command.ts';
+import { resolveConfig, verb, type Group } from './command.ts';
+import { assertConfirmed, yesOption } from './confirm.ts';
+import { flag, oneOf, parsed, parsePositiveOrNone, positive, refuse, text, withDefault } from './words.ts';
 
-const usages = {
-  add: 'tributary user add NAME --account N [--no-export] [--max-exports K] [--files auto|gzip] [--data DIR]',
-  list: 'tributary user list [--data DIR]',
-  remove: 'tributary user remove ID [--data DIR]',
-  secret: 'tributary user secret ID [--data DIR]',
-} as const;
+const id = { ID: positive("the id of the user, as 'tributary user list' has it") };
 
-function parseFiles(value = 'auto'): FileHabit {
-  if (value === 'auto' || value === 'gzip') return value;
-  throw new AppError('usage', `--files takes auto or gzip, not '${value}'`, { hint: `Usage: ${usages.add}` });
-}
-
-async function add(args: readonly string[], { environment, answer }: CommandContext): Promise<void> {
-  const options = {
-    account: { type: 'string' },
-    'no-export': { type: 'boolean' },
-    'max-exports': { type: 'string' },
-    files: { type: 'string' },
-  } as const;
-  const { values, positionals } = parseWords(args, ['NAME'], options, usages.add);
-  const user = {
-    name: positionals[0] ?? '',
-    idAccount: parseId(values.account, '--account'),
-    canExport: values['no-export'] !== true,
-    ...(parseFiles(values.files) === 'gzip' ? { files: 'gzip' as const } : {}),
-    ...(values['max-exports'] === undefined ? {} : { maxExports: parseId(values['max-exports'], '--max-exports') }),
-  };
-  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data }, 'named');
-  answer(await addUser(dataPaths(config.dataDir), user));
-}
-
-async function list(args: readonly string[], { environment, answer }: CommandContext): Promise<void> {
-  const { values } = parseWords(args, [], {}, usages.list);
-  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-  for (const user of listUsers(dataPaths(config.dataDir))) answer(user);
-}
-
-async function remove(args: readonly string[], { environment, answer }: CommandContext): Promise<void> {
-  const { values, positionals } = parseWords(args, ['ID'], {}, usages.remove);
-  const idUser = parseId(positionals[0], 'ID');
-  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-  answer(await removeUser(dataPaths(config.dataDir), idUser));
-}
-
-async function secret(args: readonly string[], { environment, answer }: CommandContext): Promise<void> {
-  const { values, positionals } = parseWords(args, ['ID'], {}, usages.secret);
-  const idUser = parseId(positionals[0], 'ID');
-  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
-  answer(await renewSecret(dataPaths(config.dataDir), idUser));
-}
-
-const verbs: Readonly<Record<string, (args: readonly string[], context: CommandContext) => Promise<void>>> = {
-  add,
-  list,
-  remove,
-  secret,
-};
-
-/** `tributary user add|list|remove|secret`: the users of the export area; a secret is shown once. */
-export const userCommand: Command = {
-  name: 'user',
-  usage: Object.values(usages).join('\n'),
-  summary: 'add, list and remove users of the export area; give one a new secret',
-  details: [
-    '--no-export      may read reports of the account, and order none',
-    "--max-exports    simultaneous requests of this user, within the account's",
-    '--files          gzip: every file compressed where a request does not say otherwise; auto: large ones',
-    'A secret is shown once, by add and by secret.',
-  ],
-  async run([verb, ...args], context) {
-    const run = verb !== undefined && Object.hasOwn(verbs, verb) ? verbs[verb] : undefined;
-    if (run === undefined)
-      throw new AppError('usage', `'user' takes ${Object.keys(verbs).join(', ')}, not '${verb ?? ''}'`, {
-        hint: `Usage: ${Object.values(usages).join(', ')}`,
-      });
-    await run(args, context);
+const add = verb({
+  name: 'add',
+  summary: 'add a user of the export area; answers the secret, which is shown this once',
+  words: { NAME: text('the name; it stands once in an account') },
+  options: {
+    account: positive('whose apps the user exports; an operator may go without'),
+    operator: flag(
+      'may see how the service is, and change apps and users of every account, in the console or by the API',
+    ),
+    noExport: flag('may read reports of the account, and order none'),
+    maxExports: positive("simultaneous requests of this user, within the account's", 'K'),
+    files: withDefault(
+      oneOf(['auto', 'gzip'], 'gzip: every file compressed where a request does not say otherwise; auto: large ones'),
+      'auto',
+    ),
   },
+  examples: ['user add ann --account 1', 'user add root --operator', 'user add python --account 1 --files gzip'],
+  async run({ NAME: name, account, operator, noExport, maxExports, files, data }, { environment, answer }) {
+    if (account === undefined && !operator) refuse('--account is expected: only an operator goes without');
+    const user = {
+      name,
+      idAccount: account ?? noAccount,
+      canExport: account !== undefined && !noExport,
+      ...(operator ? { operator: true as const } : {}),
+      ...(files === 'gzip' ? { files } : {}),
+      ...(maxExports === undefined ? {} : { maxExports }),
+    };
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data }, 'named');
+    answer(await addUser(dataPaths(config.dataDir), user));
+  },
+});
+
+const set = verb({
+  name: 'set',
+  summary: 'change what a user may, and how files come',
+  words: id,
+  options: {
+    export: oneOf(['yes', 'no'], 'whether the user orders exports, or reads reports of the account only'),
+    maxExports: parsed(
+      "simultaneous requests of this user, within the account's; none: as many as the account",
+      'K|none',
+      parsePositiveOrNone,
+    ),
+    files: oneOf(
+      ['auto', 'gzip'],
+      'gzip: every file compressed where a request does not say otherwise; auto: large ones',
+    ),
+  },
+  details: ['It holds for what is asked from then on. Name and account stay; a new secret comes from user secret.'],
+  examples: ['user set 1 --max-exports 2', 'user set 1 --export no'],
+  async run({ ID: idUser, export: mayExport, maxExports, files, data }, { environment, answer }) {
+    if ((mayExport ?? maxExports ?? files) === undefined)
+      refuse('nothing is to be changed: give --export, --max-exports or --files');
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    const settings = {
+      ...(mayExport === undefined ? {} : { canExport: mayExport === 'yes' }),
+      ...(maxExports === undefined ? {} : { maxExports: maxExports === 'none' ? null : maxExports }),
+      ...(files === undefined ? {} : { files }),
+    };
+    answer(await setUser(dataPaths(config.dataDir), idUser, settings));
+  },
+});
+
+const list = verb({
+  name: 'list',
+  summary: 'list the users',
+  isList: true,
+  examples: ['user list'],
+  async run({ data }, { environment, answer }) {
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    for (const user of listUsers(dataPaths(config.dataDir))) answer(user);
+  },
+});
+
+const remove = verb({
+  name: 'remove',
+  summary: 'remove a user; the reports stay',
+  words: id,
+  options: yesOption,
+  examples: ['user remove 1', 'user remove 1 --yes'],
+  async run({ ID: idUser, yes, data }, context) {
+    const { environment, answer } = context;
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    await assertConfirmed(`Remove user ${idUser} for good, with every link that was given to them?`, { yes }, context);
+    answer(await removeUser(dataPaths(config.dataDir), idUser));
+  },
+});
+
+const secret = verb({
+  name: 'secret',
+  summary: 'give a user a new secret, which ends the old one and is shown this once',
+  words: id,
+  examples: ['user secret 1'],
+  async run({ ID: idUser, data }, { environment, answer }) {
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    answer(await renewSecret(dataPaths(config.dataDir), idUser));
+  },
+});
+
+/** `tributary user add|set|list|remove|secret`: the users of the export area; a secret is shown once. */
+export const userCommand: Group = {
+  name: 'user',
+  summary: 'add, change, list and remove users of the export area; give one a new secret',
+  verbs: [add, set, list, remove, secret],
 };

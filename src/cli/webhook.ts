@@ -4,50 +4,21 @@ import { createClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { createOutgoingRules } from '../runtime/http/outgoing-rules.ts';
 import { addWebhook, listWebhooks, removeWebhook } from '../webhooks/webhook-store.ts';
-import { parseId, parseWords, resolveConfig, type Command } from './command.ts';
+import { resolveConfig, verb, type Group } from './command.ts';
+import { positive, refuse, required, text } from './words.ts';
 import { assertAccount } from '../access/listing.ts';
 
-const usages = {
-  add: 'tributary webhook add URL --account ID [--data DIR]',
-  list: 'tributary webhook list --account ID [--data DIR]',
-  remove: 'tributary webhook remove ID --account ID [--data DIR]',
-} as const;
+const account = required(positive('whose exports are told of', 'ID'));
 
-const isVerb = (verb: string | undefined): verb is keyof typeof usages =>
-  verb !== undefined && Object.hasOwn(usages, verb);
-
-/** `tributary webhook add|list|remove`: the addresses that an account has its ended exports told to. */
-export const webhookCommand: Command = {
-  name: 'webhook',
-  usage: Object.values(usages).join('\n'),
-  summary: 'add, list and remove webhooks: addresses that are told of ended exports and of notices',
-  details: [
-    '--account   whose exports are told of',
-    'URL         a public address, or one that TRIBUTARY_WEBHOOKS_ALLOW allows; add answers the secret that messages are signed with, once',
-  ],
-  async run([verb, ...args], { environment, answer }) {
-    if (!isVerb(verb))
-      throw new AppError('usage', `'webhook' takes ${Object.keys(usages).join(', ')}, not '${verb ?? ''}'`, {
-        hint: `Usage: ${Object.values(usages).join(', ')}`,
-      });
-    const words = { add: ['URL'], list: [], remove: ['ID'] }[verb];
-    const { values, positionals } = parseWords(args, words, { account: { type: 'string' } }, usages[verb]);
-    const idAccount = parseId(values.account, '--account');
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: values.data });
+const add = verb({
+  name: 'add',
+  summary: 'add a webhook; answers the secret that messages are signed with, which is shown this once',
+  words: { URL: text('a public address, or one that TRIBUTARY_WEBHOOKS_ALLOW allows') },
+  options: { account },
+  examples: ['webhook add https://hooks.example.com/exports --account 1'],
+  async run({ URL: word, account: idAccount, data }, { environment, answer }) {
+    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
     const paths = dataPaths(config.dataDir);
-    const [word = ''] = positionals;
-    if (verb === 'list') {
-      for (const { sealedSecret: _, ...webhook } of await listWebhooks(paths, idAccount)) answer(webhook);
-      return 0;
-    }
-    if (verb === 'remove') {
-      if (!(await removeWebhook(paths, idAccount, word)))
-        throw new AppError('not_found', `account ${idAccount} has no webhook ${word}`, {
-          hint: "'tributary webhook list' names them.",
-        });
-      answer({ idWebhook: word, removed: true });
-      return 0;
-    }
     assertAccount(paths, idAccount);
     const rules = createOutgoingRules(config.webhooksAllow);
     if (typeof rules === 'string')
@@ -55,10 +26,44 @@ export const webhookCommand: Command = {
         hint: 'Name networks such as 10.1.0.0/16 and names such as hooks.example.com.',
       });
     const url = parseWebhookUrl(word, rules);
-    if (typeof url === 'string') throw new AppError('usage', `URL ${url}`, { hint: `Usage: ${usages.add}` });
+    if (typeof url === 'string') refuse(`URL ${url}`);
     const nowMs = createClock(config.clockOffsetSeconds).nowMs();
     const { webhook, secret } = await addWebhook(paths, { idAccount, url: url.href }, { nowMs, most: mostWebhooks });
     answer({ idWebhook: webhook.idWebhook, idAccount, url: webhook.url, secret });
-    return 0;
   },
+});
+
+const list = verb({
+  name: 'list',
+  summary: 'list the webhooks of an account',
+  isList: true,
+  options: { account },
+  examples: ['webhook list --account 1'],
+  async run({ account: idAccount, data }, { environment, answer }) {
+    const { dataDir } = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    for (const { sealedSecret: _, ...webhook } of await listWebhooks(dataPaths(dataDir), idAccount)) answer(webhook);
+  },
+});
+
+const remove = verb({
+  name: 'remove',
+  summary: 'remove a webhook',
+  words: { ID: text("the webhook, as 'tributary webhook list' has it") },
+  options: { account },
+  examples: ['webhook remove 3f2a90c1 --account 1'],
+  async run({ ID: idWebhook, account: idAccount, data }, { environment, answer }) {
+    const { dataDir } = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    if (!(await removeWebhook(dataPaths(dataDir), idAccount, idWebhook)))
+      throw new AppError('not_found', `account ${idAccount} has no webhook ${idWebhook}`, {
+        hint: "'tributary webhook list' names them.",
+      });
+    answer({ idWebhook, removed: true });
+  },
+});
+
+/** `tributary webhook add|list|remove`: the addresses that an account has its ended exports told to. */
+export const webhookCommand: Group = {
+  name: 'webhook',
+  summary: 'add, list and remove webhooks: addresses that are told of ended exports and of notices',
+  verbs: [add, list, remove],
 };

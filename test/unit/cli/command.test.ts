@@ -1,33 +1,201 @@
 import { describe, expect, it } from 'vitest';
-import { parseWords } from '../../../src/cli/command.ts';
+import { verb, type Command, type CommandContext } from '../../../src/cli/command.ts';
+import { runProgram } from '../../../src/cli/program.ts';
+import { flag, many, oneOf, optional, positive, required, text, withDefault } from '../../../src/cli/words.ts';
 
-const options = {
-  revoke: { type: 'string' },
-  user: { type: 'string', multiple: true },
-  yes: { type: 'boolean' },
-} as const;
-const parse = (...args: string[]) => parseWords(args, ['ID'], options, 'tributary x ID');
+const never = new AbortController().signal;
 
-describe('the arguments of a command', () => {
-  it('The arguments of a command may have a value that begins with a dash, as a token and a client id may', () => {
-    expect(parse('7', '--revoke', '-P6ZC3XZ').values.revoke).toBe('-P6ZC3XZ');
-    expect(parse('7', '--revoke', '--6T_9c7').values.revoke).toBe('--6T_9c7');
-    expect(parse('--revoke=-P6ZC3XZ', '7').values.revoke).toBe('-P6ZC3XZ');
-    expect(parse('7', '--user', '-5', '--user', '-6', '--yes').values).toMatchObject({ user: ['-5', '-6'], yes: true });
+interface Ran {
+  readonly code: number;
+  /** What the command got. */
+  readonly given: unknown;
+  readonly printed: string;
+  readonly noted: string;
+}
+
+const show = verb({
+  name: 'show',
+  summary: 'show something',
+  words: { ID: positive('what'), REST: optional(many(text('more'))) },
+  options: {
+    revoke: text('a prefix', 'PREFIX'),
+    user: many(text('users')),
+    yes: flag('do it'),
+    noExport: flag('without'),
+    maxRows: withDefault(positive('rows', 'K', 100), 10),
+    kind: oneOf(['one', 'two'], 'which'),
+  },
+  examples: ['x show 7 --yes'],
+  run: () => Promise.resolve(),
+});
+const need = verb({
+  name: 'need',
+  summary: 'need something',
+  options: { account: required(positive('whose')) },
+  exitCodes: { 1: 'nothing was there' },
+  run: () => Promise.resolve(3),
+});
+
+/** Runs the words in a program of one group; what its verb gets is kept. */
+async function run(...words: readonly string[]): Promise<Ran> {
+  let given: unknown;
+  const [printed, noted]: [string[], string[]] = [[], []];
+  const kept: Command = {
+    name: 'x',
+    summary: 'try it',
+    verbs: [show, need].map((each) => ({
+      ...each,
+      run: (values: never, context: CommandContext) => {
+        given = values;
+        return each.run(values, context);
+      },
+    })),
+  };
+  const context: CommandContext = {
+    environment: {},
+    entry: '',
+    answer: () => undefined,
+    print: (line) => void printed.push(line),
+    note: (line) => void noted.push(line),
+    stop: never,
+    force: never,
+  };
+  const code = await runProgram([kept], words, context);
+  return { code, given, printed: printed.join('\n'), noted: noted.join('\n') };
+}
+
+describe('the words of a command', () => {
+  it('The words of a command arrive with the types that it has declared', async () => {
+    const nothing = {
+      json: false,
+      data: undefined,
+      revoke: undefined,
+      kind: undefined,
+      user: [],
+      yes: false,
+      noExport: false,
+    };
+    expect((await run('x', 'show', '7')).given).toEqual({ ID: 7, REST: [], maxRows: 10, ...nothing });
+    const words = 'show --yes --no-export --kind=two 7 a b --max-rows 3 --user 1 --user=2 --data d';
+    expect((await run('x', ...words.split(' '))).given).toEqual({
+      ID: 7,
+      REST: ['a', 'b'],
+      maxRows: 3,
+      user: ['1', '2'],
+      yes: true,
+      noExport: true,
+      kind: 'two',
+      data: 'd',
+      json: false,
+      revoke: undefined,
+    });
+    expect(await run('x', 'need', '--account', '1')).toMatchObject({ code: 3, given: { account: 1 } });
+  });
+
+  it('The words of a command may have a value that begins with a dash, as a token and a client id may', async () => {
+    for (const [words, revoke] of [
+      ['--revoke -P6ZC3XZ', '-P6ZC3XZ'],
+      ['--revoke --6T_9c7', '--6T_9c7'],
+      ['--revoke=-P6ZC3XZ', '-P6ZC3XZ'],
+      ['--revoke=--yes', '--yes'],
+      ['--revoke=-h', '-h'],
+    ] as const)
+      expect((await run('x', 'show', '7', ...words.split(' '))).given, words).toMatchObject({ revoke });
+    expect((await run('x', 'show', '7', '--user', '-5', '--user', '-6', '--yes')).given).toMatchObject({
+      user: ['-5', '-6'],
+      yes: true,
+    });
+  });
+
+  it('The words of a command after -- are left as they are', async () => {
+    expect((await run('x', 'show', '7', '--', '-h', '--yes')).given).toMatchObject({
+      REST: ['-h', '--yes'],
+      yes: false,
+    });
   });
 
   it.each([
-    ['an option in the place of a value', ['7', '--revoke', '--yes']],
-    ['a value that is left out', ['7', '--revoke']],
-    ['an option that there is not', ['7', '-P6ZC3XZ']],
-    ['a dash after a flag', ['7', '--yes', '-P6ZC3XZ']],
-    ['two values of an option that takes one', ['7', '--revoke', 'a', '--revoke=b']],
-    ['two data folders', ['7', '--data', 'a', '--data', 'a']],
-  ])('The arguments of a command are refused with %s', (_what, args) => {
-    expect(() => parse(...args)).toThrow(expect.objectContaining({ code: 'usage' }));
+    [
+      'an option in the place of a value',
+      ['show', '7', '--revoke', '--yes'],
+      '--revoke has no value: --yes is an option',
+    ],
+    ['the help in the place of a value', ['show', '7', '--revoke', '-h'], '--revoke has no value: -h is an option'],
+    ['a value that is left out', ['show', '7', '--revoke'], '--revoke has no value'],
+    ['an option that there is not', ['show', '7', '-P6ZC3XZ'], "unknown option '-P6ZC3XZ'"],
+    ['a dash after a flag', ['show', '7', '--yes', '-P6ZC3XZ'], "unknown option '-P6ZC3XZ'"],
+    ['a value of a flag', ['show', '7', '--yes=1'], "unknown option '--yes=1'"],
+    ['two values of an option that takes one', ['show', '7', '--revoke', 'a', '--revoke=b'], '--revoke is given twice'],
+    ['two data folders', ['show', '7', '--data', 'a', '--data', 'a'], '--data is given twice'],
+    ['an empty value', ['show', '7', '--data', ''], '--data has an empty value'],
+    ['an empty value behind a sign', ['show', '7', '--data='], '--data has an empty value'],
+    ['an empty word', ['show', '7', ''], 'REST is empty'],
+    ['a word that is left out', ['show'], 'ID is missing'],
+    ['an option that is left out', ['need'], '--account is missing'],
+    ['a word too many', ['need', 'a', '--account', '1'], 'too many arguments'],
+    ['no positive integer', ['show', '1e3'], "ID must be a positive integer, not '1e3'"],
+    ['an integer that is too large', ['show', '9007199254740993'], 'ID must be a positive integer'],
+    ['a number over the most', ['show', '7', '--max-rows', '101'], '--max-rows must be at most 100'],
+    ['none of the choices', ['show', '7', '--kind', 'on'], "--kind must be one of one, two, not 'on'"],
+    ['an option written wrong', ['need', '--acount', '1'], "unknown option '--acount' (did you mean --account?)"],
+  ])('The words of a command are refused with %s', async (_what, words, message) => {
+    await expect(run('x', ...words)).rejects.toMatchObject({
+      code: 'usage',
+      message: expect.stringContaining(message) as string,
+      hint: `Usage: tributary x ${
+        words[0] === 'need'
+          ? 'need --account N [--data DIR]'
+          : 'show ID [REST...] [--revoke PREFIX] [--user TEXT]... [--yes] [--no-export] [--max-rows K] [--kind one|two] [--data DIR]'
+      }`,
+    });
   });
 
-  it('The arguments of a command after -- are left as they are', () => {
-    expect(parse('--', '-7').positionals).toEqual(['-7']);
+  it('The name of a command is corrected where it is nearly one', async () => {
+    await expect(run('y')).rejects.toMatchObject({ code: 'usage', message: "there is no command 'y'" });
+    await expect(run('x', 'shw', '7')).rejects.toMatchObject({
+      code: 'usage',
+      message: "there is no command 'shw' (did you mean show?)",
+      hint: "'tributary x --help' lists what there is.",
+    });
+    await expect(run('y', '--help')).rejects.toMatchObject({ message: "there is no command 'y'" });
+  });
+});
+
+describe('the help of a command', () => {
+  it('The help of a command has its usage, words, options, examples and exit codes, and runs nothing', async () => {
+    for (const words of [
+      ['x', 'need', '--help'],
+      ['x', 'need', '--bogus', '-h'],
+    ]) {
+      const { code, given, printed } = await run(...words);
+      expect({ code, given }).toEqual({ code: 0, given: undefined });
+      expect(printed).toContain('Usage: tributary x need --account N [--data DIR]');
+      expect(printed).toMatch(/--account N +whose\n/);
+      expect(printed).toMatch(/-V, --version +print the version\n/);
+      expect(printed).toMatch(/Exit codes:\n {2}0 {2}done\n {2}1 {2}nothing was there; or: refused/);
+    }
+    const { printed } = await run('x', 'show', '-h');
+    expect(printed).toMatch(/Arguments:\n {2}ID +what\n/);
+    expect(printed).toMatch(/--max-rows K +rows \(10\)\n/);
+    expect(printed).toContain('Examples:\n  tributary x show 7 --yes\n');
+  });
+
+  it('The help of a group and of the program lists what is below it, and is an error where a word is missing', async () => {
+    expect(await run('x', '--help')).toMatchObject({
+      code: 0,
+      printed: expect.stringMatching(/show ID \[REST\.\.\.\] +show something/),
+    });
+    expect(await run('--help')).toMatchObject({ code: 0, printed: expect.stringMatching(/Commands:\n {2}x +try it/) });
+    expect(await run('x')).toMatchObject({ code: 1, printed: '', noted: expect.stringContaining('need something') });
+    expect(await run()).toMatchObject({ code: 1, printed: '', noted: expect.stringContaining('try it') });
+  });
+
+  it('The version is printed everywhere', async () => {
+    for (const words of [['-V'], ['--version'], ['x', '-V'], ['x', 'show', '--version']])
+      expect(await run(...words), words.join(' ')).toMatchObject({
+        code: 0,
+        given: undefined,
+        printed: expect.stringMatching(/^\d+\.\d+\.\d+$/),
+      });
   });
 });

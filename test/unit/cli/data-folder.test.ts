@@ -13,6 +13,7 @@ import { statusCommand } from '../../../src/cli/status.ts';
 import { userCommand } from '../../../src/cli/user.ts';
 import type { Environment } from '../../../src/config.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { runCommandHere } from '../../helpers/run-command.ts';
 
 const never = new AbortController().signal;
 
@@ -29,7 +30,7 @@ async function run(command: Command, words: readonly string[], environment: Envi
     stop: never,
     force: never,
   };
-  await command.run(words, context);
+  await runCommandHere(command, words, context);
   return answers;
 }
 

@@ -1,0 +1,121 @@
+import { createExportArea, type ExportAccess, type ExportArea } from '../client/export-area.ts';
+import { createHttpClient, type HttpClient } from '../client/http-client.ts';
+import type { ImportAccess } from '../client/import-area.ts';
+import { chooseProfile, parseServiceUrl, profilesPath, readProfiles, type Profile } from '../client/profiles.ts';
+import { AppError } from '../runtime/errors.ts';
+import type { CommandContext } from './command.ts';
+import { parsePositive, text } from './words.ts';
+
+/** Options of every command that works against a running service. */
+export const callerOptions = {
+  url: text('the address of the service (TRIBUTARY_IMPORT_URL, TRIBUTARY_EXPORT_URL, or the profile)', 'URL'),
+  profile: text(
+    "the profile to take addresses and secrets from (TRIBUTARY_PROFILE, or 'tributary profile use')",
+    'NAME',
+  ),
+};
+
+interface Given {
+  readonly url?: string | undefined;
+  readonly profile?: string | undefined;
+}
+
+/** What the environment says, as a profile does. Error: `usage`. */
+function profileOf({ environment }: CommandContext): Profile {
+  const read = (name: string): string | undefined => environment[`TRIBUTARY_${name}`] || undefined;
+  const idApp = read('APP');
+  const members = {
+    importUrl: read('IMPORT_URL'),
+    exportUrl: read('EXPORT_URL'),
+    token: read('TOKEN'),
+    idUser: read('USER'),
+    secret: read('SECRET'),
+  };
+  return {
+    ...Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)),
+    ...(idApp === undefined ? {} : { idApp: parsePositive(idApp, 'TRIBUTARY_APP') }),
+  };
+}
+
+/** Options over the environment over the profile. Errors: `not_found` for a profile, `config_invalid`, `usage`. */
+async function resolve({ profile }: Given, context: CommandContext, options: Profile): Promise<Profile> {
+  const { environment } = context;
+  const name = profile ?? (environment['TRIBUTARY_PROFILE'] || undefined);
+  const chosen = chooseProfile(await readProfiles(profilesPath(environment)), name);
+  return { ...chosen, ...profileOf(context), ...options };
+}
+
+function missing(what: string, way: string): AppError {
+  return new AppError('usage', `${what} is not known`, {
+    hint: `Give it by ${way}, or by a profile: 'tributary profile add' and 'tributary init' make one.`,
+  });
+}
+
+/** Where and as which app events are imported. Errors: `usage` for what is missing; those of profiles. */
+export async function resolveImport(
+  given: Given & { readonly app?: number | undefined },
+  context: CommandContext,
+): Promise<ImportAccess> {
+  const { importUrl, idApp, token } = await resolve(given, context, {
+    ...(given.url === undefined ? {} : { importUrl: given.url }),
+    ...(given.app === undefined ? {} : { idApp: given.app }),
+  });
+  if (importUrl === undefined) throw missing('the address of the import area', '--url or TRIBUTARY_IMPORT_URL');
+  if (idApp === undefined) throw missing('the app', '--app or TRIBUTARY_APP');
+  if (token === undefined) throw missing(`the token of app ${idApp}`, 'TRIBUTARY_TOKEN');
+  return { url: parseServiceUrl(importUrl, 'the address of the import area'), idApp, token };
+}
+
+/** Where and as whom exports are ordered. Errors as above. */
+export async function resolveExport(
+  given: Given & { readonly user?: number | undefined },
+  context: CommandContext,
+): Promise<ExportAccess> {
+  const { exportUrl, idUser, secret } = await resolve(given, context, {
+    ...(given.url === undefined ? {} : { exportUrl: given.url }),
+    ...(given.user === undefined ? {} : { idUser: String(given.user) }),
+  });
+  if (exportUrl === undefined) throw missing('the address of the export area', '--url or TRIBUTARY_EXPORT_URL');
+  if (idUser === undefined) throw missing('the user', '--user or TRIBUTARY_USER');
+  if (secret === undefined) throw missing(`the secret of user ${idUser}`, 'TRIBUTARY_SECRET');
+  return { url: parseServiceUrl(exportUrl, 'the address of the export area'), idUser, secret };
+}
+
+const noteEveryMs = 30_000;
+
+/** Says what a command waits for: at once on a terminal, elsewhere a line now and then. */
+export function createWaitNotes({ note, show }: CommandContext): (why: string | undefined) => void {
+  let notedAt = Number.NEGATIVE_INFINITY;
+  return (why) => {
+    if (why === undefined) return;
+    show?.(`waiting: ${why}`);
+    if (performance.now() - notedAt < noteEveryMs) return;
+    notedAt = performance.now();
+    note(`tributary: waiting: ${why}`);
+  };
+}
+
+/** A user's calls, while a command makes them. */
+export interface ExportCaller {
+  readonly url: string;
+  readonly http: HttpClient;
+  readonly area: ExportArea;
+  readonly onWait: (why: string | undefined) => void;
+}
+
+/** Runs with the calls of a user; its connections are closed behind it. */
+export async function withExports<T>(
+  given: Given & { readonly user?: number | undefined },
+  context: CommandContext,
+  run: (caller: ExportCaller) => Promise<T>,
+): Promise<T> {
+  const access = await resolveExport(given, context);
+  const http = createHttpClient();
+  const onWait = createWaitNotes(context);
+  try {
+    const area = createExportArea(http, access, { signal: context.stop, onWait });
+    return await run({ url: access.url, http, area, onWait });
+  } finally {
+    http.close();
+  }
+}

@@ -1,0 +1,221 @@
+import { assertPlace } from '../client/export-output.ts';
+import { waitForExport } from '../client/wait-for-export.ts';
+import type { ExportArguments, ExportReport } from '../client/export-area.ts';
+import { eventAliases, eventNames } from '../datasets/dictionaries.ts';
+import { isAppError } from '../runtime/errors.ts';
+import { callerOptions, withExports, type ExportCaller } from './caller.ts';
+import { verb, type CommandContext, type Group, type Verb } from './command.ts';
+import { deliver, standardOutput } from './deliver-export.ts';
+import { defaultOutput, endingOf, requestOptions, toRequest } from './export-request.ts';
+import { oneOf, parsed, positive, refuse, short, text } from './words.ts';
+
+const interruptedExit = 130;
+const interrupted = { [interruptedExit]: 'interrupted: the sentence on standard error says how to go on' };
+
+const userOptions = {
+  user: positive('the user whose exports they are (TRIBUTARY_USER, or the profile)', 'ID'),
+  ...callerOptions,
+};
+const outputOption = {
+  output: short(
+    'o',
+    text(
+      'the file, or with a slash at its end the folder; its name says the form: .csv, .csv.gz, .jsonl, .parquet; - is standard output',
+      'FILE',
+    ),
+  ),
+};
+const id = {
+  ID: parsed("the export, as 'tributary export list' has it", 'ID', (value, what) =>
+    /^[1-9]\d{0,15}$/.test(value) ? value : refuse(`${what} must be the number of an export, not '${value}'`),
+  ),
+};
+
+/** Runs against the service; an interruption ends it with a sentence and an exit code of its own. */
+async function interruptibly(context: CommandContext, run: () => Promise<void>): Promise<number> {
+  try {
+    await run();
+    return 0;
+  } catch (error) {
+    if (!context.stop.aborted || !isAppError(error)) throw error;
+    context.note(`tributary: ${error.message}. ${error.hint ?? ''}`.trim());
+    return interruptedExit;
+  } finally {
+    context.show?.('');
+  }
+}
+
+async function awaitEnd(
+  { area }: ExportCaller,
+  exportId: string,
+  { stop, show }: CommandContext,
+): Promise<ExportReport> {
+  return await waitForExport(area, exportId, {
+    signal: stop,
+    onProgress: ({ status, percent }) =>
+      show?.(`export ${exportId}: ${status}${percent === undefined ? '' : `, ${Math.floor(percent)} %`}`),
+  });
+}
+
+/** The file or folder of an output: standard output is none. */
+const fileOf = (output: string | undefined): string | undefined => (output === standardOutput ? undefined : output);
+
+async function assertOutput(output: string | undefined): Promise<void> {
+  if (fileOf(output) !== undefined) await assertPlace(output ?? '');
+}
+
+/** Says which apps of a filter the account does not have: there are no rows of them, and no error. */
+async function noteUnknownApps({ area }: ExportCaller, parameters: ExportArguments, { note }: CommandContext) {
+  for (const [name, idApp] of parameters) {
+    if (name !== 'idApp') continue;
+    // A service that cannot say it exports all the same.
+    const { apps } = await area.call('/api/data/v1/apps.json', [['search', idApp]]).catch((error: unknown) => {
+      if (!isAppError(error, 'service_refused')) throw error;
+      return { apps: undefined };
+    });
+    const isThere = !Array.isArray(apps) || apps.some((app: { readonly idApp?: unknown }) => app.idApp === idApp);
+    if (!isThere) note(`tributary: your account has no app ${idApp}: there are no rows of it`);
+  }
+}
+
+const order = (event: string) =>
+  verb({
+    name: event,
+    summary: `export ${event} into a file`,
+    usage: ['[-o FILE] [--from DAY] [--to DAY] [--selectors A,B] [OPTION]...'],
+    isWithoutData: true,
+    options: { ...outputOption, ...requestOptions, ...userOptions },
+    details: [
+      'Orders the export, waits for it and downloads it; what was interrupted goes on by export download.',
+      'Each file is compared with its SHA-256 and the signed manifest, and has its name once it is whole.',
+    ],
+    examples: [
+      `export ${event} --from yesterday -o ${event}.csv`,
+      `export ${event} --from 2026-05-01 --to 2026-05-31 --timezone Europe/Berlin --selectors eventId,tsEvent -o ${event}.parquet`,
+    ],
+    exitCodes: interrupted,
+    run: (given, context) =>
+      interruptibly(context, () =>
+        withExports(given, context, async (caller) => {
+          const request = toRequest(event, given, fileOf(given.output), Date.now());
+          await assertOutput(given.output);
+          const created = await caller.area.call('/api/raw/v1/export/create.json', request.parameters, true);
+          const exportId = String(created['idRawExport']);
+          const { days, timezone } = request;
+          const when = days === undefined ? '' : `, ${days.from} to ${days.to} in ${timezone}`;
+          context.note(`tributary: export ${exportId} of ${event}${when}`);
+          await noteUnknownApps(caller, request.parameters, context);
+          const report = await awaitEnd(caller, exportId, context);
+          const output = given.output ?? defaultOutput(event, exportId, request);
+          await deliver(caller, report, { output, ending: endingOf(request.form) }, context);
+        }),
+      ),
+  });
+
+/** A word that an older name of the API stands for, too. */
+const known = oneOf(eventNames, 'what would be exported', 'EVENT');
+const eventWord: typeof known = {
+  ...known,
+  parse: (name, what) => known.parse?.(eventAliases.get(name) ?? name, what),
+};
+
+const estimate = verb({
+  name: 'estimate',
+  summary: 'say how many rows and bytes an export would have, and how long it would take; nothing is ordered',
+  usage: ['EVENT [--from DAY] [--to DAY] [--selectors A,B] [OPTION]...'],
+  isWithoutData: true,
+  words: { EVENT: eventWord },
+  options: { ...requestOptions, ...userOptions },
+  examples: ['export estimate customEvents --from 2026-05-01 --to 2026-05-31'],
+  run: ({ EVENT: event, ...given }, context) =>
+    withExports(given, context, async ({ area }) => {
+      const { parameters } = toRequest(event, given, undefined, Date.now());
+      context.answer(await area.call('/api/raw/v1/export/estimate.json', parameters));
+    }),
+});
+
+const list = verb({
+  name: 'list',
+  summary: 'list your exports, newest first',
+  isList: true,
+  isWithoutData: true,
+  options: userOptions,
+  examples: ['export list'],
+  run: (given, context) =>
+    withExports(given, context, async ({ area }) => {
+      const { reports } = await area.call('/api/report/v1/file/list.json', []);
+      for (const listed of Array.isArray(reports) ? reports : []) context.answer(listed);
+    }),
+});
+
+const get = verb({
+  name: 'get',
+  summary: 'say how an export is: its progress, or its files with their links',
+  isWithoutData: true,
+  words: id,
+  options: userOptions,
+  examples: ['export get 17'],
+  run: ({ ID: exportId, ...given }, context) =>
+    withExports(given, context, async ({ area }) => context.answer((await area.get(exportId)).data)),
+});
+
+const wait = verb({
+  name: 'wait',
+  summary: 'wait until an export has ended, and answer as get does',
+  isWithoutData: true,
+  words: id,
+  options: userOptions,
+  examples: ['export wait 17'],
+  exitCodes: interrupted,
+  run: ({ ID: exportId, ...given }, context) =>
+    interruptibly(context, () =>
+      withExports(given, context, async (caller) => context.answer((await awaitEnd(caller, exportId, context)).data)),
+    ),
+});
+
+const cancel = verb({
+  name: 'cancel',
+  summary: 'cancel an export that is in progress',
+  isWithoutData: true,
+  words: id,
+  options: userOptions,
+  examples: ['export cancel 17'],
+  run: ({ ID: exportId, ...given }, context) =>
+    withExports(given, context, async ({ area }) =>
+      context.answer(await area.call('/api/raw/v1/export/cancel.json', [['idRawExport', exportId]])),
+    ),
+});
+
+const download = verb({
+  name: 'download',
+  summary: 'wait for an export and fetch it, from where an earlier download has stopped',
+  isWithoutData: true,
+  words: id,
+  options: { ...outputOption, ...userOptions },
+  examples: ['export download 17 -o may.csv', 'export download 17 -o may/'],
+  exitCodes: interrupted,
+  run: ({ ID: exportId, ...given }, context) =>
+    interruptibly(context, () =>
+      withExports(given, context, async (caller) => {
+        await assertOutput(given.output);
+        const report = await awaitEnd(caller, exportId, context);
+        const [first] = report.files ?? [];
+        const kind = /\.(csv|jsonl|parquet)(\.zst)?/.exec(first?.name ?? '')?.[0] ?? '.csv';
+        const output = given.output ?? `export-${exportId}${kind}`;
+        await deliver(caller, report, { output, ending: kind }, context);
+      }),
+    ),
+});
+
+/** The verb of an event under an older name of the API, which no list has. */
+const orderAs = ([name, event]: readonly [string, string]): Verb => {
+  const { summary: _summary, examples: _examples, ...rest } = order(event);
+  return { ...rest, name };
+};
+
+/** `tributary export EVENT`, and what else is done with exports against a running service. */
+export const exportCommand: Group = {
+  name: 'export',
+  summary: 'order an export from a running service and fetch it; list, get, wait, cancel, estimate, download',
+  verbs: [list, get, wait, download, cancel, estimate, ...eventNames.map(order), ...[...eventAliases].map(orderAs)],
+};

@@ -1,0 +1,137 @@
+import {
+  changeProfiles,
+  describeProfile,
+  noSuchProfile,
+  parseProfileName,
+  parseServiceUrl,
+  profilesPath,
+  readProfiles,
+  type Profile,
+  type Profiles,
+} from '../client/profiles.ts';
+import { verb, type CommandContext, type Group } from './command.ts';
+import { flag, parsed, positive, refuse } from './words.ts';
+
+const name = { NAME: parsed('the name of the profile', 'NAME', parseProfileName) };
+const maxSecretsBytes = 64 * 1024;
+
+const url = (about: string) => parsed(about, 'URL', parseServiceUrl);
+
+/** Reads lines of `token=...` and `secret=...` from standard input. Error: `usage`. */
+async function readSecrets({ input }: CommandContext): Promise<Pick<Profile, 'token' | 'secret'>> {
+  let given = '';
+  for await (const piece of input?.() ?? []) {
+    given += Buffer.from(piece).toString('utf8');
+    if (given.length > maxSecretsBytes) refuse('standard input has more than a token and a secret');
+  }
+  const secrets: { token?: string; secret?: string } = {};
+  for (const line of given.split(/\r?\n/)) {
+    const [, member, value] = /^(token|secret)=(\S+)$/.exec(line.trim()) ?? [];
+    if (line.trim() === '') continue;
+    if (member === undefined || value === undefined)
+      refuse('standard input has lines of token=... and secret=... only');
+    else secrets[member as 'token' | 'secret'] = value;
+  }
+  return secrets;
+}
+
+function shown({ profiles, current }: Profiles, chosen: string) {
+  return describeProfile(chosen, profiles[chosen] ?? {}, chosen === current);
+}
+
+const add = verb({
+  name: 'add',
+  summary: 'add a profile, or change what is given of it',
+  words: name,
+  options: {
+    importUrl: url('the address of the import area'),
+    exportUrl: url('the address of the export area'),
+    app: positive('the app whose events are imported', 'ID'),
+    user: positive('the user who exports', 'ID'),
+    stdin: flag('read secrets from standard input, in lines of token=TOKEN and secret=SECRET'),
+  },
+  isWithoutData: true,
+  details: [
+    'Secrets never stand on the command line: they come from TRIBUTARY_TOKEN and TRIBUTARY_SECRET, or from standard input.',
+    'The first profile becomes the current one.',
+  ],
+  examples: [
+    'profile add shop --import-url https://events.example.com --export-url https://exports.example.com --app 7 --user 1 --stdin',
+  ],
+  async run({ NAME: chosen, importUrl, exportUrl, app, user, stdin }, context) {
+    const { environment, answer } = context;
+    const fromInput = stdin ? await readSecrets(context) : {};
+    const token = fromInput.token ?? (environment['TRIBUTARY_TOKEN'] || undefined);
+    const secret = fromInput.secret ?? (environment['TRIBUTARY_SECRET'] || undefined);
+    const given: Profile = {
+      ...(importUrl === undefined ? {} : { importUrl }),
+      ...(exportUrl === undefined ? {} : { exportUrl }),
+      ...(app === undefined ? {} : { idApp: app }),
+      ...(user === undefined ? {} : { idUser: String(user) }),
+      ...(token === undefined ? {} : { token }),
+      ...(secret === undefined ? {} : { secret }),
+    };
+    const changed = await changeProfiles(profilesPath(environment), ({ current = chosen, profiles }) => ({
+      current,
+      profiles: { ...profiles, [chosen]: { ...profiles[chosen], ...given } },
+    }));
+    answer(shown(changed, chosen));
+  },
+});
+
+const list = verb({
+  name: 'list',
+  summary: 'list the profiles; secrets are not shown',
+  isList: true,
+  isWithoutData: true,
+  examples: ['profile list'],
+  async run(_given, { environment, answer }) {
+    const found = await readProfiles(profilesPath(environment));
+    for (const each of Object.keys(found.profiles)) answer(shown(found, each));
+  },
+});
+
+function getOwn(profiles: Profiles, chosen: string): void {
+  if (!Object.hasOwn(profiles.profiles, chosen)) throw noSuchProfile(profiles, chosen);
+}
+
+const use = verb({
+  name: 'use',
+  summary: 'make a profile the current one',
+  words: name,
+  isWithoutData: true,
+  examples: ['profile use shop'],
+  async run({ NAME: chosen }, { environment, answer }) {
+    const changed = await changeProfiles(profilesPath(environment), (profiles) => {
+      getOwn(profiles, chosen);
+      return { ...profiles, current: chosen };
+    });
+    answer(shown(changed, chosen));
+  },
+});
+
+const remove = verb({
+  name: 'remove',
+  summary: 'remove a profile, with its secrets',
+  words: name,
+  isWithoutData: true,
+  examples: ['profile remove shop'],
+  async run({ NAME: chosen }, { environment, answer }) {
+    await changeProfiles(profilesPath(environment), (found) => {
+      getOwn(found, chosen);
+      const { [chosen]: _, ...profiles } = found.profiles;
+      return {
+        profiles,
+        ...(found.current === undefined || found.current === chosen ? {} : { current: found.current }),
+      };
+    });
+    answer({ profile: chosen, removed: true });
+  },
+});
+
+/** `tributary profile add|list|use|remove`: addresses and secrets of services, for the commands that work against them. */
+export const profileCommand: Group = {
+  name: 'profile',
+  summary: 'keep addresses and secrets of services for import and export, in a file of your own',
+  verbs: [add, list, use, remove],
+};

@@ -1,0 +1,220 @@
+import { randomUUID } from 'node:crypto';
+import { availableParallelism } from 'node:os';
+import path from 'node:path';
+import { dataPaths, type Config } from '../config.ts';
+import { cataloguePaths } from '../lake/catalogue/catalogue-paths.ts';
+import { openReadOnlyEngine, type ReadOnlyEngine } from '../lake/sql/read-only-engine.ts';
+import { splitSql } from '../lake/sql/split-sql.ts';
+import { AppError, isAppError } from '../runtime/errors.ts';
+import { findTextFile } from '../runtime/files/durable-file.ts';
+import { openWorkRoom, type WorkRoom } from '../runtime/files/work-room.ts';
+import { resolveConfig, verb, type CommandContext } from './command.ts';
+import { assertLake, queryRooms } from './data-folder.ts';
+import { renderLakeSnapshot } from './lake-snapshot.ts';
+import {
+  chooseQueryFormat,
+  queryFormats,
+  showPlan,
+  showQueryTable,
+  toQueryFile,
+  writeQueryFile,
+  writeQueryRows,
+  type QueryFile,
+  type QueryFormat,
+} from './query-output.ts';
+import { runQueryPrompt } from './query-prompt.ts';
+import { file, oneOf, optional, positive, refuse, short, text, withDefault } from './words.ts';
+
+/** Mentions a macro of views.sql. */
+const typedViews = /\bapp_\d+"?\s*\./;
+
+/** How the statements of one call are answered. */
+export interface QueryAnswers {
+  readonly format: QueryFormat;
+  /** Most rows of a table. */
+  readonly rows: number;
+  readonly output?: QueryFile | undefined;
+}
+
+/** The engine's part of the memory that the setting allows, and as many threads as it has memory for. */
+function engineLimits({ duckdbMemoryMb }: Config) {
+  const threads = Math.max(1, Math.min(availableParallelism(), Math.floor(duckdbMemoryMb / 256)));
+  return { memoryMb: Math.max(128, duckdbMemoryMb), threads };
+}
+
+/** A room for what an engine spills; the rows that a killed query has left are removed. */
+async function openSpill(parent: string): Promise<WorkRoom> {
+  try {
+    return await openWorkRoom(parent, 'a query');
+  } catch {
+    // Only what does not fit into the memory needs it: who may just read the lake asks all the same.
+    return { dir: path.join(parent, randomUUID()), close: () => Promise.resolve() };
+  }
+}
+
+/**
+ * Opens an engine on the newest version of the lake, with the views of snapshot.sql and, where they are meant, those of
+ * views.sql. `close` removes what it has spilled. Errors: those of `openReadOnlyEngine`.
+ */
+async function openEngine(
+  config: Config,
+  isTyped: boolean,
+  output: QueryFile | undefined,
+): Promise<ReadOnlyEngine & { readonly remove: () => Promise<void> }> {
+  const { lake, spool } = dataPaths(config.dataDir);
+  const typed = isTyped ? await findTextFile(cataloguePaths(lake).viewsSql) : undefined;
+  const views = [await renderLakeSnapshot(config, undefined), ...(typed === undefined ? [] : [typed])];
+  const room = await openSpill(queryRooms(spool));
+  const engine = await openReadOnlyEngine({
+    ...engineLimits(config),
+    tempDir: path.join(room.dir, 'spill'),
+    views,
+    folders: [lake],
+    ...(output === undefined ? {} : { outputFile: output.written }),
+  }).catch(async (error: unknown) => {
+    await room.close();
+    throw error;
+  });
+  return {
+    ...engine,
+    async remove() {
+      engine.close();
+      await room.close();
+    },
+  };
+}
+
+/** Says of a view of views.sql that is not there when such a view comes. */
+function explainMissing(error: unknown, sql: string): unknown {
+  if (!isAppError(error, 'sql') || !typedViews.test(sql) || !error.message.includes('does not exist')) return error;
+  return new AppError('sql', error.message.replace(/!?\n.*|!$/s, ''), {
+    cause: error.cause,
+    hint: 'A custom event has its view, such as app_1.level_up(), once some of it are sealed: an hour after they came (TRIBUTARY_SEAL_AGE_MS). Until then ask custom_event for it, which has every event.',
+  });
+}
+
+/** Runs a statement and answers its rows. Errors: those of the engine. */
+async function runStatement(
+  engine: ReadOnlyEngine,
+  sql: string,
+  answers: QueryAnswers,
+  context: CommandContext,
+): Promise<void> {
+  try {
+    await answerStatement(engine, sql, answers, context);
+  } catch (error) {
+    throw explainMissing(error, sql);
+  }
+}
+
+async function answerStatement(
+  engine: ReadOnlyEngine,
+  sql: string,
+  { format, rows, output }: QueryAnswers,
+  context: CommandContext,
+): Promise<void> {
+  const { print, note, screen } = context;
+  const kind = await engine.check(sql);
+  if (kind === 'explain') return showPlan(engine, sql, context);
+  const write: (piece: string) => Promise<void> = context.write ?? (async (piece) => print(piece.replace(/\n$/, '')));
+  if (output !== undefined) {
+    const written = await writeQueryFile(engine, sql, output, format);
+    return context.answer({ file: output.file, rows: written });
+  }
+  if (format === 'csv' || format === 'json')
+    return void (await writeQueryRows(engine, sql, format, { ...context, write }));
+  const begun = performance.now();
+  const { shown, isCut } = await showQueryTable(engine, sql, rows, { print, columns: screen?.columns ?? 120 });
+  const seconds = ((performance.now() - begun) / 1000).toFixed(2);
+  const more = isCut ? `, and there are more: --rows shows more of them, --format csv or -o FILE all` : '';
+  note(`${isCut ? 'the first ' : ''}${shown} ${shown === 1 ? 'row' : 'rows'} in ${seconds} s${more}`);
+}
+
+/** How often a statement is interrupted that may just have begun, ms. */
+const interruptEveryMs = 100;
+
+/** Ends what runs, and what begins, when the command is to stop, or nobody reads its rows any more. */
+function interruptOn(engine: ReadOnlyEngine, { stop, unread }: CommandContext): () => void {
+  const end = AbortSignal.any(unread === undefined ? [stop] : [stop, unread]);
+  const timer = setInterval(() => {
+    if (end.aborted) engine.interrupt();
+  }, interruptEveryMs);
+  const interrupt = (): void => engine.interrupt();
+  end.addEventListener('abort', interrupt, { once: true });
+  return () => {
+    clearInterval(timer);
+    end.removeEventListener('abort', interrupt);
+  };
+}
+
+async function readInput({ input }: CommandContext): Promise<string> {
+  if (input === undefined) return '';
+  const pieces: Uint8Array[] = [];
+  for await (const piece of input()) pieces.push(piece);
+  return Buffer.concat(pieces).toString();
+}
+
+async function runStatements(
+  config: Config,
+  sql: string,
+  answers: QueryAnswers,
+  context: CommandContext,
+): Promise<number> {
+  const { statements, rest } = splitSql(sql);
+  const all = rest === '' ? statements : [...statements, rest];
+  if (all.length === 0) refuse('there is no SQL: name it, or give it on standard input');
+  if (answers.output !== undefined && all.length > 1) refuse('-o takes the rows of one statement');
+  const engine = await openEngine(config, typedViews.test(sql), answers.output);
+  const settle = interruptOn(engine, context);
+  try {
+    for (const statement of all) await runStatement(engine, statement, answers, context);
+    return 0;
+  } catch (error) {
+    // Nobody reads any more: what was to be answered was.
+    if (context.unread?.aborted === true) return 0;
+    if (context.stop.aborted) throw new AppError('stopping', 'the query was interrupted');
+    throw error;
+  } finally {
+    settle();
+    await engine.remove();
+  }
+}
+
+/** `tributary query`: SQL on the newest version of the lake, which it only reads; a prompt on a terminal. */
+export const queryCommand = verb({
+  name: 'query',
+  summary: 'run SQL on the lake, which it only reads; without SQL, a prompt',
+  words: { SQL: optional(text('statements of DuckDB, with semicolons between; without, a prompt or standard input')) },
+  options: {
+    format: oneOf(queryFormats, 'of the rows: a table on a terminal, otherwise JSON lines'),
+    output: short('o', file('writes the rows of one statement to a file')),
+    rows: withDefault(positive('most rows of a table'), 200),
+  },
+  details: [
+    'The views are those of snapshot.sql (events, registration, login, custom_event, and one for each other table), of the moment at which the command begins, and of views.sql (app_7.purchase()), which has an event once some of it are sealed.',
+    'Files outside the lake, extensions and the network are out of reach.',
+  ],
+  examples: [
+    'query "SELECT kind, count(*) FROM events GROUP BY kind"',
+    'query "FROM custom_event LIMIT 10" --format csv',
+    'query "SELECT * FROM login WHERE date = DATE \'2026-03-01\'" -o logins.parquet',
+    'query < report.sql',
+  ],
+  async run({ SQL: sql, format, output: name, rows, data, json }, context) {
+    const isForPerson = context.screen !== undefined && !json;
+    const chosen = chooseQueryFormat(format, name, isForPerson);
+    const output = name === undefined ? undefined : toQueryFile(name);
+    const config = resolveConfig(context.environment, { TRIBUTARY_DATA_DIR: data });
+    assertLake(config);
+    const answers = { format: chosen, rows, output };
+    const { openPrompt } = context;
+    if (sql !== undefined || openPrompt === undefined)
+      return runStatements(config, sql ?? (await readInput(context)), answers, context);
+    if (output !== undefined) refuse('-o takes the rows of one statement: name it');
+    return runQueryPrompt(openPrompt, {
+      context,
+      openEngine: () => openEngine(config, true, undefined),
+      runStatement: (engine, statement) => runStatement(engine, statement, answers, context),
+    });
+  },
+});

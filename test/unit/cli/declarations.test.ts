@@ -1,0 +1,100 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import type { CommandContext, Verb } from '../../../src/cli/command.ts';
+import { runProgram } from '../../../src/cli/program.ts';
+import { eventNames } from '../../../src/datasets/dictionaries.ts';
+import { packageRoot } from '../../../src/runtime/files/package-files.ts';
+import { commandTable, loadDeclaredCommands } from '../../helpers/declared-commands.ts';
+
+const commands = await loadDeclaredCommands();
+const verbs = commands.flatMap((command) =>
+  'verbs' in command
+    ? command.verbs.map((verb) => ({ name: `${command.name} ${verb.name}`, verb }))
+    : [{ name: command.name, verb: command }],
+);
+
+/** How the table names a command: each dataset stands below load as DATASET, each event below export as EVENT. */
+function placeOf(name: string): string {
+  const [group = '', verb = ''] = name.split(' ');
+  if (group === 'load' && !['titles', 'list', 'undo'].includes(verb)) return 'load DATASET';
+  return group === 'export' && eventNames.includes(verb) ? 'export EVENT' : name;
+}
+
+const silent = (): void => undefined;
+
+/** Parses words as the program does; returns the verb that would run. */
+async function parse(words: readonly string[]): Promise<string> {
+  let called = '';
+  const idle = (verb: Verb, name: string): Verb => ({
+    ...verb,
+    run: () => {
+      called = name;
+      return Promise.resolve();
+    },
+  });
+  const parsed = commands.map((command) =>
+    'verbs' in command
+      ? { ...command, verbs: command.verbs.map((verb) => idle(verb, `${command.name} ${verb.name}`)) }
+      : idle(command, command.name),
+  );
+  const never = new AbortController().signal;
+  const context: CommandContext = {
+    environment: {},
+    entry: '',
+    answer: silent,
+    print: silent,
+    note: silent,
+    stop: never,
+    force: never,
+  };
+  await runProgram(parsed, words, context);
+  return called;
+}
+
+/** The words of a command line, of which one may stand in quotes; a pipe or a redirection ends them. */
+const split = (line: string): string[] =>
+  [...line.split(/ [|<>] /)[0]!.matchAll(/'([^']*)'|"([^"]*)"|(\S+)/g)].map(([, a, b, c]) => a ?? b ?? c ?? '');
+
+describe('what the commands declare', () => {
+  it('The names of the commands are those by which they are loaded', () => {
+    expect(commands.length).toBeGreaterThan(20);
+    expect(commands.map(({ name }) => name)).toEqual(commandTable.map(({ name }) => name));
+    expect(new Set(verbs.map(({ name }) => name)).size).toBe(verbs.length);
+  });
+
+  it('Every command that the help lists has an example, and each is parsed as a call of that command', async () => {
+    for (const { name, verb } of verbs) {
+      if (verb.summary === undefined) continue;
+      expect(verb.examples?.length, name).toBeGreaterThan(0);
+      for (const example of verb.examples ?? []) expect(await parse(split(example)), example).toBe(name);
+    }
+  });
+
+  it('What a command says of itself and its words is in the form of the lists of the help', () => {
+    for (const { name, verb } of verbs) {
+      const { summary, words = {}, options = {}, details = [] } = verb;
+      const abouts = [...Object.values(words), ...Object.values(options)].map(({ about }) => about);
+      for (const about of [...(summary === undefined ? [] : [summary]), ...abouts])
+        expect(about, name).toMatch(/^[^\s.].*[^\s.]$/);
+      for (const sentence of details) expect(sentence, name).toMatch(/^\S.*\.$/);
+    }
+  });
+
+  it('The table of commands in docs/operating.md has every command, and none that there is not', () => {
+    const page = readFileSync(path.join(packageRoot, 'docs/operating.md'), 'utf8');
+    const table = page.slice(page.indexOf('| command | does |')).split('\n\n')[0] ?? '';
+    const known = new Set(verbs.filter(({ verb }) => verb.summary !== undefined).map(({ name }) => placeOf(name)));
+    const calls = table
+      .split('\n')
+      .slice(2)
+      .flatMap((line) =>
+        [...(/^\|((?:\\\||[^|])*)\|/.exec(line)?.[1] ?? '').matchAll(/`([^`]+)`/g)].map(([, words = '']) => words),
+      );
+    const listed = calls.map((words) => {
+      const [first = '', second = ''] = words.split(' ');
+      return known.has(`${first} ${second}`) ? `${first} ${second}` : first;
+    });
+    expect([...new Set(listed)].toSorted()).toEqual([...known].toSorted());
+  });
+});

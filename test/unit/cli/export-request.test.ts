@@ -1,0 +1,65 @@
+import { readdirSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { assertPlace } from '../../../src/client/export-output.ts';
+import { defaultOutput, requestOptions, toRequest, type GivenRequest } from '../../../src/cli/export-request.ts';
+import { testFolder } from '../../helpers/folder.ts';
+
+const nowMs = Date.parse('2026-06-02T12:00:00Z');
+
+/** What is given on a command line: each option that is not has its own value. */
+function given(options: Partial<GivenRequest>): GivenRequest {
+  const fallbacks = Object.entries(requestOptions).map(([name, { fallback }]) => [name, fallback]);
+  return { ...(Object.fromEntries(fallbacks) as GivenRequest), timezone: 'UTC', ...options };
+}
+
+const asked = (output: string) => toRequest('customEvents', given({}), output, nowMs).parameters;
+
+describe('an order of the command line', () => {
+  it.each([
+    ['sinceVersion=8-1', '--since-version'],
+    ['asOf=8-1', '--as-of'],
+    ['selectors=eventId', '--selectors'],
+  ])('A parameter that has an option of its own is refused with its name: --where %s', (pair, option) => {
+    const { parse } = requestOptions.where;
+    expect(() => parse?.(pair, '--where')).toThrow(`give it by ${option}`);
+    expect(parse?.('order=time', '--where')).toEqual([['order', 'time']]);
+  });
+
+  it('A name that says another form, and a folder that is not there, are refused before anything is ordered', async () => {
+    const folder = testFolder();
+    const at = (name: string): string => path.join(folder, name);
+    for (const name of ['x.xlsx', 'x.json', 'x.csv.zip'])
+      await expect(assertPlace(at(name)), name).rejects.toThrow(/says a form that exports do not have/);
+    for (const name of ['none/x.csv', 'none/deep/'])
+      await expect(assertPlace(at(name)), name).rejects.toThrow(`there is no folder ${at('none')}`);
+    for (const name of ['x.csv', 'x.parquet', 'x.jsonl.zst', 'x', 'x.2026-05-01', 'x.txt', 'new/', ''])
+      await expect(assertPlace(at(name)), name).resolves.toBeUndefined();
+    expect(readdirSync(folder)).toEqual([]);
+  });
+
+  it.each([
+    ['none', 'customEvents-2026-06-01.csv'],
+    ['gzip', 'customEvents-2026-06-01.csv.gz'],
+    ['zstd', 'customEvents-2026-06-01.csv.zst'],
+  ] as const)('A file that is not named has the ending of its compression: %s', (compression, name) => {
+    const request = toRequest('customEvents', given({ compression }), undefined, nowMs);
+    expect(defaultOutput('customEvents', '1', request)).toBe(name);
+  });
+
+  it.each([
+    ['zstd', 'x.csv'],
+    ['gzip', 'x.csv.zst'],
+  ] as const)(
+    'A compression of %s that the name %s does not suit is refused before anything is ordered',
+    (compression, output) => {
+      expect(() => toRequest('customEvents', given({ compression }), output, nowMs)).toThrow(/does not suit the name/);
+    },
+  );
+
+  it('The name of a file says its compression, and a folder says none', () => {
+    expect(asked('x.jsonl.zst')).toContainEqual(['compression', 'zstd']);
+    expect(asked('x.csv').map(([name]) => name)).not.toContain('compression');
+    expect(asked('x/').map(([name]) => name)).not.toContain('compression');
+  });
+});

@@ -1,0 +1,50 @@
+import { describe, expect, it } from 'vitest';
+import { showEvent, showLeftOut, showRefusal, tailHead } from '../../../src/cli/tail-lines.ts';
+
+const at = Date.parse('2026-03-01T12:00:05Z');
+const own = { event_id: 'x', id_app: 1, event_time: 1, received_at: at };
+const time = new Date(at).toTimeString().slice(0, 8);
+
+describe('what arrives, on a terminal', () => {
+  it('An event is a line of time, kind, whose it is and what it says, in columns that stay', () => {
+    const custom = {
+      ...own,
+      kind: 'custom_event',
+      custom_user_id: 'u-1',
+      custom_event_name: 'level_up',
+      custom_event_params: { level: '3' },
+      age: 30,
+    };
+    const login = { ...own, kind: 'login', lvid: '5', custom_user_id: '' };
+    expect([tailHead(100), showEvent(JSON.stringify(custom), 100), showEvent(JSON.stringify(login), 100)]).toEqual([
+      `time      kind          whose${' '.repeat(21)}what`,
+      `${time}  custom_event  u-1${' '.repeat(23)}level_up  level=3  age=30`,
+      `${time}  login         5${' '.repeat(25)}custom_user_id=`,
+    ]);
+  });
+
+  it('A refusal says what was answered, the field, what was probably meant, and how many were alike', () => {
+    const refusal = {
+      time: new Date(at).toISOString(),
+      method: 'login',
+      status: 400,
+      error: 'Bad Request',
+      detail: '/age must be integer',
+      faults: [{ pointer: '/age', reason: 'must be integer', hint: 'a number' }],
+      requests: 8,
+    };
+    expect(showRefusal(JSON.stringify(refusal), 120)).toBe(
+      `${time}  REFUSED       login 400${' '.repeat(17)}/age must be integer (a number) (8 requests alike)`,
+    );
+    expect(showLeftOut(3, 0)).toBe('    ... 3 more events');
+    expect(showLeftOut(3, 2)).toBe('    ... 3 more events, 2 more refusals');
+  });
+
+  it('A line is no wider than the terminal, and cannot change what else is read there', () => {
+    const hostile = { ...own, kind: 'login', custom_user_id: '\u001b[2J\u202e'.repeat(20), note: 'x'.repeat(500) };
+    for (const line of [showEvent(JSON.stringify(hostile), 60), showEvent('no json', 60), showRefusal('{"a":1}', 60)]) {
+      expect(line.length).toBeLessThanOrEqual(60);
+      expect(line).toMatch(/^[\x20-\x7e…]*$/);
+    }
+  });
+});
