@@ -1,5 +1,6 @@
 import path from 'node:path';
 import { platforms, type Platform } from '../datasets/event-kinds.ts';
+import { noAccount } from './access.ts';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { ensureDataFolder } from '../runtime/files/data-folder.ts';
 import { writeFileDurably } from '../runtime/files/durable-file.ts';
@@ -56,6 +57,8 @@ export interface UserRecord {
   readonly maxExports?: number;
   /** Absent: auto. */
   readonly files?: 'gzip';
+  /** Absent: no operator. One who belongs to no account has `noAccount`. */
+  readonly operator?: true;
 }
 
 /** The whole of access.json, without the checksum it carries (runtime/files/checked-json.ts). */
@@ -100,7 +103,8 @@ function isRemovedApp(app: RemovedApp): boolean {
 function isUser(user: UserRecord): boolean {
   return (
     isId(user.idUser) &&
-    isId(user.idAccount) &&
+    [undefined, true].includes(user.operator) &&
+    (isId(user.idAccount) || (user.operator !== undefined && user.idAccount === noAccount)) &&
     isOptionalId(user.maxExports) &&
     (user.files === undefined || user.files === 'gzip') &&
     typeof user.name === 'string' &&

@@ -23,10 +23,14 @@ export interface App {
 /** How a user's files come where a request does not say it. */
 export type FileHabit = 'auto' | 'gzip';
 
+/** The account of an operator who belongs to none: no app and no request has it. */
+export const noAccount = 0;
+
 /** A user of the export area. `secret` is in the clear: AuthHMAC needs it as a key. It never reaches a log. */
 export interface User {
   readonly idUser: string;
   readonly name: string;
+  /** `noAccount` of an operator who belongs to none. */
   readonly idAccount: number;
   readonly secret: string;
   /** service.md 5: the account needs export permission to create a request. */
@@ -35,6 +39,8 @@ export interface User {
   readonly maxExports: number | undefined;
   /** `gzip`: files are compressed by gzip where a request does not say otherwise, for clients that gunzip every file. */
   readonly files: FileHabit;
+  /** May look at how the service is, and change apps and users of every account. */
+  readonly isOperator: boolean;
 }
 
 /** One consistent reading of the access file, in memory. Lookups cost microseconds and do no I/O. */

@@ -1,5 +1,6 @@
-import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
+import { createHmac } from 'node:crypto';
 import type { AccessView, User } from './access.ts';
+import { sameText } from './secrets.ts';
 
 /** What authorization is decided from: the request exactly as it came in. */
 export interface ReceivedRequest {
@@ -36,15 +37,6 @@ export function signAuthHmac(secret: string, method: string, url: string, body: 
   return createHmac('sha1', secret).update(text).digest('base64');
 }
 
-function digest(text: string): Buffer {
-  return createHash('sha256').update(text).digest();
-}
-
-/** Compares texts in a time that does not depend on either. */
-function sameText(a: string, b: string): boolean {
-  return timingSafeEqual(digest(a), digest(b));
-}
-
 /**
  * The URLs a client may have signed: as received, and under the public address when a proxy stands before the service.
  */
@@ -55,9 +47,16 @@ function signedUrls({ target, host }: ReceivedRequest, publicUrl: string | undef
   ];
 }
 
+/** Finds the user of an id and a secret, in a time that does not say which of the two is wrong. */
+export function findUserBySecret(idUser: string, secret: string, access: AccessView): User | undefined {
+  const user = access.findUser(idUser);
+  return sameText(user?.secret ?? noSecret, secret) ? user : undefined;
+}
+
 /**
  * Finds the user a request comes from, by AuthHMAC or HTTP Basic (`id:secret`); undefined when the header is missing,
  * malformed, names nobody, or its secret or signature is wrong. All of these look the same from outside, time included.
+ * Requests of the console have no such header: `findCaller` of sessions.ts knows them.
  */
 export function findCaller(
   request: ReceivedRequest,
@@ -81,6 +80,5 @@ export function findCaller(
   const credentials = basicCredentials.exec(Buffer.from(basic[1] ?? '', 'base64').toString('utf8'));
   if (credentials === null) return undefined;
   const [, idUser = '', secret = ''] = credentials;
-  const user = access.findUser(idUser);
-  return sameText(user?.secret ?? noSecret, secret) ? user : undefined;
+  return findUserBySecret(idUser, secret, access);
 }

@@ -1,5 +1,6 @@
 import { randomInt } from 'node:crypto';
 import path from 'node:path';
+import { noAccount } from './access.ts';
 import type { Platform } from '../datasets/event-kinds.ts';
 import { isSdkKey, sdkKeyRule } from './sdk-key.ts';
 import { ensureDataFolder } from '../runtime/files/data-folder.ts';
@@ -33,11 +34,14 @@ export interface NewApp {
 
 export interface NewUser {
   readonly name: string;
+  /** `noAccount`: none, which an operator may have. */
   readonly idAccount: number;
   readonly canExport: boolean;
   readonly maxExports?: number;
   /** Absent: auto. */
   readonly files?: 'gzip';
+  /** May look at how the service is, and change apps and users. Absent: no. */
+  readonly operator?: true;
 }
 
 /** Makes an import token and what rests of it. */
@@ -173,7 +177,8 @@ export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUs
   return changeAccessFile(paths, (access) => {
     const namesake = access.users.find((other) => other.idAccount === user.idAccount && other.name === user.name);
     if (namesake !== undefined) {
-      throw new AppError('conflict', `account ${user.idAccount} has a user ${user.name} already: ${namesake.idUser}`, {
+      const where = user.idAccount === noAccount ? 'there is an operator' : `account ${user.idAccount} has a user`;
+      throw new AppError('conflict', `${where} ${user.name} already: ${namesake.idUser}`, {
         hint: `'tributary user secret ${namesake.idUser}' gives that one a new secret; another user needs another name.`,
       });
     }
@@ -186,6 +191,7 @@ export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUs
       canExport: user.canExport,
       ...(user.maxExports === undefined ? {} : { maxExports: user.maxExports }),
       ...(user.files === undefined ? {} : { files: user.files }),
+      ...(user.operator === undefined ? {} : { operator: user.operator }),
     };
     return {
       access: { ...access, nextIdUser: idUser + 1, users: [...access.users, added] },

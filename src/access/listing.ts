@@ -1,7 +1,7 @@
-import type { FileHabit } from './access.ts';
+import { noAccount, type FileHabit } from './access.ts';
 import type { Platform } from '../datasets/event-kinds.ts';
 import { AppError } from '../runtime/errors.ts';
-import { readAccessFile, type AccessPaths } from './access-file.ts';
+import { readAccessFile, type AccessPaths, type AppRecord, type UserRecord } from './access-file.ts';
 
 /** A line of `tributary app list`. Ids are texts, as in every answer. */
 export interface ListedApp {
@@ -21,10 +21,42 @@ export interface ListedApp {
 export interface ListedUser {
   readonly idUser: string;
   readonly name: string;
-  readonly idAccount: string;
+  /** Absent: an operator who belongs to none. */
+  readonly idAccount?: string;
   readonly canExport: boolean;
   readonly maxExports?: number;
   readonly files: FileHabit;
+  /** Present where the user is one. */
+  readonly operator?: true;
+}
+
+/** An app as it is listed. */
+export function toListedApp(app: AppRecord & { readonly removedAt?: string | undefined }): ListedApp {
+  const { idApp, platform, title, idAccount, idProject, sdkKey, tokens, removedAt } = app;
+  return {
+    idApp: String(idApp),
+    platform,
+    title,
+    idAccount: String(idAccount),
+    ...(idProject === undefined ? {} : { idProject: String(idProject) }),
+    sdkKey,
+    tokens: tokens.map(({ prefix, createdAt }) => ({ prefix, createdAt })),
+    ...(removedAt === undefined ? {} : { removedAt }),
+  };
+}
+
+/** A user as they are listed. */
+export function toListedUser(user: UserRecord): ListedUser {
+  const { idUser, name, idAccount, canExport, maxExports, files, operator } = user;
+  return {
+    idUser: String(idUser),
+    name,
+    ...(idAccount === noAccount ? {} : { idAccount: String(idAccount) }),
+    canExport,
+    ...(maxExports === undefined ? {} : { maxExports }),
+    files: files ?? 'auto',
+    ...(operator === undefined ? {} : { operator }),
+  };
 }
 
 /** The apps by id: the live ones, or those that were removed. `access_damaged` as `readAccessFile`. */
@@ -33,33 +65,13 @@ export function listApps(paths: AccessPaths, removed = false): ListedApp[] {
   const listed = removed
     ? removedApps.map((app) => ({ ...app, tokens: [] }))
     : apps.map((app) => ({ ...app, removedAt: undefined }));
-  return listed
-    .toSorted((a, b) => a.idApp - b.idApp)
-    .map(({ idApp, platform, title, idAccount, idProject, sdkKey, tokens, removedAt }) => ({
-      idApp: String(idApp),
-      platform,
-      title,
-      idAccount: String(idAccount),
-      ...(idProject === undefined ? {} : { idProject: String(idProject) }),
-      sdkKey,
-      tokens: tokens.map(({ prefix, createdAt }) => ({ prefix, createdAt })),
-      ...(removedAt === undefined ? {} : { removedAt }),
-    }));
+  return listed.toSorted((a, b) => a.idApp - b.idApp).map(toListedApp);
 }
 
 /** The users by id. `access_damaged` as `readAccessFile`. */
 export function listUsers(paths: AccessPaths): ListedUser[] {
   const { users } = readAccessFile(paths);
-  return users
-    .toSorted((a, b) => a.idUser - b.idUser)
-    .map(({ idUser, name, idAccount, canExport, maxExports, files }) => ({
-      idUser: String(idUser),
-      name,
-      idAccount: String(idAccount),
-      canExport,
-      ...(maxExports === undefined ? {} : { maxExports }),
-      files: files ?? 'auto',
-    }));
+  return users.toSorted((a, b) => a.idUser - b.idUser).map(toListedUser);
 }
 
 /**
@@ -68,7 +80,8 @@ export function listUsers(paths: AccessPaths): ListedUser[] {
  */
 export function assertAccount(paths: AccessPaths, idAccount: number): void {
   const { apps, removedApps = [], users } = readAccessFile(paths);
-  if ([...apps, ...removedApps, ...users].some((each) => each.idAccount === idAccount)) return;
+  if (idAccount !== noAccount && [...apps, ...removedApps, ...users].some((each) => each.idAccount === idAccount))
+    return;
   throw new AppError('not_found', `there is no account ${idAccount}: no app and no user has it`, {
     hint: "'tributary app list' and 'tributary user list' name the accounts.",
   });

@@ -27,6 +27,11 @@ export function sameHash(a: Buffer, b: Buffer): boolean {
   return a.length === b.length && timingSafeEqual(a, b);
 }
 
+/** Compares texts in a time that does not depend on either. */
+export function sameText(a: string, b: string): boolean {
+  return sameHash(hashToken(a), hashToken(b));
+}
+
 /** Encrypts a secret for the access file. `owner` binds it to its user. */
 export const sealSecret = sealText;
 

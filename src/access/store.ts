@@ -12,7 +12,7 @@ import { secretsKeyPath, hashToken, openSecret, sameHash } from './secrets.ts';
 
 /** Opens a user's secret with the first key that does; undefined when none does. */
 function openUser(
-  { idUser, sealedSecret, maxExports, files, ...rest }: UserRecord,
+  { idUser, sealedSecret, maxExports, files, operator, ...rest }: UserRecord,
   keys: readonly Uint8Array[],
 ): User | undefined {
   for (const key of keys) {
@@ -23,6 +23,7 @@ function openUser(
         secret: openSecret(key, sealedSecret, String(idUser)),
         maxExports,
         files: files ?? 'auto',
+        isOperator: operator === true,
       };
     } catch {
       // Listed by the reading; the next key may be the right one.

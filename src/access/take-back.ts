@@ -63,7 +63,8 @@ export async function restoreApp(
   });
 }
 
-function noSuchUser({ nextIdUser }: Pick<AccessFile, 'nextIdUser'>, idUser: number): AppError {
+/** The error for a user who is not there; says so when the user was removed. */
+export function noSuchUser({ nextIdUser }: Pick<AccessFile, 'nextIdUser'>, idUser: number): AppError {
   const what = idUser < nextIdUser ? `user ${idUser} was removed` : `there is no user ${idUser}`;
   return new AppError('not_found', what, {
     hint: "'tributary user list' shows the users; 'tributary user add' adds one, under an id of its own.",

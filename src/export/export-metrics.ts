@@ -1,4 +1,4 @@
-import type { ReportJob } from '../reports/reports.ts';
+import type { ReportJob, ReportState } from '../reports/reports.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 
 const secondsBuckets = [0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
@@ -9,9 +9,18 @@ export interface ExportMetrics {
   readonly answered: (method: string, status: number) => void;
 }
 
+/** Gives the gauges of the requests in progress: `running` have a worker, the others wait for one. */
+export function followRequests(metrics: Metrics, inProgress: () => number, running: () => number): void {
+  const waiting = (): number => Math.max(0, inProgress() - running());
+  metrics.readGauge('export_requests_waiting', 'Export requests that wait for a worker.', waiting);
+  metrics.readGauge('export_requests_running', 'Export requests that a worker is at work on.', running);
+}
+
 /** Creates the metrics of the stage. */
 export function createExportMetrics(metrics: Metrics): ExportMetrics {
   const ended = metrics.counter('export_requests_total', 'Export requests that ended, by their state.', ['state']);
+  // From zero on, so that the first of a kind is seen as a step.
+  for (const state of ['success', 'failed', 'user_failed', 'canceled'] satisfies ReportState[]) ended.inc({ state }, 0);
   const seconds = metrics.histogram(
     'export_request_seconds',
     'Time from the creation of an export request to its end.',

@@ -1,11 +1,15 @@
 import type { KeyObject } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import type { AccessReader } from '../access/access.ts';
+import type { Sessions } from '../access/sessions.ts';
 import type { Config } from '../config.ts';
 import { readCatalogue } from '../lake/catalogue/read-catalogue.ts';
 import { findKeptVersions } from '../lake/log/kept-versions.ts';
 import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
+import { addDataRoutes } from './api/data-routes.ts';
+import { addOperations } from './operations/add-operations.ts';
+import type { Operations } from './operations/operations.ts';
 import { addDownloadRoutes } from '../reports/download-routes.ts';
 import { openManifestKey } from '../reports/manifest-key.ts';
 import { addManifestRoutes } from '../reports/manifest-routes.ts';
@@ -22,7 +26,7 @@ import { buildWithClosers, type Closers, type Stoppable } from '../runtime/lifec
 import { waitForLock } from '../runtime/files/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import { createExportMetrics } from './export-metrics.ts';
+import { createExportMetrics, followRequests } from './export-metrics.ts';
 import { describeDamage, describeLostKeys } from './export-notices.ts';
 import { addCatalogueRoutes } from './api/catalogue-routes.ts';
 import { createAnswers } from './api/views.ts';
@@ -39,12 +43,20 @@ import type { WebhookPaths } from '../webhooks/webhook-store.ts';
 import { createOutgoingRules, type OutgoingRules } from '../runtime/http/outgoing-rules.ts';
 import { addAppRoutes, type AppView } from './api/app-routes.ts';
 import { addExportRoutes } from './api/export-routes.ts';
+import { addListRoutes } from './api/list-routes.ts';
 import { addLookRoutes } from './api/look-routes.ts';
 import { createLinkHolders } from './api/link-holders.ts';
 import { startJobRunner, type JobRunner, type JobRunnerOptions } from './jobs/scheduler.ts';
 import { tableDirOf } from './jobs/table-of.ts';
 import { createLooks, type Looks } from './jobs/looks.ts';
-import { lookInWorker, runInWorker, type RunAttempt, type RunLook } from './jobs/worker-process.ts';
+import {
+  answerInWorker,
+  lookInWorker,
+  runInWorker,
+  type RunAttempt,
+  type RunLook,
+  type RunQuestion,
+} from './jobs/worker-process.ts';
 import { createApiServer, defaultApiServerLimits, type ApiServer, type ApiServerLimits } from './api/server.ts';
 import { createThrottle } from './api/throttle.ts';
 import { createZoneDays } from './api/calendar.ts';
@@ -71,10 +83,16 @@ export interface ExportDependencies {
   readonly crashPoint?: CrashPoint;
   /** How a look at an export runs, likewise. */
   readonly runLook?: RunLook;
+  /** How a question after data runs, likewise. */
+  readonly runQuestion?: RunQuestion;
   /** Adds routes of the composition's own to the api port: health, metrics, API reference, console. */
   readonly extraRoutes?: readonly ((server: ApiServer) => void)[];
+  /** Who is signed in to the console; absent: nobody can be. */
+  readonly sessions?: Sessions;
   /** What users see of what comes in for their apps; absent: nothing. */
   readonly appView?: AppView;
+  /** What operators see and change; absent: nothing. */
+  readonly operations?: Operations;
 }
 
 /** The service's settings that this stage obeys, as config.ts describes them. */
@@ -230,18 +248,21 @@ interface RouteParts {
 
 function addRoutes(
   server: ApiServer,
-  { access, clock, logger, extraRoutes = [], appView }: ExportDependencies,
+  { access, clock, logger, sessions, extraRoutes = [], appView, operations }: ExportDependencies,
   options: ExportOptions,
   { store, keys, manifestKey, files, exports, schedules, looks, onAnswer }: RouteParts,
 ): void {
   const answers = createAnswers(keys, (job) => exports.progress(job));
   const throttle = createThrottle(options);
-  const addMethod = createAddMethod(server, { access, throttle, onAnswer }, { publicUrl: options.publicUrl });
+  const addMethod = createAddMethod(server, { access, throttle, sessions, onAnswer }, { publicUrl: options.publicUrl });
   addExportRoutes(server, { exports, answers, throttle }, addMethod);
+  addListRoutes(addMethod, { exports, answers });
   addLookRoutes(addMethod, { exports, looks, access });
   addWebhookRoutes(addMethod, { paths: webhookPaths(options), rules: outgoingRules(options), clock });
   addScheduleRoutes(addMethod, schedules);
   if (appView !== undefined) addAppRoutes(addMethod, access, appView);
+  addDataRoutes(addMethod, { access, looks, clock });
+  if (operations !== undefined) addOperations(addMethod, operations, { clock, logger });
   addCatalogueRoutes(addMethod, {
     access,
     read: (idApp, event) => readCatalogue(options.lakeDir, idApp, event),
@@ -263,11 +284,13 @@ interface OrderParts {
 
 /** Starts what users order, at once or by schedules; requests go when nobody needs them any more. */
 function startOrders(
-  { access, clock, logger, crashPoint = noCrashPoint }: ExportDependencies,
+  { access, clock, logger, metrics, crashPoint = noCrashPoint }: ExportDependencies,
   { maxExports, lakeDir, segmentsDir, schedulesDir, schedulesEveryMs }: ExportOptions,
   { store, runner, engine, loaded }: OrderParts,
   closers: Closers,
 ): { readonly exports: Exports; readonly schedules: Schedules } {
+  const inProgress = (): number => store.inProgress().length;
+  followRequests(metrics, inProgress, () => runner.running());
   const zoneDays = createZoneDays(engine);
   const parseRequest = createRequestRules({
     zoneDays,
@@ -294,11 +317,11 @@ function followLive({ access, appView }: ExportDependencies): () => void {
 }
 
 function looksOf(
-  { access, clock, runLook = lookInWorker }: ExportDependencies,
+  { access, clock, runLook = lookInWorker, runQuestion = answerInWorker }: ExportDependencies,
   options: ExportOptions,
   onDamage: (error: string) => void,
 ): Looks {
-  return createLooks({ access, clock, runLook, onDamage }, toRunnerOptions(options));
+  return createLooks({ access, clock, runLook, runQuestion, onDamage }, toRunnerOptions(options));
 }
 
 async function buildExport(

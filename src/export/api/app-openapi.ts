@@ -1,6 +1,7 @@
 import { noticeKinds } from '../../lake/catalogue/notices-file.ts';
 import { parameterTypes } from '../../lake/catalogue/parameter-types.ts';
 import type { OpenApiPart } from '../../runtime/http/openapi.ts';
+import { appExamples } from './openapi-examples.ts';
 import { count, json, method, notFound, object, reference, retryAfter, text, type Schema } from './openapi.ts';
 
 const argument = (name: string, required: boolean, description: string): Schema => ({
@@ -87,6 +88,10 @@ function describeCatalogue(): Record<string, Schema> {
   const given = [
     argument('idApp', true, 'The app, of the account.'),
     argument('customEventName', false, 'The custom event whose parameters are wanted.'),
+    {
+      ...argument('days', false, 'How many dates of each event, the newest.'),
+      schema: { type: 'integer', minimum: 0, maximum: 400, default: 400 },
+    },
   ];
   const get = method('The custom events of an app, or one of them with its parameters.', given, catalogue, notFound);
   return { '/api/catalogue/v1/get.json': { get, post: get } };
@@ -97,6 +102,7 @@ export function describeAppApi(): OpenApiPart {
   return {
     area: 'export',
     paths: { ...describeCatalogue(), ...describeApps() },
+    examples: appExamples,
     components: { schemas: {}, securitySchemes: {} },
   };
 }

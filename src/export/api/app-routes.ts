@@ -51,14 +51,14 @@ export function addAppRoutes(addMethod: AddMethod, access: AccessReader, { readR
     return { data: { refusals: await readRefusals(idApp, Number(limit)) } };
   });
 
-  addMethod(['GET'], '/api/app/v1/live', 'app_live', (user, given) => {
+  addMethod(['GET'], '/api/app/v1/live', 'app_live', (user, given, { isStillSignedIn }) => {
     const idApp = findOwnApp(access, user, given);
     if (typeof idApp !== 'number') return idApp;
     if (hub === undefined) return away;
-    // Whoever was removed, or got a new secret, sees nothing more.
+    // Whoever was removed, got a new secret, or has signed out of the console, sees nothing more.
     const isAllowed = (): boolean => {
       const now = access.current().findUser(user.idUser);
-      return now?.secret === user.secret && typeof findOwnApp(access, now, given) === 'number';
+      return isStillSignedIn() && now?.secret === user.secret && typeof findOwnApp(access, now, given) === 'number';
     };
     return {
       async takeOver(response) {

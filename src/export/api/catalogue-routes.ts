@@ -13,6 +13,8 @@ export interface CatalogueRouteDependencies {
 
 /** Each reads through an engine of its own. */
 const readsAtOnce = 2;
+/** Days of each event, at most, as the catalogue has them. */
+const mostDays = 400;
 
 /** An app that the account has not is not told from one that nobody has. */
 const notFound: Refusal = { code: 404, detail: 'The app is not found' };
@@ -23,23 +25,35 @@ export function addCatalogueRoutes(addMethod: AddMethod, { access, read }: Catal
   addMethod(['GET', 'POST'], '/api/catalogue/v1/get.json', 'catalogue', async ({ idAccount, canExport }, given) => {
     if (!canExport) return badRequest('The account lacks export permissions');
     for (const name of given.keys())
-      if (name !== 'idApp' && name !== 'customEventName') return badRequest(`Unknown argument ${quote(name)}`);
+      if (!['idApp', 'customEventName', 'days'].includes(name)) return badRequest(`Unknown argument ${quote(name)}`);
     const idApp = single(given, 'idApp') ?? '';
     if (!/^[1-9]\d{0,14}$/.test(idApp)) return badRequest('Argument idApp is expected: the id of one app');
     const customEventName = single(given, 'customEventName');
     if (given.has('customEventName') && (customEventName ?? '') === '')
       return badRequest('Argument customEventName is the name of one custom event');
+    const days = given.has('days') ? (single(given, 'days') ?? '') : String(mostDays);
+    if (!/^\d{1,3}$/.test(days) || Number(days) > mostDays)
+      return badRequest(`Argument days must be from 0 to ${mostDays}`);
     if (access.current().findApp(Number(idApp))?.idAccount !== idAccount) return notFound;
-    return { data: renderCatalogue(await slots.run(() => read(Number(idApp), customEventName)), customEventName) };
+    const catalogue = await slots.run(() => read(Number(idApp), customEventName));
+    return { data: renderCatalogue(catalogue, customEventName, Number(days)) };
   });
 }
 
 /** The answer; events that are listed have no parameters. */
-function renderCatalogue({ version, customEvents, ...rest }: Catalogue, customEventName: string | undefined): unknown {
+function renderCatalogue(
+  { version, customEvents, ...rest }: Catalogue,
+  customEventName: string | undefined,
+  most: number,
+): unknown {
   const isListed = customEventName === undefined;
   return {
     ...(version === undefined ? {} : { version: String(version) }),
-    customEvents: customEvents.map(({ parameters, ...event }) => (isListed ? event : { ...event, parameters })),
+    customEvents: customEvents.map(({ parameters, days, ...event }) => ({
+      ...event,
+      days: days.slice(0, most),
+      ...(isListed ? {} : { parameters }),
+    })),
     ...rest,
   };
 }

@@ -12,22 +12,18 @@ import { isExpired, type ReportJob, type ReportSlot } from '../../reports/report
 import type { ReportStore } from '../../reports/store.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { createMutex } from '../../runtime/async/mutex.ts';
-import { pause } from '../../runtime/async/retry.ts';
 import type { Arguments } from './arguments.ts';
 import { badRequest, isRefusal, type Refusal } from './envelope.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';
 import type { JobRunner } from '../jobs/scheduler.ts';
+import { createRequestLists, type RequestLists } from './request-lists.ts';
 import type { ParseRequest } from './request-rules.ts';
-
-/** How long a list waits, after a start, for the requests of earlier processes to be read. */
-const defaultLoadWaitMs = 5000;
-const retryAfterSeconds = 5;
 
 /**
  * What a user can do with export requests. A request belongs to the user's account: to every other account it does not
  * exist.
  */
-export interface Exports {
+export interface Exports extends RequestLists {
   /** What a create with these arguments would ask for, or why it would be refused. */
   readRequest(user: User, given: Arguments): Promise<ExportSpec | Refusal>;
   /**
@@ -44,8 +40,6 @@ export interface Exports {
    * The request of an id as the caller wrote it; undefined for an id that is malformed, unknown, foreign or expired.
    */
   find(user: User, id: string | undefined): Promise<ReportJob | undefined>;
-  /** The user's own requests, newest first. Refused for now while those of earlier processes are still being read. */
-  list(user: User): Promise<readonly ReportJob[] | Refusal>;
   /** Cancels a request; undefined when it has ended already. */
   cancel(job: ReportJob): Promise<ReportJob | undefined>;
   progress(job: ReportJob): number;
@@ -124,13 +118,6 @@ export function createExports(
     return job;
   }
 
-  /** Waits a little for the requests of earlier processes. */
-  async function isHistoryRead(): Promise<boolean> {
-    const settled = new AbortController();
-    const late = pause(options.loadWaitMs ?? defaultLoadWaitMs, settled.signal).then(() => false);
-    return await Promise.race([loaded.then(() => true), late]).finally(() => settled.abort());
-  }
-
   return {
     readRequest,
     create: createNow,
@@ -144,13 +131,7 @@ export function createExports(
       const job = await store.find(Number(id));
       return job === undefined || job.idAccount !== user.idAccount || isExpired(job, clock.nowMs()) ? undefined : job;
     },
-    async list(user) {
-      if (!(await isHistoryRead())) return { code: 500, retryAfterSeconds };
-      const jobs = await store.select(
-        (job) => job.idUser === user.idUser && job.idAccount === user.idAccount && !isExpired(job, clock.nowMs()),
-      );
-      return jobs.toSorted((a, b) => b.id - a.id);
-    },
+    ...createRequestLists({ store, clock, loaded }, options.loadWaitMs),
     cancel: (job) => runner.cancel(job.id),
     progress: (job) => runner.progress(job.id),
   };

@@ -1,71 +1,47 @@
-/** The answers of `estimate.json` and `preview.json` in the API reference, with an example of each. */
+/** The answers of `estimate.json` and `preview.json` in the API reference. */
 type Schema = Readonly<Record<string, unknown>>;
 
 const text: Schema = { type: 'string' };
 const count: Schema = { type: 'integer', minimum: 0 };
 
-function object(properties: Readonly<Record<string, Schema>>, others: Schema = {}): Schema {
-  return { type: 'object', required: Object.keys(properties), properties, ...others };
+function object(properties: Readonly<Record<string, Schema>>): Schema {
+  return { type: 'object', required: Object.keys(properties), properties };
 }
 
 const basis = { version: text, nextSinceVersion: text, timestampKeptUntil: text };
-const basisExample = { version: '812', nextSinceVersion: '812-9f0c41d2', timestampKeptUntil: '1767312000' };
 const unbounded = { type: ['integer', 'null'], description: 'null: nothing bounds it.' };
 
 export const lookSchemas: Readonly<Record<string, Schema>> = {
   Bounds: object({ atLeast: count, expected: unbounded, atMost: unbounded }),
-  Estimate: object(
-    {
-      rows: { $ref: '#/components/schemas/Bounds' },
-      bytes: {
-        $ref: '#/components/schemas/Bounds',
-        description: 'Of CSV and JSON lines the text before compression, of zstd and Parquet the file.',
-      },
-      parts: object({ atLeast: count, atMost: unbounded }),
-      seconds: { type: 'number', description: 'How long it will run, without the time that it waits for its turn.' },
-      overLimit: { type: 'boolean', description: 'It may be over a limit.' },
-      overLimits: {
-        type: 'array',
-        items: object({
-          limit: { enum: ['rows', 'bytes'] },
-          allowed: count,
-          isCertain: { type: 'boolean', description: 'true: the export would end in an error.' },
-          todo: text,
-        }),
-      },
-      ...basis,
+  Estimate: object({
+    rows: { $ref: '#/components/schemas/Bounds' },
+    bytes: {
+      $ref: '#/components/schemas/Bounds',
+      description: 'Of CSV and JSON lines the text before compression, of zstd and Parquet the file.',
     },
-    {
-      example: {
-        rows: { atLeast: 120_000, expected: 131_500, atMost: 140_200 },
-        bytes: { atLeast: 5_400_000, expected: 7_900_000, atMost: 21_000_000 },
-        parts: { atLeast: 1, atMost: 1 },
-        seconds: 0.9,
-        overLimit: false,
-        overLimits: [],
-        ...basisExample,
-      },
+    parts: object({ atLeast: count, atMost: unbounded }),
+    seconds: { type: 'number', description: 'How long it will run, without the time that it waits for its turn.' },
+    overLimit: { type: 'boolean', description: 'It may be over a limit.' },
+    overLimits: {
+      type: 'array',
+      items: object({
+        limit: { enum: ['rows', 'bytes'] },
+        allowed: count,
+        isCertain: { type: 'boolean', description: 'true: the export would end in an error.' },
+        todo: text,
+      }),
     },
-  ),
-  Preview: object(
-    {
-      columns: { type: 'array', items: text },
-      rows: {
-        type: 'array',
-        maxItems: 20,
-        items: { type: 'array', items: { type: ['string', 'null'] } },
-        description: 'Cells in the order of the columns, as CSV has them before quoting; null: an empty cell.',
-      },
-      isCut: { type: 'boolean', description: 'The export has more rows than these.' },
-      ...basis,
+    ...basis,
+  }),
+  Preview: object({
+    columns: { type: 'array', items: text },
+    rows: {
+      type: 'array',
+      maxItems: 20,
+      items: { type: 'array', items: { type: ['string', 'null'] } },
+      description: 'Cells in the order of the columns, as CSV has them before quoting; null: an empty cell.',
     },
-    {
-      example: {
-        columns: ['tsEvent', 'eventName', 'params.name'],
-        rows: [['1767225600', 'level_up', "['level']"]],
-        isCut: true,
-        ...basisExample,
-      },
-    },
-  ),
+    isCut: { type: 'boolean', description: 'The export has more rows than these.' },
+    ...basis,
+  }),
 };

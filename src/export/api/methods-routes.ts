@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { AccessReader, User } from '../../access/access.ts';
 import { findCaller } from '../../access/authorization.ts';
+import type { Sessions } from '../../access/sessions.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import { addressOf } from '../../runtime/http/request-head.ts';
 import { parseArguments, type Arguments } from './arguments.ts';
@@ -12,6 +13,8 @@ import type { Throttle } from './throttle.ts';
 export interface MethodDependencies {
   readonly access: AccessReader;
   readonly throttle: Throttle;
+  /** Who is signed in to the console; absent: nobody can be. */
+  readonly sessions?: Sessions | undefined;
   /** Told every answer: method name and HTTP status. */
   readonly onAnswer: (method: string, status: number) => void;
 }
@@ -33,6 +36,8 @@ export interface CallContext {
   readonly baseUrl: string;
   /** Says that the client has broken the connection off: no answer reaches it. */
   readonly isGone: () => boolean;
+  /** Says that the session that the call came with goes on; of a call with authorization of its own there is none to end. */
+  readonly isStillSignedIn: () => boolean;
   /** Does what is for the client only: the signal says that its connection has broken off meanwhile. */
   readonly whileConnected: <T>(work: (signal: AbortSignal) => Promise<T>) => Promise<T>;
 }
@@ -89,8 +94,13 @@ async function workWhileConnected<T>(
   }
 }
 
-function contextOf(request: FastifyRequest, reply: FastifyReply, publicUrl: string | undefined): CallContext {
+function contextOf(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { publicUrl, isStillSignedIn }: MethodOptions & Pick<CallContext, 'isStillSignedIn'>,
+): CallContext {
   return {
+    isStillSignedIn,
     baseUrl: publicUrl ?? addressOf(request.raw),
     isGone: () => request.raw.socket.destroyed,
     whileConnected: (work) => workWhileConnected(request, reply, work),
@@ -100,27 +110,35 @@ function contextOf(request: FastifyRequest, reply: FastifyReply, publicUrl: stri
 /** Creates what adds methods to a server. */
 export function createAddMethod(
   server: ApiServer,
-  { access, throttle, onAnswer }: MethodDependencies,
+  { access, throttle, sessions, onAnswer }: MethodDependencies,
   options: MethodOptions,
 ): AddMethod {
+  /** The user of a call without authorization that comes from a page of the console. */
+  function findSignedIn({ headers }: FastifyRequest): User | undefined {
+    return headers.authorization === undefined ? sessions?.findCaller(headers) : undefined;
+  }
+
   async function answer(request: FastifyRequest, reply: FastifyReply, method: Method): Promise<Answer | OwnAnswer> {
     const target = request.raw.url ?? '';
     const body = Buffer.isBuffer(request.body) ? request.body : undefined;
     const { authorization, host } = request.headers;
     const overQuota = throttle.ofAddress(request.ip);
     if (overQuota !== undefined) return overQuota;
-    const user = findCaller(
-      { method: request.method, target, host, body, authorization },
-      access.current(),
-      options.publicUrl,
-    );
+    const signedIn = findSignedIn(request);
+    const user =
+      signedIn ??
+      findCaller({ method: request.method, target, host, body, authorization }, access.current(), options.publicUrl);
     if (user === undefined && access.mayLackUsers()) return { code: 500, retryAfterSeconds };
     if (user === undefined) return throttle.ofUnauthorized(request.ip) ?? accessDenied;
-    const overUser = throttle.ofUser(user.idUser);
+    // What a person does in the console leaves the quota to the person's programs.
+    const who = signedIn === undefined ? user.idUser : `console of ${user.idUser}`;
+    const overUser = signedIn === undefined ? throttle.ofUser(who) : throttle.ofConsole(who);
     if (overUser !== undefined) return overUser;
     const given = parseArguments(target, body);
-    const result = isRefusal(given) ? given : await method(user, given, contextOf(request, reply, options.publicUrl));
-    return isRefusal(result) ? (throttle.ofMistake(user.idUser) ?? result) : result;
+    if (isRefusal(given)) return throttle.ofMistake(who) ?? given;
+    const isStillSignedIn = (): boolean => signedIn === undefined || findSignedIn(request) !== undefined;
+    const result = await method(user, given, contextOf(request, reply, { ...options, isStillSignedIn }));
+    return isRefusal(result) ? (throttle.ofMistake(who) ?? result) : result;
   }
 
   return (methods, url, name, method) => {

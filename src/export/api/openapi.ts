@@ -1,5 +1,7 @@
 import { dictionaryNames } from '../../datasets/dictionaries.ts';
 import type { OpenApiPart } from '../../runtime/http/openapi.ts';
+import { listParameters, listSchemas, listSummary } from './list-schemas.ts';
+import { exportExamples } from './openapi-examples.ts';
 import { lookSchemas } from './look-schemas.ts';
 import { customEvents, parameters, paramRule, setSizeLimit, type Parameter } from './parameters.ts';
 
@@ -71,14 +73,17 @@ export function describeParameter(parameter: Parameter): Schema {
   };
 }
 
-/** `params[NAME]=value`, which no row of the table can be: its name is the caller's. */
+/**
+ * `params[NAME]=value`, which no row of the table can be: its name is the caller's. Written as the members of an object,
+ * whose own name is not sent: generators of clients break over a parameter that is called `params`.
+ */
 export const paramsParameter: Schema = {
-  name: 'params',
+  name: 'paramsFilter',
   in: 'query',
   required: false,
-  style: 'deepObject',
+  style: 'form',
   explode: true,
-  description: `Parameters of custom events, as params[level]=3: each must have one of its values. Names and values: ${paramRule.allowed}. Only for ${customEvents.join(', ')}.`,
+  description: `Parameters of custom events, as params[level]=3: each must have one of its values. The names are sent as they are, with their brackets, and paramsFilter is not. Names and values: ${paramRule.allowed}. Only for ${customEvents.join(', ')}.`,
   schema: { type: 'object', additionalProperties: { type: 'array', items: text } },
 };
 
@@ -122,9 +127,10 @@ const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'While
 export const slot = {
   idSchedule: { ...text, description: 'The schedule that has made it.' },
   slot: { ...text, description: 'Its slot in that schedule: a date, or an hour.' },
+  // No `const: true`, of which generators of clients make broken programs.
   slotMayLackEvents: {
-    const: true,
-    description: 'Events that were acknowledged before the end of its period may be missing.',
+    type: 'boolean',
+    description: 'true: events that were acknowledged before the end of its period may be missing.',
   },
 };
 
@@ -171,7 +177,7 @@ const schemas: Readonly<Record<string, Schema>> = {
       idReportFile: text,
       status: { enum: ['In progress', 'Error occurred', 'Success!', 'User error occurred', 'Canceled by user'] },
       ...slot,
-      isCancellable: { const: true },
+      isCancellable: { type: 'boolean', description: 'true while in progress.' },
       errorMessage: text,
       progress,
       files,
@@ -197,6 +203,7 @@ const schemas: Readonly<Record<string, Schema>> = {
     },
     ['idReportFile', 'idRawExport', 'event', 'status', 'timestampCreated'],
   ),
+  ...listSchemas,
 };
 
 const download = {
@@ -244,12 +251,20 @@ const manifestKey = {
   responses: { 200: json('Done.', envelope(object({ algorithm: { const: 'Ed25519' }, key: text }))) },
 };
 
+const texts: Schema = { type: 'object', additionalProperties: text };
+/** What a dictionary is; most have a text for each value. */
+const dictionarySchemas: Readonly<Record<string, Schema>> = {
+  events: { type: 'object', additionalProperties: { type: 'array', items: text } },
+  selectors: { type: 'array', items: object({ name: text, type: text, meaning: text }) },
+  timezones: { type: 'array', items: text },
+};
+
 function describeDictionary(name: string): Schema {
   return {
     summary: `The ${name} dictionary.`,
     tags: ['Dictionaries'],
     security: [],
-    responses: { 200: json('Done.', envelope({})), 429: overQuota },
+    responses: { 200: json('Done.', envelope(dictionarySchemas[name] ?? texts)), 429: overQuota },
   };
 }
 
@@ -314,6 +329,7 @@ export function describeExportApi(): OpenApiPart {
       ...describeLooks([...parameters.map(describeParameter), paramsParameter]),
       '/api/raw/v1/export/get.json': { get: getRaw, post: getRaw },
       '/api/raw/v1/export/cancel.json': { get: cancel, post: cancel },
+      '/api/raw/v1/export/list.json': { get: method(listSummary, listParameters, reference('RawExportPage'), {}) },
       '/api/report/v1/file/get.json': { get: getReport, post: getReport },
       '/api/report/v1/file/list.json': { get: method("The caller's requests, newest first.", [], list, {}) },
       '/manifest-key.json': { get: manifestKey },
@@ -322,6 +338,7 @@ export function describeExportApi(): OpenApiPart {
         dictionaryNames.map((name) => [`/api/dictionary/v1/${name}.json`, { get: describeDictionary(name) }]),
       ),
     },
+    examples: exportExamples,
     components: {
       schemas,
       securitySchemes: {

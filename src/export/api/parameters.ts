@@ -11,6 +11,7 @@ import {
 } from '../../datasets/dictionaries.ts';
 import type { FieldSchema } from '../../datasets/field-schema.ts';
 import { commonFields } from '../../datasets/row-fields.ts';
+import { findNearest } from '../../runtime/nearest-name.ts';
 import { isSdkKey } from '../../access/sdk-key.ts';
 import { parsePlace } from '../../lake/log/change-feed.ts';
 import { compressions, fileFormats } from '../jobs/export-spec.ts';
@@ -20,6 +21,8 @@ export interface ValueRule {
   /** Ends the sentence "allowed: ...". */
   readonly allowed: string;
   accept(value: string): string | undefined;
+  /** What a value that is forbidden was probably meant to be. */
+  suggest?(value: string): string | undefined;
 }
 
 /** One parameter of the create call (service.md 2.4). */
@@ -92,7 +95,11 @@ const segmentRule: ValueRule = { ...idRule, allowed: 'the id of an available seg
 
 function oneOf(names: Iterable<string>): ValueRule {
   const known = new Set(names);
-  return { allowed: [...known].join(', '), accept: (value) => (known.has(value) ? value : undefined) };
+  return {
+    allowed: [...known].join(', '),
+    accept: (value) => (known.has(value) ? value : undefined),
+    suggest: (value) => findNearest(value, known),
+  };
 }
 
 function idOf(dictionary: TitleDictionary): ValueRule {
@@ -106,10 +113,13 @@ function idOf(dictionary: TitleDictionary): ValueRule {
 const eventRule: ValueRule = {
   allowed: [...eventAliases.keys(), ...eventNames].join(', '),
   accept: (value) => eventAliases.get(value) ?? (eventNames.includes(value) ? value : undefined),
+  suggest: (value) => findNearest(value, [...eventNames, ...eventAliases.keys()]),
 };
 
 /** The events that have a name and parameters of the client's own. */
 export const customEvents: readonly string[] = ['customEvents', 'userCustomEvents'];
+
+const selectorRule = oneOf(selectors.keys());
 
 const isCommon = (name: string): boolean => commonFields.some((field) => field.name === name);
 
@@ -156,7 +166,13 @@ const ownParameters: readonly Parameter[] = [
     name: 'selectors',
     meaning: 'Fields to export, in the order of the columns.',
     shape: 'set',
-    rule: oneOf(selectors.keys()),
+    rule: {
+      ...selectorRule,
+      suggest: (value) =>
+        value.startsWith('params.')
+          ? "params.name and params.value, and params[NAME] for the rows of one parameter's values"
+          : selectorRule.suggest?.(value),
+    },
   },
   { name: 'dateFrom', meaning: 'First day, in the time zone of the request.', shape: 'one', rule: dateRule },
   { name: 'dateTo', meaning: 'Last day, inclusive.', shape: 'one', rule: dateRule },
@@ -268,3 +284,14 @@ export const parameters: readonly Parameter[] = [
 export const parametersByName: ReadonlyMap<string, Parameter> = new Map(
   parameters.map((parameter) => [parameter.name, parameter]),
 );
+
+/** Parameters that say of which time and of which version the rows are. */
+export const basisParameters = [
+  'dateFrom',
+  'dateTo',
+  'tsFrom',
+  'tsTo',
+  'availabilityTsFrom',
+  'availabilityTsTo',
+  'asOf',
+] as const;

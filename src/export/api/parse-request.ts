@@ -1,4 +1,5 @@
 import { quote, type Arguments } from './arguments.ts';
+import { findNearest } from '../../runtime/nearest-name.ts';
 import { badRequest, isRefusal, type Refusal } from './envelope.ts';
 import {
   customEvents,
@@ -20,11 +21,15 @@ type Values = ReadonlyMap<string, readonly string[]>;
 const availabilityLagSeconds = 3 * 3600;
 /** The zone of an export that names none. */
 export const defaultTimezone = 'Europe/Moscow';
+const sayGiven = (text: string, meant: string | undefined): string =>
+  meant === undefined ? quote(text) : `${quote(text)} (did you mean ${meant}?)`;
+
 function refuseValue(parameter: Parameter, value: string): Refusal {
   const { name, rule } = parameter;
+  const given = sayGiven(value, rule.suggest?.(value));
   if (name === 'event')
-    return badRequest(`Argument event is not in the allowed set: ${quote(value)}; allowed: ${rule.allowed}`);
-  return badRequest(`Argument ${name} is invalid: ${quote(value)}; allowed: ${rule.allowed}`);
+    return badRequest(`Argument event is not in the allowed set: ${given}; allowed: ${rule.allowed}`);
+  return badRequest(`Argument ${name} is invalid: ${given}; allowed: ${rule.allowed}`);
 }
 
 function parseValues(parameter: Parameter, given: readonly string[]): readonly string[] | Refusal {
@@ -75,7 +80,7 @@ function parseEach(given: Arguments): Values | Refusal {
   for (const name of given.keys()) {
     if (!parametersByName.has(name) && !paramName.test(name))
       return badRequest(
-        `Argument ${quote(name)} is unknown; allowed: ${[...parameters.map((parameter) => parameter.name), paramsName].join(', ')}`,
+        `Argument ${sayGiven(name, findNearest(name, parametersByName.keys()))} is unknown; allowed: ${[...parametersByName.keys(), paramsName].join(', ')}`,
       );
   }
   const values = new Map<string, readonly string[]>();

@@ -9,6 +9,8 @@ export interface Throttle {
   ofUnauthorized(address: string): Refusal | undefined;
   /** Calls of an API user. */
   ofUser(idUser: string): Refusal | undefined;
+  /** Calls that a user's pages of the console make. */
+  ofConsole(idUser: string): Refusal | undefined;
   /** Calls of an API user that are refused. */
   ofMistake(idUser: string): Refusal | undefined;
 }
@@ -19,6 +21,11 @@ export interface ThrottleOptions {
 }
 
 const mistakes: readonly Quota[] = [{ limit: 60, windowMs: 60_000 }];
+/** Pages ask again every few seconds how exports go on, several of them side by side. */
+const consoleCalls: readonly Quota[] = [
+  { limit: 30, windowMs: 1000 },
+  { limit: 600, windowMs: 60_000 },
+];
 const unauthorized: readonly Quota[] = [{ limit: 10, windowMs: 1000 }];
 
 type Limit = (key: string) => Refusal | undefined;
@@ -35,14 +42,15 @@ function createLimit(quotas: readonly Quota[], who: string): Limit {
 }
 
 /**
- * Creates the quotas: those of the options, and the published ones for mistakes and unauthorized callers where the
- * option is not `off`.
+ * Creates the quotas: those of the options, and the published ones for the console, mistakes and unauthorized callers
+ * where the option is not `off`.
  */
 export function createThrottle({ quotaUser, quotaIp }: ThrottleOptions): Throttle {
   return {
     ofAddress: createLimit(quotaIp, 'one address'),
     ofUnauthorized: createLimit(quotaIp.length === 0 ? [] : unauthorized, 'an unauthorized caller'),
     ofUser: createLimit(quotaUser, 'one user'),
+    ofConsole: createLimit(quotaUser.length === 0 ? [] : consoleCalls, 'the console of one user'),
     ofMistake: createLimit(quotaUser.length === 0 ? [] : mistakes, 'one user, counting those that are refused'),
   };
 }

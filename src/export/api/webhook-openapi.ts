@@ -1,5 +1,6 @@
 import type { OpenApiPart } from '../../runtime/http/openapi.ts';
 import { moment, notice } from './app-openapi.ts';
+import { webhookExamples } from './openapi-examples.ts';
 import { count, method, notFound, object, slot, text, type Schema } from './openapi.ts';
 
 const webhook = { idWebhook: text, url: { type: 'string', format: 'uri' }, timestampCreated: text };
@@ -66,6 +67,7 @@ export function describeWebhookApi(): OpenApiPart {
         post: method('Remove a webhook.', [argument('idWebhook')], object({ idWebhook: text }), notFound),
       },
     },
+    examples: webhookExamples,
     components: { schemas: {}, securitySchemes: {} },
   };
 }

@@ -1,12 +1,13 @@
 import type { AccessReader } from '../../access/access.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
-import { selectApps, type ExportSpec } from './export-spec.ts';
+import type { DataPlan, DataQuestion } from './data-messages.ts';
+import { selectApps, type ExportApp, type ExportSpec } from './export-spec.ts';
 import type { LookKind, LookPlan } from './look-messages.ts';
 import { findPlanLists, type ListFault, type ListFolders } from './plan-lists.ts';
 import { tableDirOf } from './table-of.ts';
 import type { WorkerLimits } from './worker-messages.ts';
-import type { LookEnd, RunLook } from './worker-process.ts';
+import type { DataEnd, LookEnd, RunLook, RunQuestion, WorkerLoss } from './worker-process.ts';
 
 /** Who looks, at what. */
 export interface LookRequest {
@@ -15,22 +16,39 @@ export interface LookRequest {
   readonly idAccount: number;
 }
 
-/** How a look ended; `busy`: too many of the account wait already, and it was not begun. */
-export type LookResult = LookEnd | { readonly kind: 'busy' };
+/** Who asks what of the data of which apps, all of the account's. */
+export interface DataRequest {
+  readonly question: DataQuestion;
+  readonly apps: readonly ExportApp[];
+  readonly idAccount: number;
+}
+
+/** Too many of the account wait already, and it was not begun. */
+interface Busy {
+  readonly kind: 'busy';
+}
+
+/** How a look ended. */
+export type LookResult = LookEnd | Busy;
+/** How a question ended. */
+export type DataResult = DataEnd | Busy;
 
 /**
- * Looks at exports before they are ordered, each in a worker of its own: a bounded number at once, one of an account,
+ * Looks at exports before they are ordered, and at data, each in a worker of its own: a bounded number at once, one of an account,
  * and a bounded number waiting. Nothing of a look is stored.
  */
 export interface Looks extends Stoppable {
   /** Looks; settles when its worker is gone. Never throws. */
   run(request: LookRequest, signal: AbortSignal): Promise<LookResult>;
+  /** Answers a question; likewise. */
+  ask(request: DataRequest, signal: AbortSignal): Promise<DataResult>;
 }
 
 export interface LooksDependencies {
   readonly access: AccessReader;
   readonly clock: Clock;
   readonly runLook: RunLook;
+  readonly runQuestion: RunQuestion;
   /** Called with what is damaged in the lake when a look meets it. */
   readonly onDamage: (error: string) => void;
 }
@@ -109,11 +127,14 @@ function toResult({ error, isDamage }: ListFault): LookResult {
 }
 
 /** Creates what looks at exports; nothing runs until it is asked. */
-export function createLooks({ access, clock, runLook, onDamage }: LooksDependencies, options: LooksOptions): Looks {
+export function createLooks(
+  { access, clock, runLook, runQuestion, onDamage }: LooksDependencies,
+  options: LooksOptions,
+): Looks {
   const { lakeDir, limits, retentionMs } = options;
   const turns = createTurns();
   const stopping = new AbortController();
-  const underWay = new Set<Promise<LookResult>>();
+  const underWay = new Set<Promise<unknown>>();
 
   async function begin({ look, request, idAccount }: LookRequest, signal: AbortSignal): Promise<LookResult> {
     const lists = await findPlanLists(request, idAccount, options);
@@ -124,12 +145,20 @@ export function createLooks({ access, clock, runLook, onDamage }: LooksDependenc
     return await runLook(plan, { timeoutMs: lookTimeoutMs, signal });
   }
 
-  async function runInTurn(request: LookRequest, signal: AbortSignal): Promise<LookResult> {
-    const { idAccount } = request;
+  async function answer({ question, apps }: DataRequest, signal: AbortSignal): Promise<DataEnd> {
+    const plan: DataPlan = { question, apps, lakeDir, limits };
+    return await runQuestion(plan, { timeoutMs: lookTimeoutMs, signal });
+  }
+
+  async function runInTurn<End extends LookResult | DataEnd>(
+    idAccount: number,
+    signal: AbortSignal,
+    work: () => Promise<End>,
+  ): Promise<End | WorkerLoss | Busy> {
     if (turns.isFull(idAccount)) return { kind: 'busy' };
     if (!(await turns.take(idAccount, signal))) return { kind: 'aborted' };
     try {
-      const result = await begin(request, signal);
+      const result = await work();
       if (result.kind === 'failed' && result.reason === 'damage') onDamage(result.error);
       return result;
     } catch (error) {
@@ -139,12 +168,18 @@ export function createLooks({ access, clock, runLook, onDamage }: LooksDependenc
     }
   }
 
+  /** Keeps what is under way, so that stopping ends it. */
+  async function follow<End>(signal: AbortSignal, start: (until: AbortSignal) => Promise<End>): Promise<End> {
+    const running = start(AbortSignal.any([signal, stopping.signal]));
+    underWay.add(running);
+    return await running.finally(() => underWay.delete(running));
+  }
+
   return {
-    async run(request, signal) {
-      const running = runInTurn(request, AbortSignal.any([signal, stopping.signal]));
-      underWay.add(running);
-      return await running.finally(() => underWay.delete(running));
-    },
+    run: (request, signal) =>
+      follow(signal, (until) => runInTurn(request.idAccount, until, () => begin(request, until))),
+    ask: (request, signal) =>
+      follow(signal, (until) => runInTurn(request.idAccount, until, () => answer(request, until))),
     async stop() {
       stopping.abort();
       await Promise.all(underWay);

@@ -1,8 +1,9 @@
 import { fork } from 'node:child_process';
 import path from 'node:path';
 import { packageRoot } from '../../runtime/files/package-files.ts';
+import { parseDataOutcome, type DataOutcome, type DataPlan } from './data-messages.ts';
 import { parseLookOutcome, type LookOutcome, type LookPlan } from './look-messages.ts';
-import { parseWorkerMessage, type ReadPlan, type WorkerOutcome, type WorkerPlan } from './worker-messages.ts';
+import { parseWorkerMessage, type WorkerOutcome, type WorkerPlan } from './worker-messages.ts';
 
 /** What became of a worker instead of its own outcome. */
 export type WorkerLoss =
@@ -16,6 +17,8 @@ export type WorkerLoss =
 export type AttemptOutcome = WorkerOutcome | WorkerLoss;
 /** How a look ended, seen from outside. */
 export type LookEnd = LookOutcome | WorkerLoss;
+/** How a question ended, likewise. */
+export type DataEnd = DataOutcome | WorkerLoss;
 
 export interface LookOptions {
   /** Wall-clock limit of the worker, milliseconds. */
@@ -42,13 +45,15 @@ const fileThreads = 6;
 export type RunAttempt = (plan: WorkerPlan, options: WorkerOptions) => Promise<AttemptOutcome>;
 /** Looks at an export, and settles when nothing reads for it any more. Never throws. */
 export type RunLook = (plan: LookPlan, options: LookOptions) => Promise<LookEnd>;
+/** Answers a question after data, likewise. */
+export type RunQuestion = (plan: DataPlan, options: LookOptions) => Promise<DataEnd>;
 
 /**
  * Gives a plan to a process of its own and waits until that process is gone. `readOutcome` finds the outcome among its
  * messages. Never throws.
  */
 function forkWorker<Outcome>(
-  plan: ReadPlan,
+  plan: WorkerPlan | LookPlan | DataPlan,
   { timeoutMs, signal }: LookOptions,
   readOutcome: (message: unknown) => Outcome | undefined,
 ): Promise<Outcome | WorkerLoss> {
@@ -104,4 +109,9 @@ export function runInWorker(plan: WorkerPlan, options: WorkerOptions): Promise<A
 /** Looks at an export in a process of its own, and waits until that process is gone. Never throws. */
 export function lookInWorker(plan: LookPlan, options: LookOptions): Promise<LookEnd> {
   return forkWorker(plan, options, parseLookOutcome);
+}
+
+/** Answers a question after data in a process of its own, and waits until that process is gone. Never throws. */
+export function answerInWorker(plan: DataPlan, options: LookOptions): Promise<DataEnd> {
+  return forkWorker(plan, options, parseDataOutcome);
 }

@@ -1,6 +1,7 @@
 import type { OpenApiPart } from '../../runtime/http/openapi.ts';
 import { frequencies, weekdays } from '../../schedules/slot-rule.ts';
 import { describeParameter, method, notFound, object, paramsParameter, text, type Schema } from '../api/openapi.ts';
+import { scheduleExamples } from '../api/openapi-examples.ts';
 import { parameters } from '../api/parameters.ts';
 import { ownArguments, setBySchedule } from './schedule-arguments.ts';
 
@@ -66,6 +67,7 @@ export function describeScheduleApi(): OpenApiPart {
         post: method('Delete a schedule; its exports stay.', [id], object({ idSchedule: text }), notFound),
       },
     },
+    examples: scheduleExamples,
     components: { schemas: { Schedule: schedule }, securitySchemes: {} },
   };
 }

@@ -2,7 +2,7 @@ import type { Schedule } from '../../schedules/schedules.ts';
 import { frequencies, periodOf, weekdays, type Frequency, type SlotRule } from '../../schedules/slot-rule.ts';
 import { quote, type Arguments } from '../api/arguments.ts';
 import { badRequest, isRefusal, type Refusal } from '../api/envelope.ts';
-import { parametersByName } from '../api/parameters.ts';
+import { basisParameters, parametersByName } from '../api/parameters.ts';
 import { defaultTimezone } from '../api/parse-request.ts';
 
 /** Slots that are made up after a stop, where a schedule does not say how many, and at most. */
@@ -50,15 +50,7 @@ const clash = ownArguments.find(({ name }) => parametersByName.has(name));
 if (clash !== undefined) throw new Error(`schemas: ${clash.name} is an argument of a schedule, and of no export`);
 
 /** Parameters of an export that a schedule sets by itself. */
-export const setBySchedule = [
-  'dateFrom',
-  'dateTo',
-  'tsFrom',
-  'tsTo',
-  'availabilityTsFrom',
-  'availabilityTsTo',
-  'asOf',
-] as const;
+export const setBySchedule = basisParameters;
 
 /** What a user asks a schedule to be. */
 export type ScheduleOrder = Pick<Schedule, 'rule' | 'catchUp' | 'arguments' | 'sinceVersion'>;

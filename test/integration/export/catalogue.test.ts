@@ -9,6 +9,7 @@ import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
+import { runCommandHere } from '../../helpers/run-command.ts';
 
 const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
 
@@ -79,7 +80,8 @@ test('The documented commands answer the events of an app, and the parameters of
   const run = async (words: readonly string[]): Promise<unknown[]> => {
     const answers: unknown[] = [];
     const { signal } = new AbortController();
-    await catalogueCommand.run(
+    await runCommandHere(
+      catalogueCommand,
       words.map((word) => (word === 'data' ? area.dataDir : word)),
       {
         environment: {},

@@ -231,6 +231,40 @@ describe('links', () => {
     expect(await running.create(user, query)).toBe(String(Number(id) + 1));
   });
 
+  it('A person at a browser is shown what to do about a link that leads to no file, and every program is answered as ever', async () => {
+    const id = await begin();
+    const forged = linkOf().replace(/signature=.{4}/, 'signature=0000');
+    const fileOf = (link: string): string =>
+      path.join(area.reportsDir, id, 'parts', link.split('?')[0]?.split('/').at(-1) ?? '');
+    rmSync(fileOf(linkOf(1)));
+    truncateSync(fileOf(linkOf(0)), 20);
+    const accept = 'text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8';
+    for (const [link, status, title] of [
+      [forged, 403, 'This link does not work, or not any more'],
+      [linkOf(1), 404, 'The file is not there any more'],
+      [linkOf(0), 500, 'The file cannot be sent'],
+    ] as const) {
+      const answer = await send(running.port, link, { headers: { accept } });
+      expect([answer.status, answer.headers['content-type']]).toEqual([status, 'text/html; charset=utf-8']);
+      expect(answer.headers['content-security-policy']).toMatch(/^default-src 'none'; style-src 'sha256-/);
+      expect(answer.headers['cache-control']).toBe('private, no-store');
+      expect(answer.body.toString()).toContain(`<h1>${title}</h1>`);
+      expect(answer.body.toString()).toContain(`href="../../console/exports/${id}"`);
+      expect(answer.body.toString()).not.toContain('signature');
+    }
+    // The last is what Java says by itself.
+    for (const taken of [
+      undefined,
+      '*/*',
+      'application/json',
+      'text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2',
+    ]) {
+      const answer = await send(running.port, forged, { headers: taken === undefined ? {} : { accept: taken } });
+      expect([answer.status, answer.headers['content-type']]).toEqual([403, 'application/json; charset=utf-8']);
+      expect(answer.body.toString()).toBe(JSON.stringify(accessDenied));
+    }
+  });
+
   it('Links survive a rotation of the key and a restart of the service', async () => {
     const id = await begin();
     const before = linkOf();

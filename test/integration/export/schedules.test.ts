@@ -14,6 +14,7 @@ import { writeLake } from '../../helpers/lake-fixture.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { runHere } from '../../helpers/worker-here.ts';
+import { runCommandHere } from '../../helpers/run-command.ts';
 
 const dayMs = 86_400_000;
 const hourMs = 3_600_000;
@@ -336,7 +337,7 @@ describe('schedules', () => {
     async function run(...words: string[]): Promise<View[]> {
       const answers: View[] = [];
       const context = { environment: {}, answer: (value: View) => void answers.push(value) };
-      await scheduleCommand.run([...words, '--data', area.dataDir], context as unknown as CommandContext);
+      await runCommandHere(scheduleCommand, [...words, '--data', area.dataDir], context as unknown as CommandContext);
       return answers;
     }
     const [added] = await run('add', '--user', user.idUser, daily);

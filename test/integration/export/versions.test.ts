@@ -24,6 +24,7 @@ import { temporaryFolder } from '../../helpers/folder.ts';
 import { eventLine, query, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
+import { runCommandHere } from '../../helpers/run-command.ts';
 
 const create = '/api/raw/v1/export/create.json';
 const hourMs = 3_600_000;
@@ -37,7 +38,7 @@ async function verify(...words: string[]) {
     answer: (value: unknown) => void answers.push(value),
     note: (line: string) => void notes.push(line),
   } as unknown as CommandContext;
-  return { code: await verifyCommand.run(words, context), answer: answers[0], notes };
+  return { code: await runCommandHere(verifyCommand, words, context), answer: answers[0], notes };
 }
 
 describe('versions of the data', () => {

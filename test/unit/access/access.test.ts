@@ -3,6 +3,8 @@ import path from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
 import { addApp, addAppToken, addUser, revokeAppToken } from '../../../src/access/commands.ts';
 import type { AccessPaths } from '../../../src/access/access-file.ts';
+import { noAccount } from '../../../src/access/access.ts';
+import { assertAccount, listUsers } from '../../../src/access/listing.ts';
 import { openAccessReader } from '../../../src/access/store.ts';
 import { pino } from 'pino';
 import { createLogger, type Logger } from '../../../src/runtime/logger.ts';
@@ -101,6 +103,7 @@ describe('access', () => {
       canExport: false,
       maxExports: 2,
       files: 'auto',
+      isOperator: false,
     });
     const atRest = readFileSync(paths.access, 'utf8');
     expect(atRest).not.toContain(secret);
@@ -108,6 +111,33 @@ describe('access', () => {
     expect(statSync(paths.access).mode & 0o777).toBe(0o600);
     expect(statSync(path.join(paths.keys, 'secrets.key')).mode & 0o777).toBe(0o600);
     reader.close();
+  });
+
+  it('An operator is one by a flag, with an account or with none; nobody else may be without one', async () => {
+    const paths = newPaths();
+    const olga = await addUser(paths, { name: 'olga', idAccount: noAccount, canExport: false, operator: true });
+    const otto = await addUser(paths, { name: 'otto', idAccount: 3, canExport: true, operator: true });
+    const reader = openAccessReader(paths, logger);
+    const view = reader.current();
+    expect(view.findUser(olga.idUser)).toMatchObject({ isOperator: true, idAccount: noAccount, canExport: false });
+    expect(view.findUser(otto.idUser)).toMatchObject({ isOperator: true, idAccount: 3, canExport: true });
+    expect(view.appsOfAccount(noAccount)).toEqual([]);
+    expect(listUsers(paths)).toEqual([
+      { idUser: '1', name: 'olga', canExport: false, files: 'auto', operator: true },
+      { idUser: '2', name: 'otto', idAccount: '3', canExport: true, files: 'auto', operator: true },
+    ]);
+    await expect(
+      addUser(paths, { name: 'olga', idAccount: noAccount, canExport: false, operator: true }),
+    ).rejects.toMatchObject({ code: 'conflict' });
+    expect(() => assertAccount(paths, noAccount)).toThrow('there is no account 0');
+    reader.close();
+    const text = readFileSync(paths.access, 'utf8');
+    const { sha256: _, ...rest } = JSON.parse(text) as Record<string, unknown>;
+    writeFileSync(
+      paths.access,
+      JSON.stringify({ ...rest, version: 1 }).replaceAll('"operator":true', '"files":"gzip"'),
+    );
+    expect(() => listUsers(paths)).toThrow('its content is not what this version writes');
   });
 
   it('The apps of an account are listed by id, and those of no other', async () => {

@@ -30,6 +30,7 @@ const user: User = {
   canExport: true,
   maxExports: undefined,
   files: 'auto',
+  isOperator: false,
 };
 const view = { findUser: (idUser: string) => (idUser === user.idUser ? user : undefined) } as AccessView;
 const basic = (text: string): string => `Basic ${Buffer.from(text).toString('base64')}`;

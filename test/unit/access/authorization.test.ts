@@ -10,6 +10,7 @@ const user: User = {
   canExport: true,
   maxExports: undefined,
   files: 'auto',
+  isOperator: false,
 };
 const view: AccessView = {
   findApp: () => undefined,

@@ -13,6 +13,7 @@ import { hasTitles, lookUpTitles } from '../title-sql.ts';
 import { none, type Count } from './count.ts';
 import { countApps } from './count-apps.ts';
 import { measureTexts } from './measure-texts.ts';
+import { findAsked, readOwnFacts } from './own-facts.ts';
 import { resultBytes } from './result-bytes.ts';
 import { countRows, rowConditions } from './row-bounds.ts';
 import { readRowGroups } from './read-row-groups.ts';
@@ -96,15 +97,22 @@ async function bound(
   const dataset = withColumns(declared, schema);
   const types = new Map(schema.map(({ name, type }) => [name, type]));
   const typeOf: TypeOf = (name) => types.get(name);
-  const known = await readRowGroups(engine, files, columnsOf(plan, dataset), typeOf);
-  const counted = await countApps(engine, known, apps);
+  const columns = columnsOf(plan, dataset);
   const { emptyFile } = snapshot;
-  const groups = await measureTexts(engine, counted, { selectors: request.selectors, emptyFile, typeOf });
+  const known = await readRowGroups(engine, files, columns, typeOf);
+  const counted = await countApps(engine, known, apps);
   const conditions = rowConditions(request, { dataset, event }, apps, sinceMs);
+  const sizes = await sizePlan(plan, dataset, engine);
+  const asked = findAsked((group) => {
+    const { ofGroups: counts } = countRows(request, { dataset, event }, [group], conditions);
+    resultBytes(request, { plan: sizes, groups: [group], counts });
+  });
+  const own = await readOwnFacts(engine, counted, { asked, emptyFile, typeOf });
+  const groups = await measureTexts(engine, own, { selectors: request.selectors, emptyFile, typeOf });
   const { ofGroups, rows } = countRows(request, { dataset, event }, groups, conditions);
   return {
     rows,
-    bytes: resultBytes(request, { plan: await sizePlan(plan, dataset, engine), groups, counts: ofGroups }),
+    bytes: resultBytes(request, { plan: sizes, groups, counts: ofGroups }),
   };
 }
 

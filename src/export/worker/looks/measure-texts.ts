@@ -81,7 +81,7 @@ function withLengths(group: RowGroup, known: ReadonlyMap<string, Lengths>): RowG
 
 /**
  * Measures the texts of the selectors in files where dictionaries keep them: footers do not say how long the longest is,
- * and every row may have that. Files that would be too much to read stay as they are. Errors: `sql` where a file cannot be
+ * and every row may have that; rows of other apps in the same file tell nothing. Files that would be too much to read stay as they are. Errors: `sql` where a file cannot be
  * read.
  */
 export async function measureTexts(
@@ -99,7 +99,8 @@ export async function measureTexts(
   const files = chooseFiles(groups, open);
   if (open.length === 0 || files.length === 0) return [...groups];
   const cells = open.map(({ least, most }, index) => `min(${least}) AS least_${index}, max(${most}) AS most_${index}`);
-  const sql = `SELECT events.file_index AS file, ${cells.join(', ')} FROM ${filesSql} AS events GROUP BY ALL`;
+  const sql = `SELECT events.file_index AS file, ${cells.join(', ')} FROM ${filesSql} AS events
+    WHERE events.id_app IN (SELECT id_app FROM apps) GROUP BY ALL`;
   const found = await engine.rows({ sql, values: {} }, [emptyFile, ...files]);
   const known = new Map<string, Map<string, Lengths>>();
   for (const row of found) {

@@ -148,19 +148,17 @@ const columnBytes = 16_384;
 /** What compression leaves of text, as a rule. */
 const compressedShare = 0.15;
 
-/** A result without rows. */
-const emptyResult: Pick<ResultCells, 'groups' | 'counts'> = { groups: [], counts: [] };
-
 /**
  * The bytes of a result as the service's limit counts them: of CSV and JSON lines the text, however its files are
  * compressed; of `zstd` and Parquet the file. Without `result` it has no rows.
  */
 export function resultBytes({ selectors, format = 'csv', compression }: ExportSpec, result?: ResultCells): Count {
-  const { groups, counts } = result ?? emptyResult;
+  const counts = result?.counts ?? [];
   const bytesAs = (as: Rendering): Count => (result === undefined ? none : cellBytes(selectors, result, as));
   if (format === 'parquet') {
     const values = bytesAs(parquetRendering);
-    const written = Math.ceil(sum(counts).most / groupRows) + groups.length + 2;
+    const filled = counts.filter(({ most }) => most > 0).length;
+    const written = Math.ceil(sum(counts).most / groupRows) + filled + 2;
     const most = incompressible(values.most) + written * selectors.length * columnBytes + 65_536;
     return within(1, most, values.expected * compressedShare + 1024 * selectors.length);
   }

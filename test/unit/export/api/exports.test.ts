@@ -27,6 +27,7 @@ const userOf = (idUser: string, idAccount: number): User => ({
   canExport: true,
   maxExports: undefined,
   files: 'auto',
+  isOperator: false,
 });
 const reportOf = (user: User): NewReport => ({
   idUser: user.idUser,

@@ -9,7 +9,7 @@ describe('the reference of the export area', () => {
     const { get } = part.paths['/api/raw/v1/export/create.json'] as {
       get: { parameters: readonly { name: string; description: string }[] };
     };
-    expect(get.parameters.map(({ name }) => name)).toEqual([...parameters.map(({ name }) => name), 'params']);
+    expect(get.parameters.map(({ name }) => name)).toEqual([...parameters.map(({ name }) => name), 'paramsFilter']);
     expect(get.parameters.find(({ name }) => name === 'isVerified')?.description).toContain('1 (verified)');
   });
 

@@ -39,6 +39,7 @@ function openLooks() {
       access,
       clock: createClock(0),
       onDamage: () => undefined,
+      runQuestion: () => Promise.resolve({ kind: 'timed_out' }),
       runLook: ({ request }, options) =>
         new Promise((resolve) => {
           begun.push(request.event);

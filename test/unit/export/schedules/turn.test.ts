@@ -2,24 +2,16 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { addUser } from '../../../../src/access/commands.ts';
 import { openAccessReader } from '../../../../src/access/store.ts';
-import type { ExportSpec } from '../../../../src/export/jobs/export-spec.ts';
 import { createTurns } from '../../../../src/export/schedules/turn.ts';
 import { openReportStore, type ReportStore } from '../../../../src/reports/store.ts';
 import { noCrashPoint } from '../../../../src/runtime/crash-point.ts';
 import { createLogger } from '../../../../src/runtime/logger.ts';
 import { addSchedule } from '../../../../src/schedules/schedule-store.ts';
 import { testFolder } from '../../../helpers/folder.ts';
+import { formatRequest } from '../../../helpers/format-request.ts';
 
 const dayMs = 86_400_000;
-const spec: ExportSpec = {
-  event: 'customEvents',
-  selectors: ['eventId'],
-  timezone: 'UTC',
-  eventTime: {},
-  availableAt: {},
-  eventNameInvert: false,
-  filters: {},
-};
+const spec = formatRequest();
 
 test('A change feed goes on from where its last export has ended, also when that ends while it is looked at', async () => {
   const folder = testFolder();

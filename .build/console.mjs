@@ -1,0 +1,66 @@
+// Builds the pages of the console from src/console/web into a folder: one program and one style sheet, minified, their
+// names with a hash of their content, and the index that names them.
+import { createHash } from 'node:crypto';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { rolldown } from 'rolldown';
+
+const root = path.resolve(import.meta.dirname, '..');
+const web = path.join(root, 'src/console/web');
+/** Style sheets of packages, before our own. */
+const packageStyles = ['node_modules/uplot/dist/uPlot.min.css'];
+
+/** Takes comments and the white space between rules out of a style sheet; texts in it have none of both. */
+function minifyStyle(text) {
+  return text
+    .replace(/\/\*[\s\S]*?\*\//g, '')
+    .replace(/\s+/g, ' ')
+    .replace(/\s*([{};,])\s*/g, '$1')
+    .replace(/;}/g, '}')
+    .trim();
+}
+
+/** Writes a file under a name with a hash of its content, and returns the name. */
+function writeHashed(assets, name, content) {
+  const { name: stem, ext } = path.parse(name);
+  const hashed = `${stem}-${createHash('sha256').update(content).digest('hex').slice(0, 10)}${ext}`;
+  writeFileSync(path.join(assets, hashed), content);
+  return hashed;
+}
+
+async function bundleProgram() {
+  const build = await rolldown({
+    cwd: root,
+    platform: 'browser',
+    input: path.join(web, 'main.tsx'),
+    tsconfig: path.join(web, 'tsconfig.json'),
+    transform: { target: 'es2023' },
+    checks: { bundlerTimings: false },
+    onLog: (level, { message }) => {
+      if (level === 'warn') throw new Error(message);
+    },
+  });
+  const { output } = await build.generate({ format: 'esm', minify: true, codeSplitting: false, comments: false });
+  await build.close();
+  return output[0].code;
+}
+
+/** Builds the console into the folder `out`. */
+export async function bundleConsole(out) {
+  const assets = path.join(out, 'assets');
+  mkdirSync(assets, { recursive: true });
+  const styles = readdirSync(path.join(web, 'styles'))
+    .toSorted()
+    .map((name) => path.join('src/console/web/styles', name));
+  const style = [...packageStyles, ...styles].map((file) => readFileSync(path.join(root, file), 'utf8')).join('\n');
+  const names = {
+    program: writeHashed(assets, 'console.js', await bundleProgram()),
+    style: writeHashed(assets, 'console.css', minifyStyle(style)),
+    icon: writeHashed(assets, 'icon.svg', readFileSync(path.join(web, 'icon.svg'))),
+  };
+  const index = readFileSync(path.join(web, 'index.html'), 'utf8').replace(
+    /\{\{(\w+)\}\}/g,
+    (_, name) => `/console/assets/${names[name]}`,
+  );
+  writeFileSync(path.join(out, 'index.html'), index);
+}

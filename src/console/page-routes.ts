@@ -1,0 +1,76 @@
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { takesGzip } from '../runtime/http/takes-gzip.ts';
+import { createPageFile, type PageFile, type PageFiles } from './page-files.ts';
+
+/**
+ * Everything comes from the service itself: no other host is asked, nothing inline runs, and no page may show the
+ * console in a frame.
+ */
+const contentSecurityPolicy = [
+  "default-src 'none'",
+  ...['script-src', 'style-src', 'connect-src', 'img-src'].map((directive) => `${directive} 'self'`),
+  ...['base-uri', 'form-action', 'frame-ancestors'].map((directive) => `${directive} 'none'`),
+].join('; ');
+
+const headers = {
+  'content-security-policy': contentSecurityPolicy,
+  'referrer-policy': 'no-referrer',
+  'x-content-type-options': 'nosniff',
+  'x-frame-options': 'DENY',
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-resource-policy': 'same-origin',
+  'permissions-policy': 'camera=(), geolocation=(), microphone=()',
+};
+
+/** Their names have a hash of their content: what was fetched once is never asked for again. */
+const assetPath = /^assets\/[\w.-]+$/;
+/** A page of the console, which the program in the browser knows: letters, digits and dashes, no file's name. */
+const pagePath = /^(?:[a-z][a-z0-9-]*(?:\/[A-Za-z0-9_-]+)*)?$/;
+
+function sendFile(request: FastifyRequest, reply: FastifyReply, file: PageFile, caching: string): FastifyReply {
+  reply.headers({ ...headers, 'cache-control': caching, etag: file.etag, vary: 'accept-encoding' });
+  if (request.headers['if-none-match'] === file.etag) return reply.code(304).send();
+  const isGzip = takesGzip(request.headers['accept-encoding']);
+  if (isGzip) reply.header('content-encoding', 'gzip');
+  return reply.type(file.type).send(isGzip ? file.gzip : file.plain);
+}
+
+function sendNothing(reply: FastifyReply, text: string): FastifyReply {
+  return reply
+    .code(404)
+    .headers({ ...headers, 'cache-control': 'no-store' })
+    .type('text/plain; charset=utf-8')
+    .send(text);
+}
+
+export interface PageRouteDependencies {
+  readonly files: () => PageFiles;
+  /** What exports can be ordered, which the page New export is made of: JSON. */
+  readonly describeOrders: () => unknown;
+}
+
+/** Adds the files of the console under `/console/`; `/` leads there. */
+export function addPageRoutes(server: FastifyInstance, { files, describeOrders }: PageRouteDependencies): void {
+  let dictionary: PageFile | undefined;
+
+  for (const url of ['/', '/console'])
+    server.get(url, (_request, reply) => reply.header('cache-control', 'no-store').redirect('/console/', 302));
+
+  server.get('/console/dictionary.json', (request, reply) => {
+    dictionary ??= createPageFile('dictionary.json', Buffer.from(JSON.stringify(describeOrders())));
+    return sendFile(request, reply, dictionary, 'no-cache');
+  });
+
+  server.get('/console/*', (request, reply) => {
+    // As received: whatever is encoded in it is no name of a file, and no page.
+    const path = (request.raw.url ?? '').split('?')[0]?.slice('/console/'.length) ?? '';
+    const asset = assetPath.test(path) ? files().get(path) : undefined;
+    if (asset !== undefined) return sendFile(request, reply, asset, 'public, max-age=31536000, immutable');
+    const index = pagePath.test(path) && !path.startsWith('assets') ? files().get('index.html') : undefined;
+    if (index !== undefined) return sendFile(request, reply, index, 'no-store');
+    return sendNothing(
+      reply,
+      files().size === 0 ? 'The console was not built: run make build\n' : 'There is no such page\n',
+    );
+  });
+}

@@ -1,0 +1,118 @@
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { Message } from '../parts/message.tsx';
+import { useModal } from '../parts/modal.ts';
+import { ApiError } from './client.ts';
+import { signIn } from './session.ts';
+
+/** The form of a sign-in. `idUser`: whose session has ended. */
+function SignInForm({ idUser: ended = '' }: { readonly idUser?: string }) {
+  const [idUser, setIdUser] = useState(ended);
+  const [secret, setSecret] = useState('');
+  const [problem, setProblem] = useState<ApiError>();
+  const [isBusy, setBusy] = useState(false);
+  const first = useRef<HTMLInputElement>(null);
+  // Before the page is painted: what is typed at once is typed here.
+  useLayoutEffect(() => first.current?.focus(), []);
+
+  async function submit(event: Event): Promise<void> {
+    event.preventDefault();
+    if (isBusy) return;
+    setBusy(true);
+    setProblem(undefined);
+    try {
+      await signIn(idUser.trim(), secret.trim());
+    } catch (error) {
+      setProblem(error instanceof ApiError ? error : new ApiError(0, String(error)));
+      first.current?.focus();
+    } finally {
+      setBusy(false);
+    }
+  }
+
+  return (
+    <form class="stack" onSubmit={(event) => void submit(event)}>
+      <label class="field">
+        <span>User id</span>
+        <input
+          ref={ended === '' ? first : null}
+          name="username"
+          inputMode="numeric"
+          autocomplete="username"
+          required
+          value={idUser}
+          onInput={(event) => setIdUser(event.currentTarget.value)}
+        />
+      </label>
+      <label class="field">
+        <span>Secret</span>
+        <input
+          ref={ended === '' ? null : first}
+          // What a dialog begins with each time it opens.
+          autofocus={ended !== ''}
+          name="password"
+          type="password"
+          autocomplete="current-password"
+          required
+          value={secret}
+          onInput={(event) => setSecret(event.currentTarget.value)}
+        />
+      </label>
+      {problem && <Message kind="error">{problem.message}</Message>}
+      <button class="button primary" type="submit" aria-disabled={isBusy}>
+        {isBusy ? 'Signing in…' : 'Sign in'}
+      </button>
+    </form>
+  );
+}
+
+/** The page of who is not signed in. */
+export function SignInPage() {
+  return (
+    <main class="sign-in" id="main">
+      <div class="card">
+        <h1 class="brand-name">
+          <BrandMark /> tributary
+        </h1>
+        <p class="muted">Sign in with the id and the secret of an API user.</p>
+        <SignInForm />
+        <details class="hint">
+          <summary>Where do I get these?</summary>
+          <p>
+            The operator of the service adds users with <code>tributary user add NAME --account N</code>, which prints
+            the id and the secret once.
+          </p>
+        </details>
+      </div>
+    </main>
+  );
+}
+
+/** Asks for a new sign-in over the page, which stays as it is, and where the focus goes back to. */
+export function SignInDialog({ idUser }: { readonly idUser: string }) {
+  const dialog = useModal();
+  return (
+    <dialog
+      ref={dialog}
+      class="dialog"
+      aria-labelledby="sign-in-again"
+      onCancel={(event) => event.preventDefault()}
+      // Browsers let nobody be kept in a dialog by the second Escape.
+      onClose={({ currentTarget }) => currentTarget.isConnected && currentTarget.showModal()}
+    >
+      <h2 id="sign-in-again">Your session has ended</h2>
+      <p class="muted">Sign in again to go on. What you have typed is kept.</p>
+      <SignInForm idUser={idUser} />
+    </dialog>
+  );
+}
+
+/** The sign of the console. */
+export function BrandMark() {
+  return (
+    <svg class="brand-mark" viewBox="0 0 32 32" width="28" height="28" aria-hidden="true">
+      <rect width="32" height="32" rx="8" />
+      <path d="M7 8c5 0 7 4 9 8s4 8 9 8" />
+      <path d="M25 8c-5 0-7 4-9 8M16 16c-1 3-1 5-1 8" class="faint" />
+    </svg>
+  );
+}

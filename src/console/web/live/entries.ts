@@ -1,0 +1,118 @@
+import type { Arrival } from './listen.ts';
+
+/** A thing that was wrong with a refused request. */
+export interface Fault {
+  readonly pointer: string;
+  readonly reason: string;
+  readonly hint?: string;
+}
+
+/** One line of the page. */
+export interface Entry {
+  readonly id: number;
+  readonly kind: 'event' | 'refusal';
+  /** Unix milliseconds. */
+  readonly atMs: number;
+  /** What it is: the kind of event, or the method and status that was answered. */
+  readonly title: string;
+  /** The rest of it in a few words: whose event, or why it was refused. */
+  readonly about: string;
+  readonly faults: readonly Fault[];
+  /** As it came, for whoever opens the line; of a refusal the excerpt. */
+  readonly body: string;
+  /** The lines of `body` that have an offending field. */
+  readonly marked: ReadonlySet<number>;
+  /** What a filter looks at, in lower case. */
+  readonly text: string;
+}
+
+type Data = Arrival['data'];
+
+const textOf = (value: unknown): string =>
+  typeof value === 'string' || typeof value === 'number' ? String(value) : '';
+
+/** JSON over several lines; what is none, such as an excerpt that was cut, as it is. */
+function spread(text: string): string {
+  try {
+    return JSON.stringify(JSON.parse(text), undefined, 2);
+  } catch {
+    return text;
+  }
+}
+
+/** The names of fields that faults point to: of `/3/params/level` those of each step that is no place in a list. */
+function namesOf(faults: readonly Fault[]): Set<string> {
+  const steps = faults.flatMap(({ pointer }) => pointer.split('/').slice(1, 4));
+  return new Set(
+    steps.filter((step) => !/^\d*$/.test(step)).map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~')),
+  );
+}
+
+function findMarked(body: string, faults: readonly Fault[]): Set<number> {
+  const starts = [...namesOf(faults)].map((name) => `${JSON.stringify(name)}:`);
+  return new Set(
+    body
+      .split('\n')
+      .flatMap((line, index) => (starts.some((start) => line.trimStart().startsWith(start)) ? [index] : [])),
+  );
+}
+
+const subjects = ['custom_user_id', 'custom_platform_user_id', 'instance_id', 'lvid', 'sezam_user_id'];
+
+function toEvent(id: number, data: Data): Entry {
+  const name = textOf(data['custom_event_name']);
+  const subject = subjects.map((field) => textOf(data[field])).find((text) => text !== '') ?? '';
+  const body = JSON.stringify(data, undefined, 2);
+  return {
+    id,
+    kind: 'event',
+    atMs: Number(data['received_at']),
+    title: textOf(data['kind']).replaceAll('_', ' '),
+    about: [name, subject].filter((text) => text !== '').join(' · '),
+    faults: [],
+    body,
+    marked: new Set(),
+    text: body.toLowerCase(),
+  };
+}
+
+function toRefusal(id: number, data: Data): Entry {
+  const faults = Array.isArray(data['faults']) ? (data['faults'] as Fault[]) : [];
+  const body = spread(textOf(data['excerpt']));
+  const requests = Number(data['requests'] ?? 1);
+  const times = requests > 1 ? ` · ${requests} requests alike` : '';
+  return {
+    id,
+    kind: 'refusal',
+    atMs: Date.parse(textOf(data['time'])),
+    title: `${textOf(data['method'])} ${textOf(data['status'])}`,
+    about: `${textOf(data['detail'])}${times}`,
+    faults,
+    body,
+    marked: findMarked(body, faults),
+    text: JSON.stringify(data).toLowerCase(),
+  };
+}
+
+let made = 0;
+
+/** Makes a line of what arrived. */
+export function toEntry({ name, data }: Arrival): Entry {
+  made += 1;
+  return name === 'refusal' ? toRefusal(made, data) : toEvent(made, data);
+}
+
+/** Lines that are kept, the newest. */
+export const mostEntries = 300;
+
+/** Which lines are shown. */
+export interface Filter {
+  readonly kind: 'all' | Entry['kind'];
+  /** In lower case. */
+  readonly text: string;
+}
+
+/** Those of the entries that are wanted. */
+export function select(entries: readonly Entry[], { kind, text }: Filter): readonly Entry[] {
+  return entries.filter((entry) => (kind === 'all' || entry.kind === kind) && entry.text.includes(text));
+}

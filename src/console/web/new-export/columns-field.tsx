@@ -1,0 +1,217 @@
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { formatCount } from '../parts/format.ts';
+import type { Dictionary, SelectorEntry } from './dictionary.ts';
+import { changeDraft, columnsFor, type Draft } from './draft.ts';
+
+const groups: Readonly<Record<string, string>> = {
+  event: 'The event',
+  app: 'App',
+  person: 'Person',
+  attribution: 'Attribution',
+  device: 'Device',
+  place: 'Place',
+};
+
+/** The columns in their order: each can be moved by the arrow keys, dragged, and taken out. */
+function ChosenColumns({ chosen }: { readonly chosen: readonly string[] }) {
+  const [dragged, setDragged] = useState<string>();
+  const [said, setSaid] = useState('');
+  const list = useRef<HTMLOListElement>(null);
+  /** The column whose button is to have the focus when the list was drawn anew. */
+  const wanted = useRef<string>();
+  useLayoutEffect(() => {
+    if (wanted.current === undefined) return;
+    list.current?.querySelectorAll('button')[chosen.indexOf(wanted.current)]?.focus();
+    wanted.current = undefined;
+  }, [chosen]);
+
+  function take(name: string, place: number): void {
+    wanted.current = chosen[place + 1] ?? chosen[place - 1];
+    changeDraft({ selectors: chosen.filter((each) => each !== name) });
+    setSaid(`${name} is taken out`);
+  }
+
+  function move(name: string, to: number): void {
+    if (to < 0 || to >= chosen.length) return;
+    const others = chosen.filter((each) => each !== name);
+    changeDraft({ selectors: [...others.slice(0, to), name, ...others.slice(to)] });
+    setSaid(`${name} is column ${to + 1} of ${chosen.length}`);
+  }
+
+  function onKey(event: KeyboardEvent, name: string, place: number): void {
+    const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
+    if (step === undefined || !event.altKey) return;
+    event.preventDefault();
+    wanted.current = name;
+    move(name, place + step);
+  }
+
+  return (
+    <>
+      <ol ref={list} class="chips" aria-label="Chosen columns, in their order">
+        {chosen.map((name, place) => (
+          <li
+            key={name}
+            class="chip column"
+            draggable
+            onDragStart={() => setDragged(name)}
+            onDragOver={(event) => event.preventDefault()}
+            onDrop={() => dragged !== undefined && move(dragged, place)}
+          >
+            <code>{name}</code>
+            <button
+              type="button"
+              class="remove"
+              aria-label={`Take ${name} out`}
+              title="Take out; Alt and the arrow keys move it"
+              onKeyDown={(event) => onKey(event, name, place)}
+              onClick={() => take(name, place)}
+            >
+              ×
+            </button>
+          </li>
+        ))}
+      </ol>
+      <span class="hidden" role="status">
+        {said}
+      </span>
+    </>
+  );
+}
+
+function matches({ name, meaning }: SelectorEntry, search: string): boolean {
+  const text = `${name} ${meaning}`.toLowerCase();
+  return search
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => text.includes(word));
+}
+
+/** One group of columns to choose from. */
+function Group({
+  title,
+  entries,
+  chosen,
+  isOpen,
+}: {
+  readonly title: string;
+  readonly entries: readonly SelectorEntry[];
+  readonly chosen: readonly string[];
+  readonly isOpen: boolean;
+}) {
+  const names = entries.map(({ name }) => name);
+  const count = names.filter((name) => chosen.includes(name)).length;
+  const isAll = count === names.length;
+  return (
+    <details class="group" open={isOpen}>
+      <summary>
+        <span>{title}</span>{' '}
+        <span class="muted small">
+          {count > 0 && `${formatCount(count)} of `}
+          {formatCount(names.length)}
+        </span>
+      </summary>
+      <div class="group-body">
+        <button
+          type="button"
+          class="button plain small"
+          onClick={() =>
+            changeDraft({
+              selectors: isAll ? chosen.filter((name) => !names.includes(name)) : [...new Set([...chosen, ...names])],
+            })
+          }
+        >
+          {isAll ? 'Take all out' : 'Choose all'}
+          <span class="hidden"> of {title}</span>
+        </button>
+        <div class="checks">
+          {entries.map(({ name, meaning }) => (
+            <label class="check" key={name}>
+              <input
+                type="checkbox"
+                checked={chosen.includes(name)}
+                onChange={(event) =>
+                  changeDraft({
+                    selectors: event.currentTarget.checked ? [...chosen, name] : chosen.filter((each) => each !== name),
+                  })
+                }
+              />
+              <span>
+                <code>{name}</code>
+                <span class="muted small meaning">{meaning}</span>
+              </span>
+            </label>
+          ))}
+        </div>
+      </div>
+    </details>
+  );
+}
+
+/** Which columns, in which order. */
+export function ColumnsField({
+  draft,
+  dictionary,
+  problem,
+}: {
+  readonly draft: Draft;
+  readonly dictionary: Dictionary;
+  readonly problem: string | undefined;
+}) {
+  const [search, setSearch] = useState('');
+  const chosen = draft.selectors;
+  const possible = new Set(dictionary.events.find(({ name }) => name === draft.event)?.selectors);
+  const found = dictionary.selectors.filter((entry) => possible.has(entry.name) && matches(entry, search));
+  const byGroup = Map.groupBy(found, ({ group }) => group);
+
+  return (
+    <section class="card stack" aria-labelledby="columns-title">
+      <div class="spread">
+        <h2 id="columns-title">
+          Columns <span class="muted">{formatCount(chosen.length)}</span>
+        </h2>
+        <div class="row">
+          <button
+            type="button"
+            class="button plain small"
+            onClick={() => {
+              localStorage.removeItem(`tributary.columns.${draft.event}`);
+              changeDraft({ selectors: columnsFor(draft.event, dictionary) });
+            }}
+          >
+            Usual columns
+          </button>
+          <button type="button" class="button plain small" onClick={() => changeDraft({ selectors: [] })}>
+            Clear
+          </button>
+        </div>
+      </div>
+      {chosen.length > 0 && <ChosenColumns chosen={chosen} />}
+      {problem !== undefined && <p class="problem">{problem}</p>}
+      <label class="field">
+        <span class="hidden">Search columns</span>
+        <input
+          type="search"
+          placeholder="Search by name or meaning, such as country"
+          value={search}
+          onInput={(event) => setSearch(event.currentTarget.value)}
+        />
+      </label>
+      <div class="groups">
+        {Object.entries(groups).map(([group, title]) => {
+          const entries = byGroup.get(group) ?? [];
+          return entries.length === 0 ? null : (
+            <Group
+              key={`${group}${search === '' ? '' : ' found'}`}
+              title={title}
+              entries={entries}
+              chosen={chosen}
+              isOpen={search !== '' || group === 'event'}
+            />
+          );
+        })}
+        {found.length === 0 && <p class="muted">No column of this event has that in its name or its meaning.</p>}
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,113 @@
+import { renderArguments, type CallArguments } from '../frame/call-arguments.ts';
+
+/** What a program that orders the same would be. */
+export interface Snippet {
+  readonly name: string;
+  readonly text: string;
+}
+
+/** A word of a POSIX shell. */
+function quote(word: string): string {
+  return /^[\w./:@%+=,-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;
+}
+
+function pairsOf(given: CallArguments): (readonly [string, string])[] {
+  return Object.entries(given).flatMap(([name, value]) =>
+    (value === undefined ? [] : typeof value === 'string' ? [value] : value).map((each) => [name, each] as const),
+  );
+}
+
+/** A name for curl, which encodes what is behind the first sign of equality, and leaves the name before it as it is. */
+function encodeName(name: string): string {
+  return /^[\w.[\]-]+$/.test(name) ? name : encodeURIComponent(name);
+}
+
+function toCurl(origin: string, given: CallArguments): string {
+  const words = pairsOf(given).map(([name, value]) => `  --data-urlencode ${quote(`${encodeName(name)}=${value}`)}`);
+  return [`curl -u "$USER_ID:$SECRET" ${origin}/api/raw/v1/export/create.json`, ...words].join(' \\\n');
+}
+
+/** Parameters that have an option of their own; the others are given by `--where`. */
+const ownOptions: Readonly<Record<string, string>> = {
+  selectors: '--selectors',
+  dateFrom: '--from',
+  dateTo: '--to',
+  timezone: '--timezone',
+  idApp: '--app',
+  eventName: '--event-name',
+  sinceVersion: '--since-version',
+  asOf: '--as-of',
+  format: '--format',
+  compression: '--compression',
+};
+const packedEndings: Readonly<Record<string, string>> = { gzip: '.gz', zstd: '.zst' };
+
+/** A file name that says what is in it. */
+function fileName({ event, format = 'csv', compression = '' }: CallArguments): string {
+  const packed = format === 'parquet' ? '' : (packedEndings[String(compression)] ?? '');
+  return `${String(event)}.${String(format)}${packed}`;
+}
+
+function toCommand(origin: string, given: CallArguments): string {
+  const words = pairsOf(given)
+    .filter(([name]) => name !== 'event')
+    .map(([name, value]) => {
+      const option = ownOptions[name];
+      if (option === undefined) return `--where ${quote(`${name}=${value}`)}`;
+      return `${option}${value.startsWith('-') ? '=' : ' '}${quote(value)}`;
+    });
+  const head = `TRIBUTARY_SECRET=$SECRET tributary export ${String(given['event'])}`;
+  return [head, `--url ${origin} --user $USER_ID`, ...words, `-o ${quote(fileName(given))}`].join(' \\\n  ');
+}
+
+/** A program of Python's own library alone: orders, waits, downloads each file and compares its checksum. */
+function toPython(origin: string, given: CallArguments): string {
+  const pairs = pairsOf(given).map(([name, value]) => `    (${JSON.stringify(name)}, ${JSON.stringify(value)}),`);
+  return `import base64, hashlib, json, os, time, urllib.parse, urllib.request
+
+BASE = ${JSON.stringify(`${origin}/api/raw/v1/export`)}
+USER = os.environ["USER_ID"] + ":" + os.environ["SECRET"]
+HEADERS = {"Authorization": "Basic " + base64.b64encode(USER.encode()).decode()}
+
+
+def call(method, arguments):
+    body = urllib.parse.urlencode(arguments).encode()
+    request = urllib.request.Request(f"{BASE}/{method}.json", body, HEADERS)
+    with urllib.request.urlopen(request) as response:
+        return json.load(response)["data"]
+
+
+export = call("create", [
+${pairs.join('\n')}
+])
+while True:
+    state = call("get", {"idRawExport": export["idRawExport"]})
+    if state["status"] != "In progress":
+        break
+    print(state["progress"])
+    time.sleep(2)
+if state["status"] != "Success!":
+    raise SystemExit(state.get("errorMessage", state["status"]))
+for file in state["files"]:
+    name = urllib.parse.urlparse(file["link"]).path.rsplit("/", 1)[1]
+    urllib.request.urlretrieve(file["link"], name)
+    with open(name, "rb") as data:
+        if hashlib.sha256(data.read()).hexdigest() != file["sha256"]:
+            raise SystemExit(name + " is damaged: download it again")
+    print(name, file["rows"], "rows")
+`;
+}
+
+/** The programs that order what the arguments say. */
+export function makeSnippets(origin: string, given: CallArguments): readonly Snippet[] {
+  return [
+    { name: 'curl', text: toCurl(origin, given) },
+    { name: 'Command line', text: toCommand(origin, given) },
+    { name: 'Python', text: toPython(origin, given) },
+  ];
+}
+
+/** The arguments as a query, by which two orders can be compared. */
+export function orderKey(given: CallArguments): string {
+  return renderArguments(given);
+}

@@ -1,0 +1,78 @@
+/** Numbers and times as the reader's locale writes them. */
+import { isKnownZone, ownZone } from './zones.ts';
+
+const numbers = new Intl.NumberFormat();
+const short = new Intl.NumberFormat(undefined, { notation: 'compact', maximumFractionDigits: 1 });
+const decimals = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
+const relative = new Intl.RelativeTimeFormat(undefined, { numeric: 'always', style: 'short' });
+
+/** A whole number, every digit. */
+export function formatCount(value: number): string {
+  return numbers.format(value);
+}
+
+/** A number by its magnitude, as `1.2M`. */
+export function formatShort(value: number): string {
+  return value < 10_000 ? numbers.format(value) : short.format(value);
+}
+
+const units = ['byte', 'kilobyte', 'megabyte', 'gigabyte', 'terabyte'];
+
+/** Bytes, by thousands. */
+export function formatBytes(bytes: number): string {
+  const power = bytes < 1000 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(bytes) / 3));
+  const format = new Intl.NumberFormat(undefined, {
+    style: 'unit',
+    unit: units[power] ?? 'byte',
+    unitDisplay: power === 0 ? 'long' : 'short',
+    maximumFractionDigits: power === 0 ? 0 : 1,
+  });
+  return format.format(bytes / 1000 ** power);
+}
+
+/** A time span in seconds, in the one unit that suits it. */
+export function formatSpan(seconds: number): string {
+  const [value, unit] =
+    seconds < 90 ? [seconds, 'second'] : seconds < 5400 ? [seconds / 60, 'minute'] : [seconds / 3600, 'hour'];
+  return new Intl.NumberFormat(undefined, {
+    style: 'unit',
+    unit,
+    unitDisplay: 'short',
+    maximumFractionDigits: seconds < 10 ? 1 : 0,
+  }).format(value);
+}
+
+/** How far a moment is away, as `in 3 hr.`; Unix seconds. */
+export function formatAway(seconds: number, nowMs = Date.now()): string {
+  const away = seconds - nowMs / 1000;
+  const size = Math.abs(away);
+  if (size < 90) return relative.format(Math.round(away), 'second');
+  if (size < 5400) return relative.format(Math.round(away / 60), 'minute');
+  return size < 129_600
+    ? relative.format(Math.round(away / 3600), 'hour')
+    : relative.format(Math.round(away / 86_400), 'day');
+}
+
+/** A moment in a zone, the reader's by default and where the browser knows no such zone, with its name; Unix seconds. */
+export function formatTime(seconds: number, timeZone = ownZone, second?: '2-digit'): string {
+  return new Intl.DateTimeFormat(undefined, {
+    year: 'numeric',
+    month: 'short',
+    day: 'numeric',
+    hour: '2-digit',
+    minute: '2-digit',
+    ...(second === undefined ? {} : { second }),
+    timeZoneName: 'short',
+    timeZone: isKnownZone(timeZone) ? timeZone : ownZone,
+  }).format(seconds * 1000);
+}
+
+/** A calendar date, `YYYY-MM-DD`, as the reader writes dates. */
+export function formatDate(date: string): string {
+  return new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeZone: 'UTC' }).format(Date.parse(date));
+}
+
+/** A share from 0 to 1. */
+export function formatShare(share: number): string {
+  return `${decimals.format(share * 100)} %`;
+}

@@ -1,0 +1,214 @@
+import type { OpenApiExample } from '../../runtime/http/openapi.ts';
+
+/** The examples of the export area in the API reference; a test validates each against what stands there. */
+type Examples = Readonly<Record<string, OpenApiExample>>;
+
+const done = (data: unknown): unknown => ({ code: 200, message: 'Ok', data });
+
+const order = {
+  event: 'customEvents',
+  selectors: ['tsEvent', 'eventName', 'params.name'],
+  dateFrom: '2026-01-01',
+  dateTo: '2026-01-07',
+  timezone: 'UTC',
+};
+const idRawExport = '17';
+const idReportFile = '17';
+const basis = { version: '812', nextSinceVersion: '812-9f0c41d2', timestampKeptUntil: '1767312000' };
+const sha256 = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08';
+const signed = { expires: '1767312000', kid: '0b3f5dff', user: '1', signature: sha256 };
+const name = `17.customEvents.${sha256.slice(0, 32)}.csv`;
+const link = (file: string): unknown => ({
+  link: `https://api.example.com/files/17/${file}?${new URLSearchParams(signed).toString()}`,
+  timestampExpires: signed.expires,
+});
+const files = [{ ...(link(name) as object), rows: 131_502, bytes: 7_912_344, sha256 }];
+const finished = {
+  idReportFile,
+  status: 'Success!',
+  files,
+  archive: link(name.replace('.csv', '.zip')),
+  manifest: link(name.replace('.csv', '.manifest.json')),
+  ...basis,
+};
+const summary = {
+  idReportFile,
+  idRawExport,
+  event: order.event,
+  status: 'Success!',
+  timestampCreated: '1767225600',
+  timestampExpires: signed.expires,
+  files: 1,
+  rows: 131_502,
+  bytes: 7_912_344,
+};
+const ordered = {
+  idReportFile: '18',
+  idRawExport: '18',
+  event: order.event,
+  status: 'In progress',
+  timestampCreated: '1767225700',
+  progress: '40%',
+  isCancellable: true,
+  arguments: {
+    event: order.event,
+    timezone: 'UTC',
+    selectors: order.selectors,
+    tsFrom: '1767139200',
+    tsTo: '1767225599',
+  },
+};
+const estimate = {
+  rows: { atLeast: 120_000, expected: 131_500, atMost: 140_200 },
+  bytes: { atLeast: 5_400_000, expected: 7_900_000, atMost: 21_000_000 },
+  parts: { atLeast: 1, atMost: 1 },
+  seconds: 0.9,
+  overLimit: false,
+  overLimits: [],
+  ...basis,
+};
+const preview = {
+  columns: ['tsEvent', 'eventName', 'params.name'],
+  rows: [['1767225600', 'level_up', "['level']"]],
+  isCut: true,
+  ...basis,
+};
+const key = 'd75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a';
+
+const dictionaries: Readonly<Record<string, unknown>> = {
+  events: { device: ['installs', 'payments'], user: ['customEvents', 'logins'] },
+  selectors: [{ name: 'tsEvent', type: 'integer', meaning: 'When it happened, Unix seconds.' }],
+  countries: { 25: 'Estonia', 26: 'Latvia' },
+  timezones: ['UTC', 'Europe/Moscow'],
+  verification: { 0: 'unverified', 1: 'verified' },
+  'purchase-types': { 1: 'purchase', 2: 'subscription' },
+  rooted: { 0: 'unknown', 1: 'rooted', 2: 'not rooted' },
+  'ad-mediators': { 0: 'Unknown', 1: 'ironSource' },
+  'connection-types': { 0: 'unknown', 1: 'mobile', 2: 'wi-fi' },
+};
+
+/** By path. */
+export const exportExamples: Examples = {
+  '/api/raw/v1/export/create.json': { given: order, body: order, answer: done({ idRawExport }) },
+  '/api/raw/v1/export/estimate.json': { given: order, body: order, answer: done(estimate) },
+  '/api/raw/v1/export/preview.json': { given: order, body: order, answer: done(preview) },
+  '/api/raw/v1/export/get.json': { given: { idRawExport }, answer: done({ idRawExport, ...finished }) },
+  '/api/raw/v1/export/cancel.json': { given: { idRawExport }, answer: done({ idRawExport, info: 'Canceled' }) },
+  '/api/raw/v1/export/list.json': {
+    given: { limit: 2 },
+    answer: done({ exports: [ordered, summary], total: 17, before: idRawExport }),
+  },
+  '/api/report/v1/file/get.json': { given: { idReportFile }, answer: done(finished) },
+  '/api/report/v1/file/list.json': { answer: done({ reports: [summary] }) },
+  '/manifest-key.json': { answer: done({ algorithm: 'Ed25519', key }) },
+  '/files/{id}/{name}': { given: { id: idReportFile, name, ...signed, Range: 'bytes=1048576-' } },
+  ...Object.fromEntries(
+    Object.entries(dictionaries).map(([dictionary, data]) => [
+      `/api/dictionary/v1/${dictionary}.json`,
+      { answer: done(data) },
+    ]),
+  ),
+};
+
+const notice = {
+  id: 'n-1',
+  kind: 'parameter_new',
+  idApp: 1,
+  customEventName: 'level_up',
+  parameter: 'coins',
+  date: '2026-01-01',
+  foundAt: '2026-01-01T02:00:00.000Z',
+  what: "level_up has a new parameter, 'coins'",
+};
+const seen = { firstSeen: '2025-12-24T08:00:00.000Z', lastSeen: '2026-01-01T01:59:00.000Z' };
+const refusal = {
+  time: '2026-01-01T00:00:00.000Z',
+  method: 'customEvent',
+  status: 400,
+  error: 'Bad Request',
+  detail: '/customEventName is required',
+  faults: [{ pointer: '/customEventName', reason: 'is required' }],
+  bytes: 20,
+  requests: 1,
+};
+
+/** By path. */
+export const appExamples: Examples = {
+  '/api/catalogue/v1/get.json': {
+    given: { idApp: '1', customEventName: 'level_up' },
+    answer: done({
+      version: '812',
+      missingFiles: 0,
+      customEvents: [
+        {
+          customEventName: 'level_up',
+          events: 4200,
+          looked: 4200,
+          ...seen,
+          moreParameters: 0,
+          days: [{ date: '2026-01-01', events: 600 }],
+          parameters: [
+            {
+              name: 'level',
+              type: 'integer',
+              seen: 4200,
+              values: 60,
+              types: { integer: 4200, decimal: 0, boolean: 0, date: 0, time: 0, text: 0, empty: 0 },
+              examples: ['3', '4'],
+              ...seen,
+            },
+          ],
+        },
+      ],
+      more: { names: 0, events: 0 },
+      notices: [notice],
+    }),
+  },
+  '/api/app/v1/refusals.json': { given: { idApp: '1', limit: 10 }, answer: done({ refusals: [refusal] }) },
+  '/api/app/v1/live': {
+    given: { idApp: '1' },
+    answer: `event: event\ndata: {"kind":"custom_event","custom_event_name":"level_up"}\n\nevent: refusal\ndata: ${JSON.stringify(refusal)}\n\n`,
+  },
+};
+
+const url = 'https://hooks.example.com/tributary';
+const webhook = { idWebhook: 'wh_f2013a4e83da6ef3', url, timestampCreated: '1767225600' };
+const { idWebhook } = webhook;
+
+/** By path. */
+export const webhookExamples: Examples = {
+  '/api/webhook/v1/create.json': {
+    given: { url },
+    answer: done({ ...webhook, secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw' }),
+  },
+  '/api/webhook/v1/list.json': { answer: done({ webhooks: [webhook] }) },
+  '/api/webhook/v1/delete.json': { given: { idWebhook }, answer: done({ idWebhook }) },
+};
+
+const idSchedule = 'sc_8b7f9a0b78ee61cb';
+const schedule = {
+  idSchedule,
+  idUser: '1',
+  every: 'day',
+  at: '04:00',
+  timezone: 'UTC',
+  catchUp: '31',
+  arguments: { event: [order.event], selectors: order.selectors },
+  status: 'Active',
+  timestampCreated: '1767225600',
+  timestampNextSlot: '1767240000',
+};
+const ofSchedule = { given: { idSchedule }, answer: done(schedule) };
+
+/** By path. */
+export const scheduleExamples: Examples = {
+  '/api/schedule/v1/create.json': {
+    given: { every: 'day', at: '04:00', event: order.event, selectors: order.selectors, timezone: 'UTC' },
+    answer: done(schedule),
+  },
+  '/api/schedule/v1/list.json': { answer: done({ schedules: [schedule] }) },
+  '/api/schedule/v1/get.json': ofSchedule,
+  '/api/schedule/v1/pause.json': { ...ofSchedule, answer: done({ ...schedule, status: 'Paused' }) },
+  '/api/schedule/v1/resume.json': ofSchedule,
+  '/api/schedule/v1/delete.json': { given: { idSchedule }, answer: done({ idSchedule }) },
+};

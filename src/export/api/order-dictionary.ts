@@ -1,0 +1,157 @@
+import { datasets, type Dataset } from '../../datasets/dataset.ts';
+import {
+  dictionaries,
+  findDictionary,
+  getSelector,
+  rowFields,
+  selectors,
+  timezones,
+  type Selector,
+  type TitleDictionary,
+} from '../../datasets/dictionaries.ts';
+import { eventFields } from '../../datasets/event-fields.ts';
+import type { ExportEvent } from '../../datasets/pipeline-file.ts';
+import { commonFields } from '../../datasets/row-fields.ts';
+import { compressions, fileFormats } from '../jobs/export-spec.ts';
+import { filterNames, parameters, type Parameter, basisParameters } from './parameters.ts';
+import { defaultTimezone } from './parse-request.ts';
+
+/** What of an export can be ordered: everything a form has to know before its user has chosen anything. */
+export interface OrderDictionary {
+  readonly events: readonly OrderEvent[];
+  readonly selectors: readonly OrderSelector[];
+  readonly filters: readonly OrderFilter[];
+  readonly timezones: readonly string[];
+  /** Where none is named. */
+  readonly timezone: string;
+  readonly formats: readonly string[];
+  readonly compressions: readonly string[];
+}
+
+export interface OrderEvent {
+  readonly name: string;
+  readonly about: string;
+  /** Selectors whose cells can have values; the others are empty columns. */
+  readonly selectors: readonly string[];
+  readonly filters: readonly string[];
+}
+
+export interface OrderSelector {
+  readonly name: string;
+  readonly type: Selector['type'];
+  readonly meaning: string;
+  /** `event`: the event and its own fields; the others are fields that all events may have. */
+  readonly group: 'event' | 'app' | 'person' | 'attribution' | 'device' | 'place';
+}
+
+export interface OrderFilter extends Pick<Parameter, 'name' | 'meaning' | 'shape'> {
+  /** The values that it takes, with their titles; absent: ids or texts. */
+  readonly choices?: TitleDictionary;
+  readonly isText: boolean;
+}
+
+/** Parameters that say which days, which version and which files are wanted. */
+const noFilters = new Set<string>([
+  'event',
+  'selectors',
+  ...basisParameters,
+  'sinceVersion',
+  'timezone',
+  'format',
+  'compression',
+  'order',
+  // Of the caller's account there is one.
+  'idAccount',
+]);
+const textFilters = new Set(['SDKKey', 'eventName']);
+
+const groupRules: readonly (readonly [OrderSelector['group'], RegExp])[] = [
+  ['place', /^(idCountry|idRegion|ipv)/],
+  ['person', /^(customUserId|age|idGender|idProfile|sezam|customPlatform|xPlatform)/],
+  ['attribution', /^(idAd(?!Mediator)|idCampaign|idPartner|idSub|idTraffic|tsAttr|clickId|tsClick|tsView)/],
+  ['app', /^(idApp|idProject|SDKKey|idAccount|idPlatform|idTracker|tsInstall)/],
+];
+
+function groupOf({ name }: Selector): OrderSelector['group'] {
+  const found = groupRules.find(([, pattern]) => pattern.test(name))?.[0];
+  if (found !== undefined) return found;
+  return !['eventName', 'eventValue'].includes(name) && commonFields.some((field) => field.name === name)
+    ? 'device'
+    : 'event';
+}
+
+/** Says whether an event can have a value of a column: of imported events only some kinds have it. */
+function hasColumn(name: string, { columns, table }: Dataset, event: ExportEvent): boolean {
+  const column = columns.find((known) => known.name === name);
+  const kinds = eventFields.find((field) => field.name === column?.field)?.kinds;
+  const kind = 'derive' in event ? undefined : event.kind;
+  return column !== undefined && (table !== 'events' || kind === undefined || (kinds?.includes(kind) ?? true));
+}
+
+function canHave({ source, kinds }: Selector, dataset: Dataset, event: ExportEvent): boolean {
+  const kind = 'derive' in event ? undefined : event.kind;
+  if (kinds !== undefined && kind !== undefined && !kinds.includes(kind)) return false;
+  if (kinds !== undefined && kind === undefined && !dataset.kinds.some((known) => kinds.includes(known))) return false;
+  if ('app' in source || 'constant' in source) return true;
+  if ('derived' in source)
+    return (
+      'derive' in event &&
+      (event.derive === 'sessions' || (event.derive === 'days' && source.derived === 'count_event'))
+    );
+  if ('seconds' in source) return hasColumn(source.seconds, dataset, event);
+  if ('zoneDate' in source) return hasColumn(source.zoneDate, dataset, event);
+  if ('mapKeys' in source) return hasColumn(source.mapKeys, dataset, event);
+  if ('mapValues' in source) return hasColumn(source.mapValues, dataset, event);
+  const { column, titleOf } = source;
+  return hasColumn(column, dataset, event) || (titleOf !== undefined && canHave(getSelector(titleOf), dataset, event));
+}
+
+/** What a row of an export event is, in words. */
+function describeEvent({ description, table }: Dataset, event: ExportEvent): string {
+  if ('derive' in event) {
+    const { of } = event;
+    if (event.derive === 'first') return `The first event of each ${of}.`;
+    return event.derive === 'days' ? `The days on which each ${of} was active.` : `The sessions of each ${of}.`;
+  }
+  const what =
+    table === 'events' ? `Imported ${event.kind?.replaceAll('_', ' ') ?? 'event'}s, a row each.` : description;
+  const requires = event.requires === undefined ? '' : ` Only those with a ${event.requires} identifier.`;
+  return `${what}${requires}`;
+}
+
+function describeFilter({ name, meaning, shape }: Parameter): OrderFilter {
+  const schema = rowFields.get(name);
+  const titles = schema === undefined ? undefined : findDictionary(schema);
+  const { enum: allowed } = (schema ?? {}) as { readonly enum?: readonly unknown[] };
+  const plain = allowed === undefined ? undefined : Object.fromEntries(allowed.map((value) => [String(value), '']));
+  const choices = name === 'eventNameInvert' ? { 0: 'only the named', 1: 'all but the named' } : (titles ?? plain);
+  const isText = textFilters.has(name) || (filterNames.includes(name) && schema?.type === 'string');
+  return { name, meaning, shape, isText, ...(choices === undefined ? {} : { choices }) };
+}
+
+/** Describes what can be ordered, from the tables that the parser of orders reads. */
+export function describeOrders(): OrderDictionary {
+  const filters = parameters.filter(({ name }) => !noFilters.has(name));
+  const { device, user } = dictionaries.events as { readonly device: string[]; readonly user: string[] };
+  const all = [...datasets.values()].flatMap((dataset) =>
+    [...dataset.exports].map(([name, event]): OrderEvent => ({
+      name,
+      about: describeEvent(dataset, event),
+      selectors: [...selectors.values()].flatMap((known) => (canHave(known, dataset, event) ? [known.name] : [])),
+      filters: filters.flatMap((known) => ((known.events?.includes(name) ?? true) ? [known.name] : [])),
+    })),
+  );
+  const order = [...user, ...device];
+  return {
+    events: all.toSorted((a, b) => order.indexOf(a.name) - order.indexOf(b.name)),
+    selectors: [...selectors.values()].map((selector) => {
+      const { name, type, meaning } = selector;
+      return { name, type, meaning, group: groupOf(selector) };
+    }),
+    filters: filters.map(describeFilter),
+    timezones: [...timezones],
+    timezone: defaultTimezone,
+    formats: fileFormats,
+    compressions,
+  };
+}

@@ -1,0 +1,82 @@
+/**
+ * Questions after the data of an account's apps: how many events of each kind each day has, how full their fields are.
+ *
+ * In: a plan (jobs/data-messages.ts), the newest version of the tables. Out: one outcome; nothing is written.
+ * Invariant: only rows of the plan's apps are counted, and what is counted is exact; what was not looked at is said.
+ * Crash: nothing is left.
+ */
+import { datasets, events, type Dataset } from '../../../datasets/dataset.ts';
+import { listTables } from '../../../lake/lake.ts';
+import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
+import type { DataOutcome, DataPlan, DataQuestion } from '../../jobs/data-messages.ts';
+import { openQueryEngine, type QueryEngine } from '../query-engine.ts';
+import { chooseFiles } from './choose-files.ts';
+import { countDays, sumDays } from './count-days.ts';
+import { countFields } from './count-fields.ts';
+
+const engineMemoryMb = 384;
+/** Files that are replaced meanwhile may be gone where little is kept: then it is begun anew. */
+const attempts = 3;
+
+async function withEngine<T>(plan: DataPlan, work: (engine: QueryEngine) => Promise<T>): Promise<T> {
+  const engine = await openQueryEngine({
+    apps: plan.apps,
+    inline: false,
+    folders: [plan.lakeDir],
+    tempDir: '',
+    tempMaxBytes: 0,
+    memoryMb: Math.min(plan.limits.memoryMb, engineMemoryMb),
+    threads: plan.limits.threads,
+  });
+  try {
+    return await work(engine);
+  } finally {
+    engine.close();
+  }
+}
+
+async function findVolume(
+  plan: DataPlan,
+  { dates }: Extract<DataQuestion, { ask: 'volume' }>,
+  engine: QueryEngine,
+): Promise<DataOutcome> {
+  const counts = [];
+  let version = -1;
+  for (const dataset of await listTables(plan.lakeDir)) {
+    const chosen = await chooseFiles(plan, dataset, dates);
+    if (dataset === events) version = chosen.snapshot.version;
+    counts.push(...(await countDays(engine, chosen, plan, dates)));
+  }
+  return { kind: 'volume', volume: { version, days: sumDays(counts) } };
+}
+
+/** The dataset that has the events of a kind: the events, or the one whose table is called so. */
+function datasetOf(kind: string): Dataset {
+  return events.kinds.includes(kind) ? events : (datasets.get(kind) ?? events);
+}
+
+async function findFields(
+  plan: DataPlan,
+  { kind, dates }: Extract<DataQuestion, { ask: 'fields' }>,
+  engine: QueryEngine,
+): Promise<DataOutcome> {
+  const dataset = datasetOf(kind);
+  const chosen = await chooseFiles(plan, dataset, dates, dataset === events ? [kind] : undefined);
+  const found = await countFields(engine, chosen, plan, { dataset, kind, dates });
+  return { kind: 'fields', fields: { version: chosen.snapshot.version, ...found } };
+}
+
+/** Answers a question. Never throws: what went wrong is the outcome. */
+export async function answerQuestion(plan: DataPlan): Promise<DataOutcome> {
+  const { question } = plan;
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await withEngine(plan, (engine) =>
+        question.ask === 'volume' ? findVolume(plan, question, engine) : findFields(plan, question, engine),
+      );
+    } catch (error) {
+      if (attempt < attempts && !isAppError(error, 'memory')) continue;
+      return { kind: 'failed', reason: isDamage(error) ? 'damage' : 'error', error: describeError(error) };
+    }
+  }
+}

@@ -1,0 +1,105 @@
+import type { Dataset } from '../../../datasets/dataset.ts';
+import { events } from '../../../datasets/dataset.ts';
+import { enrichedFields, eventFields } from '../../../datasets/event-fields.ts';
+import type { Column } from '../../../datasets/field-schema.ts';
+import type { DataFile } from '../../../lake/log/snapshot.ts';
+import { sqlName } from '../../../lake/sql/literals.ts';
+import type { DataPlan, DateSpan, Fields } from '../../jobs/data-messages.ts';
+import { filesSql } from '../export-query.ts';
+import type { QueryEngine } from '../query-engine.ts';
+import type { Chosen } from './choose-files.ts';
+
+/** Rows of row groups that may have rows of the apps, of the newest files: about as many are read, at most. */
+const mostRows = 20_000_000;
+/** Files whose footers are looked at, and read, at most, the newest. */
+const mostFiles = 500;
+
+/** The columns of a kind that hold a field: of the events those that its schema or the service fills. */
+export function fieldColumns({ table, columns }: Dataset, kind: string): Column[] {
+  if (table !== events.table) return columns.filter(({ field }) => field !== undefined);
+  const own = new Set([
+    ...eventFields.filter(({ kinds }) => kinds.includes(kind)).map(({ schema }) => schema['x-column']),
+    ...enrichedFields.map(({ schema }) => schema['x-column']),
+  ]);
+  return columns.filter(({ name }) => own.has(name));
+}
+
+const groupsSql = `SELECT file_name AS file, sum(row_group_num_rows) AS rows FROM parquet_metadata($files)
+  WHERE path_in_schema = 'id_app' AND NOT (
+    coalesce(TRY_CAST(stats_max_value AS BIGINT) < $least, false) OR coalesce(TRY_CAST(stats_min_value AS BIGINT) > $most, false))
+  GROUP BY file_name`;
+
+/** When the newest event of a file was, as the log writes it. */
+function timeOf({ maxValues }: DataFile): string {
+  const { event_time: time } = maxValues;
+  return typeof time === 'string' ? time : '';
+}
+
+/** The newest files with rows of the apps, up to the bounds. */
+interface Newest {
+  readonly chosen: readonly DataFile[];
+  /** No other file has rows of the apps. */
+  readonly isWhole: boolean;
+}
+
+/** The newest files, up to the bound of rows, one at least; how much another account's apps have beside does not count. */
+async function chooseNewest(engine: QueryEngine, files: readonly DataFile[], { apps }: DataPlan): Promise<Newest> {
+  const newest = files.toSorted((a, b) => (timeOf(a) < timeOf(b) ? 1 : -1)).slice(0, mostFiles);
+  const ids = apps.map(({ idApp }) => idApp);
+  const values = { least: BigInt(Math.min(...ids)), most: BigInt(Math.max(...ids)) };
+  const found = await engine.rows(
+    { sql: groupsSql, values },
+    newest.map(({ absolutePath }) => absolutePath),
+  );
+  const rows = new Map(found.map((row) => [String(row['file']), Number(row['rows'])]));
+  const own = newest.filter(({ absolutePath }) => (rows.get(absolutePath) ?? 0) > 0);
+  let left = mostRows;
+  // What follows a file that is left out is left out too: the dates that were looked at have no gap.
+  const end = own.findIndex(({ absolutePath }, index) => {
+    left -= rows.get(absolutePath) ?? 0;
+    return left < 0 && index > 0;
+  });
+  const chosen = end === -1 ? own : own.slice(0, end);
+  return { chosen, isWhole: chosen.length === own.length && newest.length === files.length };
+}
+
+/** Counts how many of the newest events of a kind have each of its fields. Errors: `sql` where a file cannot be read. */
+export async function countFields(
+  engine: QueryEngine,
+  { snapshot, files }: Chosen,
+  plan: DataPlan,
+  { dataset, kind, dates }: { readonly dataset: Dataset; readonly kind: string; readonly dates: DateSpan },
+): Promise<Omit<Fields, 'version'>> {
+  const columns = fieldColumns(dataset, kind);
+  const describe = (filled: (index: number) => number) =>
+    columns.map(({ name, type, description, field = name }, index) => ({
+      name: field,
+      column: name,
+      type,
+      description,
+      filled: filled(index),
+    }));
+  const nothing = { kind, looked: 0, isWhole: true, fields: describe(() => 0) };
+  if (files.length === 0) return nothing;
+  const { chosen, isWhole } = await chooseNewest(engine, files, plan);
+  if (chosen.length === 0) return { ...nothing, isWhole };
+  const isEvent = dataset === events;
+  const counts = columns.map(({ name }, index) => `count(events.${sqlName(name)}) AS f${index}`).join(', ');
+  const [row = {}] = await engine.rows(
+    {
+      sql: `SELECT count(*) AS looked, strftime(min(date), '%Y-%m-%d') AS date_from, strftime(max(date), '%Y-%m-%d') AS date_to, ${counts}
+        FROM ${filesSql} AS events WHERE id_app IN (SELECT id_app FROM apps)${isEvent ? ' AND kind = $kind' : ''}
+        AND date BETWEEN CAST($from AS DATE) AND CAST($to AS DATE)`,
+      values: { ...dates, ...(isEvent ? { kind } : {}) },
+    },
+    [snapshot.emptyFile, ...chosen.map(({ absolutePath }) => absolutePath)],
+  );
+  const looked = Number(row['looked']);
+  return {
+    kind,
+    looked,
+    ...(looked === 0 ? {} : { dateFrom: String(row['date_from']), dateTo: String(row['date_to']) }),
+    isWhole,
+    fields: describe((index) => Number(row[`f${index}`])),
+  };
+}

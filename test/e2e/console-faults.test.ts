@@ -1,0 +1,264 @@
+import type { Browser, BrowserContext, Page, Route } from 'playwright-core';
+import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { findAxeFaults, findChromium, launchChromium, noChromium, windowOf } from '../helpers/browser.ts';
+import { echo, startConsoleServer, type ConsoleServer } from '../helpers/console-server.ts';
+import type { Credentials } from '../helpers/export-area.ts';
+
+/**
+ * What a person sees when something goes wrong, and where the focus is. Who is signed in is decided by the service's own
+ * code; what the methods of the API answer is each test's own.
+ */
+const executable = findChromium();
+const isWhole = process.env['TRIBUTARY_TEST_CONSOLE'] === 'all';
+const api = '/api/raw/v1/export';
+const none = { exports: [], total: 0 };
+const line = { event: 'logins', status: 'Success!', timestampCreated: '1746057600', arguments: { timezone: 'UTC' } };
+
+/** The data that a method answers, or how it answers. */
+type Given = object | ((route: Route, url: URL) => unknown);
+
+let browser: Browser;
+let server: ConsoleServer;
+let context: BrowserContext;
+
+beforeAll(async () => {
+  if (executable !== undefined && isWhole) browser = await launchChromium(executable);
+});
+afterAll(() => browser?.close());
+beforeEach(async ({ skip }) => {
+  if (executable === undefined) skip(noChromium);
+  if (!isWhole) skip('in the longer form, TRIBUTARY_TEST_CONSOLE=all');
+  server = await startConsoleServer();
+  context = await browser.newContext(windowOf(1280, 'light'));
+  onTestFinished(() => context.close());
+});
+
+const at = (place: string): string => `http://127.0.0.1:${server.port}/console/${place}`;
+
+/** Has the methods answer to whoever is signed in by the service's own rules, and all others that there is nothing. */
+async function answer(methods: Readonly<Record<string, Given>>): Promise<void> {
+  await context.route('**/api/**', async (route) => {
+    const url = new URL(route.request().url());
+    const allowed = await route.fetch({ url: `${url.origin}${echo}`, method: 'GET' });
+    const given = methods[url.pathname];
+    if (!allowed.ok()) await route.fulfill({ response: allowed });
+    else if (typeof given === 'function') await given(route, url);
+    else await route.fulfill(given === undefined ? { status: 404, json: {} } : { json: { data: given } });
+  });
+}
+
+async function fillSignIn(page: Page, { idUser, secret }: Credentials): Promise<void> {
+  await page.getByLabel('User id', { exact: true }).fill(idUser);
+  await page.getByLabel('Secret').fill(secret);
+  await page.getByLabel('Secret').press('Enter');
+  await page.getByRole('navigation', { name: 'Pages' }).waitFor();
+}
+
+async function open(place: string, user: Credentials = server.users.ann): Promise<Page> {
+  const page = await context.newPage();
+  page.setDefaultTimeout(20_000);
+  await page.goto(at(place));
+  await fillSignIn(page, user);
+  return page;
+}
+
+async function signOut(page: Page, name: string): Promise<void> {
+  await page.getByText(name, { exact: true }).click();
+  await page.getByRole('button', { name: 'Sign out' }).click();
+}
+
+const focused = (page: Page): Promise<string> =>
+  page.evaluate('document.activeElement.getAttribute("aria-label") ?? document.activeElement.textContent');
+
+describe('a session', () => {
+  it('A page goes on with the session that its user has begun in another window, and another user finds none of it', async () => {
+    await answer({
+      [`${api}/list.json`]: none,
+      '/api/schedule/v1/list.json': { schedules: [] },
+      '/api/webhook/v1/list.json': { webhooks: [] },
+    });
+    const page = await open('exports');
+    const other = await context.newPage();
+    await other.goto(at('exports'));
+    await signOut(other, 'Ann');
+    await fillSignIn(other, server.users.ann);
+    await page.getByRole('link', { name: 'Schedules' }).click();
+    await page.getByText('No schedules yet').waitFor();
+    expect(await page.getByText('Your session has ended').count()).toBe(0);
+    await signOut(other, 'Ann');
+    await fillSignIn(other, server.users.ben);
+    await page.getByRole('link', { name: 'Webhooks' }).click();
+    await page.getByText('Ben', { exact: true }).waitFor();
+  });
+
+  it('The secret is asked for over the page until it is given, and the focus goes back to where it was', async () => {
+    await answer({ [`${api}/list.json`]: none, '/api/schedule/v1/list.json': { schedules: [] } });
+    const page = await open('exports');
+    await page.getByText('No exports yet').waitFor();
+    await context.clearCookies();
+    await page.getByRole('link', { name: 'Schedules' }).press('Enter');
+    const dialog = page.getByRole('dialog', { name: 'Your session has ended' });
+    await dialog.waitFor();
+    await page.keyboard.type('wr');
+    expect(await page.getByLabel('Secret').inputValue()).toBe('wr');
+    for (let turn = 0; turn < 3; turn += 1) await page.keyboard.press('Escape');
+    await dialog.waitFor();
+    await page.keyboard.type('ong');
+    expect(await page.getByLabel('Secret').inputValue()).toBe('wrong');
+    await page.getByLabel('Secret').fill(server.users.ann.secret);
+    await page.keyboard.press('Enter');
+    await page.getByText('No schedules yet').waitFor();
+    expect(await focused(page)).toBe('Schedules');
+  });
+
+  it("A new secret of one's own, which ends the session, stays on the page until it was kept", async () => {
+    const { olga } = server.users;
+    await answer({
+      '/api/operations/v1/users.json': {
+        users: [{ idUser: olga.idUser, name: 'Olga', canExport: true, operator: true }],
+        total: 1,
+      },
+      '/api/operations/v1/user/secret.json': async (route) => {
+        await context.clearCookies();
+        await route.fulfill({ json: { data: { idUser: olga.idUser, secret: 'the new one' } } });
+      },
+    });
+    const page = await open('operations/users', olga);
+    await page.getByRole('button', { name: `New secret for user ${olga.idUser}` }).press('Enter');
+    await page.getByRole('button', { name: 'Make a new secret' }).press('Enter');
+    await page.getByText('Your session has ended.').first().waitFor();
+    expect(await page.getByLabel('Shown this once').inputValue()).toBe('the new one');
+    await page.getByRole('button', { name: 'Done' }).click();
+    await page.getByRole('dialog', { name: 'Your session has ended' }).waitFor();
+  });
+
+  it('Who cannot be signed out is told so, and a service that cannot say who is signed in is waited for', async () => {
+    await answer({ [`${api}/list.json`]: none });
+    const page = await open('exports');
+    await page.getByText('No exports yet').waitFor();
+    await context.setOffline(true);
+    await signOut(page, 'Ann');
+    await page.getByText('You are still signed in. The service is not reached.').waitFor();
+    await context.setOffline(false);
+    // As a proxy answers for a service that starts.
+    await context.route('**/console/session', (route) => route.fulfill({ status: 502, body: '<h1>Bad Gateway</h1>' }));
+    await page.reload();
+    await page.getByText('The service is not available now.').waitFor();
+    await context.unroute('**/console/session');
+    await page.getByText('No exports yet').waitFor();
+    expect(await page.getByText('The service is not available now.').count()).toBe(0);
+  });
+});
+
+describe('an answer', () => {
+  it('The answer to what was asked before is not shown for the answer to what is asked now, however late it comes', async () => {
+    const days = { 7: 'slow', 30: 30, 90: 90, 365: undefined } as const;
+    await answer({
+      '/api/data/v1/apps.json': { apps: [], total: 0 },
+      '/api/data/v1/volume.json': async (route, { searchParams }) => {
+        const [dateFrom = '', dateTo = ''] = ['dateFrom', 'dateTo'].map((name) => searchParams.get(name) ?? '');
+        const span = ((Date.parse(dateTo) - Date.parse(dateFrom)) / 86_400_000 + 1) as keyof typeof days;
+        if (days[span] === 'slow') await new Promise((resolve) => setTimeout(resolve, 400));
+        const counted = { dateFrom, dateTo, days: [{ date: dateFrom, kind: 'login', events: span * 1000 }] };
+        await route
+          .fulfill(days[span] === undefined ? { status: 404, json: {} } : { json: { data: counted } })
+          .catch(() => undefined);
+      },
+    });
+    const page = await open('data');
+    await page.getByRole('heading', { name: 'Events by day (UTC) 30,000' }).waitFor();
+    await page.getByRole('radio', { name: '7', exact: true }).check();
+    await page.getByRole('radio', { name: '90', exact: true }).check();
+    await page.getByRole('heading', { name: 'Events by day (UTC) 90,000' }).waitFor();
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    expect(await page.getByRole('heading', { level: 2 }).first().innerText()).toContain('90,000');
+    await page.getByRole('radio', { name: '365', exact: true }).check();
+    await page.getByText('It is not there any more.').waitFor();
+    expect(await page.getByRole('heading', { level: 2 }).first().innerText()).not.toContain('000');
+  });
+
+  it('A page that fails at an answer says so, and the other pages go on', async () => {
+    await answer({ '/api/data/v1/apps.json': { total: 3 }, [`${api}/list.json`]: none });
+    const page = await open('data');
+    await page.getByRole('heading', { name: 'This page has failed' }).waitFor();
+    expect(await findAxeFaults(page)).toEqual([]);
+    await page.getByRole('link', { name: 'Exports', exact: true }).click();
+    await page.getByText('No exports yet').waitFor();
+  });
+
+  it('An export that ends is said to whoever does not see it, and one that is further back is looked for', async () => {
+    let asked = 0;
+    await answer({
+      [`${api}/get.json`]: { status: 'Success!' },
+      [`${api}/list.json`]: (route, { searchParams }) => {
+        asked += 1;
+        const isNewest = searchParams.get('before') === null;
+        const runs = { status: asked > 3 ? 'Success!' : 'In progress', progress: '40%' };
+        const exports = isNewest ? [{ ...line, idRawExport: '90', ...runs }] : [{ ...line, idRawExport: '12' }];
+        return route.fulfill({ json: { data: { exports, total: 90, before: '12' } } });
+      },
+    });
+    const page = await open('exports/12');
+    await page.getByRole('link', { name: '#12 logins', expanded: true }).waitFor();
+    await page.getByRole('button', { name: 'Newest' }).click();
+    await page.getByText('40 %').waitFor();
+    await page.getByText('Export 90: Ready.').waitFor({ state: 'attached' });
+    expect(await page.getByText('Export 90: Ready.').getAttribute('role')).toBe('status');
+  });
+});
+
+describe('the form of an export', () => {
+  it('Times that the clocks show twice mean both, filters show what they are, and the focus stays where the work is', async () => {
+    await answer({
+      '/api/data/v1/apps.json': { apps: [], total: 0 },
+      [`${api}/estimate.json`]: (route) => route.fulfill({ status: 400, json: { data: { error: { detail: 'no' } } } }),
+      [`${api}/create.json`]: (route) => route.abort(),
+    });
+    const page = await open('');
+    await page.getByRole('combobox', { name: 'Time zone' }).selectOption('Europe/Berlin');
+    await page.getByRole('radio', { name: 'Moments' }).check();
+    await page.getByLabel('First second').fill('2025-10-26T02:00:00');
+    await page.getByLabel('Last second').fill('2025-10-26T02:59:59');
+    const curl = page.getByRole('region', { name: 'curl' });
+    await expect.poll(() => curl.innerText()).toMatch(/tsFrom=1761436800[^]*tsTo=1761443999/);
+
+    const filters = page.getByRole('combobox', { name: 'Add a filter' });
+    for (const name of ['level', 'coins']) {
+      await filters.selectOption('params');
+      await page.getByLabel('Parameter', { exact: true }).last().fill(name);
+      await page.getByLabel('Is one of (one a line)').last().fill(`${name} 1\n${name} 2`);
+    }
+    await page.getByRole('button', { name: 'Remove the filter on level' }).click();
+    expect(await page.getByLabel('Is one of (one a line)').inputValue()).toBe('coins 1\ncoins 2');
+    await expect.poll(() => curl.innerText()).toMatch(/params\[coins\]=coins 1[^]*params\[coins\]=coins 2/);
+    expect(await focused(page)).toBe('Remove the filter on coins');
+    await page.keyboard.press('Enter');
+    expect(await focused(page)).toBe('Filters');
+
+    const second = page
+      .getByRole('list', { name: /^Chosen columns/ })
+      .getByRole('button')
+      .nth(1);
+    const name = await second.getAttribute('aria-label');
+    await second.focus();
+    for (let turn = 0; turn < 2; turn += 1) await page.keyboard.press('Alt+ArrowRight');
+    expect(await focused(page)).toBe(name);
+    await page.keyboard.press('Enter');
+    expect(await focused(page)).toMatch(/^Take .* out$/);
+
+    await page.getByRole('button', { name: 'Order the export' }).click();
+    await page.getByText('It may have been ordered all the same').waitFor();
+  });
+
+  it('Who opens an app by a key begins at its heading', async () => {
+    const apps = [{ idApp: '1', title: 'First', platform: 'web' }];
+    await answer({
+      '/api/data/v1/apps.json': { apps, total: 1 },
+      '/api/data/v1/volume.json': { dateFrom: '2025-01-01', dateTo: '2025-01-02', days: [] },
+    });
+    const page = await open('data');
+    await page.getByRole('link', { name: 'First' }).press('Enter');
+    await page.getByRole('heading', { name: 'First' }).waitFor();
+    expect(await focused(page)).toBe('First');
+  });
+});

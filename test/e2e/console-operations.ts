@@ -1,0 +1,297 @@
+import path from 'node:path';
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { noAccount } from '../../src/access/access.ts';
+import { addUser } from '../../src/access/commands.ts';
+import { listApps } from '../../src/access/listing.ts';
+import { dataPaths } from '../../src/config.ts';
+import { findAxeFaults, overflowOf, windowOf } from '../helpers/browser.ts';
+import { basic, type Credentials } from '../helpers/export-area.ts';
+import type { TestService } from '../helpers/service.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+/** The service with a thousand apps, the browser, and who meets there: console.test.ts starts them, once for all. */
+export interface ConsolePlace {
+  readonly service: TestService;
+  readonly browser: Browser;
+  /** Of app 1. */
+  readonly token: string;
+  readonly operator: Credentials;
+  /** Of the apps' account. */
+  readonly analyst: Credentials;
+  /** Of an account without apps. */
+  readonly stranger: Credentials;
+}
+
+/** `all`: every page in every width and scheme. */
+const isWhole = process.env['TRIBUTARY_TEST_CONSOLE'] === 'all';
+/** A folder for pictures of the pages, for whoever wants to look at them. */
+const pictures = process.env['TRIBUTARY_TEST_PICTURES'];
+const narrow = windowOf(390, 'dark');
+
+/** Describes what analysts and operators do with the pages Data, Live and Operations. */
+export function describeOperations(place: () => ConsolePlace): void {
+  /** Signs in, in a window of its own; `faults`: what goes wrong in it, and what it asks of other hosts. */
+  async function open(
+    { idUser, secret }: Credentials,
+    options: BrowserContextOptions = windowOf(1280, 'light'),
+  ): Promise<{ readonly page: Page; readonly faults: readonly string[] }> {
+    const { browser, service } = place();
+    const context = await browser.newContext(options);
+    onTestFinished(() => context.close());
+    const page = await context.newPage();
+    const faults: string[] = [];
+    page.on('pageerror', ({ message }) => faults.push(message));
+    page.on('request', (request) => {
+      if (!request.url().startsWith(service.api)) faults.push(`asks ${request.url()}`);
+    });
+    await page.goto(`${service.api}/console/`);
+    await page.getByLabel('User id').fill(idUser);
+    await page.getByLabel('Secret').fill(secret);
+    await page.keyboard.press('Enter');
+    await page.getByRole('navigation', { name: 'Pages' }).waitFor();
+    return { page, faults };
+  }
+  const post = async (method: string, body: unknown, by = place().token): Promise<number> => {
+    const head = { method: 'POST', headers: { authorization: by }, body: JSON.stringify(body) };
+    return (await fetch(`${place().service.s2s}/v1/${method}/?idApp=1`, head)).status;
+  };
+
+  /** Posts events of a month, so that a chart has something to show. */
+  async function fillDays(): Promise<void> {
+    const nowSeconds = Math.floor(Date.now() / 1000);
+    for (let day = 0; day < 30; day += 1) {
+      const times = Array.from({ length: 20 }, (_, n) => nowSeconds - day * 86_400 - n * 60);
+      for (let n = 0; n <= (day * 7) % 5; n += 1)
+        await post(
+          'customEventBatch',
+          times.map((eventTimestamp) => ({ eventTimestamp, customUserId: `u-${n}`, customEventName: 'level_up' })),
+        );
+      await post(
+        'loginBatch',
+        times.slice(0, 5 + (day % 7)).map((eventTimestamp) => ({ eventTimestamp, customUserId: 'u-1', age: 30 })),
+      );
+    }
+  }
+
+  /** Has events and a refusal arrive on a page, and opens the refusal. */
+  async function showArrivals(page: Page): Promise<void> {
+    await page.getByText('Listening', { exact: true }).waitFor();
+    for (const name of ['ann', 'ben', 'cem'])
+      await post('customEvent', {
+        customUserId: name,
+        customEventName: 'level_up',
+        customEventParams: { level: '3' },
+      });
+    await post('login', { customUserId: 'dan', age: 'thirty' });
+    await page.locator('.entry', { hasText: 'cem' }).first().waitFor();
+    await page.locator('.entry.refusal summary').first().click();
+  }
+
+  describe('the pages Data, Live and Operations', () => {
+    it('Events and refusals show on Live as they arrive, each refusal with its reason and the field marked, and no more than fit', async () => {
+      const { service, analyst } = place();
+      const { page, faults } = await open(analyst);
+      await page.goto(`${service.api}/console/live/1`);
+      await page.getByText('Listening', { exact: true }).waitFor();
+      expect(await post('login', { customUserId: 'u-1' })).toBe(200);
+      await page.locator('.entry.event', { hasText: 'u-1' }).waitFor();
+      expect(await post('login', { customUserId: 'u-2', age: 'old' })).toBe(400);
+      const refusal = page.locator('.entry.refusal', { hasText: '/age must be integer' });
+      await refusal.locator('summary').click();
+      expect(await refusal.locator('.faults').innerText()).toContain('/age must be integer');
+      expect(await refusal.locator('mark').innerText()).toContain('"age"');
+
+      await page.getByRole('button', { name: 'Pause' }).click();
+      expect(await post('login', { customUserId: 'u-3' })).toBe(200);
+      await page.getByText('1 came meanwhile').waitFor();
+      expect(await page.locator('.entry', { hasText: 'u-3' }).count()).toBe(0);
+      await page.getByRole('button', { name: 'Go on' }).click();
+      await page.locator('.entry', { hasText: 'u-3' }).waitFor();
+      await page.getByLabel('Only with this text').fill('u-3');
+      await waitFor('the others are gone', async () => (await page.locator('.entry').count()) === 1);
+      expect([...(await findAxeFaults(page)), ...faults]).toEqual([]);
+      await page.getByLabel('Only with this text').fill('');
+      // As many as a page keeps, and more: it is drawn whole with them.
+      let posted = 0;
+      await waitFor('what is left out is counted', async () => {
+        const batch = Array.from({ length: 20 }, (_, n) => ({ customUserId: `crowd ${posted + n}` }));
+        posted += batch.length;
+        expect(await post('loginBatch', batch)).toBe(200);
+        return await page.getByText('more events and').isVisible();
+      });
+      expect(await page.locator('.entry').count()).toBeLessThanOrEqual(300);
+    });
+
+    it('Who signs out elsewhere, or whose session ends, is shown nothing more', async () => {
+      const { service, analyst } = place();
+      const answer = await fetch(`${service.api}/console/session`, { method: 'POST', body: JSON.stringify(analyst) });
+      const { data } = (await answer.json()) as { readonly data: { readonly csrfToken: string } };
+      const headers = {
+        cookie: String(answer.headers.get('set-cookie')).split(';')[0] ?? '',
+        'x-csrf-token': data.csrfToken,
+      };
+      const live = await fetch(`${service.api}/api/app/v1/live?idApp=1`, { headers });
+      expect(live.status).toBe(200);
+      const ended = live.text();
+      expect((await fetch(`${service.api}/console/session`, { method: 'DELETE', headers })).status).toBe(200);
+      expect(await ended).toContain('retry:');
+      expect((await fetch(`${service.api}/api/app/v1/live?idApp=1`, { headers })).status).toBe(403);
+    });
+
+    it('An operator gives an app a token that lets events in, and takes it: the browser keeps none of it', async () => {
+      const { service, operator } = place();
+      const { page, faults } = await open(operator);
+      await page.getByRole('link', { name: 'Operations' }).click();
+      await page.getByText('Everything works').waitFor();
+      await page.getByRole('link', { name: 'Apps', exact: true }).click();
+      await page.getByRole('button', { name: 'Give a token to app 1', exact: true }).press('Enter');
+      await page.getByRole('button', { name: 'Give a token', exact: true }).last().click();
+      const given = await page.getByLabel('Shown this once').inputValue();
+      expect(await findAxeFaults(page)).toEqual([]);
+      await waitFor('the token is known', async () => (await post('login', { customUserId: 'u-4' }, given)) === 200);
+      const kept = 'JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href])';
+      expect(await page.evaluate(kept)).not.toContain(given);
+      await page.keyboard.press('Escape');
+      expect(await page.content()).not.toContain(given);
+
+      await page.getByRole('button', { name: `Take the token ${given.slice(0, 8)} of app 1` }).click();
+      await page.getByRole('button', { name: 'Take it' }).click();
+      await waitFor('the token has ended', async () => (await post('login', { customUserId: 'u-5' }, given)) === 403);
+      expect(listApps(dataPaths(service.dataDir))[0]?.tokens).toHaveLength(1);
+      expect(await post('login', { customUserId: 'u-6' })).toBe(200);
+      expect(faults).toEqual([]);
+    });
+
+    it('An operator adds a user, whose secret signs in, changes and removes the user, by keyboard', async () => {
+      const { service, operator } = place();
+      const { page } = await open(operator);
+      await page.goto(`${service.api}/console/operations/users`);
+      await page.getByRole('button', { name: 'Add a user' }).press('Enter');
+      await page.keyboard.type('bob');
+      await page.getByLabel('Account', { exact: true }).fill('1');
+      await page.keyboard.press('Enter');
+      const secret = await page.getByLabel('Shown this once').inputValue();
+      const idUser = await page.locator('dialog .fact dd').innerText();
+      await page.keyboard.press('Escape');
+      const statusOf = async (by: string): Promise<number> =>
+        (
+          await fetch(`${service.api}/api/data/v1/apps.json?limit=1`, {
+            headers: { authorization: basic({ idUser, secret: by }) },
+          })
+        ).status;
+      await waitFor('bob is known', async () => (await statusOf(secret)) === 200);
+      await page.getByRole('button', { name: `Change user ${idUser}`, exact: true }).press('Enter');
+      await page.getByLabel('Exports at once').fill('3');
+      expect(await findAxeFaults(page)).toEqual([]);
+      await page.keyboard.press('Enter');
+      await page.getByText('3 exports at once').waitFor();
+      await page.getByRole('button', { name: `Remove user ${idUser}`, exact: true }).press('Enter');
+      await page.getByRole('button', { name: 'Remove', exact: true }).last().press('Enter');
+      await waitFor('bob is gone', async () => (await statusOf(secret)) === 403);
+      expect(await page.getByRole('button', { name: `Remove user ${operator.idUser}`, exact: true }).count()).toBe(0);
+    });
+
+    it('Data shows the events of days and how full fields are, with a thousand apps, narrow and dark', async () => {
+      const { service, analyst } = place();
+      expect(await post('registration', { customUserId: 'u-7', age: 30 })).toBe(200);
+      const params = { level: '3', 'it"s': '<b>bold</b>' };
+      for (const customUserId of ['u-7', 'u-8'])
+        expect(
+          await post('customEvent', { customUserId, customEventName: 'level "up"', customEventParams: params }),
+        ).toBe(200);
+      const { page, faults } = await open(analyst, narrow);
+      await page.goto(`${service.api}/console/data`);
+      await page.getByText('1 to 50 of 1,000').waitFor();
+      expect(await overflowOf(page)).toBe(0);
+      await page.getByLabel('Find an app by title or id').fill('onerror');
+      await page.getByRole('link', { name: 'onerror' }).waitFor();
+      const ask = async (target: string): Promise<string> =>
+        (await fetch(`${service.api}/api/${target}`, { headers: { authorization: basic(analyst) } })).text();
+      const catalogue = `catalogue/v1/get.json?idApp=1&customEventName=${encodeURIComponent('level "up"')}`;
+      await waitFor('both events are in the lake and its catalogue', async () => {
+        const found = await Promise.all([ask('data/v1/volume.json?idApp=1'), ask(catalogue)]);
+        return found[0].includes('"registration"') && found[1].includes('"looked":2');
+      });
+      await page.goto(`${service.api}/console/data/1`);
+      await page.getByLabel('Kind of event').selectOption('registration');
+      await page.locator('tr', { hasText: 'age' }).getByText('100 %').first().waitFor();
+      await page.getByLabel('Find a custom event').fill('UP');
+      await page.getByRole('button', { name: 'level "up"', exact: true }).press('Enter');
+      const parameter = page.locator('tr', { hasText: 'it"s' });
+      await parameter.getByText('<b>bold</b>').waitFor();
+      expect(await parameter.innerText()).toContain('100 %');
+      await page.getByText('The figures as a table').click();
+      expect(await page.getByRole('columnheader', { name: 'registration' }).count()).toBe(1);
+      expect([...(await findAxeFaults(page)), await overflowOf(page), ...faults]).toEqual([0]);
+    });
+
+    it('Operations holds a thousand apps, narrow and dark; with none, and for others, nothing breaks', async () => {
+      const { service, operator, stranger } = place();
+      const { page } = await open(operator, narrow);
+      for (const target of ['operations', 'operations/apps']) {
+        await page.goto(`${service.api}/console/${target}`);
+        await page
+          .locator(target === 'operations' ? '.tile' : 'li a, .items li')
+          .first()
+          .waitFor();
+        expect([target, ...(await findAxeFaults(page)), await overflowOf(page)]).toEqual([target, 0]);
+      }
+      const other = await open(stranger);
+      await other.page.goto(`${service.api}/console/data`);
+      await other.page.getByText('The account has no app yet').waitFor();
+      await other.page.getByText('No events in these days').waitFor();
+      expect(other.faults).toEqual([]);
+      expect(await other.page.getByRole('link', { name: 'Operations' }).count()).toBe(0);
+      await other.page.goto(`${service.api}/console/operations`);
+      await other.page.getByText('There is no such page').waitFor();
+      await other.page.goto(`${service.api}/console/live/1`);
+      await other.page.getByText('The app is not found').first().waitFor();
+    });
+
+    it('An operator without an account comes to Operations, and is shown no page of accounts', async () => {
+      const { service } = place();
+      const root = { name: 'root', idAccount: noAccount, canExport: false, operator: true } as const;
+      const { page, faults } = await open(await addUser(dataPaths(service.dataDir), root));
+      await page.getByRole('heading', { name: 'Operations', level: 1 }).waitFor();
+      expect(await page.getByRole('navigation', { name: 'Pages' }).getByRole('link').allInnerTexts()).toEqual([
+        'Operations',
+      ]);
+      expect(faults).toEqual([]);
+    });
+
+    it('Nothing is wrong with any of the pages in any width and scheme, and pictures of them are taken', async ({
+      skip,
+    }) => {
+      const { service, operator } = place();
+      if (!isWhole) skip('in the longer form, TRIBUTARY_TEST_CONSOLE=all');
+      await fillDays();
+      for (const [width, scheme] of [
+        [1280, 'light'],
+        [1280, 'dark'],
+        [390, 'light'],
+        [390, 'dark'],
+      ] as const) {
+        const { page, faults } = await open(operator, windowOf(width, scheme));
+        const look = async (target: string, shown: string, name: string): Promise<void> => {
+          await page.goto(`${service.api}/console/${target}`);
+          await page.locator(shown).first().waitFor();
+          if (name === 'live') await showArrivals(page);
+          if (pictures !== undefined)
+            await page.screenshot({ path: path.join(pictures, `${name}-${width}-${scheme}.png`) });
+          expect([name, width, scheme, ...(await findAxeFaults(page)), await overflowOf(page), ...faults]).toEqual([
+            name,
+            width,
+            scheme,
+            0,
+          ]);
+        };
+        await look('data/1', 'table .share', 'data');
+        await look('live/1', '.entry', 'live');
+        await look('operations', '.chart canvas', 'operations');
+        await look('operations/apps', '.items li', 'apps');
+        await look('operations/users', '.items li', 'users');
+      }
+    }, 300_000);
+  });
+}

@@ -1,0 +1,130 @@
+import { onTestFinished } from 'vitest';
+import { addUser } from '../../src/access/commands.ts';
+import { createKnownBrowsers } from '../../src/access/known-browsers.ts';
+import { openSessionKey } from '../../src/access/session-key.ts';
+import { createSessions, type Sessions } from '../../src/access/sessions.ts';
+import { openAccessReader } from '../../src/access/store.ts';
+import { dataPaths } from '../../src/config.ts';
+import { openPageFiles } from '../../src/console/page-files.ts';
+import { addPageRoutes } from '../../src/console/page-routes.ts';
+import { addSessionRoutes } from '../../src/console/session-routes.ts';
+import { createSignInGuard } from '../../src/console/sign-in-guard.ts';
+import { createAddMethod } from '../../src/export/api/methods-routes.ts';
+import { describeOrders } from '../../src/export/api/order-dictionary.ts';
+import { createApiServer, defaultApiServerLimits } from '../../src/export/api/server.ts';
+import { createThrottle } from '../../src/export/api/throttle.ts';
+import type { Quota } from '../../src/runtime/http/quota.ts';
+import { createLogger } from '../../src/runtime/logger.ts';
+import { createMetrics, renderMetrics } from '../../src/runtime/metrics.ts';
+import { send, type Answer, type Call, type Credentials } from './export-area.ts';
+import { testFolder } from './folder.ts';
+
+/** The api port with the console and one method of the API, which answers who calls. */
+export interface ConsoleServer {
+  readonly dataDir: string;
+  readonly keysDir: string;
+  readonly port: number;
+  readonly sessions: Sessions;
+  /** How many calls of the method were let through. */
+  readonly calls: () => number;
+  /** How many sign-ins ended so, by what the metrics say. */
+  readonly signIns: (outcome: string) => Promise<number>;
+  /** What the service takes for the time, Unix milliseconds. */
+  now: number;
+  /** Ann, of account 7, Ben and Cem, of account 1, and Olga, an operator. */
+  readonly users: Readonly<Record<'ann' | 'ben' | 'cem' | 'olga', Credentials>>;
+  ask(target: string, call?: Call): Promise<Answer>;
+  signIn(user: Credentials, headers?: Readonly<Record<string, string>>): Promise<Answer>;
+  /** Signs in; what requests of a page then have in their heads. */
+  headersOf(user: Credentials): Promise<Readonly<Record<string, string>>>;
+}
+
+/** The method of the API. */
+export const echo = '/api/echo/v1/get.json';
+
+/** The cookies that an answer sets. */
+export function cookiesOf({ headers }: Answer): readonly string[] {
+  return [headers['set-cookie'] ?? []].flat();
+}
+
+/** The cookie of the session that an answer sets, as a browser sends it back. */
+export function cookieOf(answer: Answer): string {
+  return cookiesOf(answer)[0]?.split(';')[0] ?? '';
+}
+
+/** The cookie by which a browser is known again, likewise. */
+export function browserCookieOf(answer: Answer): string {
+  return cookiesOf(answer)[1]?.split(';')[0] ?? '';
+}
+
+interface ConsoleServerOptions {
+  readonly publicUrl?: string;
+  readonly quotaUser?: readonly Quota[];
+  readonly hasClientAddresses?: boolean;
+  /** The folder of the built pages, below the package; that of `make build` by default. */
+  readonly pages?: string;
+}
+
+/** Starts it for the running test. */
+export async function startConsoleServer(options: ConsoleServerOptions = {}): Promise<ConsoleServer> {
+  const { publicUrl, quotaUser = [], pages, hasClientAddresses = true } = options;
+  const dataDir = testFolder();
+  const paths = dataPaths(dataDir);
+  const logger = createLogger('silent');
+  // Before the start: a running service takes its time to know a new user.
+  const [ann, ben, cem, olga] = [
+    await addUser(paths, { name: 'Ann', idAccount: 7, canExport: true }),
+    await addUser(paths, { name: 'Ben', idAccount: 1, canExport: true }),
+    await addUser(paths, { name: 'Cem', idAccount: 1, canExport: true }),
+    await addUser(paths, { name: 'Olga', idAccount: 1, canExport: true, operator: true }),
+  ];
+  const access = openAccessReader(paths, logger);
+  const key = await openSessionKey(paths.keys, logger);
+  const clock = { nowMs: () => started.now };
+  const sessions = createSessions({ key, access, clock }, publicUrl?.startsWith('https:') === true);
+  const server = createApiServer(defaultApiServerLimits, logger);
+  let calls = 0;
+  const throttle = createThrottle({ quotaUser, quotaIp: [] });
+  const addMethod = createAddMethod(server, { access, throttle, sessions, onAnswer: () => undefined }, { publicUrl });
+  addMethod(['GET', 'POST'], echo, 'echo', (user) => {
+    calls += 1;
+    return { data: { idUser: user.idUser, idAccount: user.idAccount } };
+  });
+  const told = { version: '1.2.3', timezone: 'Europe/Moscow' };
+  const metrics = createMetrics();
+  const guard = createSignInGuard({ metrics, logger }, hasClientAddresses);
+  const browsers = createKnownBrowsers(key);
+  addSessionRoutes(server, { access, sessions, browsers, guard }, { publicUrl, ...told });
+  addPageRoutes(server, { files: openPageFiles(pages), describeOrders });
+  await server.listen({ host: '127.0.0.1', port: 0 });
+  const address = server.server.address();
+  const port = typeof address === 'object' && address !== null ? address.port : 0;
+  onTestFinished(async () => {
+    await server.close();
+    key.close();
+    access.close();
+  });
+  const signIn = ({ idUser, secret }: Credentials, headers: Readonly<Record<string, string>> = {}) =>
+    send(port, '/console/session', { method: 'POST', headers, body: JSON.stringify({ idUser, secret }) });
+  const started: ConsoleServer = {
+    dataDir,
+    keysDir: paths.keys,
+    port,
+    sessions,
+    calls: () => calls,
+    async signIns(outcome) {
+      const { body } = await renderMetrics([await metrics.snapshot()]);
+      return Number(new RegExp(`^tributary_console_sign_ins_total{outcome="${outcome}"} (\\d+)$`, 'm').exec(body)?.[1]);
+    },
+    now: Date.now(),
+    users: { ann, ben, cem, olga },
+    ask: (target, call) => send(port, target, call),
+    signIn,
+    async headersOf(user) {
+      const answer = await signIn(user);
+      const { csrfToken = '' } = (answer.json?.data ?? {}) as { readonly csrfToken?: string };
+      return { cookie: cookieOf(answer), 'x-csrf-token': csrfToken };
+    },
+  };
+  return started;
+}

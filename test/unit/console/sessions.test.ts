@@ -1,0 +1,200 @@
+import { describe, expect, it } from 'vitest';
+import { renewSessionKey } from '../../../src/access/session-key.ts';
+import { removeUser, renewSecret } from '../../../src/access/take-back.ts';
+import { dataPaths } from '../../../src/config.ts';
+import { cookieOf, cookiesOf, echo, startConsoleServer, type ConsoleServer } from '../../helpers/console-server.ts';
+import { basic } from '../../helpers/export-area.ts';
+import { waitFor } from '../../helpers/wait.ts';
+
+const hourMs = 3_600_000;
+
+type Headers = Readonly<Record<string, string>>;
+const statusOf = async (server: ConsoleServer, headers: Headers): Promise<number> =>
+  (await server.ask(echo, { headers })).status;
+const sessionStatus = async (server: ConsoleServer, { cookie = '' }: Headers): Promise<number> =>
+  (await server.ask('/console/session', { headers: { cookie } })).status;
+
+describe('a session of the console', () => {
+  it('A user who signs in with id and secret calls the API by the cookie and the token, and is told who is signed in', async () => {
+    const server = await startConsoleServer();
+    const user = server.users.ann;
+    const answer = await server.signIn(user);
+    expect(answer.json?.data).toMatchObject({
+      idUser: user.idUser,
+      name: 'Ann',
+      idAccount: 7,
+      canExport: true,
+      isOperator: false,
+      version: '1.2.3',
+      timezone: 'Europe/Moscow',
+    });
+    const headers = await server.headersOf(user);
+    expect((await server.ask(echo, { headers })).json?.data).toEqual({ idUser: user.idUser, idAccount: 7 });
+    expect((await server.ask('/console/session', { headers })).json?.data).toMatchObject({ name: 'Ann' });
+  });
+
+  it('The cookie is for no script and no other site, for all paths, and over HTTPS for HTTPS only', async () => {
+    const plain = await startConsoleServer();
+    const secure = await startConsoleServer({ publicUrl: 'https://console.example.com' });
+    const [first, second] = [await plain.signIn(plain.users.ann), await secure.signIn(secure.users.ann)];
+    expect(cookiesOf(first)).toEqual([
+      expect.stringMatching(/^tributary_[0-9a-f]{8}=[\w.-]+; Path=\/; HttpOnly; SameSite=Strict$/),
+      expect.stringMatching(
+        /^tributary_browser_[0-9a-f]{8}=[\w.-]+; Path=\/console\/session; HttpOnly; SameSite=Strict; Max-Age=31536000$/,
+      ),
+    ]);
+    expect(cookiesOf(second)).toEqual([
+      expect.stringMatching(/^__Host-tributary_[0-9a-f]{8}=[\w.-]+; Path=\/; HttpOnly; SameSite=Strict; Secure$/),
+      expect.stringMatching(/; HttpOnly; SameSite=Strict; Secure; Max-Age=31536000$/),
+    ]);
+    expect(first.headers['cache-control']).toBe('no-store');
+  });
+
+  it('The cookie alone, a token alone, and the token of another session authorize no call', async () => {
+    const server = await startConsoleServer();
+    const { ann, ben } = server.users;
+    const [ofAnn, ofBen] = [await server.headersOf(ann), await server.headersOf(ben)];
+    const { cookie = '', 'x-csrf-token': token = '' } = ofAnn;
+    const tries: Headers[] = [
+      { cookie },
+      { 'x-csrf-token': token },
+      { cookie, 'x-csrf-token': '' },
+      { cookie, 'x-csrf-token': ofBen['x-csrf-token'] ?? '' },
+      { cookie, 'x-csrf-token': `${token}x` },
+    ];
+    for (const headers of tries) expect(await statusOf(server, headers)).toBe(403);
+    expect(server.calls()).toBe(0);
+    expect(await statusOf(server, ofAnn)).toBe(200);
+  });
+
+  it.each(['cross-site', 'same-site', 'anything'])(
+    'A request that the browser says to be %s is refused, whatever comes with it',
+    async (site) => {
+      const server = await startConsoleServer();
+      const user = server.users.ann;
+      const headers = await server.headersOf(user);
+      expect(await statusOf(server, { ...headers, 'sec-fetch-site': site })).toBe(403);
+      expect(await statusOf(server, { ...headers, 'sec-fetch-site': 'same-origin' })).toBe(200);
+      const asked = await server.ask('/console/session', { headers: { ...headers, 'sec-fetch-site': site } });
+      expect(asked.status).toBe(401);
+      expect((await server.signIn(user, { 'sec-fetch-site': site })).status).toBe(403);
+      expect((await server.signIn(user, { origin: 'https://evil.example.com' })).status).toBe(403);
+      expect((await server.signIn(user, { origin: `http://127.0.0.1:${server.port}` })).status).toBe(200);
+    },
+  );
+
+  it('Not one character of a cookie can be another, and a cookie that is there twice is none', async () => {
+    const server = await startConsoleServer();
+    const headers = await server.headersOf(server.users.ann);
+    const { cookie = '' } = headers;
+    const [name = '', value = ''] = cookie.split('=');
+    for (let place = 0; place < value.length; place += 1) {
+      const other = value[place] === '1' ? '2' : '1';
+      const forged = `${name}=${value.slice(0, place)}${other}${value.slice(place + 1)}`;
+      // The last character of base64 without padding has bits that say nothing: the text counts, not what it decodes to.
+      expect(await sessionStatus(server, { cookie: forged })).toBe(401);
+    }
+    expect(await sessionStatus(server, { cookie: `${cookie}; ${cookie}` })).toBe(401);
+    expect(await sessionStatus(server, { cookie: `a=b; ${cookie}; c` })).toBe(200);
+  });
+
+  it('A session ends two hours after its user was last at work, and twelve hours after the sign-in', async () => {
+    const server = await startConsoleServer();
+    let headers = await server.headersOf(server.users.ann);
+    const started = server.now;
+    server.now = started + 2 * hourMs - 2000;
+    expect(await statusOf(server, headers)).toBe(200);
+    server.now = started + 2 * hourMs + 1000;
+    expect(await statusOf(server, headers)).toBe(403);
+    for (let hour = 1.5; hour < 12; hour += 1.5) {
+      server.now = started + hour * hourMs;
+      const renewed = await server.ask('/console/session', { headers });
+      expect(renewed.status).toBe(200);
+      headers = { ...headers, cookie: cookieOf(renewed) };
+      expect(await statusOf(server, headers)).toBe(200);
+    }
+    server.now = started + 12 * hourMs;
+    expect(await statusOf(server, headers)).toBe(403);
+    expect(await sessionStatus(server, headers)).toBe(401);
+  });
+
+  it('Calls of the API alone, which pages make by themselves, keep no session alive', async () => {
+    const server = await startConsoleServer();
+    const headers = await server.headersOf(server.users.ann);
+    const started = server.now;
+    server.now = started + 1.9 * hourMs;
+    const answer = await server.ask(echo, { headers });
+    expect([answer.status, answer.headers['set-cookie']]).toEqual([200, undefined]);
+    server.now = started + 2.1 * hourMs;
+    expect(await statusOf(server, headers)).toBe(403);
+  });
+
+  it('A session from which its user signs out is over, also for who has copied the cookie; a sign-out needs the token', async () => {
+    const server = await startConsoleServer();
+    const user = server.users.ann;
+    const [headers, other] = [await server.headersOf(user), await server.headersOf(user)];
+    const forged = await server.ask('/console/session', {
+      method: 'DELETE',
+      headers: { cookie: headers['cookie'] ?? '' },
+    });
+    expect(forged.status).toBe(403);
+    expect(await statusOf(server, headers)).toBe(200);
+    const answer = await server.ask('/console/session', { method: 'DELETE', headers });
+    expect(answer.status).toBe(200);
+    expect(String(answer.headers['set-cookie'])).toContain('Max-Age=0');
+    expect(await statusOf(server, headers)).toBe(403);
+    expect(await statusOf(server, other)).toBe(200);
+  });
+
+  it('A session ends with a new secret of its user, with the user, and with the key', async () => {
+    const server = await startConsoleServer();
+    const paths = dataPaths(server.dataDir);
+    const users = Object.values(server.users);
+    const [ann = {}, ben = {}, cem = {}] = await Promise.all(users.map((user) => server.headersOf(user)));
+    await renewSecret(paths, Number(users[0]?.idUser));
+    await waitFor('the session of the new secret is over', async () => (await statusOf(server, ann)) === 403);
+    expect(await statusOf(server, ben)).toBe(200);
+    await removeUser(paths, Number(users[1]?.idUser));
+    await waitFor('the session of the removed user is over', async () => (await statusOf(server, ben)) === 403);
+    expect(await statusOf(server, cem)).toBe(200);
+    await renewSessionKey(server.keysDir);
+    await waitFor('the session under the old key is over', async () => (await statusOf(server, cem)) === 403);
+    expect(await statusOf(server, await server.headersOf(users[2] ?? { idUser: '', secret: '' }))).toBe(200);
+  });
+
+  it('Two services on one host have cookies of different names, and neither takes that of the other', async () => {
+    const [one, other] = [await startConsoleServer(), await startConsoleServer()];
+    const headers = await one.headersOf(one.users.ann);
+    expect(other.sessions.cookieName()).not.toBe(one.sessions.cookieName());
+    expect(await statusOf(other, headers)).toBe(403);
+  });
+});
+
+describe('programs beside the console', () => {
+  it('A call with HTTP Basic is answered byte for byte the same beside any cookie, and a wrong one is refused beside a right session', async () => {
+    const server = await startConsoleServer();
+    const user = server.users.ann;
+    const session = await server.headersOf(user);
+    const wrong = basic({ ...user, secret: 'wrong' });
+    for (const authorization of [basic(user), wrong]) {
+      const [alone, beside] = [
+        await server.ask(echo, { headers: { authorization } }),
+        await server.ask(echo, { headers: { ...session, authorization } }),
+      ];
+      expect(beside.body).toEqual(alone.body);
+      expect(alone.status).toBe(authorization === wrong ? 403 : 200);
+    }
+  });
+
+  it('What a user does in the console leaves the quota to the programs of the user', async () => {
+    const server = await startConsoleServer({ quotaUser: [{ limit: 3, windowMs: 3_600_000 }] });
+    const user = server.users.ann;
+    const session = await server.headersOf(user);
+    for (let call = 0; call < 10; call += 1) expect(await statusOf(server, session)).toBe(200);
+    const byBasic = { authorization: basic(user) };
+    const statuses = [];
+    for (let call = 0; call < 4; call += 1) statuses.push(await statusOf(server, byBasic));
+    expect(statuses).toEqual([200, 200, 200, 429]);
+    expect(await statusOf(server, session)).toBe(200);
+  });
+});
