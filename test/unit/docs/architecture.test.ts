@@ -8,7 +8,7 @@ const read = (file: string): string => readFileSync(path.join(packageRoot, file)
 const src = path.join(packageRoot, 'src');
 const sources = readdirSync(src, { recursive: true })
   .map(String)
-  .filter((name) => name.endsWith('.ts'))
+  .filter((name) => /\.tsx?$/.test(name))
   .map((name) => readFileSync(path.join(src, name), 'utf8'))
   .join('\n');
 

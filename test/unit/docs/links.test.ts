@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
@@ -40,6 +40,19 @@ function findLinks(page: string): readonly string[] {
   return [...text.matchAll(/\]\(([^)\s]+)\)/g)].map(([, link = '']) => link).filter((link) => !/^[a-z]+:/.test(link));
 }
 
+const attributeOf = (tag: string, name: string): string => new RegExp(`\\b${name}="([^"]*)"`).exec(tag)?.[1] ?? '';
+
+/** The pictures that a page shows, as Markdown or as HTML, each with its words. */
+function findPictures(page: string): readonly { readonly words: string; readonly file: string }[] {
+  const text = readProse(page);
+  return [
+    ...[...text.matchAll(/!\[([^\]]*)\]\(([^)\s]+)\)/g)].map(([, words = '', link = '']) => [words, link] as const),
+    ...[...text.matchAll(/<img\b[^>]*>/g)].map(([tag]) => [attributeOf(tag, 'alt'), attributeOf(tag, 'src')] as const),
+  ]
+    .filter(([, link]) => !/^[a-z]+:/.test(link))
+    .map(([words, link]) => ({ words, file: path.posix.join(path.posix.dirname(page), link) }));
+}
+
 /** What is wrong with a link; undefined when it resolves. */
 function findFault(page: string, link: string): string | undefined {
   const [file = '', anchor] = link.split('#');
@@ -58,6 +71,17 @@ describe('the pages', () => {
         .map((link) => findFault(page, link))
         .filter((fault) => fault !== undefined),
     ).toEqual([]);
+  });
+
+  it('Every picture of the pages is there and small, is shown somewhere, and has words for whoever does not see it', () => {
+    const shown = pages.flatMap((page) => findPictures(page));
+    const files = [...new Set(shown.map(({ file }) => file))].toSorted();
+    const there = readdirSync(path.join(packageRoot, 'docs/images')).map((name) => `docs/images/${name}`);
+    expect(files).toEqual(there.toSorted());
+    expect(shown.filter(({ words }) => words.length < 15)).toEqual([]);
+    const bytes = files.map((file) => statSync(path.join(packageRoot, file)).size);
+    expect(Math.max(...bytes)).toBeLessThan(150_000);
+    expect(bytes.reduce((sum, size) => sum + size, 0)).toBeLessThan(500_000);
   });
 
   it('Every page can be reached from the README', () => {

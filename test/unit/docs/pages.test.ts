@@ -20,6 +20,14 @@ describe('README.md', () => {
     expect(read('README.md').trimEnd().split('\n').length).toBeLessThan(150);
   });
 
+  it('The figures of the README are those of docs/benchmarks.md', () => {
+    const [, figures = ''] = read('README.md').split('\n## Figures\n');
+    const stated = (figures.split('\n## ')[0] ?? '').match(/\d[\d,]*\.\d+|\d{1,3}(?:,\d{3})+/g) ?? [];
+    const measured = read('docs/benchmarks.md');
+    expect(stated.length).toBeGreaterThan(8);
+    expect(stated.filter((figure) => !measured.includes(figure))).toEqual([]);
+  });
+
   it('The README gives every dependency its reason, and lists none that is not installed', () => {
     const { dependencies, devDependencies } = JSON.parse(read('package.json')) as Record<
       'dependencies' | 'devDependencies',

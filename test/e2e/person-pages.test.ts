@@ -1,0 +1,315 @@
+import { execFile, spawnSync } from 'node:child_process';
+import { chmodSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { createServer as createHttpServer } from 'node:http';
+import { createServer, type AddressInfo } from 'node:net';
+import path from 'node:path';
+import { once } from 'node:events';
+import { promisify } from 'node:util';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import type { Profile } from '../../src/client/profiles.ts';
+import { dataPaths } from '../../src/config.ts';
+import { makeSnippets } from '../../src/console/web/new-export/snippets.ts';
+import { packageRoot } from '../../src/runtime/files/package-files.ts';
+import { readServiceStates } from '../../src/runtime/processes/service-state.ts';
+import { cacheFolder } from '../../src/setup/find-nats-server.ts';
+import { eventLines } from '../helpers/client-import.ts';
+import { testFolder } from '../helpers/folder.ts';
+import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
+import { findDuckdbShell } from '../helpers/python-engines.ts';
+import { startWithUser } from '../helpers/service-access.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+const run = promisify(execFile);
+const program = path.join(packageRoot, 'dist/main.js');
+/** `make nightly` begins each page with nothing; `make test` begins the README so, and goes on with its service. */
+const isEachFromNothing = process.env['TRIBUTARY_TEST_OPERATIONS'] === 'all';
+
+/** The blocks of a language in a section of a page, in their order. */
+function blocksOf(page: string, section: string, language = 'sh'): string[] {
+  const text = readFileSync(path.join(packageRoot, page), 'utf8');
+  const part = text.split(`\n## ${section}\n`)[1]?.split('\n## ')[0] ?? '';
+  const blocks = part.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, 'gms'));
+  return [...blocks].map(([, block = '']) => block);
+}
+
+/** The environment of a person who has nothing of tributary but the program. */
+function environmentOf(home: string, more: Readonly<Record<string, string>>): NodeJS.ProcessEnv {
+  const machine = Object.entries(process.env).filter(
+    ([name]) => !/^(TRIBUTARY_(?!CACHE_DIR)|XDG_CONFIG|HOME$)/.test(name),
+  );
+  return { ...Object.fromEntries(machine), HOME: home, TRIBUTARY_CACHE_DIR: cacheFolder(process.env), ...more };
+}
+
+async function freePort(): Promise<string> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  return String(port);
+}
+
+/** Runs commands as a person pastes them; returns what they print. */
+async function paste(commands: string, cwd: string, environment: NodeJS.ProcessEnv): Promise<string> {
+  const { stdout } = await run('sh', ['-ec', commands], { cwd, env: environment, timeout: 120_000 });
+  return stdout;
+}
+
+/** The answers of commands, which are JSON. */
+function answersIn(printed: string): unknown[] {
+  return printed
+    .split('\n')
+    .filter((line) => line.startsWith('{'))
+    .map((line) => JSON.parse(line) as unknown);
+}
+
+const event = (index: number, customEventName: string): string =>
+  JSON.stringify({ eventTimestamp: 1_780_000_000 + index, customUserId: `u-${index}`, customEventName });
+
+/** A person in a checkout, who has a folder for files of their own and free ports; the end of the test ends the service. */
+async function createPerson() {
+  const home = testFolder();
+  const dataDir = path.join(home, 'data');
+  const [s2sPort, apiPort] = [await freePort(), await freePort()];
+  const environment = environmentOf(home, {
+    TRIBUTARY_DATA_DIR: dataDir,
+    TRIBUTARY_S2S_PORT: s2sPort,
+    TRIBUTARY_API_PORT: apiPort,
+    TRIBUTARY_OPS_PORT: '0',
+    TRIBUTARY_FLUSH_AGE_MS: '500',
+  });
+  onTestFinished(async () => {
+    const pids = readServiceStates(dataPaths(dataDir).run).flatMap(({ pid }) => listTree(pid));
+    for (const pid of pids) signalProcess(pid, 'SIGKILL');
+    await waitFor('the service is gone', () => !pids.some(isAlive));
+  });
+  /** Pastes blocks of a page: the first one in the checkout, those after it in the folder of the files. */
+  const pasteBlocks = ([first = '', ...others]: readonly string[]): Promise<string> => {
+    const commands = [
+      // Where others read the page, the files lie in the checkout, too.
+      first.replaceAll(/\b(?:events|sample)\.(?:ndjson|csv)/g, (name) => path.join(home, name)),
+      `cd ${home}`,
+      ...others,
+    ].join('\n');
+    const here = commands.replaceAll('127.0.0.1:8080', `127.0.0.1:${s2sPort}`);
+    return paste(here.replaceAll('127.0.0.1:8081', `127.0.0.1:${apiPort}`), packageRoot, environment);
+  };
+  return { home, dataDir, environment, pasteBlocks };
+}
+
+type Person = Awaited<ReturnType<typeof createPerson>>;
+
+async function readReadme({ home, environment, pasteBlocks }: Person): Promise<void> {
+  writeFileSync(path.join(home, 'events.ndjson'), `${eventLines(500).join('\n')}\n`);
+  const [block = ''] = blocksOf('README.md', 'From nothing to a CSV');
+  expect(block.trim().split('\n').length).toBe(3);
+  const answers = answersIn(await pasteBlocks([block]));
+  expect(answers).toMatchObject([{ made: ['idApp', 'idUser'] }, { stored: 500, refused: 0 }, { rows: 500 }]);
+  const rows = readFileSync(path.join(home, 'events.csv'), 'utf8').trimEnd().split('\n');
+  expect(rows[0]).toBe('eventId,tsEvent,idApp,customUserId,eventName,params.name,params.value');
+  expect(new Set(rows.slice(1).map((row) => row.split(',')[3])).size).toBe(500);
+
+  const again = answersIn(await paste(`node ${program} init`, home, environment));
+  expect(again).toMatchObject([{ isRunning: true, made: [], profile: 'default', apps: ['1'], users: ['1'] }]);
+}
+
+/** The profile that `make init` made. */
+function readProfile(home: string): Required<Pick<Profile, 'idUser' | 'secret' | 'token'>> {
+  const file = readFileSync(path.join(home, '.config/tributary/profiles.json'), 'utf8');
+  return (JSON.parse(file) as { profiles: Record<'default', ReturnType<typeof readProfile>> }).profiles.default;
+}
+
+/** A person who begins a page with nothing, or with the service of the one before; `blocks` are what to paste. */
+async function begin(page: string, before: Person): Promise<{ person: Person; blocks: readonly string[] }> {
+  const [first = '', ...others] = blocksOf(page, 'In one paste');
+  expect(first.startsWith('make init\n')).toBe(true);
+  if (isEachFromNothing) return { person: await createPerson(), blocks: [first, ...others] };
+  return { person: before, blocks: [first.slice('make init\n'.length), ...others] };
+}
+
+/** Passes requests on to an import area; the answer of the first one is lost on its way. */
+async function startLossyProxy(importUrl: string): Promise<string> {
+  let answers = 0;
+  const proxy = createHttpServer((request, response) => {
+    void (async () => {
+      const { authorization = '', 'idempotency-key': key = '' } = request.headers;
+      const headers = { authorization, 'idempotency-key': String(key) };
+      const body = Buffer.concat(await request.toArray());
+      const answer = await fetch(`${importUrl}${request.url}`, { method: 'POST', headers, body });
+      answers += 1;
+      if (answers === 1) response.destroy();
+      else response.writeHead(answer.status).end(await answer.text());
+    })();
+  }).listen(0, '127.0.0.1');
+  onTestFinished(() => void proxy.close());
+  await once(proxy, 'listening');
+  return `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+}
+
+/** Lets the sender of the page send through a proxy that loses an answer: its two events are stored once. */
+async function sendAndLoseAnAnswer({ home, environment }: Person): Promise<void> {
+  const importUrl = await startLossyProxy(`http://127.0.0.1:${environment['TRIBUTARY_S2S_PORT']}`);
+  const count = async (): Promise<unknown> => {
+    const sql = `SELECT count(*)::INT AS events FROM custom_event WHERE custom_user_id = 'u-2'`;
+    const [answer] = answersIn(await paste(`node ${program} query "${sql}"`, home, environment));
+    return (answer as { events: number }).events;
+  };
+  await waitFor('the event of the page is in the lake', async () => (await count()) === 1);
+  const { token } = readProfile(home);
+  const settings = { TRIBUTARY_IMPORT_URL: importUrl, TRIBUTARY_APP: '1', TRIBUTARY_TOKEN: token };
+  expect(await paste('node send.mjs', home, { ...environment, ...settings })).toBe('stored\n');
+  await waitFor('the event is in the lake', async () => (await count()) !== 1);
+  expect(await count()).toBe(2);
+}
+
+async function readSending(before: Person): Promise<void> {
+  const page = 'docs/sending.md';
+  const { person, blocks } = await begin(page, before);
+  const [sender = ''] = blocksOf(page, 'A sender that loses nothing', 'js');
+  writeFileSync(path.join(person.home, 'send.mjs'), sender);
+  const printed = await person.pasteBlocks([
+    ...blocks,
+    ...blocksOf(page, 'A sender that loses nothing'),
+    ...blocksOf(page, 'While you write it'),
+  ]);
+  expect(printed).toContain('\nstored\n');
+  const answers = answersIn(printed);
+  expect(answers.slice(isEachFromNothing ? 1 : 0)).toMatchObject([
+    { message: 'Ok' },
+    { state: expect.stringMatching(/^in_(?:stream|lake)$/) as string },
+    { errors: [{ hint: 'write it in quotes' }, { pointer: '/age' }] },
+    { refusals: expect.any(Array) as unknown[] },
+  ]);
+  if (isEachFromNothing) await sendAndLoseAnAnswer(person);
+}
+
+async function readExporting(before: Person): Promise<void> {
+  const page = 'docs/exporting.md';
+  const { person, blocks } = await begin(page, before);
+  const { home, pasteBlocks } = person;
+  expect(await pasteBlocks(blocks)).toMatch(/"stored":1000,"refused":0,[^]*\neventId,tsEvent,.*\n.*,u-\d+,\w+,/);
+  const rows = readFileSync(path.join(home, 'sample.csv'), 'utf8').trimEnd().split('\n').length - 1;
+
+  const { idUser, secret } = readProfile(home);
+  const credentials = `USER_ID=${idUser}; SECRET=${secret}`;
+  await pasteBlocks(['', credentials, ...blocksOf(page, 'By script')]);
+  const files = readdirSync(home).filter((name) => /^\d.*\.csv$/.test(name));
+  expect(files).toHaveLength(1);
+  const table = readFileSync(path.join(home, files[0] ?? ''), 'utf8')
+    .trimEnd()
+    .split('\n');
+  expect(table[0]).toBe('tsEvent,customUserId,eventName,params.name,params.value');
+  expect(table.length - 1).toBe(rows);
+}
+
+async function readLake(before: Person): Promise<void> {
+  const { person, blocks } = await begin('docs/lake.md', before);
+  const [first = '', shell = ''] = blocks;
+  const counted = /\{"custom_event_name":"level_up","events":"?(\d+)"?,"users":"?(\d+)"?\}/.exec(
+    await person.pasteBlocks([first]),
+  );
+  expect(Number(counted?.[1])).toBeGreaterThanOrEqual(1000);
+  expect(Number(counted?.[2])).toBeGreaterThanOrEqual(1000);
+  const duckdb = isEachFromNothing ? await findDuckdbShell() : undefined;
+  if (duckdb === undefined) return;
+  const PATH = `${path.dirname(duckdb)}:${process.env['PATH'] ?? ''}`;
+  expect(await paste(shell, person.home, { ...person.environment, PATH })).toMatch(/│ 1000 +│ +1 │/);
+}
+
+describe('the pages of people', { timeout: 300_000 }, () => {
+  it('The paste of the README leads from a built program to a table, and those of the pages for developers, analysts and data engineers to what they say', async () => {
+    expect(spawnSync('curl', ['--version']).status).toBe(0);
+    const person = await createPerson();
+    await readReadme(person);
+    await readSending(person);
+    await readExporting(person);
+    await readLake(person);
+    expect(await paste('make stop', packageRoot, person.environment)).toMatch(/\{"stopped":\d+,/);
+    expect(readServiceStates(dataPaths(person.dataDir).run)).toEqual([]);
+  });
+
+  it('The commands of the pages on sending and exporting do what the pages say', async () => {
+    const home = testFolder();
+    const { service, token, user } = await startWithUser({ dataDir: path.join(home, 'data') });
+    const bin = path.join(home, 'bin');
+    mkdirSync(bin);
+    writeFileSync(path.join(bin, 'tributary'), `#!/bin/sh\nexec node '${program}' "$@"\n`);
+    chmodSync(path.join(bin, 'tributary'), 0o755);
+    const environment = environmentOf(home, {
+      PATH: `${bin}:${process.env['PATH'] ?? ''}`,
+      TOKEN: token,
+      SECRET: user.secret,
+    });
+    const names = ['level_up', 'other'];
+    const lines = Array.from({ length: 1000 }, (_, index) => event(index, names[index % 2] ?? ''));
+    writeFileSync(path.join(home, 'events.ndjson'), lines.join('\n'));
+    writeFileSync(path.join(home, 'logins.csv'), 'user,eventTimestamp,note\nu-1,1780000000,hello\nu-2,,\n');
+    writeFileSync(path.join(home, 'more.ndjson'), `${event(1, 'more')}\n`);
+    const answers: unknown[] = [];
+    for (const block of [
+      ...blocksOf('docs/exporting.md', 'Profiles'),
+      ...blocksOf('docs/sending.md', 'Files of events: tributary import'),
+      ...blocksOf('docs/exporting.md', 'By command: tributary export'),
+    ]) {
+      const here = block
+        .replaceAll('http://127.0.0.1:8080', service.s2s)
+        .replaceAll('http://127.0.0.1:8081', service.api);
+      answers.push(...answersIn(await paste(here, home, environment)));
+    }
+    expect(answers).toMatchObject([
+      { profile: 'shop', isCurrent: true },
+      { profile: 'shop', hasToken: true, hasSecret: true },
+      { file: 'events.ndjson', stored: 1000, refused: 0, lines: 1000 },
+      { file: 'logins.csv', event: 'login', stored: 2 },
+      { file: '-', stored: 1 },
+      { idRawExport: '1', files: ['events.csv'], rows: 1001 },
+      { files: ['may.csv.gz'], rows: 500 },
+      { nextSinceVersion: expect.any(String) as string },
+      { idRawExport: '2' },
+      { idRawExport: '1' },
+      { rows: 1001 },
+    ]);
+    // What the console writes for an order, with what a shell or the command might take for its own.
+    const order = {
+      event: 'customEvents',
+      selectors: 'tsEvent,customUserId',
+      dateFrom: '2026-05-28',
+      dateTo: '2026-05-31',
+      timezone: 'UTC',
+      eventName: ['other', "it's $HOME", '--json'],
+      order: 'time',
+      format: 'jsonl',
+      compression: 'gzip',
+    };
+    const written = makeSnippets(service.api, order).find(({ name }) => name === 'Command line');
+    const asUser = { ...environment, USER_ID: user.idUser };
+    expect(answersIn(await paste(written?.text ?? '', home, asUser))).toMatchObject([
+      { files: ['customEvents.jsonl.gz'], rows: 500 },
+    ]);
+    const words = 'export customEvent --all --selectors eventId --app 1 --app 77 -o -';
+    const whole = await paste(`tributary ${words} 2> noted | sort`, home, asUser);
+    const own = readFileSync(path.join(home, 'events.csv'), 'utf8').split('\n');
+    expect(whole.trim().split('\n')).toEqual(own.flatMap((line) => line.split(',')[0] || []).toSorted());
+    expect(readdirSync(home).filter((name) => name.includes('stdout'))).toEqual([]);
+    expect(readFileSync(path.join(home, 'noted'), 'utf8')).toMatch(/account has no app 77(?!.*app 1:)/s);
+  });
+
+  it('What a command of a caller does not know, or may not, ends it with a sentence that says what to do', async () => {
+    const home = testFolder();
+    const fail = async (words: string, more: Readonly<Record<string, string>> = {}): Promise<string> => {
+      const result = run(process.execPath, [program, ...words.split(' ')], {
+        cwd: home,
+        env: environmentOf(home, more),
+      });
+      return result.then(
+        () => 'done',
+        (error: unknown) => (error as { stderr: string }).stderr,
+      );
+    };
+    expect(await fail('export list')).toMatch(/the address of the export area is not known\. Give it by --url/);
+    expect(await fail('import none.ndjson --url http://127.0.0.1:1 --app 1')).toMatch(/token of app 1 is not known/);
+    expect(await fail('export launch')).toMatch(/the address of the export area is not known/);
+    expect(await fail('export customEvens')).toMatch(/did you mean .*customEvents/i);
+    expect(await fail('export customEvents --to 2026-13-1', {})).toMatch(/--to must be a day/);
+    expect(await fail('profile add a/b')).toMatch(/is no name of a profile/);
+  });
+});

@@ -1,0 +1,65 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import { packageRoot } from '../../../src/runtime/files/package-files.ts';
+import { readAlerts, readBoardQueries } from '../../helpers/monitoring.ts';
+
+const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
+const sources = readdirSync(path.join(packageRoot, 'src'), { recursive: true })
+  .map(String)
+  .filter((name) => name.endsWith('.ts'))
+  .map((name) => read(`src/${name}`))
+  .join('\n');
+const made = /\.(?:counter|tally|gauge|readGauge|histogram)(?:<[^>]*>)?\(\s*'(\w+)'/g;
+const metrics = [...sources.matchAll(made)].map(([, name]) => `tributary_${name}`).toSorted();
+
+/** The first cells of the table behind a heading of docs/operating.md: what stands there as code. */
+function listCells(heading: string): readonly string[] {
+  const page = read('docs/operating.md');
+  const [section = ''] = page.slice(page.indexOf(`\n### ${heading}\n`) + 1).split(/\n(?=### )/);
+  const cells = section.split('\n').flatMap((line) => /^\| (`.*?) \|/.exec(line)?.[1] ?? []);
+  return cells.flatMap((cell) => [...cell.matchAll(/`(\w+)`/gi)].map(([, name = '']) => name));
+}
+
+test('The page docs/operating.md lists every metric once, and none that does not exist', () => {
+  expect(metrics.length).toBeGreaterThan(30);
+  const listed = listCells('Metrics').filter((name) => name.startsWith('tributary_'));
+  expect(listed.toSorted()).toEqual(metrics);
+});
+
+test('The page docs/operating.md says of every alert what to do, and promtool is given a case in which it fires and one in which it is quiet', () => {
+  const alerts = readAlerts().map(({ alert }) => alert);
+  expect(listCells('Alerts').toSorted()).toEqual(alerts.toSorted());
+  const cases = [...read('docs/monitoring/alerts.test.yml').matchAll(/^ {2}- name: (.*)$/gm)].map(
+    ([, name = '']) => name,
+  );
+  expect(cases.toSorted()).toEqual(alerts.flatMap((alert) => [`${alert} fires`, `${alert} is quiet`]).toSorted());
+});
+
+test('Rules and board name no metric that the service does not have', () => {
+  const queries = [...readAlerts().map(({ expr }) => expr), ...readBoardQueries()];
+  const named = queries.flatMap((query) => query.match(/\btributary_\w+/g) ?? []);
+  const known = new Set(
+    metrics.flatMap((name) => [name, ...['bucket', 'sum', 'count'].map((end) => `${name}_${end}`)]),
+  );
+  expect(named.length).toBeGreaterThan(40);
+  expect(named.filter((name) => !known.has(name))).toEqual([]);
+});
+
+test('The panels of the board do not overlap, and each has an id of its own and the data source that its reader chooses', () => {
+  const { panels } = JSON.parse(read('docs/monitoring/grafana.json')) as {
+    panels: {
+      id: number;
+      type: string;
+      gridPos: { x: number; y: number; w: number; h: number };
+      datasource?: { uid: string };
+    }[];
+  };
+  expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length);
+  const cells = panels.flatMap(({ gridPos: { x, y, w, h } }) =>
+    Array.from({ length: w * h }, (_, index) => `${x + (index % w)} ${y + Math.floor(index / w)}`),
+  );
+  expect(new Set(cells).size).toBe(cells.length);
+  const chosen = panels.filter(({ type }) => type !== 'row').map(({ datasource }) => datasource?.uid);
+  expect(new Set(chosen)).toEqual(new Set(['${datasource}']));
+});
