@@ -10,11 +10,17 @@ PACKAGES := node_modules/.package-lock.json
 PROGRAM := dist/main.js
 # Bundles the program and the packages that it imports into a few files.
 BUNDLER := .build/bundle.mjs
+# Makes the client that the package exports, of the OpenAPI document.
+CLIENT := .build/client.mjs
+PAGES_BUNDLER := .build/console.mjs
 # Folders too: one's time changes when a file in it goes.
 SOURCES := $(shell find src)
 
 # What the formatter lays out.
-CODE := 'src/**/*.ts' 'test/**/*.ts' 'test/**/*.mjs' '.build/*.mjs'
+CODE := 'src/**/*.ts' 'src/**/*.tsx' 'test/**/*.ts' 'test/**/*.mjs' '.build/*.mjs'
+
+# The data folder of a service that make starts.
+DATA := $(or $(TRIBUTARY_DATA_DIR),data)
 
 EVENTS ?=
 VITEST := node node_modules/vitest/vitest.mjs run --config test/vitest.config.ts
@@ -25,7 +31,7 @@ SEED ?=
 MINUTES ?=
 NODES ?=
 
-##@ The two commands of the README
+##@ To begin with
 
 demo: build ## the main job from end to end on a short-lived service; EVENTS=file.ndjson.gz imports a file
 	@node $(PROGRAM) demo $(if $(EVENTS),--events '$(EVENTS)')
@@ -40,6 +46,15 @@ check: static ## the inner loop: lint, types and the unit tests
 
 start: build ## the service on ./data until it is stopped; TRIBUTARY_... settings in the environment
 	@exec node $(PROGRAM) start
+
+# A service that runs already keeps its folder, and the second one ends at once. A shell that waited for init alone, as
+# for its last command, would leave the other to nobody.
+init: build ## the service in the background on ./data, a first app and user, and a profile for import and export
+	@(umask 077; mkdir -p '$(DATA)'); nohup node $(PROGRAM) start </dev/null >>'$(DATA)/service.log' 2>&1 & \
+	  node $(PROGRAM) init --wait --started $$! --log '$(DATA)/service.log' || exit $$?
+
+stop: build ## ends the service on ./data, and waits until it has ended
+	@node $(PROGRAM) stop
 
 build: $(PROGRAM) $(PACKAGES) nats-server ## everything needed to run the program: packages, nats-server, dist
 
@@ -74,7 +89,7 @@ coverage: build ## unit tests with the coverage of each folder of src; reports i
 	TRIBUTARY_TEST_COVERAGE=1 $(VITEST)
 
 nightly: static ## every test, the coverage, then the long forms with hours of the simulator, and the benchmarks
-	TRIBUTARY_TEST_OPERATIONS=all TRIBUTARY_TEST_FILTERS=all TRIBUTARY_TEST_HISTORY_DAYS=7305 TRIBUTARY_TEST_INSTALL=1 $(VITEST) --exclude 'chaos/**'
+	TRIBUTARY_TEST_OPERATIONS=all TRIBUTARY_TEST_IMPORT_SEEDS=600 TRIBUTARY_TEST_WHOLE=1 TRIBUTARY_TEST_HISTORY_DAYS=7305 TRIBUTARY_TEST_INSTALL=1 TRIBUTARY_TEST_CONSOLE=all $(VITEST) --exclude 'chaos/**'
 	$(MAKE) coverage
 	$(if $(NODES),$(MAKE) nodes)
 	$(MAKE) mutants
@@ -89,7 +104,7 @@ nodes: build ## unit, process and end-to-end tests on other Nodes; NODES='/opt/n
 
 lint: rules layout ## oxlint with type-aware rules, and the layout of the code
 
-rules: $(PACKAGES)
+rules: $(PROGRAM)
 	node node_modules/oxlint/bin/oxlint --type-aware --deny-warnings src test .build
 
 layout: $(PACKAGES)
@@ -98,8 +113,9 @@ layout: $(PACKAGES)
 format: $(PACKAGES) ## lays the code out as make lint wants it
 	node node_modules/oxfmt/bin/oxfmt $(CODE)
 
-types: $(PACKAGES) ## tsc over sources and tests
+types: $(PROGRAM) ## tsc over sources and tests, and over the pages of the console
 	node node_modules/typescript/bin/tsc -p test/tsconfig.json
+	node node_modules/typescript/bin/tsc -p src/console/web/tsconfig.json
 
 # Side by side: none of them uses all cores all of its time.
 static: build
@@ -117,9 +133,10 @@ $(PACKAGES): package-lock.json package.json | tools
 	@touch $@
 
 # Built aside and swapped in, so that a removed source leaves nothing behind and a failed build leaves the old one.
-$(PROGRAM): $(SOURCES) $(BUNDLER) $(PACKAGES)
+$(PROGRAM): $(SOURCES) $(BUNDLER) $(PAGES_BUNDLER) $(CLIENT) $(PACKAGES)
 	@rm -rf dist.next
 	node $(BUNDLER) dist.next
+	node $(CLIENT) dist.next
 	@rm -rf dist && mv dist.next dist && touch $@
 
 nats-server: $(PROGRAM)
@@ -131,4 +148,4 @@ tools:
 	  { echo "tributary needs Node.js 20.19 or newer, and this is $$(node --version): get a newer one from https://nodejs.org." >&2; exit 1; }
 	@command -v npm >/dev/null 2>&1 || { echo 'tributary needs npm, and there is no npm on PATH: it comes with Node.js from https://nodejs.org, or as the package npm.' >&2; exit 1; }
 
-.PHONY: demo test check format start build chaos bench bench-quick mutants coverage nightly nodes lint rules layout types static clean help nats-server tools
+.PHONY: demo test check format start init stop build chaos bench bench-quick mutants coverage nightly nodes lint rules layout types static clean help nats-server tools

@@ -1,5 +1,5 @@
 // Bundles programs with all that they import, packages too, into a few files of CommonJS: `node .build/bundle.mjs DIST`
-// makes the program that `make build` leaves in DIST; with files behind it, these are the entries. Opening, linking and
+// makes the program that `make build` leaves in DIST, the pages of the console with it; with files behind it, these are the entries. Opening, linking and
 // compiling hundreds of small modules took half of the CPU time in which a process of the program starts.
 //
 // Each entry has its own file; what several share, and what is imported when it is needed, are chunks. So a command
@@ -10,6 +10,7 @@ import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { rolldown } from 'rolldown';
+import { bundleConsole } from './console.mjs';
 
 const root = path.resolve(import.meta.dirname, '..');
 /** Holds the native engine, in a package for each platform, and is therefore loaded from node_modules. */
@@ -36,6 +37,16 @@ const nativeEngine = {
   },
 };
 
+/** The commit that is built, for the metrics; undefined where there is no repository, or no git. */
+function findCommit() {
+  try {
+    const words = ['describe', '--always', '--dirty', '--abbrev=12', '--exclude=*'];
+    return execFileSync('git', words, { cwd: root, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+  } catch {
+    return undefined;
+  }
+}
+
 /** Bundles `input`, entries by the names of their files, into the folder `out`. A warning is an error, but for one. */
 async function bundle(input, out) {
   const build = await rolldown({
@@ -58,7 +69,7 @@ async function bundle(input, out) {
     sourcemap: true,
   });
   await build.close();
-  writeFileSync(path.join(out, 'package.json'), '{ "type": "commonjs" }\n');
+  writeFileSync(path.join(out, 'package.json'), `${JSON.stringify({ type: 'commonjs', commit: findCommit() })}\n`);
 }
 
 const [out = 'dist', ...files] = process.argv.slice(2);
@@ -66,6 +77,7 @@ const given = Object.fromEntries(files.map((file) => [path.parse(file).name, fil
 const folder = path.resolve(out);
 await bundle(files.length === 0 ? program : given, folder);
 if (files.length === 0) {
+  await bundleConsole(path.join(folder, 'console'));
   const [cacher, chunks] = [path.join(folder, 'code-cache.js'), path.join(folder, 'chunks')].map((each) =>
     JSON.stringify(each),
   );

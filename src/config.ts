@@ -5,6 +5,7 @@ import { AppError } from './runtime/errors.ts';
 import { parseServerAddresses } from './runtime/processes/server-addresses.ts';
 import { createOutgoingRules } from './runtime/http/outgoing-rules.ts';
 import type { Quota } from './runtime/http/quota.ts';
+import { findNearest } from './runtime/nearest-name.ts';
 
 /** The service's settings, resolved once; units stand last in each name. docs/operating.md lists the variables. */
 export interface Config {
@@ -210,30 +211,12 @@ export function parseConfig(environment: Environment): Config {
   return Object.freeze(config);
 }
 
-/** Variables of our prefix that are no settings of the service: the set-up's, and those of its tests and benchmarks. */
-const otherVariables = /^TRIBUTARY_(CACHE_DIR|CHAOS|SAMPLE_EVENTS|(TEST|BENCH)_.*)$/;
-
-/** A variable that is so many letters away from a setting was meant to be it. */
-const maxTypingErrors = 3;
-
-/** Number of letters to change, add or take away until one word is the other. */
-function editDistance(one: string, other: string): number {
-  let row = Array.from({ length: other.length + 1 }, (_, index) => index);
-  for (let index = 0; index < one.length; index += 1) {
-    const next = [index + 1];
-    for (let column = 0; column < other.length; column += 1) {
-      next.push(
-        Math.min(
-          (next[column] ?? 0) + 1,
-          (row[column + 1] ?? 0) + 1,
-          (row[column] ?? 0) + (one[index] === other[column] ? 0 : 1),
-        ),
-      );
-    }
-    row = next;
-  }
-  return row.at(-1) ?? 0;
-}
+/**
+ * Variables of our prefix that are no settings of the service: the set-up's, those of its callers (src/client), and those
+ * of its tests and benchmarks.
+ */
+const otherVariables =
+  /^TRIBUTARY_(CACHE_DIR|PROFILE|IMPORT_URL|EXPORT_URL|APP|TOKEN|USER|SECRET|CHAOS|SAMPLE_EVENTS|(TEST|BENCH)_.*)$/;
 
 /**
  * Finds variables that look like settings and are none, each with the setting that was probably meant: a typing error
@@ -248,15 +231,7 @@ export function findUnknownSettings(
   const unknown = Object.keys(environment).filter(
     (name) => name.startsWith('TRIBUTARY_') && !read.names.has(name) && !otherVariables.test(name),
   );
-  return unknown.map((variable) => {
-    const [nearest] = known
-      .map((name) => ({ name, distance: editDistance(variable, name) }))
-      .toSorted((a, b) => a.distance - b.distance);
-    return {
-      variable,
-      probably: nearest !== undefined && nearest.distance <= maxTypingErrors ? nearest.name : undefined,
-    };
-  });
+  return unknown.map((variable) => ({ variable, probably: findNearest(variable, known) }));
 }
 
 /** The paths below the data folder; docs/operating.md says what is in each. */

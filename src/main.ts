@@ -1,10 +1,10 @@
 #!/usr/bin/env node
+import { createInterface as createPrompt } from 'node:readline';
 import { createInterface } from 'node:readline/promises';
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';
 import type { Command, CommandContext } from './cli/command.ts';
-import { asksForHelp, renderCommands, renderHelp } from './cli/help.ts';
-import { AppError, describeError } from './runtime/errors.ts';
+import { describeError } from './runtime/errors.ts';
 import { useCodeCache } from './runtime/files/code-cache.ts';
 
 /**
@@ -12,11 +12,17 @@ import { useCodeCache } from './runtime/files/code-cache.ts';
  */
 const commands: Readonly<Record<string, () => Promise<Command>>> = {
   start: async () => (await import('./cli/start.ts')).startCommand,
+  stop: async () => (await import('./cli/stop.ts')).stopCommand,
   app: async () => (await import('./cli/app.ts')).appCommand,
   user: async () => (await import('./cli/user.ts')).userCommand,
   status: async () => (await import('./cli/status.ts')).statusCommand,
+  query: async () => (await import('./cli/query.ts')).queryCommand,
   catalogue: async () => (await import('./cli/catalogue.ts')).catalogueCommand,
   lake: async () => (await import('./cli/lake.ts')).lakeCommand,
+  init: async () => (await import('./cli/init.ts')).initCommand,
+  import: async () => (await import('./cli/import.ts')).importCommand,
+  export: async () => (await import('./cli/export.ts')).exportCommand,
+  profile: async () => (await import('./cli/profile.ts')).profileCommand,
   load: async () => (await import('./cli/load.ts')).loadCommand,
   segment: async () => (await import('./cli/segment.ts')).segmentCommand,
   schedule: async () => (await import('./cli/schedule.ts')).scheduleCommand,
@@ -31,6 +37,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   verify: async () => (await import('./cli/verify.ts')).verifyCommand,
   key: async () => (await import('./cli/key.ts')).keyCommand,
   demo: async () => (await import('./cli/demo-command.ts')).demoCommand,
+  completion: async () => (await import('./cli/completion.ts')).completionCommand,
   setup: async () => (await import('./cli/setup.ts')).setupCommand,
   role: async () => (await import('./cli/role.ts')).roleCommand,
 };
@@ -69,18 +76,28 @@ function ignoreInterrupts(): { stop: AbortSignal; force: AbortSignal } {
   return { stop: new AbortController().signal, force: new AbortController().signal };
 }
 
-/** Loads a command by its name. Error: `usage` when there is none. */
-async function findCommand(name: string): Promise<Command> {
-  const load = Object.hasOwn(commands, name) ? commands[name] : undefined;
-  if (load === undefined)
-    throw new AppError('usage', `there is no command '${name}'`, { hint: "'tributary help' lists them." });
-  return load();
+/** The command that is called alone; every one, where there is none of that name or where all are to be listed. */
+async function loadCommands(name: string | undefined): Promise<Command[]> {
+  const load = name !== undefined && Object.hasOwn(commands, name) ? commands[name] : undefined;
+  return await Promise.all((load === undefined ? Object.values(commands) : [load]).map((each) => each()));
 }
 
-/** `tributary help [COMMAND]`, and `--help` behind any command. */
-async function help(name: string | undefined): Promise<string> {
-  if (name !== undefined) return renderHelp(await findCommand(name));
-  return renderCommands(await Promise.all(Object.values(commands).map((load) => load())));
+/** `tributary help [COMMAND...]` and `tributary --help COMMAND...` are those of the command. */
+function toHelp(words: readonly string[]): readonly string[] {
+  const [first = '', ...rest] = words;
+  return ['help', '--help', '-h'].includes(first) ? [...rest.filter((word) => !word.startsWith('-')), '--help'] : words;
+}
+
+/** Writes on standard output no faster than it is read. */
+async function write(text: string | Uint8Array): Promise<void> {
+  if (process.stdout.write(text) || process.stdout.destroyed) return;
+  await new Promise<void>((resolve) => {
+    const settle = (): void => {
+      process.stdout.off('drain', settle).off('close', settle).off('error', settle);
+      resolve();
+    };
+    process.stdout.on('drain', settle).on('close', settle).on('error', settle);
+  });
 }
 
 /** Asks on the terminal; anything but yes is no. */
@@ -98,27 +115,42 @@ async function confirm(question: string): Promise<boolean> {
   }
 }
 
-async function main([name, ...args]: readonly string[], unread: AbortSignal): Promise<number> {
-  const isHelp = name === undefined || ['help', '--help', '-h'].includes(name);
-  if (isHelp || asksForHelp(args)) {
-    process.stdout.write(await help(isHelp ? args.find((word) => !word.startsWith('-')) : name));
-    return name === undefined ? 1 : 0;
-  }
+/** Lines for a person on standard error; on a terminal also one that is replaced by the next. */
+function createNotes(): Pick<CommandContext, 'note' | 'show'> {
+  const { stderr } = process;
+  if (!stderr.isTTY) return { note: (line) => void stderr.write(`${line}\n`) };
+  const clear = '\r\u001b[2K';
+  return {
+    note: (line) => void stderr.write(`${clear}${line}\n`),
+    show: (line) => void stderr.write(`${clear}${line.slice(0, stderr.columns - 1)}`),
+  };
+}
+
+async function main(given: readonly string[], unread: AbortSignal): Promise<number> {
+  const words = toHelp(given);
+  const [name] = words;
   const signals = name === 'role' ? ignoreInterrupts() : listenForSignals();
-  const command = await findCommand(name);
   const context: CommandContext = {
     environment: process.env,
     entry: fileURLToPath(import.meta.url),
     answer: (value) => void process.stdout.write(`${JSON.stringify(value)}\n`),
     print: (line) => void process.stdout.write(`${line}\n`),
-    note: (line) => void process.stderr.write(`${line}\n`),
+    ...createNotes(),
     input: () => process.stdin,
     isTerminal: process.stderr.isTTY,
+    write,
+    ...(process.stdin.isTTY && process.stdout.isTTY
+      ? { openPrompt: () => createPrompt({ input: process.stdin, output: process.stdout }) }
+      : {}),
+    ...(process.stdout.isTTY ? { screen: { columns: process.stdout.columns } } : {}),
     ...(process.stdin.isTTY && process.stderr.isTTY ? { confirm } : {}),
+    loadCommands: () => loadCommands(undefined),
     ...signals,
     unread,
   };
-  return (await command.run(args, context)) ?? 0;
+  // Loaded as the commands are, with V8's compiled code.
+  const { runProgram } = await import('./cli/program.ts');
+  return await runProgram(await loadCommands(name), words, context);
 }
 
 useCodeCache();

@@ -64,10 +64,14 @@ interface Ops {
 /** Serves the operator's address from the first moment on: until it is shown a view, the service is starting. */
 async function openOps({ options, closers }: ServiceStart): Promise<Ops> {
   const { config, entry, withOps = false } = options;
-  const loading = { entry, dataDir: config.dataDir, keysDir: dataPaths(config.dataDir).keys };
+  const { nats, lake, reports, keys } = dataPaths(config.dataDir);
+  const parts = {
+    disks: { folders: { data: config.dataDir, stream: nats, lake, reports }, reserveBytes: config.diskReserveBytes },
+    addRoutes: addLoadRoute({ entry, dataDir: config.dataDir, keysDir: keys }),
+  };
   let shown: OpsView | undefined;
   const ops = withOps
-    ? await startOpsServer(await resolveHost(config.opsHost), config.opsPort, () => shown, addLoadRoute(loading))
+    ? await startOpsServer(await resolveHost(config.opsHost), config.opsPort, () => shown, parts)
     : undefined;
   closers.add('ops server', () => ops?.stop());
   return {

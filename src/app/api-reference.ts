@@ -1,7 +1,9 @@
 import type { Config } from '../config.ts';
 import { describeAppApi } from '../export/api/app-openapi.ts';
+import { describeDataApi } from '../export/api/data-openapi.ts';
 import { describeExportApi } from '../export/api/openapi.ts';
 import { describeWebhookApi } from '../export/api/webhook-openapi.ts';
+import { describeOperationsApi } from '../export/operations/openapi.ts';
 import { describeScheduleApi } from '../export/schedules/openapi.ts';
 import { describeHealth } from '../health/openapi.ts';
 import { describeImport } from '../ingest/openapi.ts';
@@ -40,7 +42,9 @@ export function describeApi(config: Config): (exportUrl: string) => object {
     describeExportApi(),
     describeWebhookApi(),
     describeAppApi(),
+    describeDataApi(),
     describeScheduleApi(),
+    describeOperationsApi(),
     describeHealth(),
   ];
   return (exportUrl) =>

@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http';
 import { openAccessReader } from '../access/store.ts';
 import { dataPaths } from '../config.ts';
 import { startExport } from '../export/export.ts';
@@ -6,9 +7,15 @@ import { holdsEvents } from '../lake/files/holds-events.ts';
 import { areSameFolders } from '../runtime/files/folder-id.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { addressOf } from '../runtime/http/request-head.ts';
+import { takesGzip } from '../runtime/http/takes-gzip.ts';
 import type { Stage } from '../runtime/processes/role-process.ts';
+import type { PublicServer } from '../health/routes.ts';
+import type { Addressed } from '../reference/addressed.ts';
+import { createReferenceDocuments, createReferencePages, pagePolicy } from '../reference/page.ts';
 import { describeApi } from './api-reference.ts';
+import { openConsole } from './console-parts.ts';
 import { openLiveChannel, openRefusalReader } from './live-parts.ts';
+import { openServiceStatus } from './service-status.ts';
 import { openHealth, watchStoreDisk, withProblems, type Parts } from './stage-parts.ts';
 
 /** What a disk at its reserve means, where it is not the stream's. */
@@ -17,6 +24,27 @@ const reportsDiskLow: Problem = {
   what: 'the disk of the reports has come down to its reserve',
   todo: 'Free some space: once it is full, exports wait for it, for as long as TRIBUTARY_EXPORT_TIMEOUT_MS says; import and the lake go on.',
 };
+
+/** Serves the API reference: the document, and a page for people. */
+function addReference(
+  server: PublicServer,
+  reference: (exportUrl: string) => object,
+  addressFor: (request: IncomingMessage) => string,
+): void {
+  const add = (path: string, type: string, find: (exportUrl: string) => Addressed, headers: object = {}): void =>
+    void server.get(path, (request, reply) => {
+      const { plain, gzip } = find(addressFor(request.raw));
+      const isGzip = takesGzip(request.headers['accept-encoding']);
+      void reply.type(`${type}; charset=utf-8`).headers({ ...headers, vary: 'Accept-Encoding, Host' });
+      if (isGzip) void reply.header('content-encoding', 'gzip');
+      return reply.send(isGzip ? gzip() : plain);
+    });
+  add('/openapi.json', 'application/json', createReferenceDocuments(reference));
+  add('/docs', 'text/html', createReferencePages(reference), {
+    'content-security-policy': pagePolicy,
+    'referrer-policy': 'no-referrer',
+  });
+}
 
 /** Starts export: it asks access and reads the lake, and writes report files. */
 export async function startExportStage(parts: Parts): Promise<Stage> {
@@ -30,6 +58,7 @@ export async function startExportStage(parts: Parts): Promise<Stage> {
   closers.add('access', () => access.close());
   const channel = openLiveChannel(parts, 'export');
   const health = await openHealth();
+  const web = await openConsole(parts, access);
   const stage = await startExport(
     {
       access,
@@ -37,10 +66,12 @@ export async function startExportStage(parts: Parts): Promise<Stage> {
       metrics,
       logger,
       appView: { readRefusals: openRefusalReader(parts), hub: channel && createLiveHub(channel) },
+      operations: { paths, readStatus: openServiceStatus(parts) },
+      sessions: web.sessions,
       extraRoutes: [
         health.addRoutes,
-        (server) =>
-          void server.get('/openapi.json', (request) => reference(config.publicApiUrl ?? addressOf(request.raw))),
+        web.addRoutes,
+        (server) => addReference(server, reference, (request) => config.publicApiUrl ?? addressOf(request)),
       ],
     },
     {

@@ -1,7 +1,7 @@
 import type { Clock } from '../runtime/clock.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { Flushed } from './batch/flush.ts';
-import type { StreamFault } from './position/stream-position.ts';
+import { faultExplanations, type StreamFault } from './position/stream-position.ts';
 import type { Sealed } from './seal/seal.ts';
 
 /** The compactor's metrics. They start at zero with the process; the lake's log has the totals. */
@@ -31,6 +31,11 @@ export function createCompactMetrics(metrics: Metrics): CompactMetrics {
   const faults = metrics.counter('compact_stream_faults_total', 'Faults of the stream that began a new epoch.', [
     'fault',
   ]);
+  // From zero on, so that the first of a kind is seen as a step.
+  for (const outcome of ['stored', 'failed', 'repeat']) events.inc({ outcome }, 0);
+  for (const step of ['flush', 'seal']) bytes.inc({ step }, 0);
+  for (const way of ['straight', 'judged']) flushes.inc({ way }, 0);
+  for (const fault of Object.keys(faultExplanations)) faults.inc({ fault }, 0);
   return {
     flushed(flushed, durationMs) {
       events.inc({ outcome: 'stored' }, flushed.rows);

@@ -12,6 +12,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
+import { events } from '../datasets/dataset.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
@@ -35,6 +36,7 @@ import { createFollowers, findAhead } from './batch/follower.ts';
 import { createPurgeBehind } from './batch/purge-behind.ts';
 import { createCompactMetrics } from './compact-metrics.ts';
 import type { CompactDependencies, CompactOptions } from './compact-options.ts';
+import { followBacklog, followTables } from './lake-gauges.ts';
 import { compactFacts, createTrouble } from './compact-status.ts';
 import { runFlushLoop, type Loop } from './flush-loop.ts';
 import { createKeyLearning } from './key-learning.ts';
@@ -43,7 +45,7 @@ import { watchStreamEnd, type StreamEnd, type StreamEndDependencies } from './po
 import { createStillness } from './position/stillness.ts';
 import type { FollowDependencies } from './position/stream-position.ts';
 import { divideMemory } from './engine-memory.ts';
-import { startMaintenance } from './seal/maintenance.ts';
+import { startMaintenance, type Maintenance } from './seal/maintenance.ts';
 import { createFactRecord } from './seen-facts.ts';
 import { startWriteProbe } from './write-probe.ts';
 
@@ -129,6 +131,12 @@ function startFlushing(closers: Closers, loop: Loop): Promise<void> {
   return running;
 }
 
+/** Gives the gauges of what is in the lake, and of what is not yet. */
+function showLake({ metrics, reader, clock }: CompactDependencies, table: Table, maintenance: Maintenance): void {
+  followBacklog(metrics, { reader, clock, findEpoch: () => table.lake().epoch });
+  followTables(metrics, () => new Map([[events.table, table.state().size], ...maintenance.sizes()]));
+}
+
 async function build(closers: Closers, dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
   const { logger, clock, reader } = dependencies;
   const crashPoint = dependencies.crashPoint ?? noCrashPoint;
@@ -186,6 +194,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   };
   const findWatermark = (): number | undefined => watermark.find(table.lake().epoch);
   counted.followWatermark(clock, findWatermark);
+  showLake(dependencies, table, maintenance);
   const running = startFlushing(closers, loop);
   const troubles = () => ({
     flush: trouble,

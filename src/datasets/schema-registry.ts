@@ -9,7 +9,7 @@ import { parseJsonDecimal, parseJsonInteger, parseJsonNumber, quoteNumbers } fro
 export interface Violation {
   readonly pointer: string;
   readonly reason: string;
-  /** What was probably meant; only where all that is wrong is listed. */
+  /** What was probably meant. */
   readonly hint?: string;
 }
 
@@ -143,11 +143,26 @@ function createReader(kind: EventKind): (fields: GivenFields) => void {
   };
 }
 
+/** What the client has probably meant by a value that its field cannot have. */
+function hintAt([first]: readonly ErrorObject[]): Pick<Violation, 'hint'> {
+  if (first === undefined) return {};
+  const { keyword, params, data, instancePath } = first;
+  const name = instancePath.split('/').at(-1) ?? '';
+  const isText = keyword === 'type' && params['type'] === 'string';
+  if (isText && typeof data === 'number') return { hint: 'write it in quotes' };
+  if (!/timestamp/i.test(name)) return {};
+  if (typeof data === 'string') return { hint: 'give Unix seconds, such as 1767225600' };
+  const isLate = keyword === 'maximum' && typeof data === 'number' && data >= 1e11;
+  return isLate ? { hint: 'it looks like milliseconds: give seconds' } : {};
+}
+
 function createValidator(validate: ValidateFunction, kind: EventKind): EventValidator {
   const readNumbers = createReader(kind);
   return (fields) => {
     readNumbers(fields);
-    return validate(fields) ? undefined : describeViolation(validate.errors ?? []);
+    if (validate(fields)) return undefined;
+    const errors = validate.errors ?? [];
+    return { ...describeViolation(errors), ...hintAt(errors) };
   };
 }
 
@@ -209,17 +224,6 @@ function createJudge(kind: EventKind): EventJudge {
     readNumbers(fields);
     return validate(fields) ? [] : (validate.errors ?? []);
   };
-}
-
-/** What the client has probably meant by a value that its field cannot have. */
-function hintAt([first]: readonly ErrorObject[]): Pick<Violation, 'hint'> {
-  if (first === undefined) return {};
-  const { keyword, params, data, instancePath } = first;
-  const name = instancePath.split('/').at(-1) ?? '';
-  const isText = keyword === 'type' && params['type'] === 'string';
-  if (isText && typeof data === 'number') return { hint: 'write it in quotes' };
-  const isTime = /timestamp/i.test(name) && typeof data === 'number';
-  return keyword === 'maximum' && isTime && data >= 1e11 ? { hint: 'it looks like milliseconds: give seconds' } : {};
 }
 
 /**

@@ -4,7 +4,7 @@ import type { FailedIndex } from '../lake/find/failed-index.ts';
 import { findRows, idStartOf, isSought, type Sought } from '../lake/find/find-rows.ts';
 import type { IdIndex } from '../lake/find/id-index.ts';
 import type { DatasetTable } from '../lake/find/read-rows.ts';
-import { findFirstVersion } from '../lake/log/first-version.ts';
+import { createVersionSearch, type VersionSearch } from '../lake/log/first-version.ts';
 import type { Duckdb } from '../lake/sql/duckdb.ts';
 import { isMarker } from '../stream/message.ts';
 import type { TailEnd, TailLimits } from '../stream/tail.ts';
@@ -30,6 +30,8 @@ export interface Places {
   readonly duckdb: Duckdb;
   readonly tables: FollowedTables;
   readonly index: IdIndex;
+  /** By table: what is remembered of versions. */
+  readonly versions: Map<string, VersionSearch>;
   readonly failed: FailedIndex;
   /** The file of the hashes of erased ids. */
   readonly erasedIds: string;
@@ -80,7 +82,9 @@ async function findInLake(places: Places, { sought, deadlineMs }: Question): Pro
   const versionOf = async ({ dataset, snapshot }: DatasetTable, atMs: number | undefined) => {
     const key = `${dataset.table} ${atMs}`;
     if (atMs !== undefined && !versions.has(key)) {
-      const { version, orEarlier } = await findFirstVersion(snapshot, atMs);
+      const search = places.versions.get(dataset.table) ?? createVersionSearch();
+      places.versions.set(dataset.table, search);
+      const { version, orEarlier } = await search.find(snapshot, atMs);
       versions.set(key, orEarlier ? undefined : version);
     }
     return versions.get(key);

@@ -69,6 +69,7 @@ export function createFinder(options: FinderOptions): Finder {
       duckdb,
       tables: createFollowedTables(lakeDir),
       index: openIdIndex(indexDir, duckdb),
+      versions: new Map(),
       failed: createFailedIndex(paths.failed, paths.table),
       erasedIds: paths.erasedIds,
       readWatermarkMs: () => readWatermarkMs(lakeDir, machineClock),

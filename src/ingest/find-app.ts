@@ -8,6 +8,14 @@ export const tokenRefusal: Refusal = {
   detail: 'the token does not suit the app named by idApp',
 };
 
+/** What a request lacks to be for any app, told without a look at any: what is there is judged in one sentence. */
+function findLack(idApp: unknown, token: string | undefined): string | undefined {
+  if (idApp === undefined) return 'idApp is missing: it stands in the address, as in ?idApp=1';
+  if (token === undefined || token === '') return "the header Authorization is missing: it holds the app's token";
+  const [scheme] = /^(?:Bearer|Basic|Token)(?= )/i.exec(token) ?? [];
+  return scheme && `the header Authorization holds the app's token as it is, without '${scheme}'`;
+}
+
 /**
  * The app that a request is for, when its token suits it. Neither says which of the two was wrong. `idApp` as the query
  * has it.
@@ -19,5 +27,7 @@ export function findApp(access: AccessReader, idApp: unknown, { headers }: Incom
   // A client that is told that its token is wrong drops its events.
   if (app === undefined && isNamed && access.mayLackApps())
     return { reason: 'unavailable', detail: 'not stored: the access data of the service cannot be read' };
-  return app ?? tokenRefusal;
+  if (app !== undefined) return app;
+  const lack = findLack(idApp, token);
+  return lack === undefined ? tokenRefusal : { ...tokenRefusal, detail: lack };
 }

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { gunzipSync } from 'node:zlib';
 import type { App } from '../access/access.ts';
-import { getKind, getMethod, importKinds } from '../datasets/dataset.ts';
+import { getKind, getMethod, importKinds, importMethods } from '../datasets/dataset.ts';
 import { eventFields } from '../datasets/event-fields.ts';
 import { keyedEventIds, ownKeyEventIds, plainEventIds, type EventIds } from '../datasets/event-id.ts';
 import type { EventKind, ImportMethod } from '../datasets/event-kinds.ts';
@@ -120,16 +120,28 @@ function parseJson(kind: EventKind, body: Buffer): { readonly value: unknown } |
   return { value };
 }
 
-function refuse(pointer: string, reason: string): Refusal {
-  return { reason: 'rules', detail: `${pointer === '' ? '/' : pointer} ${reason}` };
+function refuse(pointer: string, reason: string, hint?: string): Refusal {
+  const meant = hint === undefined ? '' : ` (${hint})`;
+  return { reason: 'rules', detail: `${pointer === '' ? '/' : pointer} ${reason}${meant}` };
+}
+
+/** What is wrong with a value that is no event at all; undefined where it is one, good or bad. */
+export function findNoEvent({ method }: Pick<ImportRequest, 'method'>, value: unknown): Violation | undefined {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return undefined;
+  const noEvent = { pointer: '', reason: 'must be an object' };
+  const { kind, batch } = getMethod(method);
+  const [other] = [...importMethods].find(([, spec]) => spec.kind === kind && spec.batch) ?? [];
+  if (batch || other === undefined || !Array.isArray(value)) return noEvent;
+  return { ...noEvent, hint: `an array of events goes to ${other}` };
 }
 
 /** Checks one event by itself: its schema, then who it is about. Numbers written as strings become numbers, in place. */
-function findViolation(kind: EventKind, { app }: ImportRequest, value: unknown): Violation | undefined {
-  if (typeof value !== 'object' || value === null || Array.isArray(value))
-    return { pointer: '', reason: 'must be an object' };
+function findViolation(kind: EventKind, request: ImportRequest, value: unknown): Violation | undefined {
+  const { platform } = request.app;
+  const noEvent = findNoEvent(request, value);
+  if (noEvent !== undefined) return noEvent;
   const fields = value as GivenFields;
-  return validateEvent(kind, fields) ?? findMissingIdentity(kind, app.platform, fields);
+  return validateEvent(kind, fields) ?? findMissingIdentity(kind, platform, fields);
 }
 
 const knownNames = new Map(
@@ -187,7 +199,9 @@ function judgeEvents(request: ImportRequest, values: readonly unknown[]): ValidE
   const { kind, batch } = getMethod(request.method);
   for (const [index, value] of values.entries()) {
     const violation = findViolation(kind, request, value);
-    if (violation !== undefined) return refuse(`${batch ? `/${index}` : ''}${violation.pointer}`, violation.reason);
+    if (violation === undefined) continue;
+    const { pointer, reason, hint } = violation;
+    return refuse(`${batch ? `/${index}` : ''}${pointer}`, reason, hint);
   }
   const given = values as readonly GivenFields[];
   return {

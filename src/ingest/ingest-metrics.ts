@@ -21,6 +21,8 @@ export interface IngestMetrics {
   /** From the request's headers to its answer. */
   answered(method: ImportMethod, tookMs: number): void;
   group(figures: GroupFigures): void;
+  /** What was counted since the start: events acknowledged, and requests refused by reason. */
+  counts(): { readonly events: number; readonly refused: Readonly<Record<string, number>> };
 }
 
 /** Gives each app its label. */
@@ -37,6 +39,28 @@ function createAppLabels(): (idApp: number) => string {
 
 /** Registers ingest's metrics. */
 export function createIngestMetrics(metrics: Metrics): IngestMetrics {
+  return withCounts(registerMetrics(metrics));
+}
+
+/** Keeps sums beside the metrics, for the service's status. */
+function withCounts(metrics: Omit<IngestMetrics, 'counts'>): IngestMetrics {
+  let events = 0;
+  const refused = new Map<RefusalReason, number>();
+  return {
+    ...metrics,
+    acknowledged(kind, idApp, count) {
+      events += count;
+      metrics.acknowledged(kind, idApp, count);
+    },
+    refused(reason) {
+      refused.set(reason, (refused.get(reason) ?? 0) + 1);
+      metrics.refused(reason);
+    },
+    counts: () => ({ events, refused: Object.fromEntries(refused) }),
+  };
+}
+
+function registerMetrics(metrics: Metrics): Omit<IngestMetrics, 'counts'> {
   const received = metrics.tally(
     'ingest_events_received_total',
     'Valid events received, whether acknowledged or not.',

@@ -157,6 +157,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   }
   let stopped: Promise<void> | undefined;
   const facts = (): Readonly<Record<string, unknown>> => ({
+    ...metrics.counts(),
     waitingBytes: groupCommit.waitingBytes(),
     problems: trouble.problems(),
     notices: receiptKeys?.notices() ?? [],

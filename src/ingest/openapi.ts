@@ -4,6 +4,7 @@ import type { FieldSchema } from '../datasets/field-schema.ts';
 import type { EventKind } from '../datasets/event-kinds.ts';
 import { jsonNumberPattern } from '../datasets/json-number.ts';
 import type { OpenApiObject, OpenApiPart } from '../runtime/http/openapi.ts';
+import { importExamples } from './openapi-examples.ts';
 import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './limits.ts';
 import { describeEventLookUp, lookUpAnswer, lookUpRefusals, lookUpSchemas } from './event-openapi.ts';
 import { receiptKey, receiptSchema } from './receipt-openapi.ts';
@@ -50,8 +51,9 @@ function describeField(schema: FieldSchema): OpenApiObject {
       ? described
       : { ...described, oneOf: schema.oneOf.map((branch) => describeField(branch as FieldSchema)) };
   }
-  const { description, default: fallback, 'x-platforms': onPlatforms, 'x-unit': unit, ...rules } = described;
-  const notes = { description, default: fallback, 'x-platforms': onPlatforms, 'x-unit': unit };
+  // The default is one of the numbers: beside anyOf, generators of typed clients take it for one of the pair.
+  const { description, 'x-platforms': onPlatforms, 'x-unit': unit, ...rules } = described;
+  const notes = { description, 'x-platforms': onPlatforms, 'x-unit': unit };
   return {
     ...Object.fromEntries(Object.entries(notes).filter(([, value]) => value !== undefined)),
     anyOf: [
@@ -262,6 +264,7 @@ export function describeImport(): OpenApiPart {
         },
       },
     },
+    examples: importExamples,
     components: {
       schemas: {
         ...Object.fromEntries([...importKinds.keys()].map((kind) => [schemaNameOf(kind), describeKind(kind)])),

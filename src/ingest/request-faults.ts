@@ -1,6 +1,6 @@
 import { getMethod } from '../datasets/dataset.ts';
 import { listViolations, type GivenFields } from '../datasets/schema-registry.ts';
-import { readEvents, type ImportRequest } from './import-request.ts';
+import { findNoEvent, readEvents, type ImportRequest } from './import-request.ts';
 import type { Fault, Refusal } from './refusal.ts';
 import { findMissingIdentity } from './required-ids.ts';
 
@@ -13,9 +13,10 @@ export function wantsAllFaults({ headers }: ImportRequest['head']): boolean {
   return prefer !== undefined && /(?:^|,)\s*errors\s*=\s*"?all"?\s*(?:[;,]|$)/i.test(String(prefer));
 }
 
-function faultsOf({ method, app }: ImportRequest, value: unknown, at: string): Fault[] {
-  if (typeof value !== 'object' || value === null || Array.isArray(value))
-    return [{ pointer: at, reason: 'must be an object' }];
+function faultsOf(request: ImportRequest, value: unknown, at: string): Fault[] {
+  const noEvent = findNoEvent(request, value);
+  if (noEvent !== undefined) return [{ ...noEvent, pointer: at }];
+  const { method, app } = request;
   const { kind } = getMethod(method);
   const fields = value as GivenFields;
   const broken = listViolations(kind, fields);

@@ -24,11 +24,14 @@ export interface RouteDependencies {
 /** The version segment of an import path. */
 const versionSegment = /^\/(v\d[^/?]*)(?:[/?]|$)/i;
 
+const methodSegment = /^\/v1\/([^/?]+)/;
+
 /** What a path that no route has is answered with: the version is checked before the method. */
 export function refusePath(path: string): Refusal {
   const version = versionSegment.exec(path)?.[1];
   if (version !== undefined && version !== 'v1') return { reason: 'version', detail: 'the API version must be v1' };
-  return { reason: 'method', detail: 'no such method' };
+  const isKnown = importMethods.has(methodSegment.exec(path)?.[1] ?? '');
+  return { reason: 'method', detail: isKnown ? 'the method is called by POST' : 'no such method' };
 }
 
 const idAppOf = ({ query }: { query: unknown }): unknown => (query as { idApp?: unknown }).idApp;

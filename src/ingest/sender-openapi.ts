@@ -1,4 +1,5 @@
 import type { OpenApiObject, OpenApiPart } from '../runtime/http/openapi.ts';
+import { senderExamples } from './openapi-examples.ts';
 import { refusalLimits } from './sender-routes.ts';
 
 const tags = ['Import'];
@@ -97,6 +98,7 @@ export function describeSenderView(): OpenApiPart {
         },
       },
     },
+    examples: senderExamples,
     components: { schemas: { Refusal: refusal }, securitySchemes: {} },
   };
 }

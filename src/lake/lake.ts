@@ -24,6 +24,7 @@ import { noCrashPoint } from '../runtime/crash-point.ts';
 import { retry, type RetryOptions } from '../runtime/async/retry.ts';
 import { datasets, events, type Dataset } from '../datasets/dataset.ts';
 import type { Column } from '../datasets/field-schema.ts';
+import { ensureViews } from './catalogue/renew.ts';
 import { writeCheckpoint } from './log/checkpoint.ts';
 import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
 import { sqlName, sqlText } from './sql/literals.ts';
@@ -171,6 +172,7 @@ async function completeLake(lakeDir: string, options: LakeOptions): Promise<void
   for (const folder of [paths.failed, paths.staging]) await ensureFolder(folder);
   await completeTable(lakeDir, events, options);
   await completeSnapshotFile(lakeDir, options);
+  await ensureViews(lakeDir);
 }
 
 /** Makes sure that snapshot.sql names the tables that there are. */

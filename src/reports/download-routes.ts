@@ -9,6 +9,7 @@ import { applicableRange, checkPreconditions } from './preconditions.ts';
 import { manifestName, renderManifest } from './manifest.ts';
 import { archiveName, fileStem, isExpired, type ReportFile, type ReportJob } from './reports.ts';
 import { createOpenDownloads } from './open-downloads.ts';
+import { refusedPageHeaders, renderRefusedPage, wantsPage, type LinkRefusal } from './refused-page.ts';
 import { findNamedUser, parseLink, type LinkHolder } from './signed-links.ts';
 import type { SigningKeys } from './signing-keys.ts';
 import type { ReportStore } from './store.ts';
@@ -78,10 +79,17 @@ async function withoutTimeout<T>({ raw, server }: FastifyRequest, work: () => Pr
   }
 }
 
-function refuseFault(reply: FastifyReply, state: FileFault['state']): FastifyReply {
+/** Refuses a link: a person at a browser is shown a page that says what to do, everybody else the envelope. */
+function sendRefusal(request: FastifyRequest, reply: FastifyReply, refusal: LinkRefusal): FastifyReply {
+  reply.code(refusal.code);
+  if (!wantsPage(request.headers.accept)) return reply.type('application/json; charset=utf-8').send(refusal);
+  const page = renderRefusedPage(refusal, request.raw.url ?? '');
+  return reply.headers(refusedPageHeaders).type('text/html; charset=utf-8').send(page);
+}
+
+function refuseFault(request: FastifyRequest, reply: FastifyReply, state: FileFault['state']): FastifyReply {
   for (const name of ['etag', 'accept-ranges', 'content-disposition']) reply.removeHeader(name);
-  reply.type('application/json; charset=utf-8');
-  return state === 'missing' ? reply.code(404).send(notFound) : reply.code(500).send(damaged);
+  return sendRefusal(request, reply, state === 'missing' ? notFound : damaged);
 }
 
 async function sendFile(
@@ -102,7 +110,7 @@ async function sendFile(
   const opened = await withoutTimeout(request, () =>
     files.open({ idReport: job.id, path: store.filePath(job.id, file.name), file }),
   );
-  if (isFault(opened)) return refuseFault(reply, opened.state);
+  if (isFault(opened)) return refuseFault(request, reply, opened.state);
   const { first, last } = range.kind === 'part' ? range : { first: 0, last: file.bytes - 1 };
   if (range.kind === 'part') reply.code(206).header('content-range', `bytes ${first}-${last}/${file.bytes}`);
   reply
@@ -142,7 +150,7 @@ async function sendArchive(
       (await withoutTimeout(request, () => files.findFault(part, bytes > verifiedAheadBytes ? 'size' : 'wholly'))) !==
       undefined
     )
-      return refuseFault(reply, 'damaged');
+      return refuseFault(request, reply, 'damaged');
   }
   reply
     .type('application/zip')
@@ -181,9 +189,14 @@ async function sendArchive(
 }
 
 /** Sends the manifest: made of the request's record, the same bytes each time, and never at rest. */
-function sendManifest(reply: FastifyReply, job: ReportJob, { manifestKey }: DownloadDependencies): FastifyReply {
+function sendManifest(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  job: ReportJob,
+  { manifestKey }: DownloadDependencies,
+): FastifyReply {
   const text = renderManifest(job, manifestKey);
-  if (text === undefined) return reply.code(404).send(notFound);
+  if (text === undefined) return sendRefusal(request, reply, notFound);
   return reply
     .type('application/json; charset=utf-8')
     .header('content-disposition', `attachment; filename="${manifestName(fileStem(job))}"`)
@@ -195,7 +208,8 @@ function sendManifest(reply: FastifyReply, job: ReportJob, { manifestKey }: Down
  * RFC
  * 9110. No other authorization is needed, and a given one is ignored. A link that was not signed here, that has ended, or
  * whose holder has, answers 403; a request that is gone although its link has not ended, 404; a file that is not what
- * was written, 500 before its first byte. A download under way ends with its holder.
+ * was written, 500 before its first byte. A person at a browser is shown a page of the same status. A download under
+ * way ends with its holder.
  */
 export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDependencies): void {
   const { store, keys, clock, holders } = dependencies;
@@ -206,11 +220,10 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
   app.addHook('onClose', async () => stopListening());
 
   /** Refuses a link; a user whom the damaged access data may lack is asked to come again. */
-  function refuse(reply: FastifyReply, idUser: string | undefined): FastifyReply {
+  function refuse(request: FastifyRequest, reply: FastifyReply, idUser: string | undefined): FastifyReply {
     const mayBeLive = idUser !== undefined && holders.mayLackUsers() && holders.findMark(idUser) === undefined;
-    return mayBeLive
-      ? reply.code(500).header('retry-after', retryAfterSeconds).send(unavailable)
-      : reply.code(403).send(accessDenied);
+    if (mayBeLive) reply.header('retry-after', retryAfterSeconds);
+    return sendRefusal(request, reply, mayBeLive ? unavailable : accessDenied);
   }
 
   app.route({
@@ -220,19 +233,19 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
       reply.header('cache-control', 'private, no-store');
       const url = request.raw.url ?? '';
       const target = parseLink(keys, url, clock.nowMs(), (idUser) => holders.findMark(idUser));
-      if (target === undefined) return refuse(reply, findNamedUser(url));
+      if (target === undefined) return refuse(request, reply, findNamedUser(url));
       const job = await store.find(target.id);
-      if (job?.state !== 'success' || isExpired(job, clock.nowMs())) return reply.code(404).send(notFound);
+      if (job?.state !== 'success' || isExpired(job, clock.nowMs())) return sendRefusal(request, reply, notFound);
       const mark = holders.findMark(job.idUser);
       const holder: LinkHolder | undefined =
         target.holder ?? (mark === undefined ? undefined : { idUser: job.idUser, mark });
-      if (holder === undefined) return refuse(reply, job.idUser);
+      if (holder === undefined) return refuse(request, reply, job.idUser);
       downloads.add(holder, reply.raw);
       const file = job.files?.find((candidate) => candidate.name === target.name);
       if (file !== undefined) return sendFile(request, reply, job, file, dependencies);
-      if (target.name === manifestName(fileStem(job))) return sendManifest(reply, job, dependencies);
+      if (target.name === manifestName(fileStem(job))) return sendManifest(request, reply, job, dependencies);
       if (target.name === archiveName(job)) return sendArchive(request, reply, job, dependencies);
-      return reply.code(404).send(notFound);
+      return sendRefusal(request, reply, notFound);
     },
   });
 }

@@ -44,6 +44,10 @@ const table = {
   stream_full: { retryable: true },
   stream_shut: { retryable: true, lasting: true },
   stream_taken: { retryable: false },
+  /** A running service that a command works against gives no answer, or none that says what became of a request. */
+  service_away: { retryable: true },
+  /** It has refused what a command asked of it. */
+  service_refused: { retryable: false },
   publish_unknown: { retryable: true },
   overloaded: { retryable: true },
   commit_conflict: { retryable: true },

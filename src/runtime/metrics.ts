@@ -14,6 +14,11 @@ export interface Metrics {
   gauge<L extends string = never>(name: string, help: string, labels?: readonly L[]): Gauge<L>;
   /** A gauge whose value is read whenever the metrics are. */
   readGauge(name: string, help: string, read: () => number): void;
+  /**
+   * Calls `look` whenever the metrics are about to be read, to set gauges that belong together. It handles its own
+   * errors, and is quick: a scrape waits a second for a process.
+   */
+  beforeRead(look: () => void | Promise<void>): void;
   histogram<L extends string = never>(
     name: string,
     help: string,
@@ -28,6 +33,7 @@ export interface Metrics {
 export function createMetrics(): Metrics {
   const registry = new Registry();
   const registers = [registry];
+  const looks: (() => void | Promise<void>)[] = [];
   return {
     counter: (name, help, labels) =>
       new Counter({ name: `tributary_${name}`, help, labelNames: labels ?? [], registers }),
@@ -58,7 +64,11 @@ export function createMetrics(): Metrics {
     },
     histogram: (name, help, buckets, labels) =>
       new Histogram({ name: `tributary_${name}`, help, buckets, labelNames: labels ?? [], registers }),
-    snapshot: () => registry.getMetricsAsJSON(),
+    beforeRead: (look) => void looks.push(look),
+    async snapshot() {
+      await Promise.all(looks.map(async (look) => look()));
+      return registry.getMetricsAsJSON();
+    },
   };
 }
 

@@ -12,7 +12,10 @@ export interface ProcessMetrics {
   take(name: string, metrics: unknown[]): void;
   /** Forgets those of a process that is gone: they began at zero again with the next. */
   forget(name: string): void;
-  /** Asks the processes; one that does not answer in time is shown as it was when it last did. */
+  /**
+   * Asks the processes; one that does not answer in time is shown as it was when it last did. One that does not run is
+   * left out: a gauge of what it saw last, such as that nothing waits, would say the opposite of what is.
+   */
   collect(processes: Processes): Promise<readonly unknown[][]>;
 }
 
@@ -54,7 +57,7 @@ export function createProcessMetrics(answerMs = defaultAnswerMs): ProcessMetrics
         collecting = undefined;
       });
       await collecting;
-      return [...newest.values()];
+      return [...newest].flatMap(([name, metrics]) => (processes.get(name)?.current() === undefined ? [] : [metrics]));
     },
   };
 }

@@ -71,6 +71,7 @@ function buildState(dependencies: StateDependencies, descriptors: DescriptorWatc
     pid: process.pid,
     processStart: ownStart,
     folder: pins.ids()[config.dataDir] ?? '',
+    folders: pins.ids(),
     startedAt,
     writtenAt: new Date(clock.nowMs()).toISOString(),
     s2s,
@@ -124,9 +125,10 @@ export function startStateLoop(dependencies: StateDependencies): Stoppable {
     endSilent(silence, roles);
     const state = buildState(dependencies, descriptors);
     const found = findProblems(state, clock.nowMs());
-    const since = problemLog.update(found, findNotices(state));
+    const notices = findNotices(state);
+    const since = problemLog.update(found, notices);
     const problems = withSince(found, since);
-    onView({ problems, collectMetrics: roles.collectMetrics });
+    onView({ problems, notices, processes: state.processes, collectMetrics: roles.collectMetrics });
     for (const { supervisor, news } of served) sendView(supervisor, news, { ready: problems.length === 0 });
     if (pins.findLost().length > 0) return;
     try {

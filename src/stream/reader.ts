@@ -35,13 +35,14 @@ function createRoom(into: Uint8Array = Buffer.alloc(0)): (bytes: number) => Uint
 
 /** What the broker says of a stream, asked at `askedAt` (`performance.now()`). */
 function toState(streamName: string, info: StreamInfo, askedAt: number): StreamState {
-  const { created, state } = info;
+  const { created, state, config } = info;
   return {
     id: streamIdOf(streamName, created),
     firstSequence: state.first_seq,
     lastSequence: state.last_seq,
     messages: state.messages,
     bytes: state.bytes,
+    maxBytes: config.max_bytes > 0 ? config.max_bytes : undefined,
     clock: findBrokerClock(info, performance.now() - askedAt),
   };
 }

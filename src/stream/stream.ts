@@ -62,6 +62,8 @@ export interface StreamState {
   readonly lastSequence: number;
   readonly messages: number;
   readonly bytes: number;
+  /** Most bytes that it may hold; absent where nothing bounds it. */
+  readonly maxBytes?: number | undefined;
   /** Absent where the broker does not say, or is cut off from the others of its cluster. */
   readonly clock?: BrokerClock | undefined;
 }

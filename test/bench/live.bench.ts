@@ -2,16 +2,18 @@ import { once } from 'node:events';
 import { readdirSync, statSync } from 'node:fs';
 import { request, type IncomingMessage } from 'node:http';
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { dataPaths } from '../../src/config.ts';
 import { formatCount } from '../../src/demo/text-table.ts';
 import { readEvents, type ServerSentEvent } from '../helpers/event-stream.ts';
 import { testFolder } from '../helpers/folder.ts';
-import { startWithApp } from '../helpers/service-access.ts';
+import { basic, type Credentials } from '../helpers/export-area.ts';
+import { startWithUser } from '../helpers/service-access.ts';
 import type { TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { formatSpread, median, reportBench, sumOf } from './bench-report.ts';
-import { inQuick } from './bench-size.ts';
+import { inQuick, isFull } from './bench-size.ts';
 import type { LoadResult } from './http-load.ts';
 import { makeBodies, type Bodies } from './ingest-bodies.ts';
 import { costsBetween, readCosts } from './process-cost.ts';
@@ -19,12 +21,14 @@ import { loadName, runLoad } from './wrk.ts';
 
 /*
  * What it costs the import that somebody watches: one worker at its full rate with ten listeners of the very app at its
- * own port, and without any, in turn. Then what a flood of refused requests costs, and what of it is kept.
+ * own port, with one at the export area, as an open page Live is, and without any, in turn. Then what a flood of refused requests costs, and what of it is kept.
  */
-const rounds = inQuick(1, 5);
+const rounds = inQuick(1, isFull ? 11 : 5);
 const warmUpMs = 1000;
 const measureMs = inQuick(1000, 3000);
 const listeners = 10;
+/** What is sent of an app is sampled for six seconds more after the last who listened has gone. */
+const restMs = inQuick(0, 6500);
 
 interface Run extends LoadResult {
   /** Processor microseconds a request: of the worker, and of everything that a service runs. */
@@ -35,6 +39,7 @@ interface Run extends LoadResult {
 interface Target {
   readonly service: TestService;
   readonly token: string;
+  readonly user: Credentials;
 }
 
 async function runOnce({ service, token }: Target, method: string, bodies: readonly string[]): Promise<Run> {
@@ -58,12 +63,10 @@ async function runOnce({ service, token }: Target, method: string, bodies: reado
   };
 }
 
-/** Ten who listen to the app; `stop` lets them go. */
-async function listenTen({ service, token }: Target) {
+/** Those who listen to the app at an address; `stop` lets them go. */
+async function listen(url: string, authorization: string, count: number) {
   const events: (readonly ServerSentEvent[])[] = [];
-  const asked = Array.from({ length: listeners }, () =>
-    request(`${service.s2s}/v1/live?idApp=1`, { headers: { authorization: token }, agent: false }),
-  );
+  const asked = Array.from({ length: count }, () => request(url, { headers: { authorization }, agent: false }));
   for (const one of asked) {
     one.on('error', () => undefined);
     one.end();
@@ -102,21 +105,30 @@ describe('benchmark: live', () => {
     const dataDir = testFolder();
     const settings = { TRIBUTARY_STREAM_MAX_BYTES: String(24 * 1024 ** 3) };
     // Nobody reads the stream: it holds everything that is sent.
-    const target = await startWithApp({ dataDir, settings, words: ['--role', 'ingest'] });
+    const target = await startWithUser({ dataDir, settings, words: ['--role', 'ingest,export'] });
     const rows: string[][] = [];
     const figures: { bodies: string; who: string; runs: readonly Run[] }[] = [];
     let shown = 0;
     for (const { bodies, ...sent } of makeBodies()) {
-      const [nobody, ten]: [Run[], Run[]] = [[], []];
-      for (let round = 0; round < rounds; round += 1) {
-        nobody.push(await runOnce(target, sent.method, bodies));
-        const heard = await listenTen(target);
-        ten.push(await runOnce(target, sent.method, bodies));
+      const [nobody, ten, page]: [Run[], Run[], Run[]] = [[], [], []];
+      const runBeside = async (runs: Run[], url = '', by = '', count = 0): Promise<void> => {
+        const heard = await listen(url, by, count);
+        runs.push(await runOnce(target, sent.method, bodies));
         await waitFor('each has seen events', () => heard.events.every((events) => events.length > 0));
         shown += sumOf(heard.events.map((events) => events.length));
         heard.stop();
-      }
+        if (count > 0) await sleep(restMs);
+      };
+      const turns = [
+        () => runBeside(nobody),
+        () => runBeside(ten, `${target.service.s2s}/v1/live?idApp=1`, target.token, listeners),
+        () => runBeside(page, `${target.service.api}/api/app/v1/live?idApp=1`, basic(target.user), 1),
+      ];
+      // In another order each time: what a run leaves behind is not always found by the same one.
+      for (let round = 0; round < rounds; round += 1)
+        for (const [index] of turns.entries()) await turns[(index + round) % turns.length]?.();
       rows.push(renderRow(sent, 'nobody', nobody, nobody), renderRow(sent, 'ten listeners', ten, nobody));
+      rows.push(renderRow(sent, 'an open page', page, nobody));
       const flood: Run[] = [];
       // Each for a reason of its own: what is alike would be one record.
       const refused = bodies.map((body, index) => body.replace(/\}(\]?)$/, `,"customEventParams":{"n${index}":5}}$1`));
@@ -127,6 +139,7 @@ describe('benchmark: live', () => {
       ).not.toContain('500');
       rows.push(renderRow(sent, 'refused', flood, nobody));
       figures.push({ bodies: sent.name, who: 'nobody', runs: nobody });
+      figures.push({ bodies: sent.name, who: 'page', runs: page });
       figures.push({ bodies: sent.name, who: 'ten', runs: ten }, { bodies: sent.name, who: 'refused', runs: flood });
     }
     const keptBytes = folderBytes(dataPaths(dataDir).refusals);
@@ -135,5 +148,5 @@ describe('benchmark: live', () => {
     rows.push(['kept of refusals', `${keptBytes} bytes`, '', '', '', '', '', '']);
     const head = ['bodies', 'who listens', 'requests/s', 'p99 ms', 'of nobody', 'worker us a request', 'of nobody'];
     reportBench('live', [...head, 'all us, of nobody'], rows, { load: loadName, shown, keptBytes, figures });
-  }, 900_000);
+  }, 1_800_000);
 });

@@ -16,6 +16,7 @@ import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { openFeed, readFeed, type FeedChain } from '../helpers/feed.ts';
 import { testFolder } from '../helpers/folder.ts';
+import { inTurn } from '../helpers/in-turn.ts';
 import { eventLine, readTotals, startTestCompact } from '../helpers/lake.ts';
 import { createMemoryStream } from '../helpers/memory-stream.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -354,7 +355,9 @@ test('Rows that came after a flush without rows, by a clock that was ahead, are 
   expect((await follow(table, empty)).toSorted()).toEqual(after.toSorted());
 });
 
-test.each(intentSteps.flatMap((step) => [false, true].map((isKilled) => [step, isKilled] as const)))(
+const repairs = intentSteps.flatMap((step) => [false, true].map((isKilled) => [step, isKilled] as const));
+
+test.each(inTurn(repairs, 3))(
   'Rows that are flushed at the step %s of a repair of the clock are given once, the repair killed there: %s',
   async (at, isKilled) => {
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });

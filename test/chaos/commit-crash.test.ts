@@ -19,6 +19,7 @@ import {
   publishRevenue,
   waitForAll,
 } from '../helpers/compact-process.ts';
+import { inTurn } from '../helpers/in-turn.ts';
 import { readTotals } from '../helpers/lake.ts';
 import { readPayments, readPaymentTotals } from '../helpers/revenue.ts';
 import { startLakeReaders } from '../helpers/lake-readers.ts';
@@ -52,8 +53,8 @@ const compactSteps = [
 const startSteps = ['swept', learnStep];
 
 /** The steps of one sweep: each as it stands, then each at a random pass in random order. */
-function stepsOfSweep(sweep: number, random: Random): string[] {
-  if (sweep === 0) return compactSteps;
+function stepsOfSweep(sweep: number, random: Random): readonly string[] {
+  if (sweep === 0) return inTurn(compactSteps, 2);
   const drawn = compactSteps.map((step) => ({
     step: startSteps.includes(step) ? step : `${step.split(':')[0] ?? step}:${random.integer(1, 4)}`,
     at: random.next(),

@@ -21,7 +21,7 @@ import { readTotals } from '../helpers/lake.ts';
 import { startLakeReaders } from '../helpers/lake-readers.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const kills = chaosFigure('TRIBUTARY_TEST_COMPACT_KILLS', { short: 10, long: 100 });
+const kills = chaosFigure('TRIBUTARY_TEST_COMPACT_KILLS', { short: 6, long: 100 });
 const seed = chaosSeed();
 
 /**

@@ -168,13 +168,15 @@ async function order(plan: ReadPlan, folder: string): Promise<Asked | undefined>
   };
 }
 
-/** Engines that are opened once for many requests, and closed with the test. */
+/** Engines that are opened once for many requests of a lake, and closed with it or with the test. */
 function createEngines(folder: string) {
   const engines = new Map<string, Promise<QueryEngine>>();
-  onTestFinished(async () => {
+  async function close(): Promise<void> {
     for (const engine of engines.values()) (await engine).close();
-  });
-  return ({ apps: those, tableDir, segment, titles }: ReadPlan, inline: boolean): Promise<QueryEngine> => {
+    engines.clear();
+  }
+  onTestFinished(close);
+  function open({ apps: those, tableDir, segment, titles }: ReadPlan, inline: boolean): Promise<QueryEngine> {
     const lists = [segment, titles].flatMap((list) => (list === undefined ? [] : [path.dirname(list.file)]));
     const folders = [tableDir, folder, ...lists];
     const key = JSON.stringify([those.map(({ idApp }) => idApp), inline, folders]);
@@ -182,14 +184,19 @@ function createEngines(folder: string) {
     const engine = engines.get(key) ?? openQueryEngine(options);
     engines.set(key, engine);
     return engine;
-  };
+  }
+  return { open, close };
 }
 
 /**
  * The same by the statements of an export alone, on an engine that is there already: a tenth of the time. Undefined
  * where the version cannot be given.
  */
-async function query(plan: ReadPlan, open: ReturnType<typeof createEngines>, file: string): Promise<Asked | undefined> {
+async function query(
+  plan: ReadPlan,
+  open: ReturnType<typeof createEngines>['open'],
+  file: string,
+): Promise<Asked | undefined> {
   const basis = await findBasis(plan).catch(() => undefined);
   if (basis === undefined) return undefined;
   const { snapshot, sinceMs } = basis;
@@ -234,19 +241,22 @@ test(
     onTestFinished(() => duckdb.close());
     const days = createZoneDays(duckdb);
     const folder = testFolder();
-    const open = createEngines(folder);
+    const engines = createEngines(folder);
     const asked: Asked[] = [];
     let [refused, previews] = [0, 0];
     let lake = await makeEstimateLake(random);
     for (let n = 0; n < requests; n += 1) {
-      if (n > 0 && n % ofLake === 0) lake = await makeEstimateLake(random);
+      if (n > 0 && n % ofLake === 0) {
+        await engines.close();
+        lake = await makeEstimateLake(random);
+      }
       const request = await makeRequest(random, lake, days);
       const plan = await planOf(random, lake, request);
       const isWhole = n % 10 === 0 || requests < ofLake || needsWay(plan);
       const isShown = (n % 10 === 0 || requests < ofLake) && random.chance(0.3);
       const one = await (isWhole
         ? order(plan, path.join(folder, `${n}`))
-        : query(plan, open, path.join(folder, `${n}`)));
+        : query(plan, engines.open, path.join(folder, `${n}`)));
       if (isShown) {
         await expectPreview(plan, path.join(folder, `${n} preview`));
         previews += 1;

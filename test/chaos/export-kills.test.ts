@@ -15,7 +15,7 @@ import { startWithUser } from '../helpers/service-access.ts';
 import type { TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 8, long: 500 });
+const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 6, long: 500 });
 const seed = chaosSeed();
 const events = 8000;
 /** Requests in progress while the killing goes on: two run, the others wait. */

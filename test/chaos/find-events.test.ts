@@ -174,4 +174,4 @@ test(`Where each event is, is answered rightly while ${total} of them go to the 
       : plainEventIds(Date.now())(0);
     expect(await ask(neverSent)).toMatchObject(never);
   }
-}, 3_600_000);
+}, 7_200_000);

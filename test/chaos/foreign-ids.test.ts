@@ -27,7 +27,7 @@ import { silentLogger } from '../helpers/nats.ts';
 /** What anybody may call. Nothing of an account is told there. */
 const openToAll = [
   /^\/api\/dictionary\/v1\/[\w-]+\.json$/,
-  /^\/(healthz|readyz|openapi\.json|manifest-key\.json)$/,
+  /^\/(healthz|readyz|openapi\.json|manifest-key\.json|docs)$/,
   /^\/v1\/version\/?$/,
 ];
 

@@ -136,6 +136,15 @@ describe('a used service', () => {
       /"secret":"(\w{64})"/g,
     ))
       canaries.push({ what: 'link key', text: secret, home: /^keys\/links\.json$/ });
+    const sessionKey = readFileSync(path.join(dataDir, 'keys', 'sessions.key'), 'utf8').trim();
+    canaries.push({ what: 'key of sessions', text: sessionKey, home: /^keys\/sessions\.key$/ });
+    for (const secret of [user.secret, `${user.secret}x`]) {
+      const body = JSON.stringify({ idUser: user.idUser, secret });
+      const { headers } = await send(port(service.api), '/console/session', { method: 'POST', body });
+      const [cookie = ''] = String(headers['set-cookie'] ?? '').split(';');
+      if (cookie !== '') canaries.push({ what: 'cookie of a session', text: cookie.split('=')[1] ?? '' });
+      await send(port(service.api), '/console/session', { headers: { cookie } });
+    }
     for (const target of [
       link,
       `${link}0`,

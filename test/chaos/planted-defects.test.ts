@@ -3,6 +3,7 @@ import path from 'node:path';
 import process from 'node:process';
 import { expect, test } from 'vitest';
 import { isLongRun } from '../helpers/chaos.ts';
+import { inTurn } from '../helpers/in-turn.ts';
 import { countCode, runPlanted } from '../helpers/planted.ts';
 
 const root = path.resolve(import.meta.dirname, '..', '..');
@@ -23,7 +24,7 @@ interface Defect {
   readonly about?: 'copies';
 }
 
-/** Planted in every run. */
+/** Planted in turn, one in every run. */
 const defects: Readonly<Record<string, Defect>> = {
   'messages are purged before the commit': {
     seed: 111,
@@ -95,7 +96,7 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
   },
 };
 
-test.concurrent.for(Object.entries({ ...defects, ...(isLongRun ? furtherDefects : {}) }))(
+test.concurrent.for([...inTurn(Object.entries(defects), 4), ...Object.entries(isLongRun ? furtherDefects : {})])(
   '%s: the short run of the simulator finds this defect',
   { timeout: isLongRun ? 1_800_000 : 300_000 },
   async ([what, defect]) => {

@@ -24,7 +24,7 @@ import { addTestApp } from '../helpers/service-access.ts';
 import { startTestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 6, long: 200 });
+const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 4, long: 200 });
 const seed = chaosSeed();
 const again = `make chaos PART=receipt-kills KILLS=${kills} SEED=${seed}`;
 /** Receipts that are verified one by one as `tributary verify` does; of all of them the rows are compared. */

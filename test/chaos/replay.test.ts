@@ -11,7 +11,7 @@ import { createLedger, reconcileLake } from '../helpers/ledger.ts';
 import type { ProcessRole } from '../helpers/processes.ts';
 import { startWithApp } from '../helpers/service-access.ts';
 
-const requests = chaosFigure('TRIBUTARY_TEST_REPLAYS', { short: 2000, long: 30_000 });
+const requests = chaosFigure('TRIBUTARY_TEST_REPLAYS', { short: 1200, long: 30_000 });
 const replays = 3;
 const reused = 25;
 const clients = 40;

@@ -13,7 +13,7 @@ import { writeLake, type FixtureEvent } from '../helpers/lake-fixture.ts';
 import { addDays, firstMoment } from '../helpers/slot-oracle.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const slots = chaosFigure('TRIBUTARY_TEST_SLOTS', { short: 40, long: 1000 });
+const slots = chaosFigure('TRIBUTARY_TEST_SLOTS', { short: 24, long: 1000 });
 const seed = chaosSeed();
 const again = `TRIBUTARY_TEST_SLOTS=${slots} make chaos PART=schedule-slots SEED=${seed}`;
 

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { expect, test, vi } from 'vitest';
 import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
+import { inTurn } from '../helpers/in-turn.ts';
 import { simulate, type Scenario } from '../simulator/simulate.ts';
 
 // Everything through which the code under test meets the world; a scenario decides what it meets.
@@ -69,7 +70,7 @@ test('Two runs of a scenario are the same to the last call', async () => {
   Object.assign(twice, { key: JSON.stringify(scenario), played });
 }, 120_000);
 
-test.for(readdirSync(fixtures).filter((name) => name.endsWith('.json')))(
+test.for(inTurn(readdirSync(fixtures), 3))(
   'A scenario that once failed holds: %s',
   { timeout: 120_000 },
   async (name) => {

@@ -23,7 +23,7 @@ import { waitFor, within } from '../helpers/wait.ts';
  * then once more while one of those processes is killed and comes back.
  */
 
-const rounds = chaosFigure('TRIBUTARY_TEST_ROUNDS', { short: 2, long: 20 });
+const rounds = chaosFigure('TRIBUTARY_TEST_ROUNDS', { short: 1, long: 20 });
 const seed = chaosSeed();
 /** The promise, milliseconds from the command's answer. */
 const promisedMs = 1000;

@@ -133,6 +133,6 @@ describe('a dataset that two files add', () => {
     expect(reference).toContain('idSurvey');
     expect(reference).toContain('surveys');
     const help = execFileSync(process.execPath, [entry, 'load', '--help'], { encoding: 'utf8' });
-    expect(help).toMatch(/surveys +Answered surveys\./);
+    expect(help).toMatch(/surveys FILE\.\.\. +load answered surveys\n/);
   });
 });

@@ -1,6 +1,6 @@
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { request, type IncomingMessage } from 'node:http';
 import path from 'node:path';
 import { promisify } from 'node:util';
@@ -100,7 +100,11 @@ describe('what a sender and an account see of what comes in', () => {
 
     await service.kill9('ingest', createRandom(7));
     await waitFor('they are read again', async () => (await count().catch(() => 0)) === 8);
+    const left = path.join(dataDir, 'spool/query/left');
+    mkdirSync(left, { recursive: true });
+    writeFileSync(path.join(left, 'rows'), 'of a query that was killed');
     await service.command('erase', '--user', 'somebody else', '--yes');
+    expect(existsSync(left)).toBe(false);
     expect((await read()).refusals).toEqual([]);
     expect(await post(place, 1, 'login', '{}')).toBe(400);
     await waitFor('what comes after is kept', async () => (await count()) === 1);

@@ -1,9 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { datasets, events } from '../../src/datasets/dataset.ts';
-import { eventColumns } from '../../src/datasets/event-fields.ts';
 import type { Random } from '../../src/demo/random.ts';
-import { toAdd, writeDataFile } from '../../src/lake/files/data-file.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { listLog } from '../../src/lake/log/log-files.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
@@ -11,7 +9,6 @@ import { openTable } from '../../src/lake/log/table.ts';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { eraseEvents } from '../../src/operate/erase/erase.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
-import { ensureFolder } from '../../src/runtime/files/durable-file.ts';
 import { addRows, type TestRow } from './dataset-rows.ts';
 import { hostileTexts } from './export-events.ts';
 import { testFolder } from './folder.ts';
@@ -19,6 +16,7 @@ import { eventLine, startTestCompact } from './lake.ts';
 import { addTestSegment, loadTestTitles } from './lists.ts';
 import { loadableDatasets, makeLoadedRows } from './loaded-rows.ts';
 import { createMemoryStream } from './memory-stream.ts';
+import { addMadeFile } from './sealed-file.ts';
 import { waitFor } from './wait.ts';
 
 const hourMs = 3_600_000;
@@ -67,7 +65,7 @@ async function addGroupedFile(lakeDir: string, random: Random): Promise<void> {
   const rows = random.integer(5000, 12_000);
   const date = random.pick(['2026-01-01', '2026-01-02']);
   const time = `TIMESTAMPTZ '${date} 00:00:00+00' + to_milliseconds(i % 700 * 120000)`;
-  const known: Readonly<Record<string, string>> = {
+  const values: Readonly<Record<string, string>> = {
     event_id: `format('{:08x}-0000-7000-8000-{:012x}', i, hash(i) % 1000000)`,
     kind: `'custom_event'`,
     date: `DATE '${date}'`,
@@ -80,22 +78,13 @@ async function addGroupedFile(lakeDir: string, random: Random): Promise<void> {
     custom_event_name: `CASE WHEN i % 2 = 0 THEN 'level_up' ELSE 'other ' || i % 40 END`,
     custom_event_params: `CASE WHEN i % 4 > 0 THEN MAP {'level': (i % 7)::VARCHAR, 'say "' || i % 9: '''' || i} END`,
   };
-  const columns = eventColumns.map(({ name, type }) => `(${known[name] ?? 'NULL'})::${type} AS ${name}`).join(', ');
-  const relative = `kind=custom_event/date=${date}/${randomUUID()}.parquet`;
-  const file = path.join(table.dir, relative);
-  await ensureFolder(path.dirname(file));
-  const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
-  try {
-    const select = `SELECT * FROM (SELECT ${columns} FROM range(${rows}) AS r(i)) ORDER BY id_app, event_time`;
-    const written = await writeDataFile(duckdb, select, file, 'sealed', { rows: 2048 });
-    await table.commit(() => ({
-      cause: 'seal',
-      actions: [{ add: toAdd(relative, written, clock.nowMs(), true) }],
-      totals: { streamed: rows, stored: rows },
-    }));
-  } finally {
-    duckdb.close();
-  }
+  await addMadeFile(table, clock, {
+    path: `kind=custom_event/date=${date}/${randomUUID()}.parquet`,
+    rows,
+    values,
+    orderBy: 'id_app, event_time',
+    rowGroupRows: 2048,
+  });
 }
 
 /** Rows of some datasets, those of a segment's devices among them, in files of their own. */

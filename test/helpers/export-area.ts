@@ -127,7 +127,7 @@ export interface ExportArea {
   addUser(user: Partial<NewUser>): Promise<Credentials>;
   start(
     options?: Partial<ExportOptions> &
-      Pick<ExportDependencies, 'runAttempt' | 'runLook'> & {
+      Pick<ExportDependencies, 'runAttempt' | 'runLook' | 'runQuestion'> & {
         readonly clock?: Clock;
         readonly clockOffsetSeconds?: number;
         readonly logger?: Logger;
@@ -265,7 +265,8 @@ export function createExportArea(dataDir: string): ExportArea {
     addApp: async (app) => void (await addApp(paths, app, Date.now())),
     addUser: (user) => addUser(paths, { name: `analyst ${(analysts += 1)}`, idAccount: 1, canExport: true, ...user }),
     async start(options = {}) {
-      const { clockOffsetSeconds = 0, logger = createLogger('silent'), runAttempt, runLook, ...others } = options;
+      const { clockOffsetSeconds = 0, logger = createLogger('silent'), ...rest } = options;
+      const { runAttempt, runLook, runQuestion, ...others } = rest;
       const { clock = createClock(clockOffsetSeconds), ...given } = others;
       const access = openAccessReader(paths, logger);
       const stage = await startExport(
@@ -276,6 +277,7 @@ export function createExportArea(dataDir: string): ExportArea {
           logger,
           ...(runAttempt === undefined ? {} : { runAttempt }),
           ...(runLook === undefined ? {} : { runLook }),
+          ...(runQuestion === undefined ? {} : { runQuestion }),
         },
         { ...defaults, ...given },
       );

@@ -1,6 +1,6 @@
 import type { Compression, ExportSpec } from '../../src/export/jobs/export-spec.ts';
 
-/** A request whose files are made as it says; nothing else of it is looked at. */
+/** A request for one column of all custom events, its files as `compression` says. */
 export function formatRequest(compression?: Compression): ExportSpec {
   return {
     event: 'customEvents',

@@ -34,12 +34,25 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   config: ['runtime'],
   datasets: ['runtime'],
   setup: ['runtime', 'config'],
+  reference: [],
+  sdk: [],
+  // What a caller does against a running service: it meets the stages by HTTP alone.
+  client: ['runtime', 'datasets'],
   ...Object.fromEntries(stores.map((store) => [store, foundation])),
   ...Object.fromEntries(stages.map((stage) => [stage, [...foundation, ...stores]])),
   ...Object.fromEntries(
     composition.map((room) => [
       room,
-      [...foundation, ...stores, ...stages, 'setup', ...composition.filter((other) => other !== 'main')],
+      [
+        ...foundation,
+        ...stores,
+        ...stages,
+        'setup',
+        'reference',
+        'sdk',
+        'client',
+        ...composition.filter((other) => other !== 'main'),
+      ],
     ]),
   ),
 };
@@ -60,8 +73,13 @@ const walls: Readonly<Record<string, readonly string[]>> = {
   'export/jobs': [],
   'export/worker': ['export/jobs'],
   'export/notify': [],
+  // What operators do by the API.
+  'export/operations': ['export/api'],
   // Makes requests as the API does, by its rules.
   'export/schedules': ['export/api', 'export/jobs'],
+  // The pages run in the browser, and the server knows them as files only.
+  'console/.': [],
+  'console/web': [],
   'compact/batch': ['compact/.'],
   'compact/position': ['compact/.', 'compact/batch'],
   'compact/seal': ['compact/.'],
@@ -94,7 +112,7 @@ const ownTables = {
 /** One library, one home. A library that is not here has none yet. */
 const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^@nats-io\//, home: /^stream\// },
-  { library: /^@duckdb\//, home: /^(lake\/sql\/duckdb|export\/worker\/query-engine)\.ts$/ },
+  { library: /^@duckdb\//, home: /^(lake\/sql\/(duckdb|read-only-engine)|export\/worker\/query-engine)\.ts$/ },
   {
     library: /^fastify$|^@fastify\//,
     home: /^(ingest|export\/api|reports|health|console)\/([a-z-]+-)?(routes|server)\.ts$/,
@@ -103,6 +121,8 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^pino$/, home: /^runtime\/logger\.ts$/ },
   { library: /^prom-client$/, home: /^runtime\/metrics\.ts$/ },
   { library: /^archiver$/, home: /^reports\// },
+  { library: /^(preact|@preact\/|uplot)/, home: /^console\/web\// },
+  { library: /^commander$/, home: /^cli\/(program|help)\.ts$/ },
   { library: /^mmdb-lib$/, home: /^enrichment\/geo-database\.ts$/ },
   { library: /^my-ua-parser$/, home: /^enrichment\/user-agent\.ts$/ },
 ];
@@ -161,7 +181,7 @@ export function readImports(text: string): Import[] {
 
 /** The room of a path: its first folder, or its own name at the top. */
 function roomOf(path: string): string {
-  return path.split('/')[0]?.replace(/\.ts$/, '') ?? '';
+  return path.split('/')[0]?.replace(/\.tsx?$/, '') ?? '';
 }
 
 /** The room and the first folder inside it; `.` for a file on the room's floor. */
@@ -181,6 +201,8 @@ function checkWall(file: string, target: string, from: string): string | undefin
     return allowed === undefined || allowed.includes(there)
       ? undefined
       : `imports ${from}: ${here} must not import ${there}`;
+  if (here === 'console/web')
+    return `imports ${from}: what runs in the browser knows nothing of the service's own code`;
   if (here === 'lake/log' && roomOf(target) !== 'runtime') return `imports ${from}: ${here} knows runtime only`;
   return undefined;
 }
@@ -210,7 +232,7 @@ function checkImport(file: string, { from, typeOnly }: Import): string | undefin
       ? undefined
       : `imports ${from}, whose home is ${home.home.source}`;
   }
-  if (!from.endsWith('.ts')) return `imports ${from} without .ts at its end`;
+  if (!/\.tsx?$/.test(from)) return `imports ${from} without .ts at its end`;
   const target = resolveImport(file, from);
   if (target === undefined) return `imports ${from}, outside src`;
   const wall = checkWall(file, target, from);
@@ -227,7 +249,7 @@ function checkImport(file: string, { from, typeOnly }: Import): string | undefin
 
 function checkName(path: string): string[] {
   const [name = '', ...folders] = path.split('/').toReversed();
-  const base = name.replace(/(\.d)?\.ts$/, '');
+  const base = name.replace(/(\.d)?\.tsx?$/, '');
   return [
     ...folders
       .filter((folder) => bannedFolders.includes(folder))

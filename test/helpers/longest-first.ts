@@ -12,6 +12,7 @@ const longest = {
     'integration/export/every-event',
     'chaos/kills',
     'integration/lake/python-readers',
+    'e2e/console',
     'chaos/simulator',
     'chaos/commit-crash',
     'chaos/folder-owners',

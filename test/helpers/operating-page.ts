@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
@@ -18,8 +18,6 @@ export interface Block {
   readonly section: string;
   readonly language: string;
   readonly text: string;
-  /** The file that the block is the content of, as its first lines name it; undefined for commands. */
-  readonly file: string | undefined;
 }
 
 /** Reads the blocks of the page in their order. */
@@ -28,9 +26,7 @@ export function readOperationsPage(): readonly Block[] {
   let section = '';
   return [...page.matchAll(/^## ([^\n]+)$|^```(\w+)\n(.*?)^```$/gms)].flatMap(([, title, language = '', text = '']) => {
     if (title !== undefined) section = title;
-    return title === undefined
-      ? [{ section, language, text, file: /^(?:#![^\n]*\n)?# (\/\S+)\n/.exec(text)?.[1] }]
-      : [];
+    return title === undefined ? [{ section, language, text }] : [];
   });
 }
 
@@ -61,15 +57,11 @@ function writeProgram(file: string, text: string): void {
 }
 
 /**
- * Sets a machine up: every file that the page has the content of, the program under /opt, and on PATH what an ordinary
- * user lacks: systemctl (test/helpers/service-manager.mjs), runuser, and an npm that installs the program that was
- * built. `nginx` is the executable, where there is one.
+ * Sets a machine up on which nothing is installed, with what an ordinary user lacks on PATH: systemctl
+ * (test/helpers/service-manager.mjs), useradd, chown, runuser, and an npm that installs the program that was built, with
+ * the files of docs/deploy for the places of the machine. `nginx` is the executable, where there is one.
  */
-export async function createOperationsMachine(
-  root: string,
-  blocks: readonly Block[],
-  nginx: string | undefined,
-): Promise<OperationsMachine> {
+export async function createOperationsMachine(root: string, nginx: string | undefined): Promise<OperationsMachine> {
   const wanted = [8080, 8081, 8082, 443] as const;
   const free = await settlePorts(
     '127.0.0.1',
@@ -89,19 +81,16 @@ export async function createOperationsMachine(
     'bin',
     'work',
     'state',
+    'deploy',
     'var/lib/tributary',
     'var/log/nginx',
-    'mnt/backup/tributary',
+    'mnt/backup',
     'opt',
     'etc/nginx/conf.d',
     'etc/systemd/system',
-    'etc/prometheus/rules',
     'usr/local/bin',
   ];
   for (const folder of folders) mkdirSync(path.join(root, folder), { recursive: true });
-  for (const { file, text } of blocks)
-    if (file !== undefined)
-      writeFileSync(file.startsWith('/etc/prometheus') ? path.join(root, file) : place(file), place(text));
   const own = {
     S2S_PORT: ports.get(8080),
     API_PORT: ports.get(8081),
@@ -110,25 +99,30 @@ export async function createOperationsMachine(
     FLUSH_AGE_MS: 200,
     CACHE_DIR: cacheFolder(process.env),
   };
-  const settings = place('/etc/tributary.env');
-  writeFileSync(
-    settings,
-    `${readFileSync(settings, 'utf8')}${Object.entries(own)
-      .map(([name, value]) => `TRIBUTARY_${name}=${value}\n`)
-      .join('')}`,
-  );
+  const settings = Object.entries(own).map(([name, value]) => `TRIBUTARY_${name}=${value}\n`);
+  for (const name of readdirSync(path.join(packageRoot, 'docs/deploy'))) {
+    const text = place(readFileSync(path.join(packageRoot, 'docs/deploy', name), 'utf8'));
+    writeFileSync(path.join(root, 'deploy', name), name === 'tributary.env' ? text + settings.join('') : text);
+  }
 
   const bin = (name: string): string => path.join(root, 'bin', name);
   const program = path.join(packageRoot, 'dist/main.js');
-  const install = `mkdir -p "$1/bin" && ln -s ${bin('installed')} "$1/bin/tributary"`;
   writeProgram(bin('installed'), `#!/bin/sh\nexec ${process.execPath} ${program} "$@"\n`);
-  writeProgram(bin('npm'), `#!/bin/sh\n# install --global --prefix FOLDER PACKAGE\nshift 3\n${install}\n`);
+  writeProgram(
+    bin('npm'),
+    `#!/bin/sh
+# install --global --prefix FOLDER PACKAGE
+mkdir -p "$4/bin" "$4/lib/node_modules/tributary/docs"
+ln -s ${bin('installed')} "$4/bin/tributary"
+ln -s ${root}/deploy "$4/lib/node_modules/tributary/docs/deploy"
+`,
+  );
+  for (const name of ['useradd', 'chown']) writeProgram(bin(name), '#!/bin/sh\n');
   writeProgram(bin('runuser'), '#!/bin/sh\n# -u USER -- COMMAND\nshift 3\nexec "$@"\n');
   writeProgram(
     bin('systemctl'),
     `#!/bin/sh\nexec ${process.execPath} ${path.join(packageRoot, 'test/helpers/service-manager.mjs')} "$@"\n`,
   );
-  chmodSync(place('/usr/local/bin/tributary'), 0o755);
   symlinkSync(place('/usr/local/bin/tributary'), bin('tributary'));
   const nginxConf = path.join(root, 'etc/nginx/nginx.conf');
   const temporary = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
@@ -168,7 +162,6 @@ export async function createOperationsMachine(
     });
     return stdout;
   };
-  await sh(`set -- ${place('/opt/tributary-0.3.0')}; ${install}; ln -s tributary-0.3.0 ${place('/opt/tributary')}`);
   return {
     run: ({ text }) => sh(place(text)),
     sh: (commands) => sh(place(commands)),

@@ -25,6 +25,15 @@ const enrichers: PythonEnvironment = {
   beside: 'fake-useragent==2.0.3',
 };
 
+/** A public client of this API family, and a generator of clients. */
+const clients: PythonEnvironment = {
+  packages: ['mytracker-export-api==1.0.5', 'openapi-python-client==0.29.1'],
+  imports: 'mytracker_export_api, openapi_python_client',
+};
+
+/** DuckDB's own shell. */
+const duckdbShell: PythonEnvironment = { packages: ['duckdb-cli==1.5.6'], imports: 'sys' };
+
 /**
  * Path of a Python that has the packages: an environment of its own in the cache folder, made and filled by the first
  * call. Undefined, with a notice, where there is no Python, or no way to its packages.
@@ -71,4 +80,18 @@ export async function findPythonEngines(): Promise<string | undefined> {
  */
 export async function findPythonEnrichers(): Promise<string | undefined> {
   return findPython(enrichers);
+}
+
+/**
+ * Path of a Python that has a public client of this API family and a generator of clients; undefined, with a notice, where
+ * it cannot be had.
+ */
+export async function findPythonClients(): Promise<string | undefined> {
+  return findPython(clients);
+}
+
+/** Path of DuckDB's own shell; undefined, with a notice, where it cannot be had. */
+export async function findDuckdbShell(): Promise<string | undefined> {
+  const python = await findPython(duckdbShell);
+  return python === undefined ? undefined : path.join(path.dirname(python), 'duckdb');
 }

@@ -4,10 +4,10 @@ import { toAdd, writeDataFile } from '../../src/lake/files/data-file.ts';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { ensureLake, lakePaths } from '../../src/lake/lake.ts';
 import type { DataFile } from '../../src/lake/log/snapshot.ts';
-import { openTable } from '../../src/lake/log/table.ts';
+import { openTable, type Table } from '../../src/lake/log/table.ts';
 import { eventColumns } from '../../src/datasets/event-fields.ts';
 import { ensureFolder } from '../../src/runtime/files/durable-file.ts';
-import { createClock } from '../../src/runtime/clock.ts';
+import { createClock, type Clock } from '../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
 
 /** The values of row `i` of `rows`; the columns that are not named are NULL. 2.7 million rows make about 128 MB. */
@@ -31,6 +31,39 @@ const values = (rows: number, people: number): Readonly<Record<string, string>> 
   };
 };
 
+/** A file of rows that DuckDB makes: row `i` has `values` of it in these columns, as SQL, and NULL in the others. */
+export interface MadeFile {
+  /** Relative to the table's folder. */
+  readonly path: string;
+  readonly rows: number;
+  readonly values: Readonly<Record<string, string>>;
+  readonly orderBy?: string;
+  readonly rowGroupRows?: number;
+}
+
+/** Adds such a file to the table of events, as sealing commits one. */
+export async function addMadeFile(table: Table, clock: Clock, made: MadeFile): Promise<void> {
+  const file = path.join(table.dir, made.path);
+  const columns = eventColumns
+    .map(({ name, type }) => `(${made.values[name] ?? 'NULL'})::${type} AS ${name}`)
+    .join(', ');
+  const order = made.orderBy === undefined ? '' : ` ORDER BY ${made.orderBy}`;
+  const groups = made.rowGroupRows === undefined ? undefined : { rows: made.rowGroupRows };
+  const duckdb = await openDuckdb({ memoryMb: 1024, threads: 2 });
+  try {
+    await ensureFolder(path.dirname(file));
+    const select = `SELECT * FROM (SELECT ${columns} FROM range(${made.rows}) AS r(i))${order}`;
+    const written = await writeDataFile(duckdb, select, file, 'sealed', groups);
+    await table.commit(() => ({
+      cause: 'seal',
+      actions: [{ add: toAdd(made.path, written, clock.nowMs(), true) }],
+      totals: { streamed: made.rows, stored: made.rows },
+    }));
+  } finally {
+    duckdb.close();
+  }
+}
+
 /**
  * Adds a sealed file to a lake, made by DuckDB itself: a million rows in some seconds. Its people are `user-0` to
  * `user-<people - 1>`.
@@ -40,23 +73,6 @@ export async function addSealedFile(lakeDir: string, rows: number, people: numbe
   await ensureLake(lakeDir, { clock, retentionMs: 86_400_000 });
   const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
   const relative = `kind=custom_event/date=2026-01-31/${randomUUID()}.parquet`;
-  const known = values(rows, people);
-  const columns = eventColumns.map(({ name, type }) => `(${known[name] ?? 'NULL'})::${type} AS ${name}`).join(', ');
-  const duckdb = await openDuckdb({ memoryMb: 1024, threads: 2 });
-  try {
-    await ensureFolder(path.dirname(path.join(table.dir, relative)));
-    const written = await writeDataFile(
-      duckdb,
-      `SELECT ${columns} FROM range(${rows}) AS r(i)`,
-      path.join(table.dir, relative),
-    );
-    await table.commit(() => ({
-      cause: 'seal',
-      actions: [{ add: toAdd(relative, written, clock.nowMs(), true) }],
-      totals: { streamed: rows, stored: rows },
-    }));
-  } finally {
-    duckdb.close();
-  }
+  await addMadeFile(table, clock, { path: relative, rows, values: values(rows, people) });
   return table.snapshot().files.find((file) => file.path === relative);
 }

@@ -37,6 +37,14 @@ function readUnit() {
 function start() {
   const { value, environment } = readUnit();
   const log = openSync(path.join(state, `${name}.log`), 'a');
+  if (value('Type') === 'oneshot') {
+    execFileSync('/bin/sh', ['-c', `exec ${value('ExecStart')}`], {
+      cwd: '/',
+      env: environment,
+      stdio: ['ignore', log, log],
+    });
+    return;
+  }
   // As sh reads it: no line of these units has what the service manager would read in another way.
   const child = spawn('/bin/sh', ['-c', `exec ${value('ExecStart')}`], {
     cwd: '/',

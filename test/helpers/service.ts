@@ -21,6 +21,7 @@ import {
   type ServiceProcess,
 } from './processes.ts';
 import { waitFor, within } from './wait.ts';
+import { runCommandHere } from './run-command.ts';
 
 const run = promisify(execFile);
 /**
@@ -155,7 +156,7 @@ async function askStatus(dataDir: string, environment: NodeJS.ProcessEnv): Promi
   const { signal } = new AbortController();
   let answered: unknown;
   const answer = (value: unknown): void => void (answered = value);
-  await statusCommand.run(['--data', dataDir], {
+  await runCommandHere(statusCommand, ['--data', dataDir], {
     environment,
     entry,
     answer,

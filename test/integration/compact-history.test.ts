@@ -9,8 +9,8 @@ import { eventLine, query, startTestCompact } from '../helpers/lake.ts';
 import { createMemoryStream } from '../helpers/memory-stream.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-/** Half a year; by night twenty years, 7305 days. */
-const days = Number(process.env['TRIBUTARY_TEST_HISTORY_DAYS'] ?? 183);
+/** Two months; by night twenty years, 7305 days. */
+const days = Number(process.env['TRIBUTARY_TEST_HISTORY_DAYS'] ?? 60);
 const flushes = 70;
 /** A flush has an event of every seventh date, so that each date comes in ten flushes. */
 const stride = 7;

@@ -91,15 +91,20 @@ describe('the packed program', () => {
       'dist/main.js',
       'dist/code-cache.js',
       'dist/package.json',
+      'dist/client/answers.d.mts',
+      'dist/client/index.mjs',
+      'dist/client/index.d.mts',
       'dist/export/worker/worker.js',
       'dist/access/read-thread.js',
       ...listFiles(path.join(copy, 'dist/chunks'))
         .filter((file) => file.endsWith('.js'))
         .map((file) => `dist/chunks/${file}`),
+      ...listFiles(path.join(copy, 'dist/console')).map((file) => `dist/console/${file}`),
     ];
     for (const folder of ['schemas', 'pipelines', 'docs'])
       if (existsSync(path.join(checkout, folder)))
         wanted.push(...listFiles(path.join(checkout, folder)).map((file) => `${folder}/${file}`));
+    expect(wanted).toContain('dist/console/index.html');
     expect(listFiles(installed).filter((file) => !file.startsWith('node_modules/'))).toEqual(wanted.toSorted());
   });
 
@@ -118,7 +123,7 @@ describe('the packed program', () => {
     symlinkSync('../lib/node_modules/tributary/dist/main.js', path.join(prefix, 'bin/tributary'));
     // The help loads every command, and with them what the program reads of its own files.
     const { stdout } = await run(process.execPath, [path.join(prefix, 'bin/tributary'), '--help']);
-    expect(stdout).toMatch(/^tributary: .*\n(.*\n)*\s+start\s/);
+    expect(stdout).toMatch(/^Usage: tributary .*\n(.*\n)*\s+start\s/);
   });
 });
 

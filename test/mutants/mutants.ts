@@ -32,6 +32,26 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: 'if (false) throw',
     test: 'unit/compact/commit-fence.test.ts',
   },
+  'a stream that was made anew has no lag until it is as long as the one before': {
+    find: 'epoch?.streamId === state.id ? epoch.position : 0',
+    replace: 'epoch?.position ?? 0',
+    test: 'unit/compact/lake-gauges.test.ts',
+  },
+  'a gauge says what was before the broker went away': {
+    find: 'if (value === undefined) gauge.remove();',
+    replace: 'if (value === undefined) continue;',
+    test: 'unit/compact/lake-gauges.test.ts',
+  },
+  'the metrics of a process that has ended are shown on': {
+    find: 'processes.get(name)?.current() === undefined ? [] : [metrics]',
+    replace: '[metrics]',
+    test: 'unit/service/process-metrics.test.ts',
+  },
+  'a file that is removed, or replaced, counts for ever': {
+    find: 'if (replaced !== undefined) addToSize(state.size, replaced, -1);',
+    replace: '',
+    test: 'unit/lake/snapshot-view.test.ts',
+  },
   'the watermark moves on although the stream does': {
     find: '|| lastSequence !== epoch.position) return;',
     replace: ') return;',
@@ -113,8 +133,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/export/api/exports.test.ts',
   },
   'a list has requests of another account': {
-    find: 'job.idUser === user.idUser && job.idAccount === user.idAccount',
-    replace: 'job.idUser === user.idUser',
+    find: 'job.idUser === idUser && job.idAccount === idAccount && !isExpired(job, clock.nowMs())',
+    replace: 'job.idUser === idUser && !isExpired(job, clock.nowMs())',
     test: 'unit/export/api/exports.test.ts',
   },
   'another account takes the room of this one': {
@@ -197,5 +217,105 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     find: 'return isKnown && Object.entries(members)',
     replace: 'return Object.entries(members)',
     test: 'unit/export/jobs/export-spec.test.ts',
+  },
+  'an import sends again what the service may have forgotten, without asking': {
+    find: 'Math.abs(nowMs() - sinceMs) > keySafeMs',
+    replace: 'false',
+    test: 'unit/client/import-model.test.ts',
+  },
+  'an import goes on without keeping which events of a batch were refused': {
+    find: 'if (parted.rest.length + parted.alone.length > 0) await keepApart',
+    replace: 'if (false) await keepApart',
+    test: 'unit/client/import-model.test.ts',
+  },
+  'a copy of an import goes on without asking what the other has sent': {
+    find: '(sendable > 0 && Math.abs(nowMs - sinceMs) > resumedSoonMs)',
+    replace: 'false',
+    test: 'unit/client/import-file.test.ts',
+  },
+  'an import believes a clock that was set': {
+    find: '> clockSlackMs',
+    replace: '> Number.POSITIVE_INFINITY',
+    test: 'unit/client/import-file.test.ts',
+  },
+  'a page of a proxy is an answer of the import': {
+    find: "if (typeof fields[member] === 'string') return fields;",
+    replace: 'if (member !== undefined) return fields;',
+    test: 'unit/client/foreign-answers.test.ts',
+  },
+  'what an import has not come to again is in doubt since now': {
+    find: 'if (taken < begun.sendable) times.push(begun.sinceMs);',
+    replace: '',
+    test: 'unit/client/import-model.test.ts',
+  },
+  'a file is imported anew of which some was stored': {
+    find: 'finishedAt !== undefined && settled.stored === 0 &&',
+    replace: 'finishedAt !== undefined &&',
+    test: 'unit/client/import-anew.test.ts',
+  },
+  'a file is imported anew where only its repeated import stored nothing': {
+    find: "&& salt === '' && doubtSinceMs === undefined",
+    replace: '',
+    test: 'unit/client/import-anew.test.ts',
+  },
+  'a header that does not suit leaves a state of an import': {
+    find: 'await assertReadable(source);',
+    replace: '',
+    test: 'unit/client/import-anew.test.ts',
+  },
+  'everybody is an operator': {
+    find: 'if (!isOperator) return operatorsOnly;',
+    replace: '',
+    test: 'integration/export/operations.test.ts',
+  },
+  'the events of every account are counted': {
+    find: 'FROM ${filesSql} WHERE id_app IN (SELECT id_app FROM apps) AND date BETWEEN',
+    replace: 'FROM ${filesSql} WHERE date BETWEEN',
+    test: 'integration/export/data.test.ts',
+  },
+  'the log counts files of another app': {
+    find: 'apps.has(idApp) &&',
+    replace: '',
+    test: 'unit/export/worker/data/count-days.test.ts',
+  },
+  'the fields of every account are looked at': {
+    find: "FROM ${filesSql} AS events WHERE id_app IN (SELECT id_app FROM apps)${isEvent ? ' AND kind = $kind' : ''}",
+    replace: "FROM ${filesSql} AS events WHERE true${isEvent ? ' AND kind = $kind' : ''}",
+    test: 'integration/export/data.test.ts',
+  },
+  'an operator without an account is anybody': {
+    find: '(user.operator !== undefined && user.idAccount === noAccount)',
+    replace: 'user.idAccount === noAccount',
+    test: 'unit/access/access.test.ts',
+  },
+  'the cookie of a session is enough': {
+    find: 'session !== undefined && sameText(session.csrfToken, shown)',
+    replace: 'session !== undefined',
+    test: 'unit/console/sessions.test.ts',
+  },
+  'a page of another site calls with a session': {
+    find: "if (typeof shown !== 'string' || isOfOtherSite(headers)) return undefined;",
+    replace: "if (typeof shown !== 'string') return undefined;",
+    test: 'unit/console/sessions.test.ts',
+  },
+  'a session outlives the secret of its user': {
+    find: 'update(`sessions of ${idUser}\\n${secret}`)',
+    replace: 'update(`sessions of ${idUser}\\n${secret.length}`)',
+    test: 'unit/console/sessions.test.ts',
+  },
+  'a right secret need not wait': {
+    find: 'if (waitSeconds > 0)\n      return refuse',
+    replace: 'if (false)\n      return refuse',
+    test: 'unit/console/lock-out.test.ts',
+  },
+  'wrong secrets given elsewhere make a known browser wait': {
+    find: 'return of === idUser && sameText(sign(idUser, nonce), signature) ? nonce : undefined;',
+    replace: 'return undefined;',
+    test: 'unit/console/lock-out.test.ts',
+  },
+  'a browser that one user knows is known of all': {
+    find: 'return of === idUser && sameText(sign(idUser, nonce), signature)',
+    replace: "return sameText(sign(of ?? '', nonce), signature)",
+    test: 'unit/console/lock-out.test.ts',
   },
 };

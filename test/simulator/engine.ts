@@ -54,7 +54,7 @@ function limitOf(source: string): number {
   if (memory === undefined) return Infinity;
   // Event lines are checked as they are read: the lines of a flush, and not of a checkpoint.
   if (source.includes('read_json(') && !source.includes('error(')) return memory.checkpointRows;
-  return /read_parquet\(|seal_rows/.test(source) ? memory.rewriteRows : memory.flushRows;
+  return source.includes('read_parquet(') ? memory.rewriteRows : memory.flushRows;
 }
 
 /** Runs out of memory as the engine does: while it collects the rows of a COPY, with half a file there. */

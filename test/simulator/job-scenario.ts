@@ -63,6 +63,7 @@ function start(play: Play): void {
             canExport: true,
             maxExports: undefined,
             files: 'auto' as const,
+            isOperator: false,
           }),
         }),
         mayLackApps: () => false,

@@ -7,7 +7,7 @@ const src = path.resolve(import.meta.dirname, '../../src');
 
 function readSources(): SourceFile[] {
   return readdirSync(src, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
+    .filter((entry) => entry.isFile() && /\.tsx?$/.test(entry.name))
     .map((entry) => path.join(entry.parentPath, entry.name))
     .map((file) => ({ path: path.relative(src, file).split(path.sep).join('/'), text: readFileSync(file, 'utf8') }));
 }
@@ -41,6 +41,10 @@ describe('the check itself', () => {
       "import { parameters } from '../api/parameters.ts';",
     ],
     ['jobs that know the worker', 'export/jobs/attempts.ts', "import { run } from '../worker/run-export.ts';"],
+    ['a page that reaches into the server', 'console/web/parts/load.ts', "import { a } from '../../page-files.ts';"],
+    ['a page that knows a store', 'console/web/pages.ts', "import { a } from '../../access/access.ts';"],
+    ['a server that knows its pages', 'console/page-routes.ts', "import { pages } from './web/pages.ts';"],
+    ['Preact away from home', 'console/page-routes.ts', "import { render } from 'preact';"],
     ['a part of a batch that is no door', 'operate/replay.ts', "import { judge } from '../lake/batch/deduplicate.ts';"],
     ['such a part in the same room', 'lake/check.ts', "import { judge } from './batch/deduplicate.ts';"],
     ["SQL over a batch's tables", 'operate/replay.ts', 'await duckdb.run(`DELETE FROM recent_keys`);'],

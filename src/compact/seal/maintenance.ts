@@ -7,6 +7,7 @@ import { events } from '../../datasets/dataset.ts';
 import { divideMemory } from '../engine-memory.ts';
 import { lakePaths } from '../../lake/lake.ts';
 import type { Snapshot } from '../../lake/log/snapshot.ts';
+import type { TableSize } from '../../lake/log/table-size.ts';
 import { createSnapshotFile } from '../../lake/sql/snapshot-file.ts';
 import { createCatalogueTurns } from './catalogue-turns.ts';
 import { createFollowerTables } from './follower-tables.ts';
@@ -26,6 +27,8 @@ export interface Maintenance extends Stoppable {
   problems(): Problem[];
   /** The other tables of the lake as they are known, by name. */
   followers(): ReadonlyMap<string, Snapshot>;
+  /** How large they are, by name. */
+  sizes(): ReadonlyMap<string, TableSize>;
   /**
    * Sweeps what a crash has left, for the flush loop between two flushes. `putAside`: young files that no commit names
    * are kept in a folder of their own. False when another holds the maintenance lock.
@@ -130,6 +133,7 @@ export async function startMaintenance(
     running,
     problems,
     followers: () => new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.snapshot()])),
+    sizes: () => new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.state().size])),
     sweep: (putAside) => gate.sweep(putAside),
     async stop() {
       aborter.abort(new AppError('stopping', 'the compactor stops'));

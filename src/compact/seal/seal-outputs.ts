@@ -4,16 +4,15 @@ import type { Dataset } from '../../datasets/dataset.ts';
 import { partitionColumnsSql, partitionPath, sortColumnsSql } from '../../datasets/partition.ts';
 import { writeDataFile, type WrittenFile } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
-import { partitionsSql } from '../../lake/sql/partition-sql.ts';
+import { partitionSql, partitionsSql } from '../../lake/sql/partition-sql.ts';
 import { boundDictionaries, engineBudget } from '../../lake/files/row-memory.ts';
 import { youngFolder } from '../../lake/log/young-folder.ts';
 import { keyOf, type Group } from './seal-policy.ts';
 import { cutIntoSlices, sliceSql, type Part, type Slice, type SliceSource } from './seal-slices.ts';
+import { sortRows } from './sorted-rows.ts';
 
 /** From so many groups on, the rows are sorted once instead of scanned for each. */
 const manyGroups = 16;
-
-const columnListOf = ({ columns }: Dataset): string => columns.map(({ name }) => name).join(', ');
 
 /** A file that a seal has written. */
 export interface Output {
@@ -36,36 +35,22 @@ export interface SealWork {
 }
 
 /**
- * A table of all rows, in which those of one partition lie together: sorted slice by slice, which is what fits into
- * memory.
+ * Writes the files of each group that is due, and young files of what remains, into the staging folder. What an error
+ * leaves there is the caller's to remove.
  */
-async function sortOnce(source: SliceSource, parts: readonly Part[]): Promise<string> {
-  const { dataset, duckdb, emptyFile } = source;
-  const columnList = columnListOf(dataset);
-  await duckdb.run(
-    `CREATE OR REPLACE TEMP TABLE seal_rows AS SELECT ${columnList} FROM ${sliceSql({ files: [] }, emptyFile)}`,
-  );
-  for (const slice of await cutIntoSlices(source, parts, 'true')) {
-    await duckdb.run(
-      `INSERT INTO seal_rows SELECT ${columnList} FROM ${sliceSql(slice, emptyFile)} ORDER BY ${partitionColumnsSql(dataset)}`,
-    );
-  }
-  return 'seal_rows';
-}
-
-/** Writes the files of each group that is due, and young files of what remains, into the staging folder. */
 export async function writeOutputs(work: SealWork): Promise<Output[]> {
   const { dataset, duckdb, emptyFile, parts, due, folder, id } = work;
   const budget = engineBudget(duckdb.memoryMb);
   const source: SliceSource = { dataset, duckdb, emptyFile, budget };
-  const columnList = columnListOf(dataset);
-  const sorted = due.length >= manyGroups ? await sortOnce(source, parts) : undefined;
+  const columnList = dataset.columns.map(({ name }) => name).join(', ');
+  const sorted =
+    due.length >= manyGroups ? await sortRows(source, await cutIntoSlices(source, parts, 'true'), folder) : undefined;
   const outputs: Output[] = [];
 
   /** One file, unless its rows are wide: then as many as the engine can sort one by one. */
   async function write(ours: readonly Part[], where: string, order: string, name: string, to: string): Promise<void> {
     const slices: (Slice | string)[] = await cutIntoSlices(source, ours, where);
-    if (sorted !== undefined && slices.length === 1) slices[0] = sorted;
+    if (sorted !== undefined && slices.length === 1) slices[0] = sorted.sql;
     for (const [index, slice] of slices.entries()) {
       const number = index === 0 ? '' : `-${index}`;
       const rows = typeof slice === 'string' ? slice : sliceSql(slice, emptyFile);
@@ -87,7 +72,7 @@ export async function writeOutputs(work: SealWork): Promise<Output[]> {
     const ours = parts.filter((part) => keyOf(part) === keyOf(group));
     await write(
       ours,
-      partitionsSql(dataset, [group.partition]),
+      partitionSql(dataset, group.partition),
       sortColumnsSql(dataset),
       String(index),
       `${partitionPath(group.partition)}/${id}`,
@@ -104,6 +89,6 @@ export async function writeOutputs(work: SealWork): Promise<Output[]> {
     'young',
     `${youngFolder}/${id}`,
   );
-  if (sorted !== undefined) await duckdb.run(`DROP TABLE ${sorted}`);
+  await sorted?.remove();
   return outputs;
 }

@@ -120,6 +120,11 @@ export async function renewCatalogue(
   }
 }
 
+/** Makes sure that there is a views.sql to read: before anything is sealed it has no view. */
+export async function ensureViews(lakeDir: string): Promise<void> {
+  if (!(await exists(cataloguePaths(lakeDir).viewsSql))) await writeViews(lakeDir, []);
+}
+
 /** Writes views.sql where it says something else. */
 async function writeViews(lakeDir: string, apps: readonly AppEvents[]): Promise<void> {
   const { viewsSql: file } = cataloguePaths(lakeDir);

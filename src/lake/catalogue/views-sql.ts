@@ -53,6 +53,9 @@ SELECT ${[...ownColumns, ...columns, 'custom_event_params'].join(',\n  ')}
 FROM tributary.events WHERE kind = 'custom_event' AND id_app = ${idApp} AND custom_event_name = ${literal(customEventName)};`;
 }
 
+/** A statement that changes nothing: some clients cannot run a text without any. */
+const nothing = 'CREATE SCHEMA IF NOT EXISTS main;';
+
 /** Writes the text. */
 export function viewsSql(apps: readonly AppEvents[]): string {
   const parts = apps
@@ -67,8 +70,9 @@ export function viewsSql(apps: readonly AppEvents[]): string {
   return `-- Typed parameters of custom events, by DuckDB 1.3 or newer. Run snapshot.sql first: the rows are those of its views.
 -- FROM app_1.level_complete(): the custom event of that name of app 1, its parameters as columns of their types.
 -- A value of another form than its column is NULL; custom_event_params has all of them as they came.
--- The service writes it anew as events are sealed. Which types, and how often: tributary catalogue APP --event NAME.
+-- The service writes it anew as events are sealed: an hour after they came, where no setting says otherwise.
+-- Which types, and how often: tributary catalogue APP --event NAME.
 
-${parts.join('\n\n')}
+${(parts.length === 0 ? [nothing] : parts).join('\n\n')}
 `;
 }

@@ -99,7 +99,8 @@ export interface RowGroup {
   readonly dictionaryBytes?: number;
 }
 
-function rowGroupSql(duckdb: Duckdb, { rows, bytes, dictionaryBytes }: RowGroup): string {
+/** The options of a COPY for these bounds, from a comma on; empty where there are none. */
+export function rowGroupSql(duckdb: Duckdb, { rows, bytes, dictionaryBytes }: RowGroup): string {
   const dictionary = dictionaryBytes === undefined ? '' : `, STRING_DICTIONARY_PAGE_SIZE_LIMIT ${dictionaryBytes}`;
   return `${dictionary}${rows === undefined ? '' : `, ROW_GROUP_SIZE ${rows}`}${bytes === undefined || duckdb.boundRowGroups !== true ? '' : `, ROW_GROUP_SIZE_BYTES ${bytes}`}`;
 }

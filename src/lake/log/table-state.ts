@@ -2,6 +2,7 @@ import { AppError } from '../../runtime/errors.ts';
 import { changesTable, toForeignCommit, type ForeignCommit } from './foreign-commit.ts';
 import { findLakeState } from './lake-state.ts';
 import type { Commit } from './log-files.ts';
+import { addToSize, createTableSize, type TableSize } from './table-size.ts';
 import type { Action, AddAction, CommitInfoAction, MetaDataAction, ProtocolAction, RemoveAction } from './actions.ts';
 
 /** The table as the log describes it at one version: the log replayed up to there. Changed only by `applyCommit`. */
@@ -13,6 +14,8 @@ export interface TableState {
   readonly files: Map<string, AddAction>;
   /** Removed files whose removal the log still remembers, by encoded path. */
   readonly tombstones: Map<string, RemoveAction>;
+  /** What the live files add up to. */
+  readonly size: TableSize;
   readonly txns: Map<string, number>;
   /** Provenance of the newest commit of ours; undefined when none is known. */
   lastCommit: CommitInfoAction | undefined;
@@ -30,6 +33,7 @@ export function createTableState(): TableState {
     metaData: undefined,
     files: new Map(),
     tombstones: new Map(),
+    size: createTableSize(),
     txns: new Map(),
     lastCommit: undefined,
     foreign: undefined,
@@ -44,7 +48,10 @@ export function applyActions(state: TableState, version: number, actions: readon
     if (action.protocol !== undefined) state.protocol = action.protocol;
     if (action.metaData !== undefined) state.metaData = action.metaData;
     if (action.txn !== undefined) state.txns.set(action.txn.appId, action.txn.version);
+    const replaced = state.files.get(action.add?.path ?? action.remove?.path ?? '');
+    if (replaced !== undefined) addToSize(state.size, replaced, -1);
     if (action.add !== undefined) {
+      addToSize(state.size, action.add, 1);
       state.files.set(action.add.path, action.add);
       state.tombstones.delete(action.add.path);
     }
@@ -89,5 +96,11 @@ export function replayCommit(state: TableState, { version, actions, sha256 }: Co
 
 /** Copies a state, so that it can be worked on while commits go on. */
 export function copyTableState(state: Readonly<TableState>): TableState {
-  return { ...state, files: new Map(state.files), tombstones: new Map(state.tombstones), txns: new Map(state.txns) };
+  return {
+    ...state,
+    files: new Map(state.files),
+    tombstones: new Map(state.tombstones),
+    size: { ...state.size },
+    txns: new Map(state.txns),
+  };
 }

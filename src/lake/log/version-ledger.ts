@@ -111,8 +111,11 @@ export interface LedgerEnd {
 
 async function readEnd(file: FileHandle): Promise<LedgerEnd> {
   const { size } = await file.stat();
-  for (let to = Math.floor(size / lineBytes); to > 0; to -= Math.min(to, linesTogether)) {
-    const from = to - Math.min(to, linesTogether);
+  // The last one is nearly always whole, and each look for a version asks for it.
+  let together = 1;
+  for (let to = Math.floor(size / lineBytes), from; to > 0; to = from) {
+    from = Math.max(0, to - together);
+    together = linesTogether;
     const read = await readLines(file, from, to - from);
     const at = read.findLastIndex((line) => line !== undefined);
     const lines = from + at + 1;

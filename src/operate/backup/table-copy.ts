@@ -62,6 +62,11 @@ export async function copyLiveFiles(
   return { copied, gone };
 }
 
+/** Copies `source` into the backup, as the lake's file `file`. */
+async function putAs(file: string, source: string, target: BackupFolder, lakeDir: string): Promise<BackupFile> {
+  return { path: pathBelow(lakeDir, file), ...(await target.put(source)) };
+}
+
 /**
  * Copies the log: a checkpoint of the version, and the commits from the newest one of ours on. ENOENT when it was
  * trimmed meanwhile.
@@ -91,10 +96,7 @@ async function copyLog(
   }
   const files: BackupFile[] = [];
   for (const source of sources)
-    files.push({
-      path: pathBelow(lakeDir, path.join(logFolder(tableDir), path.basename(source))),
-      ...(await target.put(source)),
-    });
+    files.push(await putAs(path.join(logFolder(tableDir), path.basename(source)), source, target, lakeDir));
   return files;
 }
 
@@ -111,13 +113,11 @@ async function copyPoints(
   const folder = target.workPath(path.basename(tableDir));
   const lines = await listUntrimmed(tableDir, state.version);
   await copyLedger(tableDir, folder, lines);
-  const files: BackupFile[] = [
-    { path: pathBelow(lakeDir, ledgerFile(tableDir)), ...(await target.put(ledgerFile(folder))) },
-  ];
+  const files = [await putAs(ledgerFile(tableDir), ledgerFile(folder), target, lakeDir)];
   for (const { steps } of findLakeState(state.lastCommit)?.restamps ?? []) {
     if (steps === undefined) continue;
     const file = path.join(tableDir, steps);
-    files.push({ path: pathBelow(lakeDir, file), ...(await target.put(file)) });
+    files.push(await putAs(file, file, target, lakeDir));
   }
   return files;
 }

@@ -20,10 +20,22 @@ export interface DiskWatch extends Stoppable {
   expectWrites(): void;
 }
 
+/** The room on a file system, bytes. */
+export interface DiskRoom {
+  /** For an ordinary user. */
+  readonly freeBytes: number;
+  readonly sizeBytes: number;
+}
+
+/** Reads the room on the file system of a folder. */
+export async function readDiskRoom(folder: string): Promise<DiskRoom> {
+  const { bavail, blocks, bsize } = await statfs(folder);
+  return { freeBytes: bavail * bsize, sizeBytes: blocks * bsize };
+}
+
 /** Free bytes for an ordinary user on the file system of a folder. */
 export async function readFreeBytes(folder: string): Promise<number> {
-  const { bavail, bsize } = await statfs(folder);
-  return bavail * bsize;
+  return (await readDiskRoom(folder)).freeBytes;
 }
 
 /** Says whether two folders that exist lie on the same file system. */

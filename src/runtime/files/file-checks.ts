@@ -20,6 +20,11 @@ export async function findSize(file: string): Promise<number | undefined> {
   }
 }
 
+/** Says whether a path leads to a regular file, which can be read again and again. Errors: those of the system. */
+export async function isRegularFile(file: string): Promise<boolean> {
+  return (await stat(file)).isFile();
+}
+
 /** Says whether a file is there. */
 export async function exists(file: string): Promise<boolean> {
   return (await findSize(file)) !== undefined;

@@ -36,6 +36,15 @@ export interface FolderWatchOptions {
 const lostTodo =
   'No event is taken and nothing is written meanwhile. Put that folder back and the service goes on by itself; or stop it, and start it on the folder that is to be used from now on.';
 
+/** The problem of a service whose folder is gone. */
+export function describeLostFolder(folder: string): Problem {
+  return {
+    code: 'folder_lost',
+    what: `the folder ${folder} was taken from under the running service: it was moved, removed or replaced`,
+    todo: lostTodo,
+  };
+}
+
 /** Starts the watch. */
 export function startFolderWatch({
   dataDir,
@@ -50,12 +59,7 @@ export function startFolderWatch({
 
   function findLoss(): Problem | undefined {
     const [lost] = pins.findLost();
-    if (lost !== undefined)
-      return {
-        code: 'folder_lost',
-        what: `the folder ${lost} was taken from under the running service: it was moved, removed or replaced`,
-        todo: lostTodo,
-      };
+    if (lost !== undefined) return describeLostFolder(lost);
     const rival = findRival();
     if (rival !== undefined)
       return {

@@ -3,7 +3,7 @@ import { open, symlink } from 'node:fs/promises';
 import path from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { createGunzip } from 'node:zlib';
+import { createGunzip, createGzip } from 'node:zlib';
 import { isSystemError } from '../errors.ts';
 
 /** Files that others wrote and that are read as they are. */
@@ -20,9 +20,12 @@ export async function readStart(file: string, bytes: number): Promise<Buffer> {
   }
 }
 
-/** Reads a file's bytes in order, unpacked when it is compressed by gzip. What ends early closes the file. */
-export async function* readPlain(file: string, gzip: boolean): AsyncGenerator<Buffer> {
-  const source = createReadStream(file, { highWaterMark: 1024 * 1024 });
+/**
+ * Reads a file's bytes in order, unpacked when it is compressed by gzip; of one that is not, from the byte `start` on.
+ * What ends early closes the file.
+ */
+export async function* readPlain(file: string, gzip: boolean, start = 0): AsyncGenerator<Buffer> {
+  const source = createReadStream(file, { highWaterMark: 1024 * 1024, start });
   const plain = gzip ? source.pipe(createGunzip()) : source;
   source.on('error', (error) => plain.destroy(error));
   try {
@@ -58,4 +61,15 @@ export async function writeInput(input: AsyncIterable<Uint8Array>, file: string,
 /** Gives a file a second name, a symbolic link, for whoever reads more into a name than it says. */
 export async function linkInput(file: string, name: string): Promise<void> {
   await symlink(path.resolve(file), name);
+}
+
+/** Writes pieces to a file, compressed by gzip or not, and makes its bytes survive a power cut. Mode 0600. */
+export async function writePieces(
+  pieces: AsyncIterable<Uint8Array>,
+  file: string,
+  { gzip, signal }: { readonly gzip: boolean; readonly signal: AbortSignal },
+): Promise<void> {
+  const target = createWriteStream(file, { flags: 'w', mode: 0o600, flush: true });
+  if (gzip) await pipeline(Readable.from(pieces), createGzip({ level: 1 }), target, { signal });
+  else await pipeline(Readable.from(pieces), target, { signal });
 }

@@ -58,8 +58,8 @@ function writeHolder(folder: string, holder: string, onUnnamed?: (error: unknown
   }
 }
 
-/** Locks a descriptor of a folder; false when another holds the lock. */
-function lockDescriptor(fd: number, folder: string): boolean {
+/** Locks a descriptor of a folder, or of a file; false when another holds the lock. */
+export function lockDescriptor(fd: number, place: string): boolean {
   const result = spawnSync('flock', ['-x', '-n', '3'], {
     stdio: ['ignore', 'ignore', 'pipe', fd],
     timeout: helperMs,
@@ -68,7 +68,7 @@ function lockDescriptor(fd: number, folder: string): boolean {
   if (result.status === 0 || result.status === 1) return result.status === 0;
   throw new AppError(
     'start_failed',
-    `cannot lock the folder ${folder}: ${result.error === undefined ? String(result.stderr).trim() : describeError(result.error)}`,
+    `cannot lock ${place}: ${result.error === undefined ? String(result.stderr).trim() : describeError(result.error)}`,
     {
       hint: 'Install util-linux (it has the flock command), and keep the data on a local file system: network file systems do not lock folders.',
       retryable: false,

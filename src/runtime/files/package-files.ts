@@ -27,12 +27,44 @@ export function readPackageJson(relativePath: string): unknown {
   }
 }
 
+/** What was built. */
+export interface Build {
+  readonly version: string;
+  /** Abbreviated, with `-dirty` where files were changed since; undefined where no repository was at hand. */
+  readonly commit: string | undefined;
+}
+
+/** Reads what the program was built of, as the build has noted it beside the program. */
+export function findBuild(): Build {
+  const { version } = readPackageJson('package.json') as { version: string };
+  const { commit } = (
+    existsSync(path.join(packageRoot, 'dist/package.json')) ? readPackageJson('dist/package.json') : {}
+  ) as Partial<Build>;
+  return { version, commit };
+}
+
 /** The JSON files of a folder of the package, relative to the package's root, in the order of their names. */
 export function listPackageJson(folder: string): string[] {
   return readdirSync(path.join(packageRoot, folder))
     .filter((name) => name.endsWith('.json'))
     .toSorted()
     .map((name) => `${folder}/${name}`);
+}
+
+/**
+ * The files of a folder of the package, by their paths below it with forward slashes; undefined where there is no such
+ * folder.
+ */
+export function readPackageFolder(folder: string): ReadonlyMap<string, Buffer> | undefined {
+  const root = path.join(packageRoot, folder);
+  if (!existsSync(root)) return undefined;
+  const files = readdirSync(root, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+  return new Map(
+    files.map(({ parentPath, name }) => {
+      const file = path.join(parentPath, name);
+      return [path.relative(root, file).split(path.sep).join('/'), readFileSync(file)];
+    }),
+  );
 }
 
 const require = createRequire(import.meta.url);

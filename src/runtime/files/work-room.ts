@@ -22,6 +22,17 @@ async function removeLeft(parent: string): Promise<void> {
   }
 }
 
+/** Removes what killed commands have left below `parent`, a folder of rooms; one that is not there has none. */
+export async function clearWorkRooms(parent: string, holder: string): Promise<void> {
+  if ((await findNames(parent)).length === 0) return;
+  const one = await waitForLock(parent, holder, lockWaitMs);
+  try {
+    await removeLeft(parent);
+  } finally {
+    one.release();
+  }
+}
+
 /** Makes and locks a room. Rooms are made and removed one at a time, so that none is taken for left before its lock. */
 async function makeRoom(parent: string, dir: string, holder: string): Promise<Lock> {
   const one = await waitForLock(parent, holder, lockWaitMs);

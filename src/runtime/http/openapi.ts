@@ -11,16 +11,88 @@ export interface OpenApiServer {
   readonly variables?: Readonly<Record<string, { readonly default: string; readonly description: string }>>;
 }
 
+/** What a call of a path may look like, and its answer; whoever reads the reference sees these. */
+export interface OpenApiExample {
+  /** Values of parameters, by name, wherever they stand. */
+  readonly given?: OpenApiObject;
+  /** The body of the request; of a form, its fields. */
+  readonly body?: unknown;
+  /** The body of the answer 200. */
+  readonly answer?: unknown;
+}
+
 /** One area's share of the API reference. Paths and component names of the areas must not collide. */
 export interface OpenApiPart {
   /** Which area serves these paths: each path gets that area's servers. */
   readonly area: OpenApiArea;
   /** By path, then by verb in lower case. */
   readonly paths: Readonly<Record<string, unknown>>;
+  /** By path, for all its verbs. */
+  readonly examples: Readonly<Record<string, OpenApiExample>>;
   readonly components: {
     readonly schemas: Readonly<Record<string, unknown>>;
     readonly securitySchemes: Readonly<Record<string, unknown>>;
   };
+}
+
+interface Content {
+  readonly content?: Readonly<Record<string, OpenApiObject>>;
+}
+
+/** An operation as the areas describe it. */
+interface Operation extends OpenApiObject {
+  readonly parameters?: readonly (OpenApiObject & { readonly name: string })[];
+  readonly requestBody?: OpenApiObject & Content;
+  readonly responses: Readonly<Record<string, OpenApiObject & Content>>;
+}
+
+/** Gives each media type of a body its example. */
+function showBody<T extends Content>(body: T, example: unknown): T {
+  if (body.content === undefined || example === undefined) return body;
+  const content = Object.entries(body.content).map(([type, described]) => [type, { ...described, example }]);
+  return { ...body, content: Object.fromEntries(content) };
+}
+
+function showExample(operation: Operation, { given = {}, body, answer }: OpenApiExample): Operation {
+  const { parameters, requestBody, responses } = operation;
+  const { 200: done = {}, ...others } = responses;
+  return {
+    ...operation,
+    ...(parameters === undefined
+      ? {}
+      : {
+          parameters: parameters.map((one) =>
+            Object.hasOwn(given, one.name) ? { ...one, example: given[one.name] } : one,
+          ),
+        }),
+    ...(requestBody === undefined ? {} : { requestBody: showBody(requestBody, body) }),
+    responses: { 200: showBody(done, answer), ...others },
+  };
+}
+
+/**
+ * The name of an operation, by which generated clients call it: what its path says, such as `rawExportCreate`. Of several
+ * verbs of a path one has the plain name, POST before GET; the others end in theirs.
+ */
+function nameOperation(path: string, verb: string, verbs: readonly string[]): string {
+  const words = path
+    .replace(/\.json$/, '')
+    .split(/[/-]/)
+    .filter((word) => word !== '' && word !== 'api' && !/^v\d+$|^\{/.test(word));
+  const name = words.map((word, index) => (index === 0 ? word : word.charAt(0).toUpperCase() + word.slice(1))).join('');
+  const plain = ['post', 'get'].find((one) => verbs.includes(one));
+  return verb === plain ? name : `${name}By${verb.charAt(0).toUpperCase()}${verb.slice(1)}`;
+}
+
+/** The path item: its area's servers, and each operation with its name and examples. */
+function describePath(path: string, described: unknown, server: OpenApiServer, example: OpenApiExample): OpenApiObject {
+  const operations = Object.entries(described as Readonly<Record<string, Operation>>);
+  const verbs = operations.map(([verb]) => verb);
+  const named = operations.map(([verb, operation]) => {
+    const operationId = nameOperation(path, verb, verbs);
+    return [verb, { operationId, ...showExample(operation, example) }];
+  });
+  return { servers: [server], ...Object.fromEntries(named) };
 }
 
 function merge<T>(maps: readonly Readonly<Record<string, T>>[]): Record<string, T> {
@@ -43,9 +115,12 @@ export function assembleOpenApi(
   servers: Readonly<Record<OpenApiArea, OpenApiServer>>,
   parts: readonly OpenApiPart[],
 ): OpenApiObject {
-  const pathsOf = ({ paths, area }: OpenApiPart): Record<string, unknown> =>
+  const pathsOf = ({ paths, area, examples }: OpenApiPart): Record<string, unknown> =>
     Object.fromEntries(
-      Object.entries(paths).map(([path, verbs]) => [path, { servers: [servers[area]], ...(verbs as OpenApiObject) }]),
+      Object.entries(paths).map(([path, verbs]) => [
+        path,
+        describePath(path, verbs, servers[area], examples[path] ?? {}),
+      ]),
     );
   return {
     openapi: '3.1.0',

@@ -26,3 +26,8 @@ export function isSameProcess(pid: number, processStart: string | undefined): bo
   if (!isProcessAlive(pid)) return false;
   return processStart === undefined || processStart === '' || findProcessStart(pid) === processStart;
 }
+
+/** Says whether a process has ended, also where nobody has asked yet how it did. */
+export function hasEnded(pid: number): boolean {
+  return !isProcessAlive(pid) || ['Z', 'X'].includes(findProcessFields(pid)?.[0] ?? '');
+}

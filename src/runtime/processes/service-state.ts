@@ -16,6 +16,8 @@ export interface ServiceState {
    * 0.3.
    */
   readonly folder?: string;
+  /** The ids of the folders that it holds, by path. Absent before 0.3. */
+  readonly folders?: Readonly<Record<string, string>>;
   readonly startedAt: string;
   readonly writtenAt: string;
   readonly s2s: string | undefined;

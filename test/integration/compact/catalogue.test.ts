@@ -197,6 +197,17 @@ describe('catalogue of parameters', () => {
     expect((await readCatalogue(lakeDir, 3)).customEvents).toEqual([]);
   });
 
+  it('Before anything is sealed views.sql is there, and has no view', async () => {
+    const folder = testFolder();
+    const compact = await startTestCompact(folder, createMemoryStream());
+    await compact.stop();
+    const connection = await openViews(path.join(folder, 'lake'));
+    const found = await connection.runAndReadAll(
+      "SELECT count(*)::INTEGER AS n FROM duckdb_functions() WHERE schema_name LIKE 'app_%'",
+    );
+    expect(found.getRowObjectsJson()).toEqual([{ n: 0 }]);
+  });
+
   it('The file views.sql has each parameter of such events as a column, with the values that were sent', async () => {
     const sent = hostileEvents();
     const stream = createMemoryStream();

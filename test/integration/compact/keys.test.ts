@@ -10,6 +10,7 @@ import { linesOf, type TestRequest } from '../../helpers/keyed-requests.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { inTurn } from '../../helpers/in-turn.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 type Line = Record<string, unknown>;
@@ -147,7 +148,9 @@ const ways = ['in one flush', 'in a flush each', 'over restarts'] as const;
  * Where the compactor's clock stands when it reads what was received; a backlog of a day, and clocks that are wrong.
  */
 const clocks = { 'a day later': 25 * hourMs, 'two years ahead': 730 * dayMs, 'a week back': -7 * dayMs };
-const rounds = ways.flatMap((way) => Object.entries(clocks).map(([when, aheadMs]) => ({ way, when, aheadMs })));
+const rounds = ways.flatMap((way) =>
+  inTurn(Object.entries(clocks), way === 'over restarts' ? 3 : 1).map(([when, aheadMs]) => ({ way, when, aheadMs })),
+);
 
 /**
  * The messages of every case, in rounds: the first of each, the second of each, and so on. The lines carry the case's

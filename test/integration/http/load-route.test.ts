@@ -42,7 +42,10 @@ async function open(folder: string, idleMs?: number): Promise<Opened> {
   const keysDir = dataPaths(dataDir).keys;
   const authorization = `Bearer ${await renewOperatorToken(keysDir)}`;
   const route = addLoadRoute({ entry, dataDir: folder, keysDir, ...(idleMs === undefined ? {} : { idleMs }) });
-  const server = await startOpsServer('127.0.0.1', 0, () => undefined, route);
+  const server = await startOpsServer('127.0.0.1', 0, () => undefined, {
+    disks: { folders: {}, reserveBytes: 0 },
+    addRoutes: route,
+  });
   onTestFinished(() => server.stop());
   return { url: `${server.url}/api/load/v1/installs`, headers: { authorization, 'content-type': 'text/csv' } };
 }

@@ -124,7 +124,7 @@ describe('import with broker trouble', () => {
     const { jetstreamManager } = await import('@nats-io/jetstream');
     await (await jetstreamManager(service.connection.nats)).streams.purge('TRIBUTARY_EVENTS', { keep: 1 });
     expect(await service.post('web', 'login', { customUserId: 'again' })).toMatchObject({ status: 200 });
-    expect(service.ingest.facts()).toEqual({ waitingBytes: 0, problems: [], notices: [] });
+    expect(service.ingest.facts()).toMatchObject({ waitingBytes: 0, problems: [], notices: [] });
   });
 
   it('Import with its disk at the reserve refuses before anything is sent, and accepts events again by itself', async () => {
@@ -137,7 +137,7 @@ describe('import with broker trouble', () => {
     expect(service.ingest.facts()['problems']).toMatchObject([{ what: expect.stringContaining('reserve') as string }]);
     low = false;
     expect(await service.post('web', 'login', { customUserId: 'u' })).toMatchObject({ status: 200 });
-    expect(service.ingest.facts()).toEqual({ waitingBytes: 0, problems: [], notices: [] });
+    expect(service.ingest.facts()).toMatchObject({ waitingBytes: 0, problems: [], notices: [] });
   });
 
   it('Import with a stalled broker refuses at once what no longer fits into the waiting queue', async () => {

@@ -54,7 +54,7 @@ describe('an import', () => {
     );
     const refused = await service.post('web', 'loginBatch', [...events.slice(1), { customUserId: 1 }]);
     expect(refused).toMatchObject({ status: 400, body: '{"error":"Bad Request"}' });
-    expect(refused.headers.get('x-error-detail')).toBe('/19/customUserId must be string');
+    expect(refused.headers.get('x-error-detail')).toBe('/19/customUserId must be string (write it in quotes)');
     expect(await service.newLines()).toEqual([]);
   });
 
@@ -131,5 +131,25 @@ describe('the other methods', () => {
       status: 403,
       body: '{"error":"Forbidden"}',
     });
+  });
+
+  it.each([
+    ['/v1/login/', 'x', 'idApp is missing: it stands in the address, as in ?idApp=1'],
+    ['/v1/login/?idApp=1', '', "the header Authorization is missing: it holds the app's token"],
+    ['/v1/login/?idApp=1', 'Bearer x', "the header Authorization holds the app's token as it is, without 'Bearer'"],
+    ['/v1/login/?idApp=1', 'x', 'the token does not suit the app named by idApp'],
+    ['/v1/login/?idApp=999', 'x', 'the token does not suit the app named by idApp'],
+  ])(
+    'What a request to %s with the token %j lacks is said, and not whether there is such an app',
+    async (at, token, detail) => {
+      const headers = token === '' ? new Headers() : { authorization: token };
+      const answer = await ask(`${service.url}${at}`, { method: 'POST', headers, body: '{}' });
+      expect([answer.status, answer.headers.get('x-error-detail')]).toEqual([403, detail]);
+    },
+  );
+
+  it('A method of the import that is asked for instead of called says how it is called', async () => {
+    const answer = await ask(`${service.url}/v1/login/?idApp=1`, { method: 'GET' });
+    expect([answer.status, answer.headers.get('x-error-detail')]).toEqual([404, 'the method is called by POST']);
   });
 });

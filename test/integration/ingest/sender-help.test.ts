@@ -55,6 +55,13 @@ describe('answers that help the sender', () => {
     expect(await service.newLines()).toEqual([]);
   });
 
+  it('What was probably meant is said without being asked, too', async () => {
+    const late = await service.post('web', 'login', { customUserId: 'u', eventTimestamp: 1_700_000_000_000 });
+    expect(late.headers.get('x-error-detail')).toBe(
+      '/eventTimestamp must be <= 4294967295 (it looks like milliseconds: give seconds)',
+    );
+  });
+
   it('Without being asked an error is one field, and a good request has no list', async () => {
     const bad = await service.post('web', 'login', { age: 'x' });
     expect(bad.body).toBe('{"error":"Bad Request"}');

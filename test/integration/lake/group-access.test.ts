@@ -17,6 +17,7 @@ import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
+import { runCommandHere } from '../../helpers/run-command.ts';
 
 const isRoot = process.geteuid?.() === 0;
 
@@ -177,7 +178,7 @@ test('A restored lake is read by the group, and by snapshot.sql, before a servic
   const said: unknown[] = [];
   const say = (words: unknown): void => void said.push(words);
   const restore = async (folder: string, environment: Record<string, string>): Promise<void> => {
-    await restoreCommand.run([dir, '--data', folder], {
+    await runCommandHere(restoreCommand, [dir, '--data', folder], {
       environment: { ...environment, TRIBUTARY_LOG_LEVEL: 'silent' },
       entry: '',
       answer: say,

@@ -13,6 +13,7 @@ import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stre
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
+import { runCommandHere } from '../../helpers/run-command.ts';
 
 /** Opens an engine that has nothing of ours, as an analyst's is. */
 async function openEngine(file = ':memory:', options: Record<string, string> = {}): Promise<DuckDBInstance> {
@@ -297,9 +298,9 @@ test("'lake snapshot' prints a text that can be kept: for the lake of the data f
     stop: new AbortController().signal,
     force: new AbortController().signal,
   };
-  await lakeCommand.run(['snapshot', '--data', folder], context);
-  await lakeCommand.run(['snapshot', '--data', folder, '--root', path.relative('.', folder)], context);
-  await lakeCommand.run(['snapshot', '--data', folder, '--root', 's3://bucket/lake/'], context);
+  await runCommandHere(lakeCommand, ['snapshot', '--data', folder], context);
+  await runCommandHere(lakeCommand, ['snapshot', '--data', folder, '--root', path.relative('.', folder)], context);
+  await runCommandHere(lakeCommand, ['snapshot', '--data', folder, '--root', 's3://bucket/lake/'], context);
   await addEvents(folder, stream, [3], 1);
   for (const sql of printed.slice(0, 2)) {
     const connection = await (await openEngine()).connect();
@@ -307,7 +308,9 @@ test("'lake snapshot' prints a text that can be kept: for the lake of the data f
     expect(await agesOf(connection)).toEqual([1, 2, 3]);
   }
   expect(printed[2]).toContain("SET VARIABLE tributary_at = 's3://bucket/lake';");
-  await expect(lakeCommand.run(['snapshot', '--data', path.join(folder, 'nothing')], context)).rejects.toMatchObject({
+  await expect(
+    runCommandHere(lakeCommand, ['snapshot', '--data', path.join(folder, 'nothing')], context),
+  ).rejects.toMatchObject({
     code: 'not_found',
   });
 });

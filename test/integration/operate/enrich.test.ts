@@ -9,6 +9,7 @@ import { enrichLake, type TableEnriched } from '../../../src/operate/enrich.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { inTurn } from '../../helpers/in-turn.ts';
 import { eventLine, query, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { writeMmdbFile } from '../../helpers/mmdb-file.ts';
@@ -108,7 +109,9 @@ async function readCounts(folder: string): Promise<unknown> {
   )[0];
 }
 
-test.each(['intent-written', 'file-renamed', 'renamed', 'commit-linked', 'intent-committed', 'intent-cleaned'])(
+const killedAt = ['intent-written', 'file-renamed', 'renamed', 'commit-linked', 'intent-committed', 'intent-cleaned'];
+
+test.each(inTurn(killedAt, 3))(
   'An enrichment that ends at the step %s is finished by the next one, and every row is there once',
   async (step) => {
     const folder = testFolder();

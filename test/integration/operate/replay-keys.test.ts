@@ -16,6 +16,7 @@ import { linesOf, type TestRequest } from '../../helpers/keyed-requests.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact, type TestCompactOptions } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { inTurn } from '../../helpers/in-turn.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 /** A lake with a compactor on it, and what a test does with both. */
@@ -224,7 +225,7 @@ test('A flush and a replay at once, over many keys and files, store each event o
   expect(stored.replaceAll('z', '')).toBe('a'.repeat(keys.length));
 });
 
-test.each([...intentSteps, ...commitSteps])(
+test.each(inTurn([...intentSteps, ...commitSteps], 3))(
   'A replay that ends at %s is finished by the next, and nothing is stored twice',
   async (where) => {
     const place = await openPlace();

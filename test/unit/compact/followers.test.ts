@@ -125,10 +125,16 @@ test.for(['flush-written', 'flush-follower-written', 'flush-follower-committed',
   async (step) => {
     const { folder, publish, start, takenIn } = openPlace();
     // More than the batch that was cut off: the next must not reach across the position of payments.
-    const crashPoint = failAt(step, () => publish([revenueLine('late'), eventLine()]));
+    let isReached = false;
+    const crashPoint = failAt(step, () => {
+      publish([revenueLine('late'), eventLine()]);
+      isReached = true;
+    });
     publish([eventLine(), revenueLine('a'), eventLine({ age: 'old' }), revenueLine('b', { total: 'x' })]);
     publish([revenueLine('a'), revenueLine('c')]);
     const compact = await start({ crashPoint });
+    // Until then what was sent before may be accounted for already.
+    await waitFor('the step is reached', () => isReached, soonMs);
     await takenIn();
     await compact.stop();
     expect(await ids(folder)).toEqual(['a@1', 'c@1', 'late@1']);

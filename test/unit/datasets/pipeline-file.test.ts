@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { compileDataset, datasets, events, getKind, getMethod, importMethods } from '../../../src/datasets/dataset.ts';
 import { eventColumns } from '../../../src/datasets/event-fields.ts';
 import { parsePartitionPath, partitionPath } from '../../../src/datasets/partition.ts';
-import { partitionsSql } from '../../../src/lake/sql/partition-sql.ts';
+import { partitionSql, partitionsSql } from '../../../src/lake/sql/partition-sql.ts';
 import { parsePipeline } from '../../../src/datasets/pipeline-file.ts';
 
 const good = {
@@ -91,9 +91,9 @@ describe('a partition', () => {
   });
 
   it('A partition is selected with quoted values, and nothing is selected of no partition', () => {
+    const partition = { kind: "it's", date: '2026-01-31' };
     expect(partitionsSql(events, [])).toBe('false');
-    expect(partitionsSql(events, [{ kind: "it's", date: '2026-01-31' }])).toBe(
-      "(kind, date) IN (('it''s'::VARCHAR, '2026-01-31'::DATE))",
-    );
+    expect(partitionsSql(events, [partition])).toBe("(kind, date) IN (('it''s'::VARCHAR, '2026-01-31'::DATE))");
+    expect(partitionSql(events, partition)).toBe("kind = 'it''s'::VARCHAR AND date = '2026-01-31'::DATE");
   });
 });

@@ -27,7 +27,7 @@ describe('the validator of an event', () => {
     ],
     [{ customEventName: 'a', customEventParams: { 'a/b': 1 } }, '/customEventParams/a~1b', 'must be string'],
   ])('The validator names the field and the rule for %j', (fields, pointer, reason) => {
-    expect(validateEvent('custom_event', { ...fields })).toEqual({ pointer, reason });
+    expect(validateEvent('custom_event', { ...fields })).toMatchObject({ pointer, reason });
   });
 
   it('The validator turns a number written as a string into a number, in place', () => {
@@ -69,6 +69,7 @@ describe('the validator of an event', () => {
     ).toEqual({
       pointer: '/customEventParams/__proto__',
       reason: 'must be string',
+      hint: 'write it in quotes',
     });
   });
 });

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { findFirstVersion } from '../../../src/lake/log/first-version.ts';
+import { createVersionSearch, type FirstVersion } from '../../../src/lake/log/first-version.ts';
 import { appendLines, type LedgerLine } from '../../../src/lake/log/version-ledger.ts';
 import type { Snapshot } from '../../../src/lake/log/snapshot.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -8,6 +8,9 @@ const lineAt = (version: number, availableAtMs: number): LedgerLine => ({
   version,
   point: { version, availableAtMs, mark: '0123abcd' },
 });
+
+const findFirstVersion = (snapshot: Snapshot, atMs: number): Promise<FirstVersion> =>
+  createVersionSearch().find(snapshot, atMs);
 
 test('The version that brought rows is found in the ledger, long after its commit was trimmed', async () => {
   const tableDir = testFolder();
@@ -30,4 +33,26 @@ test('Rows from before the ledger began came with the first version that it know
   expect(await findFirstVersion(snapshot, 6000)).toEqual({ version: 41, orEarlier: false });
   const alone = { tableDir: testFolder(), version: 0, lake: undefined } as Snapshot;
   expect(await findFirstVersion(alone, 70)).toEqual({ version: 0, orEarlier: false });
+});
+
+test('A search that remembers what it has met finds what one that has met nothing finds, while the table goes on and after a repair of its times', async () => {
+  const tableDir = testFolder();
+  const search = createVersionSearch();
+  let lines: LedgerLine[] = [];
+  for (const versions of [1, 2, 7, 64, 65, 300]) {
+    const more = Array.from({ length: versions - lines.length }, (_, n) =>
+      lineAt(lines.length + n, (lines.length + n) * 10),
+    );
+    await appendLines(tableDir, more);
+    lines = [...lines, ...more];
+    const snapshot = { tableDir, version: lines.length - 1, lake: undefined } as Snapshot;
+    for (let version = 0; version < lines.length; version += 1)
+      expect((await search.find(snapshot, version * 10)).version).toBe(version);
+  }
+  // What was given out by a clock that was ahead is half a second and earlier since.
+  const repair = { version: 299, toMs: 500, upToMs: 2990, steps: undefined };
+  const lake = { restamps: [repair] } as unknown as NonNullable<Snapshot['lake']>;
+  const repaired = { tableDir, version: 299, lake } as Snapshot;
+  expect((await findFirstVersion(repaired, 505)).version).toBe(299);
+  expect((await search.find(repaired, 505)).version).toBe(299);
 });

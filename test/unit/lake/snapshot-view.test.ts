@@ -47,7 +47,7 @@ function pickActions(random: Random, foreign: boolean): Action[] {
   });
 }
 
-test('A snapshot that is carried on from commit to commit is the one that the whole log gives', () => {
+test('A snapshot and a size that are carried on from commit to commit are those that the whole log gives', () => {
   for (let seed = 0; seed < (isLongRun ? 5000 : 300); seed += 1) {
     const random = createRandom(seed);
     const state = createTableState();
@@ -59,9 +59,14 @@ test('A snapshot that is carried on from commit to commit is the one that the wh
       applyActions(state, version, actions);
       // Not after each commit: several may come between two looks.
       if (random.chance(0.3)) continue;
-      expect(describe(view.current()), `seed ${seed}, version ${version}`).toEqual(
-        describe(toSnapshot('/lake/events', state)),
-      );
+      const whole = toSnapshot('/lake/events', state);
+      expect(describe(view.current()), `seed ${seed}, version ${version}`).toEqual(describe(whole));
+      expect(state.size, `seed ${seed}, version ${version}`).toEqual({
+        rows: whole.files.reduce((sum, file) => sum + (file.numRecords ?? 0), 0),
+        bytes: whole.files.reduce((sum, file) => sum + file.sizeBytes, 0),
+        youngFiles: whole.young.length,
+        sealedFiles: whole.files.length - whole.young.length,
+      });
     }
   }
 });

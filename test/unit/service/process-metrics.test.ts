@@ -37,9 +37,10 @@ it('A process that stands still is shown as it was, and keeps nobody from the me
   expect(await collection.collect(processes)).toEqual([['earlier'], ['now']]);
 });
 
-it('The metrics of a process that is gone are not shown as those of the next', async () => {
-  const collection = createProcessMetrics();
+it('The metrics of a process that is gone are shown neither while it is away nor as those of the next', async () => {
+  const collection = createProcessMetrics(20);
   collection.take('one', ['earlier']);
+  expect(await collection.collect(new Map([['one', { current: () => undefined }]]))).toEqual([]);
   collection.forget('one');
-  expect(await collection.collect(new Map())).toEqual([]);
+  expect(await collection.collect(new Map([['one', createProcess(undefined)]]))).toEqual([]);
 });

@@ -48,7 +48,7 @@ it('An erasure of some events of a person takes no id out of segments, one of a 
   const users = ['u'];
   const devices = ['d'];
   expect(findForgotten({ users }, {})).toEqual({ kind: 'custom', ids: users });
-  expect(findForgotten({ users, userKind: 'custom', apps: [1, 2] }, { account: '4' })).toEqual({
+  expect(findForgotten({ users, userKind: 'custom', apps: [1, 2] }, { account: 4 })).toEqual({
     kind: 'custom',
     ids: users,
     idAccount: 4,
@@ -56,5 +56,5 @@ it('An erasure of some events of a person takes no id out of segments, one of a 
   expect(findForgotten({ devices }, {})).toEqual({ kind: 'device', ids: devices });
   for (const some of [{ users, devices }, { users, userKind: 'game' }, { apps: [1] }] as const)
     expect(findForgotten(some, {})).toBeUndefined();
-  expect(findForgotten({ users, apps: [1] }, { app: '1' })).toBeUndefined();
+  expect(findForgotten({ users, apps: [1] }, { app: 1 })).toBeUndefined();
 });

@@ -1,0 +1,42 @@
+import { createKnownBrowsers } from '../access/known-browsers.ts';
+import { openSessionKey } from '../access/session-key.ts';
+import { createSessions, type Sessions } from '../access/sessions.ts';
+import type { AccessReader } from '../access/access.ts';
+import { dataPaths } from '../config.ts';
+import { openPageFiles } from '../console/page-files.ts';
+import { addPageRoutes } from '../console/page-routes.ts';
+import { addSessionRoutes } from '../console/session-routes.ts';
+import { createSignInGuard } from '../console/sign-in-guard.ts';
+import type { ApiServer } from '../export/api/server.ts';
+import { describeOrders } from '../export/api/order-dictionary.ts';
+import { defaultTimezone } from '../export/api/parse-request.ts';
+import { readPackageJson } from '../runtime/files/package-files.ts';
+import type { Parts } from './stage-parts.ts';
+
+/** The console of an export process: who is signed in, and the routes of its pages. */
+export interface Console {
+  readonly sessions: Sessions;
+  readonly addRoutes: (server: ApiServer) => void;
+}
+
+/** Opens the console; its key closes with the process. Errors: `file_damaged`. */
+export async function openConsole(parts: Parts, access: AccessReader): Promise<Console> {
+  const { config, logger, clock, closers } = parts;
+  const { publicApiUrl: publicUrl, dataDir, quotaIp } = config;
+  // Whoever runs the service behind a proxy has turned the quota of addresses off.
+  const hasClientAddresses = quotaIp.length > 0;
+  const { version } = readPackageJson('package.json') as { version: string };
+  const key = await openSessionKey(dataPaths(dataDir).keys, logger);
+  closers.add('session key', () => key.close());
+  const browsers = createKnownBrowsers(key);
+  const guard = createSignInGuard(parts, hasClientAddresses);
+  const sessions = createSessions({ key, access, clock }, publicUrl?.startsWith('https:') === true);
+  return {
+    sessions,
+    addRoutes(server) {
+      const options = { publicUrl, version, timezone: defaultTimezone };
+      addSessionRoutes(server, { access, sessions, browsers, guard }, options);
+      addPageRoutes(server, { files: openPageFiles(), describeOrders });
+    },
+  };
+}

@@ -1,0 +1,69 @@
+import type { OpenApiExample } from '../runtime/http/openapi.ts';
+
+/** The examples of the import area in the API reference; a test validates each against what stands there. */
+type Examples = Readonly<Record<string, OpenApiExample>>;
+
+const given = { idApp: 1, 'Idempotency-Key': 'order-4711' };
+const answer = { message: 'Ok' };
+const registration = { customUserId: 'u-1', idGender: 2, age: 33 };
+const login = { customUserId: 'u-1', eventTimestamp: 1_767_225_600 };
+const customEvent = { customUserId: 'u-1', customEventName: 'level_up', customEventParams: { level: '3' } };
+const revenue = { customUserId: 'u-1', idTransaction: 't-4711', currency: 'EUR', total: 9.99 };
+
+const eventId = '019b75a0-1c00-7000-8000-0242ac120002';
+const key = 'd75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a';
+const refusals = [
+  {
+    time: '2026-01-01T00:00:00.000Z',
+    method: 'customEvent',
+    status: 400,
+    error: 'Bad Request',
+    detail: '/customEventName is required',
+    faults: [{ pointer: '/customEventName', reason: 'is required' }],
+    bytes: 20,
+    hasIdempotencyKey: false,
+    isValidation: false,
+    requests: 1,
+  },
+];
+/** Two events of an answer that goes on. */
+const live = `event: event\ndata: {"kind":"custom_event","custom_event_name":"level_up"}\n\nevent: refusal\ndata: ${JSON.stringify(refusals[0])}\n\n`;
+
+/** By path. */
+export const importExamples: Examples = {
+  '/v1/registration/': { given, body: registration, answer },
+  '/v1/registrationBatch/': { given, body: [registration, { customUserId: 'u-2' }], answer },
+  '/v1/login/': { given, body: login, answer },
+  '/v1/loginBatch/': { given, body: [login, { customUserId: 'u-2' }], answer },
+  '/v1/customEvent/': { given, body: customEvent, answer },
+  '/v1/customEventBatch/': { given, body: [customEvent, { ...customEvent, customUserId: 'u-2' }], answer },
+  '/v1/customRevenue/': { given, body: revenue, answer },
+  '/v1/customRevenueBatch/': { given, body: [revenue, { ...revenue, idTransaction: 't-4712' }], answer },
+  '/v1/event': {
+    given: { ...given, key: 'order-4711' },
+    answer: {
+      state: 'in_lake',
+      events: [
+        {
+          state: 'in_lake',
+          eventId,
+          kind: 'custom_event',
+          eventTime: '2026-01-01T00:00:00.000Z',
+          receivedAt: '2026-01-01T00:00:01.234Z',
+          availableAt: '2026-01-01T00:00:06.500Z',
+          table: 'events',
+          version: 812,
+        },
+      ],
+    },
+  },
+  '/v1/version': { answer: { version: '0.3.0' } },
+  '/v1/receipt-key': { answer: { algorithm: 'Ed25519', key, keys: [key] } },
+  '/v1/test-app-access/': { given, body: true, answer },
+};
+
+/** By path. */
+export const senderExamples: Examples = {
+  '/v1/refusals': { given: { ...given, limit: 10 }, answer: { refusals } },
+  '/v1/live': { given, answer: live },
+};

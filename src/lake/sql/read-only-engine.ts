@@ -1,0 +1,189 @@
+import type { DuckDBConnection, DuckDBInstance, DuckDBResult } from '@duckdb/node-api';
+import { AppError } from '../../runtime/errors.ts';
+import { duckdbApi, findErrorCode } from './duckdb.ts';
+import { sqlList, sqlText } from './literals.ts';
+
+/** A piece of a result: texts as the engine casts them, null for NULL. */
+export type TextRow = readonly (string | null)[];
+
+/** An engine for SQL that somebody else writes: it reads the files of some folders, and can do nothing else. */
+export interface ReadOnlyEngine {
+  /**
+   * Checks a statement: one SELECT, or what the engine takes for one (FROM, VALUES, DESCRIBE, SHOW TABLES, SUMMARIZE), or
+   * EXPLAIN of one, by the engine's own parser. Returns whether it has rows of its own. Error: `sql`.
+   */
+  check(sql: string): Promise<'select' | 'explain'>;
+  /** Names of the columns of a checked statement, then its rows in pieces, each as they come. */
+  stream(sql: string): Promise<{ readonly names: readonly string[]; readonly rows: AsyncIterable<readonly TextRow[]> }>;
+  /** The rows of a checked SELECT as objects of JSON, each on its line. */
+  streamJson(sql: string): AsyncIterable<readonly string[]>;
+  /** Writes the rows of a checked SELECT to the file of the options; `format` is of COPY. Returns how many. */
+  copy(sql: string, format: string): Promise<number>;
+  interrupt(): void;
+  close(): void;
+}
+
+export interface ReadOnlyEngineOptions {
+  readonly memoryMb: number;
+  readonly threads: number;
+  /** Takes what the memory has no room for, and is made when it is needed. */
+  readonly tempDir: string;
+  /** Statements of the service's own, that run before the engine is locked: those that make views. */
+  readonly views: readonly string[];
+  /** The folders that may be read. */
+  readonly folders: readonly string[];
+  /** The file that `copy` writes. */
+  readonly outputFile?: string;
+}
+
+/**
+ * Table functions that a statement may call. Others write, as enable_profiling() does anywhere on the machine, whatever
+ * the engine's settings are; or run a text as SQL, or take addresses in memory.
+ */
+const allowedFunctions = new Set(
+  `duckdb_columns duckdb_constraints duckdb_databases duckdb_dependencies duckdb_functions duckdb_indexes duckdb_keywords
+   duckdb_memory duckdb_schemas duckdb_settings duckdb_tables duckdb_types duckdb_variables duckdb_views
+   generate_series glob histogram histogram_values icu_calendar_names json_each json_tree parquet_file_metadata
+   parquet_full_metadata parquet_kv_metadata parquet_metadata parquet_scan parquet_schema pg_timezone_names
+   pragma_database_size pragma_show pragma_table_info pragma_version range read_blob read_csv read_csv_auto read_json
+   read_json_auto read_json_objects read_json_objects_auto read_ndjson read_ndjson_auto read_ndjson_objects
+   read_parquet read_text repeat repeat_row sniff_csv summary unnest`.split(/\s+/),
+);
+/** The schemas of views.sql: macros of the service's own. */
+const ownSchema = /^app_\d+$/;
+
+const explained = /^explain\s+(?:analyze\s+)?/i;
+
+/** What json_serialize_sql() answers. */
+interface Parsed {
+  readonly error: boolean;
+  readonly error_type?: string;
+  readonly error_message?: string;
+  readonly statements?: readonly unknown[];
+}
+
+interface TableFunction {
+  readonly type: 'TABLE_FUNCTION';
+  readonly function: { readonly function_name: string; readonly schema: string };
+}
+
+const isTableFunction = (node: object): node is TableFunction => 'type' in node && node.type === 'TABLE_FUNCTION';
+
+/** The table functions that a parsed statement calls, wherever it does, and that it may not. */
+function findRefused(node: unknown): string[] {
+  if (typeof node !== 'object' || node === null) return [];
+  const below = Object.values(node).flatMap(findRefused);
+  if (!isTableFunction(node)) return below;
+  const { function_name: name, schema } = node.function;
+  return allowedFunctions.has(name.toLowerCase()) || ownSchema.test(schema) ? below : [name, ...below];
+}
+
+function refuseSql(message: string): never {
+  throw new AppError('sql', message, {
+    hint: 'One SELECT at a time is run, or EXPLAIN of one: the lake is only read.',
+  });
+}
+
+function wrap(error: unknown): AppError {
+  const message = error instanceof Error ? error.message : String(error);
+  const code = findErrorCode(message);
+  // What it quotes is the statement within those that are made of it.
+  const hint = code === 'memory' ? { hint: 'Raise TRIBUTARY_DUCKDB_MEMORY_MB.' } : {};
+  return new AppError(code, message.split(/\n\n(?:Possible solutions|LINE )/)[0] ?? message, hint);
+}
+
+async function attempt<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw error instanceof AppError ? error : wrap(error);
+  }
+}
+
+async function open(
+  options: ReadOnlyEngineOptions,
+): Promise<{ instance: DuckDBInstance; connection: DuckDBConnection }> {
+  const instance = await duckdbApi.DuckDBInstance.create(':memory:', {
+    memory_limit: `${options.memoryMb}MiB`,
+    threads: String(options.threads),
+    temp_directory: options.tempDir,
+    autoinstall_known_extensions: 'false',
+    autoload_known_extensions: 'false',
+  });
+  const connection = await instance.connect();
+  try {
+    await connection.run("SET TimeZone = 'UTC'");
+    for (const view of options.views) await connection.run(view);
+    const settings = [
+      'SET allow_persistent_secrets = false',
+      `SET allowed_directories = ${sqlList(options.folders)}`,
+      ...(options.outputFile === undefined ? [] : [`SET allowed_paths = ${sqlList([options.outputFile])}`]),
+      'SET enable_external_access = false',
+      'SET lock_configuration = true',
+    ];
+    await connection.run(settings.join('; '));
+    return { instance, connection };
+  } catch (error) {
+    connection.closeSync();
+    instance.closeSync();
+    throw error;
+  }
+}
+
+/** The rows of a result whose columns are all texts, in the engine's own pieces. */
+async function* readRows(result: DuckDBResult): AsyncIterable<readonly TextRow[]> {
+  for (;;) {
+    const chunk = await attempt(() => result.fetchChunk());
+    if (chunk === null || chunk.rowCount === 0) return;
+    yield chunk.getRows() as unknown as readonly TextRow[];
+  }
+}
+
+/** A statement as a table. A line of its own: it may end with a comment. */
+const asTable = (sql: string): string => `(${sql}\n) AS tributary_row`;
+
+/**
+ * Opens the engine: makes the views, then locks it in, as that of an export is. The lock makes no difference between
+ * reading and writing: what writes is refused by `check`, without which nothing is to be run. Errors: `sql`, `memory`,
+ * `disk`.
+ */
+export async function openReadOnlyEngine(options: ReadOnlyEngineOptions): Promise<ReadOnlyEngine> {
+  const { instance, connection } = await attempt(() => open(options));
+  return {
+    async check(sql) {
+      const select = sql.replace(explained, '');
+      const [row = []] = await attempt(async () =>
+        (await connection.runAndReadAll('SELECT json_serialize_sql($1::VARCHAR)', [select])).getRows(),
+      );
+      const parsed = JSON.parse(String(row[0])) as Parsed;
+      if (parsed.error_type === 'not implemented') refuseSql('this is no SELECT');
+      if (parsed.error) throw new AppError('sql', parsed.error_message ?? 'the statement cannot be read');
+      if (parsed.statements?.length !== 1) refuseSql('a statement is expected');
+      const refused = findRefused(parsed);
+      if (refused.length > 0) refuseSql(`the function ${refused.join(', ')} is not for reading`);
+      return select === sql ? 'select' : 'explain';
+    },
+    async stream(sql) {
+      const isExplain = explained.test(sql);
+      const shown = isExplain ? sql : `SELECT CAST(COLUMNS(*) AS VARCHAR) FROM ${asTable(sql)}`;
+      const result = await attempt(() => connection.stream(shown));
+      return { names: result.columnNames(), rows: readRows(result) };
+    },
+    async *streamJson(sql) {
+      const shown = `SELECT CAST(to_json(tributary_row) AS VARCHAR) FROM ${asTable(sql)}`;
+      const result = await attempt(() => connection.stream(shown));
+      for await (const piece of readRows(result)) yield piece.map(([json]) => json ?? '');
+    },
+    copy: (sql, format) =>
+      attempt(async () => {
+        const to = sqlText(options.outputFile ?? '');
+        const copied = await connection.run(`COPY (${sql}\n) TO ${to} (FORMAT ${format}, USE_TMP_FILE false)`);
+        return copied.rowsChanged;
+      }),
+    interrupt: () => connection.interrupt(),
+    close() {
+      connection.closeSync();
+      instance.closeSync();
+    },
+  };
+}

@@ -1,0 +1,69 @@
+import { createHash } from 'node:crypto';
+
+/** What a link is refused with, in the envelope of the export area. */
+export interface LinkRefusal {
+  readonly code: number;
+  readonly message: string;
+  readonly data: { readonly error: { readonly detail: string } } | null;
+}
+
+const style = `:root{color-scheme:light dark}
+body{margin:0;min-height:100vh;display:grid;place-items:center;font:16px/1.5 system-ui,sans-serif;background:light-dark(#f4f6f8,#10161b);color:light-dark(#17222b,#e6edf2)}
+main{max-width:34rem;padding:2rem}
+h1{font-size:1.5rem;line-height:1.25}
+a{color:light-dark(#0b6b74,#5fd0d8)}
+.small{color:light-dark(#51606c,#a3b2be);font-size:.9rem}`;
+
+/** Nothing runs, nothing is fetched, and the link is told to no page that is gone to from here. */
+export const refusedPageHeaders = {
+  'content-security-policy': `default-src 'none'; style-src 'sha256-${createHash('sha256').update(style).digest('base64')}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`,
+  'referrer-policy': 'no-referrer',
+  'x-content-type-options': 'nosniff',
+} as const;
+
+const ended =
+  'It has ended, was not copied whole, or belongs to somebody who has a new secret or has been removed. Links end: the time is beside them where they are given.';
+const again =
+  'Take a new link there; what is not there any more can be ordered again, with the same columns and filters.';
+const later = 'Load this page again in a few seconds. If that does not help, tell the operator of the service.';
+
+/** What happened, and what to do. */
+function describe({ code, data }: LinkRefusal): readonly [title: string, what: string, todo: string] {
+  if (code === 403) return ['This link does not work, or not any more', ended, again];
+  if (code === 404) return ['The file is not there any more', 'It was deleted when its links ended.', again];
+  const detail = data?.error.detail;
+  return detail === undefined
+    ? ['The file cannot be sent now', 'The service cannot read what it needs for it.', later]
+    : ['The file cannot be sent', `${detail}.`, again];
+}
+
+/** Whether who asks is a person at a browser: no program says that it takes XHTML. */
+export function wantsPage(accept: string | undefined): boolean {
+  return accept !== undefined && /\btext\/html\b/.test(accept) && accept.includes('application/xhtml+xml');
+}
+
+/** The page that a person is shown whose link leads to no file. `target`: the request target, of which it has the id only. */
+export function renderRefusedPage(refusal: LinkRefusal, target: string): string {
+  const [title, what, todo] = describe(refusal);
+  const id = /^\/files\/([1-9]\d{0,14})\//.exec(target)?.[1];
+  const place = id === undefined ? 'exports' : `exports/${id}`;
+  return `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${title} · tributary</title>
+<style>${style}</style>
+</head>
+<body>
+<main>
+<h1>${title}</h1>
+<p>${what}</p>
+<p>If you ordered the export, sign in and look at <a href="../../console/${place}">Exports</a>. ${todo}</p>
+<p>If somebody gave you the link, ask them for a new one, or for the file.</p>
+<p class="small">${id === undefined ? '' : `Export ${id}. `}Answer ${refusal.code}.</p>
+</main>
+</body>
+</html>
+`;
+}
