@@ -217,8 +217,7 @@ describe('an analyst', () => {
     });
   });
 
-  it('The same is done by the keyboard alone', async ({ skip }) => {
-    inWholeForm(skip);
+  it('The same is done by the keyboard alone', async () => {
     await waitForLake();
     const page = await openPage();
     const { keyboard } = page;
@@ -261,10 +260,7 @@ describe('an analyst', () => {
     expect(await rowsOfFile(file)).toEqual(await rowsOfLake());
   });
 
-  it('An export that waits is canceled, an ended one is ordered again with what it was ordered with, and a schedule made of it is paused and removed', async ({
-    skip,
-  }) => {
-    inWholeForm(skip);
+  it('An export that waits is canceled, an ended one is ordered again with what it was ordered with, and a schedule made of it is paused and removed', async () => {
     const query =
       'event=customEvents&selectors=eventId&tsFrom=1746057600&tsTo=1746057659&timezone=Europe/Berlin&idApp=1';
     const create = `${service.api}/api/raw/v1/export/create.json?${query}`;
