@@ -53,7 +53,7 @@ function statusesOf(answer: string): number[] {
 }
 
 describe(`malformed bytes (seed ${seed})`, () => {
-  const folder = temporaryFolder();
+  const [folder, areaDir] = [temporaryFolder(), temporaryFolder()];
   let service: TestIngest;
   let exporter: RunningArea;
   let sent = 0;
@@ -63,7 +63,7 @@ describe(`malformed bytes (seed ${seed})`, () => {
       answerWithinMs: 30_000,
       limits: { headersTimeoutMs: 2000, requestTimeoutMs: 3000, checkIntervalMs: 200 },
     });
-    exporter = await createExportArea(temporaryFolder()).start({
+    exporter = await createExportArea(areaDir).start({
       limits: { headersTimeoutMs: 2000, requestTimeoutMs: 3000, checkIntervalMs: 200 },
     });
   });

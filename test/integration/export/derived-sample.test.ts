@@ -5,7 +5,7 @@ import { createExportArea } from '../../helpers/export-area.ts';
 import { derivedEvents } from '../../helpers/derived-oracle.ts';
 import { oracleApps, toFixtureEvent, type ImportedEvent } from '../../helpers/export-events.ts';
 import { expectedRows, parseCsv } from '../../helpers/export-oracle.ts';
-import { temporaryFolder } from '../../helpers/folder.ts';
+import { testFolder } from '../../helpers/folder.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 import { runHere } from '../../helpers/worker-here.ts';
 
@@ -37,7 +37,7 @@ function readSample(): ImportedEvent[] {
 describe.skipIf(!hasSample)('derived events of the sample of real events', () => {
   it('The users, devices, activities and sessions of real events are those of the oracle, day by day and as a whole', async () => {
     const events = readSample();
-    const area = createExportArea(temporaryFolder());
+    const area = createExportArea(testFolder());
     for (const app of oracleApps) await area.addApp(app);
     const user = await area.addUser({});
     await writeLake(

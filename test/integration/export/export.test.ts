@@ -7,7 +7,7 @@ import {
   type Credentials,
   type RunningArea,
 } from '../../helpers/export-area.ts';
-import { temporaryFolder } from '../../helpers/folder.ts';
+import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 
 const noon = Date.parse('2025-03-10T12:00:00Z') / 1000;
@@ -83,7 +83,7 @@ describe('the export area', () => {
   });
 
   it('The export area splits a result over the single-file limit into gzip parts that each begin with the header', async () => {
-    const other = createExportArea(temporaryFolder());
+    const other = createExportArea(testFolder());
     await other.addApp({ idApp: 7, platform: 'web', idAccount: 1 });
     const reader = await other.addUser({});
     await writeLake(other.tableDir, [events.slice(0, 2)]);

@@ -20,7 +20,7 @@ import {
   type Credentials,
   type RunningArea,
 } from '../../helpers/export-area.ts';
-import { temporaryFolder } from '../../helpers/folder.ts';
+import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
 import { eventLine, query, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
@@ -204,7 +204,7 @@ describe('versions of the data', () => {
     const {
       data: { key },
     } = JSON.parse(served.body.toString('utf8')) as { readonly data: { readonly key: string } };
-    const folder = temporaryFolder();
+    const folder = testFolder();
     const [file, other, signed] = ['a.csv', 'b.csv', 'a.manifest.json'].map((name) => path.join(folder, name)) as [
       string,
       string,

@@ -13,12 +13,13 @@ const statuses = async (port: number, text: string): Promise<number[]> =>
 
 describe('a half-closed client', () => {
   const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
+  const [serviceDir, areaDir] = [temporaryFolder(), temporaryFolder()];
   let service: TestIngest;
   let area: RunningArea;
   let user: Credentials;
   beforeAll(async () => {
-    service = await startTestIngest(temporaryFolder());
-    const exportArea = createExportArea(temporaryFolder());
+    service = await startTestIngest(serviceDir);
+    const exportArea = createExportArea(areaDir);
     await exportArea.addApp({ idApp: 7, platform: 'web', idAccount: 1 });
     user = await exportArea.addUser({});
     await writeLake(exportArea.tableDir, [

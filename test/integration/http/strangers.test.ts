@@ -101,11 +101,12 @@ function isOwnForm(area: 'import' | 'export', { status, body }: TalkAnswer): boo
 describe(`a stranger (seed ${seed})`, () => {
   const lines: string[] = [];
   const logger = pino({ level: 'trace' }, { write: (line) => void lines.push(line) });
+  const [serviceDir, areaDir] = [temporaryFolder(), temporaryFolder()];
   let service: TestIngest;
   let area: RunningArea;
   beforeAll(async () => {
-    service = await startTestIngest(temporaryFolder(), { logger });
-    area = await createExportArea(temporaryFolder()).start({ logger });
+    service = await startTestIngest(serviceDir, { logger });
+    area = await createExportArea(areaDir).start({ logger });
   });
   afterAll(async () => {
     await area.stop();
