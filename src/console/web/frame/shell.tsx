@@ -20,8 +20,15 @@ function findPage(of: SignedIn): Page | undefined {
 }
 
 function Navigation({ of, shown }: { readonly of: SignedIn; readonly shown: Page | undefined }) {
+  const nav = useRef<HTMLElement>(null);
+  // In a narrow window the row of links scrolls: the page that is shown is among those that are seen.
+  useLayoutEffect(() => {
+    const own = nav.current;
+    const link = own?.querySelector<HTMLElement>('[aria-current]');
+    if (own && link) own.scrollLeft = link.offsetLeft + link.offsetWidth / 2 - own.offsetLeft - own.clientWidth / 2;
+  }, [shown]);
   return (
-    <nav aria-label="Pages">
+    <nav ref={nav} aria-label="Pages">
       <ul>
         {pagesOf(of).map((page) => (
           <li key={page.path}>
