@@ -5,6 +5,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { gunzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
+import { divideMemory } from '../../src/compact/engine-memory.ts';
 import { createDueRows } from '../../src/compact/seal/seal-policy.ts';
 import { sealDue } from '../../src/compact/seal/seal.ts';
 import { events } from '../../src/datasets/dataset.ts';
@@ -35,6 +36,8 @@ const rows = benchRows(1_000_000, 300_000);
 const longestMs = 900_000;
 const sealing = { sealAgeMs: 0, sealMaxBytes: 128 * 1024 ** 2 };
 const mostFiles = 64;
+/** As an operator has it who sets none. */
+const memoryMb = 2048;
 const restAfter = 20;
 
 /** CPU time of this process, all its threads, seconds. */
@@ -111,7 +114,7 @@ async function measure(duckdb: Duckdb, spool: string, youngFiles: number, dates:
   const lakeDir = path.join(target, 'lake');
   const { staging } = lakePaths(lakeDir);
   const engine = await openDuckdb({
-    memoryMb: 512,
+    memoryMb: divideMemory(memoryMb).sealMb,
     threads: 1,
     tempDir: path.join(target, 'spill'),
     boundRowGroups: true,
