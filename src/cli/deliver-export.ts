@@ -72,14 +72,16 @@ export async function deliver(
   context: CommandContext,
 ): Promise<void> {
   const { id: idRawExport, data } = report;
-  const { version, nextSinceVersion } = data;
+  const { version, nextSinceVersion, timestampKeptUntil, timestampWatermark } = data;
   const isOut = output === standardOutput;
   const place = isOut ? `export-${idRawExport}.stdout${ending}` : output;
   const { files, rows, bytes } = await fetchFiles(caller, report, place, output, context);
   context.show?.('');
   const where = isOut ? 'on standard output' : `in ${files.join(', ')}`;
   context.note(`tributary: ${formatCount(rows)} rows, ${formatBytes(bytes)} ${where}`);
-  if (!isOut) return context.answer({ idRawExport, files, rows, bytes, version, nextSinceVersion });
+  // What is not known, such as the watermark of a loaded dataset, is left out.
+  const basis = { version, nextSinceVersion, timestampKeptUntil, timestampWatermark };
+  if (!isOut) return context.answer({ idRawExport, files, rows, bytes, ...basis });
   await writeOut(place, context);
   context.note(`tributary: version ${String(version)}, nextSinceVersion ${String(nextSinceVersion)}`);
 }

@@ -5,6 +5,7 @@ import { summarizeTables } from '../lake/history.ts';
 import { describeForeign } from '../lake/log/foreign-commit.ts';
 import type { Snapshot } from '../lake/log/snapshot.ts';
 import type { Table } from '../lake/log/table.ts';
+import { describeBrokerClock } from './clock-watch.ts';
 import { faultExplanations, type StreamFault } from './position/stream-position.ts';
 
 /** What a loop waits for to pass: it fails again and again, and goes on by itself when the cause is gone. */
@@ -31,6 +32,14 @@ export interface SeenFacts {
   /** Files whose keys are not known. */
   readonly damages: readonly string[];
   readonly clockProblems: readonly Problem[];
+}
+
+/** What the compactor knows of the watermark. */
+export interface KnownWatermark {
+  /** Up to when the lake is complete, Unix milliseconds; undefined where that is not told. */
+  readonly watermarkMs: number | undefined;
+  /** How far the broker's clock is ahead of this machine's, milliseconds. */
+  readonly brokerAheadMs: number;
 }
 
 /** A trouble that has gone on for less says nothing of the service's health, milliseconds. */
@@ -78,14 +87,13 @@ function describeFlushTrouble(trouble: Trouble): Problem[] {
 }
 
 /**
- * The facts that the compactor reports for the service's status; `watermarkMs` is up to when the lake is complete, `followers`
- * are the tables beside that of the events.
+ * The facts that the compactor reports for the service's status; `followers` are the tables beside that of the events.
  * `problems` are what keeps it from its work, so that
  * the service is not ready; `notices` are what an operator should look at while everything works.
  */
 export function compactFacts(
   table: Table,
-  watermarkMs: number | undefined,
+  { watermarkMs, brokerAheadMs }: KnownWatermark,
   { faults, damages, clockProblems }: SeenFacts,
   troubles: {
     readonly flush: Trouble;
@@ -106,6 +114,7 @@ export function compactFacts(
   ];
   const notices: Problem[] = [
     ...troubles.enrichment,
+    ...describeBrokerClock(brokerAheadMs),
     ...faults.slice(-newestFaults).map(({ fault, at, backupOf }) => ({
       code: 'stream_fault' as const,
       subject: `${fault} ${at}`,

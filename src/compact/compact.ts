@@ -13,7 +13,7 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { events } from '../datasets/dataset.ts';
-import type { Clock } from '../runtime/clock.ts';
+import { createClock, type Clock } from '../runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
 import { ensureFolder } from '../runtime/files/durable-file.ts';
@@ -29,6 +29,7 @@ import { lakePaths, openLake } from '../lake/lake.ts';
 import type { Table } from '../lake/log/table.ts';
 import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
 import { tryWrite } from '../lake/try-write.ts';
+import { tellWatermark } from '../lake/watermark.ts';
 import { startWhenRepaired } from './await-repair.ts';
 import { createBatchBound } from './batch/batch-bound.ts';
 import { createFlushAge } from './batch/flush-age.ts';
@@ -37,10 +38,10 @@ import { createPurgeBehind } from './batch/purge-behind.ts';
 import { createCompactMetrics } from './compact-metrics.ts';
 import type { CompactDependencies, CompactOptions } from './compact-options.ts';
 import { followBacklog, followTables } from './lake-gauges.ts';
-import { compactFacts, createTrouble } from './compact-status.ts';
+import { compactFacts, createTrouble, type KnownWatermark } from './compact-status.ts';
 import { runFlushLoop, type Loop } from './flush-loop.ts';
 import { createKeyLearning } from './key-learning.ts';
-import { createQuietWatermark } from './position/quiet-watermark.ts';
+import { createQuietWatermark, type QuietWatermark } from './position/quiet-watermark.ts';
 import { watchStreamEnd, type StreamEnd, type StreamEndDependencies } from './position/stream-end.ts';
 import { createStillness } from './position/stillness.ts';
 import type { FollowDependencies } from './position/stream-position.ts';
@@ -57,6 +58,8 @@ export interface Compact extends Stoppable {
 }
 
 const defaultLockWaitMs = 15_000;
+/** What the broker's clock is compared with, which knows no offset of the service either. */
+const machineClock = createClock(0);
 
 /** Claims the lake: from this commit on, a compactor that ran before can neither flush nor move the position. */
 async function claim(table: Table, writer: string): Promise<void> {
@@ -137,6 +140,13 @@ function showLake({ metrics, reader, clock }: CompactDependencies, table: Table,
   followTables(metrics, () => new Map([[events.table, table.state().size], ...maintenance.sizes()]));
 }
 
+function knowWatermark(table: Table, watermark: QuietWatermark): KnownWatermark {
+  return {
+    watermarkMs: tellWatermark(watermark.find(table.lake().epoch), machineClock),
+    brokerAheadMs: watermark.brokerAheadMs(),
+  };
+}
+
 async function build(closers: Closers, dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
   const { logger, clock, reader } = dependencies;
   const crashPoint = dependencies.crashPoint ?? noCrashPoint;
@@ -167,7 +177,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const following = { lakeDir, leader: table, writer, tables, onDamage, options: { clock, crashPoint, retentionMs } };
   const followers = createFollowers(following);
   const keys = createRecentKeys({ tables, table, onDamage });
-  const watermark = createQuietWatermark({ lakeDir, assertFolder, logger });
+  const watermark = createQuietWatermark({ lakeDir, assertFolder, logger, clock: machineClock });
   const loop: Loop = {
     table,
     followers,
@@ -192,8 +202,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     start,
     assertFolder,
   };
-  const findWatermark = (): number | undefined => watermark.find(table.lake().epoch);
-  counted.followWatermark(clock, findWatermark);
+  counted.followWatermark(clock, () => watermark.find(table.lake().epoch));
   showLake(dependencies, table, maintenance);
   const running = startFlushing(closers, loop);
   const troubles = () => ({
@@ -204,7 +213,8 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   return {
     failed: failWith([running, maintenance.running]),
     stop: () => closers.stop(),
-    facts: () => compactFacts(table, findWatermark(), seen.facts(), troubles(), maintenance.followers()),
+    facts: () =>
+      compactFacts(table, knowWatermark(table, watermark), seen.facts(), troubles(), maintenance.followers()),
   };
 }
 

@@ -51,6 +51,11 @@ async function findClaim(lakeDir: string): Promise<Partial<WatermarkClaim> | und
   }
 }
 
+/** A watermark as it is told: undefined where it lies in the future of a clock. */
+export function tellWatermark(watermarkMs: number | undefined, clock: Clock): number | undefined {
+  return watermarkMs === undefined || watermarkMs > clock.nowMs() ? undefined : watermarkMs;
+}
+
 /**
  * The watermark of a state of any table that gets imported events, by the epoch in it, Unix milliseconds; undefined where
  * none is known, or it lies in the future of `clock`: the broker's clock and that differ, or one was set back.
@@ -65,7 +70,7 @@ export async function findWatermarkMs(
   const isSame = claim?.appId === epoch.appId && claim.position === epoch.position;
   // The later word on the same position, also where it names an earlier time.
   const watermarkMs = isSame && Number.isSafeInteger(claim.watermarkMs) ? claim.watermarkMs : epoch.watermarkMs;
-  return watermarkMs === undefined || watermarkMs > clock.nowMs() ? undefined : watermarkMs;
+  return tellWatermark(watermarkMs, clock);
 }
 
 /**

@@ -255,13 +255,14 @@ describe('the pages of people', { timeout: 300_000 }, () => {
         .replaceAll('http://127.0.0.1:8081', service.api);
       answers.push(...answersIn(await paste(here, home, environment)));
     }
+    const seconds = expect.stringMatching(/^\d{10}$/) as string;
     expect(answers).toMatchObject([
       { profile: 'shop', isCurrent: true },
       { profile: 'shop', hasToken: true, hasSecret: true },
       { file: 'events.ndjson', stored: 1000, refused: 0, lines: 1000 },
       { file: 'logins.csv', event: 'login', stored: 2 },
       { file: '-', stored: 1 },
-      { idRawExport: '1', files: ['events.csv'], rows: 1001 },
+      { idRawExport: '1', files: ['events.csv'], rows: 1001, timestampWatermark: seconds, timestampKeptUntil: seconds },
       { files: ['may.csv.gz'], rows: 500 },
       { nextSinceVersion: expect.any(String) as string },
       { idRawExport: '2' },

@@ -1,5 +1,6 @@
 import { keepWatermark, type WatermarkClaim } from '../../lake/watermark.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
+import type { Clock } from '../../runtime/clock.ts';
 import { describeError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import type { BrokerClock, StreamState } from '../../stream/stream.ts';
@@ -15,6 +16,8 @@ export interface QuietWatermark {
   take(epoch: Epoch, state: StreamState): Promise<void>;
   /** The watermark of an epoch's position, Unix milliseconds; undefined while none is known. */
   find(epoch: Epoch | undefined): number | undefined;
+  /** How far the broker's clock was ahead of this machine's at the last look, at least, milliseconds; else 0. */
+  brokerAheadMs(): number;
 }
 
 export interface QuietWatermarkDependencies {
@@ -22,6 +25,8 @@ export interface QuietWatermarkDependencies {
   /** Throws when the lake's folder is another's by now. */
   readonly assertFolder: () => void;
   readonly logger: Logger;
+  /** This machine's clock, without an offset of the service: the broker knows none either. */
+  readonly clock: Clock;
 }
 
 /** At least so long from one look to the next that is made for this alone, and from one writing to the next, milliseconds. */
@@ -36,7 +41,13 @@ function moveOn(knownMs: number | undefined, { fromMs, toMs }: BrokerClock): num
 }
 
 /** Creates it, knowing nothing: a start looks at the stream anyway. */
-export function createQuietWatermark({ lakeDir, assertFolder, logger }: QuietWatermarkDependencies): QuietWatermark {
+export function createQuietWatermark({
+  lakeDir,
+  assertFolder,
+  logger,
+  clock: machineClock,
+}: QuietWatermarkDependencies): QuietWatermark {
+  let aheadMs = 0;
   let claim: WatermarkClaim | undefined;
   let writtenAt = -Infinity;
   let isFailing = false;
@@ -64,7 +75,9 @@ export function createQuietWatermark({ lakeDir, assertFolder, logger }: QuietWat
   return {
     isDue,
     find,
+    brokerAheadMs: () => aheadMs,
     async take(epoch, { id, lastSequence, clock }) {
+      aheadMs = Math.max(0, (clock?.fromMs ?? 0) - machineClock.nowMs());
       if (clock === undefined || id !== epoch.streamId || lastSequence !== epoch.position) return;
       const { appId, position } = epoch;
       claim = { appId, position, watermarkMs: moveOn(find(epoch), clock) };

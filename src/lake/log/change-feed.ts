@@ -1,7 +1,7 @@
 import { AppError } from '../../runtime/errors.ts';
 import type { Snapshot } from './snapshot.ts';
 import { findPoint, toPoint } from './version-points.ts';
-import type { VersionPoint } from './version-ledger.ts';
+import { unmarked, type VersionPoint } from './version-ledger.ts';
 
 /**
  * A place in the history of a table, `VERSION-MARK`, as an answer names it and a later call gives it back. The mark is
@@ -21,17 +21,18 @@ export function parsePlace(text: string): FeedPlace | undefined {
   return version === undefined ? undefined : { version: Number(version), mark };
 }
 
+const markIn = ({ mark = unmarked }: Pick<VersionPoint, 'mark'>): string => mark;
+
 /** The place from which to ask for what comes after a snapshot. */
 export function nextPlace({ version, lake }: Snapshot): string {
   // A table without rows does not exist yet: its first version has none either.
   if (version < 0 || lake === undefined) return String(Math.max(version, 0));
-  const { mark } = toPoint(version, lake);
-  return mark === undefined ? String(version) : `${version}-${mark}`;
+  return `${version}-${markIn(toPoint(version, lake))}`;
 }
 
 /** Refuses a place whose version is another one in this history. Errors: `not_found`, with the hint. */
 export function assertSameHistory({ version, mark }: FeedPlace, point: Pick<VersionPoint, 'mark'>, hint: string): void {
-  if (mark === undefined || mark === point.mark) return;
+  if (mark === undefined || mark === markIn(point)) return;
   throw new AppError(
     'not_found',
     `version ${version} is another one by now: the lake was restored from a backup after it was named`,

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { copyFile, open, type FileHandle } from 'node:fs/promises';
+import { copyFile, open, truncate, type FileHandle } from 'node:fs/promises';
 import path from 'node:path';
 import { AppError, isSystemError } from '../../runtime/errors.ts';
 import { syncFolder } from '../../runtime/files/durable-file.ts';
@@ -37,8 +37,8 @@ export interface LedgerLine {
 
 const lineBytes = 45;
 const nothingKnown = '--------';
-/** The mark of a point that has none. */
-const unmarked = '00000000';
+/** The mark of a point that has none, such as that of a table without rows. */
+export const unmarked = '00000000';
 const linePattern = /^(\d{12}),(\d{13}),([0-9a-f]{8}|-{8}),([0-9a-f]{8})\n$/;
 
 /** Name of the ledger; the leading underscore hides it from readers of folders and other engines' clean-up. */
@@ -204,10 +204,24 @@ export async function appendLines(tableDir: string, lines: readonly LedgerLine[]
   await syncFolder(tableDir);
 }
 
+/** What a copy of a ledger is to have. */
+export interface LedgerCopy {
+  /**
+   * So many lines of the original, from the first on, which stay as they are: what was appended since they were counted
+   * is left out.
+   */
+  readonly lines: number;
+  /** Those that follow them. */
+  readonly added: readonly LedgerLine[];
+}
+
 /** Copies the ledger of a table into another folder, with further lines; none there is replaced. */
-export async function copyLedger(tableDir: string, folder: string, lines: readonly LedgerLine[]): Promise<void> {
-  await copyFile(ledgerFile(tableDir), ledgerFile(folder)).catch((error: unknown) => {
+export async function copyLedger(tableDir: string, folder: string, { lines, added }: LedgerCopy): Promise<void> {
+  try {
+    await copyFile(ledgerFile(tableDir), ledgerFile(folder));
+    await truncate(ledgerFile(folder), lines * lineBytes);
+  } catch (error) {
     if (!isSystemError(error, 'ENOENT')) throw error;
-  });
-  await appendLines(folder, lines);
+  }
+  await appendLines(folder, added);
 }

@@ -11,6 +11,8 @@ import {
   findInLedger,
   ledgerError,
   markOf,
+  type LedgerCopy,
+  type LedgerEnd,
   type LedgerLine,
   type VersionPoint,
 } from './version-ledger.ts';
@@ -155,11 +157,14 @@ function leaveOutRepeats(
 }
 
 /**
- * The lines for commits that follow what the ledger covers. A version that brought no rows has one only where it is the
- * last. Errors: `log_damaged` where the ledger has lost what only it still said.
+ * The lines for commits that follow what a ledger with this end covers. A version that brought no rows has one only
+ * where it is the last. Errors: `log_damaged` where the ledger has lost what only it still said.
  */
-export async function listNewLines(tableDir: string, versions: readonly number[]): Promise<LedgerLine[]> {
-  const { last, isCutOff } = await findEnd(tableDir);
+async function listNewLines(
+  tableDir: string,
+  { last, isCutOff }: LedgerEnd,
+  versions: readonly number[],
+): Promise<LedgerLine[]> {
   const covered = last?.version ?? -1;
   const newer = versions.filter((version) => version > covered);
   const [next = covered + 1] = newer;
@@ -172,14 +177,20 @@ export async function listNewLines(tableDir: string, versions: readonly number[]
 
 /** Writes down what commits say that are about to be trimmed; `versions` in growing order. */
 export async function recordVersions(tableDir: string, versions: readonly number[]): Promise<void> {
-  await appendLines(tableDir, await listNewLines(tableDir, versions));
+  await appendLines(tableDir, await listNewLines(tableDir, await findEnd(tableDir), versions));
 }
 
-/** The ledger as it would be if every commit up to a version were trimmed, without what it has already. */
-export async function listUntrimmed(tableDir: string, upTo: number): Promise<LedgerLine[]> {
+/**
+ * The ledger as it would be if every commit up to a version were trimmed. Errors: those of `recordVersions`; ENOENT where
+ * a commit was trimmed meanwhile.
+ */
+export async function listUntrimmed(tableDir: string, upTo: number): Promise<LedgerCopy> {
   const { commits } = await listLog(tableDir);
-  return listNewLines(
+  const end = await findEnd(tableDir);
+  const added = await listNewLines(
     tableDir,
+    end,
     commits.filter((version) => version <= upTo),
   );
+  return { lines: end.lines, added };
 }

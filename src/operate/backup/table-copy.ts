@@ -111,8 +111,8 @@ async function copyPoints(
   { lakeDir }: TableCopyOptions,
 ): Promise<BackupFile[]> {
   const folder = target.workPath(path.basename(tableDir));
-  const lines = await listUntrimmed(tableDir, state.version);
-  await copyLedger(tableDir, folder, lines);
+  // The log may be trimmed in between, and the original then has some of the lines itself.
+  await copyLedger(tableDir, folder, await listUntrimmed(tableDir, state.version));
   const files = [await putAs(ledgerFile(tableDir), ledgerFile(folder), target, lakeDir)];
   for (const { steps } of findLakeState(state.lastCommit)?.restamps ?? []) {
     if (steps === undefined) continue;

@@ -11,6 +11,7 @@ export const problemCodes = [
   'access_missing',
   'access_unreadable',
   'agents_unparsed',
+  'broker_clock_ahead',
   'broker_frozen',
   'broker_hung',
   'broker_overloaded',

@@ -81,6 +81,18 @@ test('A watermark that lies in the future is not told: a clock is wrong, and nob
   expect(await readWatermarkMs(lakeDir, { nowMs: () => begin + 60_000 })).toBe(begin + 60_000);
 });
 
+test("A broker's clock that is ahead is a notice, and the status tells no watermark either", async () => {
+  const { broker, compact, waitForMark } = await openLake();
+  await waitForMark(begin);
+  expect(compact.facts()).toMatchObject({ watermark: new Date(begin).toISOString(), notices: [] });
+  broker.now = Date.now() + 600_000;
+  await waitFor('it is noticed', () => JSON.stringify(compact.facts()['notices']).includes('broker_clock_ahead'));
+  expect(compact.facts()).not.toHaveProperty('watermark');
+  broker.now = begin + 60_000;
+  await waitForMark(begin + 60_000);
+  expect(compact.facts()).toMatchObject({ watermark: new Date(begin + 60_000).toISOString(), notices: [] });
+});
+
 test('What the file says is passed over where it is damaged, or of another position or epoch', async () => {
   const { stream, table, lakeDir, compact, read, waitForMark } = await openLake();
   stream.publish([eventLine()]);

@@ -282,6 +282,17 @@ test('A place is refused where its version has another mark, or none', async () 
   await expect(readFeed(lake.table, `1-${mark}`)).rejects.toMatchObject({ message: anotherOne });
 });
 
+test('A place from before the first row holds, and is refused where its version has rows, as after a restore', async () => {
+  const lake = await openLake();
+  const { next } = await readFeed(lake.table, undefined);
+  expect(next).toMatch(/^\d+-0{8}$/);
+  await lake.publish();
+  expect((await readFeed(lake.table, next)).ids).toHaveLength(1);
+  const anotherOne = expect.stringContaining('is another one by now');
+  const other = `${await lake.newest()}-00000000`;
+  await expect(readFeed(lake.table, other)).rejects.toMatchObject({ message: anotherOne });
+});
+
 const refusals =
   /^asOf: version \d+ (is not kept any more|has rows that were erased since|may have rows that are being erased)/;
 

@@ -129,6 +129,19 @@ describe('an export in slices', () => {
     },
   );
 
+  it.each([
+    ['as the rows lie', {}],
+    ['in the order of time', { order: 'time' }],
+  ] as const)('A Parquet file has the same bytes again, by however many threads: %s', async (_name, request) => {
+    const selectors = ['eventId', 'tsEvent', 'params.value'];
+    const parquet = { selectors, format: 'parquet', compression: 'none', ...request } as const;
+    const apps = allApps.filter(({ idApp }) => idApp !== 2);
+    const made = new Set<string>();
+    for (const threads of [4, 2, 4, 1, 4])
+      made.add(JSON.stringify(contentOf((await order({ request: parquet, apps, limits: { threads } })).outcome)));
+    expect([...made]).toEqual([expect.stringMatching(/^\[\[375000,\d+,"[0-9a-f]{64}"\]\]$/)]);
+  });
+
   it.each(['csv', 'jsonl'] as const)(
     'Slices without any row add nothing to a %s, wherever they are',
     async (format) => {

@@ -24,7 +24,7 @@ const look = (fromMs: number, toMs: number, changed: Partial<StreamState> = {}):
 
 function create(lakeDir = testFolder(), lines: string[] = []) {
   const logger = pino({ base: null }, { write: (line: string) => void lines.push(line) });
-  return createQuietWatermark({ lakeDir, assertFolder: () => undefined, logger });
+  return createQuietWatermark({ lakeDir, assertFolder: () => undefined, logger, clock });
 }
 
 it.each<[string, StreamState, number]>([
@@ -70,4 +70,15 @@ it('The file is written at most once a second, and one that cannot be written is
   rmSync(gone, { recursive: true, force: true });
   await create(gone, lines).take(epoch, look(2000, 2005));
   expect(lines).toEqual([expect.stringContaining('the watermark cannot be written down, will retry')]);
+});
+
+it('A clock of the broker that is ahead shows with each look, also of a stream that goes on', async () => {
+  const watermark = create();
+  const aheads: number[] = [];
+  for (const fromMs of [2000, 1_003_000, 999_000, 1_005_000]) {
+    await watermark.take(epoch, look(fromMs, fromMs + 5, { lastSequence: 8 }));
+    aheads.push(watermark.brokerAheadMs());
+  }
+  await watermark.take(epoch, look(0, 0, { clock: undefined }));
+  expect([...aheads, watermark.brokerAheadMs()]).toEqual([0, 3000, 0, 5000, 0]);
 });

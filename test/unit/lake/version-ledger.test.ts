@@ -13,7 +13,7 @@ import {
 } from '../../../src/lake/log/version-ledger.ts';
 import { emptyTotals } from '../../../src/lake/log/lake-state.ts';
 import { commitName, logFolder, renderCommit } from '../../../src/lake/log/log-files.ts';
-import { recordVersions } from '../../../src/lake/log/version-points.ts';
+import { listUntrimmed, recordVersions } from '../../../src/lake/log/version-points.ts';
 import type { AppError } from '../../../src/runtime/errors.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
@@ -21,6 +21,16 @@ const line = (version: number, availableAtMs: number, mark?: string): LedgerLine
   version,
   point: { version, availableAtMs, mark },
 });
+
+/** Writes a commit that gave out a time. */
+function writeCommit(table: string, version: number, availableAtMs: number): void {
+  mkdirSync(logFolder(table), { recursive: true });
+  const commitId = `commit ${version}`;
+  const tributary = { commitId, cause: 'flush', totals: emptyTotals, availableAtMs, availableBy: commitId } as const;
+  const provenance = { timestamp: 1, operation: 'FLUSH', operationParameters: {}, engineInfo: 'x', txnId: commitId };
+  const text = renderCommit([{ commitInfo: { ...provenance, tributary } }]);
+  writeFileSync(path.join(logFolder(table), commitName(version)), text);
+}
 
 test('A ledger says of each version what the line at or before it says, and nothing beyond its last', async () => {
   const folder = testFolder();
@@ -99,10 +109,7 @@ test('What a ledger has lost and the log no longer has is no crash, and nothing 
   await expect(recordVersions(table, [9])).rejects.toMatchObject({ code: 'log_damaged' });
   expect(readFileSync(ledgerFile(table))).toEqual(lost);
   // A crash has cut off what the log still says.
-  const tributary = { commitId: 'one', cause: 'flush', totals: emptyTotals, availableAtMs: 30 } as const;
-  const commitInfo = { timestamp: 1, operation: 'FLUSH', operationParameters: {}, engineInfo: 'x', txnId: 'one' };
-  const commit = renderCommit([{ commitInfo: { ...commitInfo, tributary } }]);
-  writeFileSync(path.join(logFolder(table), commitName(3)), commit);
+  writeCommit(table, 3, 30);
   await recordVersions(table, [3]);
   expect(await findInLedger(table, 3)).toMatchObject({ availableAtMs: 30 });
 });
@@ -110,13 +117,30 @@ test('What a ledger has lost and the log no longer has is no crash, and nothing 
 test('A copy of a ledger has further lines, and leaves the original as it is', async () => {
   const [from, to] = [testFolder(), testFolder()];
   await appendLines(from, [line(1, 10)]);
-  await copyLedger(from, to, [line(2, 20)]);
+  await copyLedger(from, to, { lines: 1, added: [line(2, 20)] });
   expect((await findEnd(to)).last?.version).toBe(2);
   expect((await findEnd(from)).last?.version).toBe(1);
   appendFileSync(ledgerFile(to), 'x');
   truncateSync(ledgerFile(from), 0);
   expect((await findEnd(to)).last?.version).toBe(2);
   const empty = testFolder();
-  await copyLedger(from, empty, []);
+  await copyLedger(from, empty, { lines: 0, added: [] });
   expect((await findEnd(empty)).last).toBeUndefined();
+});
+
+test('A copy of a ledger has each version once, also where the log is trimmed while it is made', async () => {
+  const [table, to] = [path.join(testFolder(), 'events'), testFolder()];
+  for (let version = 0; version < 6; version += 1) writeCommit(table, version, 10 * version);
+  await recordVersions(table, [0, 1]);
+  const copy = await listUntrimmed(table, 4);
+  await recordVersions(table, [2, 3]);
+  await copyLedger(table, to, copy);
+  expect(await findBrokenLines(to)).toEqual([]);
+  expect((await findEnd(to)).lines).toBe(5);
+  const said = await Promise.all([0, 1, 2, 3, 4, 5].map(async (version) => (await findInLedger(to, version))?.mark));
+  expect(said).toEqual([
+    ...(await Promise.all([0, 1, 2, 3].map(async (version) => (await findInLedger(table, version))?.mark))),
+    expect.stringMatching(/^[0-9a-f]{8}$/),
+    undefined,
+  ]);
 });

@@ -56,7 +56,7 @@ function jsonFormat(compression: Compression | undefined): Format {
 
 function parquetFormat(compression: Compression | undefined): Format {
   const codec = compression === 'none' ? 'uncompressed' : (compression ?? 'zstd');
-  return { extension: 'parquet', cells: 'typed', copyOptions: `parquet, COMPRESSION ${codec}` };
+  return { extension: 'parquet', cells: 'typed', copyOptions: `parquet, COMPRESSION ${codec}`, byOneThread: true };
 }
 
 /** The format of a request's files. */

@@ -21,7 +21,12 @@ export interface Format {
    * its file only.
    */
   readonly copyOptions: string;
-  /** The same for rows that go on a text which is begun; absent: no file can be made of two. */
+  /**
+   * With several threads the engine cuts the file where they happened to meet: the same rows give the same bytes by one
+   * thread only.
+   */
+  readonly byOneThread?: true;
+  /** The same as `copyOptions` for rows that go on a text which is begun; absent: no file can be made of two. */
   readonly appendOptions?: string;
   /** The file of a result without rows, where no query has to write it. */
   readonly emptyFile?: (columns: readonly string[]) => string;
