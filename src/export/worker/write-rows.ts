@@ -116,14 +116,14 @@ function slicesOf({ plan, format }: QueryJob, query: ExportQuery, { files }: Rea
  * with little it is faster: the same pages are used again.
  */
 async function openEngines(
-  { plan, tempDir }: QueryJob,
+  { plan, tempDir, format: { leastThreads = 1 } }: QueryJob,
   { inline, selectRows }: ExportQuery,
   slices: number,
   lean: boolean,
 ): Promise<[QueryEngine, ...QueryEngine[]]> {
   const { apps, tableDir, folder, limits } = plan;
   const count = Math.max(1, Math.min(slices, limits.threads, Math.floor(limits.memoryMb / leastEngineMb)));
-  const threads = lean ? 1 : Math.floor(limits.threads / count);
+  const threads = lean ? 1 : Math.max(leastThreads, Math.floor(limits.threads / count));
   const share = Math.floor(limits.memoryMb / count);
   const memoryMb = selectRows === undefined || lean ? share : Math.min(share, streamMemoryMb * threads);
   const open = (engine: number): Promise<QueryEngine> =>

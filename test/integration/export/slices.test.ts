@@ -129,6 +129,16 @@ describe('an export in slices', () => {
     },
   );
 
+  it('A Parquet file has the same bytes on a machine of one core and of several', async () => {
+    // A filter leaves of each vector another number of rows.
+    const some = allApps.filter(({ idApp }) => idApp !== 3);
+    const on = async (threads: number): Promise<unknown> =>
+      contentOf((await order({ request: { format: 'parquet' }, apps: some, limits: { threads } })).outcome);
+    const one = await on(1);
+    expect(one).toMatchObject([[375_000, expect.any(Number), expect.any(String)]]);
+    for (const threads of inTurn([2, 4], 2)) expect(await on(threads)).toEqual(one);
+  });
+
   it.each(['csv', 'jsonl'] as const)(
     'Slices without any row add nothing to a %s, wherever they are',
     async (format) => {

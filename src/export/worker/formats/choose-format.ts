@@ -56,7 +56,8 @@ function jsonFormat(compression: Compression | undefined): Format {
 
 function parquetFormat(compression: Compression | undefined): Format {
   const codec = compression === 'none' ? 'uncompressed' : (compression ?? 'zstd');
-  return { extension: 'parquet', cells: 'typed', copyOptions: `parquet, COMPRESSION ${codec}` };
+  // One thread ends a row group where it has enough rows, several where it has its number of them.
+  return { extension: 'parquet', cells: 'typed', copyOptions: `parquet, COMPRESSION ${codec}`, leastThreads: 2 };
 }
 
 /** The format of a request's files. */

@@ -23,6 +23,11 @@ export interface Format {
   readonly copyOptions: string;
   /** The same for rows that go on a text which is begun; absent: no file can be made of two. */
   readonly appendOptions?: string;
+  /**
+   * With fewer threads the engine writes other bytes, wherever a filter leaves out rows: the same export of an older version
+   * must not depend on the cores of the machine. Absent: one will do.
+   */
+  readonly leastThreads?: number;
   /** The file of a result without rows, where no query has to write it. */
   readonly emptyFile?: (columns: readonly string[]) => string;
   /** Absent: the file that the engine writes is the one that is downloaded, whatever its size. */
