@@ -3,10 +3,12 @@ import { expect, test } from 'vitest';
 import { openManifestKey, manifestKeyPath } from '../../../src/reports/manifest-key.ts';
 import { parseManifest, renderManifest } from '../../../src/reports/manifest.ts';
 import { publicKeyHex } from '../../../src/runtime/ed25519.ts';
+import { createLogger } from '../../../src/runtime/logger.ts';
 import type { ReportJob } from '../../../src/reports/reports.ts';
-import { writeFileSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { testFolder } from '../../helpers/folder.ts';
 
+const logger = createLogger('silent');
 const sha256 = 'ab'.repeat(32);
 const job: ReportJob = {
   id: 7,
@@ -31,7 +33,7 @@ const job: ReportJob = {
 };
 
 test('A manifest says what the request was, what was read and what came of it, the same each time', async () => {
-  const key = await openManifestKey(testFolder());
+  const key = await openManifestKey(testFolder(), logger);
   const text = renderManifest(job, key) ?? '';
   expect(renderManifest(job, key)).toBe(text);
   expect(parseManifest(text)).toEqual({
@@ -52,7 +54,7 @@ test('A manifest says what the request was, what was read and what came of it, t
 });
 
 test('A manifest with any bit changed, and one of another key, is refused', async () => {
-  const key = await openManifestKey(testFolder());
+  const key = await openManifestKey(testFolder(), logger);
   const text = renderManifest(job, key) ?? '';
   const bytes = Buffer.from(text);
   const accepted: string[] = [];
@@ -76,9 +78,21 @@ test('A manifest with any bit changed, and one of another key, is refused', asyn
 
 test('The key of manifests is made once, by whichever process is first, and a damaged one is refused', async () => {
   const folder = testFolder();
-  const keys = await Promise.all([1, 2, 3].map(() => openManifestKey(folder)));
+  const keys = await Promise.all([1, 2, 3].map(() => openManifestKey(folder, logger)));
   expect(new Set(keys.map(publicKeyHex)).size).toBe(1);
-  expect(publicKeyHex(await openManifestKey(folder))).toBe(publicKeyHex(keys[0]!));
+  expect(publicKeyHex(await openManifestKey(folder, logger))).toBe(publicKeyHex(keys[0]!));
   writeFileSync(manifestKeyPath(folder), '{}');
-  await expect(openManifestKey(folder)).rejects.toMatchObject({ code: 'file_damaged' });
+  await expect(openManifestKey(folder, logger)).rejects.toMatchObject({ code: 'file_damaged' });
+});
+
+test('A new key where manifests were signed already is told of, and a first one is not', async () => {
+  const folder = testFolder();
+  const warnings: unknown[] = [];
+  const loud = { ...logger, warn: (fields: unknown) => void warnings.push(fields) } as unknown as typeof logger;
+  const first = publicKeyHex(await openManifestKey(folder, loud));
+  expect(publicKeyHex(await openManifestKey(folder, loud, true))).toBe(first);
+  expect(warnings).toEqual([]);
+  rmSync(manifestKeyPath(folder));
+  expect(publicKeyHex(await openManifestKey(folder, loud, true))).not.toBe(first);
+  expect(warnings).toEqual([{ file: manifestKeyPath(folder) }]);
 });
