@@ -30,7 +30,10 @@ function judgeUnerased({ group }: Receipt, { log, table }: WithoutEvent, isCompl
     // What the stream had by then that the lake had not was in the backup too, and has been taken in.
     return restoredFrom === undefined
       ? { state: 'pending' }
-      : { state: 'missing', reason: `the lake was restored from the backup of ${restoredFrom}, which does not have it` };
+      : {
+          state: 'missing',
+          reason: `the lake was restored from the backup of ${restoredFrom}, which does not have it`,
+        };
   const read = `the lake has read the stream up to ${epoch.position}`;
   const erased = table.lake?.totals.erased ?? 0;
   if (erased === 0) return { state: 'missing', reason: `${read}, and nothing was erased` };

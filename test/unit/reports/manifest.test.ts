@@ -1,5 +1,7 @@
-import { generateKeyPairSync } from 'node:crypto';
+import { createPublicKey, generateKeyPairSync, verify } from 'node:crypto';
+import { Ajv2020 } from 'ajv/dist/2020.js';
 import { expect, test } from 'vitest';
+import { manifestSchema } from '../../../src/export/api/manifest-openapi.ts';
 import { openManifestKey, manifestKeyPath } from '../../../src/reports/manifest-key.ts';
 import { parseManifest, renderManifest } from '../../../src/reports/manifest.ts';
 import { publicKeyHex } from '../../../src/runtime/ed25519.ts';
@@ -51,6 +53,27 @@ test('A manifest says what the request was, what was read and what came of it, t
   });
   const { basis: _, ...earlier } = job;
   expect(renderManifest(earlier, key)).toBeUndefined();
+});
+
+test('A manifest is what the API reference says, and anybody can verify it by what the documents say', async () => {
+  const key = await openManifestKey(testFolder(), logger);
+  const request = { ...(job.request as object), eventName: ['Ünï "\u2028" 名'] };
+  const { signature, ...signed } = JSON.parse(renderManifest({ ...job, request }, key) ?? '') as Record<
+    string,
+    unknown
+  >;
+  const x = Buffer.from(String(signed['key']), 'hex').toString('base64url');
+  const publicKey = createPublicKey({ key: { kty: 'OKP', crv: 'Ed25519', x }, format: 'jwk' });
+  const bytes = Buffer.from(JSON.stringify(signed));
+  expect(verify(undefined, bytes, publicKey, Buffer.from(String(signature), 'hex'))).toBe(true);
+  const { basis, ...rest } = job;
+  const { head: _head, watermarkMs: _watermarkMs, ...least } = basis!;
+  for (const one of [job, { ...rest, basis: least }]) {
+    const manifest = JSON.parse(renderManifest(one, key) ?? '') as object;
+    const isManifest = new Ajv2020({ strict: false, validateFormats: false }).compile(manifestSchema);
+    expect([isManifest(manifest), isManifest.errors]).toEqual([true, null]);
+    expect(Object.keys(manifest)).toEqual(Object.keys(manifestSchema['properties'] as object));
+  }
 });
 
 test('A manifest with any bit changed, and one of another key, is refused', async () => {
