@@ -25,7 +25,15 @@ function judgeUnerased({ group }: Receipt, { log, table }: WithoutEvent, isCompl
   if (epoch === undefined) return { state: 'pending' };
   if (epoch.streamId !== group.stream)
     return { state: 'missing', reason: `the lake follows another stream by now, ${epoch.streamId}` };
-  if (group.sequence > epoch.position) return { state: 'pending' };
+  const { restoredFrom } = log.lake ?? {};
+  if (group.sequence > epoch.position)
+    // What the stream had by then that the lake had not was in the backup too, and has been taken in.
+    return restoredFrom === undefined
+      ? { state: 'pending' }
+      : {
+          state: 'missing',
+          reason: `the lake was restored from the backup of ${restoredFrom}, which does not have it`,
+        };
   const read = `the lake has read the stream up to ${epoch.position}`;
   const erased = table.lake?.totals.erased ?? 0;
   if (erased === 0) return { state: 'missing', reason: `${read}, and nothing was erased` };

@@ -1,9 +1,9 @@
 import path from 'node:path';
-import { parseManifest, type Manifest } from '../reports/manifest.ts';
+import { isManifestText, parseManifest, type Manifest } from '../reports/manifest.ts';
+import type { ReportFile } from '../reports/reports.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
-import { findTextFile } from '../runtime/files/durable-file.ts';
 import { getSize, hashFile } from '../runtime/files/file-checks.ts';
-import { getBytes, getTextFile } from '../runtime/files/text-file.ts';
+import { getBytes } from '../runtime/files/text-file.ts';
 import { verb, type CommandContext, type OptionValues } from './command.ts';
 import { verifyReceipt } from './verify-receipt.ts';
 import { file, folder, many, parsed, refuse } from './words.ts';
@@ -19,26 +19,76 @@ interface Verdict {
   readonly why?: string;
 }
 
-function cannotRead(name: string, cause?: unknown): AppError {
-  return new AppError('not_found', `${name} cannot be read`, { hint: 'Name a file that is there.', cause });
-}
-
 async function readable<T>(name: string, read: () => Promise<T>): Promise<T> {
   try {
     return await read();
   } catch (error) {
     if (!isSystemError(error, 'ENOENT', 'EISDIR', 'EACCES')) throw error;
-    throw cannotRead(name, error);
+    throw new AppError('not_found', `${name} cannot be read`, { hint: 'Name a file that is there.', cause: error });
   }
 }
 
-async function judge(name: string, { files }: Manifest): Promise<{ verdict: Verdict; sha256: string }> {
-  const [sha256, size] = await readable(name, async () => [await hashFile(name), await getSize(name)] as const);
-  const found = files.find((known) => known.sha256 === sha256 && known.bytes === size);
-  if (found !== undefined) return { verdict: { file: name, ok: true, rows: found.rows }, sha256 };
+/** Bytes that no manifest and no receipt comes near: what is larger is not read. */
+const maxSignedBytes = 64 * 1024 * 1024;
+/** A byte that is no text, or a mark before it, would be read as another than it is. */
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+/** Reads a file that is to be a manifest or a receipt; undefined where it is too large for one, or no text. */
+async function findSigned(name: string): Promise<string | undefined> {
+  const bytes = await readable(name, async () => ((await getSize(name)) > maxSignedBytes ? undefined : getBytes(name)));
+  try {
+    return bytes === undefined ? undefined : utf8.decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
+
+async function getManifest(name: string, trusted: string | undefined): Promise<Manifest> {
+  const text = await findSigned(name);
+  if (text !== undefined && isManifestText(text)) return parseManifest(text, trusted);
+  throw new AppError('manifest_invalid', `${name} is no manifest as the service writes it`, {
+    hint: 'Name the files first and the manifest last. If this is the manifest, download it again.',
+  });
+}
+
+/** A file that was given, and what it is. */
+interface Judged extends Pick<ReportFile, 'sha256' | 'bytes'> {
+  readonly verdict: Verdict;
+}
+
+const isSame = (one: Pick<ReportFile, 'sha256' | 'bytes'>, other: Pick<ReportFile, 'sha256' | 'bytes'>): boolean =>
+  one.sha256 === other.sha256 && one.bytes === other.bytes;
+
+async function judge(name: string, { files }: Manifest): Promise<Judged> {
+  const [sha256, bytes] = await readable(name, async () => [await hashFile(name), await getSize(name)] as const);
+  const found = files.find((known) => isSame(known, { sha256, bytes }));
+  if (found !== undefined) return { verdict: { file: name, ok: true, rows: found.rows }, sha256, bytes };
   const isNamed = files.some((known) => known.name === path.basename(name));
-  const why = isNamed ? 'its content is another one' : 'it is none of the files of the manifest';
-  return { verdict: { file: name, ok: false, why }, sha256 };
+  const isArchive = path.extname(name) === '.zip';
+  const unknown = isArchive
+    ? 'it is an archive, and a manifest is of the files in it: unpack it, and name those'
+    : 'it is none of the files of the manifest';
+  const why = isNamed ? 'its content is another one' : unknown;
+  return { verdict: { file: name, ok: false, why }, sha256, bytes };
+}
+
+const isOfItsName = (place: string, known: ReportFile): boolean => path.basename(place) === known.name;
+
+/**
+ * The files of a manifest that were not given. Parts may be the same, byte for byte: each that is given stands for one,
+ * that of its name if there is one.
+ */
+function listMissing({ files }: Manifest, judged: readonly Judged[]): string[] {
+  const given = new Map(judged.map((one) => [path.resolve(one.verdict.file), one]));
+  const missing = new Set(files);
+  for (const fits of [isOfItsName, () => true])
+    for (const [place, one] of given) {
+      const found = [...missing].find((known) => isSame(known, one) && fits(place, known));
+      if (found === undefined) continue;
+      given.delete(place);
+      missing.delete(found);
+    }
+  return [...missing].map(({ name }) => name);
 }
 
 const receiptOptions = {
@@ -57,9 +107,9 @@ async function runReceipt(
   { environment, answer, note }: CommandContext,
 ): Promise<number> {
   if (data !== undefined && lake !== undefined) refuse('--data and --lake exclude each other');
-  const receipt = await readable(name, () => getTextFile(name));
-  if (/^\{\s*"manifestVersion"/.test(receipt))
-    refuse(`${name} is a manifest: name the files that it is to be compared with before it`);
+  // What is no text is no receipt either.
+  const receipt = (await findSigned(name)) ?? '';
+  if (isManifestText(receipt)) refuse(`${name} is a manifest: name the files that it is to be compared with before it`);
   const body = bodyFile === undefined ? undefined : await readable(bodyFile, () => getBytes(bodyFile));
   const verdict = await verifyReceipt(receipt, { key, body, data, lake }, environment);
   if (!verdict.trusted) note(untrusted('receipt'));
@@ -105,15 +155,12 @@ export const verifyCommand = verb({
     for (const [name, value] of Object.entries(ofReceipt))
       if (value !== undefined) refuse(`--${name} is for a receipt`);
     const { answer, note } = context;
-    const signed = await readable(manifestFile, () => findTextFile(manifestFile));
-    if (signed === undefined) throw cannotRead(manifestFile);
-    const manifest = parseManifest(signed, trusted);
+    const manifest = await getManifest(manifestFile, trusted);
     const judged = [];
     for (const name of files) judged.push(await judge(name, manifest));
     const verdicts = judged.map(({ verdict }) => verdict);
     const ok = verdicts.every((verdict) => verdict.ok);
-    const given = new Set(judged.map(({ sha256 }) => sha256));
-    const missing = manifest.files.filter(({ sha256 }) => !given.has(sha256)).map(({ name }) => name);
+    const missing = listMissing(manifest, judged);
     if (trusted === undefined) note(untrusted('manifest'));
     if (missing.length > 0) note(`the export has further files: ${missing.join(', ')}`);
     const { idReportFile, event, rows, key } = manifest;

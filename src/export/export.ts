@@ -176,7 +176,8 @@ async function openReports(
   const hasLinks = store.list().some((job) => job.state === 'success');
   const keys = await openSigningKeys(keysDir, clock, logger, hasLinks);
   closers.add('link keys', () => keys.close());
-  return { store, keys, hadKeys, manifestKey: await openManifestKey(keysDir) };
+  const hasManifests = store.list().some(({ basis }) => basis !== undefined);
+  return { store, keys, hadKeys, manifestKey: await openManifestKey(keysDir, logger, hasManifests) };
 }
 
 function toRunnerOptions(options: ExportOptions): JobRunnerOptions {

@@ -48,16 +48,24 @@ const isReceipt = objectOf({
 /** The answer of an import, whole. */
 const isAnswer = objectOf({ message: (value) => value === 'Ok', receipt: isReceipt });
 
-function refuse(why: string): AppError {
-  return new AppError('receipt_invalid', `the receipt ${why}`, {
-    hint: 'Give it as it was in the answer of the import. If that is what it is, do not trust it.',
-  });
+/**
+ * Says whether a JSON text has anything twice, or an escape or a number that its value is written without: of two readers
+ * of such a text each may see another receipt. Spaces are no matter.
+ */
+function isAmbiguous(text: string, value: unknown): boolean {
+  return text.replaceAll(/("(?:[^"\\]|\\.)*")|\s+/g, '$1').length !== JSON.stringify(value).length;
+}
+
+const asItWas = 'Give it as it was in the answer of the import. If that is what it is, do not trust it.';
+
+function refuse(why: string, hint = asItWas): AppError {
+  return new AppError('receipt_invalid', `the receipt ${why}`, { hint });
 }
 
 /**
  * Reads a receipt, or the whole answer that it came in, and verifies its path and its signature, by the key that it
- * names; by none but those `trusted` (hex) where some are given. Spaces and the order of members do not matter. Error:
- * `receipt_invalid`.
+ * names; by none but those `trusted` (hex) where some are given. Spaces and the order of members do not matter; a member
+ * that is there twice does. Error: `receipt_invalid`.
  */
 export function parseReceipt(text: string, trusted?: readonly string[]): Receipt {
   let value: unknown;
@@ -66,11 +74,16 @@ export function parseReceipt(text: string, trusted?: readonly string[]): Receipt
   } catch {
     throw refuse('is not JSON');
   }
-  if (isAnswer(value)) value = (value as { readonly receipt: unknown }).receipt;
-  if (!isReceipt(value)) throw refuse('is none that this version understands');
-  const receipt = value as Receipt;
+  const found = isAnswer(value) ? (value as { readonly receipt: unknown }).receipt : value;
+  if (!isReceipt(found)) throw refuse('is none that this version understands');
+  if (isAmbiguous(text, value)) throw refuse('has something twice, or not written as the service does');
+  const receipt = found as Receipt;
   const { key } = receipt.group;
-  if (trusted?.includes(key) === false) throw refuse(`was signed by another key, ${key}`);
+  if (trusted?.includes(key) === false)
+    throw refuse(
+      `was signed by another key, ${key}`,
+      'Compare it with the keys that you have noted of the service, and name it by --key only if it is one of them.',
+    );
   if (!isSigned(receipt)) throw refuse('is not what was signed');
   return receipt;
 }

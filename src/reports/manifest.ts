@@ -1,7 +1,7 @@
 import { sign, verify, type KeyObject } from 'node:crypto';
 import { publicKeyHex, toPublicKey } from '../runtime/ed25519.ts';
 import { AppError } from '../runtime/errors.ts';
-import { isCount, isReportFile, type ReportBasis, type ReportFile, type ReportJob } from './reports.ts';
+import { isCount, isReportBasis, isReportFile, type ReportBasis, type ReportFile, type ReportJob } from './reports.ts';
 
 /**
  * What a finished export consists of, under the service's signature: whoever has a file and the manifest can tell,
@@ -71,6 +71,30 @@ function refuse(why: string): AppError {
   });
 }
 
+/** Says whether a text is meant to be a manifest, whole or not. */
+export function isManifestText(text: string): boolean {
+  return /^\{\s*"manifestVersion"/.test(text);
+}
+
+const isText = (value: unknown): boolean => typeof value === 'string';
+
+/** Says whether what was read has the members of a manifest: whoever signs it may have left some out. */
+function hasMembers(value: Readonly<Record<string, unknown>>): boolean {
+  const { manifestVersion, idReportFile, event, createdAt, finishedAt, data, columns, rows, files, key } = value;
+  return (
+    manifestVersion === 1 &&
+    [idReportFile, event, createdAt, finishedAt].every(isText) &&
+    isReportBasis(data) &&
+    Array.isArray(columns) &&
+    columns.every(isText) &&
+    isCount(rows) &&
+    Array.isArray(files) &&
+    files.every(isReportFile) &&
+    typeof key === 'string' &&
+    /^[0-9a-f]{64}$/.test(key)
+  );
+}
+
 /**
  * Reads a manifest and verifies its signature, by the key that it names; by none but `trusted` (hex) where one is
  * given. Error: `manifest_invalid`.
@@ -84,21 +108,14 @@ export function parseManifest(text: string, trusted?: string): Manifest {
   }
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw refuse('is not an object');
   const { signature, ...rest } = value as Readonly<Record<string, unknown>>;
-  const { manifestVersion, key, files, rows } = rest;
-  const isKnown =
-    manifestVersion === 1 &&
-    typeof key === 'string' &&
-    /^[0-9a-f]{64}$/.test(key) &&
-    typeof signature === 'string' &&
-    /^[0-9a-f]{128}$/.test(signature) &&
-    Array.isArray(files) &&
-    files.every(isReportFile) &&
-    isCount(rows);
+  const isKnown = hasMembers(rest) && typeof signature === 'string' && /^[0-9a-f]{128}$/.test(signature);
   if (!isKnown) throw refuse('is none that this version understands');
+  const manifest = rest as unknown as Manifest;
+  const { key } = manifest;
   // Spaces, escapes and repeated names could differ without a change of what is signed.
   if (renderText(rest, signature) !== text) throw refuse('is not written as it was');
   if (trusted !== undefined && trusted !== key) throw refuse(`was signed by another key, ${key}`);
   if (!verify(undefined, Buffer.from(JSON.stringify(rest)), toPublicKey(key), Buffer.from(signature, 'hex')))
     throw refuse('is not what was signed');
-  return rest as unknown as Manifest;
+  return manifest;
 }

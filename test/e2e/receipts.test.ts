@@ -1,7 +1,5 @@
-import { execFile } from 'node:child_process';
-import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
@@ -9,9 +7,8 @@ import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { addTestApp } from '../helpers/service-access.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
+import { makeShell } from '../helpers/shell.ts';
 import { waitFor } from '../helpers/wait.ts';
-
-const run = promisify(execFile);
 
 /** The commands of docs/api.md's section on receipts. */
 function readExample(): string {
@@ -24,26 +21,18 @@ const readKeys = (dataDir: string): string => readFileSync(path.join(dataDir, 'k
 describe('receipts of a running service', () => {
   const folder = temporaryFolder();
   const dataDir = path.join(folder, 'data');
-  const bin = path.join(folder, 'bin');
+  const shell = makeShell(folder);
   let service: TestService;
   let token: string;
 
   beforeAll(async () => {
     token = await addTestApp(dataDir);
     service = await startTestService({ dataDir, settings: { TRIBUTARY_INGEST_WORKERS: '2' } });
-    mkdirSync(bin);
-    writeFileSync(
-      path.join(bin, 'tributary'),
-      `#!/bin/sh\nexec '${process.execPath}' '${path.join(packageRoot, 'dist/main.js')}' "$@"\n`,
-    );
-    chmodSync(path.join(bin, 'tributary'), 0o755);
   });
   afterAll(() => service.destroy());
 
-  async function sh(commands: string, key = ''): Promise<string> {
-    const env = { PATH: `${bin}:${process.env['PATH'] ?? ''}`, TOKEN: token, KEY: key, DATA: dataDir };
-    return (await run('bash', ['-euc', commands], { cwd: folder, env })).stdout;
-  }
+  const sh = (commands: string, key = ''): Promise<string> =>
+    shell(commands, { TOKEN: token, KEY: key, DATA: dataDir });
   const verify = async (words: string): Promise<Record<string, unknown>> =>
     JSON.parse(await sh(`tributary verify receipt.json ${words} || true`)) as Record<string, unknown>;
 

@@ -225,6 +225,24 @@ test('What is not in the lake is told apart: erased, missing, changed, or of ano
   expect(untold.lake?.events[0]?.reason).toContain('1 events were erased from the table, and which is not known');
 }, 60_000);
 
+test('What came after the backup that a lake was restored from is missing, and not on its way', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const kept = await send(stream, 'login', { customUserId: 'kept' });
+  await compactUntilRead(folder, stream);
+  const late = await send(stream, 'login', { customUserId: 'late' });
+  const waiting = await verify(folder, late!);
+  expect([waiting.ok, ...statesOf(waiting)]).toEqual([true, 'pending']);
+  const { table: tableDir } = lakePaths(path.join(folder, 'lake'));
+  const table = await openTable(tableDir, { clock: createClock(0), crashPoint: noCrashPoint });
+  const restoredFrom = '2026-01-02T03:04:05.000Z';
+  await table.commit(() => ({ cause: 'restore', actions: [], restoredFrom, metrics: { backupOf: restoredFrom } }));
+  const lost = await verify(folder, late!);
+  expect([lost.ok, ...statesOf(lost)]).toEqual([false, 'missing']);
+  expect(lost.lake?.events[0]?.reason).toContain(`restored from the backup of ${restoredFrom}`);
+  expect(statesOf(await verify(folder, kept!))).toEqual(['stored']);
+}, 60_000);
+
 test('A body is that of a receipt only where it comes to the same events in the same order', async () => {
   const batch = [{ customUserId: 'u', age: 30 }, { customUserId: 'v' }];
   const sent = (await send(createMemoryStream(), 'loginBatch', batch))!;

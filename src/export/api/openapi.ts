@@ -3,6 +3,7 @@ import type { OpenApiPart } from '../../runtime/http/openapi.ts';
 import { listParameters, listSchemas, listSummary } from './list-schemas.ts';
 import { exportExamples } from './openapi-examples.ts';
 import { lookSchemas } from './look-schemas.ts';
+import { manifestSchema } from './manifest-openapi.ts';
 import { customEvents, parameters, paramRule, setSizeLimit, type Parameter } from './parameters.ts';
 
 /** A part of an OpenAPI document. */
@@ -136,10 +137,13 @@ export const slot = {
 
 /** The version of the data that a finished export was read from. */
 const basis = {
-  manifest: object(link),
+  manifest: { ...object(link), description: 'Leads to the signed record of the export, a Manifest.' },
   version: text,
   nextSinceVersion: text,
-  timestampKeptUntil: text,
+  timestampKeptUntil: {
+    type: 'string',
+    description: 'Unix seconds: at least until then the same request with asOf gives the same bytes.',
+  },
   timestampWatermark: {
     type: 'string',
     description: 'Unix seconds: what was acknowledged before is in the version. Absent where that is not known.',
@@ -203,11 +207,12 @@ const schemas: Readonly<Record<string, Schema>> = {
     },
     ['idReportFile', 'idRawExport', 'event', 'status', 'timestampCreated'],
   ),
+  Manifest: manifestSchema,
   ...listSchemas,
 };
 
 const download = {
-  summary: 'Download a file or the archive of all files by its signed link.',
+  summary: 'Download a file, the archive of all files or the manifest by its signed link.',
   tags: ['Export'],
   security: [],
   parameters: [
@@ -229,7 +234,7 @@ const download = {
   responses: {
     200: {
       description:
-        'The file: text/csv, application/jsonl, application/gzip, application/zstd, application/vnd.apache.parquet or application/zip.',
+        'The file: text/csv, application/jsonl, application/gzip, application/zstd, application/vnd.apache.parquet or application/zip; a Manifest is application/json.',
     },
     206: { description: 'The part of the file that Range asked for.' },
     304: { description: 'The file is the one of If-None-Match.' },

@@ -51,6 +51,30 @@ test('A receipt with any bit changed anywhere is refused, and so is one that say
   for (const value of more) expect(() => parseReceipt(JSON.stringify(value))).toThrow('none that this version');
 });
 
+test('A receipt in which two readers could see two is refused, and spaces and the order of members are no matter', () => {
+  const [receipt] = signRequests([1, 2], key);
+  const text = JSON.stringify({ message: 'Ok', receipt });
+  const [event] = receipt!.events;
+  const ambiguous = [
+    text.replace('"receipt":', '"receipt":{"idApp":7},"receipt":'),
+    text.replace('"idApp":', '"idApp":7,"idApp":'),
+    text.replace('"events":', '"events":[],"events":'),
+    text.replace('"eventId":', `"eventId":"${'f'.repeat(36)}","eventId":`),
+    text.replace(
+      event!.eventId,
+      event!.eventId.replace(/^./, (digit) => `\\u00${digit.charCodeAt(0).toString(16)}`),
+    ),
+    text.replace('"receiptVersion":1', '"receiptVersion":1.0'),
+  ];
+  for (const other of ambiguous) {
+    expect(JSON.parse(other)).toEqual({ message: 'Ok', receipt });
+    expect(() => parseReceipt(other, [key.key])).toThrow('has something twice, or not written as the service does');
+  }
+  const { group, ...rest } = receipt!;
+  const reordered = JSON.stringify({ receipt: { group, ...rest }, message: 'Ok' }, undefined, '\t');
+  expect(parseReceipt(`\n${reordered}\r\n`, [key.key])).toEqual(receipt);
+});
+
 test('A receipt is refused with the place, the path or the events of another one of its group or of another group', () => {
   const [one, two] = signRequests([1, 1, 1], key);
   const [other] = signRequests([1, 1, 1], key);

@@ -1,12 +1,16 @@
-import { generateKeyPairSync } from 'node:crypto';
+import { createPublicKey, generateKeyPairSync, verify } from 'node:crypto';
+import { Ajv2020 } from 'ajv/dist/2020.js';
 import { expect, test } from 'vitest';
+import { manifestSchema } from '../../../src/export/api/manifest-openapi.ts';
 import { openManifestKey, manifestKeyPath } from '../../../src/reports/manifest-key.ts';
 import { parseManifest, renderManifest } from '../../../src/reports/manifest.ts';
 import { publicKeyHex } from '../../../src/runtime/ed25519.ts';
+import { createLogger } from '../../../src/runtime/logger.ts';
 import type { ReportJob } from '../../../src/reports/reports.ts';
-import { writeFileSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { testFolder } from '../../helpers/folder.ts';
 
+const logger = createLogger('silent');
 const sha256 = 'ab'.repeat(32);
 const job: ReportJob = {
   id: 7,
@@ -31,7 +35,7 @@ const job: ReportJob = {
 };
 
 test('A manifest says what the request was, what was read and what came of it, the same each time', async () => {
-  const key = await openManifestKey(testFolder());
+  const key = await openManifestKey(testFolder(), logger);
   const text = renderManifest(job, key) ?? '';
   expect(renderManifest(job, key)).toBe(text);
   expect(parseManifest(text)).toEqual({
@@ -51,8 +55,29 @@ test('A manifest says what the request was, what was read and what came of it, t
   expect(renderManifest(earlier, key)).toBeUndefined();
 });
 
+test('A manifest is what the API reference says, and anybody can verify it by what the documents say', async () => {
+  const key = await openManifestKey(testFolder(), logger);
+  const request = { ...(job.request as object), eventName: ['Ünï "\u2028" 名'] };
+  const { signature, ...signed } = JSON.parse(renderManifest({ ...job, request }, key) ?? '') as Record<
+    string,
+    unknown
+  >;
+  const x = Buffer.from(String(signed['key']), 'hex').toString('base64url');
+  const publicKey = createPublicKey({ key: { kty: 'OKP', crv: 'Ed25519', x }, format: 'jwk' });
+  const bytes = Buffer.from(JSON.stringify(signed));
+  expect(verify(undefined, bytes, publicKey, Buffer.from(String(signature), 'hex'))).toBe(true);
+  const { basis, ...rest } = job;
+  const { head: _head, watermarkMs: _watermarkMs, ...least } = basis!;
+  for (const one of [job, { ...rest, basis: least }]) {
+    const manifest = JSON.parse(renderManifest(one, key) ?? '') as object;
+    const isManifest = new Ajv2020({ strict: false, validateFormats: false }).compile(manifestSchema);
+    expect([isManifest(manifest), isManifest.errors]).toEqual([true, null]);
+    expect(Object.keys(manifest)).toEqual(Object.keys(manifestSchema['properties'] as object));
+  }
+});
+
 test('A manifest with any bit changed, and one of another key, is refused', async () => {
-  const key = await openManifestKey(testFolder());
+  const key = await openManifestKey(testFolder(), logger);
   const text = renderManifest(job, key) ?? '';
   const bytes = Buffer.from(text);
   const accepted: string[] = [];
@@ -76,9 +101,21 @@ test('A manifest with any bit changed, and one of another key, is refused', asyn
 
 test('The key of manifests is made once, by whichever process is first, and a damaged one is refused', async () => {
   const folder = testFolder();
-  const keys = await Promise.all([1, 2, 3].map(() => openManifestKey(folder)));
+  const keys = await Promise.all([1, 2, 3].map(() => openManifestKey(folder, logger)));
   expect(new Set(keys.map(publicKeyHex)).size).toBe(1);
-  expect(publicKeyHex(await openManifestKey(folder))).toBe(publicKeyHex(keys[0]!));
+  expect(publicKeyHex(await openManifestKey(folder, logger))).toBe(publicKeyHex(keys[0]!));
   writeFileSync(manifestKeyPath(folder), '{}');
-  await expect(openManifestKey(folder)).rejects.toMatchObject({ code: 'file_damaged' });
+  await expect(openManifestKey(folder, logger)).rejects.toMatchObject({ code: 'file_damaged' });
+});
+
+test('A new key where manifests were signed already is told of, and a first one is not', async () => {
+  const folder = testFolder();
+  const warnings: unknown[] = [];
+  const loud = { ...logger, warn: (fields: unknown) => void warnings.push(fields) } as unknown as typeof logger;
+  const first = publicKeyHex(await openManifestKey(folder, loud));
+  expect(publicKeyHex(await openManifestKey(folder, loud, true))).toBe(first);
+  expect(warnings).toEqual([]);
+  rmSync(manifestKeyPath(folder));
+  expect(publicKeyHex(await openManifestKey(folder, loud, true))).not.toBe(first);
+  expect(warnings).toEqual([{ file: manifestKeyPath(folder) }]);
 });
