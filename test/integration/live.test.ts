@@ -156,6 +156,20 @@ describe('what arrives, live', () => {
     expect(named(late.slice(0, before), 'event').length).toBeLessThan(sent);
   });
 
+  it('A listener that was slow is told what it has missed also where nothing more comes', async () => {
+    const { source, listen, channel } = await startHub();
+    const slow = await listen(1);
+    await waitFor('the app is wanted', () => source.isWanted());
+    const event = JSON.stringify({ text: 'x'.repeat(200_000) });
+    const sent = 100;
+    for (let n = 0; n < sent; n += 1)
+      channel.send(1, renderMessage({ events: [event], refusals: [], eventsLeftOut: 0, refusalsLeftOut: 0 }));
+    const late = readEvents(slow);
+    await waitFor('it is told', () => late.some(({ name }) => name === 'left_out'));
+    const [missed] = named(late, 'left_out') as { events: number; why: string }[];
+    expect([named(late, 'event').length + (missed?.events ?? 0), missed?.why]).toEqual([sent, 'slow']);
+  });
+
   it('Who may no longer listen is sent nothing more, and the answer ends', async () => {
     let allowed = true;
     const { hub, listen } = await startHub(() => allowed);
