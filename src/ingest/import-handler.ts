@@ -16,8 +16,8 @@ import {
 import type { IngestMetrics } from './ingest-metrics.ts';
 import type { RefusalKeeper } from './refusal-keeper.ts';
 import { findStatement } from './receipts.ts';
-import type { Refusal } from './refusal.ts';
-import { listFaults, wantsAllFaults } from './request-faults.ts';
+import { answerOf, type Refusal } from './refusal.ts';
+import { listFaults, toFault, wantsAllFaults } from './request-faults.ts';
 
 /**
  * Answers the requests of the import methods, on Node's own request and response: each is so little work that the
@@ -122,11 +122,17 @@ interface Ends {
   readonly accept: (exchange: Exchange, imported: ImportedLines, said?: Pick<Accepted, 'message' | 'receipt'>) => void;
 }
 
+/** Lists the one thing that is wrong of a request that was refused before anything else was looked at. */
+function listAsAsked(head: ImportRequest['head'], refusal: Refusal): Refusal {
+  const isListed = refusal.all === undefined && answerOf(refusal.reason).status === 400 && wantsAllFaults(head);
+  return isListed ? { ...refusal, all: { faults: [toFault(refusal)], leftOut: 0 } } : refusal;
+}
+
 function createEnds({ metrics, answers, refusals }: ImportDependencies): Ends {
   return {
     refuse({ method, idApp, request, response, startedMs, validate }, refusal, of) {
       metrics.answered(method, performance.now() - startedMs);
-      answers.refuse(response, refusal, { method, idApp });
+      answers.refuse(response, listAsAsked(request, refusal), { method, idApp });
       if (of === undefined) return;
       const { app, body, bytes } = of;
       metrics.refusedOfApp(app.idApp);
@@ -143,7 +149,7 @@ function createEnds({ metrics, answers, refusals }: ImportDependencies): Ends {
 function parseRequest(request: ImportRequest): ImportedLines | Refusal {
   const imported = parseImportRequest(request);
   return 'reason' in imported && wantsAllFaults(request.head)
-    ? { ...imported, faults: listFaults(request, imported) }
+    ? { ...imported, all: listFaults(request, imported) }
     : imported;
 }
 

@@ -139,11 +139,11 @@ export function createRefusalKeeper(dependencies: RefusalKeeperDependencies): Re
 
   return {
     add(request) {
-      const { app, refusal, target } = request;
+      const { app, refusal, target, isValidation } = request;
       const ofThis = openPending(app.idApp);
       timer ??= setTimeout(() => void flush(), writeEveryMs);
       const place = 'method' in target ? target.method : target.path;
-      const key = `${refusal.reason} ${place} ${refusal.detail}`.slice(0, maxKeyLength);
+      const key = `${isValidation} ${refusal.reason} ${place} ${refusal.detail}`.slice(0, maxKeyLength);
       const alike = ofThis.records.get(key);
       if (alike !== undefined) alike.requests += 1;
       else if (waiting < maxWaiting && ofApp.take(app.idApp) && ofAll.take()) {
