@@ -170,6 +170,18 @@ describe('what arrives, live', () => {
     expect([named(late, 'event').length + (missed?.events ?? 0), missed?.why]).toEqual([sent, 'slow']);
   });
 
+  it('Who asks for the head alone has it, and takes no place', async () => {
+    const { hub, server } = await startHub();
+    const { port } = server.address() as AddressInfo;
+    const asked = request({ host: '127.0.0.1', port, path: '/1', method: 'HEAD', agent: false });
+    asked.end();
+    const [answer] = (await once(asked, 'response')) as [IncomingMessage];
+    await once(answer.resume(), 'end');
+    expect([answer.statusCode, answer.headers['content-type']]).toEqual([200, 'text/event-stream; charset=utf-8']);
+    await waitFor('nobody listens', () => hub.size() === 0);
+    expect(hub.size()).toBe(0);
+  });
+
   it('Who may no longer listen is sent nothing more, and the answer ends', async () => {
     let allowed = true;
     const { hub, listen } = await startHub(() => allowed);
