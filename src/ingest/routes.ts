@@ -25,13 +25,16 @@ export interface RouteDependencies {
 const versionSegment = /^\/(v\d[^/?]*)(?:[/?]|$)/i;
 
 const methodSegment = /^\/v1\/([^/?]+)/;
+/** What is asked, and takes no events. */
+const questions = new Set(['event', 'live', 'receipt-key', 'refusals']);
 
 /** What a path that no route has is answered with: the version is checked before the method. */
 export function refusePath(path: string): Refusal {
   const version = versionSegment.exec(path)?.[1];
   if (version !== undefined && version !== 'v1') return { reason: 'version', detail: 'the API version must be v1' };
-  const isKnown = importMethods.has(methodSegment.exec(path)?.[1] ?? '');
-  return { reason: 'method', detail: isKnown ? 'the method is called by POST' : 'no such method' };
+  const name = methodSegment.exec(path)?.[1] ?? '';
+  if (importMethods.has(name)) return { reason: 'method', detail: 'the method is called by POST' };
+  return { reason: 'method', detail: questions.has(name) ? 'it is asked by GET' : 'no such method' };
 }
 
 const idAppOf = ({ query }: { query: unknown }): unknown => (query as { idApp?: unknown }).idApp;

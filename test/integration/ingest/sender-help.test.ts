@@ -218,6 +218,14 @@ describe('answers that help the sender', () => {
     expect(odd.headers.get('x-unknown-parameters')).toBe(`${'x'.repeat(60)}..., a\\u002c b, c`);
   });
 
+  it('Who posts to what is asked by GET is told so', async () => {
+    for (const name of ['event', 'live', 'receipt-key', 'refusals']) {
+      const answer = await service.post('web', name, {});
+      expect([answer.status, answer.headers.get('x-error-detail')]).toEqual([404, 'it is asked by GET']);
+    }
+    expect((await service.post('web', 'events', {})).headers.get('x-error-detail')).toBe('no such method');
+  });
+
   it('A refusal names what is ignored, which is often what is missing', async () => {
     const batch = [{ customUserId: 'u', extra: 1 }, 'no event', { customUserID: 'v' }];
     const answer = await service.post('web', 'loginBatch', batch);
