@@ -235,18 +235,19 @@ describe('access commands', () => {
     expect(await ask('app', 'restore', '7')).toMatchObject([{ idApp: '7', token: expect.any(String) as string }]);
   }, 120_000);
 
-  it('On a terminal that does not say its width answers are as wide as usual', async (context) => {
-    if (process.platform !== 'linux' || !existsSync('/usr/bin/script'))
-      return context.skip('needs script of util-linux');
-    const folder = testFolder();
-    await tributary(folder, ['app', 'add', '7', '--platform', 'web', '--title', 'Shop', '--data', 'data']);
-    const listed = `${process.execPath} ${program} app list --data data`;
-    const { stdout } = await run('/usr/bin/script', ['-qefc', `stty columns 0; ${listed}`, '/dev/null'], {
-      cwd: folder,
-    });
-    expect(stdout).toMatch(/idApp +platform +title/);
-    expect(stdout).toMatch(/7 +web +Shop/);
-  });
+  it.skipIf(process.platform !== 'linux' || !existsSync('/usr/bin/script'))(
+    'On a terminal that does not say its width answers are as wide as usual',
+    async () => {
+      const folder = testFolder();
+      await tributary(folder, ['app', 'add', '7', '--platform', 'web', '--title', 'Shop', '--data', 'data']);
+      const listed = `${process.execPath} ${program} app list --data data`;
+      const { stdout } = await run('/usr/bin/script', ['-qefc', `stty columns 0; ${listed}`, '/dev/null'], {
+        cwd: folder,
+      });
+      expect(stdout).toMatch(/idApp +platform +title/);
+      expect(stdout).toMatch(/7 +web +Shop/);
+    },
+  );
 
   it('The access commands report that no filter can name an SDK key accepted by an earlier version, and accept no new one', async () => {
     const cwd = testFolder();
