@@ -193,9 +193,12 @@ describe('what a sender and an account see of what comes in', () => {
     expect(await ended).toEqual([0, null]);
   });
 
-  it('The examples of docs/api.md show what was refused and what arrives', async () => {
+  it('The examples of docs/api.md show what is wrong, what was refused and what arrives', async () => {
     const place = await startWithUser({ dataDir: path.join(testFolder(), 'data') });
     const env = { ...process.env, TOKEN: place.token };
+    const checking = exampleOf('While you write a client', place);
+    const checked = await run('bash', ['-c', checking], { env });
+    expect(`# ${checked.stdout}`).toBe(checking.split('\n')[1]);
     expect(await post(place, 1, 'login', '{"customUserId":"u-1","age":200}')).toBe(400);
     const refusals = exampleOf('What of yours was refused', place);
     await waitFor('the refusal is shown', async () => {
