@@ -21,7 +21,8 @@ export const refusalsCommand = verb({
   async run({ APP: idApp, limit: most, data }, { environment, answer, note }) {
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
     const paths = dataPaths(config.dataDir);
-    const kept = { folder: paths.refusals, ageMs: config.refusalsAgeMs };
+    // Whose shell it is, sees what there is: the setting is the service's, which removes what may not be.
+    const kept = { folder: paths.refusals, bodies: 'on', ageMs: config.refusalsAgeMs } as const;
     const nowMs = createClock(config.clockOffsetSeconds).nowMs();
     const refusals = await readRefusals(kept, idApp, { nowMs, most });
     for (const refusal of refusals) answer(refusal);

@@ -1,15 +1,9 @@
 import { eventFields } from '../datasets/event-fields.ts';
 import { getMethod } from '../datasets/dataset.ts';
-import type { RefusalFault } from '../refusals/refusal-record.ts';
+import type { BodyPolicy, RefusalFault } from '../refusals/refusal-record.ts';
 import { decodeBody, readEvents, type ImportRequest } from './import-request.ts';
 import type { Refusal } from './refusal.ts';
 import { listFaults, toFault } from './request-faults.ts';
-
-/**
- * What is kept of the bodies of refused requests: nothing; their shape, with the names of known fields and neither
- * values nor names of the sender's own; or their text.
- */
-export type BodyPolicy = 'off' | 'redacted' | 'on';
 
 /** What a record says of a request's body. */
 export interface BodyDescription {

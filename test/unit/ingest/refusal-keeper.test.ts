@@ -2,9 +2,9 @@ import { gzipSync } from 'node:zlib';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { ImportMethod } from '../../../src/datasets/event-kinds.ts';
 import { parseImportRequest } from '../../../src/ingest/import-request.ts';
-import { describeForLog, type BodyPolicy } from '../../../src/ingest/refusal-excerpt.ts';
+import { describeForLog } from '../../../src/ingest/refusal-excerpt.ts';
 import { createRefusalKeeper, type RefusedRequest } from '../../../src/ingest/refusal-keeper.ts';
-import type { RefusalRecord } from '../../../src/refusals/refusal-record.ts';
+import type { BodyPolicy, RefusalRecord } from '../../../src/refusals/refusal-record.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { silentLogger } from '../../helpers/nats.ts';
 
