@@ -16,8 +16,8 @@ import {
 import type { IngestMetrics } from './ingest-metrics.ts';
 import type { RefusalKeeper } from './refusal-keeper.ts';
 import { findStatement } from './receipts.ts';
-import { answerOf, type Refusal } from './refusal.ts';
-import { listFaults, toFault, wantsAllFaults } from './request-faults.ts';
+import type { Refusal } from './refusal.ts';
+import { listAsAsked, listFaults, wantsAllFaults } from './request-faults.ts';
 
 /**
  * Answers the requests of the import methods, on Node's own request and response: each is so little work that the
@@ -120,12 +120,6 @@ interface Ends {
   /** Without `of` the request is nobody's, and is not kept. */
   readonly refuse: (exchange: Exchange, refusal: Refusal, of?: OfApp) => void;
   readonly accept: (exchange: Exchange, imported: ImportedLines, said?: Pick<Accepted, 'message' | 'receipt'>) => void;
-}
-
-/** Lists the one thing that is wrong of a request that was refused before anything else was looked at. */
-function listAsAsked(head: ImportRequest['head'], refusal: Refusal): Refusal {
-  const isListed = refusal.all === undefined && answerOf(refusal.reason).status === 400 && wantsAllFaults(head);
-  return isListed ? { ...refusal, all: { faults: [toFault(refusal)], leftOut: 0 } } : refusal;
 }
 
 function createEnds({ metrics, answers, refusals }: ImportDependencies): Ends {

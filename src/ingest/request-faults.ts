@@ -1,7 +1,7 @@
 import { getMethod } from '../datasets/dataset.ts';
 import { listViolations, type GivenFields } from '../datasets/schema-registry.ts';
 import { findKeyFault, findNoEvent, readEvents, type ImportRequest } from './import-request.ts';
-import type { Fault, FaultList, Refusal } from './refusal.ts';
+import { answerOf, type Fault, type FaultList, type Refusal } from './refusal.ts';
 import { listMissingIdentity } from './required-ids.ts';
 
 /** Faults that one answer names; a client that has more has seen enough to begin with. */
@@ -43,4 +43,13 @@ export function listFaults(request: ImportRequest, refusal: Refusal): FaultList 
   const found = [...ofBody, ...(keyFault === undefined ? [] : [{ pointer: '', reason: keyFault }])];
   const faults = found.length === 0 ? [toFault(refusal)] : found.slice(0, maxFaults);
   return { faults, leftOut: Math.max(0, found.length - maxFaults) };
+}
+
+/**
+ * Lists the one thing that is wrong with a request that was refused before anything else was looked at, where its client
+ * asks for the list.
+ */
+export function listAsAsked(head: ImportRequest['head'], refusal: Refusal): Refusal {
+  const isListed = refusal.all === undefined && answerOf(refusal.reason).status === 400 && wantsAllFaults(head);
+  return isListed ? { ...refusal, all: { faults: [toFault(refusal)], leftOut: 0 } } : refusal;
 }

@@ -9,6 +9,7 @@ import { findApp } from './find-app.ts';
 import type { RefusalKeeper } from './refusal-keeper.ts';
 import type { Fail, ImportHandler, ImportQuery } from './import-handler.ts';
 import type { Refusal } from './refusal.ts';
+import { listAsAsked } from './request-faults.ts';
 import type { ImportServer } from './server.ts';
 
 export interface RouteDependencies {
@@ -77,7 +78,7 @@ export function addImportRoutes(server: ImportServer, dependencies: RouteDepende
   server.setNotFoundHandler((request, reply) => {
     const refusal = refusePath(request.url);
     const idApp = idAppOf(request);
-    answers.refuse(takeOver(reply), refusal, { idApp });
+    answers.refuse(takeOver(reply), listAsAsked(request.raw, refusal), { idApp });
     const app = findApp(access, idApp, request.raw);
     if ('reason' in app) return;
     const [path = ''] = request.url.split('?');

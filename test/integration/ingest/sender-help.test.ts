@@ -85,7 +85,12 @@ describe('answers that help the sender', () => {
       headers: { authorization: service.tokens.web, ...all },
       body: '{}',
     });
-    for (const answer of [large, coded, unsure]) {
+    const old = await ask(`${service.url}/v2/login/?idApp=${testApps.web}`, {
+      method: 'POST',
+      headers: all,
+      body: '{}',
+    });
+    for (const answer of [large, coded, unsure, old]) {
       expect([answer.status, answer.headers.get('preference-applied')]).toEqual([400, 'errors=all']);
       expect(faultsOf(answer)).toEqual([{ pointer: '', reason: answer.headers.get('x-error-detail') }]);
     }
