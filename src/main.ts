@@ -115,6 +115,9 @@ async function confirm(question: string): Promise<boolean> {
   }
 }
 
+/** The width of a terminal that does not say its own, as one that a container or a recorder opens. */
+const usualColumns = 80;
+
 /** Lines for a person on standard error; on a terminal also one that is replaced by the next. */
 function createNotes(): Pick<CommandContext, 'note' | 'show'> {
   const { stderr } = process;
@@ -142,7 +145,7 @@ async function main(given: readonly string[], unread: AbortSignal): Promise<numb
     ...(process.stdin.isTTY && process.stdout.isTTY
       ? { openPrompt: () => createPrompt({ input: process.stdin, output: process.stdout }) }
       : {}),
-    ...(process.stdout.isTTY ? { screen: { columns: process.stdout.columns } } : {}),
+    ...(process.stdout.isTTY ? { screen: { columns: process.stdout.columns || usualColumns } } : {}),
     ...(process.stdin.isTTY && process.stderr.isTTY ? { confirm } : {}),
     loadCommands: () => loadCommands(undefined),
     ...signals,

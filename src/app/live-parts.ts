@@ -22,6 +22,7 @@ export function openRefusalReader({
   config,
   clock,
 }: Parts): (idApp: number, most: number) => Promise<readonly RefusalRecord[]> {
-  const kept = { folder: dataPaths(config.dataDir).refusals, ageMs: config.refusalsAgeMs };
+  const { refusalsBodies: bodies, refusalsAgeMs: ageMs } = config;
+  const kept = { folder: dataPaths(config.dataDir).refusals, bodies, ageMs };
   return (idApp, most) => readRefusals(kept, idApp, { nowMs: clock.nowMs(), most });
 }

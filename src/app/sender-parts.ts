@@ -24,19 +24,20 @@ const sweepEveryMs = 300_000;
 /** Opens what an ingest process keeps of refusals and shows live. Neither ever keeps it from its events. */
 export function openSenderParts(parts: Parts, isDiskLow: () => boolean): SenderParts {
   const { config, clock, logger, closers, folders = {} } = parts;
-  const kept = { folder: dataPaths(config.dataDir).refusals, ageMs: config.refusalsAgeMs };
+  const { refusalsBodies: bodies, refusalsAgeMs: ageMs } = config;
+  const kept = { folder: dataPaths(config.dataDir).refusals, bodies, ageMs };
   const channel = openLiveChannel(parts, 'ingest');
   if (channel === undefined) throw new Error('the supervisor names the broker to its children');
   const live = createLiveSource(channel);
   closers.add('live', () => live.stop());
-  const writer = createRefusalWriter(kept.folder);
+  const writer = createRefusalWriter(kept.folder, bodies);
 
   async function write(idApp: number, records: readonly RefusalRecord[]): Promise<void> {
     live.refused(idApp, records);
     // Another service's folder may be there by now.
     if (kept.ageMs > 0 && !isDiskLow() && areSameFolders(folders)) await writer.append(idApp, records, clock.nowMs());
   }
-  const refusals = createRefusalKeeper({ clock, logger, bodies: config.refusalsBodies, write });
+  const refusals = createRefusalKeeper({ clock, logger, bodies, write });
   closers.add('refusals', () => refusals.stop());
 
   const sweep = startPollLoop(

@@ -1,3 +1,4 @@
+import { listApps } from '../access/listing.ts';
 import { dataPaths } from '../config.ts';
 import { readRefusals } from '../refusals/refusal-files.ts';
 import { createClock } from '../runtime/clock.ts';
@@ -17,10 +18,17 @@ export const refusalsCommand = verb({
     limit: withDefault(positive(`at most so many, newest first; up to ${mostLimit}`, 'N', mostLimit), fallbackLimit),
   },
   examples: ['refusals 7', 'refusals 7 --limit 10'],
-  async run({ APP: idApp, limit: most, data }, { environment, answer }) {
+  async run({ APP: idApp, limit: most, data }, { environment, answer, note }) {
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    const kept = { folder: dataPaths(config.dataDir).refusals, ageMs: config.refusalsAgeMs };
+    const paths = dataPaths(config.dataDir);
+    // Whose shell it is, sees what there is: the setting is the service's, which removes what may not be.
+    const kept = { folder: paths.refusals, bodies: 'on', ageMs: config.refusalsAgeMs } as const;
     const nowMs = createClock(config.clockOffsetSeconds).nowMs();
-    for (const refusal of await readRefusals(kept, idApp, { nowMs, most })) answer(refusal);
+    const refusals = await readRefusals(kept, idApp, { nowMs, most });
+    for (const refusal of refusals) answer(refusal);
+    if (refusals.length > 0) return;
+    // One that was removed has those of before.
+    if (![...listApps(paths), ...listApps(paths, true)].some((app) => app.idApp === String(idApp)))
+      note(`there is no app ${idApp} here: 'tributary app list' names those that there are`);
   },
 });

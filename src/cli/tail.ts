@@ -1,6 +1,7 @@
 import { listApps } from '../access/listing.ts';
-import { dataPaths } from '../config.ts';
+import { dataPaths, type Config } from '../config.ts';
 import { parseMessage, type LiveMessage } from '../live/live-message.ts';
+import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { AppError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/processes/service-state.ts';
@@ -32,12 +33,79 @@ function showMessage(
   if (hasLeftOut) print(showLeftOut(eventsLeftOut, refusalsLeftOut));
 }
 
+/** Where the service tells what arrives. */
+interface Place {
+  readonly url: string;
+  readonly streamName: string;
+}
+
+/** The place of the running service, or of the broker that the settings name; undefined: there is none. */
+function findPlace(config: Config): Place | undefined {
+  const running = readServiceStates(dataPaths(config.dataDir).run).find(({ natsUrl }) => natsUrl !== undefined);
+  const url = running?.natsUrl ?? config.natsUrl;
+  return url === undefined ? undefined : { url, streamName: running?.streamName ?? config.streamName };
+}
+
 /** Errors: `broker_away`, `broker_refused`. */
 async function assertReady(channel: LiveChannel): Promise<void> {
   const hindrance = await channel.findHindrance();
   if (hindrance === 'away') throw new AppError('broker_away', 'the broker of the service does not answer');
   if (hindrance === 'denied')
     throw new AppError('broker_refused', 'the broker denies what is shown live', { hint: rightsTodo });
+}
+
+/** What a person is told when the service goes, and when it is back. */
+const away = 'the service does not answer; what arrives is shown again when it does';
+const back = 'the service answers again';
+
+/** Follows an app from one place of the service to the next. */
+interface Following {
+  close(): Promise<void>;
+}
+
+/**
+ * Follows an app. A service that was started anew has another place, with a server of its own. Errors of the start:
+ * `broker_away`, `broker_refused`.
+ */
+async function follow(
+  idApp: number,
+  first: Place,
+  {
+    open,
+    find,
+    note,
+  }: { open: (place: Place) => LiveChannel; find: () => Place | undefined; note: (line: string) => void },
+): Promise<Following> {
+  let [place, channel, isAway] = [first, open(first), false];
+  try {
+    await assertReady(channel);
+  } catch (error) {
+    await channel.close();
+    throw error;
+  }
+  channel.announce([idApp]);
+
+  async function lookAgain(signal: AbortSignal): Promise<void> {
+    const now = find() ?? place;
+    if (now.url !== place.url || now.streamName !== place.streamName) {
+      await channel.close();
+      if (signal.aborted) return;
+      [place, channel] = [now, open(now)];
+    }
+    const wasAway = isAway;
+    isAway = (await channel.findHindrance()) !== undefined;
+    if (signal.aborted) return;
+    if (isAway !== wasAway) note(isAway ? away : back);
+    channel.announce([idApp]);
+  }
+  const loop = startPollLoop(lookAgain, { everyMs: announceEveryMs, pausesFirst: true, onError: () => undefined });
+  return {
+    async close() {
+      // A look under way, which waits for an answer, does nothing more.
+      void loop.stop();
+      await channel.close();
+    },
+  };
 }
 
 /**
@@ -50,6 +118,7 @@ export const tailCommand = verb({
   details: [
     'A sample: up to 20 events a second of each import process; what is left out is counted.',
     'On a terminal a line for each; in a pipe, or with --json, objects with event, refusal or leftOut.',
+    'It goes on when the service is started anew.',
   ],
   words: { APP: positive('the id of an app') },
   examples: ['tail 7', 'tail 7 --json'],
@@ -57,23 +126,24 @@ export const tailCommand = verb({
     const { environment, screen, print, note, stop, unread } = context;
     const columns = json ? undefined : screen?.columns;
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    const running = readServiceStates(dataPaths(config.dataDir).run).find(({ natsUrl }) => natsUrl !== undefined);
-    const url = running?.natsUrl ?? config.natsUrl;
-    if (url === undefined)
+    const find = (): Place | undefined => findPlace(config);
+    const place = find();
+    if (place === undefined)
       throw new AppError('broker_away', 'no service runs on this data folder', { hint: 'Start it first.' });
     if (!listApps(dataPaths(config.dataDir)).some((app) => app.idApp === String(idApp)))
       note(`there is no app ${idApp} here: 'tributary app list' names those that there are`);
-    const streamName = running?.streamName ?? config.streamName;
-    const logger = createLogger(config.logLevel, { role: 'tail' });
-    const channel = createLiveChannel({ url, name: 'tributary tail', logger, streamName });
-    channel.listen(idApp, (text) => {
-      const message = parseMessage(text);
-      if (message !== undefined) showMessage(message, columns, context);
-    });
-    const timer = setInterval(() => channel.announce([idApp]), announceEveryMs);
+    // What a log would say of the connection is said in words.
+    const logger = createLogger('silent');
+    function open({ url, streamName }: Place): LiveChannel {
+      const channel = createLiveChannel({ url, name: 'tributary tail', logger, streamName });
+      channel.listen(idApp, (text) => {
+        const message = parseMessage(text);
+        if (message !== undefined) showMessage(message, columns, context);
+      });
+      return channel;
+    }
+    const following = await follow(idApp, place, { open, find, note });
     try {
-      await assertReady(channel);
-      channel.announce([idApp]);
       if (columns !== undefined) {
         note(`What arrives of app ${idApp}; Ctrl-C ends it.`);
         print(tailHead(columns));
@@ -81,8 +151,7 @@ export const tailCommand = verb({
       const over = AbortSignal.any(unread === undefined ? [stop] : [stop, unread]);
       if (!over.aborted) await new Promise((resolve) => over.addEventListener('abort', resolve, { once: true }));
     } finally {
-      clearInterval(timer);
-      await channel.close();
+      await following.close();
     }
   },
 });

@@ -143,17 +143,30 @@ function createReader(kind: EventKind): (fields: GivenFields) => void {
   };
 }
 
+/** Units that a time may be in, and from which number on it is far too late to be in a larger one. */
+const smallUnits = [
+  { from: 1e17, name: 'nanoseconds' },
+  { from: 1e14, name: 'microseconds' },
+  { from: 1e11, name: 'milliseconds' },
+] as const;
+
+/** What a client has probably meant by a time that is no number of Unix seconds. */
+function hintAtTime({ keyword, data }: ErrorObject): Pick<Violation, 'hint'> {
+  if (typeof data === 'string') return { hint: 'give Unix seconds, such as 1767225600' };
+  if (typeof data !== 'number') return {};
+  const unit = smallUnits.find(({ from }) => data >= from);
+  if (unit !== undefined) return { hint: `it looks like ${unit.name}: give seconds` };
+  return keyword === 'type' ? { hint: 'give whole seconds' } : {};
+}
+
 /** What the client has probably meant by a value that its field cannot have. */
 function hintAt([first]: readonly ErrorObject[]): Pick<Violation, 'hint'> {
   if (first === undefined) return {};
   const { keyword, params, data, instancePath } = first;
-  const name = instancePath.split('/').at(-1) ?? '';
   const isText = keyword === 'type' && params['type'] === 'string';
   if (isText && typeof data === 'number') return { hint: 'write it in quotes' };
-  if (!/timestamp/i.test(name)) return {};
-  if (typeof data === 'string') return { hint: 'give Unix seconds, such as 1767225600' };
-  const isLate = keyword === 'maximum' && typeof data === 'number' && data >= 1e11;
-  return isLate ? { hint: 'it looks like milliseconds: give seconds' } : {};
+  // A parameter of the client's own may have any name.
+  return /^\/[^/]*timestamp$/i.test(instancePath) ? hintAtTime(first) : {};
 }
 
 function createValidator(validate: ValidateFunction, kind: EventKind): EventValidator {

@@ -3,7 +3,8 @@ import type { ImportMethod } from '../datasets/event-kinds.ts';
 import type { Receipt } from '../receipts/receipt.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
 import type { RefusalLog } from './refusal-log.ts';
-import { answerOf, renderDetail, type Refusal } from './refusal.ts';
+import { describeForLog } from './refusal-excerpt.ts';
+import { answerOf, renderDetail, renderNames, type Refusal } from './refusal.ts';
 
 /** Answers requests of the import area on Node's own response, which must not have been answered yet. */
 export interface Answers {
@@ -50,17 +51,27 @@ function renderHead(body: string): readonly string[] {
   ];
 }
 
+/** The header that names parameters which were ignored. */
+function nameUnknown(names: readonly string[] = []): readonly string[] {
+  return names.length === 0 ? [] : ['x-unknown-parameters', renderNames(names)];
+}
+
 /** Writes the answer to a refusal; `more`: names and values of further headers, in turn. */
-export function writeRefusal(
-  response: ServerResponse,
-  { reason, detail, faults }: Refusal,
-  more: readonly string[] = [],
-): void {
+export function writeRefusal(response: ServerResponse, refusal: Refusal, more: readonly string[] = []): void {
+  const { reason, detail, unknownNames, all } = refusal;
   const { status, error, body: short } = answerOf(reason);
-  const body = faults === undefined ? short : JSON.stringify({ error, errors: faults });
-  const applied = faults === undefined ? [] : ['preference-applied', 'errors=all'];
+  const leftOut = all === undefined || all.leftOut === 0 ? undefined : all.leftOut;
+  const body = all === undefined ? short : JSON.stringify({ error, errors: all.faults, leftOut });
+  const applied = all === undefined ? [] : ['preference-applied', 'errors=all'];
   response
-    .writeHead(status, [...renderHead(body), 'x-error-detail', renderDetail(detail), ...applied, ...more])
+    .writeHead(status, [
+      ...renderHead(body),
+      'x-error-detail',
+      renderDetail(detail),
+      ...nameUnknown(unknownNames),
+      ...applied,
+      ...more,
+    ])
     .end(body);
 }
 
@@ -91,9 +102,8 @@ export function createAnswers({ metrics, refusals, isClosing }: AnswerDependenci
       if (unknownNames.length === 0 && message === 'Ok' && receipt === undefined)
         return send(response, acceptedHead, accepted);
       const body = JSON.stringify({ message, receipt });
-      const names = unknownNames.length === 0 ? [] : ['x-unknown-parameters', renderDetail(unknownNames.join(', '))];
       const applied = receipt === undefined ? [] : ['preference-applied', 'receipt'];
-      return send(response, [...renderHead(body), ...names, ...applied], body);
+      return send(response, [...renderHead(body), ...nameUnknown(unknownNames), ...applied], body);
     },
     send: (response, body) => send(response, renderHead(body), body),
     refuse(response, refusal, { method, idApp }) {
@@ -102,7 +112,10 @@ export function createAnswers({ metrics, refusals, isClosing }: AnswerDependenci
       metrics.refused(reason);
       // What the service cannot take now is reported once, as a problem of the service (health), not once a request.
       if ((status !== 500 && reason !== 'busy') || reason === 'internal')
-        refusals.add(refusal, { method, idApp: typeof idApp === 'string' ? idApp.slice(0, 20) : undefined });
+        refusals.add(
+          { reason, detail: describeForLog(refusal) },
+          { method, idApp: typeof idApp === 'string' ? idApp.slice(0, 20) : undefined },
+        );
       writeRefusal(response, refusal, [
         ...(status === 500 || reason === 'quota' || reason === 'busy'
           ? ['retry-after', String(retryAfterSeconds)]

@@ -17,7 +17,7 @@ import type { IngestMetrics } from './ingest-metrics.ts';
 import type { RefusalKeeper } from './refusal-keeper.ts';
 import { findStatement } from './receipts.ts';
 import type { Refusal } from './refusal.ts';
-import { listFaults, wantsAllFaults } from './request-faults.ts';
+import { listAsAsked, listFaults, wantsAllFaults } from './request-faults.ts';
 
 /**
  * Answers the requests of the import methods, on Node's own request and response: each is so little work that the
@@ -126,7 +126,7 @@ function createEnds({ metrics, answers, refusals }: ImportDependencies): Ends {
   return {
     refuse({ method, idApp, request, response, startedMs, validate }, refusal, of) {
       metrics.answered(method, performance.now() - startedMs);
-      answers.refuse(response, refusal, { method, idApp });
+      answers.refuse(response, listAsAsked(request, refusal), { method, idApp });
       if (of === undefined) return;
       const { app, body, bytes } = of;
       metrics.refusedOfApp(app.idApp);
@@ -143,7 +143,7 @@ function createEnds({ metrics, answers, refusals }: ImportDependencies): Ends {
 function parseRequest(request: ImportRequest): ImportedLines | Refusal {
   const imported = parseImportRequest(request);
   return 'reason' in imported && wantsAllFaults(request.head)
-    ? { ...imported, faults: listFaults(request, imported) }
+    ? { ...imported, all: listFaults(request, imported) }
     : imported;
 }
 

@@ -122,12 +122,16 @@ function parseJson(kind: EventKind, body: Buffer): { readonly value: unknown } |
 
 function refuse(pointer: string, reason: string, hint?: string): Refusal {
   const meant = hint === undefined ? '' : ` (${hint})`;
-  return { reason: 'rules', detail: `${pointer === '' ? '/' : pointer} ${reason}${meant}` };
+  const fault = { pointer, reason, ...(hint === undefined ? {} : { hint }) };
+  return { reason: 'rules', detail: `${pointer === '' ? '/' : pointer} ${reason}${meant}`, fault };
 }
+
+const isEvent = (value: unknown): value is GivenFields =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /** What is wrong with a value that is no event at all; undefined where it is one, good or bad. */
 export function findNoEvent({ method }: Pick<ImportRequest, 'method'>, value: unknown): Violation | undefined {
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return undefined;
+  if (isEvent(value)) return undefined;
   const noEvent = { pointer: '', reason: 'must be an object' };
   const { kind, batch } = getMethod(method);
   const [other] = [...importMethods].find(([, spec]) => spec.kind === kind && spec.batch) ?? [];
@@ -161,11 +165,12 @@ function countUnknown(kind: EventKind, fields: GivenFields): number {
 /** Names of a header that tells the client's developer. */
 const maxUnknownNames = 10;
 
-function listUnknown(kind: EventKind, given: readonly GivenFields[]): string[] {
+/** Names that no schema of the kind knows, some of them; what is no event has none. */
+function listUnknown(kind: EventKind, given: readonly unknown[]): string[] {
   const known = knownNames.get(kind);
   const names = new Set<string>();
   for (const fields of given)
-    for (const name of Object.keys(fields))
+    for (const name of isEvent(fields) ? Object.keys(fields) : [])
       if (known?.has(name) !== true && names.size < maxUnknownNames) names.add(name);
   return [...names];
 }
@@ -201,7 +206,8 @@ function judgeEvents(request: ImportRequest, values: readonly unknown[]): ValidE
     const violation = findViolation(kind, request, value);
     if (violation === undefined) continue;
     const { pointer, reason, hint } = violation;
-    return refuse(`${batch ? `/${index}` : ''}${pointer}`, reason, hint);
+    const unknownNames = listUnknown(kind, values);
+    return { ...refuse(`${batch ? `/${index}` : ''}${pointer}`, reason, hint), unknownNames };
   }
   const given = values as readonly GivenFields[];
   return {
@@ -209,6 +215,17 @@ function judgeEvents(request: ImportRequest, values: readonly unknown[]): ValidE
     events: given.map((fields) => renderEvent(kind, request.app.platform, fields)),
     unknownParameters: given.reduce((count, fields) => count + countUnknown(kind, fields), 0),
   };
+}
+
+/** What is wrong with a request's Idempotency-Key. */
+export function findKeyFault({ headers, headersDistinct }: ImportRequest['head']): string | undefined {
+  const key = headers['idempotency-key'];
+  if (key === undefined) return undefined;
+  // Node joins the values of several headers, which would make a third key of two.
+  if (key.includes(',') && (headersDistinct['idempotency-key']?.length ?? 0) > 1)
+    return 'Idempotency-Key must be given once';
+  const isGood = typeof key === 'string' && key !== '' && key.length <= maxKeyLength;
+  return isGood ? undefined : `Idempotency-Key must have 1 to ${maxKeyLength} characters`;
 }
 
 /**
@@ -221,12 +238,9 @@ function chooseIds(request: ImportRequest, kind: EventKind, given: readonly Give
   const hasOwnKey = getKind(kind).key.length > 0;
   const plain = (): EventIds => (hasOwnKey ? ownKeyEventIds(kind, app.idApp, given) : plainEventIds(receivedAtMs));
   if (key === undefined) return plain();
-  // Node joins the values of several headers, which would make a third key of two.
-  if (key.includes(',') && (head.headersDistinct['idempotency-key']?.length ?? 0) > 1)
-    return { reason: 'rules', detail: 'Idempotency-Key must be given once' };
-  if (typeof key !== 'string' || key === '' || key.length > maxKeyLength)
-    return { reason: 'rules', detail: `Idempotency-Key must have 1 to ${maxKeyLength} characters` };
-  if (hasOwnKey) return plain();
+  const keyFault = findKeyFault(head);
+  if (keyFault !== undefined) return { reason: 'rules', detail: keyFault };
+  if (hasOwnKey || typeof key !== 'string') return plain();
   const texts = given.map((fields) => renderGiven(kind, app.platform, fields));
   return keyedEventIds({ idApp: app.idApp, key, method, given: texts });
 }

@@ -156,16 +156,19 @@ const prefer = {
   in: 'header',
   required: false,
   description:
-    'errors=all: a refusal lists everything that is wrong, up to 100 faults, as errors beside error. receipt: a 200 has a receipt.',
+    'errors=all: a refusal lists everything that is wrong, up to 100 faults, as errors beside error, and how many more there are as leftOut. receipt: a 200 has a receipt.',
   schema: { type: 'string' },
+};
+const unknownHeader = {
+  'X-Unknown-Parameters': {
+    description: 'Names of parameters that no schema knows and that were ignored, up to ten.',
+    schema: { type: 'string', maxLength: 200 },
+  },
 };
 const accepted = {
   description: 'Every event of the request is stored; with validate=1, it could be.',
   headers: {
-    'X-Unknown-Parameters': {
-      description: 'Names of parameters that no schema knows and that were ignored, up to ten.',
-      schema: { type: 'string', maxLength: 200 },
-    },
+    ...unknownHeader,
     'Preference-Applied': { description: 'receipt, where the answer has one.', schema: { type: 'string' } },
   },
   content: { 'application/json': { schema: { $ref: '#/components/schemas/Accepted' } } },
@@ -173,6 +176,9 @@ const accepted = {
 
 function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
   const schema = { $ref: `#/components/schemas/${schemaNameOf(kind)}` };
+  const refused = describeRefusals();
+  const applied = { description: 'errors=all, where the answer has the list.', schema: { type: 'string' } };
+  const headers = { 'X-Error-Detail': detailHeader, ...unknownHeader, 'Preference-Applied': applied };
   return {
     tags,
     summary: `Import ${batch ? `1 to ${maxBatchEvents} events` : 'one event'} of the kind ${kind}`,
@@ -187,7 +193,7 @@ function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
         },
       },
     },
-    responses: { '200': accepted, ...describeRefusals() },
+    responses: { '200': accepted, ...refused, '400': { ...refused['400'], headers } },
   };
 }
 
@@ -217,6 +223,7 @@ const answerSchemas = {
     additionalProperties: false,
     properties: {
       error: { type: 'string', enum: [...new Set(refusalReasons.map((reason) => answerOf(reason).error))] },
+      leftOut: { type: 'integer', minimum: 1, description: 'How many faults there are beside those listed.' },
       errors: {
         type: 'array',
         description: 'Only with Prefer: errors=all.',

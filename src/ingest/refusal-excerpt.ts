@@ -1,15 +1,9 @@
 import { eventFields } from '../datasets/event-fields.ts';
 import { getMethod } from '../datasets/dataset.ts';
-import type { RefusalFault } from '../refusals/refusal-record.ts';
+import type { BodyPolicy, RefusalFault } from '../refusals/refusal-record.ts';
 import { decodeBody, readEvents, type ImportRequest } from './import-request.ts';
 import type { Refusal } from './refusal.ts';
-import { listFaults } from './request-faults.ts';
-
-/**
- * What is kept of the bodies of refused requests: nothing; their shape, with the names of known fields and neither
- * values nor names of the sender's own; or their text.
- */
-export type BodyPolicy = 'off' | 'redacted' | 'on';
+import { listFaults, toFault } from './request-faults.ts';
 
 /** What a record says of a request's body. */
 export interface BodyDescription {
@@ -30,6 +24,14 @@ function redactPointer(pointer: string): string {
     .split('/')
     .map((part) => (part === '' || knownNames.has(part) || /^\d{1,2}$/.test(part) ? part : '*'))
     .join('/');
+}
+
+/**
+ * What the service's log says of a refusal: what an operator shows of bodies to their app's owner is not what everybody
+ * may read there.
+ */
+export function describeForLog({ fault, detail }: Refusal): string {
+  return fault === undefined || fault.pointer === '' ? detail : `${redactPointer(fault.pointer)} ${fault.reason}`;
 }
 
 /** Replaces all of a path but the version and what may be the misspelt name of a method: it may hold an id. */
@@ -90,17 +92,18 @@ function renderExcerpt(policy: BodyPolicy, request: ImportRequest, pointer: stri
 
 /** Describes what was wrong with a request and where, as far as the policy lets its body be seen. */
 export function describeBody(policy: BodyPolicy, request: ImportRequest, refusal: Refusal): BodyDescription {
-  const found = listFaults(request, refusal).slice(0, maxFaults);
-  const shown = (pointer: string): string => cut(policy === 'on' ? pointer : redactPointer(pointer), maxTextLength);
+  const found = listFaults(request, refusal).faults.slice(0, maxFaults);
+  const shown = (pointer: string, most = maxTextLength): string =>
+    cut(policy === 'on' ? pointer : redactPointer(pointer), most);
   const faults = found.map((fault) => ({
     ...fault,
     pointer: shown(fault.pointer),
     reason: cut(fault.reason, maxTextLength),
   }));
-  const first = found.find(({ pointer, reason }) => refusal.detail === `${pointer} ${reason}`) ?? found[0];
-  // A detail that begins with a pointer has what the pointer has: it is written anew from a fault.
-  const isPointed = /^\/[^ ]/.test(refusal.detail);
-  const detail = isPointed ? `${shown(first?.pointer ?? '')} ${first?.reason ?? ''}` : refusal.detail;
-  const excerpt = policy === 'off' ? undefined : renderExcerpt(policy, request, first?.pointer ?? '');
+  const { pointer, reason } = toFault(refusal);
+  // A detail that begins with a pointer has what the pointer has: it is written anew. Of a long one the rule stays.
+  const detail =
+    pointer === '' ? refusal.detail : `${shown(pointer, Math.max(0, maxTextLength - reason.length - 4))} ${reason}`;
+  const excerpt = policy === 'off' ? undefined : renderExcerpt(policy, request, pointer);
   return { detail: cut(detail, maxTextLength), faults, ...(excerpt === undefined ? {} : { excerpt }) };
 }

@@ -1,6 +1,6 @@
 import type { App } from '../access/access.ts';
 import type { ImportMethod } from '../datasets/event-kinds.ts';
-import type { RefusalRecord } from '../refusals/refusal-record.ts';
+import type { BodyPolicy, RefusalRecord } from '../refusals/refusal-record.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { createBoundedLog, failureBound } from '../runtime/conditions/bounded-log.ts';
 import { createTokenBucket, createTokenBuckets } from '../runtime/conditions/token-bucket.ts';
@@ -8,7 +8,7 @@ import { describeError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { ImportRequest } from './import-request.ts';
-import { describeBody, describePath, type BodyDescription, type BodyPolicy } from './refusal-excerpt.ts';
+import { describeBody, describePath, type BodyDescription } from './refusal-excerpt.ts';
 import { answerOf, type Refusal } from './refusal.ts';
 
 /** A request that was refused, of an app whose token it had. */
@@ -139,11 +139,11 @@ export function createRefusalKeeper(dependencies: RefusalKeeperDependencies): Re
 
   return {
     add(request) {
-      const { app, refusal, target } = request;
+      const { app, refusal, target, isValidation } = request;
       const ofThis = openPending(app.idApp);
       timer ??= setTimeout(() => void flush(), writeEveryMs);
       const place = 'method' in target ? target.method : target.path;
-      const key = `${refusal.reason} ${place} ${refusal.detail}`.slice(0, maxKeyLength);
+      const key = `${isValidation} ${refusal.reason} ${place} ${refusal.detail}`.slice(0, maxKeyLength);
       const alike = ofThis.records.get(key);
       if (alike !== undefined) alike.requests += 1;
       else if (waiting < maxWaiting && ofApp.take(app.idApp) && ofAll.take()) {

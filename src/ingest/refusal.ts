@@ -34,8 +34,19 @@ export const lookUpReasons: readonly RefusalReason[] = ['quota', 'busy'];
 export interface Refusal {
   readonly reason: RefusalReason;
   readonly detail: string;
+  /** What `detail` says, where that is about a place in the body. */
+  readonly fault?: Fault;
+  /** Names of parameters that no schema knows, some of them: one may be meant for another. */
+  readonly unknownNames?: readonly string[];
   /** Everything that is wrong, where the client has asked for it. */
-  readonly faults?: readonly Fault[];
+  readonly all?: FaultList;
+}
+
+/** What is wrong with a request, as much of it as one answer names. */
+export interface FaultList {
+  readonly faults: readonly Fault[];
+  /** How many more there are. */
+  readonly leftOut: number;
 }
 
 /** One thing that is wrong with a request. */
@@ -61,11 +72,48 @@ export function answerOf(reason: RefusalReason): {
 }
 
 const maxDetailLength = 200;
+/** The end of a long detail is kept: it has the rule, behind a pointer that may be as long as a name. */
+const keptEndLength = 80;
+const gap = '...';
+const maxNameLength = 60;
 
-/** Makes a detail fit a header: printable ASCII, at most 200 characters; other characters become `\\uXXXX`. */
+/** Each unit of a text as a header may have it: printable ASCII; others become `\\uXXXX`. */
+const escapeUnits = (text: string): string[] =>
+  text
+    .split('')
+    .map((unit) => (/[\x20-\x7e]/.test(unit) ? unit : `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`));
+
+/** As many of the first units as fit, none of them cut. */
+function takeUnits(units: readonly string[], most: number): string[] {
+  let length = 0;
+  const end = units.findIndex((unit) => (length += unit.length) > most);
+  return end === -1 ? [...units] : units.slice(0, end);
+}
+
+/** Makes a detail fit a header: printable ASCII, at most 200 characters, of a longer one both ends. */
 export function renderDetail(detail: string): string {
-  const ascii = detail
-    .slice(0, maxDetailLength)
-    .replaceAll(/[^\x20-\x7e]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`);
-  return ascii.length > maxDetailLength ? `${ascii.slice(0, maxDetailLength - 3)}...` : ascii;
+  if (detail.length <= maxDetailLength && !/[^\x20-\x7e]/.test(detail)) return detail;
+  const isLong = detail.length > 2 * maxDetailLength;
+  const units = escapeUnits(isLong ? detail.slice(0, maxDetailLength) + detail.slice(-maxDetailLength) : detail);
+  if (takeUnits(units, maxDetailLength).length === units.length) return units.join('');
+  const end = takeUnits(units.toReversed(), keptEndLength).toReversed().join('');
+  return `${takeUnits(units, maxDetailLength - gap.length - end.length).join('')}${gap}${end}`;
+}
+
+function renderName(name: string): string {
+  // A comma separates names.
+  const units = escapeUnits(name.slice(0, maxDetailLength)).map((unit) => (unit === ',' ? '\\u002c' : unit));
+  const shown = takeUnits(units, maxNameLength);
+  return shown.length === units.length ? shown.join('') : `${shown.join('')}${gap}`;
+}
+
+/** Makes names fit a header, with commas between, at most 200 characters: as many of them as fit, each by itself. */
+export function renderNames(names: readonly string[]): string {
+  let rendered = '';
+  for (const name of names) {
+    const next = rendered === '' ? renderName(name) : `${rendered}, ${renderName(name)}`;
+    if (next.length > maxDetailLength) break;
+    rendered = next;
+  }
+  return rendered;
 }

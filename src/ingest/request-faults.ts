@@ -1,8 +1,8 @@
 import { getMethod } from '../datasets/dataset.ts';
 import { listViolations, type GivenFields } from '../datasets/schema-registry.ts';
-import { findNoEvent, readEvents, type ImportRequest } from './import-request.ts';
-import type { Fault, Refusal } from './refusal.ts';
-import { findMissingIdentity } from './required-ids.ts';
+import { findKeyFault, findNoEvent, readEvents, type ImportRequest } from './import-request.ts';
+import { answerOf, type Fault, type FaultList, type Refusal } from './refusal.ts';
+import { listMissingIdentity } from './required-ids.ts';
 
 /** Faults that one answer names; a client that has more has seen enough to begin with. */
 const maxFaults = 100;
@@ -19,24 +19,37 @@ function faultsOf(request: ImportRequest, value: unknown, at: string): Fault[] {
   const { method, app } = request;
   const { kind } = getMethod(method);
   const fields = value as GivenFields;
-  const broken = listViolations(kind, fields);
-  const missing = findMissingIdentity(kind, app.platform, fields);
-  return [...broken, ...(missing === undefined ? [] : [missing])].map((violation) => ({
+  return [...listViolations(kind, fields), ...listMissingIdentity(kind, app.platform, fields)].map((violation) => ({
     ...violation,
     pointer: `${at}${violation.pointer}`,
   }));
 }
 
+/** What is wrong with a request that is not looked at any further. */
+export function toFault({ fault, detail }: Refusal): Fault {
+  return fault ?? { pointer: '', reason: detail };
+}
+
 /** Lists what is wrong with a request that was refused; the first of them need not be that of the refusal. */
-export function listFaults(request: ImportRequest, { detail }: Refusal): readonly Fault[] {
+export function listFaults(request: ImportRequest, refusal: Refusal): FaultList {
   const values = readEvents(request);
-  if ('reason' in values) return [{ pointer: '', reason: values.detail }];
   const { batch } = getMethod(request.method);
-  const faults: Fault[] = [];
-  for (const [index, value] of values.entries()) {
-    if (faults.length >= maxFaults) break;
-    faults.push(...faultsOf(request, value, batch ? `/${index}` : ''));
-  }
-  // What is wrong may lie beside the events, such as in a header.
-  return faults.length === 0 ? [{ pointer: '', reason: detail }] : faults.slice(0, maxFaults);
+  const ofBody =
+    'reason' in values
+      ? [toFault(values)]
+      : values.flatMap((value, index) => faultsOf(request, value, batch ? `/${index}` : ''));
+  // What is wrong may lie beside the events.
+  const keyFault = findKeyFault(request.head);
+  const found = [...ofBody, ...(keyFault === undefined ? [] : [{ pointer: '', reason: keyFault }])];
+  const faults = found.length === 0 ? [toFault(refusal)] : found.slice(0, maxFaults);
+  return { faults, leftOut: Math.max(0, found.length - maxFaults) };
+}
+
+/**
+ * Lists the one thing that is wrong with a request that was refused before anything else was looked at, where its client
+ * asks for the list.
+ */
+export function listAsAsked(head: ImportRequest['head'], refusal: Refusal): Refusal {
+  const isListed = refusal.all === undefined && answerOf(refusal.reason).status === 400 && wantsAllFaults(head);
+  return isListed ? { ...refusal, all: { faults: [toFault(refusal)], leftOut: 0 } } : refusal;
 }

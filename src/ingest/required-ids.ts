@@ -6,38 +6,55 @@ import type { GivenFields, Violation } from '../datasets/schema-registry.ts';
 /** The seven device identifiers of service.md 2.2. */
 const deviceIds = eventFields.filter((field) => field.schema['x-device-id'] === true).map((field) => field.name);
 
-/** A device's, or the user's. */
-const anyIds = ['customUserId', ...deviceIds];
-const gameIds = ['sezamUserId', 'lvid'];
-
 /** An empty text identifies nobody. */
 function has(fields: GivenFields, name: string): boolean {
   const value = fields[name];
   return value !== undefined && value !== '';
 }
 
-function requireAll(fields: GivenFields, names: readonly string[]): Violation | undefined {
-  const missing = names.find((name) => !has(fields, name));
-  return missing === undefined ? undefined : { pointer: `/${missing}`, reason: 'is required' };
+/** What identifies whoever an event is about: all of some fields, or any of them. */
+interface Identity {
+  readonly names: readonly string[];
+  readonly isAny: boolean;
 }
 
-function requireOne(fields: GivenFields, names: readonly string[]): Violation | undefined {
-  return names.some((name) => has(fields, name))
-    ? undefined
-    : { pointer: '', reason: `needs one of ${names.join(', ')}` };
-}
+const ofMiniApp: Identity = { names: ['customPlatformUserId', 'xPlatform'], isAny: false };
+const ofUser: Identity = { names: ['customUserId'], isAny: false };
+const ofGame: Identity = { names: ['sezamUserId', 'lvid'], isAny: true };
+/** The user's, or a device's. */
+const ofAnybody: Identity = { names: ['customUserId', ...deviceIds], isAny: true };
 
 /** Says whether events of a kind may be about a device alone; the others are about a user. */
 export function mayBeOfDevice(kind: EventKind): boolean {
   return getKind(kind).ofDevice;
 }
 
+function identityOf(kind: EventKind, platform: Platform): Identity {
+  if (platform === 'mini-app') return ofMiniApp;
+  if (!mayBeOfDevice(kind)) return ofUser;
+  return platform === 'game' ? ofGame : ofAnybody;
+}
+
+const lackOf = (name: string): Violation => ({ pointer: `/${name}`, reason: 'is required' });
+
 /**
- * Checks that an event says who it is about, by service.md 2.2 and the app's platform. The fields are valid already.
+ * Checks that an event says who it is about, by service.md 2.2 and the app's platform; what it lacks first is the
+ * violation. The fields are valid already.
  */
 export function findMissingIdentity(kind: EventKind, platform: Platform, fields: GivenFields): Violation | undefined {
-  if (platform === 'mini-app') return requireAll(fields, ['customPlatformUserId', 'xPlatform']);
-  if (!mayBeOfDevice(kind)) return requireAll(fields, ['customUserId']);
-  if (platform === 'game') return requireOne(fields, gameIds);
-  return requireOne(fields, anyIds);
+  const { names, isAny } = identityOf(kind, platform);
+  if (isAny)
+    return names.some((name) => has(fields, name))
+      ? undefined
+      : { pointer: '', reason: `needs one of ${names.join(', ')}` };
+  const missing = names.find((name) => !has(fields, name));
+  return missing === undefined ? undefined : lackOf(missing);
+}
+
+/** Lists everything that an event lacks to say who it is about; its fields need not be valid. */
+export function listMissingIdentity(kind: EventKind, platform: Platform, fields: GivenFields): Violation[] {
+  const { names, isAny } = identityOf(kind, platform);
+  if (!isAny) return names.filter((name) => !has(fields, name)).map(lackOf);
+  const missing = findMissingIdentity(kind, platform, fields);
+  return missing === undefined ? [] : [missing];
 }

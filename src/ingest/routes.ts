@@ -9,6 +9,7 @@ import { findApp } from './find-app.ts';
 import type { RefusalKeeper } from './refusal-keeper.ts';
 import type { Fail, ImportHandler, ImportQuery } from './import-handler.ts';
 import type { Refusal } from './refusal.ts';
+import { listAsAsked } from './request-faults.ts';
 import type { ImportServer } from './server.ts';
 
 export interface RouteDependencies {
@@ -25,13 +26,16 @@ export interface RouteDependencies {
 const versionSegment = /^\/(v\d[^/?]*)(?:[/?]|$)/i;
 
 const methodSegment = /^\/v1\/([^/?]+)/;
+/** What is asked, and takes no events. */
+const questions = new Set(['event', 'live', 'receipt-key', 'refusals']);
 
 /** What a path that no route has is answered with: the version is checked before the method. */
 export function refusePath(path: string): Refusal {
   const version = versionSegment.exec(path)?.[1];
   if (version !== undefined && version !== 'v1') return { reason: 'version', detail: 'the API version must be v1' };
-  const isKnown = importMethods.has(methodSegment.exec(path)?.[1] ?? '');
-  return { reason: 'method', detail: isKnown ? 'the method is called by POST' : 'no such method' };
+  const name = methodSegment.exec(path)?.[1] ?? '';
+  if (importMethods.has(name)) return { reason: 'method', detail: 'the method is called by POST' };
+  return { reason: 'method', detail: questions.has(name) ? 'it is asked by GET' : 'no such method' };
 }
 
 const idAppOf = ({ query }: { query: unknown }): unknown => (query as { idApp?: unknown }).idApp;
@@ -74,7 +78,7 @@ export function addImportRoutes(server: ImportServer, dependencies: RouteDepende
   server.setNotFoundHandler((request, reply) => {
     const refusal = refusePath(request.url);
     const idApp = idAppOf(request);
-    answers.refuse(takeOver(reply), refusal, { idApp });
+    answers.refuse(takeOver(reply), listAsAsked(request.raw, refusal), { idApp });
     const app = findApp(access, idApp, request.raw);
     if ('reason' in app) return;
     const [path = ''] = request.url.split('?');

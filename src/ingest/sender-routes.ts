@@ -27,8 +27,12 @@ export interface SenderDependencies {
 
 /** Refusals of one answer. */
 export const refusalLimits = { fallback: 100, most: 1000 } as const;
-/** Questions of one app, and of all, to one process: so many at once, and so many a second. Each reads files. */
+/**
+ * Questions of one app, of the apps of an account, and of all, to one process: so many at once, and so many a second.
+ * Each reads files, and no account takes what is left for the others.
+ */
 const questions = { size: 20, perSecond: 5 } as const;
+const accountQuestions = { size: 20, perSecond: 10 } as const;
 const allQuestions = { size: 40, perSecond: 20 } as const;
 
 /** Reads a `limit` of the query; undefined where it is none. */
@@ -48,7 +52,9 @@ const notServedDetails = {
 /** Adds what a sender looks at: `GET /v1/refusals` and `GET /v1/live`. */
 export function addSenderRoutes(server: ImportServer, { access, answers, fail, view }: SenderDependencies): void {
   const ofApp = createTokenBuckets(questions.size, questions.perSecond);
+  const ofAccount = createTokenBuckets(accountQuestions.size, accountQuestions.perSecond);
   const ofAll = createTokenBucket(allQuestions.size, allQuestions.perSecond);
+  const mayAsk = ({ idApp, idAccount }: App): boolean => ofApp.take(idApp) && ofAccount.take(idAccount) && ofAll.take();
 
   /** Adds a route for requests whose token suits their app. */
   function addRoute(
@@ -60,7 +66,7 @@ export function addSenderRoutes(server: ImportServer, { access, answers, fail, v
       const { idApp } = request.query as { readonly idApp?: unknown };
       const app = findApp(access, idApp, request.raw);
       if ('reason' in app) return answers.refuse(response, app, { idApp });
-      if (!ofApp.take(app.idApp) || !ofAll.take()) return writeTooMany(response, 'too many questions at once');
+      if (!mayAsk(app)) return writeTooMany(response, 'too many questions at once');
       answer(app, request, response).catch((error: unknown) => fail(error, { request: request.raw, response, idApp }));
     });
   }

@@ -71,13 +71,17 @@ function sendLeftOut(stream: EventStream, events: number, refusals: number, why:
   return events + refusals === 0 || stream.send('left_out', JSON.stringify({ events, refusals, why }));
 }
 
+/** Tells a client that was slow, and can take something again, how much it has missed. */
+function tellMissed(listener: Listener): void {
+  if (!sendLeftOut(listener.stream, listener.missedEvents, listener.missedRefusals, 'slow')) return;
+  listener.missedEvents = 0;
+  listener.missedRefusals = 0;
+}
+
 /** Passes a message on; of what a slow client cannot take the rest is counted. */
 function pass(listener: Listener, { events, refusals, eventsLeftOut, refusalsLeftOut }: LiveMessage): void {
   const { stream } = listener;
-  if (sendLeftOut(stream, listener.missedEvents, listener.missedRefusals, 'slow')) {
-    listener.missedEvents = 0;
-    listener.missedRefusals = 0;
-  }
+  tellMissed(listener);
   for (const line of events) if (!stream.send('event', line)) listener.missedEvents += 1;
   for (const line of refusals) if (!stream.send('refusal', line)) listener.missedRefusals += 1;
   if (sendLeftOut(stream, eventsLeftOut, refusalsLeftOut, 'sampled')) return;
@@ -157,6 +161,8 @@ export function createLiveHub(channel: HubChannel): LiveHub {
   function tick(): void {
     ticks += 1;
     check();
+    // Nothing more may come.
+    for (const listener of audiences.all()) tellMissed(listener);
     if (ticks % announceEvery === 0) announce();
     if (ticks % beatEvery === 0) for (const { stream } of audiences.all()) stream.beat();
     if (ticks % lookEvery === 0) void look();

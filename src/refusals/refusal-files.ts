@@ -6,14 +6,14 @@ import { removeEmptyFolder, removeFile } from '../runtime/files/durable-file.ts'
 import { findNames } from '../runtime/files/folder-names.ts';
 import { makeFolder } from '../runtime/files/make-folder.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
-import { parseRecord, type RefusalRecord } from './refusal-record.ts';
+import { bodyPolicies, parseRecord, type BodyPolicy, type RefusalRecord } from './refusal-record.ts';
 
 /**
- * The files of the records: `<app>/<first record's Unix ms>-<process>.ndjson`. Each process appends to files of its own,
- * which nobody else writes, so that any number of processes on any number of hosts share the folder. Nothing is
- * fsynced: what a power cut takes is no promise, and a flood of refusals is no flood of fsyncs.
+ * The files of the records: `<app>/<first record's Unix ms>-<process>.<what they show of bodies>.ndjson`. Each process
+ * appends to files of its own, which nobody else writes, so that any number of processes on any number of hosts share
+ * the folder. Nothing is fsynced: what a power cut takes is no promise, and a flood of refusals is no flood of fsyncs.
  */
-const namePattern = /^(\d{1,15})-[0-9a-f]{12}\.ndjson$/;
+const namePattern = /^(\d{1,15})-[0-9a-f]{12}(?:\.(off|redacted|on))?\.ndjson$/;
 
 /** A file grows to this size, and for this long: then the next is begun. What lapses by age goes by whole files. */
 const maxFileBytes = 32 * 1024;
@@ -25,9 +25,14 @@ const maxAppFiles = 32;
 const maxBytes = 64 * 1024 * 1024;
 const maxFiles = 16_384;
 
-/** Where the records are, and for how long. */
+/** Where the records are, which of them, and for how long. */
 export interface RefusalFolder {
   readonly folder: string;
+  /**
+   * What may be seen of bodies: records of a time when more was shown are neither given out nor kept. The caller whose
+   * setting is not the service's own says `on`.
+   */
+  readonly bodies: BodyPolicy;
   /** A record is given out for so long, milliseconds; its file is gone an hour and a sweep later. */
   readonly ageMs: number;
 }
@@ -36,7 +41,11 @@ export interface RefusalFolder {
 interface RefusalFile {
   readonly path: string;
   readonly firstMs: number;
+  readonly bodies: BodyPolicy;
 }
+
+const showsMore = (file: RefusalFile, bodies: BodyPolicy): boolean =>
+  bodyPolicies.indexOf(file.bodies) > bodyPolicies.indexOf(bodies);
 
 /** What one process appends to. */
 export interface RefusalWriter {
@@ -48,8 +57,9 @@ export interface RefusalWriter {
 async function listFiles(folder: string): Promise<RefusalFile[]> {
   return (await findNames(folder))
     .flatMap((name) => {
-      const [, firstMs] = namePattern.exec(name) ?? [];
-      return firstMs === undefined ? [] : [{ path: path.join(folder, name), firstMs: Number(firstMs) }];
+      const [, firstMs, bodies = 'on'] = namePattern.exec(name) ?? [];
+      if (firstMs === undefined) return [];
+      return [{ path: path.join(folder, name), firstMs: Number(firstMs), bodies: bodies as BodyPolicy }];
     })
     .toSorted((a, b) => a.firstMs - b.firstMs);
 }
@@ -74,8 +84,8 @@ async function removeOldest(files: readonly RefusalFile[], mostBytes: number, mo
   }
 }
 
-/** Creates the writer of one process; the folder is made with the first record. */
-export function createRefusalWriter(root: string): RefusalWriter {
+/** Creates the writer of one process; the folder is made with the first record. `bodies`: what its records show. */
+export function createRefusalWriter(root: string, bodies: BodyPolicy): RefusalWriter {
   const writer = randomBytes(6).toString('hex');
   const current = new Map<number, { readonly file: string; readonly firstMs: number; bytes: number }>();
 
@@ -83,7 +93,7 @@ export function createRefusalWriter(root: string): RefusalWriter {
     const folder = path.join(root, String(idApp));
     await makeFolder(folder);
     await removeOldest(await listFiles(folder), maxAppBytes - Math.max(maxFileBytes, bytes), maxAppFiles - 1);
-    const begun = { file: path.join(folder, `${nowMs}-${writer}.ndjson`), firstMs: nowMs, bytes: 0 };
+    const begun = { file: path.join(folder, `${nowMs}-${writer}.${bodies}.ndjson`), firstMs: nowMs, bytes: 0 };
     current.set(idApp, begun);
     return begun;
   }
@@ -114,12 +124,13 @@ export function createRefusalWriter(root: string): RefusalWriter {
 
 /** Reads the newest records of an app, newest first; what has lapsed by age is left out. */
 export async function readRefusals(
-  { folder, ageMs }: RefusalFolder,
+  { folder, bodies, ageMs }: RefusalFolder,
   idApp: number,
   { nowMs, most }: { readonly nowMs: number; readonly most: number },
 ): Promise<readonly RefusalRecord[]> {
   const found: RefusalRecord[] = [];
   for (const file of await listFiles(path.join(folder, String(idApp)))) {
+    if (showsMore(file, bodies)) continue;
     const text = await readFile(file.path, 'utf8').catch((error: unknown) => {
       if (isSystemError(error, 'ENOENT')) return '';
       throw error;
@@ -133,16 +144,16 @@ export async function readRefusals(
 }
 
 /**
- * Removes the files whose records have all lapsed, those of a clock that went wrong, and the oldest where all together
- * are too many. Any process may do so at any time.
+ * Removes the files whose records have all lapsed, those that show more of bodies than they may, those of a clock that
+ * went wrong, and the oldest where all together are too many. Any process may do so at any time.
  */
-export async function sweepRefusals({ folder, ageMs }: RefusalFolder, nowMs: number): Promise<void> {
+export async function sweepRefusals({ folder, bodies, ageMs }: RefusalFolder, nowMs: number): Promise<void> {
   const kept: RefusalFile[] = [];
   for (const app of await findNames(folder)) {
     if (!/^[1-9]\d{0,15}$/.test(app)) continue;
     for (const file of await listFiles(path.join(folder, app))) {
       const isOver = file.firstMs + maxFileSpanMs + ageMs < nowMs || file.firstMs > nowMs + maxFileSpanMs;
-      if (isOver) await removeFile(file.path);
+      if (isOver || showsMore(file, bodies)) await removeFile(file.path);
       else kept.push(file);
     }
     await removeEmptyFolder(path.join(folder, app));

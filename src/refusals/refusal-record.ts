@@ -7,6 +7,13 @@
  * Crash: the records of the last second are gone, or the last line of a file is cut off and passed over.
  */
 
+/**
+ * What is kept of the bodies of refused requests: nothing; their shape, with the names of known fields and neither
+ * values nor names of the sender's own; or their text. The later ones show more.
+ */
+export const bodyPolicies = ['off', 'redacted', 'on'] as const;
+export type BodyPolicy = (typeof bodyPolicies)[number];
+
 /** One thing that was wrong with a request. */
 export interface RefusalFault {
   /** JSON pointer into the body; empty: the request as a whole. */

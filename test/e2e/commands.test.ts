@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { gzipSync } from 'node:zlib';
@@ -234,6 +234,20 @@ describe('access commands', () => {
     ]);
     expect(await ask('app', 'restore', '7')).toMatchObject([{ idApp: '7', token: expect.any(String) as string }]);
   }, 120_000);
+
+  it.skipIf(process.platform !== 'linux' || !existsSync('/usr/bin/script'))(
+    'On a terminal that does not say its width answers are as wide as usual',
+    async () => {
+      const folder = testFolder();
+      await tributary(folder, ['app', 'add', '7', '--platform', 'web', '--title', 'Shop', '--data', 'data']);
+      const listed = `${process.execPath} ${program} app list --data data`;
+      const { stdout } = await run('/usr/bin/script', ['-qefc', `stty columns 0; ${listed}`, '/dev/null'], {
+        cwd: folder,
+      });
+      expect(stdout).toMatch(/idApp +platform +title/);
+      expect(stdout).toMatch(/7 +web +Shop/);
+    },
+  );
 
   it('The access commands report that no filter can name an SDK key accepted by an earlier version, and accept no new one', async () => {
     const cwd = testFolder();

@@ -168,9 +168,37 @@ describe('what a sender and an account see of what comes in', () => {
     expect(again.status).toBe(200);
   });
 
-  it('The examples of docs/api.md show what was refused and what arrives', async () => {
+  it('The command that shows what arrives goes on when the service is started anew, and says why nothing comes', async () => {
+    const place = await startWithUser({ dataDir: path.join(testFolder(), 'data') });
+    const { service } = place;
+    const tail = spawn(process.execPath, [program, 'tail', '1', '--data', service.dataDir]);
+    const ended = once(tail, 'exit');
+    onTestFinished(() => void tail.kill('SIGKILL'));
+    let [printed, noted] = ['', ''];
+    tail.stdout.setEncoding('utf8').on('data', (text: string) => (printed += text));
+    tail.stderr.setEncoding('utf8').on('data', (text: string) => (noted += text));
+    const see = (name: string): Promise<void> =>
+      waitFor(`${name} is shown`, async () => {
+        await post(place, 1, 'login', JSON.stringify({ customUserId: name })).catch(() => undefined);
+        return printed.includes(`"custom_user_id":"${name}"`);
+      });
+    await see('before');
+    await service.stop();
+    await waitFor('it says that the service is away', () => noted.includes('does not answer'));
+    await service.startAgain();
+    await see('after');
+    await waitFor('it says that the service is back', () => noted.includes('answers again'));
+    expect(noted.trimEnd().split('\n')).toHaveLength(2);
+    tail.kill('SIGTERM');
+    expect(await ended).toEqual([0, null]);
+  });
+
+  it('The examples of docs/api.md show what is wrong, what was refused and what arrives', async () => {
     const place = await startWithUser({ dataDir: path.join(testFolder(), 'data') });
     const env = { ...process.env, TOKEN: place.token };
+    const checking = exampleOf('While you write a client', place);
+    const checked = await run('bash', ['-c', checking], { env });
+    expect(`# ${checked.stdout}`).toBe(checking.split('\n')[1]);
     expect(await post(place, 1, 'login', '{"customUserId":"u-1","age":200}')).toBe(400);
     const refusals = exampleOf('What of yours was refused', place);
     await waitFor('the refusal is shown', async () => {

@@ -2,6 +2,7 @@ import path from 'node:path';
 import { addApp } from '../../src/access/commands.ts';
 import type { AccessPaths } from '../../src/access/access-file.ts';
 import { openAccessReader } from '../../src/access/store.ts';
+import type { SenderView } from '../../src/ingest/sender-routes.ts';
 import { startIngest, type Ingest, type IngestOptions } from '../../src/ingest/ingest.ts';
 import { platforms, type Platform } from '../../src/datasets/event-kinds.ts';
 import { createClock } from '../../src/runtime/clock.ts';
@@ -68,6 +69,7 @@ export async function startTestIngest(
       readonly logger?: Logger;
       readonly isDiskLow?: () => boolean;
       readonly receiptKeysDir?: string;
+      readonly senderView?: SenderView;
     } = {},
 ): Promise<TestIngest> {
   const nats = await startTestNats(options);
@@ -95,6 +97,7 @@ export async function startTestIngest(
       metrics,
       logger: options.logger ?? silentLogger,
       isDiskLow: options.isDiskLow ?? (() => false),
+      ...(options.senderView === undefined ? {} : { senderView: options.senderView }),
     },
     { host: '127.0.0.1', port: 0, ...options },
   );

@@ -156,6 +156,32 @@ describe('what arrives, live', () => {
     expect(named(late.slice(0, before), 'event').length).toBeLessThan(sent);
   });
 
+  it('A listener that was slow is told what it has missed also where nothing more comes', async () => {
+    const { source, listen, channel } = await startHub();
+    const slow = await listen(1);
+    await waitFor('the app is wanted', () => source.isWanted());
+    const event = JSON.stringify({ text: 'x'.repeat(200_000) });
+    const sent = 100;
+    for (let n = 0; n < sent; n += 1)
+      channel.send(1, renderMessage({ events: [event], refusals: [], eventsLeftOut: 0, refusalsLeftOut: 0 }));
+    const late = readEvents(slow);
+    await waitFor('it is told', () => late.some(({ name }) => name === 'left_out'));
+    const [missed] = named(late, 'left_out') as { events: number; why: string }[];
+    expect([named(late, 'event').length + (missed?.events ?? 0), missed?.why]).toEqual([sent, 'slow']);
+  });
+
+  it('Who asks for the head alone has it, and takes no place', async () => {
+    const { hub, server } = await startHub();
+    const { port } = server.address() as AddressInfo;
+    const asked = request({ host: '127.0.0.1', port, path: '/1', method: 'HEAD', agent: false });
+    asked.end();
+    const [answer] = (await once(asked, 'response')) as [IncomingMessage];
+    await once(answer.resume(), 'end');
+    expect([answer.statusCode, answer.headers['content-type']]).toEqual([200, 'text/event-stream; charset=utf-8']);
+    await waitFor('nobody listens', () => hub.size() === 0);
+    expect(hub.size()).toBe(0);
+  });
+
   it('Who may no longer listen is sent nothing more, and the answer ends', async () => {
     let allowed = true;
     const { hub, listen } = await startHub(() => allowed);

@@ -18,11 +18,11 @@ const fallbackLimit = 100;
 const mostLimit = 1000;
 
 const unavailable = (detail: string): Refusal => ({ code: 503, detail, retryAfterSeconds: 5 });
-const away = unavailable('Nothing is shown live while the broker is away');
+const unnamed = unavailable('Nothing is shown live: the operator has named no broker to the export area');
 
 /** What those are answered who are not served. */
 const refusals: Readonly<Record<NotServed, Refusal>> = {
-  away,
+  away: unavailable('Nothing is shown live while the broker is away'),
   denied: unavailable('Nothing is shown live: the broker denies the service the subjects of it'),
   stopping: unavailable('The service is stopping'),
   full: { code: 429, detail: 'Too many listen already', retryAfterSeconds: 5 },
@@ -54,7 +54,7 @@ export function addAppRoutes(addMethod: AddMethod, access: AccessReader, { readR
   addMethod(['GET'], '/api/app/v1/live', 'app_live', (user, given, { isStillSignedIn }) => {
     const idApp = findOwnApp(access, user, given);
     if (typeof idApp !== 'number') return idApp;
-    if (hub === undefined) return away;
+    if (hub === undefined) return unnamed;
     // Whoever was removed, got a new secret, or has signed out of the console, sees nothing more.
     const isAllowed = (): boolean => {
       const now = access.current().findUser(user.idUser);

@@ -45,9 +45,11 @@ export function openEventStream(response: ServerResponse, options: EventStreamOp
   response.on('error', () => undefined);
 
   function write(text: string): void {
-    if (!response.write(text)) stalledSinceMs ??= performance.now();
+    if (!response.writableEnded && !response.write(text)) stalledSinceMs ??= performance.now();
   }
 
+  // Who asks for the head alone has it at once.
+  if (response.req.method === 'HEAD') response.end();
   write(`retry: ${retryMs}\n\n`);
   return {
     send(name, data) {

@@ -55,6 +55,98 @@ describe('answers that help the sender', () => {
     expect(await service.newLines()).toEqual([]);
   });
 
+  it('Of who an event is about, everything that is missing is listed', async () => {
+    expect(faultsOf(await service.post('mini-app', 'loginBatch', [{ age: 200 }], all))).toEqual([
+      { pointer: '/0/age', reason: 'must be <= 128' },
+      { pointer: '/0/customPlatformUserId', reason: 'is required' },
+      { pointer: '/0/xPlatform', reason: 'is required' },
+    ]);
+    const one = await service.post('mini-app', 'customEvent', { customPlatformUserId: 'u', customEventName: 'e' }, all);
+    expect(faultsOf(one)).toEqual([{ pointer: '/xPlatform', reason: 'is required' }]);
+    expect(faultsOf(await service.post('game', 'customEvent', { customUserId: 'u' }, all))).toEqual([
+      { pointer: '/customEventName', reason: 'is required' },
+      { pointer: '', reason: 'needs one of sezamUserId, lvid' },
+    ]);
+  });
+
+  it('What lies beside the events is listed with their faults', async () => {
+    const keyed = { ...all, 'idempotency-key': 'k'.repeat(256) };
+    expect(faultsOf(await service.post('web', 'login', { customUserId: 'u', age: 'x' }, keyed))).toEqual([
+      { pointer: '/age', reason: 'must be integer' },
+      { pointer: '', reason: 'Idempotency-Key must have 1 to 255 characters' },
+    ]);
+  });
+
+  it('What is refused before its events are looked at has the list, too', async () => {
+    const large = await service.post('web', 'login', `{"customUserId":"u","x":"${'x'.repeat(10_240)}"}`, all);
+    const coded = await service.post('web', 'login', '{}', { ...all, 'content-encoding': 'br' });
+    const unsure = await ask(`${service.url}/v1/login/?idApp=${testApps.web}&validate=2`, {
+      method: 'POST',
+      headers: { authorization: service.tokens.web, ...all },
+      body: '{}',
+    });
+    const old = await ask(`${service.url}/v2/login/?idApp=${testApps.web}`, {
+      method: 'POST',
+      headers: all,
+      body: '{}',
+    });
+    for (const answer of [large, coded, unsure, old]) {
+      expect([answer.status, answer.headers.get('preference-applied')]).toEqual([400, 'errors=all']);
+      expect(faultsOf(answer)).toEqual([{ pointer: '', reason: answer.headers.get('x-error-detail') }]);
+    }
+    const foreign = await service.post('web', 'login', '{}', { ...all, authorization: 'none' });
+    expect([foreign.body, foreign.headers.get('preference-applied')]).toEqual(['{"error":"Forbidden"}', null]);
+  });
+
+  it('A list that is cut off says how many faults more there are', async () => {
+    const params = Object.fromEntries(Array.from({ length: 60 }, (_, n) => [`p${n}`, n]));
+    const event = { customUserId: 'u', customEventName: 'e', customEventParams: params };
+    const answer = await service.post('web', 'customEventBatch', [event, event], all);
+    expect(faultsOf(answer)).toHaveLength(100);
+    expect(JSON.parse(answer.body)).toMatchObject({ leftOut: 20 });
+    const whole = await service.post('web', 'customEventBatch', [event], all);
+    expect([(faultsOf(whole) as unknown[]).length, 'leftOut' in (JSON.parse(whole.body) as object)]).toEqual([
+      60,
+      false,
+    ]);
+  });
+
+  it('A long name in a pointer does not push the rule out of the header', async () => {
+    for (const name of ['n'.repeat(255), 'уровень'.repeat(20), '\r\n'.repeat(100)]) {
+      const event = { customUserId: 'u', customEventName: 'e', customEventParams: { [name]: 5 } };
+      const answer = await service.post('web', 'customEvent', event);
+      const detail = answer.headers.get('x-error-detail') ?? '';
+      expect(detail).toMatch(
+        /^\/customEventParams\/(?:n|\\u[0-9a-f]{4})+\.\.\.(?:n|\\u[0-9a-f]{4})+ must be string \(write it in quotes\)$/,
+      );
+      expect(detail.length).toBeLessThanOrEqual(200);
+    }
+  });
+
+  it.each([
+    [1_700_000_000_000, 'it looks like milliseconds: give seconds'],
+    [1_700_000_000_000.5, 'it looks like milliseconds: give seconds'],
+    ['1700000000000', 'it looks like milliseconds: give seconds'],
+    [1_700_000_000_000_000, 'it looks like microseconds: give seconds'],
+    ['1700000000000000000', 'it looks like nanoseconds: give seconds'],
+    [1_700_000_000.5, 'give whole seconds'],
+    ['2026-03-01T12:00:00Z', 'give Unix seconds, such as 1767225600'],
+    [5_000_000_000, undefined],
+    [5, undefined],
+    [null, undefined],
+  ])('A time of %s is told what it looks like', async (eventTimestamp, hint) => {
+    const answer = await service.post('web', 'login', { customUserId: 'u', eventTimestamp }, all);
+    expect((faultsOf(answer) as { readonly hint?: string }[]).map((fault) => fault.hint)).toEqual([hint]);
+  });
+
+  it('A parameter of the sender that is called as a time is none', async () => {
+    const event = { customUserId: 'u', customEventName: 'e', customEventParams: { timestamp: '', eventTimestamp: 5 } };
+    expect(faultsOf(await service.post('web', 'customEvent', event, all))).toEqual([
+      { pointer: '/customEventParams/timestamp', reason: 'must NOT have fewer than 1 characters' },
+      { pointer: '/customEventParams/eventTimestamp', reason: 'must be string', hint: 'write it in quotes' },
+    ]);
+  });
+
   it('What was probably meant is said without being asked, too', async () => {
     const late = await service.post('web', 'login', { customUserId: 'u', eventTimestamp: 1_700_000_000_000 });
     expect(late.headers.get('x-error-detail')).toBe(
@@ -82,7 +174,7 @@ describe('answers that help the sender', () => {
     expect(wide.status).toBe(400);
     expect((faultsOf(wide) as unknown[]).length).toBeLessThanOrEqual(100);
     expect(faultsOf(await service.post('web', 'loginBatch', {}, all))).toEqual([
-      { pointer: '', reason: '/ must be an array of events' },
+      { pointer: '', reason: 'must be an array of events' },
     ]);
     expect(faultsOf(await service.post('web', 'login', '{', all))).toEqual([
       { pointer: '', reason: 'the body is not valid JSON' },
@@ -127,5 +219,27 @@ describe('answers that help the sender', () => {
     const many = Object.fromEntries(Array.from({ length: 50 }, (_, n) => [`unknown ${n}`, n]));
     const named = await service.post('web', 'login', { customUserId: 'u', ...many });
     expect(named.headers.get('x-unknown-parameters')?.split(', ')).toHaveLength(10);
+    const odd = await service.post('web', 'login', { customUserId: 'u', ['x'.repeat(300)]: 1, 'a, b': 1, c: 1 });
+    expect(odd.headers.get('x-unknown-parameters')).toBe(`${'x'.repeat(60)}..., a\\u002c b, c`);
+  });
+
+  it('Who posts to what is asked by GET is told so', async () => {
+    for (const name of ['event', 'live', 'receipt-key', 'refusals']) {
+      const answer = await service.post('web', name, {});
+      expect([answer.status, answer.headers.get('x-error-detail')]).toEqual([404, 'it is asked by GET']);
+    }
+    expect((await service.post('web', 'events', {})).headers.get('x-error-detail')).toBe('no such method');
+  });
+
+  it('A refusal names what is ignored, which is often what is missing', async () => {
+    const batch = [{ customUserId: 'u', extra: 1 }, 'no event', { customUserID: 'v' }];
+    const answer = await service.post('web', 'loginBatch', batch);
+    expect([answer.status, answer.headers.get('x-error-detail')]).toEqual([400, '/1 must be an object']);
+    expect(answer.headers.get('x-unknown-parameters')).toBe('extra, customUserID');
+    const misspelt = await service.post('web', 'login', { customUserID: 'u' });
+    expect(misspelt.headers.get('x-error-detail')).toBe('/customUserId is required');
+    expect(misspelt.headers.get('x-unknown-parameters')).toBe('customUserID');
+    const known = await service.post('web', 'customEvent', { customUserId: 'u', customEventParams: { own: '1' } });
+    expect([known.status, known.headers.get('x-unknown-parameters')]).toEqual([400, null]);
   });
 });

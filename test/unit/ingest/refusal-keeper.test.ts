@@ -2,9 +2,9 @@ import { gzipSync } from 'node:zlib';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { ImportMethod } from '../../../src/datasets/event-kinds.ts';
 import { parseImportRequest } from '../../../src/ingest/import-request.ts';
-import type { BodyPolicy } from '../../../src/ingest/refusal-excerpt.ts';
+import { describeForLog } from '../../../src/ingest/refusal-excerpt.ts';
 import { createRefusalKeeper, type RefusedRequest } from '../../../src/ingest/refusal-keeper.ts';
-import type { RefusalRecord } from '../../../src/refusals/refusal-record.ts';
+import type { BodyPolicy, RefusalRecord } from '../../../src/refusals/refusal-record.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { silentLogger } from '../../helpers/nats.ts';
 
@@ -136,6 +136,30 @@ describe('what is kept of a refused request', () => {
     }
   });
 
+  it('What was only to be checked is no record of what was to be stored', async () => {
+    const request = refused('login', '{}');
+    const records = await keep('redacted', { ...request, isValidation: true }, request, request);
+    expect(records.map(({ isValidation, requests }) => [isValidation, requests])).toEqual([
+      [true, 1],
+      [false, 2],
+    ]);
+  });
+
+  it('The detail has the rule, however long the name before it is, and the log has no name of the sender', async () => {
+    const request = refused(
+      'customEvent',
+      JSON.stringify({
+        customUserId: 'u',
+        customEventName: 'e',
+        customEventParams: { [`${secret}${'x'.repeat(200)}`]: 5 },
+      }),
+    );
+    const [record] = await keep('on', request);
+    expect(record?.detail).toMatch(/^\/customEventParams\/ivan@example\.comx+\.\.\. must be string$/);
+    expect(describeForLog(request.refusal)).toBe('/customEventParams/* must be string');
+    expect(describeForLog(refused('loginBatch', '{}').refusal)).toBe('/ must be an array of events');
+  });
+
   it('Of a long event the member that is wrong is shown', async () => {
     const event = { customUserId: 'u', filler: 'x'.repeat(700), age: 'old' };
     const [record] = await keep('on', refused('login', JSON.stringify(event)));
@@ -144,8 +168,9 @@ describe('what is kept of a refused request', () => {
 
   it('A flood becomes few records that count, an app with few is not pushed out, and what is left out is counted', async () => {
     const { keeper, written } = startKeeper('redacted');
-    for (let n = 0; n < 5000; n += 1) keeper.add(refused('login', '{"age":"x"}'));
-    for (let n = 0; n < 500; n += 1) keeper.add({ ...refused('login', '{}'), target: { path: `/v1/${n}` } });
+    const [alike, other] = [refused('login', '{"age":"x"}'), refused('login', '{}')];
+    for (let n = 0; n < 5000; n += 1) keeper.add(alike);
+    for (let n = 0; n < 500; n += 1) keeper.add({ ...other, target: { path: `/v1/${n}` } });
     keeper.add(refused('login', '{}', {}, 2));
     await keeper.stop();
     const of = (id: number) => written.flatMap(({ idApp, records }) => (idApp === id ? records : []));

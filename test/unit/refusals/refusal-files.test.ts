@@ -7,7 +7,7 @@ import {
   removeRefusals,
   sweepRefusals,
 } from '../../../src/refusals/refusal-files.ts';
-import type { RefusalRecord } from '../../../src/refusals/refusal-record.ts';
+import type { BodyPolicy, RefusalRecord } from '../../../src/refusals/refusal-record.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 const dayMs = 86_400_000;
@@ -35,13 +35,15 @@ const bytesBelow = (folder: string): number =>
 describe('the files of refusals', () => {
   it('The records of several processes are read together, newest first, and those of another app are not', async () => {
     const folder = testFolder();
-    const [one, two] = [createRefusalWriter(folder), createRefusalWriter(folder)];
+    const [one, two] = [createRefusalWriter(folder, 'redacted'), createRefusalWriter(folder, 'redacted')];
     await one.append(1, [record(nowMs, 'a')], nowMs);
     await two.append(1, [record(nowMs + 1, 'b')], nowMs + 1);
     await one.append(1, [record(nowMs + 2, 'c')], nowMs + 2);
     await one.append(2, [record(nowMs + 3, 'foreign')], nowMs + 3);
     const read = async (idApp: number, most: number) =>
-      (await readRefusals({ folder, ageMs: dayMs }, idApp, { nowMs: nowMs + 5, most })).map(({ detail }) => detail);
+      (
+        await readRefusals({ folder, ageMs: dayMs, bodies: 'redacted' as const }, idApp, { nowMs: nowMs + 5, most })
+      ).map(({ detail }) => detail);
     expect(await read(1, 10)).toEqual(['c', 'b', 'a']);
     expect(await read(1, 2)).toEqual(['c', 'b']);
     expect(await read(3, 10)).toEqual([]);
@@ -52,11 +54,11 @@ describe('the files of refusals', () => {
 
   it('A flood of an app fills its own part of the folder, whose newest records stay', async () => {
     const folder = testFolder();
-    const writer = createRefusalWriter(folder);
+    const writer = createRefusalWriter(folder, 'redacted');
     await writer.append(2, [record(nowMs, 'quiet')], nowMs);
     for (let n = 0; n < 600; n += 1) await writer.append(1, [record(nowMs + n, `${n} ${'x'.repeat(800)}`)], nowMs + n);
     expect(bytesBelow(path.join(folder, '1'))).toBeLessThanOrEqual(256 * 1024);
-    const kept = { folder, ageMs: dayMs };
+    const kept = { folder, ageMs: dayMs, bodies: 'redacted' as const };
     const [newest] = await readRefusals(kept, 1, { nowMs: nowMs + 2000, most: 10 });
     expect(newest?.detail).toMatch(/^599 /);
     expect(await readRefusals(kept, 2, { nowMs, most: 10 })).toHaveLength(1);
@@ -64,17 +66,19 @@ describe('the files of refusals', () => {
 
   it('Whatever a burst brings at once, an app keeps to its part', async () => {
     const folder = testFolder();
-    const writer = createRefusalWriter(folder);
+    const writer = createRefusalWriter(folder, 'redacted');
     for (let n = 0; n < 5; n += 1) {
       await writer.append(1, burst(nowMs + n), nowMs + n);
       expect(bytesBelow(path.join(folder, '1'))).toBeLessThanOrEqual(256 * 1024);
     }
-    expect(await readRefusals({ folder, ageMs: dayMs }, 1, { nowMs: nowMs + 10, most: 20 })).toHaveLength(20);
+    expect(
+      await readRefusals({ folder, ageMs: dayMs, bodies: 'redacted' as const }, 1, { nowMs: nowMs + 10, most: 20 }),
+    ).toHaveLength(20);
   });
 
   it('A folder that takes nothing begins no file after the other, and what was cut off spoils no record after it', async () => {
     const folder = testFolder();
-    const writer = createRefusalWriter(folder);
+    const writer = createRefusalWriter(folder, 'redacted');
     await writer.append(1, [record(nowMs, 'first')], nowMs);
     const [name = ''] = readdirSync(path.join(folder, '1'));
     const file = path.join(folder, '1', name);
@@ -87,14 +91,17 @@ describe('the files of refusals', () => {
     renameSync(`${file}.aside`, file);
     appendFileSync(file, '\n{"time":"2026');
     await writer.append(1, [record(nowMs + 9, 'last')], nowMs + 9);
-    const kept = await readRefusals({ folder, ageMs: dayMs }, 1, { nowMs: nowMs + 10, most: 10 });
+    const kept = await readRefusals({ folder, ageMs: dayMs, bodies: 'redacted' as const }, 1, {
+      nowMs: nowMs + 10,
+      most: 10,
+    });
     expect(kept.map(({ detail }) => detail)).toEqual(['last', 'first']);
   });
 
   it('Records lapse by age at once, and their files with the sweep', async () => {
     const folder = testFolder();
-    const writer = createRefusalWriter(folder);
-    const kept = { folder, ageMs: dayMs };
+    const writer = createRefusalWriter(folder, 'redacted');
+    const kept = { folder, ageMs: dayMs, bodies: 'redacted' as const };
     await writer.append(1, [record(nowMs)], nowMs);
     await writer.append(2, [record(nowMs + dayMs)], nowMs + dayMs);
     expect(await readRefusals(kept, 1, { nowMs: nowMs + dayMs + 1, most: 10 })).toEqual([]);
@@ -109,28 +116,48 @@ describe('the files of refusals', () => {
     expect(await readRefusals(kept, 1, { nowMs, most: 10 })).toHaveLength(1);
   });
 
+  it('What shows more of bodies than is shown now is given out no more, and goes with the next sweep', async () => {
+    const folder = testFolder();
+    for (const bodies of ['on', 'redacted', 'off'] as const)
+      await createRefusalWriter(folder, bodies).append(1, [record(nowMs, bodies)], nowMs);
+    const read = async (bodies: BodyPolicy) =>
+      (await readRefusals({ folder, ageMs: dayMs, bodies }, 1, { nowMs, most: 10 })).map(({ detail }) => detail);
+    expect((await read('on')).toSorted()).toEqual(['off', 'on', 'redacted']);
+    expect((await read('redacted')).toSorted()).toEqual(['off', 'redacted']);
+    expect(await read('off')).toEqual(['off']);
+    await sweepRefusals({ folder, ageMs: dayMs, bodies: 'redacted' }, nowMs);
+    expect((await read('on')).toSorted()).toEqual(['off', 'redacted']);
+    await sweepRefusals({ folder, ageMs: dayMs, bodies: 'on' }, nowMs);
+    expect(await read('on')).toHaveLength(2);
+  });
+
   it('A line that was cut off, damaged or is another thing is passed over, and so is a foreign file', async () => {
     const folder = testFolder();
-    await createRefusalWriter(folder).append(1, [record(nowMs)], nowMs);
+    await createRefusalWriter(folder, 'redacted').append(1, [record(nowMs)], nowMs);
     const [name = ''] = readdirSync(path.join(folder, '1'));
     appendFileSync(path.join(folder, '1', name), '\n[1]\n{"time":"no time"}\n{"time":"2026');
     writeFileSync(path.join(folder, '1', 'notes.txt'), 'x');
     mkdirSync(path.join(folder, 'lost+found'));
-    expect(await readRefusals({ folder, ageMs: dayMs }, 1, { nowMs, most: 10 })).toHaveLength(1);
-    await sweepRefusals({ folder, ageMs: dayMs }, nowMs);
+    expect(
+      await readRefusals({ folder, ageMs: dayMs, bodies: 'redacted' as const }, 1, { nowMs, most: 10 }),
+    ).toHaveLength(1);
+    await sweepRefusals({ folder, ageMs: dayMs, bodies: 'redacted' as const }, nowMs);
     expect(readdirSync(folder)).toEqual(['1', 'lost+found']);
   });
 
   it('What is removed is gone for good, of the apps that are named or of all, and a writer goes on after it', async () => {
     const folder = testFolder();
-    const writer = createRefusalWriter(folder);
+    const writer = createRefusalWriter(folder, 'redacted');
     for (const idApp of [1, 2]) await writer.append(idApp, [record(nowMs, 'before')], nowMs);
     expect(await removeRefusals(folder, [1])).toBe(true);
     expect(readdirSync(folder)).toEqual(['2']);
     expect(await removeRefusals(folder)).toBe(true);
     expect(await removeRefusals(folder)).toBe(false);
     await writer.append(1, [record(nowMs, 'after')], nowMs);
-    const [found, ...others] = await readRefusals({ folder, ageMs: dayMs }, 1, { nowMs, most: 10 });
+    const [found, ...others] = await readRefusals({ folder, ageMs: dayMs, bodies: 'redacted' as const }, 1, {
+      nowMs,
+      most: 10,
+    });
     expect([found?.detail, others]).toEqual(['after', []]);
   });
 });

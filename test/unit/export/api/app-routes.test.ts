@@ -1,0 +1,37 @@
+import path from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { addApp, addUser } from '../../../../src/access/commands.ts';
+import { openAccessReader } from '../../../../src/access/store.ts';
+import { addAppRoutes } from '../../../../src/export/api/app-routes.ts';
+import type { CallContext, Method } from '../../../../src/export/api/methods-routes.ts';
+import { testFolder } from '../../../helpers/folder.ts';
+import { silentLogger } from '../../../helpers/nats.ts';
+
+const call: CallContext = {
+  baseUrl: '',
+  isGone: () => false,
+  isStillSignedIn: () => true,
+  whileConnected: (work) => work(new AbortController().signal),
+};
+
+describe('what users see of what comes in', () => {
+  it('Where the export area knows no broker it says so, and not that one is away', async () => {
+    const folder = testFolder();
+    const paths = { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
+    await addApp(paths, { idApp: 1, platform: 'web', idAccount: 1 }, Date.now());
+    const { idUser } = await addUser(paths, { name: 'analyst', idAccount: 1, canExport: true });
+    const access = openAccessReader(paths, silentLogger);
+    onTestFinished(() => access.close());
+    const methods = new Map<string, Method>();
+    addAppRoutes((_methods, url, _name, method) => void methods.set(url, method), access, {
+      readRefusals: () => Promise.resolve([]),
+    });
+    const user = access.current().findUser(idUser);
+    if (user === undefined) throw new Error('the user is unknown');
+    const answer = await methods.get('/api/app/v1/live')?.(user, new Map([['idApp', ['1']]]), call);
+    expect(answer).toMatchObject({
+      code: 503,
+      detail: 'Nothing is shown live: the operator has named no broker to the export area',
+    });
+  });
+});
