@@ -1,10 +1,19 @@
 import path from 'node:path';
 import { describeError, isSystemError } from '../runtime/errors.ts';
+import { exists } from '../runtime/files/file-checks.ts';
 import type { CommitInfoAction } from './log/actions.ts';
 import { findLastCheckpoint, isCheckpointWhole } from './log/checkpoint.ts';
 import { changesTable, toForeignCommit } from './log/foreign-commit.ts';
 import { findLakeState, type LakeState } from './log/lake-state.ts';
-import { checkpointName, commitName, listLog, readCommit, type Commit, type LogListing } from './log/log-files.ts';
+import {
+  checkpointName,
+  commitName,
+  listLog,
+  logFolder,
+  readCommit,
+  type Commit,
+  type LogListing,
+} from './log/log-files.ts';
 
 /** What can be wrong with a lake. */
 export type ProblemKind =
@@ -118,7 +127,13 @@ function checkReach(tableDir: string, { commits, checkpoints }: LogListing): Pro
 export async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; commits: number }> {
   const listed = await listLog(tableDir);
   const chain = createChainCheck(tableDir);
-  for (const version of listed.commits) await chain.take(version, () => readCommit(tableDir, version));
+  const known = new Set(listed.commits);
+  const [first = 0, newest = -1] = [listed.commits[0], listed.commits.at(-1)];
+  for (let version = first; version <= newest; version += 1) {
+    // A listing that is made while commits come may show one and not the one before it.
+    const isThere = known.has(version) || (await exists(path.join(logFolder(tableDir), commitName(version))));
+    if (isThere) await chain.take(version, () => readCommit(tableDir, version));
+  }
   return { problems: [...chain.problems(), ...checkReach(tableDir, listed)], commits: listed.commits.length };
 }
 

@@ -6,7 +6,7 @@ import { openDuckdb } from '../sql/duckdb.ts';
 import { changesTable, foreignError, toForeignCommit, type ForeignCommit } from './foreign-commit.ts';
 import { findLakeState, type LakeState } from './lake-state.ts';
 import { toDataFile } from './live-file.ts';
-import { listLog, logFolder, readCommit, checkpointName } from './log-files.ts';
+import { listLog, logFolder, readCommit, checkpointName, type Commit } from './log-files.ts';
 import { assertProtocol } from './protocol.ts';
 import { applyActions, createTableState, replayCommit, type TableState } from './table-state.ts';
 
@@ -126,19 +126,27 @@ async function loadFromCheckpoint(tableDir: string, state: TableState, version: 
   }
 }
 
-/** Reads the commits that follow the state's version. Errors: `log_damaged` when one is missing in between. */
+/**
+ * Reads the commits that follow the state's version, up to the last of those listed. A listing that is made while commits
+ * come may show one and not the one before it. Errors: `log_damaged` when one is missing in between.
+ */
 export async function catchUp(tableDir: string, state: TableState, commits: readonly number[]): Promise<void> {
-  const newer = commits.filter((version) => version > state.version);
-  newer.forEach((version, index) => {
-    const expected = state.version + 1 + index;
-    if (version !== expected)
-      throw new AppError('log_damaged', `the log lacks version ${expected}`, {
+  const listed = new Set(commits);
+  const newest = commits.at(-1) ?? -1;
+  const read = async (version: number): Promise<Commit> => {
+    try {
+      return await readCommit(tableDir, version);
+    } catch (error) {
+      // One that was listed was trimmed since.
+      if (listed.has(version) || !isSystemError(error, 'ENOENT')) throw error;
+      throw new AppError('log_damaged', `the log lacks version ${version}`, {
         hint: "Run 'tributary lake check', and restore what it names from a backup.",
       });
-  });
-  for (let from = 0; from < newer.length; from += 64) {
-    const versions = newer.slice(from, from + 64);
-    const batch = await Promise.all(versions.map((version) => readCommit(tableDir, version)));
+    }
+  };
+  while (state.version < newest) {
+    const count = Math.min(64, newest - state.version);
+    const batch = await Promise.all(Array.from({ length: count }, (_, index) => read(state.version + 1 + index)));
     for (const commit of batch) replayCommit(state, commit);
   }
 }

@@ -102,9 +102,14 @@ const filesSql = (
   table: string,
 ): string => `SET VARIABLE tributary_checkpoint = (SELECT max(file) FROM glob(${patternSql(variable('at'))} || '/_delta_log/*.checkpoint.parquet'));
 
+-- A listing that is made while commits come may show one and not the one before it: each up to the last is read.
 SET VARIABLE tributary_commits = (
-  SELECT list(file ORDER BY file) FROM glob(${patternSql(variable('at'))} || '/_delta_log/*.json')
-  WHERE parse_filename(file, true) >= parse_filename(replace(${variable('checkpoint')}, '.checkpoint.parquet', '.json'), true));
+  SELECT list(${variable('at')} || '/_delta_log/' || lpad(version::VARCHAR, 20, '0') || '.json' ORDER BY version)
+  FROM (
+    SELECT unnest(range(min(listed), max(listed) + 1)) AS version
+    FROM (SELECT regexp_extract(file, '(\\d{20})[.]json$', 1)::BIGINT AS listed
+          FROM glob(${patternSql(variable('at'))} || '/_delta_log/*.json') WHERE regexp_matches(file, '\\d{20}[.]json$'))
+    WHERE listed >= regexp_extract(${variable('checkpoint')}, '(\\d{20})[.]checkpoint[.]parquet$', 1)::BIGINT));
 
 SET VARIABLE ${filesOf(table)} = (
   WITH actions AS (

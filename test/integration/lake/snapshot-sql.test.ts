@@ -1,11 +1,12 @@
-import { cp, readFile, rename } from 'node:fs/promises';
+import { cp, readFile, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { DuckDBInstance, type DuckDBConnection } from '@duckdb/node-api';
 import { expect, onTestFinished, test } from 'vitest';
 import { lakeCommand } from '../../../src/cli/lake.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
-import { ensureLake } from '../../../src/lake/lake.ts';
+import { ensureLake, lakePaths } from '../../../src/lake/lake.ts';
+import { commitName, listLog, logFolder } from '../../../src/lake/log/log-files.ts';
 import { findWrittenAt } from '../../../src/lake/sql/snapshot-sql.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { eventColumns } from '../../../src/datasets/event-fields.ts';
@@ -88,6 +89,19 @@ test('A lake without events is read as empty views with every column', async () 
   const columns = (await readThroughSql(lakeDir, 'DESCRIBE events')) as { column_name: string; column_type: string }[];
   expect(columns.map((column) => column.column_name)).toEqual(eventColumns.map((column) => column.name));
   expect((await readSnapshot(path.join(lakeDir, 'events'))).version).toBe(0);
+});
+
+test('A commit that is not among those listed, and has one behind it, is not passed over', async () => {
+  const { folder, lakeDir, stream } = await newLake();
+  await addEvents(folder, stream, [3], 1);
+  const { table } = lakePaths(lakeDir);
+  const { commits, checkpoints } = await listLog(table);
+  const inBetween = commits.findLast(
+    (version) => version > (checkpoints.at(-1) ?? 0) && version < (commits.at(-1) ?? 0),
+  );
+  const missing = commitName(inBetween ?? 0);
+  await rm(path.join(logFolder(table), missing));
+  await expect(readThroughSql(lakeDir, 'FROM events')).rejects.toThrow(missing);
 });
 
 test('The views have every committed row, young or sealed, and each kind its own', async () => {

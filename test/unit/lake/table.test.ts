@@ -9,7 +9,8 @@ import { assertHardLinks } from '../../../src/runtime/files/hard-links.ts';
 import { listLog, readCommit } from '../../../src/lake/log/log-files.ts';
 import { tableProtocol } from '../../../src/lake/log/protocol.ts';
 import { pruneFiles } from '../../../src/lake/files/prune.ts';
-import { loadTableState, readSnapshot, type DataFile } from '../../../src/lake/log/snapshot.ts';
+import { catchUp, loadTableState, readSnapshot, type DataFile } from '../../../src/lake/log/snapshot.ts';
+import { createTableState } from '../../../src/lake/log/table-state.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
 import { eventColumns } from '../../../src/datasets/event-fields.ts';
 import type { Column } from '../../../src/datasets/field-schema.ts';
@@ -34,6 +35,20 @@ async function newLake(): Promise<{ lakeDir: string; table: string; log: string 
 
 const addOf = (name: string) => ({
   add: { path: name, partitionValues: {}, size: 1, modificationTime: 0, dataChange: true },
+});
+
+test('A commit that a listing has missed is read where one behind it was listed, and lacks where it is not there', async () => {
+  const { table, log } = await newLake();
+  const opened = await openTable(table, options);
+  for (let n = 0; n < 3; n += 1) await opened.commit(() => ({ cause: 'seal', actions: [addOf(`${n}.parquet`)] }));
+  const state = createTableState();
+  await catchUp(table, state, [0, 3]);
+  expect([state.version, state.files.size]).toEqual([3, 3]);
+  await rm(path.join(log, '00000000000000000002.json'));
+  const damage = { code: 'log_damaged', message: 'the log lacks version 2' };
+  await expect(catchUp(table, createTableState(), [0, 1, 3])).rejects.toMatchObject(damage);
+  // One that was listed was trimmed in between: the caller lists again.
+  await expect(catchUp(table, createTableState(), [0, 1, 2, 3])).rejects.toMatchObject({ code: 'ENOENT' });
 });
 
 test('Writers that commit at once all succeed, one after the other, each with its own version', async () => {
