@@ -7,6 +7,7 @@ import { createVersionSearch, type FirstVersion } from '../lake/log/first-versio
 import { readSnapshot, type Snapshot } from '../lake/log/snapshot.ts';
 import { digestEvent, type EventValues } from '../receipts/event-digest.ts';
 import type { Receipt, ReceiptEvent } from '../receipts/receipt.ts';
+import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { judgeAbsent } from './absent-events.ts';
 
@@ -119,6 +120,11 @@ function isLineOf(line: string, { sha256 }: ReceiptEvent, salt: string): boolean
 async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
   // The position first: what it covers is in the tables that are read afterwards.
   const log = await readSnapshot(tablePaths(lakeDir, leader).table);
+  if (log.version < 0)
+    // Of what is no lake nothing may be said, least of all that it has not come to the events yet.
+    throw new AppError('not_found', `there is no lake in ${lakeDir}`, {
+      hint: 'Name the folder that holds events/_delta_log, as lake of the data folder does.',
+    });
   const snapshot = dataset === leader ? log : await readSnapshot(tablePaths(lakeDir, dataset).table);
   const rows = await findRows(snapshot, dataset, receipt);
   const best = receipt.events.map((event) => findBest(event, rows, receipt));
@@ -150,7 +156,7 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
 /** Looks that are made where events move from one place to another meanwhile. */
 const maxLooks = 5;
 
-/** Looks for the events of a receipt in a lake. Errors: those of `readSnapshot`, `log_damaged`. */
+/** Looks for the events of a receipt in a lake. Errors: `not_found` where there is none; those of `readSnapshot`, `log_damaged`. */
 export async function findReceiptInLake(lakeDir: string, receipt: Receipt): Promise<ReceiptInLake> {
   const { kind } = getMethod(receipt.method);
   const dataset = importDatasets.find(({ kinds }) => kinds.includes(kind)) ?? leader;

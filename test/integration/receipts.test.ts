@@ -225,6 +225,21 @@ test('What is not in the lake is told apart: erased, missing, changed, or of ano
   expect(untold.lake?.events[0]?.reason).toContain('1 events were erased from the table, and which is not known');
 }, 60_000);
 
+test('Of a folder that is no lake, or has lost its log, nothing is said', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const sent = await send(stream, 'login', { customUserId: 'u' });
+  await compactUntilRead(folder, stream);
+  expect(statesOf(await verify(folder, sent!))).toEqual(['stored']);
+  const lake = path.join(folder, 'lake');
+  for (const other of [folder, path.join(lake, 'events')])
+    await expect(
+      verifyReceipt(JSON.stringify(sent!.receipt), { key: key.key, body: undefined, data: undefined, lake: other }, {}),
+    ).rejects.toMatchObject({ code: 'not_found', message: `there is no lake in ${other}` });
+  rmSync(path.join(lake, 'events', '_delta_log'), { recursive: true });
+  await expect(verify(folder, sent!)).rejects.toMatchObject({ code: 'not_found' });
+}, 60_000);
+
 test('What came after the backup that a lake was restored from is missing, and not on its way', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
