@@ -73,25 +73,32 @@ async function findRows(
 }
 
 /** Compares a row with what a receipt says of its event. */
-function judgeRow({ eventId, sha256 }: ReceiptEvent, row: WholeRow, receipt: Receipt): EventState {
+function judgeRow(
+  { eventId, sha256 }: ReceiptEvent,
+  row: WholeRow,
+  receipt: Receipt,
+): Pick<FoundEvent, 'state' | 'reason'> {
   const { kind } = getMethod(receipt.method);
   const values: EventValues = { ...row.values, event_id: eventId, kind };
   const isEvent = (replaced: Readonly<Record<string, unknown>>): boolean =>
     digestEvent(receipt.salt, { ...values, ...replaced }) === sha256;
-  if (isEvent({})) return 'stored';
+  if (isEvent({})) return { state: 'stored' };
   // A repeat has a time of receipt of its own, and by it a time of the event where its client gave none.
   const receivedAtMs = Date.parse(receipt.receivedAt);
   const received = { received_at: receivedAtMs };
   const isRepeat = isEvent(received) || isEvent({ ...received, event_time: Math.floor(receivedAtMs / 1000) });
+  if (isRepeat) return { state: 'repeat' };
   // Under a key of its own an event is known by that alone.
-  return isRepeat || eventId.charAt(14) === '5' ? 'repeat' : 'changed';
+  return eventId.charAt(14) === '5'
+    ? { state: 'repeat', reason: 'the first one, which the lake has, says something else' }
+    : { state: 'changed' };
 }
 
 /** The row of an event, and what it is; of several, since a key may be used again after its day, the one that fits. */
 function findBest(event: ReceiptEvent, rows: readonly WholeRow[], receipt: Receipt) {
   const judged = rows
     .filter(({ eventId }) => eventId === event.eventId)
-    .map((row) => ({ row, state: judgeRow(event, row, receipt) }));
+    .map((row) => ({ row, ...judgeRow(event, row, receipt) }));
   return judged.find(({ state }) => state === 'stored') ?? judged.find(({ state }) => state === 'repeat') ?? judged[0];
 }
 
@@ -146,7 +153,8 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
     const fit = best[index];
     const reason = failed.get(eventId);
     if (fit !== undefined) {
-      found.push({ eventId, state: fit.state, ...(await findSince(fit.row)) });
+      const { row, ...judged } = fit;
+      found.push({ eventId, ...judged, ...(await findSince(row)) });
     } else if (reason !== undefined) found.push({ eventId, state: 'failed', reason });
     else found.push({ eventId, state: 'missing', ...absences.get(eventId) });
   }

@@ -170,8 +170,11 @@ test('A retry under its key is a repeat of the events that the lake has, and a t
   const failed = await verify(folder, other!);
   expect([failed.ok, failed.lake?.events]).toMatchObject([true, [{ state: 'failed', reason: 'key_reused' }]]);
   expect(statesOf(await verify(folder, payment!))).toEqual(['stored']);
-  expect(statesOf(await verify(folder, twice!))).toEqual(['repeat']);
-  expect(statesOf(await verify(folder, dearer!))).toEqual(['repeat']);
+  const [same] = (await verify(folder, twice!)).lake?.events ?? [];
+  expect(same).toMatchObject({ state: 'repeat' });
+  expect(same?.reason).toBeUndefined();
+  const [differs] = (await verify(folder, dearer!)).lake?.events ?? [];
+  expect(differs).toMatchObject({ state: 'repeat', reason: expect.stringContaining('says something else') });
   const late = await send(stream, 'login', { customUserId: 'u' });
   expect(statesOf(await verify(folder, late!))).toEqual(['pending']);
 }, 60_000);
