@@ -7,6 +7,7 @@ import { createVersionSearch, type FirstVersion } from '../lake/log/first-versio
 import { readSnapshot, type Snapshot } from '../lake/log/snapshot.ts';
 import { digestEvent, type EventValues } from '../receipts/event-digest.ts';
 import type { Receipt, ReceiptEvent } from '../receipts/receipt.ts';
+import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { judgeAbsent } from './absent-events.ts';
 
@@ -72,25 +73,32 @@ async function findRows(
 }
 
 /** Compares a row with what a receipt says of its event. */
-function judgeRow({ eventId, sha256 }: ReceiptEvent, row: WholeRow, receipt: Receipt): EventState {
+function judgeRow(
+  { eventId, sha256 }: ReceiptEvent,
+  row: WholeRow,
+  receipt: Receipt,
+): Pick<FoundEvent, 'state' | 'reason'> {
   const { kind } = getMethod(receipt.method);
   const values: EventValues = { ...row.values, event_id: eventId, kind };
   const isEvent = (replaced: Readonly<Record<string, unknown>>): boolean =>
     digestEvent(receipt.salt, { ...values, ...replaced }) === sha256;
-  if (isEvent({})) return 'stored';
+  if (isEvent({})) return { state: 'stored' };
   // A repeat has a time of receipt of its own, and by it a time of the event where its client gave none.
   const receivedAtMs = Date.parse(receipt.receivedAt);
   const received = { received_at: receivedAtMs };
   const isRepeat = isEvent(received) || isEvent({ ...received, event_time: Math.floor(receivedAtMs / 1000) });
+  if (isRepeat) return { state: 'repeat' };
   // Under a key of its own an event is known by that alone.
-  return isRepeat || eventId.charAt(14) === '5' ? 'repeat' : 'changed';
+  return eventId.charAt(14) === '5'
+    ? { state: 'repeat', reason: 'the first one, which the lake has, says something else' }
+    : { state: 'changed' };
 }
 
 /** The row of an event, and what it is; of several, since a key may be used again after its day, the one that fits. */
 function findBest(event: ReceiptEvent, rows: readonly WholeRow[], receipt: Receipt) {
   const judged = rows
     .filter(({ eventId }) => eventId === event.eventId)
-    .map((row) => ({ row, state: judgeRow(event, row, receipt) }));
+    .map((row) => ({ row, ...judgeRow(event, row, receipt) }));
   return judged.find(({ state }) => state === 'stored') ?? judged.find(({ state }) => state === 'repeat') ?? judged[0];
 }
 
@@ -119,6 +127,11 @@ function isLineOf(line: string, { sha256 }: ReceiptEvent, salt: string): boolean
 async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
   // The position first: what it covers is in the tables that are read afterwards.
   const log = await readSnapshot(tablePaths(lakeDir, leader).table);
+  if (log.version < 0)
+    // Of what is no lake nothing may be said, least of all that it has not come to the events yet.
+    throw new AppError('not_found', `there is no lake in ${lakeDir}`, {
+      hint: 'Name the folder that holds events/_delta_log, as lake of the data folder does.',
+    });
   const snapshot = dataset === leader ? log : await readSnapshot(tablePaths(lakeDir, dataset).table);
   const rows = await findRows(snapshot, dataset, receipt);
   const best = receipt.events.map((event) => findBest(event, rows, receipt));
@@ -140,7 +153,8 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
     const fit = best[index];
     const reason = failed.get(eventId);
     if (fit !== undefined) {
-      found.push({ eventId, state: fit.state, ...(await findSince(fit.row)) });
+      const { row, ...judged } = fit;
+      found.push({ eventId, ...judged, ...(await findSince(row)) });
     } else if (reason !== undefined) found.push({ eventId, state: 'failed', reason });
     else found.push({ eventId, state: 'missing', ...absences.get(eventId) });
   }
@@ -150,7 +164,7 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
 /** Looks that are made where events move from one place to another meanwhile. */
 const maxLooks = 5;
 
-/** Looks for the events of a receipt in a lake. Errors: those of `readSnapshot`, `log_damaged`. */
+/** Looks for the events of a receipt in a lake. Errors: `not_found` where there is none; those of `readSnapshot`, `log_damaged`. */
 export async function findReceiptInLake(lakeDir: string, receipt: Receipt): Promise<ReceiptInLake> {
   const { kind } = getMethod(receipt.method);
   const dataset = importDatasets.find(({ kinds }) => kinds.includes(kind)) ?? leader;

@@ -56,12 +56,26 @@ interface Judged extends Pick<ReportFile, 'sha256' | 'bytes'> {
   readonly verdict: Verdict;
 }
 
-const isSame = (one: Pick<ReportFile, 'sha256' | 'bytes'>, other: Pick<ReportFile, 'sha256' | 'bytes'>): boolean =>
-  one.sha256 === other.sha256 && one.bytes === other.bytes;
+const contentOf = ({ sha256, bytes }: Pick<ReportFile, 'sha256' | 'bytes'>): string => `${sha256} ${bytes}`;
 
-async function judge(name: string, { files }: Manifest): Promise<Judged> {
+/** Files by their content: parts may be the same, byte for byte. */
+function indexFiles(files: readonly ReportFile[]): Map<string, ReportFile[]> {
+  const index = new Map<string, ReportFile[]>();
+  for (const known of files) {
+    const alike = index.get(contentOf(known));
+    if (alike === undefined) index.set(contentOf(known), [known]);
+    else alike.push(known);
+  }
+  return index;
+}
+
+async function judge(
+  name: string,
+  { files }: Manifest,
+  index: ReadonlyMap<string, readonly ReportFile[]>,
+): Promise<Judged> {
   const [sha256, bytes] = await readable(name, async () => [await hashFile(name), await getSize(name)] as const);
-  const found = files.find((known) => isSame(known, { sha256, bytes }));
+  const [found] = index.get(contentOf({ sha256, bytes })) ?? [];
   if (found !== undefined) return { verdict: { file: name, ok: true, rows: found.rows }, sha256, bytes };
   const isNamed = files.some((known) => known.name === path.basename(name));
   const isArchive = path.extname(name) === '.zip';
@@ -75,20 +89,22 @@ async function judge(name: string, { files }: Manifest): Promise<Judged> {
 const isOfItsName = (place: string, known: ReportFile): boolean => path.basename(place) === known.name;
 
 /**
- * The files of a manifest that were not given. Parts may be the same, byte for byte: each that is given stands for one,
- * that of its name if there is one.
+ * The files of a manifest that were not given: of parts that are the same each that is given stands for one, that of its
+ * name if there is one.
  */
 function listMissing({ files }: Manifest, judged: readonly Judged[]): string[] {
   const given = new Map(judged.map((one) => [path.resolve(one.verdict.file), one]));
-  const missing = new Set(files);
+  const missing = indexFiles(files);
   for (const fits of [isOfItsName, () => true])
     for (const [place, one] of given) {
-      const found = [...missing].find((known) => isSame(known, one) && fits(place, known));
-      if (found === undefined) continue;
+      const alike = missing.get(contentOf(one)) ?? [];
+      const index = alike.findIndex((known) => fits(place, known));
+      if (index === -1) continue;
+      alike.splice(index, 1);
       given.delete(place);
-      missing.delete(found);
     }
-  return [...missing].map(({ name }) => name);
+  const left = new Set([...missing.values()].flat());
+  return files.filter((known) => left.has(known)).map(({ name }) => name);
 }
 
 const receiptOptions = {
@@ -156,8 +172,9 @@ export const verifyCommand = verb({
       if (value !== undefined) refuse(`--${name} is for a receipt`);
     const { answer, note } = context;
     const manifest = await getManifest(manifestFile, trusted);
+    const index = indexFiles(manifest.files);
     const judged = [];
-    for (const name of files) judged.push(await judge(name, manifest));
+    for (const name of files) judged.push(await judge(name, manifest, index));
     const verdicts = judged.map(({ verdict }) => verdict);
     const ok = verdicts.every((verdict) => verdict.ok);
     const missing = listMissing(manifest, judged);

@@ -65,10 +65,10 @@ function renderText(manifest: object, signature: string): string {
   return `${JSON.stringify({ ...manifest, signature }, undefined, 2)}\n`;
 }
 
-function refuse(why: string): AppError {
-  return new AppError('manifest_invalid', `the manifest ${why}`, {
-    hint: 'Download it again. If that does not help, do not trust the files.',
-  });
+const again = 'Download it again. If that does not help, do not trust the files.';
+
+function refuse(why: string, hint = again): AppError {
+  return new AppError('manifest_invalid', `the manifest ${why}`, { hint });
 }
 
 /** Says whether a text is meant to be a manifest, whole or not. */
@@ -114,7 +114,11 @@ export function parseManifest(text: string, trusted?: string): Manifest {
   const { key } = manifest;
   // Spaces, escapes and repeated names could differ without a change of what is signed.
   if (renderText(rest, signature) !== text) throw refuse('is not written as it was');
-  if (trusted !== undefined && trusted !== key) throw refuse(`was signed by another key, ${key}`);
+  if (trusted !== undefined && trusted !== key)
+    throw refuse(
+      `was signed by another key, ${key}`,
+      'Compare it with the keys that you have noted of the service: if it is none of them, do not trust the files.',
+    );
   if (!verify(undefined, Buffer.from(JSON.stringify(rest)), toPublicKey(key), Buffer.from(signature, 'hex')))
     throw refuse('is not what was signed');
   return manifest;

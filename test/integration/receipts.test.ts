@@ -170,8 +170,11 @@ test('A retry under its key is a repeat of the events that the lake has, and a t
   const failed = await verify(folder, other!);
   expect([failed.ok, failed.lake?.events]).toMatchObject([true, [{ state: 'failed', reason: 'key_reused' }]]);
   expect(statesOf(await verify(folder, payment!))).toEqual(['stored']);
-  expect(statesOf(await verify(folder, twice!))).toEqual(['repeat']);
-  expect(statesOf(await verify(folder, dearer!))).toEqual(['repeat']);
+  const [same] = (await verify(folder, twice!)).lake?.events ?? [];
+  expect(same).toMatchObject({ state: 'repeat' });
+  expect(same?.reason).toBeUndefined();
+  const [differs] = (await verify(folder, dearer!)).lake?.events ?? [];
+  expect(differs).toMatchObject({ state: 'repeat', reason: expect.stringContaining('says something else') });
   const late = await send(stream, 'login', { customUserId: 'u' });
   expect(statesOf(await verify(folder, late!))).toEqual(['pending']);
 }, 60_000);
@@ -223,6 +226,21 @@ test('What is not in the lake is told apart: erased, missing, changed, or of ano
   const untold = await verify(folder, lost!);
   expect([untold.ok, ...statesOf(untold)]).toEqual([true, 'erased']);
   expect(untold.lake?.events[0]?.reason).toContain('1 events were erased from the table, and which is not known');
+}, 60_000);
+
+test('Of a folder that is no lake, or has lost its log, nothing is said', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const sent = await send(stream, 'login', { customUserId: 'u' });
+  await compactUntilRead(folder, stream);
+  expect(statesOf(await verify(folder, sent!))).toEqual(['stored']);
+  const lake = path.join(folder, 'lake');
+  for (const other of [folder, path.join(lake, 'events')])
+    await expect(
+      verifyReceipt(JSON.stringify(sent!.receipt), { key: key.key, body: undefined, data: undefined, lake: other }, {}),
+    ).rejects.toMatchObject({ code: 'not_found', message: `there is no lake in ${other}` });
+  rmSync(path.join(lake, 'events', '_delta_log'), { recursive: true });
+  await expect(verify(folder, sent!)).rejects.toMatchObject({ code: 'not_found' });
 }, 60_000);
 
 test('What came after the backup that a lake was restored from is missing, and not on its way', async () => {
