@@ -2,10 +2,12 @@ import path from 'node:path';
 import { randomUUID } from 'node:crypto';
 import { dataPaths, type Config } from '../config.ts';
 import { listApps } from '../access/listing.ts';
-import { isOwnId, makeRequestKey } from '../datasets/event-id.ts';
-import { createFinder } from '../find/finder.ts';
+import { isOwnId, makeRequestKey, readKeyTexts } from '../datasets/event-id.ts';
+import type { EventAnswer } from '../find/event-answer.ts';
+import { createFinder, type Finder } from '../find/finder.ts';
 import type { ReadTail } from '../find/find-event.ts';
 import type { Sought } from '../lake/find/find-rows.ts';
+import { isAppError } from '../runtime/errors.ts';
 import { buildWithClosers, type Closers } from '../runtime/lifecycle.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/processes/service-state.ts';
@@ -18,16 +20,39 @@ import { optional, positive, refuse, text } from './words.ts';
 /** A person waits for it, and the first time ids may have to be indexed. */
 const answerWithinMs = 120_000;
 
-function parseSought(id: string | undefined, key: string | undefined, idApp: number | undefined): Sought {
+/** What is to be looked for, one after the other: a key may be read in several ways. */
+function parseSought(id: string | undefined, key: string | undefined, idApp: number | undefined): readonly Sought[] {
   if (key !== undefined) {
     if (id !== undefined) refuse('an event is named by its ID, or by --key');
     if (idApp === undefined) refuse('--key needs the app');
-    return { idApp, requestKey: makeRequestKey(idApp, Buffer.from(key).toString('latin1').trim()) };
+    const texts = readKeyTexts(key).filter((sent) => sent !== '');
+    if (texts.length === 0) refuse('a key is not empty');
+    return texts.map((sent) => ({ idApp, requestKey: makeRequestKey(idApp, sent) }));
   }
   if (id === undefined) refuse('expected ID, or --key');
   const eventId = id.toLowerCase();
   if (!isOwnId(eventId)) refuse(`'${id}' is no event id as exports have it`);
-  return { idApp, eventId };
+  return [{ idApp, eventId }];
+}
+
+/** Looks until one is known. */
+async function findFirst(
+  finder: Finder,
+  soughts: readonly Sought[],
+  erasedApps: readonly number[],
+): Promise<EventAnswer> {
+  const deadlineMs = performance.now() + answerWithinMs;
+  const [sought, ...others] = soughts;
+  if (sought === undefined) throw new Error('something is sought');
+  if (others.length === 0) return finder.find({ sought, erasedApps, deadlineMs });
+  try {
+    const found = await finder.find({ sought, erasedApps, deadlineMs });
+    if (found.state !== 'never_seen') return found;
+  } catch (error) {
+    // Without the stream it can be said where an event is, and of none that it never came.
+    if (!isAppError(error, 'broker_away')) throw error;
+  }
+  return findFirst(finder, others, erasedApps);
 }
 
 /**
@@ -56,7 +81,7 @@ export const eventCommand = verb({
   },
   examples: ['event 01928f3e-6a2b-7c4d-8e5f-0123456789ab', 'event --key order-4711 --app 7'],
   async run({ ID: id, key, app: idApp, data }, { environment, answer }) {
-    const sought = parseSought(id, key, idApp);
+    const soughts = parseSought(id, key, idApp);
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
     assertLake(config);
     const paths = dataPaths(config.dataDir);
@@ -71,7 +96,7 @@ export const eventCommand = verb({
         readTail: await openTail(config, logger, closers),
       });
       closers.add('finder', () => finder.close());
-      answer(await finder.find({ sought, erasedApps, deadlineMs: performance.now() + answerWithinMs }));
+      answer(await findFirst(finder, soughts, erasedApps));
       return closers;
     });
     await opened.stop();

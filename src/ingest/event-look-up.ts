@@ -1,8 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AccessReader } from '../access/access.ts';
-import { isOwnId, makeRequestKey } from '../datasets/event-id.ts';
+import { isOwnId, makeRequestKey, readKeyTexts } from '../datasets/event-id.ts';
 import { createQuotaCounter } from '../runtime/http/quota.ts';
-import type { AskForEvent, EventQuestion } from '../stream/event-questions.ts';
+import type { AskForEvent, EventQuestion, EventReply } from '../stream/event-questions.ts';
 import type { Answers } from './answers.ts';
 import { findApp } from './find-app.ts';
 import { maxKeyLength } from './limits.ts';
@@ -33,21 +33,40 @@ const parameters = ['idApp', 'eventId', 'key'];
 
 const refuse = (detail: string): Refusal => ({ reason: 'rules', detail });
 
-/** Reads the question of a request; the app is known by then. */
-export function parseQuestion(query: Readonly<Record<string, unknown>>, idApp: number): EventQuestion | Refusal {
+/**
+ * Reads the question of a request; the app is known by then. A key may be read in several ways: that of the first that
+ * is known is the answer.
+ */
+export function parseQuestion(
+  query: Readonly<Record<string, unknown>>,
+  idApp: number,
+): readonly EventQuestion[] | Refusal {
   const { eventId, key } = query;
   const other = Object.keys(query).find((name) => !parameters.includes(name));
   if (other !== undefined) return refuse(`there is no parameter ${other}: eventId or key is`);
   if ((eventId === undefined) === (key === undefined)) return refuse('either eventId or key must be given');
   if (eventId !== undefined) {
     const id = typeof eventId === 'string' ? eventId.toLowerCase() : '';
-    return isOwnId(id) ? { idApp, eventId: id } : refuse('eventId must be an event id as exports have it');
+    return isOwnId(id) ? [{ idApp, eventId: id }] : refuse('eventId must be an event id as exports have it');
   }
-  // Node gives a header a character for each byte of it.
-  const given = typeof key === 'string' ? Buffer.from(key).toString('latin1').trim() : '';
-  if (given.length < 1 || given.length > maxKeyLength)
-    return refuse(`key must have 1 to ${maxKeyLength} characters, and be given once`);
-  return { idApp, requestKey: makeRequestKey(idApp, given) };
+  const texts = typeof key === 'string' ? readKeyTexts(key) : [];
+  const fitting = texts.filter(({ length }) => length >= 1 && length <= maxKeyLength);
+  if (fitting.length === 0) return refuse(`key must have 1 to ${maxKeyLength} characters, and be given once`);
+  return fitting.map((text) => ({ idApp, requestKey: makeRequestKey(idApp, text) }));
+}
+
+const isNeverSeen = (reply: EventReply): boolean =>
+  'answer' in reply && (reply.answer as { readonly state?: unknown } | null)?.state === 'never_seen';
+
+/** Asks until one of the questions has an answer that says more than that its event was never seen. */
+async function askEach(ask: AskForEvent, questions: readonly EventQuestion[]): Promise<EventReply> {
+  const untilMs = performance.now() + askTimeoutMs;
+  let reply: EventReply = { busy: 'nothing was asked' };
+  for (const question of questions) {
+    reply = await ask(question, Math.max(1, untilMs - performance.now()));
+    if (!isNeverSeen(reply)) return reply;
+  }
+  return reply;
 }
 
 /** Creates the look-up of one server. */
@@ -64,12 +83,12 @@ export function createEventLookUp({ access, answers, ask }: EventLookUpDependenc
       const waitSeconds = quota.take(String(app.idApp), performance.now());
       if (waitSeconds !== undefined)
         return end({ reason: 'quota', detail: `an app may ask ${eventQuota.limit} times a second` });
-      const question = parseQuestion(query, app.idApp);
-      if ('reason' in question) return end(question);
+      const questions = parseQuestion(query, app.idApp);
+      if ('reason' in questions) return end(questions);
       if (asked >= maxAsked) return end({ reason: 'busy', detail: 'too many questions wait for an answer' });
       asked += 1;
       try {
-        const reply = await ask(question, askTimeoutMs);
+        const reply = await askEach(ask, questions);
         if ('busy' in reply) end({ reason: 'busy', detail: reply.busy });
         else answers.send(response, JSON.stringify(reply.answer));
       } finally {

@@ -25,9 +25,21 @@ describe('a question after an event', () => {
   });
 
   it('An id in capital letters is that id, and a key is read as a header that was sent in UTF-8', () => {
-    expect(parseQuestion({ idApp: '1', eventId: eventId.toUpperCase() }, 1)).toEqual({ idApp: 1, eventId });
+    expect(parseQuestion({ idApp: '1', eventId: eventId.toUpperCase() }, 1)).toEqual([{ idApp: 1, eventId }]);
     const sent = Buffer.from('käse').toString('latin1');
-    expect(parseQuestion({ key: ' käse ' }, 1)).toEqual({ idApp: 1, requestKey: makeRequestKey(1, sent) });
+    expect(parseQuestion({ key: ' käse ' }, 1)).toContainEqual({ idApp: 1, requestKey: makeRequestKey(1, sent) });
+  });
+
+  it.each([
+    ['order-1', ['order-1']],
+    ['\t order 1 ', ['order 1']],
+    ['käse', ['kÃ¤se', 'käse']],
+    // The last byte of these letters in UTF-8 is a space in Latin-1, and belongs to the key.
+    ['voilà', ['voilÃ\u00a0', 'voilà']],
+    ['ПАР', ['Ð\u009fÐ\u0090Ð\u00a0']],
+    ['é'.repeat(200), ['é'.repeat(200)]],
+  ])('The key %j is looked for as clients send it in a header, byte for byte', (key, texts) => {
+    expect(parseQuestion({ key }, 1)).toEqual(texts.map((text) => ({ idApp: 1, requestKey: makeRequestKey(1, text) })));
   });
 
   it.each([
