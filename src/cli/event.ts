@@ -36,23 +36,19 @@ function parseSought(id: string | undefined, key: string | undefined, idApp: num
 }
 
 /** Looks until one is known. */
-async function findFirst(
-  finder: Finder,
-  soughts: readonly Sought[],
-  erasedApps: readonly number[],
-): Promise<EventAnswer> {
+async function findFirst(finder: Finder, soughts: readonly Sought[], idApps: readonly number[]): Promise<EventAnswer> {
   const deadlineMs = performance.now() + answerWithinMs;
   const [sought, ...others] = soughts;
   if (sought === undefined) throw new Error('something is sought');
-  if (others.length === 0) return finder.find({ sought, erasedApps, deadlineMs });
+  if (others.length === 0) return finder.find({ sought, idApps, deadlineMs });
   try {
-    const found = await finder.find({ sought, erasedApps, deadlineMs });
+    const found = await finder.find({ sought, idApps, deadlineMs });
     if (found.state !== 'never_seen') return found;
   } catch (error) {
     // Without the stream it can be said where an event is, and of none that it never came.
     if (!isAppError(error, 'broker_away')) throw error;
   }
-  return findFirst(finder, others, erasedApps);
+  return findFirst(finder, others, idApps);
 }
 
 /**
@@ -86,7 +82,7 @@ export const eventCommand = verb({
     assertLake(config);
     const paths = dataPaths(config.dataDir);
     const logger = createLogger(config.logLevel, { role: 'event' });
-    const erasedApps =
+    const idApps =
       idApp === undefined ? [...listApps(paths), ...listApps(paths, true)].map((app) => Number(app.idApp)) : [idApp];
     const opened = await buildWithClosers(logger, async (closers) => {
       const finder = createFinder({
@@ -96,7 +92,7 @@ export const eventCommand = verb({
         readTail: await openTail(config, logger, closers),
       });
       closers.add('finder', () => finder.close());
-      answer(await findFirst(finder, soughts, erasedApps));
+      answer(await findFirst(finder, soughts, idApps));
       return closers;
     });
     await opened.stop();

@@ -41,10 +41,11 @@ export interface Places {
   readonly readTail?: ReadTail;
 }
 
-/** A question: whose app's it is, and of which apps erased ids are known again. */
+/** A question. */
 export interface Question {
   readonly sought: Sought;
-  readonly erasedApps: readonly number[];
+  /** Whose events are found by ids that are hashes, and whose erased ids are known again. */
+  readonly idApps: readonly number[];
   /** Until when, by `performance.now()`. */
   readonly deadlineMs: number;
 }
@@ -76,7 +77,7 @@ function addWaiting(payload: Uint8Array, sought: Sought, found: WaitingEvent[]):
 }
 
 /** Finds the rows in the newest versions of the tables. */
-async function findInLake(places: Places, { sought, deadlineMs }: Question): Promise<FoundEvent[]> {
+async function findInLake(places: Places, { sought, idApps, deadlineMs }: Question): Promise<FoundEvent[]> {
   const { duckdb, index, tables } = places;
   const versions = new Map<string, number | undefined>();
   const versionOf = async ({ dataset, snapshot }: DatasetTable, atMs: number | undefined) => {
@@ -91,7 +92,7 @@ async function findInLake(places: Places, { sought, deadlineMs }: Question): Pro
   };
   const found: FoundEvent[] = [];
   for (const table of await tables.read())
-    for (const row of await findRows(duckdb, table, sought, { index, deadlineMs }))
+    for (const row of await findRows(duckdb, table, sought, { index, idApps, deadlineMs }))
       found.push(describeRow(row, table.dataset.table, await versionOf(table, row.availableAtMs)));
   return found;
 }
@@ -158,7 +159,7 @@ export async function findEvent(places: Places, question: Question): Promise<Eve
   const [first] = events;
   if (first !== undefined) return { state: first.state, events };
   // Last: the hash is there before the row goes.
-  const isErased = await wasErased(places.duckdb, places.erasedIds, question.sought, question.erasedApps);
+  const isErased = await wasErased(places.duckdb, places.erasedIds, question.sought, question.idApps);
   if (isErased) return { state: 'erased', events };
   if (places.readTail === undefined)
     throw new AppError('broker_away', 'not in the lake, and what waits in the stream cannot be looked through', {

@@ -12,7 +12,7 @@ export interface IndexUpkeepOptions {
   readonly engine: DuckdbOptions;
 }
 
-/** Keeps the index of ids up with the lake: indexes what is not indexed yet, and removes what nobody needs. */
+/** Keeps the index of ids up with the lake: indexes what is not indexed yet, removes what nobody needs, makes packs. */
 export interface IndexUpkeep {
   /**
    * Takes in versions of the tables, unless it knows them. `index`: that of the folder. Errors: of the first file that
@@ -55,6 +55,12 @@ export function createIndexUpkeep({ indexDir, engine }: IndexUpkeepOptions): Ind
       );
       const missing = await index.keepOnly(live);
       if (missing.length > 0) await addAll(missing, signal);
+      let startedAt = performance.now();
+      for await (const _ of index.pack(live)) {
+        await pause((performance.now() - startedAt) * restsFor, signal);
+        if (signal.aborted) return;
+        startedAt = performance.now();
+      }
       keptUpTo = upTo;
     },
   };

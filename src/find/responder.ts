@@ -33,7 +33,7 @@ export function startResponder(
   const questions = answerEventQuestions(connection, streamName, async ({ idApp, ...asked }) => {
     const deadlineMs = performance.now() + answerWithinMs;
     try {
-      return { answer: await finder.find({ sought: { ...asked, idApp }, erasedApps: [idApp], deadlineMs }) };
+      return { answer: await finder.find({ sought: { ...asked, idApp }, idApps: [idApp], deadlineMs }) };
     } catch (error) {
       // What the caller is told says nothing of the service's folders.
       if (isAppError(error, 'overloaded')) return { busy: error.message };

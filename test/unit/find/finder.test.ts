@@ -45,7 +45,7 @@ function openFinder(folder: string): Finder {
 }
 
 const ask = (finder: Finder, eventId: string): Promise<EventAnswer> =>
-  finder.find({ sought: { eventId, idApp: 1 }, erasedApps: [1], deadlineMs: performance.now() + 20_000 });
+  finder.find({ sought: { eventId, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 20_000 });
 
 test('An event that failed and was stored since is in the lake, and is named once', async () => {
   const folder = testFolder();
@@ -105,7 +105,7 @@ test('An index that another process removes, since a newer lake has no use for i
   };
   const snapshot = await readSnapshot(lakePaths(path.join(folder, 'lake')).table);
   const sought = { eventId: String(line['event_id']), idApp: 1 };
-  const use = { index: removed, deadlineMs: performance.now() + 20_000 };
+  const use = { index: removed, idApps: [1], deadlineMs: performance.now() + 20_000 };
   expect(await findRows(duckdb, { dataset: events, snapshot }, sought, use)).toMatchObject([
     { eventId: sought.eventId },
   ]);
