@@ -30,6 +30,8 @@ export interface Places {
   readonly duckdb: Duckdb;
   readonly tables: FollowedTables;
   readonly index: IdIndex;
+  /** A larger file is left to the upkeep of the index; absent: none is. */
+  readonly maxIndexedBytes?: number | undefined;
   /** By table: what is remembered of versions. */
   readonly versions: Map<string, VersionSearch>;
   readonly failed: FailedIndex;
@@ -57,17 +59,19 @@ const maxLooks = 5;
 const maxWaiting = 256;
 
 /** Finds the lines of a message that are looked for. */
-function addWaiting(payload: Uint8Array, sought: Sought, found: WaitingEvent[]): void {
+function addWaiting(payload: Uint8Array, sought: Sought, found: Map<string, WaitingEvent>): void {
   const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.length);
   const start = `{"event_id":"${idStartOf(sought)}`;
   if (isMarker(payload)) return;
-  for (let at = bytes.indexOf(start); at !== -1 && found.length < maxWaiting; at = bytes.indexOf(start, at + 1)) {
+  for (let at = bytes.indexOf(start); at !== -1 && found.size < maxWaiting; at = bytes.indexOf(start, at + 1)) {
     const end = bytes.indexOf('\n', at);
     const line = JSON.parse(bytes.toString('utf8', at, end === -1 ? bytes.length : end)) as Readonly<
       Record<'event_id' | 'kind', string> & Record<'id_app' | 'event_time' | 'received_at', number>
     >;
     if (!isSought(sought, line.event_id) || (sought.idApp !== undefined && line.id_app !== sought.idApp)) continue;
-    found.push({
+    // The repeats that wait with it are the same event.
+    if (found.has(line.event_id)) continue;
+    found.set(line.event_id, {
       eventId: line.event_id,
       kind: line.kind,
       eventTimeMs: line.event_time * 1000,
@@ -78,7 +82,7 @@ function addWaiting(payload: Uint8Array, sought: Sought, found: WaitingEvent[]):
 
 /** Finds the rows in the newest versions of the tables. */
 async function findInLake(places: Places, { sought, idApps, deadlineMs }: Question): Promise<FoundEvent[]> {
-  const { duckdb, index, tables } = places;
+  const { duckdb, index, maxIndexedBytes, tables } = places;
   const versions = new Map<string, number | undefined>();
   const versionOf = async ({ dataset, snapshot }: DatasetTable, atMs: number | undefined) => {
     const key = `${dataset.table} ${atMs}`;
@@ -92,7 +96,7 @@ async function findInLake(places: Places, { sought, idApps, deadlineMs }: Questi
   };
   const found: FoundEvent[] = [];
   for (const table of await tables.read())
-    for (const row of await findRows(duckdb, table, sought, { index, idApps, deadlineMs }))
+    for (const row of await findRows(duckdb, table, sought, { index, idApps, deadlineMs, maxIndexedBytes }))
       found.push(describeRow(row, table.dataset.table, await versionOf(table, row.availableAtMs)));
   return found;
 }
@@ -114,15 +118,24 @@ async function look(places: Places, question: Question): Promise<readonly FoundE
   // A replay may have taken it to the lake between the two looks.
   const inLake = new Set(rows.map(({ eventId }) => eventId));
   const found = [...rows, ...failedEvents.filter(({ eventId }) => !inLake.has(eventId))];
-  // The events of a request move together: those of a repeat that waits are the same.
-  if (found.length > 0 || readTail === undefined) return found;
-  const waiting: WaitingEvent[] = [];
+  // An id has one event. Under a key another request may wait that has used it again, beside what is found.
+  if (readTail === undefined || (found.length > 0 && 'eventId' in sought)) return found;
+  const waiting = new Map<string, WaitingEvent>();
   const limits = { maxBytes: maxTailBytes, deadlineMs };
-  const end = await readTail({ streamId, after }, limits, (payload) => addWaiting(payload, sought, waiting));
-  if (waiting.length > 0) return waiting.map(describeWaiting);
-  if (end === 'whole') return [];
-  if (end === 'moved') return undefined;
-  throw new AppError('overloaded', `not in the lake, ${unseen[end]}`, { hint: 'Ask again in a while.' });
+  const end = await readTail({ streamId, after }, limits, (payload) => addWaiting(payload, sought, waiting)).catch(
+    (error: unknown) => {
+      if (found.length === 0) throw error;
+      return 'cut' as const;
+    },
+  );
+  // Part of a request may be on its way to where it was looked for before.
+  if (end === 'moved' && (waiting.size === 0 || 'requestKey' in sought)) return undefined;
+  // The events of a request move together: those of a repeat that waits are the same.
+  for (const { eventId } of found) waiting.delete(eventId);
+  if (found.length > 0 || waiting.size > 0) return [...found, ...[...waiting.values()].map(describeWaiting)];
+  if (end === 'cut' || end === 'other')
+    throw new AppError('overloaded', `not in the lake, ${unseen[end]}`, { hint: 'Ask again in a while.' });
+  return [];
 }
 
 /** Looks again where the lake has gone on, or has replaced a file that was to be read. */

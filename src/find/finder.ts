@@ -7,11 +7,11 @@
  * and the bounds, there is an error, and no answer. Nothing is said of an event of another app than the one asked for.
  * Crash: nothing rests here but the index of ids, a cache.
  *
- * One question at a time, by an engine of one thread and bounded memory that is opened for the first: whoever never asks
+ * One question at a time, of those who wait each app's in turn, by an engine of one thread and bounded memory that is opened for the first: whoever never asks
  * pays nothing.
  */
 import path from 'node:path';
-import { createMutex } from '../runtime/async/mutex.ts';
+import { createFairMutex } from '../runtime/async/mutex.ts';
 import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
@@ -33,8 +33,8 @@ export interface FinderOptions {
   /** Working folder of this finder alone, for what its engine spills. */
   readonly workDir: string;
   readonly readTail?: ReadTail | undefined;
-  /** Questions that wait at a time; further ones are refused. */
-  readonly maxWaiting?: number;
+  /** A data file with more bytes is indexed by `upkeep` alone: no other question waits for it. Absent: none is. */
+  readonly maxIndexedBytes?: number;
 }
 
 export interface Finder {
@@ -51,24 +51,31 @@ export interface Finder {
 /** What the broker's clock is compared with, which knows no offset of the service either. */
 const machineClock = createClock(0);
 const engine = { memoryMb: 256, threads: 1 } as const;
+/** Questions that wait at a time, and those of one app; further ones are refused. */
+const maxWaiting = 64;
+const maxWaitingOfApp = 8;
+/** Has a turn among the apps: the service itself, and who asks for any app's event. */
+const nobody = 0;
 
 /** Creates the finder of a lake; nothing is opened yet. */
 export function createFinder(options: FinderOptions): Finder {
-  const { lakeDir, indexDir, workDir, readTail, maxWaiting = 16 } = options;
+  const { lakeDir, indexDir, workDir, readTail, maxIndexedBytes } = options;
   const paths = lakePaths(lakeDir);
-  const oneAtATime = createMutex();
+  const oneAtATime = createFairMutex();
   const upkeep = createIndexUpkeep({ indexDir, engine: { ...engine, tempDir: path.join(workDir, 'index') } });
   let duckdb: Duckdb | undefined;
   let places: Places | undefined;
-  let waiting = 0;
+  let isClosed = false;
 
   async function open(): Promise<Places> {
     if (places !== undefined) return places;
+    if (isClosed) throw new AppError('overloaded', 'the service stops', { hint: 'Ask again in a while.' });
     duckdb = await openDuckdb({ ...engine, tempDir: path.join(workDir, 'spill') });
     places = {
       duckdb,
       tables: createFollowedTables(lakeDir),
       index: openIdIndex(indexDir, duckdb),
+      maxIndexedBytes,
       versions: new Map(),
       failed: createFailedIndex(paths.failed, paths.table),
       erasedIds: paths.erasedIds,
@@ -80,29 +87,27 @@ export function createFinder(options: FinderOptions): Finder {
 
   return {
     async find(question) {
-      if (waiting >= maxWaiting)
+      const { sought, deadlineMs } = question;
+      const asker = sought.idApp ?? nobody;
+      if (oneAtATime.count() >= maxWaiting || oneAtATime.count(asker) >= maxWaitingOfApp)
         throw new AppError('overloaded', 'too many questions wait for an answer', { hint: 'Ask again in a while.' });
-      waiting += 1;
-      try {
-        return await oneAtATime.run(async () => {
-          if (performance.now() >= question.deadlineMs)
-            throw new AppError('overloaded', 'other questions took all the time', { hint: 'Ask again in a while.' });
-          return findEvent(await open(), question);
-        });
-      } finally {
-        waiting -= 1;
-      }
+      return oneAtATime.run(asker, async () => {
+        if (performance.now() >= deadlineMs)
+          throw new AppError('overloaded', 'other questions took all the time', { hint: 'Ask again in a while.' });
+        return findEvent(await open(), question);
+      });
     },
     async upkeep(signal) {
       if (places === undefined && !(await exists(indexDir))) return;
-      const [index, tables] = await oneAtATime.run(async () => {
+      const [index, tables] = await oneAtATime.run(nobody, async () => {
         const opened = await open();
         return [opened.index, await opened.tables.read()] as const;
       });
       await upkeep.run(index, tables, signal);
     },
     close: () =>
-      oneAtATime.run(async () => {
+      oneAtATime.run(nobody, async () => {
+        isClosed = true;
         places = undefined;
         duckdb?.close();
         duckdb = undefined;

@@ -18,16 +18,19 @@ export interface ResponderDependencies {
 /** A question is answered within this time, or not at all: who has asked does not wait longer. */
 const answerWithinMs = 1500;
 const upkeepEveryMs = 1000;
+/** What is indexed in about a tenth of a second: what a flush brings, as a rule. */
+const maxIndexedBytes = 8 * 1024 * 1024;
 
 /** Starts to answer the questions after events that come by the broker. */
 export function startResponder(
   { connection, streamName, logger: parent }: ResponderDependencies,
-  options: Omit<FinderOptions, 'readTail'>,
+  options: Omit<FinderOptions, 'readTail' | 'maxIndexedBytes'>,
 ): Stoppable {
   const logger = parent.child({ stage: 'find' });
   const failures = createBoundedLog((fields) => logger.warn(fields, 'a question was not answered'), failureBound);
   const finder = createFinder({
     ...options,
+    maxIndexedBytes,
     readTail: (from, limits, see) => readTail(connection, { ...from, streamName }, limits, see),
   });
   const questions = answerEventQuestions(connection, streamName, async ({ idApp, ...asked }) => {

@@ -2,8 +2,9 @@ import { existsSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { events } from '../../../src/datasets/dataset.ts';
-import { keyedEventIds } from '../../../src/datasets/event-id.ts';
+import { keyedEventIds, makeRequestKey } from '../../../src/datasets/event-id.ts';
 import type { EventAnswer } from '../../../src/find/event-answer.ts';
+import type { ReadTail } from '../../../src/find/find-event.ts';
 import { createFinder, type Finder } from '../../../src/find/finder.ts';
 import { findRows } from '../../../src/lake/find/find-rows.ts';
 import { openIdIndex, type IdIndex } from '../../../src/lake/find/id-index.ts';
@@ -17,6 +18,8 @@ import { waitFor } from '../../helpers/wait.ts';
 
 const keyed = (key: string): Readonly<Record<string, unknown>> =>
   eventLine({ event_id: keyedEventIds({ idApp: 1, key, method: 'login', given: ['x'] })(0) });
+
+const idOf = (line: Readonly<Record<string, unknown>>): string => String(line['event_id']);
 
 const bad = { event_time: 'never' };
 
@@ -33,12 +36,17 @@ async function publish(
   });
 }
 
-function openFinder(folder: string): Finder {
+function openFinder(
+  folder: string,
+  readTail: ReadTail = async () => 'whole',
+  maxIndexedBytes = Number.POSITIVE_INFINITY,
+): Finder {
   const finder = createFinder({
     lakeDir: path.join(folder, 'lake'),
     indexDir: path.join(folder, 'event-index'),
     workDir: path.join(testFolder(), 'find'),
-    readTail: async () => 'whole',
+    readTail,
+    maxIndexedBytes,
   });
   onTestFinished(() => finder.close());
   return finder;
@@ -59,6 +67,52 @@ test('An event that failed and was stored since is in the lake, and is named onc
   expect(await ask(finder, eventId)).toMatchObject({ state: 'failed', events: [{ reason: 'bad_value' }] });
   await publish(folder, stream, [line], 2);
   expect(await ask(finder, eventId)).toMatchObject({ state: 'in_lake', events: [{ state: 'in_lake', eventId }] });
+});
+
+test('Under a key that another request uses again, its events are told of while they wait beside those that are stored, and a repeat is told of once', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  onTestFinished(() => compact.stop());
+  const [stored = '', other = ''] = ['x', 'y'].map((given) =>
+    keyedEventIds({ idApp: 1, key: 'k', method: 'loginBatch', given: [given] })(0),
+  );
+  await publish(folder, stream, [eventLine({ event_id: stored })], 1);
+  const waits = [other, stored, other].map((id) => `${JSON.stringify(eventLine({ event_id: id }))}\n`).join('');
+  let end: 'whole' | 'cut' = 'whole';
+  const finder = openFinder(folder, async (_from, _limits, see) => {
+    see(Buffer.from(waits));
+    return end;
+  });
+  const find = async (sought: { readonly requestKey: string } | { readonly eventId: string }) => {
+    const deadlineMs = performance.now() + 20_000;
+    const found = await finder.find({ sought: { ...sought, idApp: 1 }, idApps: [1], deadlineMs });
+    return [found.state, ...found.events.map(({ eventId, state }) => [eventId, state])];
+  };
+  const both = ['in_lake', [stored, 'in_lake'], [other, 'in_stream']];
+  expect(await find({ requestKey: makeRequestKey(1, 'k') })).toEqual(both);
+  expect(await find({ eventId: other })).toEqual(['in_stream', [other, 'in_stream']]);
+  expect(await find({ eventId: stored })).toEqual(['in_lake', [stored, 'in_lake']]);
+  end = 'cut';
+  expect(await find({ requestKey: makeRequestKey(1, 'k') })).toEqual(both);
+});
+
+test("Who asks for another app's event under a key is led to none of its files", async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  const line = keyed('k');
+  await publish(folder, stream, [line, { ...keyed('other'), id_app: 3 }], 2);
+  await compact.stop();
+  const finder = openFinder(folder);
+  const eventId = String(line['event_id']);
+  expect(await ask(finder, eventId)).toMatchObject({ state: 'in_lake' });
+  // A file that is not there fails whoever reads it.
+  const { young } = lakePaths(path.join(folder, 'lake'));
+  for (const name of readdirSync(young)) rmSync(path.join(young, name));
+  const foreign = { sought: { eventId, idApp: 2 }, idApps: [2], deadlineMs: performance.now() + 20_000 };
+  expect(await finder.find(foreign)).toMatchObject({ state: 'never_seen' });
+  await expect(ask(finder, eventId)).rejects.toMatchObject({ code: 'sql' });
 });
 
 test('Once anybody has asked, every process indexes the ids of new files, and none where nobody has', async () => {
@@ -117,6 +171,22 @@ test('An index that another process removes, since a newer lake has no use for i
   utimesSync(path.join(indexDir, left), twoHoursAgo, twoHoursAgo);
   await index.keepOnly([]);
   expect(readdirSync(indexDir)).toEqual([written]);
+});
+
+test('A question waits for no index of a large file, which the upkeep makes, and is answered at once where another file has the event', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  onTestFinished(() => compact.stop());
+  const [first, second] = [keyed('first'), keyed('second')];
+  await publish(folder, stream, [first], 1);
+  expect(await ask(openFinder(folder), idOf(first))).toMatchObject({ state: 'in_lake' });
+  await publish(folder, stream, [second], 2);
+  const finder = openFinder(folder, undefined, 100);
+  expect(await ask(finder, idOf(first))).toMatchObject({ state: 'in_lake' });
+  await expect(ask(finder, idOf(second))).rejects.toMatchObject({ code: 'overloaded' });
+  await finder.upkeep(new AbortController().signal);
+  expect(await ask(finder, idOf(second))).toMatchObject({ state: 'in_lake' });
 });
 
 test('A file that the lake has lost fails the question with the reason, and is no hint to ask again', async () => {
