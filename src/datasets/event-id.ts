@@ -1,5 +1,5 @@
 import { createHash, randomFillSync } from 'node:crypto';
-import { getKind, getMethod } from './dataset.ts';
+import { getKind, getMethod, importKinds } from './dataset.ts';
 import type { EventKind, ImportMethod } from './event-kinds.ts';
 import type { GivenFields } from './schema-registry.ts';
 
@@ -168,3 +168,21 @@ export function ownKeyEventIds(kind: EventKind, idApp: number, given: readonly G
   return (index) =>
     formatUuid(sha256(JSON.stringify([kind, idApp, ...key.map((name) => given[index]?.[name] ?? null)])), '5');
 }
+
+/**
+ * The fields that by themselves identify an event of an app for ever, such as a transaction's, and what makes an
+ * event's id of one.
+ */
+export const ownKeyFields: ReadonlyMap<string, (idApp: number, value: string) => string> = new Map(
+  [...importKinds].flatMap(
+    ([
+      kind,
+      {
+        key: [field, ...more],
+      },
+    ]) =>
+      field === undefined || more.length > 0
+        ? []
+        : [[field, (idApp: number, value: string) => ownKeyEventIds(kind, idApp, [{ [field]: value }])(0)] as const],
+  ),
+);

@@ -52,8 +52,10 @@ export interface Question {
   readonly deadlineMs: number;
 }
 
-/** Of the stream, so much is looked through. */
+/** Of the stream, so much is looked through, and so much where something was found already, in so long. */
 const maxTailBytes = 64 * 1024 * 1024;
+const maxMoreBytes = 8 * 1024 * 1024;
+const maxMoreMs = 100;
 /** Looks in a row while the lake goes on: each moves the position by a flush, which takes longer than a look. */
 const maxLooks = 5;
 const maxWaiting = 256;
@@ -121,7 +123,10 @@ async function look(places: Places, question: Question): Promise<readonly FoundE
   // An id has one event. Under a key another request may wait that has used it again, beside what is found.
   if (readTail === undefined || (found.length > 0 && 'eventId' in sought)) return found;
   const waiting = new Map<string, WaitingEvent>();
-  const limits = { maxBytes: maxTailBytes, deadlineMs };
+  const limits =
+    found.length === 0
+      ? { maxBytes: maxTailBytes, deadlineMs }
+      : { maxBytes: maxMoreBytes, deadlineMs: Math.min(deadlineMs, performance.now() + maxMoreMs) };
   const end = await readTail({ streamId, after }, limits, (payload) => addWaiting(payload, sought, waiting)).catch(
     (error: unknown) => {
       if (found.length === 0) throw error;

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AccessReader } from '../access/access.ts';
-import { isOwnId, makeRequestKey, readKeyTexts } from '../datasets/event-id.ts';
+import { isOwnId, makeRequestKey, ownKeyFields, readKeyTexts } from '../datasets/event-id.ts';
 import { createQuotaCounter } from '../runtime/http/quota.ts';
 import type { AskForEvent, EventQuestion, EventReply } from '../stream/event-questions.ts';
 import type { Answers } from './answers.ts';
@@ -25,11 +25,14 @@ export interface EventLookUpDependencies {
 
 /** Questions of an app, of each process of import. */
 export const eventQuota = { limit: 20, windowMs: 1000 } as const;
-/** Questions on their way at a time, of each process of import. */
-const maxAsked = 8;
+/** Questions on their way at a time, of each process of import, and those of an app among them. */
+const maxAsked = 32;
+const maxAskedOfApp = 4;
 /** Longer than the answer takes at most. */
 const askTimeoutMs = 1700;
-const parameters = ['idApp', 'eventId', 'key'];
+/** Names of what is looked for, one of which a question has. */
+const names = ['eventId', 'key', ...ownKeyFields.keys()];
+const oneOf = names.join(' or ');
 
 const refuse = (detail: string): Refusal => ({ reason: 'rules', detail });
 
@@ -41,15 +44,23 @@ export function parseQuestion(
   query: Readonly<Record<string, unknown>>,
   idApp: number,
 ): readonly EventQuestion[] | Refusal {
-  const { eventId, key } = query;
-  const other = Object.keys(query).find((name) => !parameters.includes(name));
-  if (other !== undefined) return refuse(`there is no parameter ${other}: eventId or key is`);
-  if ((eventId === undefined) === (key === undefined)) return refuse('either eventId or key must be given');
-  if (eventId !== undefined) {
-    const id = typeof eventId === 'string' ? eventId.toLowerCase() : '';
-    return isOwnId(id) ? [{ idApp, eventId: id }] : refuse('eventId must be an event id as exports have it');
+  const other = Object.keys(query).find((name) => name !== 'idApp' && !names.includes(name));
+  if (other !== undefined) return refuse(`there is no parameter ${other}: ${oneOf} is`);
+  const [name, another] = names.filter((one) => query[one] !== undefined);
+  if (name === undefined || another !== undefined) return refuse(`either ${oneOf} must be given`);
+  const value = query[name];
+  if (name === 'eventId') {
+    const id = typeof value === 'string' ? value.toLowerCase() : '';
+    return isOwnId(id)
+      ? [{ idApp, eventId: id }]
+      : refuse('eventId must be the id of an imported event, as exports have it');
   }
-  const texts = typeof key === 'string' ? readKeyTexts(key) : [];
+  const makeId = ownKeyFields.get(name);
+  if (makeId !== undefined)
+    return typeof value === 'string' && value !== ''
+      ? [{ idApp, eventId: makeId(idApp, value) }]
+      : refuse(`${name} must not be empty, and be given once`);
+  const texts = typeof value === 'string' ? readKeyTexts(value) : [];
   const fitting = texts.filter(({ length }) => length >= 1 && length <= maxKeyLength);
   if (fitting.length === 0) return refuse(`key must have 1 to ${maxKeyLength} characters, and be given once`);
   return fitting.map((text) => ({ idApp, requestKey: makeRequestKey(idApp, text) }));
@@ -72,7 +83,8 @@ async function askEach(ask: AskForEvent, questions: readonly EventQuestion[]): P
 /** Creates the look-up of one server. */
 export function createEventLookUp({ access, answers, ask }: EventLookUpDependencies): EventLookUp {
   const quota = createQuotaCounter([eventQuota]);
-  let asked = 0;
+  const asked = new Map<number, number>();
+  const countAll = (): number => [...asked.values()].reduce((sum, count) => sum + count, 0);
 
   return {
     async handle(query, request, response) {
@@ -85,14 +97,18 @@ export function createEventLookUp({ access, answers, ask }: EventLookUpDependenc
         return end({ reason: 'quota', detail: `an app may ask ${eventQuota.limit} times a second` });
       const questions = parseQuestion(query, app.idApp);
       if ('reason' in questions) return end(questions);
-      if (asked >= maxAsked) return end({ reason: 'busy', detail: 'too many questions wait for an answer' });
-      asked += 1;
+      const ofApp = asked.get(app.idApp) ?? 0;
+      if (ofApp >= maxAskedOfApp || countAll() >= maxAsked)
+        return end({ reason: 'busy', detail: 'too many questions wait for an answer' });
+      asked.set(app.idApp, ofApp + 1);
       try {
         const reply = await askEach(ask, questions);
         if ('busy' in reply) end({ reason: 'busy', detail: reply.busy });
         else answers.send(response, JSON.stringify(reply.answer));
       } finally {
-        asked -= 1;
+        const left = (asked.get(app.idApp) ?? 1) - 1;
+        if (left > 0) asked.set(app.idApp, left);
+        else asked.delete(app.idApp);
       }
     },
   };
