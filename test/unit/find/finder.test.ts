@@ -4,12 +4,14 @@ import { expect, onTestFinished, test } from 'vitest';
 import { events } from '../../../src/datasets/dataset.ts';
 import { keyedEventIds, makeRequestKey } from '../../../src/datasets/event-id.ts';
 import type { EventAnswer } from '../../../src/find/event-answer.ts';
-import type { ReadTail } from '../../../src/find/find-event.ts';
+import { findEvent, type Places, type ReadTail } from '../../../src/find/find-event.ts';
 import { createFinder, type Finder } from '../../../src/find/finder.ts';
+import { createFollowedTables } from '../../../src/find/followed-tables.ts';
 import { findRows } from '../../../src/lake/find/find-rows.ts';
 import { openIdIndex, type IdIndex } from '../../../src/lake/find/id-index.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
+import { AppError } from '../../../src/runtime/errors.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, readTotals, startTestCompact } from '../../helpers/lake.ts';
@@ -187,6 +189,34 @@ test('A question waits for no index of a large file, which the upkeep makes, and
   await expect(ask(finder, idOf(second))).rejects.toMatchObject({ code: 'overloaded' });
   await finder.upkeep(new AbortController().signal);
   expect(await ask(finder, idOf(second))).toMatchObject({ state: 'in_lake' });
+});
+
+test('An id that is in the lake is found while failed events are still to be looked through, and of no other anything is said', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  const [plain, line] = [eventLine(), keyed('k')];
+  await publish(folder, stream, [plain, line], 2);
+  await compact.stop();
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  const lakeDir = path.join(folder, 'lake');
+  const busy = new AppError('overloaded', 'files of failed events are still to be read');
+  const places: Places = {
+    duckdb,
+    tables: createFollowedTables(lakeDir),
+    index: openIdIndex(testFolder(), duckdb),
+    versions: new Map(),
+    failed: { find: () => Promise.reject(busy) },
+    erasedIds: lakePaths(lakeDir).erasedIds,
+    readWatermarkMs: async () => undefined,
+    readTail: async () => 'whole',
+  };
+  const find = (sought: { readonly requestKey: string } | { readonly eventId: string }): Promise<EventAnswer> =>
+    findEvent(places, { sought: { ...sought, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 20_000 });
+  for (const one of [plain, line]) expect(await find({ eventId: idOf(one) })).toMatchObject({ state: 'in_lake' });
+  await expect(find({ eventId: idOf(eventLine()) })).rejects.toBe(busy);
+  await expect(find({ requestKey: makeRequestKey(1, 'k') })).rejects.toBe(busy);
 });
 
 test('A file that the lake has lost fails the question with the reason, and is no hint to ask again', async () => {
