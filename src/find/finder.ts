@@ -54,6 +54,8 @@ const engine = { memoryMb: 256, threads: 1 } as const;
 /** Questions that wait at a time, and those of one app; further ones are refused. */
 const maxWaiting = 64;
 const maxWaitingOfApp = 8;
+/** Who was told to come again does so within this time, as a rule. */
+const askedLatelyMs = 10_000;
 /** Has a turn among the apps: the service itself, and who asks for any app's event. */
 const nobody = 0;
 
@@ -62,7 +64,12 @@ export function createFinder(options: FinderOptions): Finder {
   const { lakeDir, indexDir, workDir, readTail, maxIndexedBytes } = options;
   const paths = lakePaths(lakeDir);
   const oneAtATime = createFairMutex();
-  const upkeep = createIndexUpkeep({ indexDir, engine: { ...engine, tempDir: path.join(workDir, 'index') } });
+  let askedAtMs = -Infinity;
+  const upkeep = createIndexUpkeep({
+    indexDir,
+    engine: { ...engine, tempDir: path.join(workDir, 'index') },
+    isAsked: () => performance.now() - askedAtMs < askedLatelyMs,
+  });
   let duckdb: Duckdb | undefined;
   let places: Places | undefined;
   let isClosed = false;
@@ -88,6 +95,7 @@ export function createFinder(options: FinderOptions): Finder {
   return {
     async find(question) {
       const { sought, deadlineMs } = question;
+      askedAtMs = performance.now();
       const asker = sought.idApp ?? nobody;
       if (oneAtATime.count() >= maxWaiting || oneAtATime.count(asker) >= maxWaitingOfApp)
         throw new AppError('overloaded', 'too many questions wait for an answer', { hint: 'Ask again in a while.' });
