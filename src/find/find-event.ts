@@ -1,3 +1,4 @@
+import { readLineHead } from '../datasets/event-line.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { wasErased } from '../lake/find/erased-ids.ts';
 import type { FailedIndex } from '../lake/find/failed-index.ts';
@@ -60,6 +61,24 @@ const maxMoreMs = 100;
 const maxLooks = 5;
 const maxWaiting = 256;
 
+/** Reads what a line says of its event, also of one that is damaged behind its head. */
+function readWaiting(line: string): (WaitingEvent & { readonly idApp: number }) | undefined {
+  try {
+    const event = JSON.parse(line) as Readonly<
+      Record<'event_id' | 'kind', string> & Record<'id_app' | 'event_time' | 'received_at', number>
+    >;
+    return {
+      eventId: event.event_id,
+      kind: event.kind,
+      idApp: event.id_app,
+      eventTimeMs: event.event_time * 1000,
+      receivedAtMs: event.received_at,
+    };
+  } catch {
+    return readLineHead(line);
+  }
+}
+
 /** Finds the lines of a message that are looked for. */
 function addWaiting(payload: Uint8Array, sought: Sought, found: Map<string, WaitingEvent>): void {
   const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.length);
@@ -67,18 +86,11 @@ function addWaiting(payload: Uint8Array, sought: Sought, found: Map<string, Wait
   if (isMarker(payload)) return;
   for (let at = bytes.indexOf(start); at !== -1 && found.size < maxWaiting; at = bytes.indexOf(start, at + 1)) {
     const end = bytes.indexOf('\n', at);
-    const line = JSON.parse(bytes.toString('utf8', at, end === -1 ? bytes.length : end)) as Readonly<
-      Record<'event_id' | 'kind', string> & Record<'id_app' | 'event_time' | 'received_at', number>
-    >;
-    if (!isSought(sought, line.event_id) || (sought.idApp !== undefined && line.id_app !== sought.idApp)) continue;
+    const event = readWaiting(bytes.toString('utf8', at, end === -1 ? bytes.length : end));
+    if (event === undefined || !isSought(sought, event.eventId)) continue;
+    if (sought.idApp !== undefined && event.idApp !== sought.idApp) continue;
     // The repeats that wait with it are the same event.
-    if (found.has(line.event_id)) continue;
-    found.set(line.event_id, {
-      eventId: line.event_id,
-      kind: line.kind,
-      eventTimeMs: line.event_time * 1000,
-      receivedAtMs: line.received_at,
-    });
+    if (!found.has(event.eventId)) found.set(event.eventId, event);
   }
 }
 

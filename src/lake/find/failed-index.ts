@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { readLineHead } from '../../datasets/event-line.ts';
 import { AppError, isSystemError } from '../../runtime/errors.ts';
 import { createKeySet } from '../batch/key-set.ts';
 import { listFailedFiles, readFailedFile, readFailedText, type FailureReason } from '../files/failed-events.ts';
@@ -50,7 +51,11 @@ function toFound(line: string, sought: Sought): Omit<FoundFailed, 'reason' | 'fa
   try {
     event = JSON.parse(line) as typeof event;
   } catch {
-    return undefined;
+    // As ingest has rendered it, and damaged behind its head.
+    const head = readLineHead(line);
+    if (head === undefined || !isSought(sought, head.eventId)) return undefined;
+    const { idApp, ...rest } = head;
+    return sought.idApp === undefined || sought.idApp === idApp ? rest : undefined;
   }
   const id = event?.['event_id'];
   if (event === null || typeof id !== 'string' || !isSought(sought, id)) return undefined;

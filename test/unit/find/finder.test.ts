@@ -71,6 +71,30 @@ test('An event that failed and was stored since is in the lake, and is named onc
   expect(await ask(finder, eventId)).toMatchObject({ state: 'in_lake', events: [{ state: 'in_lake', eventId }] });
 });
 
+test('An event whose line is damaged behind its head has failed with the reason, and waits before that', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const line = eventLine();
+  const broken = `${JSON.stringify(line).slice(0, -3)}\n`;
+  const compact = await startTestCompact(folder, stream);
+  onTestFinished(() => compact.stop());
+  await publish(folder, stream, [eventLine()], 1);
+  const waiting = openFinder(folder, async (_from, _limits, see) => {
+    see(Buffer.from(broken));
+    return 'whole';
+  });
+  expect(await ask(waiting, idOf(line))).toMatchObject({ state: 'in_stream', events: [{ kind: 'login' }] });
+  stream.publishRaw(broken);
+  await publish(folder, stream, [eventLine()], 3);
+  const finder = openFinder(folder);
+  expect(await ask(finder, idOf(line))).toMatchObject({
+    state: 'failed',
+    events: [{ reason: 'bad_json', eventId: idOf(line), kind: 'login', receivedAt: expect.any(String) }],
+  });
+  const foreign = { sought: { eventId: idOf(line), idApp: 2 }, idApps: [2], deadlineMs: performance.now() + 20_000 };
+  expect(await finder.find(foreign)).toMatchObject({ state: 'never_seen' });
+});
+
 test('Under a key that another request uses again, its events are told of while they wait beside those that are stored, and a repeat is told of once', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
