@@ -35,14 +35,16 @@ export interface FinderOptions {
   readonly readTail?: ReadTail | undefined;
   /** A data file with more bytes is indexed by `upkeep` alone: no other question waits for it. Absent: none is. */
   readonly maxIndexedBytes?: number;
+  /** Where more files of failed events are still to be read they are left to `upkeep`, too. Absent: never. */
+  readonly maxFailedFiles?: number;
 }
 
 export interface Finder {
   /** Errors: those of `findEvent`; `overloaded` when too many wait. */
   find(question: Question): Promise<EventAnswer>;
   /**
-   * Once anybody has asked, of this process or one before: indexes the files that are not indexed yet, and removes
-   * indexes that nobody needs. Errors: of a file that cannot be indexed, when the others are.
+   * Once anybody has asked, of this process or one before: reads the failed events, indexes the files that are not
+   * indexed yet, and removes indexes that nobody needs. Errors: of a file that cannot be indexed, when the others are.
    */
   upkeep(signal: AbortSignal): Promise<void>;
   close(): Promise<void>;
@@ -61,7 +63,7 @@ const nobody = 0;
 
 /** Creates the finder of a lake; nothing is opened yet. */
 export function createFinder(options: FinderOptions): Finder {
-  const { lakeDir, indexDir, workDir, readTail, maxIndexedBytes } = options;
+  const { lakeDir, indexDir, workDir, readTail, maxIndexedBytes, maxFailedFiles } = options;
   const paths = lakePaths(lakeDir);
   const oneAtATime = createFairMutex();
   let askedAtMs = -Infinity;
@@ -84,7 +86,7 @@ export function createFinder(options: FinderOptions): Finder {
       index: openIdIndex(indexDir, duckdb),
       maxIndexedBytes,
       versions: new Map(),
-      failed: createFailedIndex(paths.failed, paths.table),
+      failed: createFailedIndex(paths.failed, paths.table, maxFailedFiles),
       erasedIds: paths.erasedIds,
       readWatermarkMs: () => readWatermarkMs(lakeDir, machineClock),
       ...(readTail === undefined ? {} : { readTail }),
@@ -107,6 +109,8 @@ export function createFinder(options: FinderOptions): Finder {
     },
     async upkeep(signal) {
       if (places === undefined && !(await exists(indexDir))) return;
+      const { failed } = await oneAtATime.run(nobody, open);
+      await failed.readOn(signal);
       const [index, tables] = await oneAtATime.run(nobody, async () => {
         const opened = await open();
         return [opened.index, await opened.tables.read()] as const;

@@ -20,17 +20,20 @@ const answerWithinMs = 1500;
 const upkeepEveryMs = 1000;
 /** What is indexed in about a tenth of a second: what a flush brings, as a rule. */
 const maxIndexedBytes = 8 * 1024 * 1024;
+/** Files of failed events that are read in about as long. */
+const maxFailedFiles = 200;
 
 /** Starts to answer the questions after events that come by the broker. */
 export function startResponder(
   { connection, streamName, logger: parent }: ResponderDependencies,
-  options: Omit<FinderOptions, 'readTail' | 'maxIndexedBytes'>,
+  options: Omit<FinderOptions, 'readTail' | 'maxIndexedBytes' | 'maxFailedFiles'>,
 ): Stoppable {
   const logger = parent.child({ stage: 'find' });
   const failures = createBoundedLog((fields) => logger.warn(fields, 'a question was not answered'), failureBound);
   const finder = createFinder({
     ...options,
     maxIndexedBytes,
+    maxFailedFiles,
     readTail: (from, limits, see) => readTail(connection, { ...from, streamName }, limits, see),
   });
   const questions = answerEventQuestions(connection, streamName, async ({ idApp, ...asked }) => {

@@ -231,7 +231,7 @@ test('An id that is in the lake is found while failed events are still to be loo
     tables: createFollowedTables(lakeDir),
     index: openIdIndex(testFolder(), duckdb),
     versions: new Map(),
-    failed: { find: () => Promise.reject(busy) },
+    failed: { find: () => Promise.reject(busy), readOn: async () => undefined },
     erasedIds: lakePaths(lakeDir).erasedIds,
     readWatermarkMs: async () => undefined,
     readTail: async () => 'whole',
