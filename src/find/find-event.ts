@@ -123,12 +123,12 @@ const unseen = {
 /** What one look found; undefined: the lake has gone on meanwhile, and one more look will find it there. */
 async function look(places: Places, question: Question): Promise<readonly FoundEvent[] | undefined> {
   const { failed, tables, readTail } = places;
-  const { sought, deadlineMs } = question;
+  const { sought, idApps, deadlineMs } = question;
   // The position first. Then each place before the one that events move to from it: a replay takes failed events to the
   // lake. What moves out of the stream shows, since it is purged behind the position only.
   const { streamId, position: after } = await tables.readPosition();
   const nowMs = performance.now();
-  const failedEvents = await failed.find(sought, nowMs + (deadlineMs - nowMs) / 2).catch((error: unknown) => {
+  const failedEvents = await failed.find(sought, idApps, nowMs + (deadlineMs - nowMs) / 2).catch((error: unknown) => {
     if (!isAppError(error, 'overloaded') || 'requestKey' in sought) throw error;
     return error;
   });

@@ -1,3 +1,4 @@
+import { createHash, randomBytes } from 'node:crypto';
 import { readLineHead } from '../../datasets/event-line.ts';
 import { AppError, isSystemError } from '../../runtime/errors.ts';
 import { createKeySet } from '../batch/key-set.ts';
@@ -29,10 +30,10 @@ export interface FoundFailed {
  */
 export interface FailedIndex {
   /**
-   * Finds what counts as failed, at most so many events. Errors: `overloaded` while files are still to be read, and when
+   * Finds what counts as failed, at most so many events, of some apps. Errors: `overloaded` while files are still to be read, and when
    * there are more failed events than it keeps hashes of.
    */
-  find(sought: Sought, deadlineMs: number): Promise<FoundFailed[]>;
+  find(sought: Sought, idApps: readonly number[], deadlineMs: number): Promise<FoundFailed[]>;
   /** Reads the files that are still to be read, as far as their hashes are kept; one after the other, with rests. */
   readOn(signal: AbortSignal): Promise<void>;
 }
@@ -40,8 +41,10 @@ export interface FailedIndex {
 /** Failed events whose hashes are kept: 56 MB. */
 const maxKnown = 4_000_000;
 const maxFound = 256;
-/** An id in an event's line, which is a text in a line of JSON. */
-const idInText = /\\"event_id\\":\\"([0-9a-f-]{36})\\"/g;
+/** An id in an event's line, which is a text in a line of JSON, and whose event it is, where that follows as ingest has it. */
+const idInText = /\\"event_id\\":\\"([0-9a-f-]{36})\\"(?:,\\"kind\\":\\"\w*\\",\\"id_app\\":(\d{1,16}),)?/g;
+/** Stands for the app of a line that does not say it there. */
+const anyApp = 0;
 
 /**
  * Two parts of an id that are a hash, or random: of one that begins with the time what is behind it, of any other what
@@ -51,6 +54,27 @@ function halvesOf(start: string): readonly [low: number, high: number] {
   const digits = start.replaceAll('-', '');
   const from = start.charAt(14) === '7' ? 16 : 0;
   return [Number.parseInt(digits.slice(from, from + 8), 16), Number.parseInt(digits.slice(from + 8, from + 16), 16)];
+}
+
+type Halves = ReturnType<typeof halvesOf>;
+
+/**
+ * Makes hashes of ids that are an app's own, so that who asks for another app's event is led to no file. By a secret of
+ * this process: nobody can make an id that has the hash of another app's.
+ */
+function createOwnHalves(): (idApp: number, start: string) => Halves {
+  const secret = randomBytes(16);
+  const masks = new Map<number, Halves>();
+  return (idApp, start) => {
+    let mask = masks.get(idApp);
+    if (mask === undefined) {
+      const hash = createHash('sha256').update(secret).update(String(idApp)).digest();
+      mask = [hash.readUInt32LE(0), hash.readUInt32LE(4)];
+      masks.set(idApp, mask);
+    }
+    const [low, high] = halvesOf(start);
+    return [(low ^ mask[0]) >>> 0, (high ^ mask[1]) >>> 0];
+  };
 }
 
 /** Reads what is left of a line: undefined when it is no event of those that are looked for. */
@@ -113,6 +137,7 @@ const stillToRead = (files: number): AppError =>
  */
 export function createFailedIndex(folder: string, tableDir: string, maxFiles = Infinity): FailedIndex {
   const list = createFailedList(folder, tableDir);
+  const ownHalves = createOwnHalves();
   const hashes = createKeySet('any');
   const groups = new Map<string, number>();
   const names = new Map<number, string>();
@@ -123,7 +148,7 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
     const text = await ifThere(readFailedText(file), '');
     // A question and `readOn` may come to it together.
     if (groups.has(name)) return;
-    const ids = [...text.matchAll(idInText)].flatMap(([, id]) => id ?? []).map(halvesOf);
+    const ids = [...text.matchAll(idInText)].map(([, id = '', idApp]) => ownHalves(Number(idApp ?? anyApp), id));
     const group = hashes.addGroup();
     if (group === undefined) throw new Error('there is a number for each file');
     hashes.add(
@@ -158,13 +183,12 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
   }
 
   return {
-    async find(sought, deadlineMs) {
+    async find(sought, idApps, deadlineMs) {
       const listing = await list();
       await catchUp(listing, deadlineMs);
       const found: FoundFailed[] = [];
-      for (const name of new Set(
-        hashes.find(...halvesOf(idStartOf(sought))).flatMap((group) => names.get(group) ?? []),
-      )) {
+      const hits = [...idApps, anyApp].flatMap((idApp) => hashes.find(...ownHalves(idApp, idStartOf(sought))));
+      for (const name of new Set(hits.flatMap((group) => names.get(group) ?? []))) {
         const file = listing.get(name);
         if (file !== undefined) found.push(...(await findInFile(file, sought)));
         if (found.length >= maxFound) return found.slice(0, maxFound);

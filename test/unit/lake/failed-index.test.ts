@@ -54,7 +54,7 @@ describe('the files of failed events', () => {
     const folder = testFolder();
     const index = createFailedIndex(folder, folder, 2);
     const find = async (eventId: string): Promise<unknown> =>
-      (await index.find({ eventId, idApp: 1 }, performance.now() + 10_000)).map((found) => found.eventId);
+      (await index.find({ eventId, idApp: 1 }, [1], performance.now() + 10_000)).map((found) => found.eventId);
     const many = [...Array(5).keys()].map(() => writeFailed(folder));
     const [first = { name: '', eventId: '' }] = many;
     await expect(find(first.eventId)).rejects.toMatchObject({ code: 'overloaded' });
@@ -66,5 +66,26 @@ describe('the files of failed events', () => {
     expect(await find(first.eventId)).toEqual([]);
     utimesSync(folder, hourAgo, hourAgo);
     for (let looks = 0; looks < 2; looks += 1) expect(await find(eventId)).toEqual([eventId]);
+  });
+
+  it("Who asks for another app's event, or for any app's, is led to the files of the apps that are meant alone", async () => {
+    const folder = testFolder();
+    const index = createFailedIndex(folder, folder);
+    const line = eventLine();
+    const { kind, event_id: eventId, ...rest } = line;
+    for (const [name, text] of [
+      [`${randomUUID()}.ndjson`, JSON.stringify(line)],
+      [`${randomUUID()}.ndjson`, JSON.stringify({ event_id: eventId, ...rest, kind })],
+    ] as const)
+      writeFileSync(path.join(folder, name), `${JSON.stringify({ reason: 'bad_value', failedAt: '', line: text })}\n`);
+    const find = async (idApp: number | undefined, idApps: readonly number[]): Promise<number> =>
+      (await index.find({ eventId: String(eventId), idApp }, idApps, performance.now() + 10_000)).length;
+    expect([await find(1, [1]), await find(undefined, [2, 1]), await find(2, [2])]).toEqual([2, 2, 0]);
+    const other = writeFailed(folder);
+    await index.find({ eventId: other.eventId, idApp: 1 }, [1], performance.now() + 10_000);
+    writeFileSync(path.join(folder, other.name), 'not what was there');
+    const foreign = { eventId: other.eventId, idApp: 2 };
+    expect(await index.find(foreign, [2], performance.now() + 10_000)).toEqual([]);
+    await expect(index.find({ ...foreign, idApp: 1 }, [1], performance.now() + 10_000)).rejects.toThrow(SyntaxError);
   });
 });
