@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { AccessReader } from '../access/access.ts';
+import type { AccessReader, App } from '../access/access.ts';
 import { isOwnId, makeRequestKey, ownKeyFields, readKeyTexts } from '../datasets/event-id.ts';
 import { createQuotaCounter } from '../runtime/http/quota.ts';
 import type { AskForEvent, EventQuestion, EventReply } from '../stream/event-questions.ts';
@@ -25,8 +25,9 @@ export interface EventLookUpDependencies {
 
 /** Questions of an app, of each process of import. */
 export const eventQuota = { limit: 20, windowMs: 1000 } as const;
-/** Questions on their way at a time, of each process of import, and those of an app among them. */
+/** Questions on their way at a time, of each process of import, and those of an account and an app among them. */
 const maxAsked = 32;
+const maxAskedOfAccount = 12;
 const maxAskedOfApp = 4;
 /** Longer than the answer takes at most. */
 const askTimeoutMs = 1700;
@@ -80,11 +81,19 @@ async function askEach(ask: AskForEvent, questions: readonly EventQuestion[]): P
   return reply;
 }
 
+type Asker = Pick<App, 'idApp' | 'idAccount'>;
+
 /** Creates the look-up of one server. */
 export function createEventLookUp({ access, answers, ask }: EventLookUpDependencies): EventLookUp {
   const quota = createQuotaCounter([eventQuota]);
-  const asked = new Map<number, number>();
-  const countAll = (): number => [...asked.values()].reduce((sum, count) => sum + count, 0);
+  /** Whose the questions on their way are. */
+  const asked = new Set<Asker>();
+
+  function hasPlace({ idApp, idAccount }: Asker): boolean {
+    const ofAccount = [...asked].filter((other) => other.idAccount === idAccount);
+    const ofApp = ofAccount.filter((other) => other.idApp === idApp);
+    return asked.size < maxAsked && ofAccount.length < maxAskedOfAccount && ofApp.length < maxAskedOfApp;
+  }
 
   return {
     async handle(query, request, response) {
@@ -97,18 +106,15 @@ export function createEventLookUp({ access, answers, ask }: EventLookUpDependenc
         return end({ reason: 'quota', detail: `an app may ask ${eventQuota.limit} times a second` });
       const questions = parseQuestion(query, app.idApp);
       if ('reason' in questions) return end(questions);
-      const ofApp = asked.get(app.idApp) ?? 0;
-      if (ofApp >= maxAskedOfApp || countAll() >= maxAsked)
-        return end({ reason: 'busy', detail: 'too many questions wait for an answer' });
-      asked.set(app.idApp, ofApp + 1);
+      const asker = { idApp: app.idApp, idAccount: app.idAccount };
+      if (!hasPlace(asker)) return end({ reason: 'busy', detail: 'too many questions wait for an answer' });
+      asked.add(asker);
       try {
         const reply = await askEach(ask, questions);
         if ('busy' in reply) end({ reason: 'busy', detail: reply.busy });
         else answers.send(response, JSON.stringify(reply.answer));
       } finally {
-        const left = (asked.get(app.idApp) ?? 1) - 1;
-        if (left > 0) asked.set(app.idApp, left);
-        else asked.delete(app.idApp);
+        asked.delete(asker);
       }
     },
   };

@@ -73,7 +73,8 @@ describe('a question after an event', () => {
 
 describe('many questions', () => {
   const access = {
-    current: () => ({ findAppByToken: (idApp: number) => ({ idApp }) }),
+    // Ten apps of each account.
+    current: () => ({ findAppByToken: (idApp: number) => ({ idApp, idAccount: Math.floor(idApp / 10) }) }),
     mayLackApps: () => false,
   } as unknown as AccessReader;
 
@@ -113,6 +114,15 @@ describe('many questions', () => {
     await Promise.all(requests);
     void request({ idApp: '1', eventId });
     expect(asked.at(-1)).toEqual({ idApp: 1, eventId });
+  });
+
+  it('An account with many apps leaves places to the others', async () => {
+    const { asked, outcomes, request } = createTestLookUp();
+    for (let idApp = 10; idApp < 20; idApp += 1)
+      for (let times = 0; times < 2; times += 1) void request({ idApp: String(idApp), eventId });
+    void request({ idApp: '20', eventId });
+    await new Promise((resolve) => void setImmediate(resolve));
+    expect([asked.length, asked.at(-1)?.idApp, outcomes.length]).toEqual([13, 20, 8]);
   });
 
   it('A key that was never seen as one client sends it is asked for as another does', async () => {
