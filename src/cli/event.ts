@@ -2,10 +2,12 @@ import path from 'node:path';
 import { randomUUID } from 'node:crypto';
 import { dataPaths, type Config } from '../config.ts';
 import { listApps } from '../access/listing.ts';
-import { isOwnId, makeRequestKey } from '../datasets/event-id.ts';
-import { createFinder } from '../find/finder.ts';
+import { isOwnId, makeRequestKey, ownKeyFields, readKeyTexts } from '../datasets/event-id.ts';
+import type { EventAnswer } from '../find/event-answer.ts';
+import { createFinder, type Finder } from '../find/finder.ts';
 import type { ReadTail } from '../find/find-event.ts';
 import type { Sought } from '../lake/find/find-rows.ts';
+import { describeError, isAppError } from '../runtime/errors.ts';
 import { buildWithClosers, type Closers } from '../runtime/lifecycle.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/processes/service-state.ts';
@@ -18,27 +20,60 @@ import { optional, positive, refuse, text } from './words.ts';
 /** A person waits for it, and the first time ids may have to be indexed. */
 const answerWithinMs = 120_000;
 
-function parseSought(id: string | undefined, key: string | undefined, idApp: number | undefined): Sought {
-  if (key !== undefined) {
-    if (id !== undefined) refuse('an event is named by its ID, or by --key');
-    if (idApp === undefined) refuse('--key needs the app');
-    return { idApp, requestKey: makeRequestKey(idApp, Buffer.from(key).toString('latin1').trim()) };
+/** What names an event, or a request. */
+interface Named {
+  readonly id: string | undefined;
+  readonly key: string | undefined;
+  readonly transaction: string | undefined;
+}
+
+/** What is to be looked for, one after the other: a key may be read in several ways. */
+function parseSought({ id, key, transaction }: Named, idApp: number | undefined): readonly Sought[] {
+  if ([id, key, transaction].filter((one) => one !== undefined).length !== 1)
+    refuse('expected ID, or --key, or --transaction');
+  if (id !== undefined) {
+    const eventId = id.toLowerCase();
+    if (!isOwnId(eventId)) refuse(`'${id}' is not the id of an imported event as exports have it`);
+    return [{ idApp, eventId }];
   }
-  if (id === undefined) refuse('expected ID, or --key');
-  const eventId = id.toLowerCase();
-  if (!isOwnId(eventId)) refuse(`'${id}' is no event id as exports have it`);
-  return { idApp, eventId };
+  if (idApp === undefined) refuse(`--${key === undefined ? 'transaction' : 'key'} needs the app`);
+  const makeId = ownKeyFields.get('idTransaction');
+  if (transaction !== undefined && makeId !== undefined) return [{ idApp, eventId: makeId(idApp, transaction) }];
+  const sent = readKeyTexts(key ?? '').filter((one) => one !== '');
+  if (sent.length === 0) refuse('a key is not empty');
+  return sent.map((one) => ({ idApp, requestKey: makeRequestKey(idApp, one) }));
+}
+
+/** Looks until one is known. */
+async function findFirst(finder: Finder, soughts: readonly Sought[], idApps: readonly number[]): Promise<EventAnswer> {
+  const deadlineMs = performance.now() + answerWithinMs;
+  const [sought, ...others] = soughts;
+  if (sought === undefined) throw new Error('something is sought');
+  if (others.length === 0) return finder.find({ sought, idApps, deadlineMs });
+  try {
+    const found = await finder.find({ sought, idApps, deadlineMs });
+    if (found.state !== 'never_seen') return found;
+  } catch (error) {
+    // Without the stream it can be said where an event is, and of none that it never came.
+    if (!isAppError(error, 'broker_away')) throw error;
+  }
+  return findFirst(finder, others, idApps);
 }
 
 /**
  * Opens the stream of the running service, or the one that TRIBUTARY_NATS_URL names; undefined: an embedded broker that
- * does not run.
+ * does not run, or one that cannot be reached: what is in the lake is found all the same.
  */
 async function openTail(config: Config, logger: Logger, closers: Closers): Promise<ReadTail | undefined> {
   const running = readServiceStates(dataPaths(config.dataDir).run).find((state) => state.natsUrl !== undefined);
   const url = running?.natsUrl ?? config.natsUrl;
   if (url === undefined) return undefined;
-  const connection = await openConnection({ url, name: 'tributary event', logger });
+  const connection = await openConnection({ url, name: 'tributary event', logger }).catch((error: unknown) => {
+    if (!isAppError(error, 'broker_away')) throw error;
+    logger.warn({ error: describeError(error) }, 'the stream cannot be looked through');
+    return undefined;
+  });
+  if (connection === undefined) return undefined;
   closers.add('stream', () => connection.close());
   const streamName = running?.streamName ?? config.streamName;
   return (from, limits, see) => readTail(connection, { ...from, streamName }, limits, see);
@@ -48,20 +83,21 @@ async function openTail(config: Config, logger: Logger, closers: Closers): Promi
 export const eventCommand = verb({
   name: 'event',
   summary: 'where an event is: in the stream, in the lake, failed, erased, never seen',
-  usage: ['ID [--app N] [--data DIR]', '--key KEY --app N [--data DIR]'],
+  usage: ['ID [--app N] [--data DIR]', '--key KEY --app N [--data DIR]', '--transaction T --app N [--data DIR]'],
   words: { ID: optional(text('the id of an event, as exports have it')) },
   options: {
     key: text('the Idempotency-Key of a request: each of its events is looked for', 'KEY'),
+    transaction: text('the idTransaction of a customRevenue, which counts instead of a key', 'T'),
     app: positive('the app that has sent it: another app has no such event'),
   },
   examples: ['event 01928f3e-6a2b-7c4d-8e5f-0123456789ab', 'event --key order-4711 --app 7'],
-  async run({ ID: id, key, app: idApp, data }, { environment, answer }) {
-    const sought = parseSought(id, key, idApp);
+  async run({ ID: id, key, transaction, app: idApp, data }, { environment, answer }) {
+    const soughts = parseSought({ id, key, transaction }, idApp);
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
     assertLake(config);
     const paths = dataPaths(config.dataDir);
     const logger = createLogger(config.logLevel, { role: 'event' });
-    const erasedApps =
+    const idApps =
       idApp === undefined ? [...listApps(paths), ...listApps(paths, true)].map((app) => Number(app.idApp)) : [idApp];
     const opened = await buildWithClosers(logger, async (closers) => {
       const finder = createFinder({
@@ -71,7 +107,7 @@ export const eventCommand = verb({
         readTail: await openTail(config, logger, closers),
       });
       closers.add('finder', () => finder.close());
-      answer(await finder.find({ sought, erasedApps, deadlineMs: performance.now() + answerWithinMs }));
+      answer(await findFirst(finder, soughts, idApps));
       return closers;
     });
     await opened.stop();

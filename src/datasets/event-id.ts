@@ -1,5 +1,5 @@
 import { createHash, randomFillSync } from 'node:crypto';
-import { getKind, getMethod } from './dataset.ts';
+import { getKind, getMethod, importKinds } from './dataset.ts';
 import type { EventKind, ImportMethod } from './event-kinds.ts';
 import type { GivenFields } from './schema-registry.ts';
 
@@ -123,6 +123,25 @@ export function makeRequestKey(idApp: number, key: string): string {
   return requestKeyOf(formatUuid(keyIdentity(idApp, key).padEnd(32, '0'), '8'));
 }
 
+/** What HTTP leaves out around the value of a header, and nothing else: not every byte that is a space to Unicode. */
+function trimHeader(value: string): string {
+  const isSpace = (at: number): boolean => value[at] === ' ' || value[at] === '\t';
+  let [from, to] = [0, value.length];
+  while (from < to && isSpace(from)) from += 1;
+  while (to > from && isSpace(to - 1)) to -= 1;
+  return value.slice(from, to);
+}
+
+/**
+ * The Idempotency-Keys, as import gets them, that a key told as text may stand for. A header has bytes, of which Node
+ * makes a character each: some clients send UTF-8 (curl), others Latin-1 as far as it has the letters (fetch).
+ */
+export function readKeyTexts(told: string): readonly string[] {
+  const utf8 = Buffer.from(told).toString('latin1');
+  const texts = Buffer.from(told, 'latin1').toString('latin1') === told ? [utf8, told] : [utf8];
+  return [...new Set(texts.map(trimHeader))];
+}
+
 /**
  * Makes ids for a request with an Idempotency-Key: UUIDv8 in the layout above. A retry of the request has the same ids,
  * and the compactor commits such an id once; another request under the key has another fingerprint, in all its ids,
@@ -149,3 +168,21 @@ export function ownKeyEventIds(kind: EventKind, idApp: number, given: readonly G
   return (index) =>
     formatUuid(sha256(JSON.stringify([kind, idApp, ...key.map((name) => given[index]?.[name] ?? null)])), '5');
 }
+
+/**
+ * The fields that by themselves identify an event of an app for ever, such as a transaction's, and what makes an
+ * event's id of one.
+ */
+export const ownKeyFields: ReadonlyMap<string, (idApp: number, value: string) => string> = new Map(
+  [...importKinds].flatMap(
+    ([
+      kind,
+      {
+        key: [field, ...more],
+      },
+    ]) =>
+      field === undefined || more.length > 0
+        ? []
+        : [[field, (idApp: number, value: string) => ownKeyEventIds(kind, idApp, [{ [field]: value }])(0)] as const],
+  ),
+);

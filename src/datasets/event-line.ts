@@ -144,6 +144,32 @@ export function renderLines(context: LineContext, events: readonly RenderedEvent
   return lines;
 }
 
+/** What a line begins with, as it is rendered. */
+const renderedHead =
+  /^\{"event_id":"(?<eventId>[0-9a-f-]{36})","kind":"(?<kind>\w+)","id_app":(?<idApp>\d{1,16}),"event_time":(?<time>\d{1,12}),"received_at":(?<receivedAt>\d{1,15})[,}]/;
+
+/** What a line says of its event: whose it is and when it came. Times are Unix milliseconds. */
+export interface LineHead {
+  readonly eventId: string;
+  readonly kind: string;
+  readonly idApp: number;
+  readonly eventTimeMs: number;
+  readonly receivedAtMs: number;
+}
+
+/** Reads the head of a line as ingest has rendered it, also of one whose rest is damaged; undefined: it is none. */
+export function readLineHead(line: string): LineHead | undefined {
+  const { eventId, kind, idApp, time, receivedAt } = renderedHead.exec(line)?.groups ?? {};
+  if (eventId === undefined || kind === undefined) return undefined;
+  return {
+    eventId,
+    kind,
+    idApp: Number(idApp),
+    eventTimeMs: Number(time) * 1000,
+    receivedAtMs: Number(receivedAt),
+  };
+}
+
 function isStringMap(value: unknown): boolean {
   return (
     typeof value === 'object' &&

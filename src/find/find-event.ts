@@ -1,3 +1,4 @@
+import { readLineHead } from '../datasets/event-line.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { wasErased } from '../lake/find/erased-ids.ts';
 import type { FailedIndex } from '../lake/find/failed-index.ts';
@@ -30,6 +31,8 @@ export interface Places {
   readonly duckdb: Duckdb;
   readonly tables: FollowedTables;
   readonly index: IdIndex;
+  /** A larger file is left to the upkeep of the index; absent: none is. */
+  readonly maxIndexedBytes?: number | undefined;
   /** By table: what is remembered of versions. */
   readonly versions: Map<string, VersionSearch>;
   readonly failed: FailedIndex;
@@ -41,43 +44,59 @@ export interface Places {
   readonly readTail?: ReadTail;
 }
 
-/** A question: whose app's it is, and of which apps erased ids are known again. */
+/** A question. */
 export interface Question {
   readonly sought: Sought;
-  readonly erasedApps: readonly number[];
+  /** Whose events are found by ids that are hashes, and whose erased ids are known again. */
+  readonly idApps: readonly number[];
   /** Until when, by `performance.now()`. */
   readonly deadlineMs: number;
 }
 
-/** Of the stream, so much is looked through. */
+/** Of the stream, so much is looked through, and so much where something was found already, in so long. */
 const maxTailBytes = 64 * 1024 * 1024;
+const maxMoreBytes = 8 * 1024 * 1024;
+const maxMoreMs = 100;
 /** Looks in a row while the lake goes on: each moves the position by a flush, which takes longer than a look. */
 const maxLooks = 5;
 const maxWaiting = 256;
 
+/** Reads what a line says of its event, also of one that is damaged behind its head. */
+function readWaiting(line: string): (WaitingEvent & { readonly idApp: number }) | undefined {
+  try {
+    const event = JSON.parse(line) as Readonly<
+      Record<'event_id' | 'kind', string> & Record<'id_app' | 'event_time' | 'received_at', number>
+    >;
+    return {
+      eventId: event.event_id,
+      kind: event.kind,
+      idApp: event.id_app,
+      eventTimeMs: event.event_time * 1000,
+      receivedAtMs: event.received_at,
+    };
+  } catch {
+    return readLineHead(line);
+  }
+}
+
 /** Finds the lines of a message that are looked for. */
-function addWaiting(payload: Uint8Array, sought: Sought, found: WaitingEvent[]): void {
+function addWaiting(payload: Uint8Array, sought: Sought, found: Map<string, WaitingEvent>): void {
   const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.length);
   const start = `{"event_id":"${idStartOf(sought)}`;
   if (isMarker(payload)) return;
-  for (let at = bytes.indexOf(start); at !== -1 && found.length < maxWaiting; at = bytes.indexOf(start, at + 1)) {
+  for (let at = bytes.indexOf(start); at !== -1 && found.size < maxWaiting; at = bytes.indexOf(start, at + 1)) {
     const end = bytes.indexOf('\n', at);
-    const line = JSON.parse(bytes.toString('utf8', at, end === -1 ? bytes.length : end)) as Readonly<
-      Record<'event_id' | 'kind', string> & Record<'id_app' | 'event_time' | 'received_at', number>
-    >;
-    if (!isSought(sought, line.event_id) || (sought.idApp !== undefined && line.id_app !== sought.idApp)) continue;
-    found.push({
-      eventId: line.event_id,
-      kind: line.kind,
-      eventTimeMs: line.event_time * 1000,
-      receivedAtMs: line.received_at,
-    });
+    const event = readWaiting(bytes.toString('utf8', at, end === -1 ? bytes.length : end));
+    if (event === undefined || !isSought(sought, event.eventId)) continue;
+    if (sought.idApp !== undefined && event.idApp !== sought.idApp) continue;
+    // The repeats that wait with it are the same event.
+    if (!found.has(event.eventId)) found.set(event.eventId, event);
   }
 }
 
 /** Finds the rows in the newest versions of the tables. */
-async function findInLake(places: Places, { sought, deadlineMs }: Question): Promise<FoundEvent[]> {
-  const { duckdb, index, tables } = places;
+async function findInLake(places: Places, { sought, idApps, deadlineMs }: Question): Promise<FoundEvent[]> {
+  const { duckdb, index, maxIndexedBytes, tables } = places;
   const versions = new Map<string, number | undefined>();
   const versionOf = async ({ dataset, snapshot }: DatasetTable, atMs: number | undefined) => {
     const key = `${dataset.table} ${atMs}`;
@@ -91,7 +110,7 @@ async function findInLake(places: Places, { sought, deadlineMs }: Question): Pro
   };
   const found: FoundEvent[] = [];
   for (const table of await tables.read())
-    for (const row of await findRows(duckdb, table, sought, { index, deadlineMs }))
+    for (const row of await findRows(duckdb, table, sought, { index, idApps, deadlineMs, maxIndexedBytes }))
       found.push(describeRow(row, table.dataset.table, await versionOf(table, row.availableAtMs)));
   return found;
 }
@@ -104,24 +123,45 @@ const unseen = {
 /** What one look found; undefined: the lake has gone on meanwhile, and one more look will find it there. */
 async function look(places: Places, question: Question): Promise<readonly FoundEvent[] | undefined> {
   const { failed, tables, readTail } = places;
-  const { sought, deadlineMs } = question;
+  const { sought, idApps, deadlineMs } = question;
   // The position first. Then each place before the one that events move to from it: a replay takes failed events to the
   // lake. What moves out of the stream shows, since it is purged behind the position only.
   const { streamId, position: after } = await tables.readPosition();
-  const failedEvents = (await failed.find(sought, deadlineMs)).map(describeFailed);
+  const nowMs = performance.now();
+  const failedEvents = await failed.find(sought, idApps, nowMs + (deadlineMs - nowMs) / 2).catch((error: unknown) => {
+    if (!isAppError(error, 'overloaded') || 'requestKey' in sought) throw error;
+    return error;
+  });
   const rows = await findInLake(places, question);
+  // An id that is in the lake is nowhere else, however many failed events are still to be looked through.
+  if (isAppError(failedEvents)) {
+    if (rows.length === 0) throw failedEvents;
+    return rows;
+  }
   // A replay may have taken it to the lake between the two looks.
   const inLake = new Set(rows.map(({ eventId }) => eventId));
-  const found = [...rows, ...failedEvents.filter(({ eventId }) => !inLake.has(eventId))];
+  const found = [...rows, ...failedEvents.map(describeFailed).filter(({ eventId }) => !inLake.has(eventId))];
+  // An id has one event. Under a key another request may wait that has used it again, beside what is found.
+  if (readTail === undefined || (found.length > 0 && 'eventId' in sought)) return found;
+  const waiting = new Map<string, WaitingEvent>();
+  const limits =
+    found.length === 0
+      ? { maxBytes: maxTailBytes, deadlineMs }
+      : { maxBytes: maxMoreBytes, deadlineMs: Math.min(deadlineMs, performance.now() + maxMoreMs) };
+  const end = await readTail({ streamId, after }, limits, (payload) => addWaiting(payload, sought, waiting)).catch(
+    (error: unknown) => {
+      if (found.length === 0) throw error;
+      return 'cut' as const;
+    },
+  );
+  // Part of a request may be on its way to where it was looked for before.
+  if (end === 'moved' && (waiting.size === 0 || 'requestKey' in sought)) return undefined;
   // The events of a request move together: those of a repeat that waits are the same.
-  if (found.length > 0 || readTail === undefined) return found;
-  const waiting: WaitingEvent[] = [];
-  const limits = { maxBytes: maxTailBytes, deadlineMs };
-  const end = await readTail({ streamId, after }, limits, (payload) => addWaiting(payload, sought, waiting));
-  if (waiting.length > 0) return waiting.map(describeWaiting);
-  if (end === 'whole') return [];
-  if (end === 'moved') return undefined;
-  throw new AppError('overloaded', `not in the lake, ${unseen[end]}`, { hint: 'Ask again in a while.' });
+  for (const { eventId } of found) waiting.delete(eventId);
+  if (found.length > 0 || waiting.size > 0) return [...found, ...[...waiting.values()].map(describeWaiting)];
+  if (end === 'cut' || end === 'other')
+    throw new AppError('overloaded', `not in the lake, ${unseen[end]}`, { hint: 'Ask again in a while.' });
+  return [];
 }
 
 /** Looks again where the lake has gone on, or has replaced a file that was to be read. */
@@ -158,7 +198,7 @@ export async function findEvent(places: Places, question: Question): Promise<Eve
   const [first] = events;
   if (first !== undefined) return { state: first.state, events };
   // Last: the hash is there before the row goes.
-  const isErased = await wasErased(places.duckdb, places.erasedIds, question.sought, question.erasedApps);
+  const isErased = await wasErased(places.duckdb, places.erasedIds, question.sought, question.idApps);
   if (isErased) return { state: 'erased', events };
   if (places.readTail === undefined)
     throw new AppError('broker_away', 'not in the lake, and what waits in the stream cannot be looked through', {

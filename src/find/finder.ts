@@ -7,11 +7,11 @@
  * and the bounds, there is an error, and no answer. Nothing is said of an event of another app than the one asked for.
  * Crash: nothing rests here but the index of ids, a cache.
  *
- * One question at a time, by an engine of one thread and bounded memory that is opened for the first: whoever never asks
+ * One question at a time, of those who wait each app's in turn, by an engine of one thread and bounded memory that is opened for the first: whoever never asks
  * pays nothing.
  */
 import path from 'node:path';
-import { createMutex } from '../runtime/async/mutex.ts';
+import { createFairMutex } from '../runtime/async/mutex.ts';
 import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
@@ -33,16 +33,18 @@ export interface FinderOptions {
   /** Working folder of this finder alone, for what its engine spills. */
   readonly workDir: string;
   readonly readTail?: ReadTail | undefined;
-  /** Questions that wait at a time; further ones are refused. */
-  readonly maxWaiting?: number;
+  /** A data file with more bytes is indexed by `upkeep` alone: no other question waits for it. Absent: none is. */
+  readonly maxIndexedBytes?: number;
+  /** Where more files of failed events are still to be read they are left to `upkeep`, too. Absent: never. */
+  readonly maxFailedFiles?: number;
 }
 
 export interface Finder {
   /** Errors: those of `findEvent`; `overloaded` when too many wait. */
   find(question: Question): Promise<EventAnswer>;
   /**
-   * Once anybody has asked, of this process or one before: indexes the files that are not indexed yet, and removes
-   * indexes that nobody needs. Errors: of a file that cannot be indexed, when the others are.
+   * Once anybody has asked, of this process or one before: reads the failed events, indexes the files that are not
+   * indexed yet, and removes indexes that nobody needs. Errors: of a file that cannot be indexed, when the others are.
    */
   upkeep(signal: AbortSignal): Promise<void>;
   close(): Promise<void>;
@@ -51,26 +53,40 @@ export interface Finder {
 /** What the broker's clock is compared with, which knows no offset of the service either. */
 const machineClock = createClock(0);
 const engine = { memoryMb: 256, threads: 1 } as const;
+/** Questions that wait at a time, and those of one app; further ones are refused. */
+const maxWaiting = 64;
+const maxWaitingOfApp = 8;
+/** Who was told to come again does so within this time, as a rule. */
+const askedLatelyMs = 10_000;
+/** Has a turn among the apps: the service itself, and who asks for any app's event. */
+const nobody = 0;
 
 /** Creates the finder of a lake; nothing is opened yet. */
 export function createFinder(options: FinderOptions): Finder {
-  const { lakeDir, indexDir, workDir, readTail, maxWaiting = 16 } = options;
+  const { lakeDir, indexDir, workDir, readTail, maxIndexedBytes, maxFailedFiles } = options;
   const paths = lakePaths(lakeDir);
-  const oneAtATime = createMutex();
-  const upkeep = createIndexUpkeep({ indexDir, engine: { ...engine, tempDir: path.join(workDir, 'index') } });
+  const oneAtATime = createFairMutex();
+  let askedAtMs = -Infinity;
+  const upkeep = createIndexUpkeep({
+    indexDir,
+    engine: { ...engine, tempDir: path.join(workDir, 'index') },
+    isAsked: () => performance.now() - askedAtMs < askedLatelyMs,
+  });
   let duckdb: Duckdb | undefined;
   let places: Places | undefined;
-  let waiting = 0;
+  let isClosed = false;
 
   async function open(): Promise<Places> {
     if (places !== undefined) return places;
+    if (isClosed) throw new AppError('overloaded', 'the service stops', { hint: 'Ask again in a while.' });
     duckdb = await openDuckdb({ ...engine, tempDir: path.join(workDir, 'spill') });
     places = {
       duckdb,
       tables: createFollowedTables(lakeDir),
       index: openIdIndex(indexDir, duckdb),
+      maxIndexedBytes,
       versions: new Map(),
-      failed: createFailedIndex(paths.failed, paths.table),
+      failed: createFailedIndex(paths.failed, paths.table, maxFailedFiles),
       erasedIds: paths.erasedIds,
       readWatermarkMs: () => readWatermarkMs(lakeDir, machineClock),
       ...(readTail === undefined ? {} : { readTail }),
@@ -80,29 +96,30 @@ export function createFinder(options: FinderOptions): Finder {
 
   return {
     async find(question) {
-      if (waiting >= maxWaiting)
+      const { sought, deadlineMs } = question;
+      askedAtMs = performance.now();
+      const asker = sought.idApp ?? nobody;
+      if (oneAtATime.count() >= maxWaiting || oneAtATime.count(asker) >= maxWaitingOfApp)
         throw new AppError('overloaded', 'too many questions wait for an answer', { hint: 'Ask again in a while.' });
-      waiting += 1;
-      try {
-        return await oneAtATime.run(async () => {
-          if (performance.now() >= question.deadlineMs)
-            throw new AppError('overloaded', 'other questions took all the time', { hint: 'Ask again in a while.' });
-          return findEvent(await open(), question);
-        });
-      } finally {
-        waiting -= 1;
-      }
+      return oneAtATime.run(asker, async () => {
+        if (performance.now() >= deadlineMs)
+          throw new AppError('overloaded', 'other questions took all the time', { hint: 'Ask again in a while.' });
+        return findEvent(await open(), question);
+      });
     },
     async upkeep(signal) {
       if (places === undefined && !(await exists(indexDir))) return;
-      const [index, tables] = await oneAtATime.run(async () => {
+      const { failed } = await oneAtATime.run(nobody, open);
+      await failed.readOn(signal);
+      const [index, tables] = await oneAtATime.run(nobody, async () => {
         const opened = await open();
         return [opened.index, await opened.tables.read()] as const;
       });
       await upkeep.run(index, tables, signal);
     },
     close: () =>
-      oneAtATime.run(async () => {
+      oneAtATime.run(nobody, async () => {
+        isClosed = true;
         places = undefined;
         duckdb?.close();
         duckdb = undefined;

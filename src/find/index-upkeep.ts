@@ -10,9 +10,11 @@ export interface IndexUpkeepOptions {
   readonly indexDir: string;
   /** The engine is its own: whoever asks does not wait for it. */
   readonly engine: DuckdbOptions;
+  /** Says whether somebody asks, who may wait for it. */
+  readonly isAsked?: () => boolean;
 }
 
-/** Keeps the index of ids up with the lake: indexes what is not indexed yet, and removes what nobody needs. */
+/** Keeps the index of ids up with the lake: indexes what is not indexed yet, removes what nobody needs, makes packs. */
 export interface IndexUpkeep {
   /**
    * Takes in versions of the tables, unless it knows them. `index`: that of the folder. Errors: of the first file that
@@ -21,13 +23,16 @@ export interface IndexUpkeep {
   run(index: IdIndex, tables: readonly DatasetTable[], signal: AbortSignal): Promise<void>;
 }
 
-/** It rests so many times as long as it works: it is not to be felt by the flushes. */
-const restsFor = 4;
+/** It rests so many times as long as it works: it is not to be felt by the flushes. Less while somebody asks. */
+const restsFor = { asked: 1, otherwise: 4 } as const;
 
 /** Creates the upkeep; nothing is opened. */
-export function createIndexUpkeep({ indexDir, engine }: IndexUpkeepOptions): IndexUpkeep {
+export function createIndexUpkeep({ indexDir, engine, isAsked }: IndexUpkeepOptions): IndexUpkeep {
   /** The versions that the index is of. */
   let keptUpTo = '';
+
+  const rest = (workedMs: number, signal: AbortSignal): Promise<void> =>
+    pause(workedMs * (isAsked?.() === true ? restsFor.asked : restsFor.otherwise), signal);
 
   async function addAll(files: readonly DataFile[], signal: AbortSignal): Promise<void> {
     const duckdb = await openDuckdb(engine);
@@ -38,7 +43,7 @@ export function createIndexUpkeep({ indexDir, engine }: IndexUpkeepOptions): Ind
         if (signal.aborted) return;
         const startedAt = performance.now();
         await index.add(file).catch((error: unknown) => failures.push(error));
-        await pause((performance.now() - startedAt) * restsFor, signal);
+        await rest(performance.now() - startedAt, signal);
       }
     } finally {
       duckdb.close();
@@ -55,6 +60,12 @@ export function createIndexUpkeep({ indexDir, engine }: IndexUpkeepOptions): Ind
       );
       const missing = await index.keepOnly(live);
       if (missing.length > 0) await addAll(missing, signal);
+      let startedAt = performance.now();
+      for await (const _ of index.pack(live)) {
+        await rest(performance.now() - startedAt, signal);
+        if (signal.aborted) return;
+        startedAt = performance.now();
+      }
       keptUpTo = upTo;
     },
   };

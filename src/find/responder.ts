@@ -18,22 +18,28 @@ export interface ResponderDependencies {
 /** A question is answered within this time, or not at all: who has asked does not wait longer. */
 const answerWithinMs = 1500;
 const upkeepEveryMs = 1000;
+/** What is indexed in about a tenth of a second: what a flush brings, as a rule. */
+const maxIndexedBytes = 8 * 1024 * 1024;
+/** Files of failed events that are read in about as long. */
+const maxFailedFiles = 200;
 
 /** Starts to answer the questions after events that come by the broker. */
 export function startResponder(
   { connection, streamName, logger: parent }: ResponderDependencies,
-  options: Omit<FinderOptions, 'readTail'>,
+  options: Omit<FinderOptions, 'readTail' | 'maxIndexedBytes' | 'maxFailedFiles'>,
 ): Stoppable {
   const logger = parent.child({ stage: 'find' });
   const failures = createBoundedLog((fields) => logger.warn(fields, 'a question was not answered'), failureBound);
   const finder = createFinder({
     ...options,
+    maxIndexedBytes,
+    maxFailedFiles,
     readTail: (from, limits, see) => readTail(connection, { ...from, streamName }, limits, see),
   });
   const questions = answerEventQuestions(connection, streamName, async ({ idApp, ...asked }) => {
     const deadlineMs = performance.now() + answerWithinMs;
     try {
-      return { answer: await finder.find({ sought: { ...asked, idApp }, erasedApps: [idApp], deadlineMs }) };
+      return { answer: await finder.find({ sought: { ...asked, idApp }, idApps: [idApp], deadlineMs }) };
     } catch (error) {
       // What the caller is told says nothing of the service's folders.
       if (isAppError(error, 'overloaded')) return { busy: error.message };

@@ -1,8 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { AccessReader } from '../access/access.ts';
-import { isOwnId, makeRequestKey } from '../datasets/event-id.ts';
+import type { AccessReader, App } from '../access/access.ts';
+import { isOwnId, makeRequestKey, ownKeyFields, readKeyTexts } from '../datasets/event-id.ts';
 import { createQuotaCounter } from '../runtime/http/quota.ts';
-import type { AskForEvent, EventQuestion } from '../stream/event-questions.ts';
+import type { AskForEvent, EventQuestion, EventReply } from '../stream/event-questions.ts';
 import type { Answers } from './answers.ts';
 import { findApp } from './find-app.ts';
 import { maxKeyLength } from './limits.ts';
@@ -25,35 +25,75 @@ export interface EventLookUpDependencies {
 
 /** Questions of an app, of each process of import. */
 export const eventQuota = { limit: 20, windowMs: 1000 } as const;
-/** Questions on their way at a time, of each process of import. */
-const maxAsked = 8;
+/** Questions on their way at a time, of each process of import, and those of an account and an app among them. */
+const maxAsked = 32;
+const maxAskedOfAccount = 12;
+const maxAskedOfApp = 4;
 /** Longer than the answer takes at most. */
 const askTimeoutMs = 1700;
-const parameters = ['idApp', 'eventId', 'key'];
+/** Names of what is looked for, one of which a question has. */
+const names = ['eventId', 'key', ...ownKeyFields.keys()];
+const oneOf = names.join(' or ');
 
 const refuse = (detail: string): Refusal => ({ reason: 'rules', detail });
 
-/** Reads the question of a request; the app is known by then. */
-export function parseQuestion(query: Readonly<Record<string, unknown>>, idApp: number): EventQuestion | Refusal {
-  const { eventId, key } = query;
-  const other = Object.keys(query).find((name) => !parameters.includes(name));
-  if (other !== undefined) return refuse(`there is no parameter ${other}: eventId or key is`);
-  if ((eventId === undefined) === (key === undefined)) return refuse('either eventId or key must be given');
-  if (eventId !== undefined) {
-    const id = typeof eventId === 'string' ? eventId.toLowerCase() : '';
-    return isOwnId(id) ? { idApp, eventId: id } : refuse('eventId must be an event id as exports have it');
+/**
+ * Reads the question of a request; the app is known by then. A key may be read in several ways: that of the first that
+ * is known is the answer.
+ */
+export function parseQuestion(
+  query: Readonly<Record<string, unknown>>,
+  idApp: number,
+): readonly EventQuestion[] | Refusal {
+  const other = Object.keys(query).find((name) => name !== 'idApp' && !names.includes(name));
+  if (other !== undefined) return refuse(`there is no parameter ${other}: ${oneOf} is`);
+  const [name, another] = names.filter((one) => query[one] !== undefined);
+  if (name === undefined || another !== undefined) return refuse(`either ${oneOf} must be given`);
+  const value = query[name];
+  if (name === 'eventId') {
+    const id = typeof value === 'string' ? value.toLowerCase() : '';
+    return isOwnId(id)
+      ? [{ idApp, eventId: id }]
+      : refuse('eventId must be the id of an imported event, as exports have it');
   }
-  // Node gives a header a character for each byte of it.
-  const given = typeof key === 'string' ? Buffer.from(key).toString('latin1').trim() : '';
-  if (given.length < 1 || given.length > maxKeyLength)
-    return refuse(`key must have 1 to ${maxKeyLength} characters, and be given once`);
-  return { idApp, requestKey: makeRequestKey(idApp, given) };
+  const makeId = ownKeyFields.get(name);
+  if (makeId !== undefined)
+    return typeof value === 'string' && value !== ''
+      ? [{ idApp, eventId: makeId(idApp, value) }]
+      : refuse(`${name} must not be empty, and be given once`);
+  const texts = typeof value === 'string' ? readKeyTexts(value) : [];
+  const fitting = texts.filter(({ length }) => length >= 1 && length <= maxKeyLength);
+  if (fitting.length === 0) return refuse(`key must have 1 to ${maxKeyLength} characters, and be given once`);
+  return fitting.map((text) => ({ idApp, requestKey: makeRequestKey(idApp, text) }));
 }
+
+const isNeverSeen = (reply: EventReply): boolean =>
+  'answer' in reply && (reply.answer as { readonly state?: unknown } | null)?.state === 'never_seen';
+
+/** Asks until one of the questions has an answer that says more than that its event was never seen. */
+async function askEach(ask: AskForEvent, questions: readonly EventQuestion[]): Promise<EventReply> {
+  const untilMs = performance.now() + askTimeoutMs;
+  let reply: EventReply = { busy: 'nothing was asked' };
+  for (const question of questions) {
+    reply = await ask(question, Math.max(1, untilMs - performance.now()));
+    if (!isNeverSeen(reply)) return reply;
+  }
+  return reply;
+}
+
+type Asker = Pick<App, 'idApp' | 'idAccount'>;
 
 /** Creates the look-up of one server. */
 export function createEventLookUp({ access, answers, ask }: EventLookUpDependencies): EventLookUp {
   const quota = createQuotaCounter([eventQuota]);
-  let asked = 0;
+  /** Whose the questions on their way are. */
+  const asked = new Set<Asker>();
+
+  function hasPlace({ idApp, idAccount }: Asker): boolean {
+    const ofAccount = [...asked].filter((other) => other.idAccount === idAccount);
+    const ofApp = ofAccount.filter((other) => other.idApp === idApp);
+    return asked.size < maxAsked && ofAccount.length < maxAskedOfAccount && ofApp.length < maxAskedOfApp;
+  }
 
   return {
     async handle(query, request, response) {
@@ -64,16 +104,17 @@ export function createEventLookUp({ access, answers, ask }: EventLookUpDependenc
       const waitSeconds = quota.take(String(app.idApp), performance.now());
       if (waitSeconds !== undefined)
         return end({ reason: 'quota', detail: `an app may ask ${eventQuota.limit} times a second` });
-      const question = parseQuestion(query, app.idApp);
-      if ('reason' in question) return end(question);
-      if (asked >= maxAsked) return end({ reason: 'busy', detail: 'too many questions wait for an answer' });
-      asked += 1;
+      const questions = parseQuestion(query, app.idApp);
+      if ('reason' in questions) return end(questions);
+      const asker = { idApp: app.idApp, idAccount: app.idAccount };
+      if (!hasPlace(asker)) return end({ reason: 'busy', detail: 'too many questions wait for an answer' });
+      asked.add(asker);
       try {
-        const reply = await ask(question, askTimeoutMs);
+        const reply = await askEach(ask, questions);
         if ('busy' in reply) end({ reason: 'busy', detail: reply.busy });
         else answers.send(response, JSON.stringify(reply.answer));
       } finally {
-        asked -= 1;
+        asked.delete(asker);
       }
     },
   };

@@ -45,7 +45,7 @@ export const lookUpSchemas: Record<string, OpenApiObject> = {
         enum: ['in_stream', 'in_lake', 'failed', 'erased', 'never_seen'],
         description: 'That of the first event. never_seen: the app has no such event.',
       },
-      events: { type: 'array', maxItems: 512, items: { $ref: '#/components/schemas/FoundEvent' } },
+      events: { type: 'array', maxItems: 768, items: { $ref: '#/components/schemas/FoundEvent' } },
       watermark: {
         ...time,
         description:
@@ -67,7 +67,7 @@ export const lookUpAnswer: Record<string, OpenApiObject> = {
 export function describeEventLookUp(idApp: OpenApiObject): OpenApiObject {
   return {
     summary: 'Where an event is',
-    description: `Either eventId or key. At most ${eventQuota.limit} questions of an app a second.`,
+    description: `Either eventId, key or idTransaction. At most ${eventQuota.limit} questions of an app a second.`,
     security: [{ importToken: [] }],
     parameters: [
       idApp,
@@ -84,6 +84,13 @@ export function describeEventLookUp(idApp: OpenApiObject): OpenApiObject {
         required: false,
         description: 'The Idempotency-Key of a request: each of its events is looked for.',
         schema: { type: 'string', minLength: 1, maxLength: maxKeyLength },
+      },
+      {
+        name: 'idTransaction',
+        in: 'query',
+        required: false,
+        description: 'The transaction of a customRevenue, which counts instead of a key.',
+        schema: { type: 'string', minLength: 1 },
       },
     ],
   };

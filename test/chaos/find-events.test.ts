@@ -95,7 +95,7 @@ async function openAsk({ dataDir }: TestService): Promise<Ask> {
         asked += 1;
         const finder = opened[asked % finders];
         if (finder === undefined) throw new Error('there is a finder for each number');
-        return await finder.find({ sought: { eventId, idApp }, erasedApps: [idApp], deadlineMs });
+        return await finder.find({ sought: { eventId, idApp }, idApps: [idApp], deadlineMs });
       } catch (error) {
         if (!isAppError(error, 'overloaded')) throw error;
       }

@@ -15,6 +15,9 @@ type Answer = Readonly<{ state: string; events: readonly Readonly<Record<string,
 
 const event = (customUserId: string) => ({ customUserId, customEventName: 'level_start' });
 
+/** The bytes of a key in UTF-8, as the characters that a header is given by. */
+const inUtf8 = (key: string): string => Buffer.from(key).toString('latin1');
+
 const namesOf = (text: string): unknown => Object.keys((JSON.parse(text) as Answer).events[0] ?? {});
 
 it('The example of the page answers where the event is that it sends', async () => {
@@ -94,6 +97,7 @@ it('A client learns by the id or the key of what it sent that it waits, is in th
     state: 'in_lake',
     events: [{ kind: 'revenue', eventId: paid }],
   });
+  expect(await ask('idTransaction=t-1')).toEqual(await ask(`eventId=${paid}`));
 
   const isTime = expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]{12}Z$/);
   const unknown = { state: 'never_seen', events: [], watermark: isTime };
@@ -102,6 +106,7 @@ it('A client learns by the id or the key of what it sent that it waits, is in th
     `eventId=${plainId}`,
     `eventId=${paid}`,
     'key=first%20key',
+    'idTransaction=t-1',
   ];
   for (const query of somebodys) expect(await ask(query, '2')).toEqual(unknown);
 
@@ -125,4 +130,36 @@ it('A client learns by the id or the key of what it sent that it waits, is in th
   const flood = await Promise.all(Array.from({ length: 60 }, () => request(`eventId=${plainId}`)));
   expect(flood.map(({ status }) => status)).toContain(429);
   expect(flood.every(({ status, headers }) => status === 200 || headers.get('retry-after') === '1')).toBe(true);
+});
+
+it('A key is known again as its client has sent it, in Latin-1 or in UTF-8, and on the host also while service and broker are away', async () => {
+  const dataDir = path.join(testFolder(), 'data');
+  const token = await addTestApp(dataDir);
+  const service = await startTestService({ dataDir });
+  onTestFinished(() => service.destroy());
+  // A character is a byte of the header; the last byte of the second is no space.
+  const sent = { 'é 1': 'é 1', voilà: inUtf8('voilà'), ПАР: inUtf8('ПАР') };
+  for (const key of Object.values(sent)) {
+    const headers = { authorization: token, 'idempotency-key': key };
+    const body = JSON.stringify(event('u'));
+    expect((await fetch(`${service.s2s}/v1/customEvent/?idApp=1`, { method: 'POST', headers, body })).status).toBe(200);
+  }
+  await waitUntilWorkedOff(service);
+  const found = new Map<string, Answer>();
+  for (const key of Object.keys(sent)) {
+    const target = `${service.s2s}/v1/event?idApp=1&key=${encodeURIComponent(key)}`;
+    await waitFor(`an answer to ${key}`, async () => {
+      const answer = await fetch(target, { headers: { authorization: token } });
+      if (answer.ok) found.set(key, (await answer.json()) as Answer);
+      return answer.ok;
+    });
+    expect([key, found.get(key)?.state]).toEqual([key, 'in_lake']);
+  }
+  await service.stop();
+  const away = { TRIBUTARY_NATS_URL: 'nats://127.0.0.1:1' };
+  for (const [key, answer] of found)
+    expect(await runCommand(['event', '--key', key, '--app', '1', '--data', dataDir], away)).toEqual(answer);
+  await expect(runCommand(['event', '--key', 'é 2', '--app', '1', '--data', dataDir], away)).rejects.toThrow(
+    'what waits in the stream cannot be looked through',
+  );
 });

@@ -15,9 +15,9 @@ import { listLog, readCommit } from '../../src/lake/log/log-files.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import type { StreamReader } from '../../src/stream/stream.ts';
 
-/** A UUID of version 7 form, in the order of calls within a millisecond's precision. */
-export function newEventId(): string {
-  const time = Date.now().toString(16).padStart(12, '0');
+/** A UUID of version 7 form, in the order of calls within a millisecond's precision: of an event received then. */
+export function newEventId(receivedAtMs = Date.now()): string {
+  const time = receivedAtMs.toString(16).padStart(12, '0');
   const random = randomUUID();
   return `${time.slice(0, 8)}-${time.slice(8)}-7${random.slice(15)}`;
 }
@@ -26,7 +26,7 @@ export function newEventId(): string {
 export function eventLine(members: Readonly<Record<string, unknown>> = {}): Record<string, unknown> {
   const nowMs = Date.now();
   return {
-    event_id: newEventId(),
+    event_id: newEventId(nowMs),
     kind: 'login',
     id_app: 1,
     event_time: Math.floor(nowMs / 1000),

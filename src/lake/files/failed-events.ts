@@ -1,7 +1,9 @@
+import { statSync } from 'node:fs';
 import { readdir, readFile, rename } from 'node:fs/promises';
 import path from 'node:path';
 import { removeFile, syncFolder, writeNewFile } from '../../runtime/files/durable-file.ts';
 import { isSystemError } from '../../runtime/errors.ts';
+import { findNames } from '../../runtime/files/folder-names.ts';
 import { findLakeState } from '../log/lake-state.ts';
 import { readCommit } from '../log/log-files.ts';
 
@@ -95,8 +97,8 @@ export async function oldestPendingBase(folder: string): Promise<number> {
   return Math.min(Infinity, ...bases.map(Number));
 }
 
+/** Says whether the commit of a file that is not settled yet was made. */
 async function isVisible(name: string, tableDir: string): Promise<boolean> {
-  if (settledName.test(name)) return true;
   const [, base, commitId] = pendingName.exec(name) ?? [];
   return base !== undefined && commitId !== undefined && (await isCommitted(tableDir, Number(base), commitId));
 }
@@ -105,9 +107,48 @@ async function isVisible(name: string, tableDir: string): Promise<boolean> {
 export async function listFailedFiles(folder: string, tableDir: string): Promise<string[]> {
   const files: string[] = [];
   for (const name of (await readdir(folder)).toSorted()) {
-    if (await isVisible(name, tableDir)) files.push(path.join(folder, name));
+    // Nearly all of them are, and there may be very many.
+    if (settledName.test(name) || (await isVisible(name, tableDir))) files.push(path.join(folder, name));
   }
   return files;
+}
+
+/** The files whose events count as failed: where each is, by its final name. */
+export type FailedListing = ReadonlyMap<string, string>;
+
+/** Two changes of a folder within this time, milliseconds, may leave it with the same time of its last change. */
+const sameTimeMs = 1000;
+
+/** When a folder was last changed, ns; undefined: there is none. */
+function findChangeNs(folder: string): bigint | undefined {
+  return statSync(folder, { bigint: true, throwIfNoEntry: false })?.mtimeNs;
+}
+
+/**
+ * Creates a list of the files whose events count as failed, at any moment, for one who asks again and again: as long as
+ * the folder does not change it is the same object, and nothing is read.
+ */
+export function createFailedList(folder: string, tableDir: string): () => Promise<FailedListing> {
+  let known: { readonly changedNs: bigint; readonly listing: FailedListing } | undefined;
+
+  return async () => {
+    const changedNs = findChangeNs(folder);
+    if (changedNs !== undefined && changedNs === known?.changedNs) return known.listing;
+    const nowMs = Date.now();
+    const listing = new Map<string, string>();
+    let isSettled = true;
+    for (const name of await findNames(folder)) {
+      const [, , commitId] = pendingName.exec(name) ?? [];
+      if (commitId !== undefined) {
+        isSettled = false;
+        const settled = path.basename(settledPath(folder, commitId));
+        if (await isVisible(name, tableDir)) listing.set(settled, path.join(folder, name));
+      } else if (settledName.test(name)) listing.set(name, path.join(folder, name));
+    }
+    const isSure = changedNs !== undefined && nowMs - Number(changedNs / 1_000_000n) > sameTimeMs;
+    known = isSettled && isSure ? { changedNs, listing } : undefined;
+    return listing;
+  };
 }
 
 /** Ids of the commits after a version. */

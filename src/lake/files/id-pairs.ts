@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { open, stat, type FileHandle } from 'node:fs/promises';
+import { open, readFile, stat, type FileHandle } from 'node:fs/promises';
 import { crc32 } from 'node:zlib';
 import { AppError, isSystemError } from '../../runtime/errors.ts';
 import { moveFile, removeFile } from '../../runtime/files/durable-file.ts';
@@ -61,7 +61,10 @@ function createPages() {
 }
 
 /** Writes a file of pairs, whole or not at all; `chunks` in growing order of their keys. */
-export async function writePairs(file: string, chunks: AsyncIterable<PairColumns>): Promise<void> {
+export async function writePairs(
+  file: string,
+  chunks: AsyncIterable<PairColumns> | Iterable<PairColumns>,
+): Promise<void> {
   const temporary = `${file}.${randomUUID()}${temporarySuffix}`;
   const handle = await open(temporary, 'w', 0o600);
   try {
@@ -163,4 +166,47 @@ export async function findPairs(file: string, key: number): Promise<number[]> {
   } finally {
     await handle.close();
   }
+}
+
+/** Reads a file of pairs whole, sorted by key. Errors: `file_damaged`, ENOENT. */
+export async function readAllPairs(file: string): Promise<PairColumns> {
+  const bytes = await readFile(file);
+  const pages = bytes.length / pageBytes;
+  if (pages < 1 || !Number.isInteger(pages)) throw damaged(file);
+  const createColumn = (): Uint32Array => new Uint32Array(pages * pairsOfPage);
+  const [keyHighs, keyLows, valueHighs, valueLows] = [createColumn(), createColumn(), createColumn(), createColumn()];
+  let pairs = 0;
+  for (let at = 0; at < bytes.length; at += pageBytes) {
+    const page = bytes.subarray(at, at + pageBytes);
+    if (page.readUInt32BE(sumAt) !== crc32(page.subarray(0, sumAt))) throw damaged(file);
+    for (let pair = 0; pair < sumAt && page.readUIntBE(pair, keyBytes) !== filler; pair += pairBytes) {
+      keyHighs[pairs] = page.readUInt16BE(pair);
+      keyLows[pairs] = page.readUInt32BE(pair + 2);
+      valueHighs[pairs] = page.readUInt16BE(pair + keyBytes);
+      valueLows[pairs] = page.readUInt32BE(pair + keyBytes + 2);
+      pairs += 1;
+    }
+  }
+  if (lastKey(bytes.subarray(-pageBytes)) !== filler) throw damaged(file);
+  return [keyHighs, keyLows, valueHighs, valueLows].map((column) => column.subarray(0, pairs));
+}
+
+/** Puts files of pairs that are in memory together, sorted by key. */
+export function mergePairs(all: readonly PairColumns[]): PairColumns {
+  const columns = [0, 1, 2, 3].map((column) => {
+    const parts = all.map((one) => one[column] ?? new Uint32Array());
+    const joined = new Uint32Array(parts.reduce((sum, { length }) => sum + length, 0));
+    let at = 0;
+    for (const part of parts) {
+      joined.set(part, at);
+      at += part.length;
+    }
+    return joined;
+  });
+  const [highs = new Uint32Array(), lows = new Uint32Array()] = columns;
+  // The sort goes by runs, of which there are as many as files.
+  const order = Uint32Array.from(highs, (_, index) => index).toSorted(
+    (a, b) => (highs[a] ?? 0) - (highs[b] ?? 0) || (lows[a] ?? 0) - (lows[b] ?? 0),
+  );
+  return columns.map((column) => Uint32Array.from(order, (index) => column[index] ?? 0));
 }

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { isKeyedSql, isOwnId, requestKeyOf } from '../../datasets/event-id.ts';
+import { readLineHead } from '../../datasets/event-line.ts';
 import { AppError, describeError } from '../../runtime/errors.ts';
 import { moveFile, removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
@@ -43,7 +44,8 @@ export function readOwnedId(line: string): OwnedId | undefined {
       ? { idApp: idApp as number, eventId }
       : undefined;
   } catch {
-    return undefined;
+    const head = readLineHead(line);
+    return head !== undefined && isOwnId(head.eventId) ? { idApp: head.idApp, eventId: head.eventId } : undefined;
   }
 }
 

@@ -1,7 +1,15 @@
-import path from 'node:path';
+import { createHash, randomBytes } from 'node:crypto';
+import { readLineHead } from '../../datasets/event-line.ts';
 import { AppError, isSystemError } from '../../runtime/errors.ts';
 import { createKeySet } from '../batch/key-set.ts';
-import { listFailedFiles, readFailedFile, readFailedText, type FailureReason } from '../files/failed-events.ts';
+import {
+  createFailedList,
+  readFailedFile,
+  readFailedText,
+  type FailedListing,
+  type FailureReason,
+} from '../files/failed-events.ts';
+import { pause } from '../../runtime/async/retry.ts';
 import { isSought, type Sought, idStartOf } from './find-rows.ts';
 
 /** An event that could not be written to the lake. Times are Unix milliseconds. */
@@ -22,17 +30,21 @@ export interface FoundFailed {
  */
 export interface FailedIndex {
   /**
-   * Finds what counts as failed, at most so many events. Errors: `overloaded` while files are still to be read, and when
+   * Finds what counts as failed, at most so many events, of some apps. Errors: `overloaded` while files are still to be read, and when
    * there are more failed events than it keeps hashes of.
    */
-  find(sought: Sought, deadlineMs: number): Promise<FoundFailed[]>;
+  find(sought: Sought, idApps: readonly number[], deadlineMs: number): Promise<FoundFailed[]>;
+  /** Reads the files that are still to be read, as far as their hashes are kept; one after the other, with rests. */
+  readOn(signal: AbortSignal): Promise<void>;
 }
 
 /** Failed events whose hashes are kept: 56 MB. */
 const maxKnown = 4_000_000;
 const maxFound = 256;
-/** An id in an event's line, which is a text in a line of JSON. */
-const idInText = /\\"event_id\\":\\"([0-9a-f-]{36})\\"/g;
+/** An id in an event's line, which is a text in a line of JSON, and whose event it is, where that follows as ingest has it. */
+const idInText = /\\"event_id\\":\\"([0-9a-f-]{36})\\"(?:,\\"kind\\":\\"\w*\\",\\"id_app\\":(\d{1,16}),)?/g;
+/** Stands for the app of a line that does not say it there. */
+const anyApp = 0;
 
 /**
  * Two parts of an id that are a hash, or random: of one that begins with the time what is behind it, of any other what
@@ -44,13 +56,38 @@ function halvesOf(start: string): readonly [low: number, high: number] {
   return [Number.parseInt(digits.slice(from, from + 8), 16), Number.parseInt(digits.slice(from + 8, from + 16), 16)];
 }
 
+type Halves = ReturnType<typeof halvesOf>;
+
+/**
+ * Makes hashes of ids that are an app's own, so that who asks for another app's event is led to no file. By a secret of
+ * this process: nobody can make an id that has the hash of another app's.
+ */
+function createOwnHalves(): (idApp: number, start: string) => Halves {
+  const secret = randomBytes(16);
+  const masks = new Map<number, Halves>();
+  return (idApp, start) => {
+    let mask = masks.get(idApp);
+    if (mask === undefined) {
+      const hash = createHash('sha256').update(secret).update(String(idApp)).digest();
+      mask = [hash.readUInt32LE(0), hash.readUInt32LE(4)];
+      masks.set(idApp, mask);
+    }
+    const [low, high] = halvesOf(start);
+    return [(low ^ mask[0]) >>> 0, (high ^ mask[1]) >>> 0];
+  };
+}
+
 /** Reads what is left of a line: undefined when it is no event of those that are looked for. */
 function toFound(line: string, sought: Sought): Omit<FoundFailed, 'reason' | 'failedAt'> | undefined {
   let event: Readonly<Record<string, unknown>> | null;
   try {
     event = JSON.parse(line) as typeof event;
   } catch {
-    return undefined;
+    // As ingest has rendered it, and damaged behind its head.
+    const head = readLineHead(line);
+    if (head === undefined || !isSought(sought, head.eventId)) return undefined;
+    const { idApp, ...rest } = head;
+    return sought.idApp === undefined || sought.idApp === idApp ? rest : undefined;
   }
   const id = event?.['event_id'];
   if (event === null || typeof id !== 'string' || !isSought(sought, id)) return undefined;
@@ -83,66 +120,92 @@ async function findInFile(file: string, sought: Sought): Promise<FoundFailed[]> 
   return found;
 }
 
-/** The name that a file will have once its commit is settled, by which it is known. */
-const nameOf = (file: string): string => path.basename(file).replace(/^pending-\d+-/, '');
+/** So many files are read on without a rest. */
+const filesAtOnce = 100;
 
-/** Creates the index of the failed events of a lake, empty. */
-export function createFailedIndex(folder: string, tableDir: string): FailedIndex {
+const tooMany = (): AppError =>
+  new AppError('overloaded', `there are more than ${maxKnown} failed events: not all of them can be looked through`, {
+    hint: "Replay them by 'tributary failed replay', or look through what 'tributary failed list' gives.",
+  });
+
+const stillToRead = (files: number): AppError =>
+  new AppError('overloaded', `${files} files of failed events are still to be read`, { hint: 'Ask again in a while.' });
+
+/**
+ * Creates the index of the failed events of a lake, empty. `maxFiles`: where more are still to be read, a question leaves
+ * them to `readOn`.
+ */
+export function createFailedIndex(folder: string, tableDir: string, maxFiles = Infinity): FailedIndex {
+  const list = createFailedList(folder, tableDir);
+  const ownHalves = createOwnHalves();
   const hashes = createKeySet('any');
   const groups = new Map<string, number>();
   const names = new Map<number, string>();
+  /** What is known whole. */
+  let known: FailedListing | undefined;
 
-  async function add(file: string): Promise<void> {
+  async function add(name: string, file: string): Promise<void> {
     const text = await ifThere(readFailedText(file), '');
-    const ids = [...text.matchAll(idInText)].flatMap(([, id]) => id ?? []).map(halvesOf);
+    // A question and `readOn` may come to it together.
+    if (groups.has(name)) return;
+    const ids = [...text.matchAll(idInText)].map(([, id = '', idApp]) => ownHalves(Number(idApp ?? anyApp), id));
     const group = hashes.addGroup();
     if (group === undefined) throw new Error('there is a number for each file');
     hashes.add(
       { lows: Uint32Array.from(ids, ([low]) => low), highs: Uint32Array.from(ids, ([, high]) => high) },
       group,
     );
-    groups.set(nameOf(file), group);
-    names.set(group, nameOf(file));
+    groups.set(name, group);
+    names.set(group, name);
   }
 
-  async function catchUp(files: readonly string[], deadlineMs: number): Promise<void> {
-    const there = new Set(files.map(nameOf));
+  /** The files that are still to be read; those that are gone are forgotten. */
+  function compare(listing: FailedListing): (readonly [name: string, file: string])[] {
     for (const [name, group] of groups) {
-      if (there.has(name)) continue;
+      if (listing.has(name)) continue;
       hashes.dropGroup(group);
       groups.delete(name);
       names.delete(group);
     }
-    const more = files.filter((file) => !groups.has(nameOf(file)));
-    for (const [done, file] of more.entries()) {
-      if (hashes.size > maxKnown)
-        throw new AppError(
-          'overloaded',
-          `there are more than ${maxKnown} failed events: not all of them can be looked through`,
-          {
-            hint: "Replay them by 'tributary failed replay', or look through what 'tributary failed list' gives.",
-          },
-        );
-      if (performance.now() >= deadlineMs)
-        throw new AppError('overloaded', `${more.length - done} files of failed events are still to be read`, {
-          hint: 'Ask again in a while.',
-        });
-      await add(file);
+    return [...listing].filter(([name]) => !groups.has(name));
+  }
+
+  async function catchUp(listing: FailedListing, deadlineMs: number): Promise<void> {
+    if (listing === known) return;
+    const more = compare(listing);
+    if (more.length > maxFiles) throw hashes.size > maxKnown ? tooMany() : stillToRead(more.length);
+    for (const [done, [name, file]] of more.entries()) {
+      if (hashes.size > maxKnown) throw tooMany();
+      if (performance.now() >= deadlineMs) throw stillToRead(more.length - done);
+      await add(name, file);
     }
+    known = listing;
   }
 
   return {
-    async find(sought, deadlineMs) {
-      const files = await ifThere(listFailedFiles(folder, tableDir), []);
-      await catchUp(files, deadlineMs);
-      const wanted = new Set(hashes.find(...halvesOf(idStartOf(sought))).flatMap((group) => names.get(group) ?? []));
+    async find(sought, idApps, deadlineMs) {
+      const listing = await list();
+      await catchUp(listing, deadlineMs);
       const found: FoundFailed[] = [];
-      for (const file of files) {
-        if (!wanted.has(nameOf(file))) continue;
-        found.push(...(await findInFile(file, sought)));
+      const hits = [...idApps, anyApp].flatMap((idApp) => hashes.find(...ownHalves(idApp, idStartOf(sought))));
+      for (const name of new Set(hits.flatMap((group) => names.get(group) ?? []))) {
+        const file = listing.get(name);
+        if (file !== undefined) found.push(...(await findInFile(file, sought)));
         if (found.length >= maxFound) return found.slice(0, maxFound);
       }
       return found;
+    },
+    async readOn(signal) {
+      const listing = await list();
+      if (listing === known) return;
+      let startedAt = performance.now();
+      for (const [done, [name, file]] of compare(listing).entries()) {
+        if (signal.aborted || hashes.size > maxKnown) return;
+        await add(name, file);
+        if (done % filesAtOnce !== filesAtOnce - 1) continue;
+        await pause(performance.now() - startedAt, signal);
+        startedAt = performance.now();
+      }
     },
   };
 }

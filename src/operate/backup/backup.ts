@@ -15,6 +15,7 @@ import { readdir } from 'node:fs/promises';
 import type { AccessPaths } from '../../access/access-file.ts';
 import { ensureLakeId } from '../../lake/identity.ts';
 import { datasets } from '../../datasets/dataset.ts';
+import { cataloguePaths } from '../../lake/catalogue/catalogue-paths.ts';
 import { lakePaths, tablePaths } from '../../lake/lake.ts';
 import { readSnapshot } from '../../lake/log/snapshot.ts';
 import type { Clock } from '../../runtime/clock.ts';
@@ -75,7 +76,8 @@ async function assertPlaces(dataDir: string, dir: string): Promise<void> {
 async function warnOfStrangers({ dataDir, paths }: BackupSource, logger: Logger): Promise<void> {
   const lake = lakePaths(paths.lake);
   const tables = [...datasets.values()].map((dataset) => tablePaths(paths.lake, dataset).table);
-  const places = [...Object.values(paths), ...Object.values(lake), ...tables];
+  const catalogue = Object.values(cataloguePaths(paths.lake));
+  const places = [...Object.values(paths), ...Object.values(lake), ...catalogue, ...tables];
   const known = new Set(places.map((place) => path.resolve(place)));
   const others = /^(\.lock|format\.json|identity\.json|lost\+found|tmp|.*\.tmp)$/;
   for (const folder of [dataDir, paths.lake]) {

@@ -39,3 +39,55 @@ export function createKeyedMutex(): KeyedMutex {
     },
   };
 }
+
+/** A mutex for the tasks of many: of those who wait each gets a turn after the other, however much one of them asks for. */
+export interface FairMutex {
+  /** Runs `task` in the turn of its key; tasks of one key run in the order in which they were asked for. */
+  run<T>(key: number, task: () => Promise<T>): Promise<T>;
+  /** Tasks of a key, those that wait and the one that runs; of all without one. */
+  count(key?: number): number;
+}
+
+/** Creates a mutex that nobody holds. */
+export function createFairMutex(): FairMutex {
+  /** Those who wait; the first of them is next. */
+  const queues = new Map<number, (() => Promise<void>)[]>();
+  const counts = new Map<number, number>();
+  let isHeld = false;
+
+  async function work(): Promise<void> {
+    isHeld = true;
+    for (let next = queues.entries().next().value; next !== undefined; next = queues.entries().next().value) {
+      const [key, [first, ...others]] = next;
+      queues.delete(key);
+      if (others.length > 0) queues.set(key, others);
+      await first?.();
+    }
+    isHeld = false;
+  }
+
+  return {
+    async run<T>(key: number, task: () => Promise<T>): Promise<T> {
+      counts.set(key, (counts.get(key) ?? 0) + 1);
+      try {
+        return await new Promise<T>((resolve, reject) => {
+          const turn = async (): Promise<void> => {
+            try {
+              resolve(await task());
+            } catch (error) {
+              reject(error);
+            }
+          };
+          queues.set(key, [...(queues.get(key) ?? []), turn]);
+          if (!isHeld) void work();
+        });
+      } finally {
+        const left = (counts.get(key) ?? 1) - 1;
+        if (left > 0) counts.set(key, left);
+        else counts.delete(key);
+      }
+    },
+    count: (key) =>
+      key === undefined ? [...counts.values()].reduce((sum, count) => sum + count, 0) : (counts.get(key) ?? 0),
+  };
+}

@@ -196,7 +196,7 @@ test('That an event was never seen is said with the watermark from before the ta
   });
   onTestFinished(() => finder.close());
   const eventId = plainEventIds(begin)(0);
-  const sought = { sought: { eventId, idApp: 1 }, erasedApps: [1], deadlineMs: performance.now() + 60_000 };
+  const sought = { sought: { eventId, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 60_000 };
   expect(await finder.find(sought)).toEqual({
     state: 'never_seen',
     events: [],

@@ -2,13 +2,16 @@ import { existsSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { events } from '../../../src/datasets/dataset.ts';
-import { keyedEventIds } from '../../../src/datasets/event-id.ts';
+import { keyedEventIds, makeRequestKey } from '../../../src/datasets/event-id.ts';
 import type { EventAnswer } from '../../../src/find/event-answer.ts';
+import { findEvent, type Places, type ReadTail } from '../../../src/find/find-event.ts';
 import { createFinder, type Finder } from '../../../src/find/finder.ts';
+import { createFollowedTables } from '../../../src/find/followed-tables.ts';
 import { findRows } from '../../../src/lake/find/find-rows.ts';
 import { openIdIndex, type IdIndex } from '../../../src/lake/find/id-index.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
+import { AppError } from '../../../src/runtime/errors.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, readTotals, startTestCompact } from '../../helpers/lake.ts';
@@ -17,6 +20,8 @@ import { waitFor } from '../../helpers/wait.ts';
 
 const keyed = (key: string): Readonly<Record<string, unknown>> =>
   eventLine({ event_id: keyedEventIds({ idApp: 1, key, method: 'login', given: ['x'] })(0) });
+
+const idOf = (line: Readonly<Record<string, unknown>>): string => String(line['event_id']);
 
 const bad = { event_time: 'never' };
 
@@ -33,19 +38,24 @@ async function publish(
   });
 }
 
-function openFinder(folder: string): Finder {
+function openFinder(
+  folder: string,
+  readTail: ReadTail = async () => 'whole',
+  maxIndexedBytes = Number.POSITIVE_INFINITY,
+): Finder {
   const finder = createFinder({
     lakeDir: path.join(folder, 'lake'),
     indexDir: path.join(folder, 'event-index'),
     workDir: path.join(testFolder(), 'find'),
-    readTail: async () => 'whole',
+    readTail,
+    maxIndexedBytes,
   });
   onTestFinished(() => finder.close());
   return finder;
 }
 
 const ask = (finder: Finder, eventId: string): Promise<EventAnswer> =>
-  finder.find({ sought: { eventId, idApp: 1 }, erasedApps: [1], deadlineMs: performance.now() + 20_000 });
+  finder.find({ sought: { eventId, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 20_000 });
 
 test('An event that failed and was stored since is in the lake, and is named once', async () => {
   const folder = testFolder();
@@ -59,6 +69,76 @@ test('An event that failed and was stored since is in the lake, and is named onc
   expect(await ask(finder, eventId)).toMatchObject({ state: 'failed', events: [{ reason: 'bad_value' }] });
   await publish(folder, stream, [line], 2);
   expect(await ask(finder, eventId)).toMatchObject({ state: 'in_lake', events: [{ state: 'in_lake', eventId }] });
+});
+
+test('An event whose line is damaged behind its head has failed with the reason, and waits before that', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const line = eventLine();
+  const broken = `${JSON.stringify(line).slice(0, -3)}\n`;
+  const compact = await startTestCompact(folder, stream);
+  onTestFinished(() => compact.stop());
+  await publish(folder, stream, [eventLine()], 1);
+  const waiting = openFinder(folder, async (_from, _limits, see) => {
+    see(Buffer.from(broken));
+    return 'whole';
+  });
+  expect(await ask(waiting, idOf(line))).toMatchObject({ state: 'in_stream', events: [{ kind: 'login' }] });
+  stream.publishRaw(broken);
+  await publish(folder, stream, [eventLine()], 3);
+  const finder = openFinder(folder);
+  expect(await ask(finder, idOf(line))).toMatchObject({
+    state: 'failed',
+    events: [{ reason: 'bad_json', eventId: idOf(line), kind: 'login', receivedAt: expect.any(String) }],
+  });
+  const foreign = { sought: { eventId: idOf(line), idApp: 2 }, idApps: [2], deadlineMs: performance.now() + 20_000 };
+  expect(await finder.find(foreign)).toMatchObject({ state: 'never_seen' });
+});
+
+test('Under a key that another request uses again, its events are told of while they wait beside those that are stored, and a repeat is told of once', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  onTestFinished(() => compact.stop());
+  const [stored = '', other = ''] = ['x', 'y'].map((given) =>
+    keyedEventIds({ idApp: 1, key: 'k', method: 'loginBatch', given: [given] })(0),
+  );
+  await publish(folder, stream, [eventLine({ event_id: stored })], 1);
+  const waits = [other, stored, other].map((id) => `${JSON.stringify(eventLine({ event_id: id }))}\n`).join('');
+  let end: 'whole' | 'cut' = 'whole';
+  const finder = openFinder(folder, async (_from, _limits, see) => {
+    see(Buffer.from(waits));
+    return end;
+  });
+  const find = async (sought: { readonly requestKey: string } | { readonly eventId: string }) => {
+    const deadlineMs = performance.now() + 20_000;
+    const found = await finder.find({ sought: { ...sought, idApp: 1 }, idApps: [1], deadlineMs });
+    return [found.state, ...found.events.map(({ eventId, state }) => [eventId, state])];
+  };
+  const both = ['in_lake', [stored, 'in_lake'], [other, 'in_stream']];
+  expect(await find({ requestKey: makeRequestKey(1, 'k') })).toEqual(both);
+  expect(await find({ eventId: other })).toEqual(['in_stream', [other, 'in_stream']]);
+  expect(await find({ eventId: stored })).toEqual(['in_lake', [stored, 'in_lake']]);
+  end = 'cut';
+  expect(await find({ requestKey: makeRequestKey(1, 'k') })).toEqual(both);
+});
+
+test("Who asks for another app's event under a key is led to none of its files", async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  const line = keyed('k');
+  await publish(folder, stream, [line, { ...keyed('other'), id_app: 3 }], 2);
+  await compact.stop();
+  const finder = openFinder(folder);
+  const eventId = String(line['event_id']);
+  expect(await ask(finder, eventId)).toMatchObject({ state: 'in_lake' });
+  // A file that is not there fails whoever reads it.
+  const { young } = lakePaths(path.join(folder, 'lake'));
+  for (const name of readdirSync(young)) rmSync(path.join(young, name));
+  const foreign = { sought: { eventId, idApp: 2 }, idApps: [2], deadlineMs: performance.now() + 20_000 };
+  expect(await finder.find(foreign)).toMatchObject({ state: 'never_seen' });
+  await expect(ask(finder, eventId)).rejects.toMatchObject({ code: 'sql' });
 });
 
 test('Once anybody has asked, every process indexes the ids of new files, and none where nobody has', async () => {
@@ -105,7 +185,7 @@ test('An index that another process removes, since a newer lake has no use for i
   };
   const snapshot = await readSnapshot(lakePaths(path.join(folder, 'lake')).table);
   const sought = { eventId: String(line['event_id']), idApp: 1 };
-  const use = { index: removed, deadlineMs: performance.now() + 20_000 };
+  const use = { index: removed, idApps: [1], deadlineMs: performance.now() + 20_000 };
   expect(await findRows(duckdb, { dataset: events, snapshot }, sought, use)).toMatchObject([
     { eventId: sought.eventId },
   ]);
@@ -117,6 +197,50 @@ test('An index that another process removes, since a newer lake has no use for i
   utimesSync(path.join(indexDir, left), twoHoursAgo, twoHoursAgo);
   await index.keepOnly([]);
   expect(readdirSync(indexDir)).toEqual([written]);
+});
+
+test('A question waits for no index of a large file, which the upkeep makes, and is answered at once where another file has the event', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  onTestFinished(() => compact.stop());
+  const [first, second] = [keyed('first'), keyed('second')];
+  await publish(folder, stream, [first], 1);
+  expect(await ask(openFinder(folder), idOf(first))).toMatchObject({ state: 'in_lake' });
+  await publish(folder, stream, [second], 2);
+  const finder = openFinder(folder, undefined, 100);
+  expect(await ask(finder, idOf(first))).toMatchObject({ state: 'in_lake' });
+  await expect(ask(finder, idOf(second))).rejects.toMatchObject({ code: 'overloaded' });
+  await finder.upkeep(new AbortController().signal);
+  expect(await ask(finder, idOf(second))).toMatchObject({ state: 'in_lake' });
+});
+
+test('An id that is in the lake is found while failed events are still to be looked through, and of no other anything is said', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  const [plain, line] = [eventLine(), keyed('k')];
+  await publish(folder, stream, [plain, line], 2);
+  await compact.stop();
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  const lakeDir = path.join(folder, 'lake');
+  const busy = new AppError('overloaded', 'files of failed events are still to be read');
+  const places: Places = {
+    duckdb,
+    tables: createFollowedTables(lakeDir),
+    index: openIdIndex(testFolder(), duckdb),
+    versions: new Map(),
+    failed: { find: () => Promise.reject(busy), readOn: async () => undefined },
+    erasedIds: lakePaths(lakeDir).erasedIds,
+    readWatermarkMs: async () => undefined,
+    readTail: async () => 'whole',
+  };
+  const find = (sought: { readonly requestKey: string } | { readonly eventId: string }): Promise<EventAnswer> =>
+    findEvent(places, { sought: { ...sought, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 20_000 });
+  for (const one of [plain, line]) expect(await find({ eventId: idOf(one) })).toMatchObject({ state: 'in_lake' });
+  await expect(find({ eventId: idOf(eventLine()) })).rejects.toBe(busy);
+  await expect(find({ requestKey: makeRequestKey(1, 'k') })).rejects.toBe(busy);
 });
 
 test('A file that the lake has lost fails the question with the reason, and is no hint to ask again', async () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { createMutex, createKeyedMutex } from '../../../../src/runtime/async/mutex.ts';
+import { createFairMutex, createMutex, createKeyedMutex } from '../../../../src/runtime/async/mutex.ts';
 
 const ignore = (): void => undefined;
 
@@ -54,5 +54,27 @@ describe('a mutex for each key', () => {
     for (const task of [one, again, other]) task.end();
     expect(await Promise.all(results)).toEqual(['one', 'again', 'other']);
     expect(steps.indexOf('again begins')).toBeGreaterThan(steps.indexOf('one ends'));
+  });
+});
+
+describe('a mutex for the tasks of many', () => {
+  it('Whoever asks for one task has it after one task of whoever asks for many, also where tasks fail', async () => {
+    const steps: string[] = [];
+    const mutex = createFairMutex();
+    const ask = (key: number, name: string): Promise<void> =>
+      mutex.run(key, async () => {
+        steps.push(name);
+        await settled();
+        if (name === 'many 2') throw new Error('refused');
+      });
+    const many = ['many 1', 'many 2', 'many 3'].map((name) => ask(1, name));
+    const few = [ask(2, 'one'), ask(3, 'other')];
+    expect([mutex.count(), mutex.count(1), mutex.count(2), mutex.count(4)]).toEqual([5, 3, 1, 0]);
+    const ends = await Promise.allSettled([...many, ...few]);
+    expect(ends.map(({ status }) => status === 'fulfilled')).toEqual([true, false, true, true, true]);
+    expect(steps).toEqual(['many 1', 'many 2', 'one', 'other', 'many 3']);
+    expect(mutex.count()).toBe(0);
+    await ask(1, 'again');
+    expect(steps.at(-1)).toBe('again');
   });
 });
