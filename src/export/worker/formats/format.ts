@@ -21,6 +21,8 @@ export interface Format {
    * its file only.
    */
   readonly copyOptions: string;
+  /** The same with less memory and other bytes, for rows of which the usual number at a time is too much; absent: no way. */
+  readonly narrowOptions?: string;
   /** The same for rows that go on a text which is begun; absent: no file can be made of two. */
   readonly appendOptions?: string;
   /**
