@@ -113,7 +113,8 @@ function slicesOf({ plan, format }: QueryJob, query: ExportQuery, { files }: Rea
 
 /**
  * Opens an engine for each slice that is worked on at a time. A query that streams its rows needs little memory, and
- * with little it is faster: the same pages are used again.
+ * with little it is faster: the same pages are used again. Whether that is enough may differ from one run to the next:
+ * the bytes of the result must not, so that a format's threads are the same in either.
  */
 async function openEngines(
   { plan, tempDir, format }: QueryJob,
@@ -146,7 +147,7 @@ async function openEngines(
   }
 }
 
-/** Runs the query of the request into work files. `lean` as in `buildQuery`, on one thread. */
+/** Runs the query of the request into work files. `lean` as in `buildQuery`, on as few threads as there may be. */
 async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, verify: Verify): Promise<WrittenRows> {
   const { plan, snapshot, sinceMs, format, lists } = job;
   const { request, apps } = plan;
@@ -201,9 +202,17 @@ export async function writeRows(job: QueryJob, onShare: OnShare): Promise<Writte
     return { rows: 0, bytes: (await findSize(paths[0])) ?? 0, result, filesRead: 0 };
   }
   const verify = createVerify(job);
-  return runQuery(job, onShare, false, verify).catch((error: unknown) => {
-    // Wide rows: once more in the way that needs the least memory.
-    if (!isAppError(error, 'memory')) throw error;
-    return runQuery(job, onShare, true, verify);
-  });
+  /** Once more in the way that needs the least memory, where rows were too wide for the usual one. */
+  const orLean =
+    (one: QueryJob) =>
+    (error: unknown): Promise<WrittenRows> => {
+      if (!isAppError(error, 'memory')) throw error;
+      return runQuery(one, onShare, true, verify);
+    };
+  const { format } = job;
+  const { narrowOptions } = format;
+  const written = runQuery(job, onShare, false, verify).catch(orLean(job));
+  return narrowOptions === undefined
+    ? written
+    : written.catch(orLean({ ...job, format: { ...format, copyOptions: narrowOptions } }));
 }

@@ -142,6 +142,18 @@ describe('an export in slices', () => {
     expect([...made]).toEqual([expect.stringMatching(/^\[\[375000,\d+,"[0-9a-f]{64}"\]\]$/)]);
   });
 
+  it('Rows whose groups do not fit into the memory become a Parquet file of smaller groups', async () => {
+    const request = { format: 'parquet', selectors: ['eventId'] } as const;
+    const { outcome, folder } = await order({ request: { format: 'parquet' }, limits: { memoryMb: 40 } });
+    expect(outcome).toMatchObject({ kind: 'done', files: [{ name: 'r.parquet', rows: 500_000 }] });
+    const whole = await order({ request });
+    const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
+    const idsOf = (of: string): Promise<unknown> =>
+      duckdb.rows(`SELECT md5(string_agg(eventId, ',')) AS ids FROM read_parquet('${path.join(of, 'r.parquet')}')`);
+    expect(await idsOf(folder)).toEqual(await idsOf(whole.folder));
+    duckdb.close();
+  });
+
   it.each(['csv', 'jsonl'] as const)(
     'Slices without any row add nothing to a %s, wherever they are',
     async (format) => {

@@ -21,6 +21,8 @@ export interface Format {
    * its file only.
    */
   readonly copyOptions: string;
+  /** The same with less memory and other bytes, for rows of which the usual number at a time is too much; absent: no way. */
+  readonly narrowOptions?: string;
   /**
    * With several threads the engine cuts the file where they happened to meet: the same rows give the same bytes by one
    * thread only.
