@@ -64,6 +64,12 @@ function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefi
   });
 }
 
+/**
+ * Of the requests that an account, or a user, may have at once, so many are left to calls: slots that are made up after a
+ * stop keep nobody from ordering. Who may have one only shares it.
+ */
+const placesForCalls = 1;
+
 /** A request that says nothing of its files' compression gets its user's default. */
 function withUsersFiles(request: ExportSpec, { files }: User): ExportSpec {
   const isOpen = request.compression === undefined && request.format !== 'parquet';
@@ -78,18 +84,19 @@ export function createExports(
   /** Creates run one after the other, those of all accounts, so that the limit holds however many come at once. */
   const creates = createMutex();
 
-  function refuseOverLimit(user: User): Refusal | undefined {
+  function refuseOverLimit(user: User, slot: ReportSlot | undefined): Refusal | undefined {
+    const within = (limit: number): number => (slot === undefined ? limit : Math.max(limit - placesForCalls, 1));
     const ofAccount = store.inProgress().filter((job) => job.idAccount === user.idAccount);
     const ofUser = ofAccount.filter((job) => job.idUser === user.idUser);
     return (
-      refuseOver(ofAccount, options.maxExports) ??
-      (user.maxExports === undefined ? undefined : refuseOver(ofUser, user.maxExports))
+      refuseOver(ofAccount, within(options.maxExports)) ??
+      (user.maxExports === undefined ? undefined : refuseOver(ofUser, within(user.maxExports)))
     );
   }
 
   /** Makes a request durable where there is room for it. */
   async function createWithin(user: User, parsed: ExportSpec, slot?: ReportSlot): Promise<ReportJob | Refusal> {
-    const refusal = refuseOverLimit(user);
+    const refusal = refuseOverLimit(user, slot);
     if (refusal !== undefined) return refusal;
     const request = withUsersFiles(parsed, user);
     const { idUser, idAccount } = user;
