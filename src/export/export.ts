@@ -383,6 +383,7 @@ async function buildExport(
       files.faults().filter(({ idReport }) => store.knows(idReport)),
     ),
     ...schedules.runner.notices(),
+    ...notifier.notices(),
     ...(hadKeys ? [] : describeLostKeys(store, options.keysDir, startedMs, clock)),
   ];
   return {

@@ -54,7 +54,12 @@ const argument = (name: string): Schema => ({ name, in: 'query', required: true,
 
 /** The methods of webhooks in the API reference, and the messages. */
 export function describeWebhookApi(): OpenApiPart {
-  const list = object({ webhooks: { type: 'array', items: object(webhook) } });
+  const damaged = {
+    type: 'array',
+    items: text,
+    description: 'Ids of those whose records are damaged: they are told nothing.',
+  };
+  const list = object({ webhooks: { type: 'array', items: object(webhook) }, damaged }, ['webhooks']);
   const secret = { ...text, description: 'The messages are signed with it; told once.' };
   const summary = 'Have the ended exports of the account, and notices of the catalogue, told to an address.';
   const create = method(summary, [argument('url')], object({ ...webhook, secret }), {});

@@ -54,7 +54,8 @@ export function addWebhookRoutes(addMethod: AddMethod, { paths, rules, clock }: 
   });
 
   addMethod(['GET'], '/api/webhook/v1/list.json', 'webhook_list', async ({ idAccount }) => {
-    return { data: { webhooks: (await listWebhooks(paths, idAccount)).map(describe) } };
+    const { known, damaged } = await listWebhooks(paths, idAccount);
+    return { data: { webhooks: known.map(describe), ...(damaged.length === 0 ? {} : { damaged }) } };
   });
 
   addMethod(['POST'], '/api/webhook/v1/delete.json', 'webhook_delete', async ({ idAccount }, given) => {
