@@ -47,6 +47,7 @@ export function createSender(
 
   /** The status of the answer; undefined where the webhook was removed while the message waited for its turn. */
   async function post({ idAccount, idWebhook }: Webhook, { id, body }: Message): Promise<number | undefined> {
+    signal.throwIfAborted();
     const webhook = await findWebhook(paths, idAccount, idWebhook);
     if (webhook === undefined) return undefined;
     const secret = await openSecret(webhook);
