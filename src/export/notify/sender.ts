@@ -54,7 +54,7 @@ export function createSender(
     // By the time of this try: receivers refuse an old one.
     const headers = signMessage(secret, id, Math.floor(clock.nowMs() / 1000), body);
     const url = new URL(webhook.url);
-    return await postOutside({ url, headers, body, timeoutMs, signal }, rules);
+    return await postOutside({ url, owner: String(idAccount), headers, body, timeoutMs, signal }, rules);
   }
 
   return async (webhook, message) => {

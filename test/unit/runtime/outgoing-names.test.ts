@@ -17,6 +17,7 @@ vi.mock('node:dns', async (load) => ({
   ...(await load<object>()),
   lookup(host: string, _options: unknown, done: (error: null, addresses: Address[]) => void) {
     asked.push(host);
+    if (host.startsWith('dead.')) return;
     const answer = answers.length > 1 ? answers.shift() : answers[0];
     setImmediate(() => done(null, answer ?? []));
   },
@@ -41,18 +42,20 @@ async function startReceivers() {
     ({ port } = server.address() as AddressInfo);
   }
   const rules = createOutgoingRules(['127.0.0.1']) as OutgoingRules;
-  const post = () =>
+  const stopping = new AbortController();
+  const post = (host = 'hooks.example.com', owner = '1') =>
     postOutside(
       {
-        url: new URL(`http://hooks.example.com:${port}/`),
+        url: new URL(`http://${host}:${port}/`),
+        owner,
         headers: {},
         body: '{}',
         timeoutMs: 2000,
-        signal: new AbortController().signal,
+        signal: stopping.signal,
       },
       rules,
     );
-  return { got, port, post };
+  return { got, port, post, stopping };
 }
 
 beforeEach(() => {
@@ -79,4 +82,16 @@ test.each([
   answers.push(answer);
   await expect(post()).rejects.toThrow('is not at a public address');
   expect(got).toEqual([]);
+});
+
+test('A name whose name server says nothing is looked up once at a time, and keeps no other owner waiting', async () => {
+  const { post, stopping } = await startReceivers();
+  answers.push([at('127.0.0.1')]);
+  const dead = Array.from({ length: 5 }, () => post('dead.example.com', 'owner of the dead'));
+  const next = post('hooks.example.com', 'owner of the dead');
+  const ends = Promise.allSettled([...dead, next]);
+  expect(await post('hooks.example.com', 'another')).toBe(200);
+  expect(asked).toEqual(['dead.example.com', 'hooks.example.com']);
+  stopping.abort();
+  expect((await ends).map(({ status }) => status)).toEqual(Array.from({ length: 6 }, () => 'rejected'));
 });
