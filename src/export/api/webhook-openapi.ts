@@ -59,7 +59,15 @@ export function describeWebhookApi(): OpenApiPart {
     items: text,
     description: 'Ids of those whose records are damaged: they are told nothing.',
   };
-  const list = object({ webhooks: { type: 'array', items: object(webhook) }, damaged }, ['webhooks']);
+  const last = {
+    timestampLastTry: {
+      ...text,
+      description: 'Unix seconds: when the newest message was sent, since the service started.',
+    },
+    lastProblem: { ...text, description: 'Why it was not taken; absent: it was.' },
+  };
+  const items = object({ ...webhook, ...last }, Object.keys(webhook));
+  const list = object({ webhooks: { type: 'array', items }, damaged }, ['webhooks']);
   const secret = { ...text, description: 'The messages are signed with it; told once.' };
   const summary = 'Have the ended exports of the account, and notices of the catalogue, told to an address.';
   const create = method(summary, [argument('url')], object({ ...webhook, secret }), {});

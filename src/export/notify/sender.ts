@@ -4,6 +4,7 @@ import { describeError, isAppError } from '../../runtime/errors.ts';
 import { postOutside } from '../../runtime/http/outgoing-post.ts';
 import type { OutgoingRules } from '../../runtime/http/outgoing-rules.ts';
 import { findWebhook, openWebhookSecret, type Webhook, type WebhookPaths } from '../../webhooks/webhook-store.ts';
+import type { LastTries } from '../../webhooks/last-tries.ts';
 import { signMessage, type Message } from './message.ts';
 import type { WebhookFaults } from './webhook-faults.ts';
 
@@ -13,6 +14,8 @@ export interface SenderDependencies {
   readonly clock: Clock;
   /** Told of webhooks whose secrets cannot be opened. */
   readonly faults?: WebhookFaults;
+  /** Told what came of each try. */
+  readonly tries?: LastTries;
 }
 
 /** What came of a message: taken; the receiver is gone for good; or it is to be sent again, and why. */
@@ -28,7 +31,7 @@ const sendsAtOnce = 2;
 
 /** Creates what sends messages, until the signal aborts those under way. `timeoutMs`: for one. */
 export function createSender(
-  { paths, rules, clock, faults }: SenderDependencies,
+  { paths, rules, clock, faults, tries }: SenderDependencies,
   timeoutMs: number,
   signal: AbortSignal,
 ): SendMessage {
@@ -57,15 +60,23 @@ export function createSender(
     return await postOutside({ url, owner: String(idAccount), headers, body, timeoutMs, signal }, rules);
   }
 
-  return async (webhook, message) => {
+  async function send(webhook: Webhook, message: Message): Promise<Sent & { readonly problem?: string }> {
     try {
       const status = await slots.run(webhook.idWebhook, () => post(webhook, message));
       if (status === undefined) return { state: 'given_up', lastError: 'it was removed' };
       if (status >= 200 && status < 300) return { state: 'delivered' };
+      const problem = `it answered ${status}`;
       // The receiver says that it is gone for good.
-      return { state: status === 410 ? 'given_up' : 'waiting', lastError: `it answered ${status}` };
+      return { state: status === 410 ? 'given_up' : 'waiting', lastError: problem, problem };
     } catch (error) {
-      return { state: 'waiting', lastError: describeError(error) };
+      return { state: 'waiting', lastError: describeError(error), problem: 'it was not reached' };
     }
+  }
+
+  return async (webhook, message) => {
+    const { problem, ...sent } = await send(webhook, message);
+    const atMs = clock.nowMs();
+    if (!signal.aborted) tries?.take(webhook.idWebhook, problem === undefined ? { atMs } : { atMs, problem });
+    return sent;
   };
 }

@@ -299,7 +299,7 @@ describe('webhooks', () => {
   });
 
   it('A user adds, lists and removes webhooks by the API, and is told of an export', async () => {
-    const { url, received } = await startReceiver(200);
+    const { url, received } = await startReceiver(503, 200);
     const area = createExportArea(testFolder());
     const user = await area.addUser({});
     const running = await area.start({ webhooksAllow: ['127.0.0.0/8'] });
@@ -319,6 +319,17 @@ describe('webhooks', () => {
     expect(listed.body.toString()).not.toContain(secret);
     await running.export(user, 'event=customEvents&selectors=eventId&tsFrom=0&tsTo=1');
     await waitFor('the webhook is told', () => received.length === 1);
+    const lastOf = async () => {
+      const { body } = await running.call(user, '/api/webhook/v1/list.json');
+      const answer = JSON.parse(body.toString('utf8')) as { data: { webhooks: Readonly<Record<string, string>>[] } };
+      return answer.data.webhooks.map(({ timestampLastTry, lastProblem }) => ({ timestampLastTry, lastProblem }));
+    };
+    await waitFor('its user sees why it was not taken', async () => (await lastOf())[0]?.lastProblem !== undefined);
+    expect(await lastOf()).toEqual([
+      { timestampLastTry: expect.stringMatching(/^\d{10}$/), lastProblem: 'it answered 503' },
+    ]);
+    await running.export(user, 'event=customEvents&selectors=eventId&tsFrom=0&tsTo=1');
+    await waitFor('its user sees that it was taken', async () => (await lastOf())[0]?.lastProblem === undefined);
     expect((await post(`/api/webhook/v1/delete.json?idWebhook=${idWebhook}`)).status).toBe(200);
     expect((await post(`/api/webhook/v1/delete.json?idWebhook=${idWebhook}`)).status).toBe(404);
     for (let n = 0; n < 10; n += 1)
