@@ -65,10 +65,16 @@ function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefi
 }
 
 /**
- * Of the requests that an account, or a user, may have at once, so many are left to calls: slots that are made up after a
- * stop keep nobody from ordering. Who may have one only shares it.
+ * Of the requests that an account, or a user, may have at once, so many are never those of slots: what is made up after a
+ * stop keeps nobody from ordering. Who may have one only shares it.
  */
 const placesForCalls = 1;
+
+/** As `refuseOver`, for a request of a slot. */
+function refuseSlotOver(jobs: readonly ReportJob[], limit: number): Refusal | undefined {
+  const ofSlots = jobs.filter(({ slot }) => slot !== undefined);
+  return refuseOver(jobs, limit) ?? refuseOver(ofSlots, Math.max(limit - placesForCalls, 1));
+}
 
 /** A request that says nothing of its files' compression gets its user's default. */
 function withUsersFiles(request: ExportSpec, { files }: User): ExportSpec {
@@ -85,12 +91,12 @@ export function createExports(
   const creates = createMutex();
 
   function refuseOverLimit(user: User, slot: ReportSlot | undefined): Refusal | undefined {
-    const within = (limit: number): number => (slot === undefined ? limit : Math.max(limit - placesForCalls, 1));
+    const refuse = slot === undefined ? refuseOver : refuseSlotOver;
     const ofAccount = store.inProgress().filter((job) => job.idAccount === user.idAccount);
     const ofUser = ofAccount.filter((job) => job.idUser === user.idUser);
     return (
-      refuseOver(ofAccount, within(options.maxExports)) ??
-      (user.maxExports === undefined ? undefined : refuseOver(ofUser, within(user.maxExports)))
+      refuse(ofAccount, options.maxExports) ??
+      (user.maxExports === undefined ? undefined : refuse(ofUser, user.maxExports))
     );
   }
 

@@ -153,6 +153,10 @@ test('Slots of schedules leave one of the places of an account, and of a user, t
   expect(await exports.createForSlot(ann, request, slotOf(2))).toBeUndefined();
   await store.create(reportOf(ann));
   expect(store.inProgress().length).toBe(2);
+  const dan = userOf('4', 4);
+  await store.create(reportOf(dan));
+  expect(await exports.createForSlot(dan, request, slotOf(1))).toBeDefined();
+  expect(await exports.createForSlot(dan, request, slotOf(2))).toBeUndefined();
   const bea = { ...userOf('2', 2), maxExports: 1 };
   expect(await exports.createForSlot(bea, request, slotOf(1))).toBeDefined();
   expect(await exports.createForSlot(bea, request, slotOf(2))).toBeUndefined();
