@@ -16,7 +16,7 @@ import { createExportArea } from '../../helpers/export-area.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 import { waitFor } from '../../helpers/wait.ts';
-import { startHangingReceiver, startReceiver, type Received } from '../../helpers/webhook-receiver.ts';
+import { startHangingReceiver, startReceiver, type Received, type Receiver } from '../../helpers/webhook-receiver.ts';
 
 const realClock = createClock(0);
 const logger = createLogger('silent');
@@ -50,6 +50,8 @@ async function openPlace(...urls: string[]) {
   }
   return { paths, secrets, clock, add, store, start, endReport };
 }
+
+const idsOf = ({ received }: Receiver): string[] => received.map(({ headers }) => String(headers['webhook-id']));
 
 describe('webhooks', () => {
   it('Each webhook of the account is told once of an export that has ended, in a message that it can verify', async () => {
@@ -192,7 +194,7 @@ describe('webhooks', () => {
     clock.aheadMs = 0;
     notifier.look(await endReport());
     await waitFor('both are told', () => ahead.received.length === 1 && failing.received.length === 3);
-    expect(new Set(failing.received.map(({ headers }) => headers['webhook-id'])).size).toBe(2);
+    expect(new Set(idsOf(failing)).size).toBe(2);
   });
 
   it('An account has ten webhooks, however many are added at once', async () => {
@@ -296,6 +298,41 @@ describe('webhooks', () => {
     onTestFinished(() => restored.stop());
     await waitFor('the other is tried again', () => failing.received.length > before);
     expect(told.received.length).toBe(1);
+  });
+
+  it('Every export is told to each webhook, each under one id, whenever the process is killed', async () => {
+    const [good, slow] = [await startReceiver(200), await startReceiver(500, 500, 500, 200)];
+    const area = createExportArea(testFolder());
+    const user = await area.addUser({});
+    const start = () => area.startProcess({ webhooksAllow: ['127.0.0.0/8'] }, { runsHere: true });
+    let stage = await start();
+    for (const { url } of [good, slow])
+      await stage.call(user, `/api/webhook/v1/create.json?url=${encodeURIComponent(url)}`, { method: 'POST' });
+    const reports: string[] = [];
+    for (let kill = 1; kill <= 3; kill += 1) {
+      const before = good.received.length;
+      for (let n = 0; n < 4; n += 1)
+        reports.push(await stage.create(user, 'event=customEvents&selectors=eventId&tsFrom=0&tsTo=1'));
+      await waitFor('some are told', () => good.received.length > before);
+      await stage.kill();
+      stage = await start();
+    }
+    await waitFor(
+      'all are told',
+      () => [good, slow].every((receiver) => new Set(idsOf(receiver)).size === reports.length),
+      60_000,
+    );
+    for (const id of reports) expect((await stage.waitForEnd(user, id)).status).toBe('Success!');
+    await stage.kill();
+    for (const { received } of [good, slow]) {
+      const told = new Map(
+        received.map(({ headers, body }) => [
+          String(headers['webhook-id']),
+          (JSON.parse(body) as { readonly data: { readonly idRawExport: string } }).data.idRawExport,
+        ]),
+      );
+      expect([...told.values()].toSorted()).toEqual(reports.toSorted());
+    }
   });
 
   it('A user adds, lists and removes webhooks by the API, and is told of an export', async () => {
