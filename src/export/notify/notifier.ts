@@ -22,7 +22,7 @@ import {
   type TellerDependencies,
   type TellerOptions,
 } from './teller.ts';
-import { createWebhookFaults } from './webhook-faults.ts';
+import { startWebhookFaults } from './webhook-faults.ts';
 
 export interface Notifier extends Stoppable {
   /** Has the webhooks of a request told that has just ended. */
@@ -44,7 +44,7 @@ export function startNotifier(
   const { store, paths, clock, logger } = dependencies;
   const aborter = new AbortController();
   const { signal } = aborter;
-  const faults = createWebhookFaults(logger);
+  const faults = startWebhookFaults(paths, logger);
   const teller = createTeller({ ...dependencies, faults }, options, signal);
   /** What is being done, by the request, or the request and the webhook. */
   const running = new Map<string, Promise<void>>();
@@ -111,7 +111,7 @@ export function startNotifier(
     notices: () => faults.notices(),
     async stop() {
       aborter.abort();
-      await Promise.all(running.values());
+      await Promise.all([faults.stop(), ...running.values()]);
     },
   };
 }

@@ -40,10 +40,10 @@ export function createSender(
   async function openSecret(webhook: Webhook): Promise<string> {
     try {
       const secret = await openWebhookSecret(paths, webhook);
-      faults?.take(webhook.idWebhook, undefined);
+      faults?.take(webhook, undefined);
       return secret;
     } catch (error) {
-      if (isAppError(error, 'record_damaged')) faults?.take(webhook.idWebhook, describeError(error));
+      if (isAppError(error, 'record_damaged')) faults?.take(webhook, describeError(error));
       throw error;
     }
   }

@@ -87,12 +87,10 @@ export function createTeller(dependencies: TellerDependencies, options: TellerOp
   /** The webhook; `damaged` where its record cannot be read now. */
   async function look(idAccount: number, idWebhook: string): Promise<Webhook | 'damaged' | undefined> {
     try {
-      const webhook = await findWebhook(paths, idAccount, idWebhook);
-      if (webhook === undefined) faults?.take(idWebhook, undefined);
-      return webhook;
+      return await findWebhook(paths, idAccount, idWebhook);
     } catch (error) {
       if (!isAppError(error, 'record_damaged')) throw error;
-      faults?.take(idWebhook, describeError(error));
+      faults?.take({ idAccount, idWebhook }, describeError(error));
       return 'damaged';
     }
   }

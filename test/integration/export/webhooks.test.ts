@@ -229,6 +229,7 @@ describe('webhooks', () => {
     await waitFor('it is reported', () => JSON.stringify(running.stage.facts()).includes('webhook_unreadable'));
     expect((await post(`delete.json?idWebhook=${broken}`)).status).toBe(200);
     expect(await list()).toMatchObject({ data: { webhooks: [{ idWebhook: whole }] } });
+    await waitFor('all is well', () => !JSON.stringify(running.stage.facts()).includes('webhook_unreadable'));
     expect(received).toEqual([]);
   });
 
