@@ -120,7 +120,7 @@ const changeVerb = (name: string, summary: string, change: Change) =>
     summary,
     words: { ID: text("the schedule, as 'tributary schedule list' has it") },
     options: { account },
-    examples: [`schedule ${name} 1 --account 1`],
+    examples: [`schedule ${name} sc_8b7f9a0b78ee61cb --account 1`],
     async run({ ID: idSchedule, account: idAccount, data }, { environment, answer }) {
       const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
       await withSchedules(config, async ({ schedules }) => {

@@ -41,7 +41,9 @@ const list = verb({
   examples: ['webhook list --account 1'],
   async run({ account: idAccount, data }, { environment, answer }) {
     const { dataDir } = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    for (const { sealedSecret: _, ...webhook } of await listWebhooks(dataPaths(dataDir), idAccount)) answer(webhook);
+    const { known, damaged } = await listWebhooks(dataPaths(dataDir), idAccount);
+    for (const { sealedSecret: _, ...webhook } of known) answer(webhook);
+    for (const idWebhook of damaged) answer({ idWebhook, status: 'Damaged' });
   },
 });
 
@@ -50,7 +52,7 @@ const remove = verb({
   summary: 'remove a webhook',
   words: { ID: text("the webhook, as 'tributary webhook list' has it") },
   options: { account },
-  examples: ['webhook remove 3f2a90c1 --account 1'],
+  examples: ['webhook remove wh_3f2a90c1d84b7e65 --account 1'],
   async run({ ID: idWebhook, account: idAccount, data }, { environment, answer }) {
     const { dataDir } = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
     if (!(await removeWebhook(dataPaths(dataDir), idAccount, idWebhook)))

@@ -37,10 +37,8 @@ import { addWebhookRoutes } from './api/webhook-routes.ts';
 import { addScheduleRoutes } from './schedules/schedule-routes.ts';
 import type { AccountSchedules } from './schedules/account-schedules.ts';
 import { startSchedules, type Schedules } from './schedules/start-schedules.ts';
-import { startNotifier, type Notifier } from './notify/notifier.ts';
-import { startNoticeNotifier } from './notify/notice-notifier.ts';
-import type { WebhookPaths } from '../webhooks/webhook-store.ts';
-import { createOutgoingRules, type OutgoingRules } from '../runtime/http/outgoing-rules.ts';
+import type { LastTries } from '../webhooks/last-tries.ts';
+import { outgoingRules, startNotifiers, webhookPaths } from './notify/start-notifiers.ts';
 import { addAppRoutes, type AppView } from './api/app-routes.ts';
 import { addExportRoutes } from './api/export-routes.ts';
 import { addListRoutes } from './api/list-routes.ts';
@@ -207,34 +205,6 @@ export function startExport(dependencies: ExportDependencies, options: ExportOpt
   return buildWithClosers(dependencies.logger, (closers) => buildExport(dependencies, options, closers));
 }
 
-function webhookPaths({ webhooksDir, keysDir }: ExportOptions): WebhookPaths {
-  return { webhooks: webhooksDir, keys: keysDir };
-}
-
-function outgoingRules({ webhooksAllow }: ExportOptions): OutgoingRules {
-  const rules = createOutgoingRules(webhooksAllow);
-  if (typeof rules !== 'string') return rules;
-  throw new AppError('config_invalid', `TRIBUTARY_WEBHOOKS_ALLOW holds '${rules}', which is no network and no name`, {
-    hint: 'Name networks such as 10.1.0.0/16 and names such as hooks.example.com.',
-  });
-}
-
-/** Starts to tell webhooks, until the stage stops. */
-function startExportNotifier(
-  { access, clock, logger }: ExportDependencies,
-  options: ExportOptions,
-  store: ReportStore,
-  closers: Closers,
-): Notifier {
-  const { lakeDir } = options;
-  const shared = { paths: webhookPaths(options), rules: outgoingRules(options), clock, logger };
-  const notifier = startNotifier({ ...shared, store });
-  closers.add('webhooks', () => notifier.stop());
-  const noticeNotifier = startNoticeNotifier({ ...shared, lakeDir, access });
-  closers.add('webhooks of notices', () => noticeNotifier.stop());
-  return notifier;
-}
-
 /** What the routes of the area share with the rest of the stage. */
 interface RouteParts {
   readonly store: ReportStore;
@@ -244,6 +214,8 @@ interface RouteParts {
   readonly exports: Exports;
   readonly schedules: AccountSchedules;
   readonly looks: Looks;
+  /** Of webhooks. */
+  readonly tries: LastTries;
   readonly onAnswer: (method: string, status: number) => void;
 }
 
@@ -251,7 +223,7 @@ function addRoutes(
   server: ApiServer,
   { access, clock, logger, sessions, extraRoutes = [], appView, operations }: ExportDependencies,
   options: ExportOptions,
-  { store, keys, manifestKey, files, exports, schedules, looks, onAnswer }: RouteParts,
+  { store, keys, manifestKey, files, exports, schedules, looks, tries, onAnswer }: RouteParts,
 ): void {
   const answers = createAnswers(keys, (job) => exports.progress(job));
   const throttle = createThrottle(options);
@@ -259,7 +231,7 @@ function addRoutes(
   addExportRoutes(server, { exports, answers, throttle }, addMethod);
   addListRoutes(addMethod, { exports, answers });
   addLookRoutes(addMethod, { exports, looks, access });
-  addWebhookRoutes(addMethod, { paths: webhookPaths(options), rules: outgoingRules(options), clock });
+  addWebhookRoutes(addMethod, { paths: webhookPaths(options), rules: outgoingRules(options), clock, tries });
   addScheduleRoutes(addMethod, schedules);
   if (appView !== undefined) addAppRoutes(addMethod, access, appView);
   addDataRoutes(addMethod, { access, looks, clock });
@@ -337,7 +309,7 @@ async function buildExport(
   closers.add('zone engine', () => engine.close());
 
   const metrics = createExportMetrics(dependencies.metrics);
-  const notifier = startExportNotifier(dependencies, options, store, closers);
+  const { notifier, tries } = startNotifiers({ ...dependencies, store }, options, closers);
   const damages = new Set<string>();
   const onDamage = (error: string): void => void damages.add(error);
   const files = createVerifiedFiles(logger);
@@ -368,7 +340,7 @@ async function buildExport(
   const server = createApiServer({ ...defaultApiServerLimits, ...options.limits }, logger);
   const { exports, schedules } = startOrders(dependencies, options, { store, runner, engine, loaded }, closers);
   const looks = looksOf(dependencies, options, onDamage);
-  const parts = { store, keys, manifestKey, files, exports, looks, schedules: schedules.ofAccounts };
+  const parts = { store, keys, manifestKey, files, exports, looks, tries, schedules: schedules.ofAccounts };
   addRoutes(server, dependencies, options, { ...parts, onAnswer: metrics.answered });
   // The server waits for its answers.
   closers.add('api server', () => looks.stop().then(() => server.close()));
@@ -384,6 +356,7 @@ async function buildExport(
       files.faults().filter(({ idReport }) => store.knows(idReport)),
     ),
     ...schedules.runner.notices(),
+    ...notifier.notices(),
     ...(hadKeys ? [] : describeLostKeys(store, options.keysDir, startedMs, clock)),
   ];
   return {

@@ -15,7 +15,8 @@ export interface Delivery {
   readonly lastError?: string;
 }
 
-function deliveriesPath(folder: string): string {
+/** The deliveries of a request, in its folder. */
+export function deliveriesPath(folder: string): string {
   return path.join(folder, 'webhooks.json');
 }
 

@@ -6,10 +6,12 @@
 export interface Clock {
   /** Milliseconds since the Unix epoch. */
   nowMs(): number;
+  /** How far it was moved from the machine's, by which others such as the broker go, milliseconds; absent: not at all. */
+  readonly offsetMs?: number;
 }
 
 /** Creates a clock that runs `offsetSeconds` ahead of the machine's. */
 export function createClock(offsetSeconds: number): Clock {
   const offsetMs = offsetSeconds * 1000;
-  return { nowMs: () => Date.now() + offsetMs };
+  return { nowMs: () => Date.now() + offsetMs, offsetMs };
 }

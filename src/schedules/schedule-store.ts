@@ -2,19 +2,11 @@ import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { renderChecked } from '../runtime/files/checked-json.ts';
-import {
-  createExclusive,
-  ensureFolder,
-  removeFile,
-  syncFolder,
-  writeFileDurably,
-} from '../runtime/files/durable-file.ts';
+import { createExclusive, removeFile, syncFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
-import { waitForLock } from '../runtime/files/lock.ts';
+import { inFolderTurn } from '../runtime/files/folder-turns.ts';
 import { isScheduleId, progressPath, readSchedule, schedulePath } from './schedule-files.ts';
 import type { Schedule } from './schedules.ts';
-
-const lockWaitMs = 10_000;
 
 /** The folder of an account's schedules, below that of all. */
 export function accountFolder(schedules: string, idAccount: number): string {
@@ -23,13 +15,7 @@ export function accountFolder(schedules: string, idAccount: number): string {
 
 /** Runs one change of an account's schedules at a time, whichever process makes it. Error: `locked`. */
 async function change<T>(folder: string, run: () => Promise<T>): Promise<T> {
-  await ensureFolder(folder);
-  const lock = await waitForLock(folder, 'a change of schedules', lockWaitMs);
-  try {
-    return await run();
-  } finally {
-    lock.release();
-  }
+  return await inFolderTurn(folder, 'a change of schedules', run);
 }
 
 /** A schedule to be added. */

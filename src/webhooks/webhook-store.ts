@@ -1,17 +1,19 @@
 /**
  * Webhooks at rest: addresses that an account has its ended exports, and notices of its apps, told to.
  *
- * Layout: `webhooks/<account>/<id>.json`, one checked record each; the secret that messages are signed with is sealed
- * under `keys/webhooks.key`. Ids are random, so that none is given out twice. `notices.json` beside them: which notices
- * each was told (told-notices.ts).
+ * Layout: `webhooks/<account>/<id>.json`, one checked record each, written under the lock of its folder; the secret that
+ * messages are signed with is sealed under `keys/webhooks.key`. Ids are random, so that none is given out twice.
+ * `notices.json` beside them: which notices each was told (told-notices.ts).
+ * Invariant: a record that is damaged harms no other webhook of its account.
  * Crash: a record is there whole or not at all.
  */
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
-import { AppError } from '../runtime/errors.ts';
+import { AppError, isAppError } from '../runtime/errors.ts';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { createExclusive, ensureFolder, findTextFile, removeFile, syncFolder } from '../runtime/files/durable-file.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
+import { inFolderTurn } from '../runtime/files/folder-turns.ts';
 import { openText, sealKeyBytes, sealText } from '../runtime/sealed-text.ts';
 
 export interface Webhook {
@@ -51,9 +53,9 @@ async function ensureKey({ keys }: WebhookPaths): Promise<Buffer> {
   });
 }
 
-function isWebhook(value: Readonly<Record<string, unknown>>): boolean {
+function isWebhook(value: Readonly<Record<string, unknown>>, idWebhook: string): boolean {
   return (
-    idForm.test(String(value['idWebhook'])) &&
+    value['idWebhook'] === idWebhook &&
     Number.isSafeInteger(value['idAccount']) &&
     typeof value['url'] === 'string' &&
     URL.canParse(value['url']) &&
@@ -70,17 +72,36 @@ async function readWebhook(folder: string, idWebhook: string): Promise<Webhook |
     new AppError('record_damaged', `${file} is damaged`, { cause, hint: 'Remove it, and add the webhook anew.' });
   let record: Readonly<Record<string, unknown>>;
   try {
-    record = parseChecked(text);
+    const { version: _, ...members } = parseChecked(text);
+    record = members;
   } catch (error) {
     throw damaged(error);
   }
-  if (!isWebhook(record)) throw damaged();
+  if (!isWebhook(record, idWebhook)) throw damaged();
   return record as unknown as Webhook;
+}
+
+/** The webhooks of an account. */
+export interface AccountWebhooks {
+  /** Oldest first. */
+  readonly known: readonly Webhook[];
+  /** Ids of those whose records cannot be read. */
+  readonly damaged: readonly string[];
+}
+
+/** Runs one change of an account's webhooks at a time, whichever process makes it. Error: `locked`. */
+async function change<T>(folder: string, run: () => Promise<T>): Promise<T> {
+  return await inFolderTurn(folder, 'a change of webhooks', run);
+}
+
+async function listIds(folder: string): Promise<readonly string[]> {
+  const names = await findNames(folder);
+  return names.filter((name) => name.endsWith('.json')).flatMap((name) => idForm.exec(name.slice(0, -5)) ?? []);
 }
 
 /**
  * Adds a webhook, durably, and returns it with the secret that its messages are signed with, which nobody can ask for
- * again. Errors: `conflict` when the account has `most` already.
+ * again. Errors: `conflict` when the account has `most` already, damaged ones included; `locked`.
  */
 export async function addWebhook(
   paths: WebhookPaths,
@@ -88,36 +109,58 @@ export async function addWebhook(
   { nowMs, most }: { readonly nowMs: number; readonly most: number },
 ): Promise<{ readonly webhook: Webhook; readonly secret: string }> {
   const folder = accountFolder(paths, idAccount);
-  if ((await listWebhooks(paths, idAccount)).length >= most)
-    throw new AppError('conflict', `account ${idAccount} has ${most} webhooks already`, { hint: 'Remove one first.' });
-  const idWebhook = `wh_${randomBytes(8).toString('hex')}`;
-  const secret = `whsec_${randomBytes(secretBytes).toString('base64')}`;
-  const sealedSecret = sealText(await ensureKey(paths), secret, idWebhook);
-  const webhook: Webhook = { idWebhook, idAccount, url, createdMs: nowMs, sealedSecret };
-  await ensureFolder(folder);
-  await createExclusive(path.join(folder, `${idWebhook}.json`), renderChecked({ ...webhook }));
-  return { webhook, secret };
+  return await change(folder, async () => {
+    if ((await listIds(folder)).length >= most)
+      throw new AppError('conflict', `account ${idAccount} has ${most} webhooks already`, {
+        hint: 'Remove one first.',
+      });
+    const idWebhook = `wh_${randomBytes(8).toString('hex')}`;
+    const secret = `whsec_${randomBytes(secretBytes).toString('base64')}`;
+    const sealedSecret = sealText(await ensureKey(paths), secret, idWebhook);
+    const webhook: Webhook = { idWebhook, idAccount, url, createdMs: nowMs, sealedSecret };
+    await createExclusive(path.join(folder, `${idWebhook}.json`), renderChecked({ ...webhook }));
+    return { webhook, secret };
+  });
 }
 
-/** The webhooks of an account, oldest first. Error: `record_damaged`. */
-export async function listWebhooks(paths: WebhookPaths, idAccount: number): Promise<Webhook[]> {
+/** A webhook of an account; undefined when it has none of that id. Error: `record_damaged`. */
+export async function findWebhook(
+  paths: WebhookPaths,
+  idAccount: number,
+  idWebhook: string,
+): Promise<Webhook | undefined> {
+  return idForm.test(idWebhook) ? await readWebhook(accountFolder(paths, idAccount), idWebhook) : undefined;
+}
+
+/** The webhooks of an account. Errors: those of the disk. */
+export async function listWebhooks(paths: WebhookPaths, idAccount: number): Promise<AccountWebhooks> {
   const folder = accountFolder(paths, idAccount);
-  const webhooks: Webhook[] = [];
-  for (const name of await findNames(folder)) {
-    const id = name.replace(/\.json$/, '');
-    const webhook = idForm.test(id) ? await readWebhook(folder, id) : undefined;
-    if (webhook !== undefined) webhooks.push(webhook);
+  const known: Webhook[] = [];
+  const damaged: string[] = [];
+  for (const id of await listIds(folder)) {
+    try {
+      const webhook = await readWebhook(folder, id);
+      if (webhook !== undefined) known.push(webhook);
+    } catch (error) {
+      if (!isAppError(error, 'record_damaged')) throw error;
+      damaged.push(id);
+    }
   }
-  return webhooks.toSorted((a, b) => a.createdMs - b.createdMs || (a.idWebhook < b.idWebhook ? -1 : 1));
+  known.sort((a, b) => a.createdMs - b.createdMs || (a.idWebhook < b.idWebhook ? -1 : 1));
+  return { known, damaged };
 }
 
-/** Removes a webhook, durably; says whether the account had it. */
+/** Removes a webhook, durably, damaged or not; says whether the account had it. Error: `locked`. */
 export async function removeWebhook(paths: WebhookPaths, idAccount: number, idWebhook: string): Promise<boolean> {
   const folder = accountFolder(paths, idAccount);
-  if (!idForm.test(idWebhook) || (await readWebhook(folder, idWebhook)) === undefined) return false;
-  await removeFile(path.join(folder, `${idWebhook}.json`));
-  await syncFolder(folder);
-  return true;
+  const isThere = async (): Promise<boolean> => (await listIds(folder)).includes(idWebhook);
+  if (!(await isThere())) return false;
+  return await change(folder, async () => {
+    if (!(await isThere())) return false;
+    await removeFile(path.join(folder, `${idWebhook}.json`));
+    await syncFolder(folder);
+    return true;
+  });
 }
 
 /** The secret of a webhook. Error: `record_damaged` where its key is another one. */

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { onTestFinished } from 'vitest';
 
@@ -15,6 +15,34 @@ export interface Receiver {
   readonly received: readonly Received[];
 }
 
+async function listen(server: Server): Promise<string> {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook`;
+}
+
+/** Starts a client's server that takes each message and says nothing until it is told to answer those that it has. */
+export async function startHangingReceiver(): Promise<Receiver & { readonly answer: () => void }> {
+  const received: Received[] = [];
+  const waiting: ServerResponse[] = [];
+  const server = createServer((request, response) => {
+    let body = '';
+    request.setEncoding('utf8').on('data', (chunk: string) => (body += chunk));
+    request.on('end', () => {
+      received.push({ headers: request.headers, body });
+      waiting.push(response);
+    });
+  });
+  const answer = (): void => {
+    for (const response of waiting.splice(0)) response.writeHead(200).end();
+  };
+  return { url: await listen(server), received, answer };
+}
+
 /** Starts a client's server that answers each message, which it has in `received` by then, with a status. */
 export async function startAnsweringReceiver(answer: (message: Received) => number): Promise<Receiver> {
   const received: Received[] = [];
@@ -27,13 +55,7 @@ export async function startAnsweringReceiver(answer: (message: Received) => numb
       response.writeHead(answer(message)).end();
     });
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  onTestFinished(() => {
-    server.close();
-    server.closeAllConnections();
-  });
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook`, received };
+  return { url: await listen(server), received };
 }
 
 /** Starts a client's server that answers with the statuses given, the last one again and again. */

@@ -64,6 +64,18 @@ function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefi
   });
 }
 
+/**
+ * Of the requests that an account, or a user, may have at once, so many are never those of slots: what is made up after a
+ * stop keeps nobody from ordering. Who may have one only shares it.
+ */
+const placesForCalls = 1;
+
+/** As `refuseOver`, for a request of a slot. */
+function refuseSlotOver(jobs: readonly ReportJob[], limit: number): Refusal | undefined {
+  const ofSlots = jobs.filter(({ slot }) => slot !== undefined);
+  return refuseOver(jobs, limit) ?? refuseOver(ofSlots, Math.max(limit - placesForCalls, 1));
+}
+
 /** A request that says nothing of its files' compression gets its user's default. */
 function withUsersFiles(request: ExportSpec, { files }: User): ExportSpec {
   const isOpen = request.compression === undefined && request.format !== 'parquet';
@@ -78,18 +90,19 @@ export function createExports(
   /** Creates run one after the other, those of all accounts, so that the limit holds however many come at once. */
   const creates = createMutex();
 
-  function refuseOverLimit(user: User): Refusal | undefined {
+  function refuseOverLimit(user: User, slot: ReportSlot | undefined): Refusal | undefined {
+    const refuse = slot === undefined ? refuseOver : refuseSlotOver;
     const ofAccount = store.inProgress().filter((job) => job.idAccount === user.idAccount);
     const ofUser = ofAccount.filter((job) => job.idUser === user.idUser);
     return (
-      refuseOver(ofAccount, options.maxExports) ??
-      (user.maxExports === undefined ? undefined : refuseOver(ofUser, user.maxExports))
+      refuse(ofAccount, options.maxExports) ??
+      (user.maxExports === undefined ? undefined : refuse(ofUser, user.maxExports))
     );
   }
 
   /** Makes a request durable where there is room for it. */
   async function createWithin(user: User, parsed: ExportSpec, slot?: ReportSlot): Promise<ReportJob | Refusal> {
-    const refusal = refuseOverLimit(user);
+    const refusal = refuseOverLimit(user, slot);
     if (refusal !== undefined) return refusal;
     const request = withUsersFiles(parsed, user);
     const { idUser, idAccount } = user;

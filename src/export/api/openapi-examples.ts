@@ -181,7 +181,9 @@ export const webhookExamples: Examples = {
     given: { url },
     answer: done({ ...webhook, secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw' }),
   },
-  '/api/webhook/v1/list.json': { answer: done({ webhooks: [webhook] }) },
+  '/api/webhook/v1/list.json': {
+    answer: done({ webhooks: [{ ...webhook, timestampLastTry: '1767229200', lastProblem: 'it answered 503' }] }),
+  },
   '/api/webhook/v1/delete.json': { given: { idWebhook }, answer: done({ idWebhook }) },
 };
 

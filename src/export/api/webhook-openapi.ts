@@ -54,7 +54,20 @@ const argument = (name: string): Schema => ({ name, in: 'query', required: true,
 
 /** The methods of webhooks in the API reference, and the messages. */
 export function describeWebhookApi(): OpenApiPart {
-  const list = object({ webhooks: { type: 'array', items: object(webhook) } });
+  const damaged = {
+    type: 'array',
+    items: text,
+    description: 'Ids of those whose records are damaged: they are told nothing.',
+  };
+  const last = {
+    timestampLastTry: {
+      ...text,
+      description: 'Unix seconds: when the newest message was sent, since the service started.',
+    },
+    lastProblem: { ...text, description: 'Why it was not taken; absent: it was.' },
+  };
+  const items = object({ ...webhook, ...last }, Object.keys(webhook));
+  const list = object({ webhooks: { type: 'array', items }, damaged }, ['webhooks']);
   const secret = { ...text, description: 'The messages are signed with it; told once.' };
   const summary = 'Have the ended exports of the account, and notices of the catalogue, told to an address.';
   const create = method(summary, [argument('url')], object({ ...webhook, secret }), {});

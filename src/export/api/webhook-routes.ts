@@ -2,6 +2,7 @@ import type { Clock } from '../../runtime/clock.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { refuseUrl } from '../../runtime/http/outgoing-post.ts';
 import type { OutgoingRules } from '../../runtime/http/outgoing-rules.ts';
+import type { LastTries, Try } from '../../webhooks/last-tries.ts';
 import {
   addWebhook,
   listWebhooks,
@@ -21,6 +22,8 @@ export interface WebhookRouteDependencies {
   readonly paths: WebhookPaths;
   readonly rules: OutgoingRules;
   readonly clock: Clock;
+  /** What came of the newest message to each, as far as this process knows. */
+  readonly tries: Pick<LastTries, 'find'>;
 }
 
 const notFound: Refusal = { code: 404, detail: 'The webhook is not found' };
@@ -34,12 +37,20 @@ export function parseWebhookUrl(text: string | undefined, rules: OutgoingRules):
   return refusal === undefined ? url : `is invalid: ${quote(text)}: ${refusal}`;
 }
 
-function describe({ idWebhook, url, createdMs }: Webhook): Record<string, string> {
-  return { idWebhook, url, timestampCreated: String(Math.floor(createdMs / 1000)) };
+const toSeconds = (ms: number): string => String(Math.floor(ms / 1000));
+
+function describe({ idWebhook, url, createdMs }: Webhook, last?: Try): Record<string, string> {
+  return {
+    idWebhook,
+    url,
+    timestampCreated: toSeconds(createdMs),
+    ...(last === undefined ? {} : { timestampLastTry: toSeconds(last.atMs) }),
+    ...(last?.problem === undefined ? {} : { lastProblem: last.problem }),
+  };
 }
 
 /** Adds the methods by which a user changes the webhooks of the account: create, list, delete. */
-export function addWebhookRoutes(addMethod: AddMethod, { paths, rules, clock }: WebhookRouteDependencies): void {
+export function addWebhookRoutes(addMethod: AddMethod, { paths, rules, clock, tries }: WebhookRouteDependencies): void {
   addMethod(['POST'], '/api/webhook/v1/create.json', 'webhook_create', async ({ idAccount, canExport }, given) => {
     if (!canExport) return badRequest('The account lacks export permissions');
     const url = parseWebhookUrl(single(given, 'url'), rules);
@@ -54,7 +65,9 @@ export function addWebhookRoutes(addMethod: AddMethod, { paths, rules, clock }: 
   });
 
   addMethod(['GET'], '/api/webhook/v1/list.json', 'webhook_list', async ({ idAccount }) => {
-    return { data: { webhooks: (await listWebhooks(paths, idAccount)).map(describe) } };
+    const { known, damaged } = await listWebhooks(paths, idAccount);
+    const webhooks = known.map((webhook) => describe(webhook, tries.find(webhook.idWebhook)));
+    return { data: { webhooks, ...(damaged.length === 0 ? {} : { damaged }) } };
   });
 
   addMethod(['POST'], '/api/webhook/v1/delete.json', 'webhook_delete', async ({ idAccount }, given) => {

@@ -1,4 +1,4 @@
-import { createHmac } from 'node:crypto';
+import { createHash, createHmac } from 'node:crypto';
 import type { Notice } from '../../lake/catalogue/notices-file.ts';
 import { describeSlot, isInProgress, type ReportJob } from '../../reports/reports.ts';
 
@@ -14,10 +14,20 @@ export function renderNotice(notice: Notice, idWebhook: string): Message {
   return { id, body: JSON.stringify({ id, type: 'catalogue.notice', timestamp: notice.foundAt, data: notice }) };
 }
 
+const exportDigits = 16;
+
+/**
+ * Names a request as no other is, in whichever copy of the folder: one that was restored from a backup gives out the ids
+ * of requests since the backup once more, and a receiver passes over a message whose id it has had.
+ */
+function exportName({ nonce }: Pick<ReportJob, 'nonce'>): string {
+  return `ex_${createHash('sha256').update(nonce).digest('hex').slice(0, exportDigits)}`;
+}
+
 /** What a webhook is told of an export that has ended: where to look, and never a link, which would be a key. */
 export function renderMessage(job: ReportJob, idWebhook: string): Message {
   if (isInProgress(job)) throw new Error(`export ${job.id} has not ended`);
-  const id = `${idWebhook}.${job.id}`;
+  const id = `${idWebhook}.${exportName(job)}`;
   const files = job.files ?? [];
   const status = { success: 'Success!', canceled: 'Canceled by user', user_failed: 'User error occurred' }[
     job.state as string

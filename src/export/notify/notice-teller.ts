@@ -4,7 +4,7 @@ import { readToldNotices, toldTo, writeToldNotices, type ToldNotices } from '../
 import { listWebhooks, type Webhook } from '../../webhooks/webhook-store.ts';
 import { renderNotice } from './message.ts';
 import { createSender, type SenderDependencies, type Sent } from './sender.ts';
-import { pauseAfter, type TellerOptions } from './teller.ts';
+import { isDue, longestPause, pauseAfter, type TellerOptions } from './teller.ts';
 
 export interface NoticeTellerDependencies extends SenderDependencies {
   readonly logger: Logger;
@@ -58,26 +58,25 @@ export function createNoticeTeller(
 ): NoticeTeller {
   const { paths, clock, logger } = dependencies;
   const send = createSender(dependencies, options.timeoutMs, signal);
-  const longestMs = Math.max(...options.pausesMs);
 
   return {
     async tell(idAccount, listNotices) {
       while (!signal.aborted) {
         // Read anew for each message: a webhook that was removed is told no more, nor what an erasure has taken.
-        const webhooks = await listWebhooks(paths, idAccount);
-        if (webhooks.length === 0) return Infinity;
+        const { known: webhooks, damaged } = await listWebhooks(paths, idAccount);
         const known = await readToldNotices(paths, idAccount);
         const nowMs = clock.nowMs();
         const waiting = webhooks.flatMap((webhook) => {
           const before = toldTo(known, webhook.idWebhook);
           const pending = listPending(webhook, before, listNotices(), nowMs);
           const [next] = pending;
-          // A clock that was set back must not make it wait longer than the pause.
-          const nextMs = Math.min(before.nextMs, nowMs + longestMs);
+          const nextMs = isDue(before.nextMs, nowMs, options) ? 0 : before.nextMs;
           return next === undefined ? [] : [{ webhook, before, pending, next, nextMs }];
         });
         const due = waiting.find(({ nextMs }) => nextMs <= nowMs);
-        if (due === undefined) return Math.min(...waiting.map(({ nextMs }) => nextMs));
+        // One whose record cannot be read may be repaired.
+        const againMs = damaged.length === 0 ? Infinity : nowMs + longestPause(options);
+        if (due === undefined) return Math.min(againMs, ...waiting.map(({ nextMs }) => nextMs));
         const { webhook, before, pending, next } = due;
         const { idWebhook } = webhook;
         const sent = await send(webhook, renderNotice(next, idWebhook));
@@ -85,7 +84,8 @@ export function createNoticeTeller(
         const after = takeSent(before, next, sent, pending);
         const pauseMs = sent.state === 'waiting' ? pauseAfter(after.failures, options) : 0;
         const nextMs = pauseMs === 0 ? 0 : clock.nowMs() + pauseMs;
-        const told = webhooks.map((one) => [one.idWebhook, toldTo(known, one.idWebhook)] as const);
+        const ids = [...webhooks.map((one) => one.idWebhook), ...damaged];
+        const told = ids.map((id) => [id, toldTo(known, id)] as const);
         await writeToldNotices(paths, idAccount, new Map([...told, [idWebhook, { ...after, nextMs }]]));
         if (sent.state === 'waiting')
           logger.warn(

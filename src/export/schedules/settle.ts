@@ -2,10 +2,18 @@ import { isInProgress, type ReportJob } from '../../reports/reports.ts';
 import { addSlot, isMade } from '../../schedules/made-slots.ts';
 import type { Progress, Schedule } from '../../schedules/schedules.ts';
 
-/** Takes in that a request was made. */
+/**
+ * Takes in that a request was made. Ids grow: a slot that is new under a lower one says that the requests of before are
+ * gone, and their ids are given out anew; what is known by those holds no more.
+ */
 function takeMade(progress: Progress, { id, slot }: ReportJob): Progress {
   if (slot === undefined || (isMade(progress.made, slot.slot) && id <= progress.lastReport)) return progress;
-  return { ...progress, made: addSlot(progress.made, slot.slot), lastReport: Math.max(progress.lastReport, id) };
+  return {
+    ...progress,
+    made: addSlot(progress.made, slot.slot),
+    lastReport: id,
+    endedReport: Math.min(progress.endedReport, id - 1),
+  };
 }
 
 /**

@@ -120,10 +120,13 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunne
   /** A clock that was set back has slots before it that none of the earlier looks has seen. */
   const isDue = ({ nextMs, lookedMs }: Known, nowMs: number): boolean => nextMs <= nowMs || nowMs < lookedMs;
 
+  /** Where there is room for one only, the schedule has it whose newest export is the oldest. */
+  const lastReport = (idSchedule: string): number => known.get(idSchedule)?.progress?.lastReport ?? 0;
+
   async function lookAtAccount(idAccount: number, found: Map<string, Known>, signal: AbortSignal): Promise<void> {
     const { ids, left } = await listScheduleIds(schedules, idAccount);
     for (const id of left) await removeLeftProgress(schedules, idAccount, id);
-    for (const idSchedule of ids) {
+    for (const idSchedule of ids.toSorted((a, b) => lastReport(a) - lastReport(b))) {
       if (signal.aborted) return;
       const before = known.get(idSchedule);
       const isSame =

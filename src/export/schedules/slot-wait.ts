@@ -31,10 +31,14 @@ export function createSlotWait({
   clock,
 }: SlotWaitDependencies): (schedule: Schedule, slot: number, request: ExportSpec) => Promise<Readiness> {
   let startedMs = clock.nowMs();
+  // The watermark goes by the clock of the broker, which nobody has moved.
+  const { offsetMs = 0 } = clock;
+  const brokerClock: Clock = { nowMs: () => clock.nowMs() - offsetMs };
   return async ({ rule }, slot, request) => {
     const { beforeSeconds } = request.eventTime;
     if (request.sinceVersion !== undefined || beforeSeconds === undefined) return 'complete';
-    if (await isCompleteUpTo(tableDirOf(lakeDir, request), beforeSeconds * 1000, clock)) return 'complete';
+    const untilMs = beforeSeconds * 1000 - offsetMs;
+    if (await isCompleteUpTo(tableDirOf(lakeDir, request), untilMs, brokerClock)) return 'complete';
     const nowMs = clock.nowMs();
     // A clock that was ahead at the start would make them wait for it to be reached again.
     startedMs = Math.min(startedMs, nowMs);

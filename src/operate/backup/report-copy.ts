@@ -1,8 +1,9 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
+import { deliveriesPath } from '../../reports/deliveries-file.ts';
 import { highestIdPath } from '../../reports/highest-id.ts';
 import { findJobFile, jobPath } from '../../reports/job-file.ts';
-import { partsFolder, type ReportJob } from '../../reports/reports.ts';
+import { isInProgress, partsFolder, type ReportJob } from '../../reports/reports.ts';
 import { AppError, describeError, isAppError, isSystemError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import type { BackupFolder } from './backup-folder.ts';
@@ -51,6 +52,21 @@ async function copyParts(folder: string, job: ReportJob, target: BackupFolder, l
 }
 
 /**
+ * Copies who was told of the end of a request, so that a restore does not tell all of them anew. Of one that had not ended
+ * yet nobody was: in a restored folder it ends once more.
+ */
+async function copyDeliveries(folder: string, job: ReportJob, target: BackupFolder): Promise<BackupFile[]> {
+  if (isInProgress(job)) return [];
+  const file = deliveriesPath(folder);
+  try {
+    return [{ path: path.posix.join('reports', String(job.id), path.basename(file)), ...(await target.put(file)) }];
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return [];
+    throw error;
+  }
+}
+
+/**
  * Copies a request as it stands; nothing when it is gone. A record that is damaged is copied as it is, for the service
  * reports it.
  */
@@ -68,7 +84,9 @@ async function copyReport(
       if (job === undefined) return [];
       const parts = await copyParts(folder, job, target, logger);
       const stored = await target.put(jobPath(folder));
-      if (JSON.stringify(await find()) === JSON.stringify(job)) return [...parts, { path: record, ...stored }];
+      const deliveries = await copyDeliveries(folder, job, target);
+      if (JSON.stringify(await find()) === JSON.stringify(job))
+        return [...parts, { path: record, ...stored }, ...deliveries];
     } catch (error) {
       if (isAppError(error, 'report_damaged')) {
         logger.warn(

@@ -19,12 +19,12 @@ export function createMutex(): Mutex {
 /** A mutex for each key: changes of one thing run one after the other, those of different things side by side. */
 export interface KeyedMutex {
   /** Runs `change` when every change of the same key that was asked for before has ended, however it ended. */
-  run<T>(key: number, change: () => Promise<T>): Promise<T>;
+  run<T>(key: number | string, change: () => Promise<T>): Promise<T>;
 }
 
 /** Creates the mutex of each key; a key without changes takes no memory. */
 export function createKeyedMutex(): KeyedMutex {
-  const mutexes = new Map<number, { readonly mutex: Mutex; waiting: number }>();
+  const mutexes = new Map<number | string, { readonly mutex: Mutex; waiting: number }>();
   return {
     async run(key, change) {
       const held = mutexes.get(key) ?? { mutex: createMutex(), waiting: 0 };

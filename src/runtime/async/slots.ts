@@ -21,3 +21,26 @@ export function createSlots(width: number): Slots {
     },
   };
 }
+
+/** Slots for each key: so many tasks of one key run at a time, and those of others do not wait for them. */
+export interface KeyedSlots {
+  run<T>(key: string, task: () => Promise<T>): Promise<T>;
+}
+
+/** Creates `width` slots for each key; a key without tasks takes no memory. */
+export function createKeyedSlots(width: number): KeyedSlots {
+  const byKey = new Map<string, { readonly slots: Slots; tasks: number }>();
+  return {
+    async run(key, task) {
+      const held = byKey.get(key) ?? { slots: createSlots(width), tasks: 0 };
+      byKey.set(key, held);
+      held.tasks += 1;
+      try {
+        return await held.slots.run(task);
+      } finally {
+        held.tasks -= 1;
+        if (held.tasks === 0) byKey.delete(key);
+      }
+    },
+  };
+}

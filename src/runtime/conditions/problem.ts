@@ -62,6 +62,7 @@ export const problemCodes = [
   'supervisor_silent',
   'users_key_gone',
   'users_unreadable',
+  'webhook_unreadable',
 ] as const;
 
 export type ProblemCode = (typeof problemCodes)[number];

@@ -1,15 +1,19 @@
-import { lookup as resolveHost, type LookupAddress } from 'node:dns';
+import type { LookupAddress } from 'node:dns';
 import { request as requestHttp, type ClientRequest, type RequestOptions } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
+import { boundedBy } from '../async/bounded-by.ts';
+import { createNameLookups } from './name-lookups.ts';
 import type { OutgoingRules } from './outgoing-rules.ts';
 
 /** A message to an address that somebody else has named. */
 export interface OutgoingPost {
   readonly url: URL;
+  /** Who has named it: what the names of one owner take is waited for by that one alone. */
+  readonly owner: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
-  /** The answer's head must be there within this time, milliseconds. */
+  /** The answer's head must be there within this time of the look-up of the name, milliseconds. */
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
 }
@@ -28,26 +32,45 @@ function hostOf(url: URL): string {
   return url.hostname.replace(/^\[|\]$/g, '');
 }
 
-/** Looks a host up, and gives only what may be connected to: of several addresses one that may not spoils them all. */
-function createLookup(rules: OutgoingRules): LookupFunction {
-  return (host, options, done) => {
-    resolveHost(host, { ...options, all: true }, (error, addresses: LookupAddress[]) => {
-      if (error !== null) return done(error, []);
-      const bad = addresses.find(({ address }) => !rules.allowsAddress(address));
-      if (bad !== undefined || addresses.length === 0)
-        return done(new Error(`${host} is not at a public address (${bad?.address ?? 'none'})`), []);
-      const [first] = addresses;
-      if (options.all === true) done(null, addresses);
-      else done(null, first?.address ?? '', first?.family);
-    });
+const lookups = createNameLookups();
+/** An owner's names are looked up one after the other. */
+const lookupMs = 60_000;
+
+/**
+ * Finds the addresses that may be connected to: of several one that may not spoils them all. Undefined for a host that is an
+ * address itself, and was judged as such.
+ */
+async function findAddresses(
+  { url, owner, signal }: OutgoingPost,
+  rules: OutgoingRules,
+): Promise<readonly LookupAddress[] | undefined> {
+  const host = hostOf(url);
+  if (isIP(host) !== 0) return undefined;
+  const addresses = await boundedBy(lookupMs, lookups.find(host, owner, signal));
+  const bad = addresses.find(({ address }) => !rules.allowsAddress(address));
+  if (bad !== undefined || addresses.length === 0)
+    throw new Error(`${host} is not at a public address (${bad?.address ?? 'none'})`);
+  return addresses;
+}
+
+/** Has a connection made to addresses that were found before, and to no others. */
+function toLookup(addresses: readonly LookupAddress[]): LookupFunction {
+  return (_host, { all = false }, done) => {
+    const [first] = addresses;
+    if (all) done(null, [...addresses]);
+    else done(null, first?.address ?? '', first?.family);
   };
 }
 
-function begin({ url, headers, body, signal }: OutgoingPost, rules: OutgoingRules): ClientRequest {
+function begin(
+  { url, headers, body, signal }: OutgoingPost,
+  addresses: readonly LookupAddress[] | undefined,
+): ClientRequest {
   const options: RequestOptions = {
     method: 'POST',
     headers: { ...headers, host: url.host, 'content-length': String(Buffer.byteLength(body)) },
-    lookup: createLookup(rules),
+    // Without addresses the host is one itself.
+    ...(addresses === undefined ? {} : { lookup: toLookup(addresses) }),
     // A connection that was kept could be to an address that the rules of today do not allow.
     agent: false,
     signal,
@@ -62,8 +85,9 @@ function begin({ url, headers, body, signal }: OutgoingPost, rules: OutgoingRule
 export async function postOutside(post: OutgoingPost, rules: OutgoingRules): Promise<number> {
   const refusal = refuseUrl(post.url, rules);
   if (refusal !== undefined) throw new Error(refusal);
+  const addresses = await findAddresses(post, rules);
   return await new Promise<number>((resolve, reject) => {
-    const request = begin(post, rules);
+    const request = begin(post, addresses);
     const timer = setTimeout(() => request.destroy(new Error(`no answer within ${post.timeoutMs} ms`)), post.timeoutMs);
     request.once('response', (response) => {
       resolve(response.statusCode ?? 0);

@@ -121,7 +121,7 @@ describe('notices of the catalogue', () => {
   it('The message of docs/api.md is what a webhook gets, and both references describe it', async () => {
     const { clock, find, listen, start } = await openPlace();
     const page = readFileSync(path.join(packageRoot, 'docs', 'api.md'), 'utf8');
-    const [, text = ''] = /```json\n(\{"id":"wh_[^`]+)```/.exec(page) ?? [];
+    const [, text = ''] = /```json\n(\{"id":"wh_[^`]+"catalogue\.notice"[^`]+)```/.exec(page) ?? [];
     const example = JSON.parse(text) as { readonly id: string; readonly data: Notice };
     const receiver = await startReceiver(200);
     const { received } = receiver;

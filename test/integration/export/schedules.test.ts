@@ -188,6 +188,19 @@ describe('schedules', () => {
     expect(await waitForSlots(id, 2)).toEqual(['2026-06-11', '2026-06-12']);
   });
 
+  it('Schedules that wait for one place take turns, so that none waits for all that another has missed', async () => {
+    const { clock, start, stop, add, waitForSlots, running, user } = await openPlace({ maxExports: 1 });
+    const ids = [await add(daily), await add(daily.replace('04:00', '05:00'))];
+    await stop();
+    clock.now += 5 * dayMs;
+    await start();
+    for (const id of ids) await waitForSlots(id, 5);
+    const list = (await running.area?.call(user, '/api/report/v1/file/list.json'))?.json?.data?.reports ?? [];
+    const order = list.toReversed().map(({ idSchedule }) => idSchedule);
+    expect(order).toEqual(order.map((_, index) => order[index % 2]));
+    expect(new Set(order).size).toBe(2);
+  });
+
   it('A schedule stops with a reason when its user or its apps are taken away, and goes on when it is resumed', async () => {
     const { area, clock, add, get, call, slotsOf, waitForSlots } = await openPlace();
     const paths = { access: path.join(area.dataDir, 'access.json'), keys: area.keysDir };

@@ -1,4 +1,6 @@
 import { createHmac } from 'node:crypto';
+import { readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { startNotifier } from '../../../src/export/notify/notifier.ts';
 import type { TellerOptions } from '../../../src/export/notify/teller.ts';
@@ -7,13 +9,16 @@ import { openReportStore } from '../../../src/reports/store.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { createOutgoingRules, type OutgoingRules } from '../../../src/runtime/http/outgoing-rules.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
+import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 import { addWebhook, listWebhooks, removeWebhook } from '../../../src/webhooks/webhook-store.ts';
+import { backUp, restore } from '../../helpers/backup.ts';
 import { createExportArea } from '../../helpers/export-area.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { writeLake } from '../../helpers/lake-fixture.ts';
 import { waitFor } from '../../helpers/wait.ts';
-import { startReceiver, type Received } from '../../helpers/webhook-receiver.ts';
+import { startHangingReceiver, startReceiver, type Received, type Receiver } from '../../helpers/webhook-receiver.ts';
 
-const clock = createClock(0);
+const realClock = createClock(0);
 const logger = createLogger('silent');
 const local = createOutgoingRules(['127.0.0.0/8']) as OutgoingRules;
 const fast: TellerOptions = { timeoutMs: 2000, pausesMs: [20, 40] };
@@ -23,18 +28,30 @@ async function openPlace(...urls: string[]) {
   const folder = testFolder();
   const paths = { webhooks: `${folder}/webhooks`, keys: `${folder}/keys` };
   const secrets: string[] = [];
-  for (const url of urls)
-    secrets.push((await addWebhook(paths, { idAccount: 1, url }, { nowMs: clock.nowMs(), most: 10 })).secret);
+  /** Real time, moved as a test says. */
+  const clock = { aheadMs: 0, nowMs: () => realClock.nowMs() + clock.aheadMs };
+  async function add(url: string, idAccount = 1): Promise<string> {
+    const { secret, webhook } = await addWebhook(paths, { idAccount, url }, { nowMs: clock.nowMs(), most: 10 });
+    secrets.push(secret);
+    return webhook.idWebhook;
+  }
+  for (const url of urls) await add(url);
   const store = await openReportStore(clock, logger, { reportsDir: `${folder}/reports`, linkTtlSeconds: 3600 });
-  const start = (rules = local) => startNotifier({ store, paths, rules, clock, logger }, fast);
+  const start = (rules = local, options = fast) => {
+    const notifier = startNotifier({ store, paths, rules, clock, logger }, options);
+    onTestFinished(() => notifier.stop());
+    return notifier;
+  };
   async function endReport(idAccount = 1): Promise<number> {
     const { id } = await store.create({ idUser: '1', idAccount, event: 'customEvents', request: {} });
     const { folder: attempt } = await store.beginAttempt(id);
     await store.end(id, { state: 'success', files: [] }, attempt);
     return id;
   }
-  return { paths, secrets, store, start, endReport };
+  return { paths, secrets, clock, add, store, start, endReport };
 }
+
+const idsOf = ({ received }: Receiver): string[] => received.map(({ headers }) => String(headers['webhook-id']));
 
 describe('webhooks', () => {
   it('Each webhook of the account is told once of an export that has ended, in a message that it can verify', async () => {
@@ -89,7 +106,9 @@ describe('webhooks', () => {
     const id = await endReport();
     notifier.look(id);
     await waitFor('both were tried', () => gone.received.length > 0 && removed.received.length > 0);
-    const { idWebhook } = (await listWebhooks(paths, 1)).find(({ url }) => url === removed.url) ?? { idWebhook: '' };
+    const { idWebhook } = (await listWebhooks(paths, 1)).known.find(({ url }) => url === removed.url) ?? {
+      idWebhook: '',
+    };
     expect(await removeWebhook(paths, 1, idWebhook)).toBe(true);
     expect(await removeWebhook(paths, 1, idWebhook)).toBe(false);
     await waitFor('nobody is left to tell', async () => {
@@ -111,7 +130,7 @@ describe('webhooks', () => {
     await strict.stop();
     expect(received).toEqual([]);
     const later = await startReceiver(200);
-    await addWebhook(paths, { idAccount: 1, url: later.url }, { nowMs: clock.nowMs() + 10, most: 10 });
+    await addWebhook(paths, { idAccount: 1, url: later.url }, { nowMs: realClock.nowMs() + 10, most: 10 });
     const notifier = start();
     notifier.look(id);
     await waitFor('the first is told', () => received.length === 1);
@@ -119,8 +138,206 @@ describe('webhooks', () => {
     expect(later.received).toEqual([]);
   });
 
-  it('A user adds, lists and removes webhooks by the API, and is told of an export', async () => {
+  it('A receiver that hangs keeps no other waiting, of its own account or another', async () => {
+    const [hangs, own, foreign] = [await startHangingReceiver(), await startReceiver(200), await startReceiver(200)];
+    const { add, start, endReport } = await openPlace(hangs.url, own.url);
+    await add(foreign.url, 2);
+    const notifier = start(local, { timeoutMs: 600_000, pausesMs: [600_000] });
+    for (let n = 0; n < 20; n += 1) notifier.look(await endReport());
+    await waitFor('it hangs', () => hangs.received.length > 0);
+    notifier.look(await endReport(2));
+    await waitFor('the others are told', () => own.received.length === 20 && foreign.received.length === 1);
+    // So that one account does not take all connections.
+    expect(hangs.received.length).toBe(2);
+  });
+
+  it('A message that has waited for its turn is signed by the time of the try, and not sent once the webhook is removed', async () => {
+    const { url, received, answer } = await startHangingReceiver();
+    const { paths, store, clock, start, endReport } = await openPlace(url);
+    const notifier = start(local, { timeoutMs: 600_000, pausesMs: [600_000] });
+    const endThree = async (): Promise<number[]> => {
+      const ids = [await endReport(), await endReport(), await endReport()];
+      for (const id of ids) notifier.look(id);
+      return ids;
+    };
+    await endThree();
+    await waitFor('two are on their way', () => received.length === 2);
+    clock.aheadMs += 3_600_000;
+    answer();
+    await waitFor('the third is sent', () => received.length === 3);
+    const [first = 0, , third = 0] = received.map(({ headers }) => Number(headers['webhook-timestamp']));
+    expect(third - first).toBeGreaterThanOrEqual(3600);
+    answer();
+    const ids = await endThree();
+    await waitFor('two more are on their way', () => received.length === 5);
+    const [webhook] = (await listWebhooks(paths, 1)).known;
+    expect(await removeWebhook(paths, 1, webhook?.idWebhook ?? '')).toBe(true);
+    answer();
+    await waitFor('the last is given up', async () => {
+      const deliveries = await Promise.all(ids.map((id) => readDeliveries(store.folderOf(id))));
+      return deliveries.flat().some(({ state }) => state === 'given_up');
+    });
+    expect(received.length).toBe(5);
+  });
+
+  it('A clock that is set back delays no message, and hides no export from a webhook that was added before', async () => {
+    const [failing, ahead] = [await startReceiver(500, 200), await startReceiver(200)];
+    const { store, clock, add, start, endReport } = await openPlace(failing.url);
+    const notifier = start(local, { timeoutMs: 2000, pausesMs: [1000] });
+    const id = await endReport();
+    notifier.look(id);
+    await waitFor('it was tried', async () => (await readDeliveries(store.folderOf(id))).length === 1);
+    clock.aheadMs -= 86_400_000;
+    await waitFor('it is tried again', () => failing.received.length === 2);
+    clock.aheadMs += 3 * 86_400_000;
+    await add(ahead.url);
+    clock.aheadMs = 0;
+    notifier.look(await endReport());
+    await waitFor('both are told', () => ahead.received.length === 1 && failing.received.length === 3);
+    expect(new Set(idsOf(failing)).size).toBe(2);
+  });
+
+  it('An account has ten webhooks, however many are added at once', async () => {
+    const { add } = await openPlace();
+    const added = await Promise.allSettled(
+      Array.from({ length: 16 }, (_, n) => add(`https://hooks.example.com/${n}`, 3)),
+    );
+    expect(added.filter(({ status }) => status === 'fulfilled').length).toBe(10);
+  });
+
+  it('A webhook whose record is damaged is reported, can be deleted, and keeps no other from being told', async () => {
     const { url, received } = await startReceiver(200);
+    const other = await startReceiver(200);
+    const area = createExportArea(testFolder());
+    const user = await area.addUser({});
+    const running = await area.start({ webhooksAllow: ['127.0.0.0/8'] });
+    onTestFinished(() => running.stop());
+    const post = (target: string) => running.call(user, `/api/webhook/v1/${target}`, { method: 'POST' });
+    const ids: string[] = [];
+    for (const one of [url, other.url]) {
+      const { body } = await post(`create.json?url=${encodeURIComponent(one)}`);
+      ids.push((JSON.parse(body.toString('utf8')) as { data: { idWebhook: string } }).data.idWebhook);
+    }
+    const [broken = '', whole = ''] = ids;
+    const record = path.join(area.dataDir, 'webhooks', '1', `${broken}.json`);
+    writeFileSync(record, readFileSync(record, 'utf8').replace('http', 'hxxp'));
+    const list = async () =>
+      JSON.parse((await running.call(user, '/api/webhook/v1/list.json')).body.toString('utf8')) as unknown;
+    expect(await list()).toMatchObject({ data: { webhooks: [{ idWebhook: whole }], damaged: [broken] } });
+    await running.export(user, 'event=customEvents&selectors=eventId&tsFrom=0&tsTo=1');
+    await waitFor('the other is told', () => other.received.length === 1);
+    await waitFor('it is reported', () => JSON.stringify(running.stage.facts()).includes('webhook_unreadable'));
+    expect((await post(`delete.json?idWebhook=${broken}`)).status).toBe(200);
+    expect(await list()).toMatchObject({ data: { webhooks: [{ idWebhook: whole }] } });
+    await waitFor('all is well', () => !JSON.stringify(running.stage.facts()).includes('webhook_unreadable'));
+    expect(received).toEqual([]);
+  });
+
+  it('The examples of docs/api.md are accepted, say what a webhook gets, and tell its messages from others', async () => {
+    const page = readFileSync(path.join(packageRoot, 'docs', 'api.md'), 'utf8');
+    const section = page.slice(page.indexOf('### Webhooks'), page.indexOf('### Schedules'));
+    const [, given = ''] = / -d '(url=[^']+)'/.exec(section) ?? [];
+    const [, code = ''] = /```js\n([^`]*(?:`[^`\n]+`[^`]*)*)```/.exec(section) ?? [];
+    const [, shown = ''] = /```json\n(\{"id":"wh_[^`]+"export\.finished"[^`]+)```/.exec(section) ?? [];
+    const { url, received } = await startReceiver(200);
+    const area = createExportArea(testFolder());
+    await writeLake(area.tableDir, [
+      [{ event_id: 'e', kind: 'custom_event', id_app: 7, event_time: 0, available_at: 1 }],
+    ]);
+    const user = await area.addUser({});
+    const running = await area.start({ webhooksAllow: ['127.0.0.0/8'] });
+    onTestFinished(() => running.stop());
+    const add = (body: string) => running.call(user, '/api/webhook/v1/create.json', { method: 'POST', body });
+    expect((await add(given)).status).toBe(200);
+    const { body: added } = await add(`url=${encodeURIComponent(url)}`);
+    const { secret } = (JSON.parse(added.toString('utf8')) as { data: { secret: string } }).data;
+    await running.export(user, 'event=customEvents&selectors=eventId&tsFrom=0&tsTo=1');
+    await waitFor('it is told', () => received.length === 1);
+    const [{ headers, body }] = received as [Received];
+
+    type Message = { readonly id: string; readonly data: object };
+    const keysOf = (text: string) => {
+      const { data, ...message } = JSON.parse(text) as Message;
+      return [Object.keys(message), Object.keys(data)];
+    };
+    expect(keysOf(shown)).toEqual(keysOf(body));
+    expect((JSON.parse(shown) as Message).id).toMatch(/^wh_[0-9a-f]{16}\.ex_[0-9a-f]{16}$/);
+
+    const file = path.join(testFolder(), 'receiver.mjs');
+    writeFileSync(file, code);
+    const { isGenuine } = (await import(/* @vite-ignore */ file)) as {
+      isGenuine: (headers: Received['headers'], body: string, secret: string) => boolean;
+    };
+    expect(isGenuine(headers, body, secret)).toBe(true);
+    expect(isGenuine(headers, `${body} `, secret)).toBe(false);
+    expect(isGenuine(headers, body, `whsec_${Buffer.alloc(32).toString('base64')}`)).toBe(false);
+    expect(isGenuine({ ...headers, 'webhook-id': 'wh_0.ex_0' }, body, secret)).toBe(false);
+    const old = String(Number(headers['webhook-timestamp']) - 400);
+    expect(isGenuine({ ...headers, 'webhook-timestamp': old }, body, secret)).toBe(false);
+    expect(isGenuine({}, body, secret)).toBe(false);
+  });
+
+  it('A restored backup tells nobody again of what they were told, and tells the others', async () => {
+    const [told, failing] = [await startReceiver(200), await startReceiver(500)];
+    const area = createExportArea(path.join(testFolder(), 'data'));
+    const user = await area.addUser({});
+    const webhooksAllow = ['127.0.0.0/8'];
+    const running = await area.start({ webhooksAllow });
+    for (const { url } of [told, failing])
+      await running.call(user, `/api/webhook/v1/create.json?url=${encodeURIComponent(url)}`, { method: 'POST' });
+    await running.export(user, 'event=customEvents&selectors=eventId&tsFrom=0&tsTo=1');
+    const deliveries = () => readDeliveries(path.join(area.reportsDir, '1'));
+    await waitFor('both were tried', async () => (await deliveries()).length === 2);
+    await running.stop();
+    const [backup, copy] = ['backup', 'copy'].map((name) => path.join(area.dataDir, '..', name)) as [string, string];
+    await backUp(area.dataDir, backup, undefined);
+    await restore(backup, copy);
+    const file = path.join(copy, 'reports', '1', 'webhooks.json');
+    expect(readFileSync(file, 'utf8')).toBe(readFileSync(path.join(area.reportsDir, '1', 'webhooks.json'), 'utf8'));
+    const before = failing.received.length;
+    const restored = await createExportArea(copy).start({ webhooksAllow, clockOffsetSeconds: 60 });
+    onTestFinished(() => restored.stop());
+    await waitFor('the other is tried again', () => failing.received.length > before);
+    expect(told.received.length).toBe(1);
+  });
+
+  it('Every export is told to each webhook, each under one id, whenever the process is killed', async () => {
+    const [good, slow] = [await startReceiver(200), await startReceiver(500, 500, 500, 200)];
+    const area = createExportArea(testFolder());
+    const user = await area.addUser({});
+    const start = () => area.startProcess({ webhooksAllow: ['127.0.0.0/8'] }, { runsHere: true });
+    let stage = await start();
+    for (const { url } of [good, slow])
+      await stage.call(user, `/api/webhook/v1/create.json?url=${encodeURIComponent(url)}`, { method: 'POST' });
+    const reports: string[] = [];
+    for (let kill = 1; kill <= 3; kill += 1) {
+      const before = good.received.length;
+      for (let n = 0; n < 4; n += 1)
+        reports.push(await stage.create(user, 'event=customEvents&selectors=eventId&tsFrom=0&tsTo=1'));
+      await waitFor('some are told', () => good.received.length > before);
+      await stage.kill();
+      stage = await start();
+    }
+    await waitFor(
+      'all are told',
+      () => [good, slow].every((receiver) => new Set(idsOf(receiver)).size === reports.length),
+      60_000,
+    );
+    for (const id of reports) expect((await stage.waitForEnd(user, id)).status).toBe('Success!');
+    await stage.kill();
+    for (const { received } of [good, slow]) {
+      const told = new Map(
+        received.map(({ headers, body }) => [
+          String(headers['webhook-id']),
+          (JSON.parse(body) as { readonly data: { readonly idRawExport: string } }).data.idRawExport,
+        ]),
+      );
+      expect([...told.values()].toSorted()).toEqual(reports.toSorted());
+    }
+  });
+
+  it('A user adds, lists and removes webhooks by the API, and is told of an export', async () => {
+    const { url, received } = await startReceiver(503, 200);
     const area = createExportArea(testFolder());
     const user = await area.addUser({});
     const running = await area.start({ webhooksAllow: ['127.0.0.0/8'] });
@@ -140,6 +357,17 @@ describe('webhooks', () => {
     expect(listed.body.toString()).not.toContain(secret);
     await running.export(user, 'event=customEvents&selectors=eventId&tsFrom=0&tsTo=1');
     await waitFor('the webhook is told', () => received.length === 1);
+    const lastOf = async () => {
+      const { body } = await running.call(user, '/api/webhook/v1/list.json');
+      const answer = JSON.parse(body.toString('utf8')) as { data: { webhooks: Readonly<Record<string, string>>[] } };
+      return answer.data.webhooks.map(({ timestampLastTry, lastProblem }) => ({ timestampLastTry, lastProblem }));
+    };
+    await waitFor('its user sees why it was not taken', async () => (await lastOf())[0]?.lastProblem !== undefined);
+    expect(await lastOf()).toEqual([
+      { timestampLastTry: expect.stringMatching(/^\d{10}$/), lastProblem: 'it answered 503' },
+    ]);
+    await running.export(user, 'event=customEvents&selectors=eventId&tsFrom=0&tsTo=1');
+    await waitFor('its user sees that it was taken', async () => (await lastOf())[0]?.lastProblem === undefined);
     expect((await post(`/api/webhook/v1/delete.json?idWebhook=${idWebhook}`)).status).toBe(200);
     expect((await post(`/api/webhook/v1/delete.json?idWebhook=${idWebhook}`)).status).toBe(404);
     for (let n = 0; n < 10; n += 1)

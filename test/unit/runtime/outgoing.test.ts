@@ -104,6 +104,7 @@ async function startReceiver(
 
 const post = (url: string, timeoutMs = 2000) => ({
   url: new URL(url),
+  owner: '1',
   headers: { 'content-type': 'application/json' },
   body: '{"zoë":1}',
   timeoutMs,

@@ -10,11 +10,12 @@ import { startJobRunner } from '../../../../src/export/jobs/scheduler.ts';
 import { createZoneDays } from '../../../../src/export/api/calendar.ts';
 import { findKeptVersions } from '../../../../src/lake/log/kept-versions.ts';
 import { openDuckdb } from '../../../../src/lake/sql/duckdb.ts';
-import type { NewReport } from '../../../../src/reports/reports.ts';
+import type { NewReport, ReportSlot } from '../../../../src/reports/reports.ts';
 import { openReportStore, type ReportStore } from '../../../../src/reports/store.ts';
 import { createClock } from '../../../../src/runtime/clock.ts';
 import { createLogger } from '../../../../src/runtime/logger.ts';
 import { testFolder } from '../../../helpers/folder.ts';
+import { formatRequest } from '../../../helpers/format-request.ts';
 
 const clock = createClock(0);
 const logger = createLogger('silent');
@@ -140,4 +141,23 @@ test('A client that disconnects before it gets its id leaves no request behind, 
   expect(store.list()).toEqual([]);
   for (const id of [4, 5])
     expect(await exports.create(ann, wanted, () => false)).toMatchObject({ id, state: 'queued' });
+});
+
+const slotOf = (slot: number): ReportSlot => ({ idSchedule: 'sc_0', slot, name: String(slot) });
+
+test('Slots of schedules leave one of the places of an account, and of a user, to calls', async () => {
+  const { exports, store } = await openExports();
+  const ann = userOf('1', 1);
+  const request = formatRequest();
+  expect(await exports.createForSlot(ann, request, slotOf(1))).toBeDefined();
+  expect(await exports.createForSlot(ann, request, slotOf(2))).toBeUndefined();
+  await store.create(reportOf(ann));
+  expect(store.inProgress().length).toBe(2);
+  const dan = userOf('4', 4);
+  await store.create(reportOf(dan));
+  expect(await exports.createForSlot(dan, request, slotOf(1))).toBeDefined();
+  expect(await exports.createForSlot(dan, request, slotOf(2))).toBeUndefined();
+  const bea = { ...userOf('2', 2), maxExports: 1 };
+  expect(await exports.createForSlot(bea, request, slotOf(1))).toBeDefined();
+  expect(await exports.createForSlot(bea, request, slotOf(2))).toBeUndefined();
 });
