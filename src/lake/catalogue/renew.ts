@@ -165,7 +165,8 @@ export async function renewNotices(
   when: { readonly day: string; readonly nowMs: number },
 ): Promise<readonly Notice[]> {
   const known = await readNotices(lakeDir);
-  const found = await findNotices(duckdb, packs.files(), known, when);
-  if (found.length > 0) await writeNotices(lakeDir, [...found, ...known]);
-  return found;
+  const look = await findNotices(duckdb, packs.files(), known, when);
+  const notices = [...look.found, ...look.known];
+  if (JSON.stringify(notices) !== JSON.stringify(known)) await writeNotices(lakeDir, notices);
+  return look.found;
 }
