@@ -26,7 +26,8 @@ function literal(text: string): string {
 function createNames(taken: Iterable<string>): (text: string) => string {
   const names = new Set([...taken].map((name) => name.toLowerCase()));
   return (text) => {
-    const plain = text.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '_');
+    // A name in quotes has one character at least.
+    const plain = text.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '_') || '_';
     let name = plain;
     for (let next = 2; names.has(name.toLowerCase()); next += 1) name = `${plain}_${next}`;
     names.add(name.toLowerCase());

@@ -110,6 +110,7 @@ async function openViews(lakeDir: string): Promise<DuckDBConnection> {
 
 const noon = Math.floor(Date.UTC(2024, 4, 1, 12) / 1000);
 const hostile = [
+  '',
   'level',
   'Level',
   'LEVEL',
