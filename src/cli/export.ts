@@ -119,20 +119,25 @@ const eventWord: typeof known = {
   parse: (name, what) => known.parse?.(eventAliases.get(name) ?? name, what),
 };
 
-const estimate = verb({
-  name: 'estimate',
-  summary: 'say how many rows and bytes an export would have, and how long it would take; nothing is ordered',
-  usage: ['EVENT [--from DAY] [--to DAY] [--selectors A,B] [OPTION]...'],
-  isWithoutData: true,
-  words: { EVENT: eventWord },
-  options: { ...requestOptions, ...userOptions },
-  examples: ['export estimate customEvents --from 2026-05-01 --to 2026-05-31'],
-  run: ({ EVENT: event, ...given }, context) =>
-    withExports(given, context, async ({ area }) => {
-      const { parameters } = toRequest(event, given, undefined, Date.now());
-      context.answer(await area.call('/api/raw/v1/export/estimate.json', parameters));
-    }),
-});
+/** A method that looks at an export before it is ordered. */
+const look = (name: 'estimate' | 'preview', summary: string) =>
+  verb({
+    name,
+    summary: `${summary}; nothing is ordered`,
+    usage: ['EVENT [--from DAY] [--to DAY] [--selectors A,B] [OPTION]...'],
+    isWithoutData: true,
+    words: { EVENT: eventWord },
+    options: { ...requestOptions, ...userOptions },
+    examples: [`export ${name} customEvents --from 2026-05-01 --to 2026-05-31`],
+    run: ({ EVENT: event, ...given }, context) =>
+      withExports(given, context, async ({ area }) => {
+        const { parameters } = toRequest(event, given, undefined, Date.now());
+        context.answer(await area.call(`/api/raw/v1/export/${name}.json`, parameters));
+      }),
+  });
+
+const estimate = look('estimate', 'say how many rows and bytes an export would have, and how long it would take');
+const preview = look('preview', 'show the first twenty rows that an export would have');
 
 const list = verb({
   name: 'list',
@@ -216,6 +221,16 @@ const orderAs = ([name, event]: readonly [string, string]): Verb => {
 /** `tributary export EVENT`, and what else is done with exports against a running service. */
 export const exportCommand: Group = {
   name: 'export',
-  summary: 'order an export from a running service and fetch it; list, get, wait, cancel, estimate, download',
-  verbs: [list, get, wait, download, cancel, estimate, ...eventNames.map(order), ...[...eventAliases].map(orderAs)],
+  summary: 'order an export from a running service and fetch it; list, get, wait, cancel, estimate, preview, download',
+  verbs: [
+    list,
+    get,
+    wait,
+    download,
+    cancel,
+    estimate,
+    preview,
+    ...eventNames.map(order),
+    ...[...eventAliases].map(orderAs),
+  ],
 };

@@ -15,7 +15,7 @@ export interface ToldNotices {
 }
 
 /** More than there are notices at a time, those that are no more included, so that none is told anew for the bound. */
-const mostTold = 2000;
+const mostTold = 8000;
 
 const nothingTold: ToldNotices = { told: [], failed: [], failures: 0, nextMs: 0 };
 

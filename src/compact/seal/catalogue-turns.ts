@@ -130,12 +130,21 @@ function createThrottle(leastMs: number): Throttle {
   };
 }
 
+/** How the fold in force stands to the parts: one from before an erasure, which waits for its version, is too old. */
+async function judgeFold({ table, lakeDir }: TableDependencies, packs: Packs): Promise<'whole' | 'old' | 'too old'> {
+  if (packs.files().length === 0) return (await isWithdrawn(lakeDir)) ? 'whole' : 'too old';
+  const folded = await findFolded(lakeDir);
+  if (folded === undefined || folded.tableVersion < (table.lake().forgetBefore ?? 0)) return 'too old';
+  return folded.parts === digestOf(packs.keys()) ? 'whole' : 'old';
+}
+
 /** Creates the turns of the lake's leader. */
 export function createCatalogueTurns(dependencies: TableDependencies, options: MaintenanceOptions): CatalogueTurns {
   const { table, clock, crashPoint, logger, lakeDir } = dependencies;
   const everyMs = Math.max(50, Math.min(options.sealAgeMs / 10, 30_000));
   const folds = createThrottle(everyMs);
   const looks = createThrottle(everyMs);
+  const checks = createThrottle(everyMs);
   let opened: Opened | undefined;
   const startedMs = performance.now();
   /** The day, and the parts, that were last looked at for notices. */
@@ -151,12 +160,12 @@ export function createCatalogueTurns(dependencies: TableDependencies, options: M
     return { packs, parts: createPartMaker(dependencies, packs) };
   }
 
-  /** How the fold in force stands to the parts: one from before an erasure, which waits for its version, is too old. */
-  async function judgeFold(packs: Packs): Promise<'whole' | 'old' | 'too old'> {
-    if (packs.files().length === 0) return (await isWithdrawn(lakeDir)) ? 'whole' : 'too old';
-    const folded = await findFolded(lakeDir);
-    if (folded === undefined || folded.tableVersion < (table.lake().forgetBefore ?? 0)) return 'too old';
-    return folded.parts === digestOf(packs.keys()) ? 'whole' : 'old';
+  /** Whether somebody has taken the catalogue away, or damaged its record; asked now and then. */
+  async function isGone({ packs }: Opened): Promise<boolean> {
+    let isWhole = true;
+    if (checks.isDue())
+      await checks.run(async () => void (isWhole = (await judgeFold(dependencies, packs)) === 'whole'));
+    return !isWhole;
   }
 
   async function fold(duckdb: Duckdb, { packs, parts }: Opened, tableVersion: number, missing: number): Promise<void> {
@@ -179,23 +188,35 @@ export function createCatalogueTurns(dependencies: TableDependencies, options: M
     noticed = now;
   }
 
+  async function renew(duckdb: Duckdb, signal: AbortSignal): Promise<void> {
+    // The version first: what is made below is of this one or a later one.
+    const { version } = table.state();
+    const known = (opened ??= await open(duckdb));
+    if (version === settledVersion && !(await isGone(known))) return await notice(duckdb, known);
+    // What was taken out must not stay in the fold for want of time, also where the fold then fails once.
+    mustFold = (await known.parts.keep(duckdb)) || mustFold;
+    const missing = await known.parts.add(duckdb, signal);
+    if (signal.aborted) return;
+    const state = await judgeFold(dependencies, known.packs);
+    if (state === 'old' && !mustFold && !folds.isDue()) return;
+    if (state !== 'whole') await folds.run(() => fold(duckdb, known, version, missing));
+    mustFold = false;
+    if (missing > 0) return;
+    settledVersion = version;
+    await notice(duckdb, known);
+  }
+
   return {
     async turn(duckdb, signal) {
-      // The version first: what is made below is of this one or a later one.
-      const { version } = table.state();
-      const known = (opened ??= await open(duckdb));
-      if (version === settledVersion) return await notice(duckdb, known);
-      // What was taken out must not stay in the fold for want of time, also where the fold then fails once.
-      mustFold = (await known.parts.keep(duckdb)) || mustFold;
-      const missing = await known.parts.add(duckdb, signal);
-      if (signal.aborted) return;
-      const state = await judgeFold(known.packs);
-      if (state === 'old' && !mustFold && !folds.isDue()) return;
-      if (state !== 'whole') await folds.run(() => fold(duckdb, known, version, missing));
-      mustFold = false;
-      if (missing > 0) return;
-      settledVersion = version;
-      await notice(duckdb, known);
+      try {
+        await renew(duckdb, signal);
+      } catch (error) {
+        const isDamaged =
+          !signal.aborted && isAppError(error, 'sql') && opened !== undefined && (await opened.packs.mend(duckdb));
+        if (!isDamaged) throw error;
+        settledVersion = undefined;
+        logger.warn({ error: describeError(error) }, 'parts of the catalogue could not be read, and are made anew');
+      }
     },
   };
 }

@@ -50,6 +50,8 @@ export const notice = object(
     date: { type: 'string', format: 'date' },
     foundAt: moment,
     what: text,
+    lastDate: { type: 'string', format: 'date', description: 'The newest date by which it was so still.' },
+    isOver: { const: true, description: 'It is so no more.' },
   },
   ['id', 'kind', 'idApp', 'date', 'foundAt', 'what'],
 );

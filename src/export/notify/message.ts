@@ -8,8 +8,8 @@ export interface Message {
   readonly body: string;
 }
 
-/** What a webhook is told of a notice of the catalogue. */
-export function renderNotice(notice: Notice, idWebhook: string): Message {
+/** What a webhook is told of a notice of the catalogue: the same at every try, so without what has become of it since. */
+export function renderNotice({ lastDate: _last, isOver: _over, ...notice }: Notice, idWebhook: string): Message {
   const id = `${idWebhook}.${notice.id}`;
   return { id, body: JSON.stringify({ id, type: 'catalogue.notice', timestamp: notice.foundAt, data: notice }) };
 }

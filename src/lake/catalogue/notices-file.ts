@@ -21,10 +21,14 @@ export interface Notice {
   readonly foundAt: string;
   /** In words, with its figures. */
   readonly what: string;
+  /** The newest date by which it was so still, where that is a later one. */
+  readonly lastDate?: string;
+  /** A later look found that it is so no more. */
+  readonly isOver?: true;
 }
 
-/** The newest are kept. */
-const mostNotices = 1000;
+/** The newest are kept: those of fifty apps of which each has as many as it may. */
+const mostNotices = 5000;
 
 /** Reads the notices of all apps, newest first; none where the file is gone or damaged: they are found again. */
 export async function readNotices(lakeDir: string): Promise<Notice[]> {

@@ -7,12 +7,14 @@ import { typeColumn } from './parameter-types.ts';
 /**
  * The rules of notices. `day` is the newest date whose events are sealed; what is recent are the three dates up to it,
  * what was before the four weeks before those. A notice is not written again while one of the same kind, app, event and
- * parameter is younger than five weeks.
+ * parameter is younger than five weeks, unless it was over for more than a week meanwhile.
  */
 export const noticeRules = {
   recentDays: 3,
   beforeDays: 28,
   repeatDays: 35,
+  /** What comes and goes within so many days is the same still. */
+  overDays: 7,
   /** Of an event, before, so that a parameter can be new, lost or changed; and recently. */
   lookedBefore: 100,
   lookedRecently: 50,
@@ -26,8 +28,10 @@ export const noticeRules = {
   /** Volume: median of the same weekday of the four weeks before, and the part of it that is too little. */
   medianEvents: 100,
   fallenTo: 0.5,
-  /** Notices of one look, those of the largest events. */
-  most: 100,
+  /** Rows of one app that are looked at, those of the largest events; its notices within `repeatDays`, and of one day. */
+  mostRows: 1000,
+  mostOfApp: 100,
+  mostOfDay: 50,
 } as const;
 
 const r = noticeRules;
@@ -74,9 +78,14 @@ const parametersSql = (files: readonly string[], day: string): string => `
     END AS kind, id_app, event, parameter, recent_seen, before_seen, recent, before
   FROM counted JOIN looked USING (id_app, event) JOIN firsts USING (id_app, event, parameter)
   WHERE before >= ${r.lookedBefore} AND recent >= ${r.lookedRecently} AND kind IS NOT NULL
-  ORDER BY before DESC, id_app, event, parameter LIMIT ${r.most}`;
+  QUALIFY row_number() OVER (PARTITION BY id_app ORDER BY before DESC, event, parameter) <= ${r.mostRows}
+  ORDER BY before DESC, id_app, event, parameter`;
 
-/** Events with less than their weekday has, by more than the whole app has less; an app as a whole has no event. A weekday without events counts as none. */
+/**
+ * Events with less than their weekday has, by more than the whole app has less; an app as a whole has no event. A weekday
+ * without events counts as none. Where a file has more names than its part, an event that is not in it may have as many
+ * events there as the smallest that is.
+ */
 const fallenSql = (files: readonly string[], day: string): string => `
   WITH parts AS (
     SELECT id_app, event, (DATE ${sqlText(day)} - date) // 7 AS week, events FROM read_parquet(${sqlList(files)})
@@ -86,10 +95,16 @@ const fallenSql = (files: readonly string[], day: string): string => `
     SELECT id_app, event, ${[0, 1, 2, 3, 4].map((week) => `coalesce(sum(events) FILTER (week = ${week}), 0)::DOUBLE AS w${week}`).join(', ')}
     FROM named GROUP BY id_app, event),
   volumes AS (SELECT id_app, event, w0 AS events, list_median([w1, w2, w3, w4]) AS usual FROM weeks),
+  rests AS (
+    SELECT key, id_app, coalesce(sum(events) FILTER (event IS NULL AND date = DATE ${sqlText(day)}), 0) AS rest, coalesce(min(events) FILTER (event IS NOT NULL), 0) AS fewest
+    FROM read_parquet(${sqlList(files)}) WHERE id_app IS NOT NULL AND parameter IS NULL GROUP BY key, id_app),
+  unnamed AS (SELECT id_app, sum(least(rest, fewest))::DOUBLE AS most FROM rests WHERE rest > 0 GROUP BY id_app),
   apps AS (SELECT id_app, least(1, CASE WHEN usual > 0 THEN events / usual ELSE 1 END) AS kept FROM volumes WHERE event IS NULL)
-  SELECT id_app, event, events::BIGINT AS events, usual::BIGINT AS usual FROM volumes JOIN apps USING (id_app)
-  WHERE usual >= ${r.medianEvents} AND events < ${r.fallenTo} * usual * CASE WHEN event IS NULL THEN 1 ELSE kept END
-  ORDER BY usual DESC, id_app, event NULLS FIRST LIMIT ${r.most}`;
+  SELECT id_app, event, events::BIGINT AS events, usual::BIGINT AS usual FROM volumes JOIN apps USING (id_app) LEFT JOIN unnamed USING (id_app)
+  WHERE usual >= ${r.medianEvents} AND CASE WHEN event IS NULL THEN events < ${r.fallenTo} * usual
+    ELSE events + coalesce(unnamed.most, 0) < ${r.fallenTo} * usual * kept END
+  QUALIFY row_number() OVER (PARTITION BY id_app ORDER BY usual DESC, event NULLS FIRST) <= ${r.mostRows}
+  ORDER BY usual DESC, id_app, event NULLS FIRST`;
 
 /** A row of either query, as JSON: a text keeps all its characters so. */
 interface Row {
@@ -143,21 +158,72 @@ function toNotice(row: Row, day: string, nowMs: number): Notice {
 }
 
 const dayMs = 86_400_000;
+const daysBetween = (from: string, to: string): number => (Date.parse(to) - Date.parse(from)) / dayMs;
 
-/** Finds what is new to those that are known, newest first. `day`: UTC date whose events are all sealed; `files`: packs. */
+/** A known notice as a look of a day leaves it, by whether what it is of is so still. */
+function follow(notice: Notice, isSo: boolean, day: string): Notice {
+  const { isOver: _, ...rest } = notice;
+  if (day < (notice.lastDate ?? notice.date)) return notice;
+  if (!isSo) return { ...rest, isOver: true };
+  return day === notice.date ? rest : { ...rest, lastDate: day };
+}
+
+/** Whether what is so at a day has been told of by a notice. */
+function isTold({ date, lastDate = date, isOver }: Notice, day: string): boolean {
+  const isAnother = isOver === true && daysBetween(lastDate, day) > r.overDays;
+  return daysBetween(date, day) < r.repeatDays && !isAnother;
+}
+
+/** Takes the first notices, as many of each app as it may have beside those that are known. */
+function boundApps(found: readonly Notice[], known: readonly Notice[], day: string): Notice[] {
+  const countOf = new Map<number, { young: number; ofDay: number }>();
+  function isTaken({ idApp, date }: Notice): boolean {
+    const count = countOf.get(idApp) ?? { young: 0, ofDay: 0 };
+    countOf.set(idApp, count);
+    if (count.young >= r.mostOfApp || count.ofDay >= r.mostOfDay) return false;
+    if (daysBetween(date, day) < r.repeatDays) count.young += 1;
+    if (date === day) count.ofDay += 1;
+    return true;
+  }
+  for (const notice of known) isTaken(notice);
+  return found.filter(isTaken);
+}
+
+/** What a look has found. */
+export interface NoticeLook {
+  /** What is new to those that were known, newest first. */
+  readonly found: readonly Notice[];
+  /** Those that were known, with what the look says of them. */
+  readonly known: readonly Notice[];
+}
+
+/**
+ * Looks for notices, and at those that are known, newest first. `day`: UTC date whose events are all sealed; `files`:
+ * packs.
+ */
 export async function findNotices(
   duckdb: Duckdb,
   files: readonly string[],
   known: readonly Notice[],
   { day, nowMs }: { readonly day: string; readonly nowMs: number },
-): Promise<Notice[]> {
-  if (files.length === 0) return [];
+): Promise<NoticeLook> {
+  if (files.length === 0) return { found: [], known };
   const rows = [
     ...(await readRows(duckdb, fallenSql(files, day))),
     ...(await readRows(duckdb, parametersSql(files, day))),
   ];
-  const young = new Set(
-    known.filter(({ date }) => Date.parse(day) - Date.parse(date) < r.repeatDays * dayMs).map(subjectOf),
-  );
-  return rows.map((row) => toNotice(row, day, nowMs)).filter((notice) => !young.has(subjectOf(notice)));
+  const seen = rows.map((row) => toNotice(row, day, nowMs));
+  const isSo = new Set(seen.map(subjectOf));
+  // Of several of one subject the newest is the one that goes on.
+  const newest = new Map(known.toReversed().map((notice) => [subjectOf(notice), notice]));
+  const fresh = seen.filter((notice) => {
+    const before = newest.get(subjectOf(notice));
+    return before === undefined || !isTold(before, day);
+  });
+  const isFresh = new Set(fresh.map(subjectOf));
+  function followOne(notice: Notice): Notice {
+    const subject = subjectOf(notice);
+    return newest.get(subject) === notice && !isFresh.has(subject) ? follow(notice, isSo.has(subject), day) : notice;
+  }
+  return { found: boundApps(fresh, known, day), known: known.map(followOne) };
 }

@@ -31,6 +31,11 @@ export interface Packs {
    * removed; merges packs where there are many. Says whether anything was removed.
    */
   keep(duckdb: Duckdb, wanted: ReadonlySet<string>): Promise<boolean>;
+  /**
+   * Removes packs that cannot be read, whose parts are then made anew; says whether there were any. Errors: those of the
+   * file system.
+   */
+  mend(duckdb: Duckdb): Promise<boolean>;
   /** Makes the parts of sealed files, durably. Errors: those of the engine. */
   add(duckdb: Duckdb, sources: readonly PartSource[], emptyFile: string): Promise<void>;
 }
@@ -143,6 +148,18 @@ export async function openPacks(folder: string, duckdb: Duckdb, crashPoint: Cras
       for (const file of stale) await rewrite(engine, [file], owners);
       if (packs.size > mostPacks) await rewrite(engine, [...packs.keys()], findOwners(packs, wanted));
       return stale.length > 0;
+    },
+    async mend(engine) {
+      const damaged: string[] = [];
+      for (const file of packs.keys())
+        await engine
+          .rows(`SELECT sum(hash(pack)) FROM read_parquet(${sqlText(file)}) AS pack`)
+          .catch((error: unknown) => {
+            if (!isAppError(error, 'sql')) throw error;
+            damaged.push(file);
+          });
+      await removePacks(folder, packs, damaged);
+      return damaged.length > 0;
     },
     add: (engine, sources, emptyFile) =>
       writePack(own, new Set(sources.map(({ key }) => key)), (temporary) =>

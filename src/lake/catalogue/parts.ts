@@ -72,9 +72,18 @@ function toScans(sources: readonly PartSource[]): Scan[] {
   return scans;
 }
 
-/** Who sent an event, as far as it is told: an example is a value that two of them sent. */
-const senderSql = 'hash(coalesce(custom_user_id, instance_id, lvid))';
-const lookedColumns = `, custom_event_params AS params, ${senderSql} AS sender`;
+/** The first of some columns that is not empty. */
+const firstOf = (columns: readonly string[]): string =>
+  `coalesce(${columns.map((column) => `nullif(${column}, '')`).join(', ')})`;
+const userSql = firstOf(['custom_user_id', 'custom_platform_user_id', 'CAST(sezam_user_id AS VARCHAR)']);
+const deviceSql = firstOf(['instance_id', 'lvid', 'gaid', 'android_id', 'app_set_id', 'idfa', 'ios_vendor_id']);
+
+/**
+ * Who sent an event: an example is a value that two users sent, or two devices without a user. A user and a device are no
+ * two: they may be one person, before a login and after it. The hash of NULL is a number.
+ */
+const lookedColumns = `, custom_event_params AS params, CASE WHEN ${userSql} IS NOT NULL THEN hash(${userSql}) END AS from_user,
+  CASE WHEN ${userSql} IS NULL AND ${deviceSql} IS NOT NULL THEN hash(${deviceSql}) END AS from_device`;
 
 /** Rows of custom events of a scan. The empty file, the first, brings the columns that an older file does not have. */
 const scanSql = ({ sources, first }: Scan, emptyFile: string, columns: string, where = ''): string =>
@@ -117,8 +126,8 @@ const onEvent = 'USING (file, id_app, event, date)';
 /** The values of each parameter of each event; nothing of a file is needed any more behind its ids. */
 const valuesSql = `
   SELECT id, parameter, coalesce(value, '') AS value, count(*) AS n, min(event_time) AS first_seen, max(event_time) AS last_seen,
-    coalesce(min(sender) <> max(sender), false) AS shared
-  FROM (SELECT id, event_time, sender, unnest(map_keys(params)) AS parameter, unnest(map_values(params)) AS value
+    coalesce(min(from_user) <> max(from_user), false) OR coalesce(min(from_device) <> max(from_device), false) AS shared
+  FROM (SELECT id, event_time, from_user, from_device, unnest(map_keys(params)) AS parameter, unnest(map_values(params)) AS value
     FROM catalogue_looked JOIN catalogue_events ${onEvent}) GROUP BY ALL`;
 
 const typeCounts = parameterTypes.map(

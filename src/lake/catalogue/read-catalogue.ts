@@ -1,4 +1,4 @@
-import { AppError, describeError } from '../../runtime/errors.ts';
+import { AppError, describeError, isAppError } from '../../runtime/errors.ts';
 import { findRecord } from '../../runtime/files/recorded-file.ts';
 import { openDuckdb, type Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
@@ -156,18 +156,20 @@ const memoryMb = 128;
 /** The file of a record may be replaced between the two. */
 const tries = 3;
 
+function refuseDamaged(error: unknown): never {
+  throw new AppError('record_damaged', `the catalogue of parameters is damaged: ${describeError(error)}`, {
+    cause: error,
+    hint: "Remove the folder 'catalogue' of the lake: the compactor makes it anew.",
+  });
+}
+
 async function readFold(
   lakeDir: string,
   idApp: number,
   event: string | undefined,
 ): Promise<{ rows: readonly FoldRow[]; facts: Readonly<Record<string, unknown>> } | undefined> {
   for (let attempt = 1; ; attempt += 1) {
-    const record = await findRecord(cataloguePaths(lakeDir).folder, catalogueName).catch((error: unknown) => {
-      throw new AppError('record_damaged', `the catalogue of parameters is damaged: ${describeError(error)}`, {
-        cause: error,
-        hint: "Remove the folder 'catalogue' of the lake: the compactor makes it anew.",
-      });
-    });
+    const record = await findRecord(cataloguePaths(lakeDir).folder, catalogueName).catch(refuseDamaged);
     if (record === undefined) return undefined;
     const duckdb = await openDuckdb({ memoryMb, threads: 1 });
     try {
@@ -176,6 +178,7 @@ async function readFold(
         facts: record.facts,
       };
     } catch (error) {
+      if (attempt === tries && isAppError(error, 'sql')) refuseDamaged(error);
       if (attempt === tries) throw error;
     } finally {
       duckdb.close();

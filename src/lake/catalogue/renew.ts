@@ -1,6 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto';
 import path from 'node:path';
-import { exists } from '../../runtime/files/file-checks.ts';
+import { exists, hashFile } from '../../runtime/files/file-checks.ts';
 import { findTextFile, removeFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
 import {
@@ -63,11 +63,16 @@ export async function isWithdrawn(lakeDir: string): Promise<boolean> {
   return text === undefined || text === viewsSql([]);
 }
 
-/** Removes what a killed process has left in the folder of the catalogue: it may have what is erased since. */
+/**
+ * Removes what a killed process has left in the folder of the catalogue: it may have what is erased since. And a fold whose
+ * bytes are others than its record says, which is made anew then.
+ */
 export async function tidyCatalogue(lakeDir: string): Promise<void> {
   const { folder } = cataloguePaths(lakeDir);
   if (!(await exists(folder))) return;
   const record = await findRecord(folder, catalogueName).catch(() => undefined);
+  if (record !== undefined && (await exists(record.file)) && (await hashFile(record.file)) !== record.sha256)
+    return await withdrawRecord(folder, catalogueName);
   await removeOthers(folder, catalogueName, record && path.basename(record.file));
 }
 
@@ -165,7 +170,8 @@ export async function renewNotices(
   when: { readonly day: string; readonly nowMs: number },
 ): Promise<readonly Notice[]> {
   const known = await readNotices(lakeDir);
-  const found = await findNotices(duckdb, packs.files(), known, when);
-  if (found.length > 0) await writeNotices(lakeDir, [...found, ...known]);
-  return found;
+  const look = await findNotices(duckdb, packs.files(), known, when);
+  const notices = [...look.found, ...look.known];
+  if (JSON.stringify(notices) !== JSON.stringify(known)) await writeNotices(lakeDir, notices);
+  return look.found;
 }

@@ -22,21 +22,32 @@ function literal(text: string): string {
     : sqlText(text);
 }
 
-/** Gives each text a name of its own: the engine does not tell names by their case. */
-function createNames(taken: Iterable<string>): (text: string) => string {
-  const names = new Set([...taken].map((name) => name.toLowerCase()));
-  return (text) => {
-    const plain = text.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '_');
-    let name = plain;
-    for (let next = 2; names.has(name.toLowerCase()); next += 1) name = `${plain}_${next}`;
-    names.add(name.toLowerCase());
-    return name;
-  };
-}
+/** A name in quotes has one character at least, and none that is not seen. */
+const toPlain = (text: string): string => text.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '_') || '_';
 
-/** In the order of their text, so that a name does not change with the volumes. */
-function byText<T>(list: readonly T[], toText: (one: T) => string): T[] {
-  return list.toSorted((a, b) => (toText(a) < toText(b) ? -1 : 1));
+/** What has a text that becomes a name, and that name. */
+type Named<T> = readonly [one: T, name: string];
+
+/**
+ * Gives each of some things a name by its text: the engine does not tell names by their case. A text that can be a name is
+ * its own, the first of those that differ by their case alone; the others get numbers that make no other's name of theirs.
+ * In the order of the texts, so that a name does not change with the volumes.
+ */
+function nameEach<T>(things: readonly T[], toText: (one: T) => string, taken: readonly string[] = []): Named<T>[] {
+  const names = new Set(taken.map((name) => name.toLowerCase()));
+  const named: Named<T>[] = [];
+  function take(one: T, name: string): boolean {
+    if (names.has(name.toLowerCase())) return false;
+    names.add(name.toLowerCase());
+    named.push([one, name]);
+    return true;
+  }
+  const isOwn = (one: T): boolean => toPlain(toText(one)) === toText(one);
+  const sorted = things.toSorted((a, b) => (toText(a) < toText(b) ? -1 : 1));
+  const ordered = [...sorted.filter(isOwn), ...sorted.filter((one) => !isOwn(one))];
+  for (const one of ordered.filter((each) => !take(each, toPlain(toText(each)))))
+    for (let next = 2; !take(one, `${toPlain(toText(one))}_${next}`); next += 1);
+  return named;
 }
 
 function columnSql({ name, type }: CatalogueParameter, column: string): string {
@@ -44,9 +55,8 @@ function columnSql({ name, type }: CatalogueParameter, column: string): string {
 }
 
 function macroSql(idApp: number, { customEventName, parameters }: CatalogueEvent, name: string): string {
-  const toName = createNames([...ownColumns, 'custom_event_params']);
-  const columns = byText(parameters, (parameter) => parameter.name).map((parameter) =>
-    columnSql(parameter, toName(parameter.name)),
+  const columns = nameEach(parameters, (parameter) => parameter.name, [...ownColumns, 'custom_event_params']).map(
+    ([parameter, column]) => columnSql(parameter, column),
   );
   return `CREATE OR REPLACE MACRO app_${idApp}.${sqlName(name)}() AS TABLE
 SELECT ${[...ownColumns, ...columns, 'custom_event_params'].join(',\n  ')}
@@ -61,9 +71,8 @@ export function viewsSql(apps: readonly AppEvents[]): string {
   const parts = apps
     .filter(({ events }) => events.length > 0)
     .map(({ idApp, events }) => {
-      const toName = createNames([]);
-      const macros = byText(events, ({ customEventName }) => customEventName).map((event) =>
-        macroSql(idApp, event, toName(event.customEventName)),
+      const macros = nameEach(events, ({ customEventName }) => customEventName).map(([event, name]) =>
+        macroSql(idApp, event, name),
       );
       return `CREATE SCHEMA IF NOT EXISTS app_${idApp};\n${macros.join('\n')}`;
     });

@@ -1,4 +1,4 @@
-import { copyFile, rm } from 'node:fs/promises';
+import { copyFile, readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { cataloguePaths } from '../../../src/lake/catalogue/catalogue-paths.ts';
@@ -32,6 +32,13 @@ function line(name: string, params: Readonly<Record<string, string>>, timeMs: nu
     custom_event_params: params,
   });
 }
+
+/** An event of whoever has these ids. */
+const sentBy = (params: Readonly<Record<string, string>>, ids: Readonly<Record<string, unknown>>) => ({
+  ...line('visit', params, lastDayMs, 'u'),
+  custom_user_id: undefined,
+  ...ids,
+});
 
 async function erase(folder: string, stream: MemoryStream, user: string): Promise<number> {
   const lakeDir = path.join(folder, 'lake');
@@ -87,6 +94,37 @@ describe('catalogue of a lake that changes', () => {
     await compact.stop();
   });
 
+  it('An example is what two users sent, or two devices without a user, and never what one person may have sent alone', async () => {
+    const folder = testFolder();
+    const lakeDir = path.join(folder, 'lake');
+    const stream = createMemoryStream();
+    const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+    stream.publish([
+      // Before a login and after it, with an id of either kind.
+      sentBy({ mail: 'a@example.org' }, { lvid: 'd1' }),
+      sentBy({ mail: 'a@example.org' }, { lvid: 'd1', custom_user_id: 'alice' }),
+      sentBy({ mail: 'b@example.org' }, { gaid: 'g1' }),
+      sentBy({ mail: 'b@example.org' }, { custom_user_id: 'bob' }),
+      sentBy({ mail: 'b@example.org' }, { lvid: 'd2', custom_user_id: 'bob' }),
+      sentBy({ of: 'devices' }, { gaid: 'g1' }),
+      sentBy({ of: 'devices' }, { gaid: 'g2' }),
+      sentBy({ of: 'players' }, { custom_platform_user_id: 'p1', x_platform: 'x' }),
+      sentBy({ of: 'players' }, { custom_platform_user_id: 'p2', x_platform: 'x' }),
+      sentBy({ of: 'games' }, { sezam_user_id: 1 }),
+      sentBy({ of: 'games' }, { sezam_user_id: 2 }),
+    ]);
+    const list = async () => (await readCatalogue(lakeDir, 1, 'visit')).customEvents[0]?.parameters ?? [];
+    await waitFor('in the catalogue', async () => (await list()).length === 2);
+    await compact.stop();
+    const examples = new Map((await list()).map((parameter) => [parameter.name, parameter.examples.toSorted()]));
+    expect(examples).toEqual(
+      new Map([
+        ['of', ['devices', 'games', 'players']],
+        ['mail', []],
+      ]),
+    );
+  });
+
   it('What a killed fold has left, notices and views go with all that they are of, before an erasure answers that waits for nobody', async () => {
     const folder = testFolder();
     const lakeDir = path.join(folder, 'lake');
@@ -132,6 +170,36 @@ describe('catalogue of a lake that changes', () => {
     stream.publish([line('visit', { page: 'home' }, lastDayMs - dayMs, 'u')]);
     await waitFor('made again', () => counted(2));
     expect(compact.facts()['problems']).toEqual([]);
+    // Also while nothing comes in: its record and views.sql, each by itself.
+    const { folder: own, viewsSql } = cataloguePaths(lakeDir);
+    for (const file of [viewsSql, path.join(own, 'catalogue.json')]) {
+      await rm(file);
+      await waitFor('there again', async () => (await findTextFile(file)) !== undefined);
+    }
+    expect(await counted(2)).toBe(true);
+    await compact.stop();
+  });
+
+  it('Parts that are damaged while the compactor runs are made anew', async () => {
+    const folder = testFolder();
+    const lakeDir = path.join(folder, 'lake');
+    const stream = createMemoryStream();
+    const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+    const counted = async (events: number): Promise<boolean> =>
+      (await readCatalogue(lakeDir, 1)).customEvents[0]?.events === events;
+    stream.publish([line('visit', { page: 'home' }, lastDayMs, 'u')]);
+    await waitFor('in the catalogue', () => counted(1));
+    const { packs } = cataloguePaths(lakeDir);
+    for (const name of await findNames(packs)) {
+      const file = path.join(packs, name);
+      const bytes = await readFile(file);
+      // The pages of the columns, behind which the footer stays as it was.
+      await writeFile(file, bytes.fill(0xff, 8, bytes.length - bytes.readUInt32LE(bytes.length - 8) - 8));
+    }
+    stream.publish([line('visit', { page: 'home' }, lastDayMs - dayMs, 'u')]);
+    await waitFor('made anew', () => counted(2));
+    await waitFor('no problem is left', () => (compact.facts()['problems'] as unknown[]).length === 0);
+    expect(await findNames(packs)).not.toEqual([]);
     await compact.stop();
   });
 

@@ -1,12 +1,10 @@
 import { getExport, type Dataset } from '../../../datasets/dataset.ts';
-import { getSelector, rowFields } from '../../../datasets/dictionaries.ts';
 import { pruneFiles } from '../../../lake/files/prune.ts';
 import type { DataFile } from '../../../lake/log/snapshot.ts';
 import { parseSchemaString } from '../../../lake/table-schema.ts';
 import type { ReadPlan } from '../../jobs/worker-messages.ts';
 import type { Bounds, Estimate, OverLimit } from '../../jobs/look-messages.ts';
 import type { Basis } from '../basis.ts';
-import { deviceColumnNames } from '../conditions.ts';
 import { fileFilter, isEmptyResult, withColumns } from '../query.ts';
 import type { QueryEngine } from '../query-engine.ts';
 import { hasTitles, lookUpTitles } from '../title-sql.ts';
@@ -17,23 +15,13 @@ import { findAsked, readOwnFacts } from './own-facts.ts';
 import { resultBytes } from './result-bytes.ts';
 import { countRows, rowConditions } from './row-bounds.ts';
 import { readRowGroups } from './read-row-groups.ts';
-import type { TypeOf } from './row-groups.ts';
+import { columnOf, type TypeOf } from './row-groups.ts';
 import type { SizePlan } from './value-size.ts';
 
 /** What an export takes beside its rows and bytes, and what it does of them in a second, as measured (docs/api.md). */
 const startSeconds = 0.7;
 const rowsRead = 4_000_000;
 const bytesWritten = 100_000_000;
-
-/** The columns that conditions and cells are known by. */
-function columnsOf({ request }: ReadPlan, { columns }: Dataset): string[] {
-  const ofSelectors = request.selectors.flatMap((name) => Object.values(getSelector(name).source).map(String));
-  const ofFilters = Object.keys(request.filters).flatMap((name) => rowFields.get(name)?.['x-column'] ?? []);
-  const ofConditions = ['id_app', 'kind', 'event_time', 'available_at', 'custom_user_id', 'custom_event_name'];
-  const wanted = new Set([...ofSelectors, ...ofFilters, ...ofConditions, 'custom_event_params', ...deviceColumnNames]);
-  // Which fields an event of rows stands for is one of a handful: numbers and short texts.
-  return columns.filter(({ name, type }) => wanted.has(name) || type === 'SMALLINT').map(({ name }) => name);
-}
 
 function toBounds({ least, most, expected }: Count): Bounds {
   return {
@@ -92,23 +80,23 @@ async function bound(
   engine: QueryEngine,
 ): Promise<{ readonly rows: Count; readonly bytes: Count }> {
   const { request, apps } = plan;
+  const { format = 'csv' } = request;
   const { dataset: declared, event } = getExport(request.event);
   const schema = parseSchemaString(snapshot.schemaString ?? '{"fields":[]}');
   const dataset = withColumns(declared, schema);
   const types = new Map(schema.map(({ name, type }) => [name, type]));
   const typeOf: TypeOf = (name) => types.get(name);
-  const columns = columnsOf(plan, dataset);
   const { emptyFile } = snapshot;
-  const known = await readRowGroups(engine, files, columns, typeOf);
-  const counted = await countApps(engine, known, apps);
   const conditions = rowConditions(request, { dataset, event }, apps, sinceMs);
   const sizes = await sizePlan(plan, dataset, engine);
   const asked = findAsked((group) => {
     const { ofGroups: counts } = countRows(request, { dataset, event }, [group], conditions);
     resultBytes(request, { plan: sizes, groups: [group], counts });
   });
-  const own = await readOwnFacts(engine, counted, { asked, emptyFile, typeOf });
-  const groups = await measureTexts(engine, own, { selectors: request.selectors, emptyFile, typeOf });
+  const known = await readRowGroups(engine, files, [...new Set(asked.map(columnOf))], typeOf);
+  const counted = await countApps(engine, known, apps);
+  const own = await readOwnFacts(engine, counted, { asked, format, emptyFile, typeOf });
+  const groups = await measureTexts(engine, own, { selectors: request.selectors, format, emptyFile, typeOf });
   const { ofGroups, rows } = countRows(request, { dataset, event }, groups, conditions);
   return {
     rows,

@@ -1,11 +1,15 @@
 import { sqlName } from '../../../lake/sql/literals.ts';
+import type { FileFormat } from '../../jobs/export-spec.ts';
 import { filesSql } from '../export-query.ts';
 import type { QueryEngine } from '../query-engine.ts';
 import { partsSql, partsOf, type Placed } from './count-apps.ts';
-import { unknown, type ColumnFacts, type RowGroup, type TypeOf } from './row-groups.ts';
+import { listSql, measuredCells, textSql, toLengths } from './text-lengths.ts';
+import { columnOf, unknown, type ColumnFacts, type RowGroup, type TypeOf } from './row-groups.ts';
 
 /** Values that are looked at, at most: some seconds at low priority. */
 const mostValues = 200_000_000;
+/** Texts in which it is looked for what JSON escapes, at most: a second. */
+const mostEscaped = 10_000_000;
 /** What a map costs beside a number or a text. */
 const mapValues = 5;
 
@@ -26,21 +30,21 @@ const boundOf = (value: unknown): bigint | string | undefined =>
 /** Texts: `values`, those that are NULL included, of which `given` are not. */
 function textFacts(cell: (name: string) => unknown, values: number): ColumnFacts {
   const given = numberOf(cell('given'));
-  const bytes = numberOf(cell('bytes')) + 4 * given;
+  const lengths = toLengths(cell);
+  const bytes = (lengths?.total ?? 0) + 4 * given;
   return {
     min: boundOf(cell('min')),
     max: boundOf(cell('max')),
     isExact: true,
     nulls: values - given,
     chunk: { values, bytes, encoding: 'plain', distinct: undefined, dictionary: undefined },
-    ...(given === 0 ? {} : { lengths: { least: numberOf(cell('least')), most: numberOf(cell('most')) } }),
+    ...(lengths === undefined ? {} : { lengths }),
   };
 }
 
 /** The keys or values of a map; a row without any counts as one that is NULL, as footers have it. */
-function ofMap(name: string, part: 'key' | 'value'): Look {
+function ofMap(name: string, part: 'key' | 'value', format: FileFormat | undefined): Look {
   const items = `map_${part}s(events.${sqlName(name)})`;
-  const bytes = `list_transform(${items}, lambda item: strlen(item))`;
   return {
     path: `${name}, key_value, ${part}`,
     cells: {
@@ -48,9 +52,7 @@ function ofMap(name: string, part: 'key' | 'value'): Look {
       max: `max(list_max(${items}))`,
       values: `sum(greatest(1, coalesce(len(${items}), 0)))::BIGINT`,
       given: `sum(coalesce(list_count(${items}), 0))::BIGINT`,
-      least: `min(list_min(${bytes}))`,
-      most: `max(list_max(${bytes}))`,
-      bytes: `sum(list_sum(${bytes}))::BIGINT`,
+      ...measuredCells(listSql(items, format)),
     },
     toFacts: (cell) => textFacts(cell, numberOf(cell('values'))),
   };
@@ -69,11 +71,8 @@ function ofNumber(path: string, given: string, [min, max]: readonly [string, str
   };
 }
 
-/** The column that a path of a footer is in. */
-const columnOf = (path: string): string => path.split(', ')[0] ?? '';
-
 /** What is looked at of a path; undefined where the table has no such column. */
-function lookAt(path: string, typeOf: TypeOf): Look | undefined {
+function lookAt(path: string, typeOf: TypeOf, format: FileFormat | undefined): Look | undefined {
   const name = columnOf(path);
   const column = `events.${sqlName(name)}`;
   const given = `count(${column})`;
@@ -81,11 +80,10 @@ function lookAt(path: string, typeOf: TypeOf): Look | undefined {
     case undefined:
       return undefined;
     case 'MAP(VARCHAR, VARCHAR)':
-      return ofMap(name, path.endsWith(', key') ? 'key' : 'value');
+      return ofMap(name, path.endsWith(', key') ? 'key' : 'value', format);
     case 'VARCHAR': {
-      const [least, most] = [`min(strlen(${column}))`, `max(strlen(${column}))`];
-      const cells = { min: `min(${column})`, max: `max(${column})`, given, least, most };
-      return { path, cells: { ...cells, bytes: `sum(strlen(${column}))::BIGINT` }, toFacts: textFacts };
+      const cells = { min: `min(${column})`, max: `max(${column})`, given, ...measuredCells(textSql(column, format)) };
+      return { path, cells, toFacts: textFacts };
     }
     case 'BIGINT':
     case 'SMALLINT':
@@ -115,6 +113,7 @@ export function findAsked(work: (group: RowGroup) => void): readonly string[] {
 export interface OwnFactsRead {
   /** The paths that a row group will be asked for. */
   readonly asked: readonly string[];
+  readonly format: FileFormat;
   readonly emptyFile: string;
   readonly typeOf: TypeOf;
 }
@@ -145,9 +144,11 @@ function ownGroup(
 export async function readOwnFacts(
   engine: QueryEngine,
   groups: readonly RowGroup[],
-  { asked, emptyFile, typeOf }: OwnFactsRead,
+  { asked, format, emptyFile, typeOf }: OwnFactsRead,
 ): Promise<RowGroup[]> {
-  const looks = asked.flatMap((path) => lookAt(path, typeOf) ?? []);
+  const shared = groups.reduce((rows, group) => rows + (isShared(group) ? group.rows : 0), 0);
+  const looksFor = format === 'jsonl' && shared * asked.length > mostEscaped ? undefined : format;
+  const looks = asked.flatMap((path) => lookAt(path, typeOf, looksFor) ?? []);
   const ofRow = looks.reduce((sum, { cells }) => sum + ('values' in cells ? mapValues : 1), 0);
   let left = mostValues;
   const read = [...groups.entries()].flatMap(([part, group]) => {

@@ -3,6 +3,7 @@ import { readDictionaryHeaders, type TextDictionary } from '../../../lake/files/
 import type { DataFile } from '../../../lake/log/snapshot.ts';
 import type { QueryEngine } from '../query-engine.ts';
 import {
+  columnOf,
   fromLog,
   parseBound,
   unknown,
@@ -12,8 +13,14 @@ import {
   type TypeOf,
 } from './row-groups.ts';
 
-/** Files whose footers are read, at most: the largest. Of the others the log says what is known. */
+/**
+ * Files whose footers are read, at most, and what is kept of them, a column of a row group each: the largest files. Of the
+ * others the log says what is known.
+ */
 const mostFooters = 4000;
+const mostFacts = 600_000;
+/** Files whose footers are read at once: what is not kept of them takes memory. */
+const filesAtOnce = 64;
 /** Dictionaries that are looked at, at most: each is a read of its own, some hundredths of a millisecond. */
 const mostDictionaries = 20_000;
 
@@ -78,12 +85,13 @@ const typeAt = (path: string, typeOf: TypeOf): ColumnType | undefined =>
 async function readDictionaries(
   rows: readonly FooterRow[],
   typeOf: TypeOf,
+  most: number,
 ): Promise<ReadonlyMap<FooterRow, TextDictionary | undefined>> {
   const hasTexts = (row: FooterRow): boolean =>
     typeAt(pathOf(row), typeOf) === 'VARCHAR' &&
     encodingOf(String(row['encodings'])) === 'dictionary' &&
     countOf(row['dictionary_at']) !== undefined;
-  const places = groupBy(rows.filter(hasTexts).slice(0, mostDictionaries), fileOf);
+  const places = groupBy(rows.filter(hasTexts).slice(0, most), fileOf);
   const found = new Map<FooterRow, TextDictionary | undefined>();
   for (const [file, columns] of places) {
     const headers = await readDictionaryHeaders(
@@ -95,17 +103,22 @@ async function readDictionaries(
   return found;
 }
 
+/** What was read of footers. */
+interface FootersRead {
+  readonly groups: readonly RowGroup[];
+  readonly facts: number;
+  readonly dictionaries: number;
+}
+
 /** Reads the row groups of files from their footers. Errors: `sql` where a file cannot be read; those of the system. */
 async function fromFooters(
   engine: QueryEngine,
   files: readonly DataFile[],
-  columns: readonly string[],
-  typeOf: TypeOf,
-): Promise<RowGroup[]> {
-  if (files.length === 0) return [];
+  { columns, typeOf, dictionariesLeft }: FooterOptions,
+): Promise<FootersRead> {
   const owners = new Map(files.map((file) => [file.absolutePath, file]));
   const found = await engine.rows({ sql: footersSql, values: { columns } }, [...owners.keys()]);
-  const dictionaries = await readDictionaries(found, typeOf);
+  const dictionaries = await readDictionaries(found, typeOf, dictionariesLeft);
   const groups: RowGroup[] = [];
   for (const [file, ofFile] of groupBy(found, fileOf)) {
     const isOwn = owners.get(file)?.sha256 !== undefined;
@@ -118,12 +131,22 @@ async function fromFooters(
         facts.set(pathOf(row), toFacts(row, type, { isOwn, dictionary: dictionaries.get(row) }));
       }
       // A column that a file has not is NULL in all of its rows.
-      const column = (name: string): ColumnFacts => facts.get(name) ?? { ...unknown, nulls: rows };
-      groups.push({ rows, isOwn, place: { file, fromRow }, column });
+      const others = (path: string): ColumnFacts =>
+        columns.includes(columnOf(path)) ? { ...unknown, nulls: rows } : unknown;
+      groups.push({ rows, isOwn, place: { file, fromRow }, column: (path) => facts.get(path) ?? others(path) });
       fromRow += rows;
     }
   }
-  return groups;
+  return { groups, facts: found.length, dictionaries: dictionaries.size };
+}
+
+/** How footers are read. */
+interface FooterOptions {
+  /** Those that will be asked for. */
+  readonly columns: readonly string[];
+  readonly typeOf: TypeOf;
+  /** Dictionaries that may be looked at. */
+  readonly dictionariesLeft: number;
 }
 
 /** Of a file whose rows nobody has counted there may be any number. */
@@ -140,6 +163,15 @@ export async function readRowGroups(
   typeOf: TypeOf,
 ): Promise<RowGroup[]> {
   const largest = files.toSorted((a, b) => rowsOf(b) - rowsOf(a) || 0);
-  const groups = await fromFooters(engine, largest.slice(0, mostFooters), columns, typeOf);
-  return [...groups, ...largest.slice(mostFooters).map((file) => fromLog(file, typeOf))];
+  const groups: RowGroup[] = [];
+  let [read, factsLeft, dictionariesLeft] = [0, mostFacts, mostDictionaries];
+  while (read < Math.min(largest.length, mostFooters) && factsLeft > 0) {
+    const batch = largest.slice(read, Math.min(read + filesAtOnce, mostFooters));
+    const found = await fromFooters(engine, batch, { columns, typeOf, dictionariesLeft });
+    groups.push(...found.groups);
+    read += batch.length;
+    factsLeft -= found.facts;
+    dictionariesLeft -= found.dictionaries;
+  }
+  return [...groups, ...largest.slice(read).map((file) => fromLog(file, typeOf))];
 }

@@ -67,12 +67,12 @@ interface CellSize {
 /** A product in which nothing of what is unbounded is nothing. */
 const times = (a: number, b: number): number => (a === 0 || b === 0 ? 0 : a * b);
 
-function listCells({ least, most, mean, total, items = 0 }: ValueSize, rows: number, as: Rendering): CellSize {
+function listCells({ least, most, mean, total, items = 0, isPlain }: ValueSize, rows: number, as: Rendering): CellSize {
   const text = Math.min(total?.most ?? Infinity, times(items, most));
-  const ofItems = times(items, as.item.most) + times(as.escaped, text);
+  const ofItems = times(items, as.item.most) + times(isPlain === true ? 1 : as.escaped, text);
   const all = times(rows, as.list.most) + ofItems;
   const each = rows === 0 ? 0 : (items * (mean + 3)) / rows;
-  const leastOfAll = times(rows, as.list.least);
+  const leastOfAll = times(rows, as.list.least) + (total?.least ?? 0);
   return {
     least: as.list.least,
     most: as.list.most + ofItems,
@@ -83,7 +83,7 @@ function listCells({ least, most, mean, total, items = 0 }: ValueSize, rows: num
 
 /** Cells of a row group of `rows`, as a kind of file has them. */
 function cells(size: ValueSize, rows: number, as: Rendering): CellSize {
-  const { least, most, mean, total, nulls, isText, items } = size;
+  const { least, most, mean, total, nulls, isText, isPlain = false, items } = size;
   if (items !== undefined) {
     const list = listCells(size, rows, as);
     return nulls === 0
@@ -91,7 +91,7 @@ function cells(size: ValueSize, rows: number, as: Rendering): CellSize {
       : { ...list, least: Math.min(list.least, as.empty.least), total: { least: 0, most: list.total.most } };
   }
   const around = isText ? as.quotes : as.plain;
-  const factor = isText ? as.escaped : 1;
+  const factor = isText && !isPlain ? as.escaped : 1;
   const value = { least: least + around.least, most: factor * most + around.most };
   const isSurelyGiven = nulls === 0;
   // Where all may be empty, nobody knows how many are.

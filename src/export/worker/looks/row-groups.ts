@@ -26,8 +26,19 @@ export interface ColumnFacts {
   readonly nulls: number | undefined;
   /** Absent where only the log is known. */
   readonly chunk?: Chunk;
-  /** Bytes of the shortest and the longest text, where they were measured. */
-  readonly lengths?: { readonly least: number; readonly most: number };
+  /** What was measured of texts. */
+  readonly lengths?: Lengths;
+}
+
+/** What was measured of the texts of a column, of which there is one at least. */
+export interface Lengths {
+  /** Bytes of the shortest and the longest. */
+  readonly least: number;
+  readonly most: number;
+  /** Bytes of all. */
+  readonly total: number;
+  /** None has a character that a format escapes. */
+  readonly isPlain: boolean;
 }
 
 /** Rows that lie together in a file, by what is known of them without reading any. */
@@ -35,7 +46,7 @@ export interface RowGroup {
   readonly rows: number;
   /** This service wrote the file: its values keep the limits of their fields. */
   readonly isOwn: boolean;
-  /** Absent where only the log is known. */
+  /** Absent where nobody knows how many rows the file has. */
   readonly place?: { readonly file: string; readonly fromRow: number };
   /** Rows of the apps that are asked for; absent: nobody has counted them. */
   readonly ofApps?: number;
@@ -45,6 +56,9 @@ export interface RowGroup {
 
 /** The type of a column by its name. */
 export type TypeOf = (name: string) => ColumnType | undefined;
+
+/** The column that a path of a footer is in. */
+export const columnOf = (path: string): string => path.split(', ')[0] ?? '';
 
 /** Nothing is known. */
 export const unknown: ColumnFacts = { min: undefined, max: undefined, isExact: false, nulls: undefined };
@@ -73,6 +87,7 @@ export function fromLog(file: DataFile, typeOf: TypeOf): RowGroup {
   return {
     rows: numRecords,
     isOwn,
+    ...(isOwn && numRecords < Infinity ? { place: { file: file.absolutePath, fromRow: 0 } } : {}),
     column(name) {
       const type = typeOf(name);
       const [min, max] = [parseBound(type, minValues[name]), parseBound(type, maxValues[name])];

@@ -4,6 +4,7 @@ import { eventFields } from '../../../datasets/event-fields.ts';
 import type { FieldSchema } from '../../../datasets/field-schema.ts';
 import type { SelectorPlan } from '../selector-sql.ts';
 import type { ColumnFacts, RowGroup } from './row-groups.ts';
+import { hasEscaped } from './text-lengths.ts';
 
 /** What sizes are known by beside the row groups. */
 export interface SizePlan extends SelectorPlan {
@@ -23,14 +24,16 @@ export interface ValueSize {
   readonly nulls: number;
   /** Texts may have to be quoted and escaped; numbers and dates never. */
   readonly isText: boolean;
+  /** Texts without anything to escape. */
+  readonly isPlain?: boolean;
   /** Lists: how many items all of them have, at most. `least`, `most`, `mean` and `total` are then those of items. */
   readonly items?: number;
 }
 
 const nothing = (rows: number): ValueSize => ({ least: 0, most: 0, mean: 0, nulls: rows, isText: false });
 
-function fixed(least: number, most: number, nulls: number, isText = false): ValueSize {
-  return { least, most, mean: (least + most) / 2, nulls, isText };
+function fixed(least: number, most: number, nulls: number): ValueSize {
+  return { least, most, mean: (least + most) / 2, nulls, isText: false };
 }
 
 /** Bytes of a character, at most. */
@@ -55,6 +58,13 @@ const longestOf: ReadonlyMap<string, number> = (() => {
 const bytesOf = (text: string): number => Buffer.byteLength(text);
 const nullsOf = ({ rows }: RowGroup, { nulls = rows }: ColumnFacts): number => nulls;
 
+/** One of some texts, at least one. */
+function oneOf(texts: readonly string[], nulls: number): ValueSize {
+  const sizes = texts.map(bytesOf);
+  const size = fixed(Math.min(...sizes), Math.max(...sizes), nulls);
+  return { ...size, isText: true, isPlain: !texts.some(hasEscaped) };
+}
+
 /** Digits of whole numbers between two bounds. */
 function digits(min: bigint, max: bigint, nulls: number): ValueSize {
   const lengths = [String(min).length, String(max).length];
@@ -76,13 +86,16 @@ function textSize(
   { rows, isOwn }: Pick<RowGroup, 'rows' | 'isOwn'>,
   allowed: number,
 ): ValueSize {
-  const longest = lengths?.most ?? allowed;
   const values = (chunk?.values ?? rows) - (nulls ?? 0);
   const absent = nulls ?? rows;
-  if (isExact && typeof min === 'string' && min === max) return fixed(bytesOf(min), bytesOf(min), absent, true);
-  if (isExact && typeof min === 'string' && typeof max === 'string' && chunk?.distinct === 2)
-    return fixed(Math.min(bytesOf(min), bytesOf(max)), Math.max(bytesOf(min), bytesOf(max)), absent, true);
-  const least = lengths?.least ?? sharedBytes(min, max);
+  if (isExact && typeof min === 'string' && typeof max === 'string' && (min === max || chunk?.distinct === 2))
+    return oneOf([min, max], absent);
+  if (lengths !== undefined && nulls !== undefined) {
+    const { least, most, total, isPlain } = lengths;
+    const mean = Math.min(most, Math.max(least, total / Math.max(1, values)));
+    return { least, most, mean, total: { least: total, most: total }, nulls, isText: true, isPlain };
+  }
+  const [least, longest] = [lengths?.least ?? sharedBytes(min, max), lengths?.most ?? allowed];
   const unbounded = { least, most: longest, mean: Math.min(longest, 32), nulls: absent, isText: true };
   if (chunk === undefined || values <= 0) return unbounded;
   const { bytes, encoding, distinct, dictionary } = chunk;
@@ -149,11 +162,6 @@ function secondsSize(column: string, group: RowGroup): ValueSize {
   return digits(secondsOf(min, -1n), secondsOf(max, 1n), nulls);
 }
 
-function oneOf(texts: readonly string[], nulls: number): ValueSize {
-  const sizes = texts.map(bytesOf);
-  return sizes.length === 0 ? nothing(nulls) : fixed(Math.min(...sizes), Math.max(...sizes), nulls, true);
-}
-
 function listSize(column: string, part: 'key' | 'value', group: RowGroup, { dataset }: SelectorPlan): ValueSize {
   const facts = group.column(`${column}, key_value, ${part}`);
   const { chunk } = facts;
@@ -182,12 +190,12 @@ function sourceSize({ source, ...selector }: Selector, plan: SizePlan, group: Ro
   if ('zoneDate' in source) return { ...fixed(8, 20, nullsOf(group, group.column(source.zoneDate))), mean: 10 };
   if ('mapKeys' in source) return listSize(source.mapKeys, 'key', group, plan);
   if ('mapValues' in source) return listSize(source.mapValues, 'value', group, plan);
-  if ('constant' in source) return fixed(bytesOf(source.constant), bytesOf(source.constant), 0);
+  if ('constant' in source) return oneOf([source.constant], 0);
   if ('derived' in source) return 'derive' in plan.event ? { ...fixed(1, 20, rows), mean: 2 } : nothing(rows);
   if ('app' in source) {
     const facts = plan.apps.map((app) => app[source.app]);
     const texts = facts.flatMap((fact) => (fact === undefined ? [] : [String(fact)]));
-    return oneOf(texts, texts.length === facts.length ? 0 : rows);
+    return texts.length === 0 ? nothing(rows) : oneOf(texts, texts.length === facts.length ? 0 : rows);
   }
   const { column, titleOf, dictionary } = source;
   const isThere = plan.dataset.columns.some(({ name }) => name === column);

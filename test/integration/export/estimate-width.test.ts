@@ -1,0 +1,58 @@
+import { mkdirSync } from 'node:fs';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import type { LookPlan } from '../../../src/export/jobs/look-messages.ts';
+import { runLook } from '../../../src/export/worker/looks/run-look.ts';
+import { runExport } from '../../../src/export/worker/run-export.ts';
+import { lakePaths } from '../../../src/lake/lake.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { addSealedFile } from '../../helpers/sealed-file.ts';
+
+const limits = { memoryMb: 512, threads: 1, maxRows: 1e6, maxBytes: 1e9, singleFileMaxBytes: 1e8, partMaxBytes: 1e8 };
+const appOf = (idApp: number) => ({
+  idApp,
+  sdkKey: 'key',
+  title: 'app',
+  platform: 'web',
+  idAccount: 1,
+  idProject: undefined,
+});
+
+test('The bounds of bytes are near the truth where rows are certain and their texts have nothing to escape', async () => {
+  const folder = testFolder();
+  const lakeDir = path.join(folder, 'lake');
+  await addSealedFile(lakeDir, 20_000, 300);
+  // One app whose rows lie beside those of others, and all of them.
+  for (const ids of [[3], Array.from({ length: 20 }, (_, n) => n + 1)])
+    for (const format of ['csv', 'jsonl'] as const) {
+      const plan: LookPlan = {
+        look: 'estimate',
+        request: {
+          event: 'customEvents',
+          selectors: ['tsEvent', 'eventName', 'customUserId', 'lvid', 'userAgent', 'ipv4', 'age', 'params.value'],
+          timezone: 'UTC',
+          eventTime: {},
+          availableAt: {},
+          eventNameInvert: false,
+          filters: {},
+          format,
+        },
+        apps: ids.map(appOf),
+        tableDir: lakePaths(lakeDir).table,
+        limits,
+        retentionMs: 1e9,
+        begunMs: Date.now(),
+      };
+      const out = path.join(folder, `${ids.length} ${format}`);
+      mkdirSync(out);
+      const made = await runExport({ ...plan, folder: out, stem: 'all' }, () => undefined);
+      const bytes = made.kind === 'done' ? made.files.reduce((sum, file) => sum + file.bytes, 0) : 0;
+      const looked = await runLook(plan);
+      const { atLeast, atMost } = looked.kind === 'estimate' ? looked.estimate.bytes : { atLeast: 0, atMost: 0 };
+      expect(bytes).toBeGreaterThan(ids.length * 100_000);
+      expect(atLeast).toBeGreaterThan(0.9 * bytes);
+      expect(atLeast).toBeLessThanOrEqual(bytes);
+      expect(atMost).toBeGreaterThanOrEqual(bytes);
+      expect(atMost).toBeLessThan(1.5 * bytes);
+    }
+});
