@@ -85,6 +85,11 @@ function slotsBetween({ zone, at }: (typeof plans)[number], fromMs: number, toMs
   });
 }
 
+/** How many slots all plans have between two moments. */
+function countSlots(fromMs: number, toMs: number): number {
+  return plans.reduce((sum, plan) => sum + slotsBetween(plan, fromMs, toMs).length, 0);
+}
+
 describe('the slots of schedules', () => {
   it.each([
     { what: 'to summer', start: daysEach > 20 ? '2026-02-25' : '2026-03-27' },
@@ -127,6 +132,7 @@ describe('the slots of schedules', () => {
       /** Lets time pass in one of the ways in which it does. */
       async function pass(toMs: number): Promise<void> {
         const way = random(4);
+        const due = figures.slots + countSlots(clock.nowMs, toMs);
         if (way === 0) {
           clock.set(toMs);
           await restart();
@@ -140,10 +146,10 @@ describe('the slots of schedules', () => {
           clock.set(toMs);
           // Dead before it was ready, or a little later.
           const step = `${slotSteps[random(slotSteps.length)] ?? ''}:${1 + random(2)}`;
-          await startStage(step).then(
-            ({ exited }) => exited,
-            () => undefined,
-          );
+          const dying = await startStage(step).catch(() => undefined);
+          // With few slots to make it may never get there.
+          const isDone = waitFor('all that are due are made', () => reader.look() >= due, 120_000);
+          if (dying !== undefined) await Promise.race([dying.exited, isDone]).then(() => dying.kill());
           figures.crashes += 1;
           stage = await startStage();
         } else clock.set(toMs);
@@ -154,7 +160,7 @@ describe('the slots of schedules', () => {
         const beforeMs = clock.nowMs;
         const seen = reader.jobs.length;
         await pass(Math.min(endMs, beforeMs + (12 + random(longestStopHours)) * hourMs));
-        figures.slots += plans.reduce((sum, plan) => sum + slotsBetween(plan, beforeMs, clock.nowMs).length, 0);
+        figures.slots += countSlots(beforeMs, clock.nowMs);
         if (random(2) === 0) {
           await waitFor('some more are made', () => reader.look() > seen || seen === figures.slots, 120_000);
           await restart();

@@ -197,8 +197,9 @@ describe('schedules', () => {
     for (const id of ids) await waitForSlots(id, 5);
     const list = (await running.area?.call(user, '/api/report/v1/file/list.json'))?.json?.data?.reports ?? [];
     const order = list.toReversed().map(({ idSchedule }) => idSchedule);
-    expect(order).toEqual(order.map((_, index) => order[index % 2]));
-    expect(new Set(order).size).toBe(2);
+    // One may come twice in a row, where its export ends just between the looks at the two.
+    for (let from = 0; from + 4 <= order.length; from += 2) expect(new Set(order.slice(from, from + 4)).size).toBe(2);
+    expect(order.length).toBe(10);
   });
 
   it('A schedule stops with a reason when its user or its apps are taken away, and goes on when it is resumed', async () => {
@@ -285,6 +286,7 @@ describe('schedules', () => {
     expect(await waitForSlots(whole, 1)).toEqual(['2026-06-11']);
     await waitFor('it is reported', () => JSON.stringify(running.area?.stage.facts()).includes('schedule_unreadable'));
     const progress = path.join(area.dataDir, 'schedules', '1', `${whole}.progress.json`);
+    await waitFor('its end is taken in', () => readFileSync(progress, 'utf8').includes('"endedReport":1'));
     const good = readFileSync(progress);
     expect((await call('list.json', undefined, 'GET')).data).toMatchObject({
       schedules: [{ idSchedule: whole }],
