@@ -182,7 +182,7 @@ describe('files of pairs', () => {
     const merged = path.join(folder, 'merged.pack');
     await writePairs(merged, [mergePairs(read)]);
     expect((await readAllPairs(merged))[0]).toHaveLength(1342);
-    for (const [key, value] of all.flat()) expect(await findPairs(merged, key)).toContain(value);
+    for (const [key, value] of all.flat()) expect(await findPairs(merged, [key])).toContain(value);
     truncateSync(merged, 4096);
     await expect(readAllPairs(merged)).rejects.toMatchObject({ code: 'file_damaged' });
   });
