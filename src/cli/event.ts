@@ -1,8 +1,9 @@
 import path from 'node:path';
 import { randomUUID } from 'node:crypto';
 import { dataPaths, type Config } from '../config.ts';
+import type { AccessPaths } from '../access/access-file.ts';
 import { listApps } from '../access/listing.ts';
-import { isOwnId, makeRequestKey, ownKeyFields, readKeyTexts } from '../datasets/event-id.ts';
+import { isOwnId, makeRequestKey, ownKeyFields, readKeyTexts, receivedAtOf } from '../datasets/event-id.ts';
 import type { EventAnswer } from '../find/event-answer.ts';
 import { createFinder, type Finder } from '../find/finder.ts';
 import type { ReadTail } from '../find/find-event.ts';
@@ -42,6 +43,16 @@ function parseSought({ id, key, transaction }: Named, idApp: number | undefined)
   const sent = readKeyTexts(key ?? '').filter((one) => one !== '');
   if (sent.length === 0) refuse('a key is not empty');
   return sent.map((one) => ({ idApp, requestKey: makeRequestKey(idApp, one) }));
+}
+
+/** The apps whose events may be meant: without one that is named, all that are known here. */
+function listMeant(paths: AccessPaths, id: string | undefined, idApp: number | undefined): readonly number[] {
+  if (idApp !== undefined) return [idApp];
+  const known = [...listApps(paths), ...listApps(paths, true)].map((app) => Number(app.idApp));
+  // An id that is a hash is found by its app alone.
+  if (known.length === 0 && id !== undefined && receivedAtOf(id) === undefined)
+    refuse('no app is known here: --app must say which one has sent it');
+  return known;
 }
 
 /** Looks until one is known. */
@@ -97,8 +108,7 @@ export const eventCommand = verb({
     assertLake(config);
     const paths = dataPaths(config.dataDir);
     const logger = createLogger(config.logLevel, { role: 'event' });
-    const idApps =
-      idApp === undefined ? [...listApps(paths), ...listApps(paths, true)].map((app) => Number(app.idApp)) : [idApp];
+    const idApps = listMeant(paths, id, idApp);
     const opened = await buildWithClosers(logger, async (closers) => {
       const finder = createFinder({
         lakeDir: paths.lake,

@@ -18,7 +18,7 @@ export interface IndexUpkeepOptions {
 export interface IndexUpkeep {
   /**
    * Takes in versions of the tables, unless it knows them. `index`: that of the folder. Errors: of the first file that
-   * cannot be indexed, when the others are.
+   * cannot be indexed, when the others are, and packs are made of them.
    */
   run(index: IdIndex, tables: readonly DatasetTable[], signal: AbortSignal): Promise<void>;
 }
@@ -34,13 +34,15 @@ export function createIndexUpkeep({ indexDir, engine, isAsked }: IndexUpkeepOpti
   const rest = (workedMs: number, signal: AbortSignal): Promise<void> =>
     pause(workedMs * (isAsked?.() === true ? restsFor.asked : restsFor.otherwise), signal);
 
-  async function addAll(files: readonly DataFile[], signal: AbortSignal): Promise<void> {
-    const duckdb = await openDuckdb(engine);
+  /** Indexes files; returns what came of those that cannot be indexed. */
+  async function addAll(files: readonly DataFile[], signal: AbortSignal): Promise<readonly unknown[]> {
     const failures: unknown[] = [];
+    if (files.length === 0) return failures;
+    const duckdb = await openDuckdb(engine);
     try {
       const index = openIdIndex(indexDir, duckdb);
       for (const file of files) {
-        if (signal.aborted) return;
+        if (signal.aborted) return [];
         const startedAt = performance.now();
         await index.add(file).catch((error: unknown) => failures.push(error));
         await rest(performance.now() - startedAt, signal);
@@ -48,7 +50,7 @@ export function createIndexUpkeep({ indexDir, engine, isAsked }: IndexUpkeepOpti
     } finally {
       duckdb.close();
     }
-    if (failures.length > 0) throw failures[0];
+    return failures;
   }
 
   return {
@@ -58,14 +60,14 @@ export function createIndexUpkeep({ indexDir, engine, isAsked }: IndexUpkeepOpti
       const live = tables.flatMap(({ dataset, snapshot }) =>
         snapshot.files.filter((file) => mayHoldHashed(dataset, file)),
       );
-      const missing = await index.keepOnly(live);
-      if (missing.length > 0) await addAll(missing, signal);
+      const failures = await addAll(await index.keepOnly(live), signal);
       let startedAt = performance.now();
       for await (const _ of index.pack(live)) {
         await rest(performance.now() - startedAt, signal);
         if (signal.aborted) return;
         startedAt = performance.now();
       }
+      if (failures.length > 0) throw failures[0];
       keptUpTo = upTo;
     },
   };

@@ -111,10 +111,10 @@ async function readPage(handle: FileHandle, file: string, page: number): Promise
   return buffer;
 }
 
-/** Adds the values of a key in a page. */
-function addValues(page: Buffer, key: number, values: number[]): void {
+/** Adds the values of keys in a page. */
+function addValues(page: Buffer, isSought: (key: number) => boolean, values: number[]): void {
   for (let index = 0; index < pairsOfPage; index += 1)
-    if (keyAt(page, index) === key) values.push(page.readUIntBE(index * pairBytes + keyBytes, keyBytes));
+    if (isSought(keyAt(page, index))) values.push(page.readUIntBE(index * pairBytes + keyBytes, keyBytes));
 }
 
 /** A page that may have a key, and its number; undefined: none has it. */
@@ -137,8 +137,33 @@ async function findPage(
   return undefined;
 }
 
-/** The values of a key, in no order. Errors: `file_damaged`, ENOENT. */
-export async function findPairs(file: string, key: number): Promise<number[]> {
+/** Adds the values of a key. */
+async function addOfKey(
+  read: (page: number) => Promise<Buffer>,
+  pages: number,
+  key: number,
+  values: number[],
+): Promise<void> {
+  const found = await findPage(read, pages, key);
+  if (found === undefined) return;
+  const isSought = (other: number): boolean => other === key;
+  const [at, page] = found;
+  addValues(page, isSought, values);
+  // A key with many values may reach over the ends of its page.
+  for (let before = at, first = page; before > 0 && firstKey(first) === key;) {
+    before -= 1;
+    first = await read(before);
+    addValues(first, isSought, values);
+  }
+  for (let after = at, last = page; after < pages - 1 && lastKey(last) === key;) {
+    after += 1;
+    last = await read(after);
+    addValues(last, isSought, values);
+  }
+}
+
+/** The values of some keys, in no order. Errors: `file_damaged`, ENOENT. */
+export async function findPairs(file: string, keys: readonly number[]): Promise<number[]> {
   const handle = await open(file, 'r');
   try {
     const { size } = await handle.stat();
@@ -147,21 +172,11 @@ export async function findPairs(file: string, key: number): Promise<number[]> {
     const read = (page: number): Promise<Buffer> => readPage(handle, file, page);
     if (lastKey(await read(pages - 1)) !== filler) throw damaged(file);
     const values: number[] = [];
-    const found = await findPage(read, pages, key);
-    if (found === undefined) return values;
-    const [at, page] = found;
-    addValues(page, key, values);
-    // A key with many values may reach over the ends of its page.
-    for (let before = at, first = page; before > 0 && firstKey(first) === key;) {
-      before -= 1;
-      first = await read(before);
-      addValues(first, key, values);
-    }
-    for (let after = at, last = page; after < pages - 1 && lastKey(last) === key;) {
-      after += 1;
-      last = await read(after);
-      addValues(last, key, values);
-    }
+    const sought = new Set(keys);
+    // Of many keys each would read as much as there is.
+    if (sought.size > pages)
+      for (let page = 0; page < pages; page += 1) addValues(await read(page), (key) => sought.has(key), values);
+    else for (const key of sought) await addOfKey(read, pages, key, values);
     return values;
   } finally {
     await handle.close();

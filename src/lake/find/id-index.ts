@@ -90,9 +90,7 @@ async function* readPairs(duckdb: Duckdb): AsyncGenerator<PairColumns> {
 /** The values of some keys in a file of pairs; undefined: it is not there, or is not any more, since it was damaged. */
 async function findValues(file: string, pairKeys: readonly number[]): Promise<readonly number[] | undefined> {
   try {
-    const values: number[] = [];
-    for (const key of pairKeys) values.push(...(await findPairs(file, key)));
-    return values;
+    return await findPairs(file, pairKeys);
   } catch (error) {
     if (isSystemError(error, 'ENOENT')) return undefined;
     if (!isAppError(error, 'file_damaged')) throw error;

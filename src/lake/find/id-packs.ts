@@ -62,13 +62,34 @@ async function listPacks(folder: string): Promise<Pack[]> {
   return packs;
 }
 
+/** The bytes of files of a folder, each looked at once: under one name a file is made anew as it was. */
+interface Sizes {
+  find(name: string): Promise<number | undefined>;
+  /** Forgets the files that do not stay. */
+  keepOnly(stays: (name: string) => boolean): void;
+}
+
+function createSizes(folder: string): Sizes {
+  const known = new Map<string, number>();
+  return {
+    async find(name) {
+      const size = known.get(name) ?? (await findSize(path.join(folder, name)));
+      if (size !== undefined) known.set(name, size);
+      return size;
+    },
+    keepOnly(stays) {
+      for (const name of known.keys()) if (!stays(name)) known.delete(name);
+    },
+  };
+}
+
 /** Cuts files into packs, in their order; what is left over stays as it is. */
-async function planPacks(folder: string, names: readonly string[]): Promise<string[][]> {
+async function planPacks(sizes: Sizes, names: readonly string[]): Promise<string[][]> {
   const plan: string[][] = [];
   let members: string[] = [];
   let bytes = 0;
   for (const name of names) {
-    const size = await findSize(path.join(folder, name));
+    const size = await sizes.find(name);
     if (size === undefined || size > maxMemberBytes) continue;
     members.push(name);
     bytes += size;
@@ -96,8 +117,8 @@ async function readMembers(folder: string, members: readonly string[]): Promise<
 }
 
 /** Makes the packs that some files, by their names, are enough for, one after the other. */
-async function* makePacks(folder: string, names: readonly string[]): AsyncGenerator<Pack> {
-  for (const members of await planPacks(folder, names)) {
+async function* makePacks(folder: string, sizes: Sizes, names: readonly string[]): AsyncGenerator<Pack> {
+  for (const members of await planPacks(sizes, names)) {
     const read = await readMembers(folder, members);
     if (read === undefined) continue;
     const list = `${members.join('\n')}\n`;
@@ -113,6 +134,7 @@ async function* makePacks(folder: string, names: readonly string[]): AsyncGenera
 export function openPacks(folder: string): Packs {
   /** By the name of each file; undefined: not looked yet. */
   let byMember: Map<string, Pack> | undefined;
+  const sizes = createSizes(folder);
 
   async function read(): Promise<Map<string, Pack>> {
     if (byMember !== undefined) return byMember;
@@ -137,6 +159,7 @@ export function openPacks(folder: string): Packs {
       for (const name of members) byMember?.delete(name);
     },
     async keepOnly(wanted, there) {
+      sizes.keepOnly((name) => wanted.has(name) && there.has(name));
       const known = new Set((await read()).values());
       const kept = [...known].filter(
         (pack) =>
@@ -147,7 +170,7 @@ export function openPacks(folder: string): Packs {
     },
     async *make(names) {
       const { single } = await this.part(names);
-      for await (const pack of makePacks(folder, single)) {
+      for await (const pack of makePacks(folder, sizes, single)) {
         for (const name of pack.members) byMember?.set(name, pack);
         yield;
       }

@@ -133,6 +133,26 @@ describe('the index of ids', () => {
     expect([names('.pack'), names('.list')]).toEqual([[], []]);
   });
 
+  it('A large file is in no pack, and is looked at once, however often the lake goes on', async () => {
+    const files = [...Array(128).keys()].map((number) => dataFile(number));
+    const { index, find, names, folder } = await indexFiles(files);
+    const file = path.join(folder, `${files[0]?.sha256}.pairs`);
+    const small = readFileSync(file);
+    const many = [...Array(22_000).keys()].map((number) => [keyOf(0) + number, receivedAtMs(0)] as const);
+    await writePairs(file, [pairs(many)]);
+    await packAll(index, files);
+    expect(names('.pack')).toEqual([]);
+    expect(await find(files, 0)).toEqual([[['0.parquet', receivedAtMs(0)]], []]);
+    writeFileSync(file, small);
+    await packAll(index, files);
+    expect(names('.pack')).toEqual([]);
+    // What has gone meanwhile is looked at again.
+    await index.keepOnly(files.slice(1));
+    writeFileSync(file, small);
+    await packAll(index, files);
+    expect(names('.pack')).toHaveLength(1);
+  });
+
   it('A damaged file is left out of packs, and is made anew', async () => {
     const files = [...Array(128).keys()].map((number) => dataFile(number));
     const { index, names, folder } = await indexFiles(files);
@@ -162,7 +182,7 @@ describe('files of pairs', () => {
     const merged = path.join(folder, 'merged.pack');
     await writePairs(merged, [mergePairs(read)]);
     expect((await readAllPairs(merged))[0]).toHaveLength(1342);
-    for (const [key, value] of all.flat()) expect(await findPairs(merged, key)).toContain(value);
+    for (const [key, value] of all.flat()) expect(await findPairs(merged, [key])).toContain(value);
     truncateSync(merged, 4096);
     await expect(readAllPairs(merged)).rejects.toMatchObject({ code: 'file_damaged' });
   });

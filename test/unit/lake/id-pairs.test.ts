@@ -39,9 +39,9 @@ describe('a file of pairs', () => {
       const pairs = Array.from({ length: count }, (): Pair => [anyKey(), random.integer(0, 2 ** 48 - 1)]);
       const file = await writeTestPairs(pairs);
       const known = new Set(pairs.map(([key]) => key));
-      for (const [key, value] of pairs.slice(0, 500)) expect(await findPairs(file, key)).toContain(value);
+      for (const [key, value] of pairs.slice(0, 500)) expect(await findPairs(file, [key])).toContain(value);
       const others = [0, 2 ** 48 - 2, ...Array.from({ length: 200 }, anyKey)].filter((key) => !known.has(key));
-      for (const key of others) expect(await findPairs(file, key)).toEqual([]);
+      for (const key of others) expect(await findPairs(file, [key])).toEqual([]);
       expect(readdirSync(path.dirname(file))).toEqual(['test.ids']);
     },
   );
@@ -51,9 +51,23 @@ describe('a file of pairs', () => {
     const many = Array.from({ length: 2000 }, (_, index): Pair => [2 ** 40, index]);
     const file = await writeTestPairs([...close, ...many]);
     for (const [key, value] of close.filter((_, index) => index % 20 === 0))
-      expect(await findPairs(file, key)).toEqual([value]);
-    const values = await findPairs(file, 2 ** 40);
+      expect(await findPairs(file, [key])).toEqual([value]);
+    const values = await findPairs(file, [2 ** 40]);
     expect(values.toSorted((a, b) => a - b)).toEqual(many.map(([, value]) => value));
+  });
+
+  it('Many keys are looked up at once as each by itself, in a small file and in a large one', async () => {
+    for (const count of [0, 300, 20_000]) {
+      const pairs = Array.from({ length: count }, (_, index): Pair => [anyKey(), index]);
+      const file = await writeTestPairs(pairs);
+      const sought = pairs.slice(0, 250);
+      for (const others of [10, 2000]) {
+        const keys = [...sought, ...sought].map(([key]) => key).concat(Array.from({ length: others }, anyKey));
+        const values = await findPairs(file, keys);
+        expect(values.toSorted((a, b) => a - b)).toEqual(sought.map(([, value]) => value));
+      }
+    }
+    expect(await findPairs(await writeTestPairs([[1, 2]]), [])).toEqual([]);
   });
 
   it('A file that was cut off or changed is refused where it is read, and gives no wrong answer', async () => {
@@ -61,7 +75,7 @@ describe('a file of pairs', () => {
     const file = await writeTestPairs(pairs);
     const whole = readFileSync(file);
     const find = (key: number): Promise<number[] | string> =>
-      findPairs(file, key).catch((error: unknown) => (error as { code: string }).code);
+      findPairs(file, [key]).catch((error: unknown) => (error as { code: string }).code);
     for (const bytes of [0, 1, 4095, 4096, whole.length - 4096, whole.length - 1]) {
       writeFileSync(file, whole.subarray(0, bytes));
       expect(await find(pairs[0]?.[0] ?? 0)).toBe('file_damaged');
