@@ -32,10 +32,10 @@ export interface Packs {
    */
   keep(duckdb: Duckdb, wanted: ReadonlySet<string>): Promise<boolean>;
   /**
-   * Removes packs that cannot be read, whose parts are then made anew; says whether there were any. Errors: those of the
-   * file system.
+   * Removes packs that cannot be read, whose parts are then made anew; says whether there were any. An engine that is
+   * stopped, or has failed for good, says nothing of them. Errors: the engine's then; those of the file system.
    */
-  mend(duckdb: Duckdb): Promise<boolean>;
+  mend(duckdb: Duckdb, signal: AbortSignal): Promise<boolean>;
   /** Makes the parts of sealed files, durably. Errors: those of the engine. */
   add(duckdb: Duckdb, sources: readonly PartSource[], emptyFile: string): Promise<void>;
 }
@@ -149,15 +149,16 @@ export async function openPacks(folder: string, duckdb: Duckdb, crashPoint: Cras
       if (packs.size > mostPacks) await rewrite(engine, [...packs.keys()], findOwners(packs, wanted));
       return stale.length > 0;
     },
-    async mend(engine) {
+    async mend(engine, signal) {
       const damaged: string[] = [];
       for (const file of packs.keys())
         await engine
           .rows(`SELECT sum(hash(pack)) FROM read_parquet(${sqlText(file)}) AS pack`)
           .catch((error: unknown) => {
-            if (!isAppError(error, 'sql')) throw error;
+            if (signal.aborted || !isAppError(error, 'sql')) throw error;
             damaged.push(file);
           });
+      await engine.rows('SELECT 1');
       await removePacks(folder, packs, damaged);
       return damaged.length > 0;
     },
