@@ -8,8 +8,11 @@ import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 import { writeParts, type PartSource } from './parts.ts';
 
-/** Parts of one form of this program: those of another are removed, and made anew. */
-const packForm = /^[0-9a-f-]{36}\.v1\.parquet$/;
+/**
+ * Parts of one form of this program: those of another are removed, and made anew. Those of v1 have examples that one person
+ * may have sent alone.
+ */
+const packForm = /^[0-9a-f-]{36}\.v2\.parquet$/;
 /** So many packs are made one: the fold opens each. */
 const mostPacks = 24;
 
@@ -17,7 +20,7 @@ const mostPacks = 24;
 const groupRows = 16_384;
 
 /**
- * The parts of a lake's sealed files at rest, several in a pack: `packs/UUID.v1.parquet`, whose rows name the hash of their
+ * The parts of a lake's sealed files at rest, several in a pack: `packs/UUID.v2.parquet`, whose rows name the hash of their
  * file as `key`. For the one process that maintains the lake.
  * Crash: a pack is there whole or not at all; a key that two packs have is taken out of one by the next `keep`.
  */
@@ -63,7 +66,7 @@ async function writePack(
   keys: ReadonlySet<string>,
   copy: (temporary: string) => Promise<void>,
 ): Promise<void> {
-  const file = path.join(folder, `${randomUUID()}.v1.parquet`);
+  const file = path.join(folder, `${randomUUID()}.v2.parquet`);
   const temporary = `${file}.tmp`;
   await ensureFolder(folder);
   try {

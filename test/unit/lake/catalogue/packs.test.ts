@@ -29,8 +29,15 @@ const failForGood = async (): Promise<never> =>
 const { signal } = new AbortController();
 
 describe('openPacks()', () => {
+  it('The parts of an earlier form are removed, to be made anew', async () => {
+    const { duckdb, folder, fileOf } = await packFolder({ old: 'v1', new: 'v2' });
+    const packs = await openPacks(folder, duckdb);
+    expect([...packs.keys()]).toEqual(['new']);
+    expect(await findNames(folder)).toEqual([path.basename(fileOf.get('new') ?? '')]);
+  });
+
   it('Of some packs only those that cannot be read are removed', async () => {
-    const { duckdb, folder, fileOf } = await packFolder({ good: 'v1', bad: 'v1' });
+    const { duckdb, folder, fileOf } = await packFolder({ good: 'v2', bad: 'v2' });
     const packs = await openPacks(folder, duckdb);
     await writeFile(fileOf.get('bad') ?? '', 'no Parquet');
     expect(await packs.mend(duckdb, signal)).toBe(true);
@@ -39,7 +46,7 @@ describe('openPacks()', () => {
   });
 
   it('An engine that has failed for good, or is stopped, takes no pack away', async () => {
-    const { duckdb, folder } = await packFolder({ a: 'v1', b: 'v1' });
+    const { duckdb, folder } = await packFolder({ a: 'v2', b: 'v2' });
     const packs = await openPacks(folder, duckdb);
     const failed: Duckdb = { ...duckdb, rows: failForGood };
     await expect(packs.mend(failed, signal)).rejects.toThrow('invalidated');
