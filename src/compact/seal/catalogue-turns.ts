@@ -211,9 +211,8 @@ export function createCatalogueTurns(dependencies: TableDependencies, options: M
       try {
         await renew(duckdb, signal);
       } catch (error) {
-        const isDamaged =
-          !signal.aborted && isAppError(error, 'sql') && opened !== undefined && (await opened.packs.mend(duckdb));
-        if (!isDamaged) throw error;
+        const isMended = !signal.aborted && isAppError(error, 'sql') && (await opened?.packs.mend(duckdb, signal));
+        if (isMended !== true) throw error;
         settledVersion = undefined;
         logger.warn({ error: describeError(error) }, 'parts of the catalogue could not be read, and are made anew');
       }

@@ -8,8 +8,11 @@ import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 import { writeParts, type PartSource } from './parts.ts';
 
-/** Parts of one form of this program: those of another are removed, and made anew. */
-const packForm = /^[0-9a-f-]{36}\.v1\.parquet$/;
+/**
+ * Parts of one form of this program: those of another are removed, and made anew. Those of v1 have examples that one person
+ * may have sent alone.
+ */
+const packForm = /^[0-9a-f-]{36}\.v2\.parquet$/;
 /** So many packs are made one: the fold opens each. */
 const mostPacks = 24;
 
@@ -17,7 +20,7 @@ const mostPacks = 24;
 const groupRows = 16_384;
 
 /**
- * The parts of a lake's sealed files at rest, several in a pack: `packs/UUID.v1.parquet`, whose rows name the hash of their
+ * The parts of a lake's sealed files at rest, several in a pack: `packs/UUID.v2.parquet`, whose rows name the hash of their
  * file as `key`. For the one process that maintains the lake.
  * Crash: a pack is there whole or not at all; a key that two packs have is taken out of one by the next `keep`.
  */
@@ -32,10 +35,10 @@ export interface Packs {
    */
   keep(duckdb: Duckdb, wanted: ReadonlySet<string>): Promise<boolean>;
   /**
-   * Removes packs that cannot be read, whose parts are then made anew; says whether there were any. Errors: those of the
-   * file system.
+   * Removes packs that cannot be read, whose parts are then made anew; says whether there were any. An engine that is
+   * stopped, or has failed for good, says nothing of them. Errors: the engine's then; those of the file system.
    */
-  mend(duckdb: Duckdb): Promise<boolean>;
+  mend(duckdb: Duckdb, signal: AbortSignal): Promise<boolean>;
   /** Makes the parts of sealed files, durably. Errors: those of the engine. */
   add(duckdb: Duckdb, sources: readonly PartSource[], emptyFile: string): Promise<void>;
 }
@@ -63,7 +66,7 @@ async function writePack(
   keys: ReadonlySet<string>,
   copy: (temporary: string) => Promise<void>,
 ): Promise<void> {
-  const file = path.join(folder, `${randomUUID()}.v1.parquet`);
+  const file = path.join(folder, `${randomUUID()}.v2.parquet`);
   const temporary = `${file}.tmp`;
   await ensureFolder(folder);
   try {
@@ -149,15 +152,16 @@ export async function openPacks(folder: string, duckdb: Duckdb, crashPoint: Cras
       if (packs.size > mostPacks) await rewrite(engine, [...packs.keys()], findOwners(packs, wanted));
       return stale.length > 0;
     },
-    async mend(engine) {
+    async mend(engine, signal) {
       const damaged: string[] = [];
       for (const file of packs.keys())
         await engine
           .rows(`SELECT sum(hash(pack)) FROM read_parquet(${sqlText(file)}) AS pack`)
           .catch((error: unknown) => {
-            if (!isAppError(error, 'sql')) throw error;
+            if (signal.aborted || !isAppError(error, 'sql')) throw error;
             damaged.push(file);
           });
+      await engine.rows('SELECT 1');
       await removePacks(folder, packs, damaged);
       return damaged.length > 0;
     },

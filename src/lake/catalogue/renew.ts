@@ -22,9 +22,9 @@ import { readLargest, type AppEvents } from './read-catalogue.ts';
 import type { Packs } from './packs.ts';
 import { mostColumns, ownColumns, viewsSql } from './views-sql.ts';
 
-/** What a fold is made of: the same parts give the same. */
+/** What a fold is made of: the same parts give the same, those of packs of another form others. */
 export function digestOf(keys: Iterable<string>): string {
-  const hash = createHash('sha256').update('v1');
+  const hash = createHash('sha256').update('v2');
   for (const key of [...keys].toSorted((a, b) => (a < b ? -1 : 1))) hash.update(key);
   return hash.digest('hex');
 }

@@ -56,3 +56,35 @@ test('The bounds of bytes are near the truth where rows are certain and their te
       expect(atMost).toBeLessThan(1.5 * bytes);
     }
 });
+
+test('The bounds of bytes have no quotes around whole numbers of the app or the event', async () => {
+  const folder = testFolder();
+  const lakeDir = path.join(folder, 'lake');
+  await addSealedFile(lakeDir, 2000, 300);
+  for (const selector of ['countCustomEvent', 'idAccount', 'idProject']) {
+    const plan: LookPlan = {
+      look: 'estimate',
+      request: {
+        event: 'customEvents',
+        selectors: [selector],
+        timezone: 'UTC',
+        eventTime: {},
+        availableAt: {},
+        eventNameInvert: false,
+        filters: {},
+        format: 'jsonl',
+      },
+      apps: Array.from({ length: 20 }, (_, n) => ({ ...appOf(n + 1), idProject: 12 })),
+      tableDir: lakePaths(lakeDir).table,
+      limits,
+      retentionMs: 1e9,
+      begunMs: Date.now(),
+    };
+    const looked = await runLook(plan);
+    const value = selector === 'idProject' ? '12' : '1';
+    const bytes = 2000 * `{"${selector}":${value}}\n`.length;
+    const { atLeast, atMost } = looked.kind === 'estimate' ? looked.estimate.bytes : { atLeast: 0, atMost: 0 };
+    expect(atLeast).toBe(bytes);
+    expect(atMost).toBeGreaterThanOrEqual(bytes);
+  }
+});

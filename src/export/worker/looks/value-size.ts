@@ -58,11 +58,11 @@ const longestOf: ReadonlyMap<string, number> = (() => {
 const bytesOf = (text: string): number => Buffer.byteLength(text);
 const nullsOf = ({ rows }: RowGroup, { nulls = rows }: ColumnFacts): number => nulls;
 
-/** One of some texts, at least one. */
-function oneOf(texts: readonly string[], nulls: number): ValueSize {
+/** One of some texts, at least one; as numbers they get no quotes. */
+function oneOf(texts: readonly string[], nulls: number, isText = true): ValueSize {
   const sizes = texts.map(bytesOf);
   const size = fixed(Math.min(...sizes), Math.max(...sizes), nulls);
-  return { ...size, isText: true, isPlain: !texts.some(hasEscaped) };
+  return isText ? { ...size, isText, isPlain: !texts.some(hasEscaped) } : size;
 }
 
 /** Digits of whole numbers between two bounds. */
@@ -186,16 +186,17 @@ function titled(own: ValueSize, dictionary: readonly string[], longestTitle: num
 
 function sourceSize({ source, ...selector }: Selector, plan: SizePlan, group: RowGroup): ValueSize {
   const { rows } = group;
+  const isText = selector.type === 'string';
   if ('seconds' in source) return secondsSize(source.seconds, group);
   if ('zoneDate' in source) return { ...fixed(8, 20, nullsOf(group, group.column(source.zoneDate))), mean: 10 };
   if ('mapKeys' in source) return listSize(source.mapKeys, 'key', group, plan);
   if ('mapValues' in source) return listSize(source.mapValues, 'value', group, plan);
-  if ('constant' in source) return oneOf([source.constant], 0);
+  if ('constant' in source) return oneOf([source.constant], 0, isText);
   if ('derived' in source) return 'derive' in plan.event ? { ...fixed(1, 20, rows), mean: 2 } : nothing(rows);
   if ('app' in source) {
     const facts = plan.apps.map((app) => app[source.app]);
     const texts = facts.flatMap((fact) => (fact === undefined ? [] : [String(fact)]));
-    return texts.length === 0 ? nothing(rows) : oneOf(texts, texts.length === facts.length ? 0 : rows);
+    return texts.length === 0 ? nothing(rows) : oneOf(texts, texts.length === facts.length ? 0 : rows, isText);
   }
   const { column, titleOf, dictionary } = source;
   const isThere = plan.dataset.columns.some(({ name }) => name === column);

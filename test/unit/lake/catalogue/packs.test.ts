@@ -1,0 +1,63 @@
+import { randomUUID } from 'node:crypto';
+import { writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { openPacks } from '../../../../src/lake/catalogue/packs.ts';
+import { openDuckdb, type Duckdb } from '../../../../src/lake/sql/duckdb.ts';
+import { sqlText } from '../../../../src/lake/sql/literals.ts';
+import { AppError } from '../../../../src/runtime/errors.ts';
+import { findNames } from '../../../../src/runtime/files/folder-names.ts';
+import { testFolder } from '../../../helpers/folder.ts';
+
+/** A folder with a pack of a form for each key. */
+async function packFolder(keys: Readonly<Record<string, string>>) {
+  const duckdb = await openDuckdb({ memoryMb: 128, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  const folder = testFolder();
+  const fileOf = new Map<string, string>();
+  for (const [key, form] of Object.entries(keys)) {
+    const file = path.join(folder, `${randomUUID()}.${form}.parquet`);
+    await duckdb.run(`COPY (SELECT ${sqlText(key)} AS key) TO ${sqlText(file)} (FORMAT parquet)`);
+    fileOf.set(key, file);
+  }
+  return { duckdb, folder, fileOf };
+}
+
+const failForGood = async (): Promise<never> =>
+  Promise.reject(new AppError('sql', 'duckdb: FATAL Error: database has been invalidated'));
+
+const { signal } = new AbortController();
+
+describe('openPacks()', () => {
+  it('The parts of an earlier form are removed, to be made anew', async () => {
+    const { duckdb, folder, fileOf } = await packFolder({ old: 'v1', new: 'v2' });
+    const packs = await openPacks(folder, duckdb);
+    expect([...packs.keys()]).toEqual(['new']);
+    expect(await findNames(folder)).toEqual([path.basename(fileOf.get('new') ?? '')]);
+  });
+
+  it('Of some packs only those that cannot be read are removed', async () => {
+    const { duckdb, folder, fileOf } = await packFolder({ good: 'v2', bad: 'v2' });
+    const packs = await openPacks(folder, duckdb);
+    await writeFile(fileOf.get('bad') ?? '', 'no Parquet');
+    expect(await packs.mend(duckdb, signal)).toBe(true);
+    expect([...packs.keys()]).toEqual(['good']);
+    expect(await packs.mend(duckdb, signal)).toBe(false);
+  });
+
+  it('An engine that has failed for good, or is stopped, takes no pack away', async () => {
+    const { duckdb, folder } = await packFolder({ a: 'v2', b: 'v2' });
+    const packs = await openPacks(folder, duckdb);
+    const failed: Duckdb = { ...duckdb, rows: failForGood };
+    await expect(packs.mend(failed, signal)).rejects.toThrow('invalidated');
+    const stopping = new AbortController();
+    async function stopped(sql: string) {
+      if (!sql.includes('read_parquet')) return duckdb.rows(sql);
+      stopping.abort();
+      throw new AppError('sql', 'duckdb: INTERRUPT Error: Interrupted!');
+    }
+    await expect(packs.mend({ ...duckdb, rows: stopped }, stopping.signal)).rejects.toThrow('Interrupted');
+    expect(await findNames(folder)).toHaveLength(2);
+    expect([...packs.keys()].toSorted()).toEqual(['a', 'b']);
+  });
+});
