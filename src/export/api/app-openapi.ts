@@ -51,7 +51,7 @@ export const notice = object(
     foundAt: moment,
     what: text,
     lastDate: { type: 'string', format: 'date', description: 'The newest date by which it was so still.' },
-    isOver: { const: true, description: 'It is so no more.' },
+    isOver: { type: 'boolean', description: 'It is so no more; absent otherwise.' },
   },
   ['id', 'kind', 'idApp', 'date', 'foundAt', 'what'],
 );
