@@ -22,6 +22,8 @@ import { createMemoryStream } from '../helpers/memory-stream.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const histories = chaosFigure('TRIBUTARY_TEST_FEED_HISTORIES', { short: 1, long: 20 });
+/** So many more are played, at most, where nothing in them has put a watermark to the test. */
+const moreHistories = 5;
 /** Readers in each history, each with a place of its own. */
 const chainsEach = Number(process.env['TRIBUTARY_TEST_FEED_CHAINS'] ?? 500);
 const rounds = chaosFigure('TRIBUTARY_TEST_FEED_ROUNDS', { short: 14, long: 40 });
@@ -312,17 +314,19 @@ test(
     onTestFinished(() => duckdb.close());
     const random = createRandom(seed);
     const sum = { rows: 0, erased: 0, calls: 0, beforeWatermarks: 0, trimmed: 0 };
-    for (let n = 0; n < histories; n += 1) {
-      const played = await playHistory(random, duckdb);
-      for (const name of Object.keys(sum) as (keyof typeof sum)[]) sum[name] += played[name];
+    let played = 0;
+    // Where the clock leaps at once and is set back, no event is older than a watermark: then a further history is played.
+    for (; played < histories || (sum.beforeWatermarks === 0 && played < histories + moreHistories); played += 1) {
+      const history = await playHistory(random, duckdb);
+      for (const name of Object.keys(sum) as (keyof typeof sum)[]) sum[name] += history[name];
     }
-    expect(sum.calls).toBeGreaterThan(histories * chainsEach);
+    expect(sum.calls).toBeGreaterThan(played * chainsEach);
     expect(sum.beforeWatermarks).toBeGreaterThan(0);
     recordFinding({
       promise: 'P4',
       what: 'chains of change feeds',
       wanted: 'each row once, none missing, none after the watermark',
-      figures: { histories, chains: histories * chainsEach, ...sum },
+      figures: { histories: played, chains: played * chainsEach, ...sum },
       reached: true,
       seed,
       again: `make chaos PART=change-feed SEED=${seed}`,
