@@ -3,7 +3,7 @@ import { findSinceMs, nextPlace, parsePlace } from '../lake/log/change-feed.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../lake/sql/literals.ts';
 import { readMarkedSnapshot } from '../lake/watermark.ts';
-import { createClock } from '../runtime/clock.ts';
+import { machineClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 
 /** What came to a table since a place in its history. */
@@ -32,7 +32,7 @@ export async function readChanges(tableDir: string, since: string | undefined): 
     throw new AppError('usage', `'${since}' is no place in the history of a table`, {
       hint: "Give a version, or what the last answer of 'tributary lake changes' has as next.",
     });
-  const { snapshot, watermarkMs } = await readMarkedSnapshot(tableDir, createClock(0));
+  const { snapshot, watermarkMs } = await readMarkedSnapshot(tableDir, machineClock);
   const sinceMs = since === undefined ? 0 : await findSinceMs(place, snapshot);
   const kept = pruneFiles(snapshot.files, { availableAt: { fromMs: sinceMs } }).map(({ absolutePath }) => absolutePath);
   const files = snapshot.version < 0 ? [] : [snapshot.emptyFile, ...kept];

@@ -13,7 +13,7 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { events } from '../datasets/dataset.ts';
-import { createClock, type Clock } from '../runtime/clock.ts';
+import { machineClock, type Clock } from '../runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
 import { ensureFolder } from '../runtime/files/durable-file.ts';
@@ -58,8 +58,6 @@ export interface Compact extends Stoppable {
 }
 
 const defaultLockWaitMs = 15_000;
-/** What the broker's clock is compared with, which knows no offset of the service either. */
-const machineClock = createClock(0);
 
 /** Claims the lake: from this commit on, a compactor that ran before can neither flush nor move the position. */
 async function claim(table: Table, writer: string): Promise<void> {

@@ -7,8 +7,8 @@
  * and the bounds, there is an error, and no answer. Nothing is said of an event of another app than the one asked for.
  * Crash: nothing rests here but the index of ids, a cache.
  *
- * One question at a time, of those who wait each app's in turn, by an engine of one thread and bounded memory that is opened for the first: whoever never asks
- * pays nothing.
+ * One question at a time, of those who wait each app's in turn, by an engine of one thread and bounded memory that is
+ * opened for the first: whoever never asks pays nothing.
  */
 import path from 'node:path';
 import { createFairMutex } from '../runtime/async/mutex.ts';
@@ -20,7 +20,7 @@ import { openIdIndex } from '../lake/find/id-index.ts';
 import { lakePaths } from '../lake/lake.ts';
 import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
 import { readWatermarkMs } from '../lake/watermark.ts';
-import { createClock } from '../runtime/clock.ts';
+import { machineClock } from '../runtime/clock.ts';
 import type { EventAnswer } from './event-answer.ts';
 import { findEvent, type Places, type Question, type ReadTail } from './find-event.ts';
 import { createFollowedTables } from './followed-tables.ts';
@@ -50,8 +50,6 @@ export interface Finder {
   close(): Promise<void>;
 }
 
-/** What the broker's clock is compared with, which knows no offset of the service either. */
-const machineClock = createClock(0);
 const engine = { memoryMb: 256, threads: 1 } as const;
 /** Questions that wait at a time, and those of one app; further ones are refused. */
 const maxWaiting = 64;

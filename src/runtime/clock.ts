@@ -15,3 +15,6 @@ export function createClock(offsetSeconds: number): Clock {
   const offsetMs = offsetSeconds * 1000;
   return { nowMs: () => Date.now() + offsetMs, offsetMs };
 }
+
+/** The machine's own clock, with which the broker's is compared: it knows no offset of the service either. */
+export const machineClock = createClock(0);

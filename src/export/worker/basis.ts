@@ -1,4 +1,4 @@
-import { createClock } from '../../runtime/clock.ts';
+import { machineClock } from '../../runtime/clock.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import { findSinceMs, nextPlace, parsePlace } from '../../lake/log/change-feed.ts';
@@ -15,9 +15,6 @@ export interface Basis extends MarkedSnapshot {
   /** Rows that became available after this, Unix milliseconds; undefined: all. */
   readonly sinceMs: number | undefined;
 }
-
-/** What the broker's clock is compared with, which knows no offset of the service either. */
-const machineClock = createClock(0);
 
 /** Does what a parameter asks; a version that cannot be given ends the request, in words for its user. */
 async function forUser<T>(parameter: string, work: () => Promise<T>): Promise<T> {

@@ -219,7 +219,6 @@ export function mergePairs(all: readonly PairColumns[]): PairColumns {
     return joined;
   });
   const [highs = new Uint32Array(), lows = new Uint32Array()] = columns;
-  // The sort goes by runs, of which there are as many as files.
   const order = Uint32Array.from(highs, (_, index) => index).toSorted(
     (a, b) => (highs[a] ?? 0) - (highs[b] ?? 0) || (lows[a] ?? 0) - (lows[b] ?? 0),
   );

@@ -7,8 +7,8 @@ import { findNames } from '../../runtime/files/folder-names.ts';
 import { mergePairs, readAllPairs, writePairs, type PairColumns } from '../files/id-pairs.ts';
 
 /**
- * Packs: the pairs of many small files in one, so that a lake that gets a few files an hour for years is still looked
- * through by a few hundred reads. A file of pairs, and beside it the list of the files that it is made of, by whose hash
+ * Packs: the pairs of many small files in one, so that a lake that gets a few small files an hour for years is still
+ * looked through by a few hundred reads. A file of pairs, and beside it the list of the files that it is made of, by whose hash
  * both are named: a list that is not what was written is known, and a pack is never of other files than its list says.
  *
  * The files that a pack is made of stay. When one of them goes, since an erasure or a seal has replaced its data file,

@@ -55,6 +55,19 @@ async function erase(folder: string, stream: MemoryStream, user: string): Promis
   }
 }
 
+/** A compactor that has the first event of a lake in its catalogue. */
+async function startWithVisit() {
+  const folder = testFolder();
+  const lakeDir = path.join(folder, 'lake');
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
+  const counted = async (events: number): Promise<boolean> =>
+    (await readCatalogue(lakeDir, 1)).customEvents[0]?.events === events;
+  stream.publish([line('visit', { page: 'home' }, lastDayMs, 'u')]);
+  await waitFor('in the catalogue', () => counted(1));
+  return { lakeDir, stream, compact, counted };
+}
+
 describe('catalogue of a lake that changes', () => {
   it('What an erased user sent is in nothing of the catalogue any more', async () => {
     const folder = testFolder();
@@ -158,14 +171,7 @@ describe('catalogue of a lake that changes', () => {
   });
 
   it('A catalogue that is removed while the compactor runs is made again', async () => {
-    const folder = testFolder();
-    const lakeDir = path.join(folder, 'lake');
-    const stream = createMemoryStream();
-    const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
-    const counted = async (events: number): Promise<boolean> =>
-      (await readCatalogue(lakeDir, 1)).customEvents[0]?.events === events;
-    stream.publish([line('visit', { page: 'home' }, lastDayMs, 'u')]);
-    await waitFor('in the catalogue', () => counted(1));
+    const { lakeDir, stream, compact, counted } = await startWithVisit();
     await rm(cataloguePaths(lakeDir).folder, { recursive: true });
     stream.publish([line('visit', { page: 'home' }, lastDayMs - dayMs, 'u')]);
     await waitFor('made again', () => counted(2));
@@ -181,14 +187,7 @@ describe('catalogue of a lake that changes', () => {
   });
 
   it('Parts that are damaged while the compactor runs are made anew', async () => {
-    const folder = testFolder();
-    const lakeDir = path.join(folder, 'lake');
-    const stream = createMemoryStream();
-    const compact = await startTestCompact(folder, stream, { sealAgeMs: 10 });
-    const counted = async (events: number): Promise<boolean> =>
-      (await readCatalogue(lakeDir, 1)).customEvents[0]?.events === events;
-    stream.publish([line('visit', { page: 'home' }, lastDayMs, 'u')]);
-    await waitFor('in the catalogue', () => counted(1));
+    const { lakeDir, stream, compact, counted } = await startWithVisit();
     const { packs } = cataloguePaths(lakeDir);
     for (const name of await findNames(packs)) {
       const file = path.join(packs, name);

@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import type { CommandContext } from '../../../src/cli/command.ts';
 import { verifyCommand } from '../../../src/cli/verify.ts';
 import { renderManifest } from '../../../src/reports/manifest.ts';
-import type { ReportJob } from '../../../src/reports/reports.ts';
+import { reportJob } from '../../helpers/report-job.ts';
 import { publicKeyHex } from '../../../src/runtime/ed25519.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
@@ -33,20 +33,11 @@ function writeExport(parts: readonly string[], request: object = {}): [manifest:
     bytes: Buffer.byteLength(text),
     sha256: createHash('sha256').update(text).digest('hex'),
   }));
-  const job: ReportJob = {
-    id: 1,
-    idUser: '1',
-    idAccount: 1,
-    createdMs: 0,
-    state: 'success',
-    attempts: 1,
-    event: 'customEvents',
-    nonce: '0'.repeat(32),
+  const job = reportJob({
     request: { selectors: ['eventName'], ...request },
-    finishedMs: 1,
     files,
     basis: { version: 1, nextSinceVersion: '1', keptUntilSeconds: 1 },
-  };
+  });
   const manifest = path.join(folder, '1.manifest.json');
   writeFileSync(manifest, renderManifest(job, privateKey) ?? '');
   return [

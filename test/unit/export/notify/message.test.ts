@@ -1,19 +1,8 @@
 import { expect, test } from 'vitest';
 import { renderMessage } from '../../../../src/export/notify/message.ts';
-import type { ReportJob } from '../../../../src/reports/reports.ts';
+import { reportJob } from '../../../helpers/report-job.ts';
 
-const job: ReportJob = {
-  id: 7,
-  idUser: '1',
-  idAccount: 1,
-  createdMs: 0,
-  state: 'failed',
-  attempts: 1,
-  event: 'customEvents',
-  nonce: '0'.repeat(32),
-  request: {},
-  finishedMs: 1,
-};
+const job = reportJob({ id: 7, state: 'failed' });
 
 test('A request that was given the id of another one after a restore has another message, and the same one the same', () => {
   const { id, body } = renderMessage(job, 'wh_1');

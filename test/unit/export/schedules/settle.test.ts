@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { isSettled, settleProgress } from '../../../../src/export/schedules/settle.ts';
+import { reportJob } from '../../../helpers/report-job.ts';
 import type { ReportJob } from '../../../../src/reports/reports.ts';
 import { noProgress, type Schedule } from '../../../../src/schedules/schedules.ts';
 
@@ -17,20 +18,13 @@ const schedule: Schedule = {
   resumes: 0,
 };
 
-const succeeded = (id: number, slot: number, place: string): ReportJob => ({
-  id,
-  idUser: '1',
-  idAccount: 1,
-  createdMs: 0,
-  state: 'success',
-  attempts: 1,
-  event: 'customEvents',
-  nonce: '0'.repeat(32),
-  request: {},
-  slot: { idSchedule: schedule.idSchedule, slot, name: String(slot) },
-  files: [],
-  basis: { version: 1, nextSinceVersion: place, keptUntilSeconds: 0 },
-});
+const succeeded = (id: number, slot: number, place: string): ReportJob =>
+  reportJob({
+    id,
+    slot: { idSchedule: schedule.idSchedule, slot, name: String(slot) },
+    files: [],
+    basis: { version: 1, nextSinceVersion: place, keptUntilSeconds: 0 },
+  });
 
 test('A change feed goes on when the reports are gone, and their ids are given out anew', () => {
   const before = settleProgress(schedule, noProgress, [succeeded(40, 1, '3-a'), succeeded(41, 2, '5-b')]);

@@ -1,0 +1,18 @@
+import type { ReportJob } from '../../src/reports/reports.ts';
+
+/** The record of an export request of user 1 in account 1 that has succeeded, changed as the test wants it. */
+export function reportJob(change: Partial<ReportJob> = {}): ReportJob {
+  return {
+    id: 1,
+    idUser: '1',
+    idAccount: 1,
+    createdMs: 0,
+    state: 'success',
+    attempts: 1,
+    event: 'customEvents',
+    nonce: '0'.repeat(32),
+    request: {},
+    finishedMs: 1,
+    ...change,
+  };
+}
