@@ -6,10 +6,10 @@ import { getSize, hashFile } from '../runtime/files/file-checks.ts';
 import { getBytes } from '../runtime/files/text-file.ts';
 import { verb, type CommandContext, type OptionValues } from './command.ts';
 import { verifyReceipt } from './verify-receipt.ts';
-import { file, folder, many, parsed, refuse } from './words.ts';
+import { file, flag, folder, many, parsed, refuse } from './words.ts';
 
 const untrusted = (what: string): string =>
-  `the ${what} was verified by the key that it names itself, and anybody could have signed it with a key of their own: give that of the service by --key`;
+  `the ${what} was verified with the key that it names itself, and anyone can sign with a key of their own: pass the key of the service with --key, or --any-key to accept that`;
 
 /** Whether a file is one of a manifest's. */
 interface Verdict {
@@ -89,22 +89,30 @@ async function judge(
 const isOfItsName = (place: string, known: ReportFile): boolean => path.basename(place) === known.name;
 
 /**
- * The files of a manifest that were not given: of parts that are the same each that is given stands for one, that of its
- * name if there is one.
+ * Matches files to the parts of a manifest, each part to one file: of identical parts, first by name. Returns the parts
+ * that no file was given for, and the verdicts, where a file whose part has another file already is not ok.
  */
-function listMissing({ files }: Manifest, judged: readonly Judged[]): string[] {
-  const given = new Map(judged.map((one) => [path.resolve(one.verdict.file), one]));
-  const missing = indexFiles(files);
+function matchParts({ files }: Manifest, judged: readonly Judged[]): { missing: string[]; verdicts: Verdict[] } {
+  const left = indexFiles(files);
+  const [matched, places] = [new Set<Judged>(), new Set<string>()];
   for (const fits of [isOfItsName, () => true])
-    for (const [place, one] of given) {
-      const alike = missing.get(contentOf(one)) ?? [];
+    for (const one of judged) {
+      const place = path.resolve(one.verdict.file);
+      const alike = places.has(place) ? [] : (left.get(contentOf(one)) ?? []);
       const index = alike.findIndex((known) => fits(place, known));
       if (index === -1) continue;
       alike.splice(index, 1);
-      given.delete(place);
+      matched.add(one);
+      places.add(place);
     }
-  const left = new Set([...missing.values()].flat());
-  return files.filter((known) => left.has(known)).map(({ name }) => name);
+  const missing = new Set([...left.values()].flat());
+  return {
+    missing: files.filter((known) => missing.has(known)).map(({ name }) => name),
+    verdicts: judged.map((one) => {
+      const { file: name, ok } = one.verdict;
+      return ok && !matched.has(one) ? { file: name, ok: false, why: 'the same part is given twice' } : one.verdict;
+    }),
+  };
 }
 
 const receiptOptions = {
@@ -114,12 +122,14 @@ const receiptOptions = {
 } as const;
 
 /** How a receipt is verified. */
-type ReceiptOptions = OptionValues<typeof receiptOptions>;
+interface ReceiptOptions extends OptionValues<typeof receiptOptions> {
+  readonly key: string | undefined;
+  readonly anyKey: boolean;
+}
 
 async function runReceipt(
   name: string,
-  key: string | undefined,
-  { body: bodyFile, data, lake }: ReceiptOptions,
+  { key, anyKey, body: bodyFile, data, lake }: ReceiptOptions,
   { environment, answer, note }: CommandContext,
 ): Promise<number> {
   if (data !== undefined && lake !== undefined) refuse('--data and --lake exclude each other');
@@ -129,20 +139,24 @@ async function runReceipt(
   const body = bodyFile === undefined ? undefined : await readable(bodyFile, () => getBytes(bodyFile));
   const verdict = await verifyReceipt(receipt, { key, body, data, lake }, environment);
   if (!verdict.trusted) note(untrusted('receipt'));
-  answer(verdict);
-  return verdict.ok ? 0 : 1;
+  const ok = verdict.ok && (verdict.trusted || anyKey);
+  answer({ ...verdict, ok });
+  return ok ? 0 : 1;
 }
 
 /**
- * `tributary verify FILE... MANIFEST`: tells whether downloaded files are those of an export, by its manifest alone;
- * exit code 1 where one is not. Files of the export that were not given are named as `missing`. No service and no data folder is needed.
- * `tributary verify RECEIPT`: tells whether a receipt of an import is the service's, and with a data folder or a lake
- * where its events are; exit code 1 where one is missing or changed.
+ * `tributary verify FILE... MANIFEST`: reports whether downloaded files are all the files of an export, by its manifest
+ * alone; exit code 1 if one is another, is missing or is given twice. No service and no data folder is needed.
+ * `tributary verify RECEIPT`: reports whether a receipt of an import is the service's, and with a data folder or a lake
+ * where its events are; exit code 1 if one is missing or changed. Both need a trusted key.
  */
 export const verifyCommand = verb({
   name: 'verify',
   summary: 'tell whether downloaded files are those of an export, or where the events of a receipt are',
-  usage: ['FILE... MANIFEST [--key HEX]', 'RECEIPT [--key HEX] [--body FILE] [--data DIR | --lake DIR]'],
+  usage: [
+    'FILE... MANIFEST [--key HEX | --any-key] [--partial]',
+    'RECEIPT [--key HEX | --any-key] [--body FILE] [--data DIR | --lake DIR]',
+  ],
   words: {
     FILE: many(
       file(
@@ -156,18 +170,26 @@ export const verifyCommand = verb({
       'HEX',
       (value) => (/^[0-9a-f]{64}$/.test(value) ? value : refuse('--key is 64 hexadecimal digits, in lower case')),
     ),
+    anyKey: flag('accept the key that the manifest or the receipt names itself'),
+    partial: flag('accept that files of the export are missing'),
     ...receiptOptions,
   },
   details: [
-    'Without --key, trusted is false: anybody can sign with a key of their own. --data trusts the keys of that data folder.',
+    'Without --key, trusted is false: anyone can sign with a key of their own. --data trusts the keys of that data folder.',
   ],
-  examples: ['verify part-0.csv manifest.json', 'verify receipt.json --body events.json --data data'],
-  exitCodes: { 1: 'a file is another one, or an event of the receipt is missing or changed: the answer says which' },
-  async run({ FILE: names, key: trusted, body, data, lake }, context) {
+  examples: ['verify part-0.csv manifest.json --any-key', 'verify receipt.json --body events.json --data data'],
+  exitCodes: {
+    1: 'a file is another one, missing or given twice, an event of the receipt is missing or changed, or the key is not trusted',
+  },
+  async run({ FILE: names, key: trusted, anyKey, partial, body, data, lake }, context) {
+    if (anyKey && trusted !== undefined) refuse('--key and --any-key exclude each other');
     const ofReceipt = { body, data, lake };
     const manifestFile = names.at(-1) ?? '';
     const files = names.slice(0, -1);
-    if (files.length === 0) return await runReceipt(manifestFile, trusted, ofReceipt, context);
+    if (files.length === 0) {
+      if (partial) refuse('--partial is for the files of an export');
+      return await runReceipt(manifestFile, { key: trusted, anyKey, ...ofReceipt }, context);
+    }
     for (const [name, value] of Object.entries(ofReceipt))
       if (value !== undefined) refuse(`--${name} is for a receipt`);
     const { answer, note } = context;
@@ -175,11 +197,12 @@ export const verifyCommand = verb({
     const index = indexFiles(manifest.files);
     const judged = [];
     for (const name of files) judged.push(await judge(name, manifest, index));
-    const verdicts = judged.map(({ verdict }) => verdict);
-    const ok = verdicts.every((verdict) => verdict.ok);
-    const missing = listMissing(manifest, judged);
+    const { missing, verdicts } = matchParts(manifest, judged);
+    const isWhole = verdicts.every((verdict) => verdict.ok) && (partial || missing.length === 0);
+    const ok = isWhole && (anyKey || trusted !== undefined);
     if (trusted === undefined) note(untrusted('manifest'));
-    if (missing.length > 0) note(`the export has further files: ${missing.join(', ')}`);
+    if (missing.length > 0)
+      note(`files of the export are missing: ${missing.join(', ')}${partial ? '' : '; pass --partial to accept that'}`);
     const { idReportFile, event, rows, key } = manifest;
     const of = { idReportFile, event, version: manifest.data.version, rows, key };
     answer({ ok, trusted: trusted !== undefined, files: verdicts, missing, export: of });

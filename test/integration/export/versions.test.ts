@@ -230,11 +230,11 @@ describe('versions of the data', () => {
         trusted: false,
         files: [{ ok: true }, { ok: false, why: 'it is none of the files of the manifest' }],
       },
-      notes: [expect.stringContaining('give that of the service by --key')],
+      notes: [expect.stringContaining('pass the key of the service with --key')],
     });
     expect(await verify(other, signed, '--key', key)).toMatchObject({
       answer: { ok: false, trusted: true, missing: [expect.stringMatching(/\.csv$/)] },
-      notes: [expect.stringContaining('the export has further files: ')],
+      notes: [expect.stringContaining('files of the export are missing: ')],
     });
     await expect(verify(file, signed, '--key', '0'.repeat(64))).rejects.toMatchObject({ code: 'manifest_invalid' });
     await expect(verify(signed)).rejects.toMatchObject({ code: 'usage' });

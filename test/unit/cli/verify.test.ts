@@ -66,6 +66,8 @@ test('Of parts that are the same, byte for byte, those that are not given are mi
   const [manifest, one = '', two = '', other = ''] = writeExport(['same', 'same', 'other']);
   const missing = async (...files: string[]): Promise<unknown> =>
     ((await verify(...files, manifest)).answer as { readonly missing: unknown }).missing;
+  const codeOf = async (...words: string[]): Promise<number> => (await verify(...words, manifest, '--key', key)).code;
+  expect(await codeOf(one, two, other)).toBe(0);
   expect(await missing(one, two, other)).toEqual([]);
   expect(await missing(two, other)).toEqual(['1.1.csv']);
   expect(await missing(one, one, other)).toEqual(['1.2.csv']);
@@ -73,6 +75,30 @@ test('Of parts that are the same, byte for byte, those that are not given are mi
   writeFileSync(renamed, 'same');
   expect(await missing(renamed, one)).toEqual(['1.3.csv']);
   expect(await missing(renamed)).toEqual(['1.2.csv', '1.3.csv']);
+  // A third file of two identical parts would count their rows again.
+  expect(await codeOf(one, two, other, renamed)).toBe(1);
+});
+
+test('A missing part needs --partial, an untrusted key needs --any-key, and a part is given once', async () => {
+  const [manifest, one = '', two = ''] = writeExport(['a', 'b']);
+  const codeOf = async (...words: string[]): Promise<number> => {
+    const { code, answer } = await verify(...words);
+    expect(answer).toMatchObject({ ok: code === 0 });
+    return code;
+  };
+  const copy = path.join(path.dirname(one), 'copy.csv');
+  writeFileSync(copy, 'a');
+  expect(await codeOf(one, two, manifest, '--key', key)).toBe(0);
+  expect(await codeOf(one, two, manifest, '--any-key')).toBe(0);
+  expect(await codeOf(one, two, manifest)).toBe(1);
+  expect(await codeOf(one, manifest, '--key', key)).toBe(1);
+  expect(await codeOf(one, manifest, '--key', key, '--partial')).toBe(0);
+  expect(await codeOf(one, manifest, '--partial')).toBe(1);
+  for (const again of [one, path.join(path.dirname(one), '.', path.basename(one)), copy]) {
+    expect(await codeOf(one, again, two, manifest, '--key', key)).toBe(1);
+    expect(await codeOf(one, again, manifest, '--key', key, '--partial')).toBe(1);
+  }
+  await expect(verify(one, two, manifest, '--key', key, '--any-key')).rejects.toMatchObject({ code: 'usage' });
 });
 
 test('What is no manifest is told so, however large it is, and an archive that it is to be unpacked', async () => {
