@@ -32,11 +32,21 @@ const isDay = (text: string): boolean => {
   return !Number.isNaN(time.getTime()) && time.toISOString().startsWith(text);
 };
 
+function isNumber(value: string): boolean {
+  try {
+    return Number.isFinite(JSON.parse(value)) && value.trim() === value;
+  } catch {
+    return false;
+  }
+}
+
 /** The type of a value, by its form. */
 export function typeOf(value: string): string {
   if (value.replaceAll(' ', '') === '') return 'empty';
-  if (/^-?[0-9]{1,18}$/.test(value)) return 'integer';
-  if (/^-?[0-9]{1,18}\.[0-9]{1,18}([eE][+-]?[0-9]{1,2})?$/.test(value)) return 'decimal';
+  if (isNumber(value)) {
+    const digits = /^-?(\d{1,38})$/.exec(value)?.[1]?.length;
+    return digits === undefined ? 'decimal' : digits <= 18 ? 'integer' : 'long';
+  }
   if (['true', 'True', 'TRUE', 'false', 'False', 'FALSE'].includes(value)) return 'boolean';
   const [day = '', clock] = value.split(/[T ]/);
   if (!/^[0-9]{4}-[0-9]{2}-[0-9]{2}$/.test(day) || !isDay(day)) return 'text';
@@ -49,8 +59,8 @@ function mainTypeOf(types: Record<string, number>, seen: number): string {
   const n = (type: string): number => types[type] ?? 0;
   const least = 0.99 * (seen - n('empty'));
   if (seen === n('empty')) return 'empty';
-  if (n('integer') >= least && n('decimal') === 0) return 'integer';
-  if (n('integer') + n('decimal') >= least) return 'decimal';
+  if (n('integer') + n('long') + n('decimal') >= least)
+    return n('decimal') > 0 ? 'decimal' : n('long') > 0 ? 'long' : 'integer';
   if (n('date') + n('time') >= least) return n('time') === 0 ? 'date' : 'time';
   return n('boolean') >= least ? 'boolean' : 'text';
 }

@@ -63,6 +63,7 @@ function describeCatalogue(): Record<string, Schema> {
     name: text,
     type: { enum: parameterTypes },
     ...counted(['seen', 'values']),
+    untyped: { ...count, description: 'Values of another type, empty ones aside: NULL in views.sql.' },
     types: object(counted(parameterTypes)),
     examples: { type: 'array', items: text },
     ...seen,

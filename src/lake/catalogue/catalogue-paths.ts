@@ -3,6 +3,12 @@ import path from 'node:path';
 /** The record of the folded catalogue in its folder (runtime/files/recorded-file.ts). */
 export const catalogueName = 'catalogue';
 
+/**
+ * The form of packs, and so of what is made of them: those of another form are made again. v1: examples that one person
+ * may have sent alone; v2: numbers as JavaScript writes them were texts.
+ */
+export const catalogueForm = 'v3';
+
 /** Where the catalogue lies below the lake's folder. */
 export function cataloguePaths(lakeDir: string) {
   const root = path.resolve(lakeDir);

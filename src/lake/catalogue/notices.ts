@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 import type { Notice } from './notices-file.ts';
-import { typeColumn } from './parameter-types.ts';
+import { typeColumn, typeFamilies } from './parameter-types.ts';
 
 /**
  * The rules of notices. `day` is the newest date whose events are sealed; what is recent are the three dates up to it,
@@ -36,10 +36,11 @@ export const noticeRules = {
 
 const r = noticeRules;
 /** Types that a parameter may pass between without a change: an integer is a decimal without a fraction. */
+const [numbers = [], times = []] = typeFamilies;
 const groups = {
-  number: `${typeColumn('integer')} + ${typeColumn('decimal')}`,
+  number: numbers.map(typeColumn).join(' + '),
   boolean: typeColumn('boolean'),
-  time: `${typeColumn('date')} + ${typeColumn('time')}`,
+  time: times.map(typeColumn).join(' + '),
   text: typeColumn('text'),
 } as const;
 

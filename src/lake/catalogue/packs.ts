@@ -6,13 +6,11 @@ import { ensureFolder, moveFile, removeFile, syncFile, syncFolder } from '../../
 import { findNames } from '../../runtime/files/folder-names.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
+import { catalogueForm } from './catalogue-paths.ts';
 import { writeParts, type PartSource } from './parts.ts';
 
-/**
- * Parts of one form of this program: those of another are removed, and made anew. Those of v1 have examples that one person
- * may have sent alone.
- */
-const packForm = /^[0-9a-f-]{36}\.v2\.parquet$/;
+/** The end of a pack's name; packs of another form are removed. */
+const packEnd = `.${catalogueForm}.parquet`;
 /** So many packs are made one: the fold opens each. */
 const mostPacks = 24;
 
@@ -20,7 +18,7 @@ const mostPacks = 24;
 const groupRows = 16_384;
 
 /**
- * The parts of a lake's sealed files at rest, several in a pack: `packs/UUID.v2.parquet`, whose rows name the hash of their
+ * The parts of a lake's sealed files at rest, several in a pack: `packs/UUID.v3.parquet`, whose rows name the hash of their
  * file as `key`. For the one process that maintains the lake.
  * Crash: a pack is there whole or not at all; a key that two packs have is taken out of one by the next `keep`.
  */
@@ -66,7 +64,7 @@ async function writePack(
   keys: ReadonlySet<string>,
   copy: (temporary: string) => Promise<void>,
 ): Promise<void> {
-  const file = path.join(folder, `${randomUUID()}.v2.parquet`);
+  const file = path.join(folder, `${randomUUID()}${packEnd}`);
   const temporary = `${file}.tmp`;
   await ensureFolder(folder);
   try {
@@ -88,7 +86,7 @@ async function readKeys(folder: string, duckdb: Duckdb): Promise<Known> {
   for (const name of await findNames(folder)) {
     const file = path.join(folder, name);
     try {
-      if (!packForm.test(name)) await removePacks(folder, packs, [file]);
+      if (!name.endsWith(packEnd)) await removePacks(folder, packs, [file]);
       else {
         const rows = await duckdb.rows(`SELECT DISTINCT key FROM read_parquet(${sqlText(file)})`);
         packs.set(file, new Set(rows.map((row) => String(row['key']))));

@@ -1,23 +1,30 @@
 import { sqlText } from '../sql/literals.ts';
 
 /**
- * What the value of a parameter looks like. Parameters are texts; these are the forms that a text may have, each with the
- * SQL type that a column of such values gets in views.sql.
+ * The form of a parameter's value. Parameters are texts; these are the forms that a text may have, each with the SQL type
+ * of such a column in views.sql. Every number of JSON is a number, as JavaScript writes it too: `1e-7`, `1.7e+308`.
  */
-export const parameterTypes = ['integer', 'decimal', 'boolean', 'date', 'time', 'text', 'empty'] as const;
+export const parameterTypes = ['integer', 'long', 'decimal', 'boolean', 'date', 'time', 'text', 'empty'] as const;
 export type ParameterType = (typeof parameterTypes)[number];
+/** A type whose values are not texts any more. */
+export type TypedType = Exclude<ParameterType, 'text' | 'empty'>;
+
+/** Types that one column can have together, narrow ones first: a column of the last takes the values of all. */
+export const typeFamilies: readonly (readonly TypedType[])[] = [
+  ['integer', 'long', 'decimal'],
+  ['date', 'time'],
+  ['boolean'],
+];
 
 /** The column of partials and of the fold that counts the values of a type. */
 export const typeColumn = (type: ParameterType): string => `n_${type}`;
 
-/**
- * The forms, whole, ASCII digits only. More than eighteen digits may not fit a BIGINT: such values are texts, as
- * identifiers of that length should be.
- */
-export const forms = {
-  integer: String.raw`-?[0-9]{1,18}`,
-  decimal: String.raw`-?[0-9]{1,18}\.[0-9]{1,18}([eE][+-]?[0-9]{1,2})?`,
-  boolean: '[Tt]rue|TRUE|[Ff]alse|FALSE',
+const integerForm = '-?(0|[1-9][0-9]*)';
+/** The forms, whole, ASCII digits only. A number begins with no zero, as in JSON: such a text is an identifier. */
+const forms = {
+  integer: '-?(0|[1-9][0-9]{0,17})',
+  long: '-?(0|[1-9][0-9]{0,37})',
+  decimal: String.raw`${integerForm}(\.[0-9]+)?([eE][+-]?[0-9]+)?`,
   date: String.raw`[0-9]{4}-[0-9]{2}-[0-9]{2}`,
   time: String.raw`[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:?[0-9]{2})?`,
 } as const;
@@ -29,15 +36,33 @@ const matches = (value: string, form: keyof typeof forms): string =>
 const toTimeSql = (value: string): string =>
   `TRY_CAST(CASE WHEN regexp_matches(${value}, '(Z|[+-][0-9]{2}:?[0-9]{2})$') THEN ${value} ELSE ${value} || 'Z' END AS TIMESTAMPTZ)`;
 
-/** SQL that tells the type of a text. A date or a time that is none in the calendar is a text. */
+/**
+ * SQL of a text as a value of a type; NULL where it has another form: a cast alone would round 1.5 to a BIGINT of 2. A
+ * number beyond those of a DOUBLE is none, and a date or a time that is none in the calendar.
+ */
+export function typedSql(value: string, type: TypedType): string {
+  switch (type) {
+    case 'integer':
+      return `CASE WHEN ${matches(value, 'integer')} THEN TRY_CAST(${value} AS BIGINT) END`;
+    case 'long':
+      return `CASE WHEN ${matches(value, 'long')} THEN TRY_CAST(${value} AS DECIMAL(38, 0)) END`;
+    case 'decimal':
+      return `CASE WHEN ${matches(value, 'decimal')} AND isfinite(TRY_CAST(${value} AS DOUBLE)) THEN TRY_CAST(${value} AS DOUBLE) END`;
+    case 'boolean':
+      return `CASE WHEN ${value} IN ('true', 'True', 'TRUE') THEN true WHEN ${value} IN ('false', 'False', 'FALSE') THEN false END`;
+    case 'date':
+      return `CASE WHEN ${matches(value, 'date')} THEN TRY_CAST(${value} AS DATE) END`;
+    case 'time':
+      return `CASE WHEN ${matches(value, 'time')} THEN ${toTimeSql(value)} WHEN ${matches(value, 'date')} THEN TRY_CAST(${value} || ' 00:00:00Z' AS TIMESTAMPTZ) END`;
+    default:
+      return type satisfies never;
+  }
+}
+
+/** SQL that tells the type of a text: the narrowest that has a value for it. */
 export function typeOfSql(value: string): string {
-  return `CASE WHEN ${value} IS NULL OR trim(${value}) = '' THEN 'empty'
-    WHEN ${matches(value, 'integer')} THEN 'integer'
-    WHEN ${matches(value, 'decimal')} THEN 'decimal'
-    WHEN ${matches(value, 'boolean')} THEN 'boolean'
-    WHEN ${matches(value, 'date')} AND TRY_CAST(${value} AS DATE) IS NOT NULL THEN 'date'
-    WHEN ${matches(value, 'time')} AND ${toTimeSql(value)} IS NOT NULL THEN 'time'
-    ELSE 'text' END`;
+  const typed = typeFamilies.flat().map((type) => `WHEN (${typedSql(value, type)}) IS NOT NULL THEN ${sqlText(type)}`);
+  return `CASE WHEN ${value} IS NULL OR trim(${value}) = '' THEN 'empty' ${typed.join(' ')} ELSE 'text' END`;
 }
 
 /** How many of the values have each type. */
@@ -46,34 +71,19 @@ export type TypeCounts = Readonly<Record<ParameterType, number>>;
 /** From this share of the values that are not empty on, a parameter has a type of its own. */
 const typedShare = 0.99;
 
-/** The type of a parameter: that of nearly all its values. One with decimals among its integers is a decimal. */
-export function mainType(counts: TypeCounts): ParameterType {
-  const filled = parameterTypes.reduce((sum, type) => sum + (type === 'empty' ? 0 : counts[type]), 0);
-  if (filled === 0) return 'empty';
-  const isMost = (count: number): boolean => count >= typedShare * filled;
-  if (isMost(counts.integer) && counts.decimal === 0) return 'integer';
-  if (isMost(counts.integer + counts.decimal)) return 'decimal';
-  if (isMost(counts.date + counts.time)) return counts.time === 0 ? 'date' : 'time';
-  return isMost(counts.boolean) ? 'boolean' : 'text';
-}
+const sumOf = (counts: TypeCounts, types: readonly ParameterType[]): number =>
+  types.reduce((sum, type) => sum + counts[type], 0);
 
-/** SQL of a text as a value of a type; NULL where it has another form: a cast alone would round 1.5 to a BIGINT of 2. */
-export function typedSql(value: string, type: ParameterType): string {
-  switch (type) {
-    case 'integer':
-      return `CASE WHEN ${matches(value, 'integer')} THEN TRY_CAST(${value} AS BIGINT) END`;
-    case 'decimal':
-      return `CASE WHEN ${matches(value, 'integer')} OR ${matches(value, 'decimal')} THEN TRY_CAST(${value} AS DOUBLE) END`;
-    case 'boolean':
-      return `CASE lower(${value}) WHEN 'true' THEN true WHEN 'false' THEN false END`;
-    case 'date':
-      return `CASE WHEN ${matches(value, 'date')} THEN TRY_CAST(${value} AS DATE) END`;
-    case 'time':
-      return `CASE WHEN ${matches(value, 'time')} THEN ${toTimeSql(value)} WHEN ${matches(value, 'date')} THEN TRY_CAST(${value} || ' 00:00:00Z' AS TIMESTAMPTZ) END`;
-    case 'text':
-    case 'empty':
-      return value;
-    default:
-      return type satisfies never;
-  }
+/**
+ * Returns the type of a parameter, that of nearly all its values, and how many others are not empty and have no value of
+ * it. One with decimals among its integers is a decimal.
+ */
+export function mainType(counts: TypeCounts): { readonly type: ParameterType; readonly untyped: number } {
+  const filled = sumOf(counts, parameterTypes) - counts.empty;
+  if (filled === 0) return { type: 'empty', untyped: 0 };
+  const family = typeFamilies.find((types) => sumOf(counts, types) >= typedShare * filled);
+  const type = family?.toReversed().find((each) => counts[each] > 0);
+  return family === undefined || type === undefined
+    ? { type: 'text', untyped: 0 }
+    : { type, untyped: filled - sumOf(counts, family) };
 }

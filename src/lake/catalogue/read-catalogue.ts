@@ -2,7 +2,7 @@ import { AppError, describeError, isAppError } from '../../runtime/errors.ts';
 import { findRecord } from '../../runtime/files/recorded-file.ts';
 import { openDuckdb, type Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import { catalogueName, cataloguePaths } from './catalogue-paths.ts';
+import { catalogueForm, catalogueName, cataloguePaths } from './catalogue-paths.ts';
 import { readNotices, type Notice } from './notices-file.ts';
 import { mainType, parameterTypes, typeColumn, type ParameterType, type TypeCounts } from './parameter-types.ts';
 
@@ -14,6 +14,8 @@ export interface CatalogueParameter {
   /** Events that have it, of those looked at. */
   readonly seen: number;
   readonly types: TypeCounts;
+  /** Values of another type, but empty ones: NULL in a column of views.sql, and named in its `untyped_params`. */
+  readonly untyped: number;
   /** How many different values it has, nearly. */
   readonly values: number;
   /** Frequent values that more than one user sent; none where each sends its own. */
@@ -79,7 +81,7 @@ const shortRowSql = toRowSql('[]', '[]');
 
 function toParameter({ parameter, seen, types, values, examples, first, last }: FoldRow): CatalogueParameter {
   const name = parameter ?? '';
-  return { name, type: mainType(types), seen, types, values: values ?? 0, examples, firstSeen: first, lastSeen: last };
+  return { name, ...mainType(types), seen, types, values: values ?? 0, examples, firstSeen: first, lastSeen: last };
 }
 
 /** Makes events with their parameters of the rows of one app; the events with most events first. */
@@ -170,7 +172,7 @@ async function readFold(
 ): Promise<{ rows: readonly FoldRow[]; facts: Readonly<Record<string, unknown>> } | undefined> {
   for (let attempt = 1; ; attempt += 1) {
     const record = await findRecord(cataloguePaths(lakeDir).folder, catalogueName).catch(refuseDamaged);
-    if (record === undefined) return undefined;
+    if (record?.facts['form'] !== catalogueForm) return undefined;
     const duckdb = await openDuckdb({ memoryMb, threads: 1 });
     try {
       return {

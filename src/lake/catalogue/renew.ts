@@ -14,17 +14,17 @@ import { findNames } from '../../runtime/files/folder-names.ts';
 import { noCrashPoint, type CrashPoint } from '../../runtime/crash-point.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import { catalogueName, cataloguePaths } from './catalogue-paths.ts';
+import { catalogueForm, catalogueName, cataloguePaths } from './catalogue-paths.ts';
 import { writeFold } from './fold.ts';
 import { findNotices } from './notices.ts';
 import { readNotices, writeNotices, type Notice } from './notices-file.ts';
 import { readLargest, type AppEvents } from './read-catalogue.ts';
 import type { Packs } from './packs.ts';
-import { mostColumns, ownColumns, viewsSql } from './views-sql.ts';
+import { lastColumns, mostColumns, ownColumns, viewsSql } from './views-sql.ts';
 
-/** What a fold is made of: the same parts give the same, those of packs of another form others. */
+/** What a fold is made of: the same parts give the same. */
 export function digestOf(keys: Iterable<string>): string {
-  const hash = createHash('sha256').update('v2');
+  const hash = createHash('sha256');
   for (const key of [...keys].toSorted((a, b) => (a < b ? -1 : 1))) hash.update(key);
   return hash.digest('hex');
 }
@@ -51,8 +51,10 @@ export async function findFolded(lakeDir: string): Promise<Folded | undefined> {
   const { folder, viewsSql: file } = cataloguePaths(lakeDir);
   const record = await findRecord(folder, catalogueName).catch(() => undefined);
   if (record === undefined || !(await exists(record.file)) || !(await exists(file))) return undefined;
-  const { parts, tableVersion } = record.facts;
-  return typeof parts === 'string' && typeof tableVersion === 'number' ? { parts, tableVersion } : undefined;
+  const { form, parts, tableVersion } = record.facts;
+  return form === catalogueForm && typeof parts === 'string' && typeof tableVersion === 'number'
+    ? { parts, tableVersion }
+    : undefined;
 }
 
 /** Says whether there is nothing that a catalogue consists of: then there is nothing to take back either. */
@@ -114,10 +116,13 @@ export async function renewCatalogue(
   try {
     await writeFold(duckdb, packs.files(), temporary);
     await crashPoint('fold-written');
-    await writeViews(lakeDir, await readLargest(duckdb, temporary, { most: mostColumns, own: ownColumns.length + 1 }));
+    await writeViews(
+      lakeDir,
+      await readLargest(duckdb, temporary, { most: mostColumns, own: ownColumns.length + lastColumns.length }),
+    );
     await keepNotices(lakeDir, duckdb, temporary);
     await crashPoint('views-written');
-    const facts = { parts: digestOf(packs.keys()), tableVersion, missingFiles };
+    const facts = { form: catalogueForm, parts: digestOf(packs.keys()), tableVersion, missingFiles };
     await publishRecord(folder, catalogueName, temporary, facts);
     await crashPoint('fold-published');
   } finally {

@@ -1,11 +1,12 @@
 import { sqlName, sqlText } from '../sql/literals.ts';
 import type { AppEvents, CatalogueEvent, CatalogueParameter } from './read-catalogue.ts';
-import { typedSql } from './parameter-types.ts';
+import { typedSql, typeFamilies, type TypedType } from './parameter-types.ts';
 
 /**
  * The text of views.sql: for each app a schema, in it for each custom event a table macro, whose columns are the event's
  * parameters with their types: `FROM app_1.level_complete()`. Macros, since a view would open every file of the lake when
- * it is made. They read the views of snapshot.sql, which is run first. No name in it is taken as it came from a client
+ * it is made. They read the views of snapshot.sql, which is run first. What a column cannot have stands in
+ * `untyped_params` of its row, so that no value is NULL without a word. No name in it is taken as it came from a client
  * without quotes, and no control character gets into the text.
  */
 
@@ -14,6 +15,9 @@ export const mostColumns = 20_000;
 
 /** Columns that every macro has, before those of the parameters. */
 export const ownColumns = ['event_id', 'date', 'event_time', 'received_at', 'available_at', 'custom_user_id'] as const;
+
+/** Columns that every macro has behind them. */
+export const lastColumns = ['custom_event_params', 'untyped_params'] as const;
 
 /** A text as SQL that gives it back, whatever it has: with control or invisible characters by its bytes. */
 function literal(text: string): string {
@@ -50,21 +54,39 @@ function nameEach<T>(things: readonly T[], toText: (one: T) => string, taken: re
   return named;
 }
 
-function columnSql({ name, type }: CatalogueParameter, column: string): string {
-  return `${typedSql(`custom_event_params[${literal(name)}]`, type)} AS ${sqlName(column)}`;
+const castOf = (type: TypedType): string => `tributary.to_${type}`;
+const castsSql = typeFamilies
+  .flat()
+  .map((type) => `CREATE OR REPLACE MACRO ${castOf(type)}(value) AS ${typedSql('value', type)};`)
+  .join('\n');
+
+function columnSql({ name, type, types, untyped }: CatalogueParameter, column: string): string {
+  const value = `custom_event_params[${literal(name)}]`;
+  if (type === 'text' || type === 'empty') return `${value} AS ${sqlName(column)}`;
+  const filled = Object.values(types).reduce((sum, count) => sum + count, 0) - types.empty;
+  const remark = untyped === 0 ? '' : ` /* NULL: ${untyped} of ${filled} values looked at */`;
+  return `${castOf(type)}(${value}) AS ${sqlName(column)}${remark}`;
+}
+
+/** The parameters of an event whose values are no texts any more, by type: which of them have no value of it. */
+function untypedSql(parameters: readonly CatalogueParameter[]): string {
+  const tests = typeFamilies.flat().flatMap((type) => {
+    const names = parameters.filter((each) => each.type === type).map(({ name }) => literal(name));
+    return names.length === 0 ? [] : [`e.key IN (${names.join(', ')}) AND ${castOf(type)}(e.value) IS NULL`];
+  });
+  return tests.length === 0
+    ? 'NULL::MAP(VARCHAR, VARCHAR)'
+    : `map_from_entries(nullif(list_filter(map_entries(custom_event_params), lambda e : trim(e.value) <> '' AND (${tests.join(' OR ')})), []))`;
 }
 
 function macroSql(idApp: number, { customEventName, parameters }: CatalogueEvent, name: string): string {
-  const columns = nameEach(parameters, (parameter) => parameter.name, [...ownColumns, 'custom_event_params']).map(
+  const columns = nameEach(parameters, (parameter) => parameter.name, [...ownColumns, ...lastColumns]).map(
     ([parameter, column]) => columnSql(parameter, column),
   );
   return `CREATE OR REPLACE MACRO app_${idApp}.${sqlName(name)}() AS TABLE
-SELECT ${[...ownColumns, ...columns, 'custom_event_params'].join(',\n  ')}
+SELECT ${[...ownColumns, ...columns, 'custom_event_params', `${untypedSql(parameters)} AS untyped_params`].join(',\n  ')}
 FROM tributary.events WHERE kind = 'custom_event' AND id_app = ${idApp} AND custom_event_name = ${literal(customEventName)};`;
 }
-
-/** A statement that changes nothing: some clients cannot run a text without any. */
-const nothing = 'CREATE SCHEMA IF NOT EXISTS main;';
 
 /** Writes the text. */
 export function viewsSql(apps: readonly AppEvents[]): string {
@@ -78,10 +100,11 @@ export function viewsSql(apps: readonly AppEvents[]): string {
     });
   return `-- Typed parameters of custom events, by DuckDB 1.3 or newer. Run snapshot.sql first: the rows are those of its views.
 -- FROM app_1.level_complete(): the custom event of that name of app 1, its parameters as columns of their types.
--- A value of another form than its column is NULL; custom_event_params has all of them as they came.
+-- A value of another form than its column is NULL, and stands in untyped_params; custom_event_params has all as they came.
 -- The service writes it anew as events are sealed: an hour after they came, where no setting says otherwise.
 -- Which types, and how often: tributary catalogue APP --event NAME.
 
-${(parts.length === 0 ? [nothing] : parts).join('\n\n')}
+CREATE SCHEMA IF NOT EXISTS tributary;
+${[castsSql, ...parts].join('\n\n')}
 `;
 }

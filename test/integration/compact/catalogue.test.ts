@@ -188,6 +188,8 @@ const typedParams = (index: number): Record<string, string> => ({
   day: '2024-02-29',
   at: index % 2 === 0 ? '2024-05-01T10:00:00Z' : '2024-05-01 12:00:00+02:00',
   odd: index === 0 ? '1.5' : '3',
+  ratio: index === 0 ? '1e-7' : index === 1 ? 'NaN' : String(Math.random() ** 3 + 1e-6),
+  id: index === 0 ? String(2 ** 64) : `1${'0'.repeat(14)}${index}`,
   name: `n${index}`,
 });
 
@@ -235,7 +237,7 @@ describe('catalogue of parameters', () => {
     expect(rows).toHaveLength(sent.length);
   });
 
-  it('Columns of views.sql have the types of their values, and values of another form are NULL', async () => {
+  it('Columns of views.sql have the types of their values, and values of another form are NULL and named', async () => {
     const sent = Array.from({ length: 200 }, (_, index) => ({
       idApp: 1,
       name: 'level complete',
@@ -245,9 +247,16 @@ describe('catalogue of parameters', () => {
     }));
     const stream = createMemoryStream();
     publish(stream, sent);
-    const connection = await openViews(await sealAll(testFolder(), stream, sent));
+    const lakeDir = await sealAll(testFolder(), stream, sent);
+    const [found] = (await readCatalogue(lakeDir, 1, 'level complete')).customEvents;
+    expect(found?.parameters.filter(({ untyped }) => untyped > 0)).toMatchObject([{ name: 'ratio', untyped: 1 }]);
+    expect(await readFile(cataloguePaths(lakeDir).viewsSql, 'utf8')).toContain(
+      `"ratio" /* NULL: 1 of 200 values looked at */`,
+    );
+    const connection = await openViews(lakeDir);
     const [row] = (
-      await connection.runAndReadAll(`SELECT typeof(level) AS level, sum(level)::INT AS levels, sum(price)::DOUBLE AS price, count(*) FILTER (won)::INT AS won,
+      await connection.runAndReadAll(`SELECT min(ratio) AS ratio, count(ratio)::INT AS ratios, typeof(any_value(id)) AS ids, max(id)::VARCHAR AS id,
+        list(untyped_params::VARCHAR) FILTER (untyped_params IS NOT NULL) AS untyped, typeof(level) AS level, sum(level)::INT AS levels, sum(price)::DOUBLE AS price, count(*) FILTER (won)::INT AS won,
         typeof(any_value(day)) AS day, min("at") = max("at") AS same, typeof(any_value(odd)) AS odd, count(DISTINCT name)::INT AS names
         FROM app_1."level complete"() GROUP BY ALL`)
     ).getRowObjectsJson();
@@ -260,6 +269,11 @@ describe('catalogue of parameters', () => {
       same: true,
       odd: 'DOUBLE',
       names: 200,
+      ratio: 1e-7,
+      ratios: 199,
+      ids: 'DECIMAL(38,0)',
+      id: '18446744073709552000',
+      untyped: ['{ratio=NaN}'],
     });
   });
 
@@ -331,9 +345,10 @@ describe('catalogue of parameters', () => {
       const connection = await openViews(lakeDir);
       for (const [name, { parameters }] of describeEvents(sent, 1))
         for (const [parameter, { type }] of parameters) {
-          if (type !== 'integer' && type !== 'decimal') continue;
+          if (!['integer', 'long', 'decimal'].includes(type)) continue;
           const numbers = sent.filter(
-            (event) => event.name === name && ['integer', 'decimal'].includes(typeOf(event.params[parameter] ?? '')),
+            (event) =>
+              event.name === name && ['integer', 'long', 'decimal'].includes(typeOf(event.params[parameter] ?? '')),
           );
           const [row] = (
             await connection.runAndReadAll(

@@ -33,12 +33,15 @@ function ParameterTable({
           </tr>
         </thead>
         <tbody>
-          {parameters.map(({ name, type, seen, values, examples, firstSeen, lastSeen }) => (
+          {parameters.map(({ name, type, untyped, seen, values, examples, firstSeen, lastSeen }) => (
             <tr key={name}>
               <td>
                 <code>{name}</code>
               </td>
-              <td>{type}</td>
+              <td>
+                {type}
+                {untyped > 0 && <div class="muted small">{formatCount(untyped)} of another</div>}
+              </td>
               <td>
                 <ShareBar share={looked === 0 ? 0 : seen / looked} />
               </td>

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { catalogueForm } from '../../../../src/lake/catalogue/catalogue-paths.ts';
 import { openPacks } from '../../../../src/lake/catalogue/packs.ts';
 import { openDuckdb, type Duckdb } from '../../../../src/lake/sql/duckdb.ts';
 import { sqlText } from '../../../../src/lake/sql/literals.ts';
@@ -30,14 +31,14 @@ const { signal } = new AbortController();
 
 describe('openPacks()', () => {
   it('The parts of an earlier form are removed, to be made anew', async () => {
-    const { duckdb, folder, fileOf } = await packFolder({ old: 'v1', new: 'v2' });
+    const { duckdb, folder, fileOf } = await packFolder({ old: 'v2', new: catalogueForm });
     const packs = await openPacks(folder, duckdb);
     expect([...packs.keys()]).toEqual(['new']);
     expect(await findNames(folder)).toEqual([path.basename(fileOf.get('new') ?? '')]);
   });
 
   it('Of some packs only those that cannot be read are removed', async () => {
-    const { duckdb, folder, fileOf } = await packFolder({ good: 'v2', bad: 'v2' });
+    const { duckdb, folder, fileOf } = await packFolder({ good: catalogueForm, bad: catalogueForm });
     const packs = await openPacks(folder, duckdb);
     await writeFile(fileOf.get('bad') ?? '', 'no Parquet');
     expect(await packs.mend(duckdb, signal)).toBe(true);
@@ -46,7 +47,7 @@ describe('openPacks()', () => {
   });
 
   it('An engine that has failed for good, or is stopped, takes no pack away', async () => {
-    const { duckdb, folder } = await packFolder({ a: 'v2', b: 'v2' });
+    const { duckdb, folder } = await packFolder({ a: catalogueForm, b: catalogueForm });
     const packs = await openPacks(folder, duckdb);
     const failed: Duckdb = { ...duckdb, rows: failForGood };
     await expect(packs.mend(failed, signal)).rejects.toThrow('invalidated');

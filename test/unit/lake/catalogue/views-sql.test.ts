@@ -3,12 +3,13 @@ import type { CatalogueEvent, CatalogueParameter } from '../../../../src/lake/ca
 import { viewsSql } from '../../../../src/lake/catalogue/views-sql.ts';
 
 const seen = { firstSeen: '2026-01-01T00:00:00.000Z', lastSeen: '2026-01-01T00:00:00.000Z' };
-const types = { integer: 0, decimal: 0, boolean: 0, date: 0, time: 0, text: 1, empty: 0 };
+const types = { integer: 0, long: 0, decimal: 0, boolean: 0, date: 0, time: 0, text: 1, empty: 0 };
 const parameterOf = (name: string): CatalogueParameter => ({
   name,
   type: 'text',
   seen: 1,
   types,
+  untyped: 0,
   values: 1,
   examples: [],
   ...seen,
