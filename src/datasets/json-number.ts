@@ -33,6 +33,27 @@ export function parseJsonDecimal(text: string, places: number): string | undefin
   return `${parts['sign']}${padded.slice(0, -scale)}.${padded.slice(-scale)}`;
 }
 
+/** A sum of binary floats is off by less than this from the decimal that was meant: `1 / 10 ** floatPlaces`. */
+const floatPlaces = 9;
+
+/**
+ * Reads a decimal as `parseJsonDecimal` does, or, if it has more decimal places, as the number of `places` that is at
+ * most 1e-9 away: programs that compute in binary floats write 3.3000000000000003 for 3.3. Undefined without one.
+ */
+export function parseFloatDecimal(text: string, places: number): string | undefined {
+  const exact = parseJsonDecimal(text, places);
+  const parts = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d{1,4}))?$/.exec(text);
+  if (exact !== undefined || parts === null || !jsonNumber.test(text)) return exact;
+  const [, sign = '', whole = '', fraction = '', exponent = '0'] = parts;
+  const scale = fraction.length - Number(exponent);
+  const digits = BigInt(whole + fraction);
+  const unit = 10n ** BigInt(Math.max(0, scale - places));
+  const nearest = (digits + unit / 2n) / unit;
+  const distance = digits > nearest * unit ? digits - nearest * unit : nearest * unit - digits;
+  const isNear = scale > places && distance * 10n ** BigInt(floatPlaces) <= 10n ** BigInt(scale);
+  return isNear ? parseJsonDecimal(`${nearest === 0n ? '' : sign}${nearest}e-${places}`, places) : undefined;
+}
+
 /**
  * The exact digits of an integer written in JSON's grammar (`12`, `1.50e1`), without the loss of a double; undefined
  * for fractions, for anything else, and beyond 40 digits.

@@ -41,7 +41,9 @@ function createInteger(least: number, most: number): PlainRenderer {
 
 function createTextMap(ofNames: Lengths, ofTexts: Lengths): PlainRenderer {
   return (value) => {
-    if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
+    if (typeof value !== 'object' || value === null) return undefined;
+    // PHP writes an empty map as an empty array.
+    if (Array.isArray(value)) return value.length === 0 ? '{}' : undefined;
     const members = value as Readonly<Record<string, unknown>>;
     // What comes from a parser of JSON has no members but its own.
     for (const name in members)

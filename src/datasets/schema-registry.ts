@@ -3,7 +3,7 @@ import { eventSchemas, eventFields } from './event-fields.ts';
 import type { EventKind } from './event-kinds.ts';
 import type { FieldSchema } from './field-schema.ts';
 import { fieldsSchema } from './fields-schema.ts';
-import { parseJsonDecimal, parseJsonInteger, parseJsonNumber, quoteNumbers } from './json-number.ts';
+import { parseFloatDecimal, parseJsonInteger, parseJsonNumber, quoteNumbers } from './json-number.ts';
 
 /** The first rule that a value breaks: where (a JSON pointer below the value) and why, in the schema's own terms. */
 export interface Violation {
@@ -18,8 +18,8 @@ export type GivenFields = Record<string, unknown>;
 
 /**
  * Validates one event against its schema, in place: where a field is a number and the value a string that writes one in
- * JSON's grammar, the value becomes that number (64-bit fields and decimals stay strings of digits). Nothing else is
- * ever coerced.
+ * JSON's grammar, the value becomes that number (64-bit fields and decimals stay strings of digits); where it is a map,
+ * an empty array becomes the empty map. Nothing else is ever coerced.
  */
 export type EventValidator = (fields: GivenFields) => Violation | undefined;
 
@@ -90,7 +90,7 @@ function numberReader(schema: FieldSchema): ((text: string) => number | string |
   if (schema.type === 'integer' || schema.type === 'number') return parseJsonNumber;
   if (schema.oneOf?.some((branch) => branch.type === 'integer') === true) return parseJsonInteger;
   const decimal = findDecimal(schema);
-  return decimal === undefined ? undefined : (text) => parseJsonDecimal(text, decimal.places);
+  return decimal === undefined ? undefined : (text) => parseFloatDecimal(text, decimal.places);
 }
 
 function describeViolation(errors: readonly ErrorObject[]): Violation {
@@ -125,15 +125,19 @@ function describeViolation(errors: readonly ErrorObject[]): Violation {
   }
 }
 
-/** Reads numbers that were written as strings, in place. */
+/** Reads numbers that were written as strings, and empty maps that PHP writes as empty arrays, in place. */
 function createReader(kind: EventKind): (fields: GivenFields) => void {
-  const readers = eventFields
-    .filter((field) => field.kinds.includes(kind))
-    .flatMap(({ name, schema }) => {
-      const read = numberReader(schema);
-      return read === undefined ? [] : [{ name, read }];
-    });
+  const ofKind = eventFields.filter((field) => field.kinds.includes(kind));
+  const readers = ofKind.flatMap(({ name, schema }) => {
+    const read = numberReader(schema);
+    return read === undefined ? [] : [{ name, read }];
+  });
+  const maps = ofKind.filter(({ schema }) => schema.type === 'object').map(({ name }) => name);
   return (fields) => {
+    for (const name of maps) {
+      const value = fields[name];
+      if (Array.isArray(value) && value.length === 0) fields[name] = {};
+    }
     for (const { name, read } of readers) {
       const value = fields[name];
       if (typeof value !== 'string') continue;

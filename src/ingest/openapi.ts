@@ -25,12 +25,12 @@ const identification = {
 };
 
 /** A decimal as the API reference shows it: a number, or a text that writes it. */
-function describeDecimal({ description }: FieldSchema, places: number, range: OpenApiObject): OpenApiObject {
+function describeDecimal({ description }: FieldSchema, range: OpenApiObject): OpenApiObject {
   const bounds = { minimum: Number(range['minimum']), maximum: Number(range['maximum']) };
   return {
     description,
     anyOf: [
-      { type: 'number', ...bounds, multipleOf: 1 / 10 ** places },
+      { type: 'number', ...bounds },
       { type: 'string', pattern: jsonNumberPattern, description: 'The same number, written as a JSON string.' },
     ],
   };
@@ -39,7 +39,7 @@ function describeDecimal({ description }: FieldSchema, places: number, range: Op
 /** A field's schema as the API reference shows it: keywords of our own renamed, numbers also as JSON strings. */
 function describeField(schema: FieldSchema): OpenApiObject {
   const range = schema['decimalRange'] as OpenApiObject | undefined;
-  if (range?.['places'] !== undefined) return describeDecimal(schema, Number(range['places']), range);
+  if (range?.['places'] !== undefined) return describeDecimal(schema, range);
   const described = Object.fromEntries(
     Object.entries(schema).flatMap(([keyword, value]) => {
       if (keyword === 'x-column' || keyword === 'x-column-type') return [];
@@ -161,7 +161,7 @@ const prefer = {
 };
 const unknownHeader = {
   'X-Unknown-Parameters': {
-    description: 'Names of parameters that no schema knows and that were ignored, up to ten.',
+    description: 'Names of ignored parameters, of the query and the body, up to ten.',
     schema: { type: 'string', maxLength: 200 },
   },
 };

@@ -95,6 +95,17 @@ describe('a request', () => {
     });
   });
 
+  it('An empty array as customEventParams is the same event, id and line as an empty map, whoever judges it', () => {
+    const head = { headers: { 'idempotency-key': 'k' }, headersDistinct: { 'idempotency-key': ['k'] } };
+    for (const age of ['33', '"33"']) {
+      const [first, second] = ['[]', '{}'].map((params) => {
+        const body = `{"customUserId":"u","customEventName":"e","age":${age},"customEventParams":${params}}`;
+        return linesOf(parseImportRequest(request({ method: 'customEvent', head, body: Buffer.from(body) })));
+      });
+      expect(first).toEqual(second);
+    }
+  });
+
   it('The parser of a request leaves its bytes as they were', () => {
     const body = gzipSync('{"customUserId":"u","age":"33"}');
     const before = Buffer.from(body);
