@@ -17,7 +17,7 @@ import type { IngestMetrics } from './ingest-metrics.ts';
 import type { RefusalKeeper } from './refusal-keeper.ts';
 import { findStatement } from './receipts.ts';
 import type { Refusal } from './refusal.ts';
-import { listAsAsked, listFaults, wantsAllFaults } from './request-faults.ts';
+import { findMisspelt, listAsAsked, listFaults, wantsAllFaults } from './request-faults.ts';
 
 /**
  * Answers the requests of the import methods, on Node's own request and response: each is so little work that the
@@ -35,6 +35,7 @@ export interface ImportQuery {
   readonly idApp?: unknown;
   /** `1`: the request is checked, and nothing is stored. */
   readonly validate?: unknown;
+  readonly [unknownName: string]: unknown;
 }
 
 /** A request that could not be handled, as far as it is known. */
@@ -72,9 +73,13 @@ export interface LiveEvents {
 interface Exchange extends FailedRequest {
   readonly method: ImportMethod;
   readonly validate: unknown;
+  /** Names of the query that are not parameters of imports. */
+  readonly unknownQuery: readonly string[];
   readonly startedMs: number;
 }
 
+/** Parameters of an import request's address. */
+const queryNames = ['idApp', 'validate'];
 const validMessage = 'Valid, nothing was stored';
 const badValidate: Refusal = { reason: 'rules', detail: 'the parameter validate must be 0 or 1' };
 
@@ -122,19 +127,23 @@ interface Ends {
   readonly accept: (exchange: Exchange, imported: ImportedLines, said?: Pick<Accepted, 'message' | 'receipt'>) => void;
 }
 
+const joinNames = (ofQuery: readonly string[], ofBody: readonly string[] = []): readonly string[] =>
+  ofQuery.length === 0 ? ofBody : [...ofQuery, ...ofBody];
+
 function createEnds({ metrics, answers, refusals }: ImportDependencies): Ends {
   return {
-    refuse({ method, idApp, request, response, startedMs, validate }, refusal, of) {
+    refuse({ method, idApp, request, response, startedMs, validate, unknownQuery }, refusal, of) {
       metrics.answered(method, performance.now() - startedMs);
-      answers.refuse(response, listAsAsked(request, refusal), { method, idApp });
+      const unknownNames = joinNames(unknownQuery, refusal.unknownNames);
+      answers.refuse(response, listAsAsked(request, { ...refusal, unknownNames }), { method, idApp });
       if (of === undefined) return;
       const { app, body, bytes } = of;
       metrics.refusedOfApp(app.idApp);
       refusals.add({ app, body, bytes, refusal, head: request, target: { method }, isValidation: validate === '1' });
     },
-    accept({ method, response, startedMs }, { unknownNames }, said) {
+    accept({ method, response, startedMs, unknownQuery }, { unknownNames }, said) {
       metrics.answered(method, performance.now() - startedMs);
-      answers.accept(response, { unknownNames, ...said });
+      answers.accept(response, { unknownNames: joinNames(unknownQuery, unknownNames), ...said });
     },
   };
 }
@@ -185,7 +194,7 @@ export function createImportHandler(dependencies: ImportDependencies): ImportHan
   }
 
   function start(exchange: Exchange): void {
-    const { idApp, request, validate } = exchange;
+    const { idApp, request, validate, unknownQuery } = exchange;
     const view = access.current();
     // Before anything is awaited: what stands behind the head is not looked at for one without the right.
     const named = findApp(access, idApp, request);
@@ -193,6 +202,8 @@ export function createImportHandler(dependencies: ImportDependencies): ImportHan
     // Whoever means to store nothing must not store by a slip of the pen.
     if (validate !== undefined && validate !== '0' && validate !== '1')
       return refuse(exchange, badValidate, { app: named });
+    const misspelt = findMisspelt(unknownQuery, queryNames);
+    if (misspelt !== undefined) return refuse(exchange, misspelt, { app: named });
     const limit = parseBodyLimit(request);
     if (typeof limit !== 'number') return refuse(exchange, limit, { app: named });
     readBody(request, limit, (body) =>
@@ -207,22 +218,21 @@ export function createImportHandler(dependencies: ImportDependencies): ImportHan
     );
   }
 
-  function handle(
-    method: ImportMethod,
-    { idApp, validate }: ImportQuery,
-    request: IncomingMessage,
-    response: ServerResponse,
-  ): void {
-    const exchange = { method, idApp, validate, request, response, startedMs: performance.now() };
+  function begin(request: Omit<Exchange, 'startedMs'>): void {
+    const exchange = { ...request, startedMs: performance.now() };
     attempt(exchange, () => start(exchange));
   }
 
   return {
-    handle,
+    handle(method, query, request, response) {
+      const { idApp, validate } = query;
+      const unknownQuery = Object.keys(query).filter((name) => !queryNames.includes(name));
+      begin({ method, idApp, validate, unknownQuery, request, response });
+    },
     take(request, response) {
       const [, method = '', idApp] = (request.method === 'POST' && usualAddress.exec(request.url ?? '')) || [];
       if (!importMethods.has(method)) return false;
-      handle(method, { idApp }, request, response);
+      begin({ method, idApp, validate: undefined, unknownQuery: [], request, response });
       return true;
     },
   };

@@ -9,6 +9,7 @@ import { renderEvent, renderGiven, renderLines } from '../datasets/event-line.ts
 import { renderPlainEvents, type PlainEvents } from '../datasets/plain-event.ts';
 import { parseEventJson, validateEvent, type GivenFields, type Violation } from '../datasets/schema-registry.ts';
 import { isSystemError } from '../runtime/errors.ts';
+import { describeJsonFault } from './json-fault.ts';
 import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './limits.ts';
 import type { Refusal } from './refusal.ts';
 import { findMissingIdentity } from './required-ids.ts';
@@ -75,8 +76,8 @@ export function decodeBody({ head, body }: ImportRequest): Buffer | Refusal {
   }
 }
 
-/** A byte order mark is not part of JSON: it stays in the text, and the parser refuses it. */
-const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+/** Skips a byte order mark. */
+const utf8 = new TextDecoder('utf-8', { fatal: true });
 const surrogateEscape = /\\u[dD][89a-fA-F]/;
 
 /**
@@ -114,7 +115,7 @@ function parseJson(kind: EventKind, body: Buffer): { readonly value: unknown } |
     value = parseEventJson(kind, text);
   } catch {
     // The engine's own message would repeat parts of the body.
-    return { reason: 'json', detail: 'the body is not valid JSON' };
+    return { reason: 'json', detail: describeJsonFault(text) };
   }
   if (hasLoneSurrogate(text)) return { reason: 'rules', detail: 'a text holds an unpaired surrogate' };
   return { value };

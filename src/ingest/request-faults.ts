@@ -1,11 +1,27 @@
 import { getMethod } from '../datasets/dataset.ts';
 import { listViolations, type GivenFields } from '../datasets/schema-registry.ts';
+import { findNearest } from '../runtime/nearest-name.ts';
 import { findKeyFault, findNoEvent, readEvents, type ImportRequest } from './import-request.ts';
 import { answerOf, type Fault, type FaultList, type Refusal } from './refusal.ts';
 import { listMissingIdentity } from './required-ids.ts';
 
 /** Faults that one answer names; a client that has more has seen enough to begin with. */
 const maxFaults = 100;
+
+/** Most letters between a name of a query and the parameter that it was meant to be. */
+const maxQueryTypos = 2;
+
+/**
+ * Returns the refusal of a query with a name that was meant to be a known one: it differs by case or by at most two
+ * letters. Such a request would do another thing than its client means, such as store what was only to be checked.
+ */
+export function findMisspelt(names: readonly string[], known: readonly string[]): Refusal | undefined {
+  for (const name of names) {
+    const nearest = known.includes(name) ? undefined : findNearest(name, known, maxQueryTypos);
+    if (nearest !== undefined) return { reason: 'rules', detail: `there is no parameter ${name}: ${nearest} is one` };
+  }
+  return undefined;
+}
 
 /** Says whether a request asks for everything that is wrong with it: `Prefer: errors=all` (RFC 7240). */
 export function wantsAllFaults({ headers }: ImportRequest['head']): boolean {

@@ -8,6 +8,7 @@ import { writeTooMany, type Answers } from './answers.ts';
 import { findApp, tokenRefusal } from './find-app.ts';
 import type { Fail } from './import-handler.ts';
 import type { Refusal } from './refusal.ts';
+import { findMisspelt } from './request-faults.ts';
 import type { ImportServer } from './server.ts';
 
 /** What the sender for an app may look at, with the app's token. */
@@ -42,6 +43,8 @@ export function parseRefusalLimit(limit: unknown): number | undefined {
   return value <= refusalLimits.most ? value : undefined;
 }
 
+/** Parameters of what a sender looks at. */
+const queryNames = ['idApp', 'limit'];
 const badLimit: Refusal = { reason: 'rules', detail: `the parameter limit must be from 1 to ${refusalLimits.most}` };
 const notServedDetails = {
   away: 'nothing is shown live while the broker is away',
@@ -63,9 +66,12 @@ export function addSenderRoutes(server: ImportServer, { access, answers, fail, v
   ): void {
     server.get(path, (request, reply) => {
       const response = reply.hijack().raw;
-      const { idApp } = request.query as { readonly idApp?: unknown };
+      const query = request.query as Readonly<Record<string, unknown>>;
+      const { idApp } = query;
       const app = findApp(access, idApp, request.raw);
       if ('reason' in app) return answers.refuse(response, app, { idApp });
+      const misspelt = findMisspelt(Object.keys(query), queryNames);
+      if (misspelt !== undefined) return answers.refuse(response, misspelt, { idApp });
       if (!mayAsk(app)) return writeTooMany(response, 'too many questions at once');
       answer(app, request, response).catch((error: unknown) => fail(error, { request: request.raw, response, idApp }));
     });

@@ -20,9 +20,15 @@ function editDistance(one: string, other: string): number {
   return row.at(-1) ?? 0;
 }
 
-/** The known name that was probably meant by one that is none, its case set aside; undefined: no name is near. */
-export function findNearest(name: string, known: Iterable<string>): string | undefined {
-  const limit = Math.min(maxTypingErrors, Math.floor(name.length / 3));
+/**
+ * The known name that was probably meant by one that is none, its case set aside; undefined: no name is within `limit`
+ * letters.
+ */
+export function findNearest(
+  name: string,
+  known: Iterable<string>,
+  limit = Math.min(maxTypingErrors, Math.floor(name.length / 3)),
+): string | undefined {
   let nearest: { readonly name: string; readonly distance: number } | undefined;
   for (const candidate of known) {
     if (Math.abs(candidate.length - name.length) > limit) continue;

@@ -91,6 +91,10 @@ describe('what a sender and an account see of what comes in', () => {
 
     await waitFor('app 2 is known', async () => (await read(2, foreign.token)).status === 200);
     expect((await read(2, foreign.token)).refusals).toEqual([]);
+    const misspelt = await fetch(`${service.s2s}/v1/refusals?idApp=1&Limit=1`, {
+      headers: { authorization: token },
+    });
+    expect(misspelt.headers.get('x-error-detail')).toBe('there is no parameter Limit: limit is one');
     expect([(await read(1, foreign.token)).status, (await read(2)).status]).toEqual([403, 403]);
     const ask = async (idApp: number) =>
       fetch(`${service.api}/api/app/v1/refusals.json?idApp=${idApp}`, { headers: { authorization: basic(place) } });

@@ -177,7 +177,7 @@ describe('answers that help the sender', () => {
       { pointer: '', reason: 'must be an array of events' },
     ]);
     expect(faultsOf(await service.post('web', 'login', '{', all))).toEqual([
-      { pointer: '', reason: 'the body is not valid JSON' },
+      { pointer: '', reason: 'the body is not valid JSON at line 1, column 2: the text ends too early' },
     ]);
     const keyed = { ...all, 'idempotency-key': 'k'.repeat(256) };
     expect(faultsOf(await service.post('web', 'login', { customUserId: 'u' }, keyed))).toEqual([
@@ -208,6 +208,28 @@ describe('answers that help the sender', () => {
       expect(await service.newLines()).toEqual([]);
     },
   );
+
+  it.each(['Validate=1', 'VALIDATE=1', 'valdate=1', 'validates=1', 'valide=1', 'idapp=5', 'idApp[]=5'])(
+    'A query with a name near a known one is refused, and stores nothing: %s',
+    async (query) => {
+      const answer = await validate(query, '{"customUserId":"u"}');
+      const [name] = query.split('=');
+      const meant = query.startsWith('id') ? 'idApp' : 'validate';
+      expect([answer.status, answer.headers.get('x-error-detail')]).toEqual([
+        400,
+        `there is no parameter ${name}: ${meant} is one`,
+      ]);
+      expect(await service.newLines()).toEqual([]);
+    },
+  );
+
+  it('Other names of the query are named with those of the body', async () => {
+    const good = await validate('dryRun=1&trace=x', '{"customUserId":"u","extra":1}');
+    expect([good.status, good.headers.get('x-unknown-parameters')]).toEqual([200, 'dryRun, trace, extra']);
+    expect(await service.newLines()).toHaveLength(1);
+    const bad = await validate('dryRun=1', '{"customUserId":"u","age":"x"}');
+    expect([bad.status, bad.headers.get('x-unknown-parameters')]).toEqual([400, 'dryRun']);
+  });
 
   it('Parameters that are ignored are named, some of them, and counted by app', async () => {
     const before = await service.metric(`tributary_ingest_app_unknown_parameters_total{id_app="${testApps.web}"}`);

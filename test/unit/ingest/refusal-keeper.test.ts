@@ -82,7 +82,9 @@ describe('what is kept of a refused request', () => {
       '<unknown>': 1,
     });
     const [broken] = await keep('redacted', refused('login', `{"customUserId":"${secret}`));
-    expect([broken?.detail, broken?.excerpt]).toEqual(['the body is not valid JSON', undefined]);
+    const detail =
+      'the body is not valid JSON at line 1, column 17: the text has no closing quote, or a character that must be escaped';
+    expect([broken?.detail, broken?.excerpt]).toEqual([detail, undefined]);
   });
 
   it('Redacted, a path has the version and what may be the name of a method, and on, all of it', async () => {
