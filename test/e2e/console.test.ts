@@ -26,6 +26,7 @@ import { temporaryFolder, testFolder } from '../helpers/folder.ts';
 import { writePastRequests } from '../helpers/past-requests.ts';
 import { addTestApp, addTestUser } from '../helpers/service-access.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
+import { noCurl } from '../helpers/shell.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { describeOperations } from './console-operations.ts';
 
@@ -295,6 +296,7 @@ describe('an analyst', () => {
 
   it('The programs that the console writes for an order make the same export, as they are copied', async ({ skip }) => {
     inWholeForm(skip);
+    if (noCurl !== false) skip(noCurl);
     await waitForLake();
     const page = await openSignedIn(ben);
     await page.getByRole('combobox', { name: 'Event', exact: true }).selectOption('customEvents');

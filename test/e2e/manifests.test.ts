@@ -5,7 +5,7 @@ import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { startWithUser } from '../helpers/service-access.ts';
-import { makeShell } from '../helpers/shell.ts';
+import { makeShell, noCurl } from '../helpers/shell.ts';
 
 /** The commands of docs/api.md's section on manifests. */
 function readExample(): string {
@@ -13,7 +13,8 @@ function readExample(): string {
   return /^### Manifests$.*?^```sh\n(.*?)^```$/ms.exec(page)?.[1] ?? '';
 }
 
-it('The documented example orders an export and verifies its files, and a part that is changed or left out is noticed', async () => {
+it('The documented example orders an export and verifies its files, and a part that is changed or left out is noticed', async (ctx) => {
+  if (noCurl !== false) ctx.skip(noCurl);
   const folder = testFolder();
   const { service, token, user } = await startWithUser({ dataDir: path.join(folder, 'data') });
   const shell = makeShell(folder);

@@ -11,19 +11,13 @@ import {
   type OperationsMachine,
 } from '../helpers/operating-page.ts';
 import { isAlive, listTree } from '../helpers/processes.ts';
+import { findProgram, noCurl } from '../helpers/shell.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-/** Finds a program on PATH, or where Debian has those of an administrator. */
-function findProgram(name: string): string | undefined {
-  const { stdout } = spawnSync('sh', ['-c', `PATH=$PATH:/usr/sbin:/sbin command -v ${name}`], { encoding: 'utf8' });
-  return stdout.trim() || undefined;
-}
-
-const [nginx, openssl, curl, systemdAnalyze] = ['nginx', 'openssl', 'curl', 'systemd-analyze'].map(findProgram);
-const hasNginx = nginx !== undefined && openssl !== undefined && curl !== undefined;
+const [nginx, openssl, systemdAnalyze] = ['nginx', 'openssl', 'systemd-analyze'].map(findProgram);
+const hasNginx = nginx !== undefined && openssl !== undefined && noCurl === false;
 const notHere = `${['nginx', 'openssl'].filter((name) => findProgram(name) === undefined).join(' and ')} missing on this machine`;
-if (curl === undefined)
-  process.stderr.write('operating-page.test.ts: docs/operating.md is not run: curl is not here\n');
+if (noCurl !== false) process.stderr.write(`operating-page.test.ts: docs/operating.md is not run: ${noCurl}\n`);
 
 const blocks = readOperationsPage();
 const commandsOf = (section: string): Block[] =>
@@ -73,7 +67,7 @@ beforeAll(async () => {
 afterAll(() => machine.destroy());
 
 // One machine, in the order in which its operator meets these: each test begins where the one before ended.
-describe.runIf(curl !== undefined)('the page on operations', { timeout: 180_000 }, () => {
+describe.skipIf(noCurl)('the page on operations', { timeout: 180_000 }, () => {
   it('The documented installation ends with a service that accepts events, an app, an analyst and an operator, and commands use its folder', async () => {
     const answers = (await runBlocks('Install', 0)).split('\n').filter((line) => line.startsWith('{'));
     expect(answers.map((line) => JSON.parse(line) as unknown)).toMatchObject([

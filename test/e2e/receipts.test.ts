@@ -7,7 +7,7 @@ import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { addTestApp } from '../helpers/service-access.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
-import { makeShell } from '../helpers/shell.ts';
+import { makeShell, noCurl } from '../helpers/shell.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /** The commands of docs/api.md's section on receipts. */
@@ -36,7 +36,8 @@ describe('receipts of a running service', () => {
   const verify = async (words: string): Promise<Record<string, unknown>> =>
     JSON.parse(await sh(`tributary verify receipt.json ${words} || true`)) as Record<string, unknown>;
 
-  it('The documented example gets a receipt, verifies it with its body, and finds its event in the lake', async () => {
+  it('The documented example gets a receipt, verifies it with its body, and finds its event in the lake', async (ctx) => {
+    if (noCurl !== false) ctx.skip(noCurl);
     const example = readExample().replaceAll('http://127.0.0.1:8080', service.s2s);
     const key = async (): Promise<string> =>
       (JSON.parse(await sh(`curl -s ${service.s2s}/v1/receipt-key`)) as { readonly key: string }).key;
@@ -54,7 +55,8 @@ describe('receipts of a running service', () => {
     expect(copied).toMatchObject({ ok: false, trusted: false, lake: { events: [{ state: 'stored' }] } });
   });
 
-  it('After a new key the receipts of before verify on, those of every import process are signed by it, and a backup has both', async () => {
+  it('After a new key the receipts of before verify on, those of every import process are signed by it, and a backup has both', async (ctx) => {
+    if (noCurl !== false) ctx.skip(noCurl);
     const { key, retired } = JSON.parse(await sh(`tributary key receipts --data ${dataDir}`)) as {
       readonly key: string;
       readonly retired: readonly string[];
@@ -79,7 +81,8 @@ describe('receipts of a running service', () => {
     expect(restored).toMatchObject({ ok: true, trusted: true, lake: { events: [{ state: 'stored' }] } });
   });
 
-  it('A receipt with another event id, and one that the lake does not know, end with exit code 1 or an error', async () => {
+  it('A receipt with another event id, and one that the lake does not know, end with exit code 1 or an error', async (ctx) => {
+    if (noCurl !== false) ctx.skip(noCurl);
     const text = readFileSync(path.join(folder, 'receipt.json'), 'utf8');
     writeFileSync(path.join(folder, 'forged.json'), text.replace(/"eventId":"./, '"eventId":"f'));
     const forged = await sh('tributary verify forged.json 2>&1 || echo "exit $?"');

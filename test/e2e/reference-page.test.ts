@@ -1,8 +1,9 @@
-import { execFile, spawnSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { noCurl } from '../helpers/shell.ts';
 import { findAxeFaults, findChromium, launchChromium, noChromium, overflowOf, windowOf } from '../helpers/browser.ts';
 import { addTestApp, addTestUser } from '../helpers/service-access.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
@@ -76,7 +77,7 @@ describe('the API reference as a page', () => {
   });
 
   it('Every command of the page works as it is written, and one that names what is not there is told so', async (ctx) => {
-    ctx.skip(spawnSync('curl', ['--version']).status !== 0, 'no curl on this machine');
+    if (noCurl !== false) ctx.skip(noCurl);
     const page = await (await fetch(`${service.api}/docs`)).text();
     const commands = [...page.matchAll(/aria-label="Command for: ([^"]*)">([^<]*)<\/pre>/g)].map(
       ([, what = '', text = '']): readonly [string, string] => [unescape(what), unescape(text)],

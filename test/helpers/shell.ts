@@ -1,4 +1,4 @@
-import { execFile } from 'node:child_process';
+import { execFile, spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
@@ -9,7 +9,7 @@ const run = promisify(execFile);
 /** Runs commands as a page of the documents has them, in a folder, with these variables; returns what they have written. */
 export type Shell = (commands: string, variables: Readonly<Record<string, string>>) => Promise<string>;
 
-/** Makes a shell that knows `tributary`, the compiled program, and none of the machine's settings. */
+/** Returns a shell that has `tributary`, the compiled program, and none of the machine's settings, start-up files included. */
 export function makeShell(folder: string): Shell {
   const bin = path.join(folder, 'bin');
   mkdirSync(bin);
@@ -20,5 +20,15 @@ export function makeShell(folder: string): Shell {
   chmodSync(path.join(bin, 'tributary'), 0o755);
   const PATH = `${bin}:${process.env['PATH'] ?? ''}`;
   return async (commands, variables) =>
-    (await run('bash', ['-euc', commands], { cwd: folder, env: { HOME: folder, ...variables, PATH } })).stdout;
+    (await run('bash', ['--norc', '-euc', commands], { cwd: folder, env: { HOME: folder, ...variables, PATH } }))
+      .stdout;
 }
+
+/** Finds a program on PATH, or in the folders of Debian's administrator commands. */
+export function findProgram(name: string): string | undefined {
+  const { stdout } = spawnSync('sh', ['-c', `PATH=$PATH:/usr/sbin:/sbin command -v ${name}`], { encoding: 'utf8' });
+  return stdout.trim() || undefined;
+}
+
+/** Reason to skip a test of commands of the documents; false where the machine has curl. */
+export const noCurl = findProgram('curl') === undefined && 'no curl on this machine (apt-get install curl)';

@@ -82,7 +82,7 @@ beforeAll(async () => {
 afterAll(() => rmSync(root, { recursive: true, force: true }), slowMs);
 
 describe('the packed program', () => {
-  it('The packed program holds the files it reads at run time, its licence and its documentation, and nothing else of the checkout', () => {
+  it('The packed program holds the files it reads at run time with their compiled code, its licence and its documentation, and nothing else of the checkout', () => {
     const wanted = [
       'package.json',
       'README.md',
@@ -97,7 +97,7 @@ describe('the packed program', () => {
       'dist/export/worker/worker.js',
       'dist/access/read-thread.js',
       ...listFiles(path.join(copy, 'dist/chunks'))
-        .filter((file) => file.endsWith('.js'))
+        .filter((file) => !file.endsWith('.map'))
         .map((file) => `dist/chunks/${file}`),
       ...listFiles(path.join(copy, 'dist/console')).map((file) => `dist/console/${file}`),
     ];
@@ -105,6 +105,8 @@ describe('the packed program', () => {
       if (existsSync(path.join(checkout, folder)))
         wanted.push(...listFiles(path.join(checkout, folder)).map((file) => `${folder}/${file}`));
     expect(wanted).toContain('dist/console/index.html');
+    for (const file of wanted.filter((each) => /^dist\/chunks\/.*\.js$/.test(each)))
+      expect(wanted).toContain(`${file}.cache`);
     expect(listFiles(installed).filter((file) => !file.startsWith('node_modules/'))).toEqual(wanted.toSorted());
   });
 

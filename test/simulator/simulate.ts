@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { accessSync, constants, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createRandom } from '../../src/demo/random.ts';
@@ -21,8 +21,17 @@ const plays = { lake: playLake, jobs: playJobs } as const satisfies Record<
   (world: World, steps: number, about?: About) => Promise<Readonly<Record<string, number>>>
 >;
 
-/** In memory where there is such a folder: what is durable is the simulated disk's to say. */
-const base = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
+/** A folder in memory if this user may write to it; the simulated disk decides what is durable. */
+const base = isWritable('/dev/shm') ? '/dev/shm' : tmpdir();
+
+function isWritable(folder: string): boolean {
+  try {
+    accessSync(folder, constants.W_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 /** A scenario that did not hold: what, the last things that happened, and how to play it again. */
 export class ScenarioFailed extends Error {

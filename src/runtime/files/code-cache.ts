@@ -3,11 +3,13 @@
  * the processor time.
  *
  * In: files of CommonJS and, beside each, `FILE.cache`, made by the build. Out: the same modules as without.
- * Invariant: a cache that is missing, older than its file, or another V8's, also by its flags (a heap's size is one), is
- * left out, and the file compiled.
+ * Invariant: a cache that is missing, of another source, or of another V8 or other flags of it (such as the size of the
+ * heap) is ignored, and the file compiled. A cache begins with the SHA-256 of its source: V8 compares lengths only, and
+ * packages and copies do not keep times.
  * Crash: nothing is written but by the build.
  */
-import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire, Module } from 'node:module';
 import path from 'node:path';
 import vm from 'node:vm';
@@ -23,11 +25,12 @@ const loader = Module.prototype as unknown as Record<typeof compileName, Compile
 
 const cacheOf = (file: string): string => `${file}.cache`;
 
-function readCache(file: string): Buffer | undefined {
+const hashOf = (code: string): Buffer => createHash('sha256').update(code).digest();
+
+function readCache(file: string, code: string): Buffer | undefined {
   try {
-    const cache = cacheOf(file);
-    // V8 compares no more of a source than its length: one that was changed by hand may have the same.
-    return statSync(cache).mtimeMs >= statSync(file).mtimeMs ? readFileSync(cache) : undefined;
+    const cache = readFileSync(cacheOf(file));
+    return hashOf(code).equals(cache.subarray(0, 32)) ? cache.subarray(32) : undefined;
   } catch {
     return undefined;
   }
@@ -50,7 +53,7 @@ function evaluate(module: Loaded, script: vm.Script, file: string): unknown {
 export function useCodeCache(): void {
   const compile = loader[compileName];
   loader[compileName] = function compileWithCache(code, file, ...more) {
-    const cachedData = readCache(file);
+    const cachedData = readCache(file, code);
     if (cachedData === undefined) return compile.call(this, code, file, ...more);
     return evaluate(this, compileScript(code, file, cachedData), file);
   };
@@ -61,12 +64,12 @@ export function useCodeCache(): void {
  * whose process ends afterwards.
  */
 export function makeCodeCache(folder: string): void {
-  const scripts = new Map<string, vm.Script>();
+  const scripts = new Map<string, readonly [code: string, script: vm.Script]>();
   const compile = loader[compileName];
   loader[compileName] = function compileAndKeep(code, file, ...more) {
     if (path.dirname(file) !== folder) return compile.call(this, code, file, ...more);
     const script = compileScript(code, file);
-    scripts.set(file, script);
+    scripts.set(file, [code, script]);
     return evaluate(this, script, file);
   };
   const load = createRequire(path.join(folder, 'any.js'));
@@ -74,5 +77,7 @@ export function makeCodeCache(folder: string): void {
   // This process has loaded some already.
   for (const file of files) delete load.cache[file];
   for (const file of files) load(file);
-  for (const [file, script] of scripts) writeFileSync(cacheOf(file), script.createCachedData());
+  for (const [file, [code, script]] of scripts) {
+    writeFileSync(cacheOf(file), Buffer.concat([hashOf(code), script.createCachedData()]));
+  }
 }
