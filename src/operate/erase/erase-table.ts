@@ -1,11 +1,14 @@
+import path from 'node:path';
 import { AppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { exists } from '../../runtime/files/file-checks.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import { rewriteFiles } from '../../lake/files/rewrite.ts';
 import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import { tablePaths } from '../../lake/lake.ts';
+import { decodePath } from '../../lake/log/actions.ts';
 import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
 import type { Table } from '../../lake/log/table.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
@@ -64,6 +67,25 @@ export async function findHits(duckdb: Duckdb, snapshot: Snapshot, target: Erasu
     }
   }
   return hits;
+}
+
+/**
+ * Reports whether files that the log has removed, and that readers of older versions still have, hold rows of a target.
+ * One that cannot be read counts as one that does.
+ */
+export async function isInRemovedFiles(duckdb: Duckdb, table: Table, target: ErasureTarget): Promise<boolean> {
+  const snapshot = table.snapshot();
+  const matches = matchSql(target, columnsOf(snapshot));
+  for (const encoded of table.state().tombstones.keys()) {
+    const file = path.join(table.dir, decodePath(encoded) ?? '');
+    if (!(await exists(file))) continue;
+    const source = `read_parquet(${sqlList([snapshot.emptyFile, file])}, union_by_name = true, hive_partitioning = false)`;
+    const found = await duckdb
+      .rows(`SELECT 1 AS found FROM ${source} WHERE ${matches} LIMIT 1`)
+      .catch(async () => ((await exists(file)) ? [file] : []));
+    if (found.length > 0) return true;
+  }
+  return false;
 }
 
 /** SQL of the rows to erase, some files by each query: `id_app`, `event_id`. */

@@ -14,6 +14,7 @@ import { waitForLock, type Lock } from '../../runtime/files/lock.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
 import { recoverIntents } from '../../lake/files/staged-rewrite.ts';
+import { mustForget } from '../../lake/clean.ts';
 import { hasFollowed } from '../../lake/catalogue/renew.ts';
 import { addErasedIds, valuesSql } from '../../lake/find/erased-ids.ts';
 import { lakePaths, listOtherTables, openDatasetTable, tablePaths } from '../../lake/lake.ts';
@@ -31,6 +32,7 @@ import {
 import {
   findHits,
   findMeanings,
+  isInRemovedFiles,
   listHitIdsSql,
   rewriteHits,
   sumHits,
@@ -51,7 +53,10 @@ export interface EraseDependencies extends DrainDependencies, EraseAsideDependen
 export interface EraseOptions {
   /** How long those who still read older versions and the sealed files as they were keep them, milliseconds. */
   readonly retentionMs: number;
-  /** Waits for nobody: what still reads those ends with an error. The erasure then returns when all is gone. */
+  /**
+   * Waits for nobody: what still reads those ends with an error. The erasure then returns when all is gone, also what an
+   * erasure before it has left for readers.
+   */
   readonly now?: boolean;
   /** Looks at what would be erased, before anything is; throws to have nothing erased. */
   readonly assertMeant?: (found: readonly UserMeaning[]) => void;
@@ -101,7 +106,10 @@ export interface Erased {
    * when nothing of it matched.
    */
   readonly historyFrom?: number;
-  /** When the running compactor removes the last traces, ISO 8601; absent when nothing matched. */
+  /**
+   * When the running compactor removes the last traces, ISO 8601, also those of an erasure before; absent when nothing
+   * matched.
+   */
   readonly finishesAt?: string;
 }
 
@@ -204,16 +212,18 @@ async function rememberErased(
 }
 
 /**
- * Commits from which version on a table's history is kept. Returns it; undefined where nothing was erased: an erasure
- * that was killed has left the history to the one that repeats it.
+ * Commits from which version on a table's history is kept. Returns it; undefined where there is nothing to forget: an
+ * erasure that was killed has left the history to the one that repeats it.
  */
 async function forgetHistory(
-  { table }: TableErasure,
+  { table, clock }: TableErasure,
   hasErased: boolean,
   forgetAtMs: number | undefined,
 ): Promise<number | undefined> {
   if (!hasErased && table.lake().erasing !== true) return undefined;
-  const forget = forgetAtMs === undefined ? {} : { forgetAtMs };
+  // An erasure that waits for no reader, and is not finished, is not put off by this one.
+  const isUrgent = (await mustForget(table, clock.nowMs())) === 'now';
+  const forget = forgetAtMs === undefined || isUrgent ? {} : { forgetAtMs };
   await table.commit(({ version }) => ({
     cause: 'erase',
     actions: [],
@@ -298,6 +308,7 @@ export async function eraseEvents(
   const locks: Lock[] = [];
   let erased: Omit<Erased, 'historyFrom' | 'finishesAt'>;
   let finishesAtMs: number;
+  let pendingMs = 0;
   try {
     const found = await lockTables(dependencies, target, retentionMs, locks);
     const orphans = await findOrphanHits(dependencies, target);
@@ -315,7 +326,11 @@ export async function eraseEvents(
     finishesAtMs = clock.nowMs() + (now ? 0 : retentionMs);
     for (const { erasure, hits } of found) {
       const beside = (failed.get(erasure.dataset) ?? 0) + (erasure.dataset === events ? orphans.length : 0);
-      const historyFrom = await forgetHistory(erasure, hits.length + beside > 0, now ? undefined : finishesAtMs);
+      // Rows that were taken out before stay for readers of older versions, until those are not waited for any more.
+      const isPending = hits.length === 0 && (await isInRemovedFiles(duckdb, erasure.table, target));
+      if (isPending) pendingMs = Math.max(pendingMs, erasure.table.lake().forgetAtMs ?? 0);
+      const hasErased = hits.length + beside > 0 || (now && isPending);
+      const historyFrom = await forgetHistory(erasure, hasErased, now ? undefined : finishesAtMs);
       if (historyFrom !== undefined) historyOf.set(erasure.dataset, { erasure, historyFrom });
     }
     erased = withTables(
@@ -327,7 +342,8 @@ export async function eraseEvents(
       },
       listErasedTables(found, failed, historyOf),
     );
-    if (historyOf.size === 0) return erased;
+    if (historyOf.size === 0)
+      return pendingMs === 0 ? erased : { ...erased, finishesAt: new Date(pendingMs).toISOString() };
     await crashPoint('erase-committed');
   } finally {
     for (const lock of locks) lock.release();

@@ -95,22 +95,27 @@ test('An erased user is in no file, no failed event and no message, and everyone
   ]);
   stream.publishRaw('{"custom_user_id":"alice",\n');
 
-  const report = await erase(folder, stream, { users: ['alice'] });
-  expect(report).toMatchObject({ rows: 3, failedEvents: 2, filesRewritten: 3 });
+  const { finishesAt, ...first } = await erase(folder, stream, { users: ['alice'] }, { retentionMs: 86_400_000 });
+  expect(first).toMatchObject({ rows: 3, failedEvents: 2, filesRewritten: 3 });
   const { lake } = await readSnapshot(table);
   expect(lake?.totals).toEqual({ streamed: 8, stored: 2, failed: 1, repeats: 0, erased: 5 });
   expect(new Set((await readRows(folder, 'custom_user_id, event_id')).map((row) => row['custom_user_id']))).toEqual(
     new Set(['bob', 'carol']),
   );
-  expect(await findFilesWith(lakeDir, 'alice')).toEqual([]);
+  // Files for readers of older versions stay, whoever else is looked for, until nobody is waited for any more.
+  const nothing = { rows: 0, failedEvents: 0, filesRewritten: 0 };
+  const kept = await findFilesWith(folder, 'alice');
+  expect(kept).not.toEqual([]);
+  expect(await erase(folder, stream, { users: ['mallory'] })).toEqual(nothing);
+  expect(await erase(folder, stream, { users: ['alice'] }, { retentionMs: 9 })).toEqual({ ...nothing, finishesAt });
+  expect(await findFilesWith(folder, 'alice')).toEqual(kept);
+  const report = await erase(folder, stream, { users: ['alice'] });
+  expect(report).toMatchObject(nothing);
+  expect(await findFilesWith(folder, 'alice')).toEqual([]);
   expect(await stream.findMessage(stream.sequences[0] ?? 0)).toMatchObject({ payload: Buffer.from('\n') });
   expect((await listLog(table)).commits[0]).toBeGreaterThanOrEqual(report.historyFrom ?? 0);
   expect(report.historyFrom).toBeGreaterThan(0);
-  expect(await erase(folder, stream, { users: ['alice'] })).toMatchObject({
-    rows: 0,
-    failedEvents: 0,
-    filesRewritten: 0,
-  });
+  expect(await erase(folder, stream, { users: ['alice'] })).toEqual(nothing);
 
   stream.publish([eventLine({ custom_user_id: 'dave' })]);
   await waitFor('dave is stored', async () => (await readRows(folder, 'event_id')).length === 3);
