@@ -36,6 +36,7 @@ async function withSchedules(config: Config, run: (open: OpenSchedules) => Promi
       zoneDays,
       listSegmentIds: (idAccount) => listSegmentIds(paths.segments, idAccount),
       findVersions: (event) => findKeptVersions(tableDirOf(paths.lake, { event })),
+      appsOfAccount: (idAccount) => access.current().appsOfAccount(idAccount),
     });
     const schedules = createAccountSchedules({
       schedules: paths.schedules,

@@ -269,6 +269,7 @@ function startOrders(
     zoneDays,
     listSegmentIds: (idAccount) => listSegmentIds(segmentsDir, idAccount),
     findVersions: (event) => findKeptVersions(tableDirOf(lakeDir, { event })),
+    appsOfAccount: (idAccount) => access.current().appsOfAccount(idAccount),
   });
   const exports = createExports({ store, runner, clock, parseRequest, loaded }, { maxExports });
   const shared = { access, clock, logger, store, exports, parseRequest, zoneDays, loaded, crashPoint, lakeDir };

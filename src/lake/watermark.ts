@@ -116,14 +116,20 @@ function hasWatermark(tableDir: string): boolean {
 }
 
 /**
- * Reads a version of a table, the newest unless a place is given, with its watermark. Errors: those of `readSnapshot` and
+ * Reads a version of a table, the newest unless a place is given, with its watermark, for who reads rows of some apps, or
+ * of all. Errors: those of `readSnapshot` and
  * `readSnapshotAt`.
  */
-export async function readMarkedSnapshot(tableDir: string, clock: Clock, at?: FeedPlace): Promise<MarkedSnapshot> {
+export async function readMarkedSnapshot(
+  tableDir: string,
+  clock: Clock,
+  at?: FeedPlace,
+  idApps?: readonly number[],
+): Promise<MarkedSnapshot> {
   const lakeDir = path.dirname(tableDir);
   const isMarked = hasWatermark(tableDir);
   if (at !== undefined) {
-    const snapshot = await readSnapshotAt(tableDir, at);
+    const snapshot = await readSnapshotAt(tableDir, at, idApps);
     return {
       snapshot,
       watermarkMs: isMarked ? await findWatermarkMs(lakeDir, snapshot.lake?.epoch, clock) : undefined,

@@ -78,7 +78,7 @@ export async function openFeed(tableDir: string) {
 /** Reads what came to a table since a call, or all, by the way of an export. */
 export async function readFeed(tableDir: string, since: string | undefined): Promise<Feed> {
   const request = { event: 'customEvents', ...(since === undefined ? {} : { sinceVersion: since }) };
-  const plan = { tableDir, request, retentionMs: 0, begunMs: 0 } as unknown as WorkerPlan;
+  const plan = { tableDir, request, apps: [], retentionMs: 0, begunMs: 0 } as unknown as WorkerPlan;
   const basis = await findBasis(plan);
   const { nextSinceVersion, version } = await describeBasis(plan, basis);
   if (basis.snapshot.version < 0) return { version, next: nextSinceVersion, ids: [] };

@@ -142,7 +142,7 @@ const basis = {
   nextSinceVersion: text,
   timestampKeptUntil: {
     type: 'string',
-    description: 'Unix seconds: at least until then the same request with asOf gives the same bytes.',
+    description: 'Unix seconds: until then the same request with asOf gives the same bytes, unless an erasure has taken rows of its apps, or one that waits for no reader has ended every older version.',
   },
   timestampWatermark: {
     type: 'string',

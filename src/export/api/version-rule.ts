@@ -1,7 +1,7 @@
 import { refuseVersion, type KeptVersions } from '../../lake/log/kept-versions.ts';
 import { parsePlace } from '../../lake/log/change-feed.ts';
 import { isAppError } from '../../runtime/errors.ts';
-import type { ExportSpec } from '../jobs/export-spec.ts';
+import { selectApps, type ExportApp, type ExportSpec } from '../jobs/export-spec.ts';
 import { quote } from './arguments.ts';
 import { badRequest, type Refusal } from './envelope.ts';
 
@@ -13,9 +13,11 @@ export type FindVersions = (event: string) => Promise<KeptVersions>;
  * ends it with the reason.
  */
 export async function refuseVersions(
-  { event, asOf, sinceVersion }: ExportSpec,
+  spec: ExportSpec,
   findVersions: FindVersions,
+  accountApps: readonly ExportApp[],
 ): Promise<Refusal | undefined> {
+  const { event, asOf, sinceVersion } = spec;
   if (asOf === undefined && sinceVersion === undefined) return undefined;
   const kept = await findVersions(event).catch((error: unknown) => {
     // The export meets the damage, and waits for its repair, as any other does.
@@ -24,7 +26,8 @@ export async function refuseVersions(
   });
   if (kept === undefined) return undefined;
   const upTo = asOf === undefined ? Math.max(kept.newest, 0) : (parsePlace(asOf)?.version ?? 0);
-  const refusal = asOf === undefined ? undefined : refuseVersion(upTo, kept);
+  const idApps = selectApps(spec, accountApps).map(({ idApp }) => idApp);
+  const refusal = asOf === undefined ? undefined : refuseVersion(upTo, kept, idApps);
   if (refusal !== undefined) return badRequest(`Argument asOf is invalid: ${refusal}`);
   const since = parsePlace(sinceVersion ?? '0')?.version ?? 0;
   if (since > upTo)

@@ -27,11 +27,12 @@ async function forUser<T>(parameter: string, work: () => Promise<T>): Promise<T>
 }
 
 /** Finds what a request reads. Errors: `LimitError` where its versions cannot be given; those of `readSnapshot`. */
-export async function findBasis({ tableDir, request }: ReadPlan): Promise<Basis> {
+export async function findBasis({ tableDir, request, apps }: ReadPlan): Promise<Basis> {
   const [asOf, since] = [request.asOf, request.sinceVersion].map((text) =>
     text === undefined ? undefined : parsePlace(text),
   );
-  const marked = await forUser('asOf', () => readMarkedSnapshot(tableDir, machineClock, asOf));
+  const idApps = apps.map(({ idApp }) => idApp);
+  const marked = await forUser('asOf', () => readMarkedSnapshot(tableDir, machineClock, asOf, idApps));
   const { snapshot } = marked;
   const sinceMs = since === undefined ? undefined : await forUser('sinceVersion', () => findSinceMs(since, snapshot));
   return { ...marked, sinceMs };

@@ -1,5 +1,6 @@
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import { assertSameHistory, type FeedPlace } from './change-feed.ts';
+import { findErased } from './erased-apps.ts';
 import { findLakeState, type LakeState } from './lake-state.ts';
 import { listLog, readCommit } from './log-files.ts';
 import { assertProtocol } from './protocol.ts';
@@ -13,10 +14,8 @@ export interface KeptVersions {
   readonly newest: number;
   /** The oldest that can be read as it was, as far as the log goes: its files are kept for the retention. */
   readonly oldest: number;
-  /** Versions before this one have rows that were erased since. */
-  readonly forgetBefore: number;
-  /** An erasure has taken rows out and has not said yet which versions have them. */
-  readonly isErasing: boolean;
+  /** What the newest version says of erasures; undefined: there is no table. */
+  readonly lake: LakeState | undefined;
 }
 
 /** The newest state of ours among commits, oldest first; those of other engines are passed over. Errors: `log_damaged`. */
@@ -36,17 +35,17 @@ export async function findKeptVersions(tableDir: string): Promise<KeptVersions> 
   return {
     newest: Math.max(commits.at(-1) ?? -1, checkpoints.at(-1) ?? -1),
     oldest: commits[0] === 0 ? 0 : (checkpoints[0] ?? Infinity),
-    forgetBefore: lake?.forgetBefore ?? 0,
-    isErasing: lake?.erasing === true,
+    lake,
   };
 }
 
 /**
  * Says why a version cannot be read as it was; undefined where it can, as far as the log says. The newest always can;
- * of a table that does not exist yet, that is version 0.
+ * of a table that does not exist yet, that is version 0. `idApps`: the apps whose rows are read; all by default.
  */
-export function refuseVersion(version: number, kept: KeptVersions): string | undefined {
-  const { oldest, forgetBefore, isErasing } = kept;
+export function refuseVersion(version: number, kept: KeptVersions, idApps?: readonly number[]): string | undefined {
+  const { oldest, lake = {} } = kept;
+  const { before: forgetBefore, isErasing } = findErased(lake, idApps);
   const newest = Math.max(kept.newest, 0);
   if (version === newest) return undefined;
   if (version > newest) return `version ${version} is not there yet: the newest is ${newest}`;
@@ -72,13 +71,17 @@ function assertOwn({ version, foreign, lastCommit, protocol }: TableState): void
 }
 
 /** Loads a version that is not the newest. Errors: `not_found` with the reason, `log_damaged`, `lake_protocol`. */
-async function loadOlder(tableDir: string, version: number): Promise<TableState> {
+async function loadOlder(
+  tableDir: string,
+  version: number,
+  idApps: readonly number[] | undefined,
+): Promise<TableState> {
   const loaded = await loadTableState(tableDir, version).catch((error: unknown) => {
     if (isAppError(error, 'log_damaged')) return error;
     throw error;
   });
   // Looked at afterwards: the log may have been trimmed, and an erasure have begun, while it was read.
-  const refusal = refuseVersion(version, await findKeptVersions(tableDir));
+  const refusal = refuseVersion(version, await findKeptVersions(tableDir), idApps);
   if (refusal !== undefined) throw refuse(refusal);
   if (loaded instanceof AppError) throw loaded;
   if (loaded.version !== version)
@@ -90,15 +93,19 @@ async function loadOlder(tableDir: string, version: number): Promise<TableState>
 }
 
 /**
- * Reads a table as it was at a place. Its files may be gone, since they are kept for the retention only. Errors:
+ * Reads a table as it was at a place, for who reads rows of some apps, or of all. Its files may be gone, since they are kept for the retention only. Errors:
  * `not_found` with the reason of `refuseVersion`, or where the version is another history's or another engine's; those
  * of `readSnapshot`.
  */
-export async function readSnapshotAt(tableDir: string, place: FeedPlace): Promise<Snapshot> {
+export async function readSnapshotAt(
+  tableDir: string,
+  place: FeedPlace,
+  idApps?: readonly number[],
+): Promise<Snapshot> {
   const newest = await readSnapshot(tableDir);
   const { version } = place;
   const isNewest = version === Math.max(newest.version, 0);
-  const snapshot = isNewest ? newest : toSnapshot(tableDir, await loadOlder(tableDir, version));
+  const snapshot = isNewest ? newest : toSnapshot(tableDir, await loadOlder(tableDir, version, idApps));
   if (snapshot.lake !== undefined) assertSameHistory(place, toPoint(version, snapshot.lake), withoutVersion);
   return snapshot;
 }

@@ -84,8 +84,13 @@ export interface LakeState {
    * `forgetAtMs`.
    */
   readonly forgetBefore?: number;
-  /** An erasure has taken rows out and has not said yet which versions are to be dropped for it. */
-  readonly erasing?: true;
+  /**
+   * An erasure has taken rows of these apps out (`true`: of any) and has not said yet which versions are to be dropped
+   * for it.
+   */
+  readonly erasing?: true | readonly number[];
+  /** By app, or `all` for any: the versions before this one have rows of it that were erased since. */
+  readonly erasedBefore?: Readonly<Record<string, number>>;
   /** When the retention of the newest erasure is over, Unix milliseconds; absent: at once, whoever still reads. */
   readonly forgetAtMs?: number;
   readonly totals: Totals;

@@ -20,6 +20,7 @@ import type { CrashPoint } from '../../runtime/crash-point.ts';
 import type { Action, CommitInfoAction } from './actions.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
+import { moveErasures } from './erased-apps.ts';
 import { assertFollows, assertPosition } from './continuity.ts';
 import { commitName, logFolder, renderCommit } from './log-files.ts';
 import { findLakeState, type CommitCause, type Epoch, type LakeState, type Totals } from './lake-state.ts';
@@ -42,6 +43,8 @@ export interface Change {
   /** With `forgetAtMs`, an erasure's; see lake-state.ts. */
   readonly forgetBefore?: number;
   readonly forgetAtMs?: number;
+  /** Of an erasure: the apps that it takes rows of; absent: any. */
+  readonly erasedApps?: readonly number[];
   readonly availableAtMs?: number;
   /** The commit adds events under Idempotency-Keys. */
   readonly addsKeys?: boolean;
@@ -178,8 +181,6 @@ export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): C
   const epoch = change.epoch ?? before.epoch;
   const writer = change.writer ?? before.writer;
   const { forgetBefore, forgetAtMs } = change.forgetBefore === undefined ? before : change;
-  // The commits of an erasure that take rows out come before the one that says which versions go.
-  const erasing = change.forgetBefore === undefined && (change.cause === 'erase' || before.erasing === true);
   const keysCommit = change.addsKeys === true ? commitId : before.keysCommit;
   // Once the stream was read, the two are together again.
   const restoredFrom = change.restoredFrom ?? (change.epoch === undefined ? before.restoredFrom : undefined);
@@ -187,7 +188,8 @@ export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): C
     commitId,
     cause: change.cause,
     ...(previous === undefined ? {} : { previous }),
-    ...(erasing ? { erasing } : {}),
+    // The commits of an erasure that take rows out come before the one that says which versions go.
+    ...moveErasures(before, change.cause === 'erase', change),
     ...(forgetBefore === undefined ? {} : { forgetBefore }),
     ...(forgetAtMs === undefined ? {} : { forgetAtMs }),
     totals,

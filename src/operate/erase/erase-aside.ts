@@ -112,6 +112,8 @@ export async function eraseFailed(
     cause: 'erase',
     actions: [],
     totals: { failed: -erased, erased },
+    // No export of any version has failed events.
+    erasedApps: [],
     metrics: { failedEvents: erased },
   };
   const moves = rewritten.map(({ name, file }) => ({ name, to: file }));

@@ -35,6 +35,8 @@ const filesPerLook = 64;
 export interface Hit {
   readonly file: DataFile;
   readonly hits: number;
+  /** The apps of those rows. */
+  readonly idApps: readonly number[];
 }
 
 /** The columns that a table has now, by which a target can match. */
@@ -45,6 +47,11 @@ export function columnsOf({ schemaString }: Snapshot): ReadonlySet<string> {
 /** Sums up the rows of hits. */
 export function sumHits(hits: readonly Hit[]): number {
   return hits.reduce((sum, hit) => sum + hit.hits, 0);
+}
+
+/** Lists the apps of the rows of hits. */
+export function listHitApps(hits: readonly Hit[]): number[] {
+  return [...new Set(hits.flatMap(({ idApps }) => idApps))];
 }
 
 /** Finds the files of a table that have rows to erase. Errors: `file_damaged` for one that may have some. */
@@ -58,12 +65,16 @@ export async function findHits(duckdb: Duckdb, snapshot: Snapshot, target: Erasu
   for (let from = 0; from < candidates.length; from += filesPerLook) {
     const byPath = new Map(candidates.slice(from, from + filesPerLook).map((file) => [file.absolutePath, file]));
     const rows = await duckdb.rows(
-      `SELECT filename, count(*) AS hits FROM read_parquet(${sqlList([emptyFile, ...byPath.keys()])}, union_by_name = true, hive_partitioning = false, filename = true)
+      `SELECT filename, count(*) AS hits, string_agg(DISTINCT id_app::VARCHAR, ',') AS apps FROM read_parquet(${sqlList([emptyFile, ...byPath.keys()])}, union_by_name = true, hive_partitioning = false, filename = true)
        WHERE ${matches} GROUP BY filename ORDER BY filename`,
     );
     for (const row of rows) {
       const file = byPath.get(String(row['filename']));
-      if (file !== undefined) hits.push({ file, hits: Number(row['hits']) });
+      const idApps = String(row['apps'] ?? '')
+        .split(',')
+        .filter((id) => id !== '')
+        .map(Number);
+      if (file !== undefined) hits.push({ file, hits: Number(row['hits']), idApps });
     }
   }
   return hits;
@@ -141,6 +152,7 @@ async function eraseFrom(
   { dataset, table, lakeDir, duckdb, clock, crashPoint, signal }: TableErasure,
   hits: readonly Hit[],
   matches: string,
+  erasedApps: readonly number[],
 ): Promise<void> {
   const toQuery = (source: string): string => {
     if (signal.aborted) throw new AppError('stopping', 'the erasure was stopped; repeat it to finish');
@@ -153,6 +165,7 @@ async function eraseFrom(
   await rewriteFiles({ table, stagingDir, duckdb, clock, crashPoint }, rewrites, {
     cause: 'erase',
     totals: { stored: -erased, erased },
+    erasedApps,
     metrics: { rows: erased },
   });
 }
@@ -161,5 +174,5 @@ async function eraseFrom(
 export async function rewriteHits(erasure: TableErasure, hits: readonly Hit[], target: ErasureTarget): Promise<void> {
   const matches = matchSql(target, columnsOf(erasure.table.snapshot()));
   for (let from = 0; from < hits.length; from += filesPerCommit)
-    await eraseFrom(erasure, hits.slice(from, from + filesPerCommit), matches);
+    await eraseFrom(erasure, hits.slice(from, from + filesPerCommit), matches, listHitApps(hits));
 }

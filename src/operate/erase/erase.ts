@@ -220,7 +220,7 @@ async function forgetHistory(
   hasErased: boolean,
   forgetAtMs: number | undefined,
 ): Promise<number | undefined> {
-  if (!hasErased && table.lake().erasing !== true) return undefined;
+  if (!hasErased && table.lake().erasing === undefined) return undefined;
   // An erasure that waits for no reader, and is not finished, is not put off by this one.
   const isUrgent = (await mustForget(table, clock.nowMs())) === 'now';
   const forget = forgetAtMs === undefined || isUrgent ? {} : { forgetAtMs };
@@ -228,6 +228,7 @@ async function forgetHistory(
     cause: 'erase',
     actions: [],
     forgetBefore: version + 1,
+    erasedApps: [],
     ...forget,
     metrics: { historyBefore: version + 1 },
   }));

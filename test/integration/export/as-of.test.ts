@@ -30,8 +30,8 @@ const repeats = chaosFigure('TRIBUTARY_TEST_AS_OF_REPEATS', { short: 30, long: 1
 const seed = chaosSeed();
 const retentionMs = 2 * hourMs;
 const limits = { memoryMb: 512, threads: 1, maxRows: 1e6, maxBytes: 1e9, singleFileMaxBytes: 1e8, partMaxBytes: 1e8 };
-const apps: WorkerPlan['apps'] = [
-  { idApp: 1, title: 'one', sdkKey: 'k', platform: 'web', idAccount: 1, idProject: undefined },
+const appsOf = (idApp: number): WorkerPlan['apps'] => [
+  { idApp, title: 'one', sdkKey: 'k', platform: 'web', idAccount: idApp, idProject: undefined },
 ];
 
 /** A lake whose time a test decides, and exports of it by the export worker's own code. */
@@ -48,7 +48,7 @@ async function openLake() {
   onTestFinished(() => duckdb.close());
   let stored = 0;
   let exports = 0;
-  const planOf = (to: string, asOf: number): WorkerPlan => ({
+  const planOf = (to: string, asOf: number, idApp = 1): WorkerPlan => ({
     request: {
       event: 'customEvents',
       selectors: ['customUserId'],
@@ -59,7 +59,7 @@ async function openLake() {
       filters: {},
       asOf: String(asOf),
     },
-    apps,
+    apps: appsOf(idApp),
     tableDir: table,
     folder: to,
     stem: 'all',
@@ -78,9 +78,15 @@ async function openLake() {
       await compact.stop();
       compact = await start();
     },
-    async publish(user = 'a') {
+    async publish(user = 'a', idApp = 1) {
       const seconds = Math.floor(clock.now / 1000);
-      const members = { kind: 'custom_event', custom_event_name: 'e', custom_user_id: user, event_time: seconds };
+      const members = {
+        kind: 'custom_event',
+        id_app: idApp,
+        custom_event_name: 'e',
+        custom_user_id: user,
+        event_time: seconds,
+      };
       stream.publish([eventLine({ ...members, received_at: clock.now })]);
       stored += 1;
       await waitFor('the event is stored', async () => {
@@ -101,11 +107,11 @@ async function openLake() {
       const dependencies = { table: await openTable(table, options), lakeDir, duckdb, ...options, publisher, signal };
       await eraseEvents(dependencies, { users: [user] }, { retentionMs });
     },
-    async exportAsOf(asOf: number): Promise<WorkerOutcome> {
+    async exportAsOf(asOf: number, idApp = 1): Promise<WorkerOutcome> {
       exports += 1;
       const to = path.join(folder, `export ${exports}`);
       mkdirSync(to);
-      return await runExport(planOf(to, asOf), () => undefined);
+      return await runExport(planOf(to, asOf, idApp), () => undefined);
     },
   };
 }
@@ -195,23 +201,30 @@ test('Everything since version 0 is given where the log was trimmed before anybo
   await expect(readFeed(lake.table, '1')).rejects.toThrow('nothing is known of version 1 any more');
 });
 
-test('While an erasure is unfinished, only the newest version is given', async () => {
+test('Older versions are refused while rows are erased and afterwards, to whom rows of those apps are for and to no other account', async () => {
   const lake = await openLake();
   await lake.publish('erased');
+  await lake.publish('other', 2);
   await lake.publish('kept');
   const version = await lake.newest();
   let seen: WorkerOutcome[] = [];
   const killed = lake.erase('erased', async () => {
     const { version: newest, lake: state } = await readSnapshot(lake.table);
-    if (state?.erasing !== true || seen.length > 0) return;
-    seen = [await lake.exportAsOf(version), await lake.exportAsOf(newest)];
+    if (state?.erasing === undefined || seen.length > 0) return;
+    seen = [await lake.exportAsOf(version - 1), await lake.exportAsOf(newest), await lake.exportAsOf(version - 1, 2)];
     throw new Error('killed');
   });
   await expect(killed).rejects.toThrow('killed');
   expect(seen).toMatchObject([
     { kind: 'failed', reason: 'user', error: expect.stringContaining('that are being erased') },
     { kind: 'done', files: [{ rows: 1 }] },
+    { kind: 'done', files: [{ rows: 1 }] },
   ]);
+  await lake.erase('erased', noCrashPoint);
+  await lake.publish('later');
+  const erased = { kind: 'failed', reason: 'user', error: expect.stringContaining('rows that were erased since') };
+  expect(await lake.exportAsOf(version)).toMatchObject(erased);
+  expect(await lake.exportAsOf(version - 1, 2)).toEqual(seen[2]);
 });
 
 test('A version that another engine has made is refused, before and after the repair', async () => {

@@ -66,6 +66,7 @@ async function openExports(
           zoneDays: createZoneDays(duckdb),
           listSegmentIds: async () => [],
           findVersions: () => findKeptVersions(folder),
+          appsOfAccount: () => [],
         }),
         loaded,
       },
