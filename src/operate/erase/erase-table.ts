@@ -70,10 +70,8 @@ export async function findHits(duckdb: Duckdb, snapshot: Snapshot, target: Erasu
     );
     for (const row of rows) {
       const file = byPath.get(String(row['filename']));
-      const idApps = String(row['apps'] ?? '')
-        .split(',')
-        .filter((id) => id !== '')
-        .map(Number);
+      const apps = row['apps'];
+      const idApps = typeof apps === 'string' ? apps.split(',').map(Number) : [];
       if (file !== undefined) hits.push({ file, hits: Number(row['hits']), idApps });
     }
   }
