@@ -18,16 +18,27 @@ interface Parts {
   readonly name: string;
   readonly expires: string;
   readonly kid: string;
+  readonly signature: string;
   /** Empty in a link of an earlier version. */
   readonly user: string;
-  readonly signature: string;
+  readonly ending: string;
 }
 
 function partsOf(link: string): Parts {
-  const [, path = '', id = '', name = '', expires = '', kid = '', user = '', signature = ''] =
-    /^(\/files\/(\d+)\/([^?]+))\?expires=(\d+)&kid=(\w+)(?:&user=(\d+))?&signature=(\w+)$/.exec(link) ?? [];
+  const { file = '', query = '' } = /^(?<file>\/files\/[^?]+)\?(?<query>.+)$/.exec(link)?.groups ?? {};
+  const [, id = '', name = ''] = /^\/files\/(\d+)\/(.+)$/.exec(file) ?? [];
+  const of = (parameter: string): string => new URLSearchParams(query).get(parameter) ?? '';
+  const [expires, kid, signature] = [of('expires'), of('kid'), of('signature')];
   if (signature === '') throw new Error(`not a link: ${link}`);
-  return { link, path, id, name, expires, kid, user, signature };
+  return { link, path: file, id, name, expires, kid, signature, user: of('user'), ending: of('x-ending') };
+}
+
+const sortQuery = (link: string): string =>
+  link.replace(/\?.*$/s, (query) => query.slice(1).split('&').toSorted().join());
+
+/** Whether a text is a link in another order of its parameters, or without the ending, which is not signed. */
+export function isSameLink(text: string, link: string): boolean {
+  return [link, link.replace(/&x-ending=[^&]*/, '')].some((same) => sortQuery(text) === sortQuery(same));
 }
 
 /** Another spelling of the same number, name or bytes, which a lenient reader would take for the same. */
@@ -177,7 +188,7 @@ function changedSignature({ link, signature }: Parts, others: readonly Parts[]):
 }
 
 /** The query put together anew: parameters in another order, missing, doubled, renamed, joined in other ways. */
-function changedQuery({ path, expires, kid, user, signature }: Parts, other: Parts): fc.Arbitrary<string> {
+function changedQuery({ path, expires, kid, user, signature, ending }: Parts, other: Parts): fc.Arbitrary<string> {
   const pairs = [
     ['expires', expires],
     ['kid', kid],
@@ -187,6 +198,8 @@ function changedQuery({ path, expires, kid, user, signature }: Parts, other: Par
     ['kid', other.kid],
     ['user', other.user],
     ['signature', other.signature],
+    ['x-ending', ending],
+    ['x-ending', '.zip'],
     ['method', 'GET'],
     ['x', '1'],
   ] as const;
@@ -200,7 +213,7 @@ function changedQuery({ path, expires, kid, user, signature }: Parts, other: Par
   const pair = fc.tuple(fc.constantFrom(...pairs), name).map(([[key, value], rename]) => `${rename(key)}=${value}`);
   return fc
     .tuple(
-      fc.array(pair, { maxLength: 5 }),
+      fc.array(pair, { maxLength: 6 }),
       fc.constantFrom('&', '&', '&', ';', '&&', '?', '&amp;'),
       fc.constantFrom('?', '?', '?', '??', '?&', '#', '%3f'),
     )
@@ -209,7 +222,7 @@ function changedQuery({ path, expires, kid, user, signature }: Parts, other: Par
 
 /**
  * Makes changed forms of links that a service has signed: any of their components changed by one step, or by a part of
- * another link. Now and then a change gives one of the links themselves: the caller has to leave those out.
+ * another link. Now and then a change gives one of the links themselves: the caller leaves those out (isSameLink).
  */
 export function changedLinks(links: readonly string[]): fc.Arbitrary<ChangedLink> {
   const all = links.map(partsOf);

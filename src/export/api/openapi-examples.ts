@@ -1,3 +1,4 @@
+import path from 'node:path';
 import type { OpenApiExample } from '../../runtime/http/openapi.ts';
 
 /** The examples of the export area in the API reference; a test validates each against what stands there. */
@@ -16,10 +17,10 @@ const idRawExport = '17';
 const idReportFile = '17';
 const basis = { version: '812', nextSinceVersion: '812-9f0c41d2', timestampKeptUntil: '1767312000' };
 const sha256 = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08';
-const signed = { expires: '1767312000', kid: '0b3f5dff', user: '1', signature: sha256 };
+const signed = { expires: '1767312000', kid: '0b3f5dff', signature: sha256, user: '1' };
 const name = `17.customEvents.${sha256.slice(0, 32)}.csv`;
 const link = (file: string): unknown => ({
-  link: `https://api.example.com/files/17/${file}?${new URLSearchParams(signed).toString()}`,
+  link: `https://api.example.com/files/17/${file}?${new URLSearchParams({ ...signed, 'x-ending': path.extname(file) }).toString()}`,
   timestampExpires: signed.expires,
 });
 const files = [{ ...(link(name) as object), rows: 131_502, bytes: 7_912_344, sha256 }];

@@ -218,10 +218,10 @@ const download = {
   parameters: [
     { name: 'id', in: 'path', required: true, schema: text },
     { name: 'name', in: 'path', required: true, schema: text },
-    ...['expires', 'kid', 'user', 'signature'].map((name) => ({
+    ...['expires', 'kid', 'signature', 'user', 'x-ending'].map((name) => ({
       name,
       in: 'query',
-      required: name !== 'user',
+      required: !['user', 'x-ending'].includes(name),
       schema: text,
     })),
     ...['Range', 'If-Range', 'If-Match', 'If-None-Match'].map((name) => ({

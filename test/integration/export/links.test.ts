@@ -67,7 +67,7 @@ describe('links', () => {
     for (const [index, file] of (data.files ?? []).entries()) {
       expect(file.link).toMatch(
         new RegExp(
-          `^http://127\\.0\\.0\\.1:${running.port}/files/${id}/${id}\\.customEvents\\.[0-9a-f]{32}\\.${index + 1}\\.csv\\.gz\\?expires=\\d+&kid=[0-9a-f]{8}&user=${user.idUser}&signature=[0-9a-f]{64}$`,
+          `^http://127\\.0\\.0\\.1:${running.port}/files/${id}/${id}\\.customEvents\\.[0-9a-f]{32}\\.${index + 1}\\.csv\\.gz\\?expires=\\d+&kid=[0-9a-f]{8}&signature=[0-9a-f]{64}&user=${user.idUser}&x-ending=\\.gz$`,
         ),
       );
       const answer = await send(running.port, targetOf(file.link));
