@@ -142,7 +142,8 @@ const basis = {
   nextSinceVersion: text,
   timestampKeptUntil: {
     type: 'string',
-    description: 'Unix seconds: until then the same request with asOf gives the same bytes, unless an erasure has taken rows of its apps, or one that waits for no reader has ended every older version.',
+    description:
+      'Unix seconds: until then the same request with asOf gives the same bytes, unless an erasure has taken rows of its apps, or one that waits for no reader has ended every older version.',
   },
   timestampWatermark: {
     type: 'string',
