@@ -61,6 +61,8 @@ export interface Config {
   readonly enriches: boolean;
   /** Absolute path of the MMDB file that places come from; undefined: the package's own. */
   readonly geoDatabase: string | undefined;
+  /** Absolute path of the operator's own pipelines and row schemas. */
+  readonly datasetsDir: string;
 }
 
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -148,8 +150,9 @@ function createReader(environment: Environment) {
 function readConfig(read: ReturnType<typeof createReader>): Config {
   const apiPort = read.integer('API_PORT', 8081, 0, 65_535);
   const geoDatabase = read.text('GEO_DB');
+  const dataDir = path.resolve(read.text('DATA_DIR') ?? 'data');
   return {
-    dataDir: path.resolve(read.text('DATA_DIR') ?? 'data'),
+    dataDir,
     host: read.text('HOST') ?? '127.0.0.1',
     s2sPort: read.integer('S2S_PORT', 8080, 0, 65_535),
     apiPort,
@@ -193,6 +196,7 @@ function readConfig(read: ReturnType<typeof createReader>): Config {
     lakeGroup: read.text('LAKE_GROUP'),
     enriches: read.oneOf('ENRICH', 'on', ['on', 'off']) === 'on',
     geoDatabase: geoDatabase === undefined ? undefined : path.resolve(geoDatabase),
+    datasetsDir: path.resolve(read.text('DATASETS_DIR') ?? dataPaths(dataDir).datasets),
   };
 }
 
@@ -252,6 +256,8 @@ export function dataPaths(dataDir: string) {
     /** What event ids are found by: a cache, made anew where it is gone. */
     eventIndex: path.join(dataDir, 'event-index'),
     refusals: path.join(dataDir, 'refusals'),
+    /** The operator's own pipelines and row schemas, unless TRIBUTARY_DATASETS_DIR names another folder. */
+    datasets: path.join(dataDir, 'datasets'),
     spool: path.join(dataDir, 'spool'),
     run: path.join(dataDir, 'run'),
   } as const;

@@ -153,6 +153,8 @@ async function main(given: readonly string[], unread: AbortSignal): Promise<numb
   };
   // Loaded as the commands are, with V8's compiled code.
   const { runProgram } = await import('./cli/program.ts');
+  const { useDatasetsOf } = await import('./cli/data-folder.ts');
+  useDatasetsOf(words, process.env);
   return await runProgram(await loadCommands(name), words, context);
 }
 

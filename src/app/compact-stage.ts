@@ -9,6 +9,7 @@ import { openEnrichment } from '../enrichment/enrichment.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import type { Stage } from '../runtime/processes/role-process.ts';
 import { openReader } from '../stream/reader.ts';
+import { assertTableColumns } from '../lake/lake.ts';
 import { openStream, watchStoreDisk, withProblems, type Parts } from './stage-parts.ts';
 
 /** What a disk at its reserve means, where it is not the stream's. */
@@ -22,6 +23,7 @@ const lakeDiskLow: Problem = {
 export async function startCompactStage(parts: Parts): Promise<Stage> {
   const { config, logger, metrics, clock, closers } = parts;
   const paths = dataPaths(config.dataDir);
+  await assertTableColumns(paths.lake);
   const { connection, guard, findProblems } = await openStream(parts, 'compact');
   const reader = await openReader(connection, { streamName: config.streamName, guard });
   closers.add('stream reader', () => reader.close());

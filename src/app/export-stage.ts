@@ -16,6 +16,7 @@ import { describeApi } from './api-reference.ts';
 import { openConsole } from './console-parts.ts';
 import { openLiveChannel, openRefusalReader } from './live-parts.ts';
 import { openServiceStatus } from './service-status.ts';
+import { assertTableColumns } from '../lake/lake.ts';
 import { openHealth, watchStoreDisk, withProblems, type Parts } from './stage-parts.ts';
 
 /** What a disk at its reserve means, where it is not the stream's. */
@@ -51,6 +52,7 @@ export async function startExportStage(parts: Parts): Promise<Stage> {
   const { config, logger, metrics, clock, closers } = parts;
   const reference = describeApi(config);
   const paths = dataPaths(config.dataDir);
+  await assertTableColumns(paths.lake);
   const access = openAccessReader(paths, logger, {
     isExpected: () => holdsEvents(paths.lake),
     isOwn: () => areSameFolders(parts.folders ?? {}),

@@ -96,6 +96,7 @@ export const backupCommand = verb({
     const source = {
       dataDir,
       paths: dataPaths(dataDir),
+      datasetsDir: config.datasetsDir,
       withStream: findStreamOf(config, logger, { entry, environment, stop }),
     };
     answer(

@@ -1,5 +1,6 @@
 import path from 'node:path';
 import { dataPaths, type Config, type Environment } from '../config.ts';
+import { useDatasetsFolder } from '../runtime/files/package-files.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { findNamesSync } from '../runtime/files/folder-names.ts';
 
@@ -80,4 +81,15 @@ export function assertLake(config: Config): void {
   throw new AppError('not_found', `there is no lake in ${config.dataDir} yet`, {
     hint: "The first 'tributary start' makes it.",
   });
+}
+
+/**
+ * Sets the folder of the operator's datasets by the data folder that the words or the environment name. Commands load
+ * the datasets, so this comes before a command has parsed its words.
+ */
+export function useDatasetsOf(words: readonly string[], environment: Environment): void {
+  const index = words.findIndex((word) => word === '--data' || word.startsWith('--data='));
+  const [, named = words[index + 1]] = /^--data=(.*)$/s.exec(words[index] ?? '') ?? [];
+  const dataDir = (index === -1 ? undefined : named) ?? (environment['TRIBUTARY_DATA_DIR'] || 'data');
+  useDatasetsFolder(dataPaths(dataDir).datasets);
 }

@@ -1,5 +1,4 @@
 import path from 'node:path';
-import { completeRestore } from '../compact/complete-restore.ts';
 import { dataPaths, parseConfig } from '../config.ts';
 import { openToGroup, resolveLakeGroup } from '../runtime/files/group-access.ts';
 import { restoreBackup } from '../operate/backup/restore.ts';
@@ -41,6 +40,8 @@ export const restoreCommand = verb({
       await restoreBackup(path.resolve(dir), dataDir, {
         completeLake: async ({ lakeVersion, madeAt }, tail) => {
           if (lakeVersion < 0 && tail === undefined) return;
+          // It loads the datasets, and those of the backup are there only now.
+          const { completeRestore } = await import('../compact/complete-restore.ts');
           await completeRestore({ clock, logger, signal: stop }, tail, madeAt, options);
           // Readers need not wait for the first start.
           if (groupId !== undefined) await openToGroup(dataDir, paths.lake, groupId);

@@ -4,7 +4,7 @@ import { events } from '../datasets/dataset.ts';
 import { readFollowers, summarizeTables } from '../lake/history.ts';
 import { describeClock, isClockBehind } from '../lake/log/available-at.ts';
 import { describeForeign } from '../lake/log/foreign-commit.ts';
-import { lakePaths } from '../lake/lake.ts';
+import { findUnnamedTables, lakePaths } from '../lake/lake.ts';
 import type { LakeState } from '../lake/log/lake-state.ts';
 import { listLog } from '../lake/log/log-files.ts';
 import { readSnapshot, type DataFile } from '../lake/log/snapshot.ts';
@@ -45,6 +45,7 @@ async function readLake(lakeDir: string, nowMs: number) {
       snapshot.foreign === undefined ? [] : [describeForeign(snapshot.foreign, table)],
     ),
     ...(isClockBehind(availableAtMs, nowMs) ? [describeClock(availableAtMs, nowMs)] : []),
+    ...(await findUnnamedTables(lakeDir)),
   ];
   const answer = {
     version,

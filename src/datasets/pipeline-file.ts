@@ -1,4 +1,5 @@
-import { listPackageJson, readPackageJson } from '../runtime/files/package-files.ts';
+import path from 'node:path';
+import { listDatasetFiles, listPackageJson, readPackageJson } from '../runtime/files/package-files.ts';
 
 /** A kind of event that import methods bring; in a file the path of its schema alone where it needs no more. */
 export interface KindSpec {
@@ -68,7 +69,7 @@ export interface PipelineFile {
 const name = /^[a-z][a-zA-Z0-9_]*$/;
 const columnName = /^[a-z][a-z0-9_]*$/;
 /** Folders of the lake that are no table. */
-const takenNames = ['failed', 'staging', 'orphans'];
+const takenNames = ['failed', 'staging', 'orphans', 'catalogue'];
 const requirements = [undefined, 'user', 'device'];
 const derivations = ['first', 'days', 'sessions'];
 
@@ -142,13 +143,18 @@ function findFaultOfExport(event: string, spec: unknown, kinds: object, isOfRows
     : `exports.${event}.requires must be user or device`;
 }
 
+/** Reports whether a folder of the lake with this name can be a table, of this version's pipelines or of others. */
+export function isTableName(folder: string): boolean {
+  return name.test(folder) && !takenNames.includes(folder);
+}
+
 /** Says what is wrong with a pipeline file; undefined: nothing. */
 function findFault(value: unknown): string | undefined {
   if (!isRecord(value)) return 'must be an object';
   const { table, description, kinds = {}, methods = {}, rows, enriched = [], sealing, exports, ...others } = value;
   const unknown = Object.keys(others)[0];
   if (unknown !== undefined) return `${unknown} is unknown`;
-  if (typeof table !== 'string' || !name.test(table) || takenNames.includes(table))
+  if (typeof table !== 'string' || !isTableName(table))
     return `table must be a name of letters and digits other than ${takenNames.join(', ')}`;
   if (typeof description !== 'string') return 'description must be a text';
   if (rows !== undefined && typeof rows !== 'string') return 'rows must be the path of a schema file';
@@ -169,30 +175,42 @@ function findFault(value: unknown): string | undefined {
 }
 
 /**
- * Checks the value of a pipeline file. Throws an error that names the file and the member: the package is wrong,
- * nothing can go on.
+ * Checks the value of a pipeline file, whose schemas lie below `root`. Throws an error that names the file and the
+ * member: the package, or the operator's dataset, is wrong, and nothing can go on.
  */
-export function parsePipeline(file: string, value: unknown): PipelineFile {
+export function parsePipeline(file: string, value: unknown, root = ''): PipelineFile {
   const fault = findFault(value);
   if (fault !== undefined) throw new Error(`${file}: ${fault}`);
-  const { kinds: some = {}, enriched = [], methods: given = {}, ...pipeline } = value as Partial<PipelineFile>;
+  const { kinds: some = {}, enriched = [], methods: given = {}, rows, ...pipeline } = value as Partial<PipelineFile>;
   const kinds = Object.fromEntries(
     Object.entries(some).map(([kind, spec]: [string, string | Partial<KindSpec>]) => {
-      const { schema, ofDevice = false, key = [], values = {} } = typeof spec === 'string' ? { schema: spec } : spec;
-      return [kind, { schema, ofDevice, key, values }];
+      const {
+        schema = '',
+        ofDevice = false,
+        key = [],
+        values = {},
+      } = typeof spec === 'string' ? { schema: spec } : spec;
+      return [kind, { schema: path.join(root, schema), ofDevice, key, values }];
     }),
   );
   const methods = Object.entries(given).map(([method, { kind, batch }]) => [
     method,
     { kind, batch: (batch as boolean | undefined) === true },
   ]);
-  return { ...pipeline, kinds, enriched, methods: Object.fromEntries(methods) } as PipelineFile;
+  return {
+    ...pipeline,
+    ...(rows === undefined ? {} : { rows: path.join(root, rows) }),
+    kinds,
+    enriched,
+    methods: Object.fromEntries(methods),
+  } as PipelineFile;
 }
 
-/** Every pipeline, by the order of the files' names. */
-export const pipelines: readonly PipelineFile[] = listPackageJson('pipelines').map((file) =>
-  parsePipeline(file, readPackageJson(file)),
-);
+/** The pipelines of the package, then those of the operator, each in the order of the files' names. */
+export const pipelines: readonly PipelineFile[] = [
+  ...listPackageJson('pipelines').map((file) => parsePipeline(file, readPackageJson(file))),
+  ...listDatasetFiles().map((file) => parsePipeline(file, readPackageJson(file), path.resolve(file, '../..'))),
+];
 
 /** The pipeline of the imported events. */
 export const eventsPipeline: PipelineFile = (() => {

@@ -21,6 +21,7 @@ export type ProblemKind =
   | 'truncated_file'
   | 'damaged_file'
   | 'orphan_file'
+  | 'unnamed_table'
   | 'missing_log_entry'
   | 'damaged_log_entry'
   | 'damaged_checkpoint'

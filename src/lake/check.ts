@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { datasets, events, type Dataset } from '../datasets/dataset.ts';
+import { datasets, events } from '../datasets/dataset.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { checkCheckpoints, checkCommits, logPath, type Problem } from './check-log.ts';
@@ -11,7 +11,14 @@ import { findErasedIdsDamage } from './find/erased-ids.ts';
 import { isOfRunningLoad } from './files/load-folders.ts';
 import { findSize, hashFile } from '../runtime/files/file-checks.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
-import { isCompactorRunning, lakePaths, tablePaths } from './lake.ts';
+import {
+  isCompactorRunning,
+  lakePaths,
+  listUnnamedTables,
+  tablePaths,
+  unnamedTableTodo,
+  type TableName,
+} from './lake.ts';
 import { findLakeState, type LakeState } from './log/lake-state.ts';
 import { isForeignFile } from './repair/repair-log.ts';
 import { commitName } from './log/log-files.ts';
@@ -228,10 +235,11 @@ async function checkTable(lakeDir: string, tableDir: string): Promise<TableRepor
   return { version, files: files.length, rows: found.rows, commits, problems, lake };
 }
 
-/** The datasets beside the events whose table has a folder, whatever is in it. */
-async function listFollowerFolders(lakeDir: string): Promise<Dataset[]> {
+/** The tables beside the events that have a folder, whatever is in it: those of datasets, then those that no pipeline names. */
+async function listFollowerFolders(lakeDir: string, unnamed: readonly TableName[]): Promise<TableName[]> {
   const names = new Set(await findNames(lakeDir));
-  return [...datasets.values()].filter((dataset) => dataset !== events && names.has(dataset.table));
+  const named = [...datasets.values()].filter((dataset) => dataset !== events && names.has(dataset.table));
+  return [...named, ...unnamed];
 }
 
 /** Sees whether the hashes of erased ids can be read. */
@@ -256,7 +264,10 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
   problems.push(...(await listPutAside(lakeDir)), ...(await checkErasedIds(lakeDir)));
   if (lake !== undefined) problems.push(...(await checkTotals(lakeDir, lake, leader.rows)));
   const tables: Record<string, TableCheck> = {};
-  for (const dataset of await listFollowerFolders(lakeDir)) {
+  const unnamed = await listUnnamedTables(lakeDir);
+  for (const { table } of unnamed)
+    problems.push({ problem: 'unnamed_table', path: table, detail: `no pipeline names it. ${unnamedTableTodo}` });
+  for (const dataset of await listFollowerFolders(lakeDir, unnamed)) {
     const dir = tablePaths(lakeDir, dataset).table;
     const { problems: found, lake: own, ...report } = await checkTable(lakeDir, dir);
     // A folder whose table was not begun yet.

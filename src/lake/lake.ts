@@ -20,10 +20,12 @@ import { assertHardLinks } from '../runtime/files/hard-links.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { isLocked } from '../runtime/files/lock.ts';
 import type { Clock } from '../runtime/clock.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { retry, type RetryOptions } from '../runtime/async/retry.ts';
 import { datasets, events, type Dataset } from '../datasets/dataset.ts';
 import type { Column } from '../datasets/field-schema.ts';
+import { isTableName } from '../datasets/pipeline-file.ts';
 import { ensureViews } from './catalogue/renew.ts';
 import { writeCheckpoint } from './log/checkpoint.ts';
 import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
@@ -33,7 +35,7 @@ import { ensureLakeId } from './identity.ts';
 import { emptyTotals } from './log/lake-state.ts';
 import { listLog, logFolder } from './log/log-files.ts';
 import { isOwnProtocol, tableProtocol } from './log/protocol.ts';
-import { emptyFilePath, loadTableState } from './log/snapshot.ts';
+import { emptyFilePath, loadTableState, readSnapshot } from './log/snapshot.ts';
 import { ensureSnapshotFile } from './sql/snapshot-file.ts';
 import { linkCommit, openTable, toCommitInfo, type Table, type TableOptions } from './log/table.ts';
 import { parseSchemaString, toSchemaString, upgradeSchema, type TableColumn } from './table-schema.ts';
@@ -66,8 +68,11 @@ export function lakePaths(lakeDir: string) {
   } as const;
 }
 
+/** A table by its name alone: a dataset has it, or no pipeline does. */
+export type TableName = Pick<Dataset, 'table'>;
+
 /** Where a dataset's table lies below the lake's folder. */
-export function tablePaths(lakeDir: string, { table: name }: Dataset) {
+export function tablePaths(lakeDir: string, { table: name }: TableName) {
   const root = path.resolve(lakeDir);
   const table = path.join(root, name);
   const staging = path.join(root, 'staging');
@@ -205,7 +210,7 @@ async function completeTable(lakeDir: string, dataset: Dataset, options: LakeOpt
 }
 
 /** Says whether a dataset has a table in the lake: it is made with the first of its rows. */
-export async function hasTable(lakeDir: string, dataset: Dataset): Promise<boolean> {
+export async function hasTable(lakeDir: string, dataset: TableName): Promise<boolean> {
   const { commits, checkpoints } = await listLog(tablePaths(lakeDir, dataset).table);
   return commits.length > 0 || checkpoints.length > 0;
 }
@@ -217,6 +222,51 @@ export async function listTables(lakeDir: string): Promise<Dataset[]> {
   for (const dataset of datasets.values())
     if (names.has(dataset.table) && (await hasTable(lakeDir, dataset))) tables.push(dataset);
   return tables;
+}
+
+/**
+ * Lists the tables of the lake that no pipeline names, such as those of a dataset whose files an upgrade has replaced.
+ * Their rows cannot be exported or erased until it has its files again.
+ */
+export async function listUnnamedTables(lakeDir: string): Promise<TableName[]> {
+  const tables: TableName[] = [];
+  for (const table of await findNames(path.resolve(lakeDir)))
+    if (isTableName(table) && !datasets.has(table) && (await hasTable(lakeDir, { table }))) tables.push({ table });
+  return tables;
+}
+
+/** The next step for a table that no pipeline names. */
+export const unnamedTableTodo =
+  "Restore the dataset's pipeline and row schema in TRIBUTARY_DATASETS_DIR (datasets/ in the data folder), and start the service again.";
+
+/** Describes each table that no pipeline names. */
+export async function findUnnamedTables(lakeDir: string): Promise<Problem[]> {
+  return (await listUnnamedTables(lakeDir)).map(({ table }) => ({
+    code: 'table_unnamed',
+    subject: table,
+    what: `no pipeline names the table lake/${table}: its rows are not exported, not sealed and cannot be erased`,
+    todo: unnamedTableTodo,
+  }));
+}
+
+/** Refuses to work on a lake with a table whose rows cannot be read. Error: `conflict`. */
+export async function assertTablesNamed(lakeDir: string): Promise<void> {
+  const tables = await listUnnamedTables(lakeDir);
+  if (tables.length === 0) return;
+  throw new AppError('conflict', `no pipeline names ${tables.map(({ table }) => `lake/${table}`).join(', ')}`, {
+    hint: unnamedTableTodo,
+  });
+}
+
+/**
+ * Refuses a lake with a column that its dataset does not have or has with another type: exports would leave it empty.
+ * A log that cannot be read is reported elsewhere. Error: `schema_change`.
+ */
+export async function assertTableColumns(lakeDir: string): Promise<void> {
+  for (const dataset of await listTables(lakeDir)) {
+    const snapshot = await readSnapshot(tablePaths(lakeDir, dataset).table).catch(() => undefined);
+    if (snapshot?.schemaString !== undefined) upgradeSchema(snapshot.schemaString, dataset.columns);
+  }
 }
 
 /** As `listTables`, without that of the imported events. */

@@ -1,66 +1,59 @@
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { sqlList } from '../../src/lake/sql/literals.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
+import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import { createExportClient, type ExportClient } from '../helpers/export-client.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
-import { buildPackageCopy } from '../helpers/package-copy.ts';
 import { addTestApp, addTestUser } from '../helpers/service-access.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
 
 const folder = temporaryFolder();
 const dataDir = path.join(folder, 'data');
-const home = path.join(folder, 'package');
-const entry = path.join(home, 'dist', 'main.js');
 let service: TestService;
 let client: ExportClient;
 let loaded: unknown;
 
-/** The program in a package of its own, with a dataset more: two files, and no line of code. */
-function buildPackage(): void {
-  buildPackageCopy(home);
-  writeFileSync(
-    path.join(home, 'schemas/rows/surveys.json'),
-    JSON.stringify({
-      $schema: 'https://json-schema.org/draft/2020-12/schema',
-      $id: 'tributary:rows/surveys',
-      title: 'Survey',
-      description: 'An answered survey.',
-      type: 'object',
-      properties: {
-        idSurvey: {
-          description: 'Id of the survey.',
-          type: 'integer',
-          minimum: 1,
-          maximum: 1000,
-          'x-column': 'id_survey',
-          'x-column-type': 'BIGINT',
-          'x-filter': 'set',
-        },
-        mood: {
-          description: 'How it went.',
-          type: 'string',
-          enum: ['good', 'bad'],
-          'x-column': 'mood',
-          'x-column-type': 'VARCHAR',
-        },
-        score: { description: 'The score.', type: 'number', 'x-column': 'score', 'x-column-type': 'DECIMAL(6,2)' },
-      },
-    }),
-  );
-  writeFileSync(
-    path.join(home, 'pipelines/surveys.json'),
-    JSON.stringify({
-      table: 'surveys',
-      description: 'Answered surveys.',
-      rows: 'schemas/rows/surveys.json',
-      sealing: { partitionBy: ['date'], sortBy: ['id_app', 'event_time'] },
-      exports: { surveys: {} },
-    }),
-  );
+/** Writes a file of the operator's datasets. */
+function declare(file: string, value: object): void {
+  const place = path.join(dataDir, 'datasets', file);
+  mkdirSync(path.dirname(place), { recursive: true });
+  writeFileSync(place, JSON.stringify(value));
+}
+
+const properties = {
+  idSurvey: {
+    description: 'Id of the survey.',
+    type: 'integer',
+    minimum: 1,
+    maximum: 1000,
+    'x-column': 'id_survey',
+    'x-column-type': 'BIGINT',
+    'x-filter': 'set',
+  },
+  mood: {
+    description: 'How it went.',
+    type: 'string',
+    enum: ['good', 'bad'],
+    'x-column': 'mood',
+    'x-column-type': 'VARCHAR',
+  },
+  score: { description: 'The score.', type: 'number', 'x-column': 'score', 'x-column-type': 'DECIMAL(6,2)' },
+};
+
+/** A dataset in the data folder: two files, and no line of code. */
+function declareSurveys(): void {
+  declare('schemas/rows/surveys.json', { title: 'Survey', description: 'An answered survey.', properties });
+  declare('pipelines/surveys.json', {
+    table: 'surveys',
+    description: 'Answered surveys.',
+    rows: 'schemas/rows/surveys.json',
+    sealing: { partitionBy: ['date'], sortBy: ['id_app', 'event_time'] },
+    exports: { surveys: {} },
+  });
 }
 
 const csv = `tsEvent,idApp,eventId,idSurvey,mood,score
@@ -78,14 +71,14 @@ async function exportSurveys(more: string): Promise<string[]> {
 }
 
 beforeAll(async () => {
-  buildPackage();
-  await addTestApp(dataDir, '1', entry);
-  const user = await addTestUser(dataDir, entry);
-  service = await startTestService({ dataDir, entry, settings: { TRIBUTARY_QUOTA_USER: 'off' } });
+  declareSurveys();
+  await addTestApp(dataDir);
+  const user = await addTestUser(dataDir);
+  service = await startTestService({ dataDir, settings: { TRIBUTARY_QUOTA_USER: 'off' } });
   client = createExportClient(service, user);
   const file = path.join(folder, 'surveys.csv');
   writeFileSync(file, csv);
-  loaded = await runCommand(['load', 'surveys', file, '--data', dataDir], {}, entry);
+  loaded = await runCommand(['load', 'surveys', file, '--data', dataDir]);
 });
 
 afterAll(async () => {
@@ -104,7 +97,7 @@ describe('a dataset that two files add', () => {
     expect((await exportSurveys('&idSurvey=8')).slice(1)).toEqual(['1700000001,1,b,8,bad,2.25,1,2023-11-14,']);
     const file = path.join(folder, 'exported.csv');
     writeFileSync(file, `${all.join('\n')}\n`);
-    expect(await runCommand(['load', 'surveys', file, '--data', dataDir], {}, entry)).toMatchObject({
+    expect(await runCommand(['load', 'surveys', file, '--data', dataDir])).toMatchObject({
       stored: 0,
       repeats: 2,
     });
@@ -132,7 +125,34 @@ describe('a dataset that two files add', () => {
     const reference = await (await fetch(`${service.api}/openapi.json`)).text();
     expect(reference).toContain('idSurvey');
     expect(reference).toContain('surveys');
-    const help = execFileSync(process.execPath, [entry, 'load', '--help'], { encoding: 'utf8' });
+    const help = execFileSync(
+      process.execPath,
+      [path.join(packageRoot, 'dist/main.js'), 'load', '--help', '--data', dataDir],
+      { encoding: 'utf8' },
+    );
     expect(help).toMatch(/surveys FILE\.\.\. +load answered surveys\n/);
+  });
+
+  it('A dataset that two files add is in the backup, and the restored folder knows it; a renamed column is refused at the start', async () => {
+    const copy = path.join(folder, 'copy');
+    await service.command('backup', path.join(folder, 'backup'));
+    await runCommand(['restore', path.join(folder, 'backup'), '--data', copy]);
+    const rows = await runCommand(['query', 'SELECT count(*) AS n FROM surveys', '--data', copy]);
+    expect(rows).toEqual({ n: 2 });
+
+    const { mood, ...others } = properties;
+    const renamed = { properties: { ...others, mood: { ...mood, 'x-column': 'humour' } } };
+    writeFileSync(path.join(copy, 'datasets/schemas/rows/surveys.json'), JSON.stringify(renamed));
+    await expect(startTestService({ dataDir: copy })).rejects.toThrow(
+      "the lake's column mood is VARCHAR; the event schemas do not have it",
+    );
+    // A running service makes no export with it either.
+    declare('schemas/rows/surveys.json', renamed);
+    const query = 'event=surveys&selectors=mood&dateFrom=2023-11-01&dateTo=2023-11-30';
+    expect(await client.waitForEnd((await client.create(query)) ?? '')).toMatchObject({ status: 'Error occurred' });
+    rmSync(path.join(copy, 'datasets'), { recursive: true });
+    await expect(runCommand(['erase', '--user', 'ann', '--dry-run', '--data', copy])).rejects.toThrow(
+      'no pipeline names lake/surveys',
+    );
   });
 });

@@ -23,6 +23,7 @@ export function sourceOf(
   return {
     dataDir: folder,
     paths: dataPaths(folder),
+    datasetsDir: dataPaths(folder).datasets,
     withStream: async (work) => work(typeof stream === 'function' ? await stream() : stream),
   };
 }

@@ -274,7 +274,8 @@ function checkText(path: string, text: string): string[] {
     ...(/\bmkdir(Sync)?\([^;]*\brecursive:/.test(code)
       ? ['makes folders by the recursion of mkdir, which never ends below /proc: runtime/files/make-folder.ts does']
       : []),
-    ...(!['main.ts', 'runtime/processes/role-process.ts'].includes(path) &&
+    // package-files.ts has one setting from the environment: datasets are compiled when their module is loaded.
+    ...(!['main.ts', 'runtime/processes/role-process.ts', 'runtime/files/package-files.ts'].includes(path) &&
     /\bprocess\.(argv|exit|exitCode|env|stdout|stderr|stdin|cwd|chdir)\b/.test(code)
       ? ['touches the process, which only main.ts and a role’s entry do']
       : []),

@@ -1,6 +1,6 @@
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import { datasets, events, type Dataset } from '../../datasets/dataset.ts';
-import { hasTable, lakePaths, openDatasetTable, tablePaths } from '../../lake/lake.ts';
+import { findUnnamedTables, hasTable, lakePaths, openDatasetTable, tablePaths } from '../../lake/lake.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
 import type { MaintenanceDependencies, MaintenanceOptions } from './maintenance-options.ts';
 import { createMaintenanceTask, type MaintenanceTask } from './maintenance-task.ts';
@@ -19,7 +19,7 @@ export interface FollowerTables {
   look(now?: boolean): Promise<void>;
   /** Those that are open. */
   list(): readonly TableTurns[];
-  /** What keeps a table from being opened. */
+  /** What keeps a table from being opened, and the tables that no pipeline names. */
   problems(): Problem[];
 }
 
@@ -34,6 +34,7 @@ export function createFollowerTables(
   const { lakeDir } = dependencies;
   const opened = new Map<Dataset, TableTurns>();
   const opening = new Map<Dataset, MaintenanceTask>();
+  let unnamed: readonly Problem[] = [];
   let lookedAtMs = -Infinity;
 
   async function open(dataset: Dataset): Promise<void> {
@@ -62,9 +63,10 @@ export function createFollowerTables(
         opening.set(dataset, task);
         await task.run(() => open(dataset));
       }
+      unnamed = await findUnnamedTables(lakeDir);
       lookedAtMs = performance.now();
     },
     list: () => [...opened.values()],
-    problems: () => [...opening.values()].flatMap((task) => task.problems()),
+    problems: () => [...[...opening.values()].flatMap((task) => task.problems()), ...unnamed],
   };
 }

@@ -1,6 +1,6 @@
 import { fork } from 'node:child_process';
 import path from 'node:path';
-import { packageRoot } from '../../runtime/files/package-files.ts';
+import { datasetsEnvironment, packageRoot } from '../../runtime/files/package-files.ts';
 import { parseDataOutcome, type DataOutcome, type DataPlan } from './data-messages.ts';
 import { parseLookOutcome, type LookOutcome, type LookPlan } from './look-messages.ts';
 import { parseWorkerMessage, type WorkerOutcome, type WorkerPlan } from './worker-messages.ts';
@@ -59,9 +59,9 @@ function forkWorker<Outcome>(
 ): Promise<Outcome | WorkerLoss> {
   if (signal.aborted) return Promise.resolve({ kind: 'aborted' });
   return new Promise((resolve) => {
-    // An empty environment: the worker needs none of the service's settings and secrets.
+    // The worker needs none of the service's other settings and secrets.
     const child = fork(workerEntry, [], {
-      env: { TZ: 'UTC', UV_THREADPOOL_SIZE: String(plan.limits.threads + fileThreads) },
+      env: { TZ: 'UTC', UV_THREADPOOL_SIZE: String(plan.limits.threads + fileThreads), ...datasetsEnvironment() },
       execArgv: [`--max-old-space-size=${heapMb}`],
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     });

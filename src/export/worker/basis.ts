@@ -1,9 +1,11 @@
+import { getExport } from '../../datasets/dataset.ts';
 import { machineClock } from '../../runtime/clock.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import { findSinceMs, nextPlace, parsePlace } from '../../lake/log/change-feed.ts';
 import { readCommit } from '../../lake/log/log-files.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';
+import { upgradeSchema } from '../../lake/table-schema.ts';
 import { readMarkedSnapshot, type MarkedSnapshot } from '../../lake/watermark.ts';
 import type { ReportBasis } from '../../reports/reports.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';
@@ -26,7 +28,10 @@ async function forUser<T>(parameter: string, work: () => Promise<T>): Promise<T>
   }
 }
 
-/** Finds what a request reads. Errors: `LimitError` where its versions cannot be given; those of `readSnapshot`. */
+/**
+ * Finds what a request reads. Errors: `LimitError` where its versions cannot be given, `schema_change` where a column of
+ * the table is not the dataset's; those of `readSnapshot`.
+ */
 export async function findBasis({ tableDir, request, apps }: ReadPlan): Promise<Basis> {
   const [asOf, since] = [request.asOf, request.sinceVersion].map((text) =>
     text === undefined ? undefined : parsePlace(text),
@@ -34,6 +39,9 @@ export async function findBasis({ tableDir, request, apps }: ReadPlan): Promise<
   const idApps = apps.map(({ idApp }) => idApp);
   const marked = await forUser('asOf', () => readMarkedSnapshot(tableDir, machineClock, asOf, idApps));
   const { snapshot } = marked;
+  // A worker reads the datasets itself, so they may be newer than the service.
+  const { columns } = getExport(request.event).dataset;
+  if (snapshot.schemaString !== undefined) upgradeSchema(snapshot.schemaString, columns);
   const sinceMs = since === undefined ? undefined : await forUser('sinceVersion', () => findSinceMs(since, snapshot));
   return { ...marked, sinceMs };
 }

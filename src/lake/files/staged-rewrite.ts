@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { mkdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
-import { datasets } from '../../datasets/dataset.ts';
+import { isTableName } from '../../datasets/pipeline-file.ts';
 import {
   ensureFolders,
   findTextFile,
@@ -104,7 +104,7 @@ function findStranger(table: Table, { moves, movesAfter = [], unlink }: Intent):
   const lakeDir = path.dirname(table.dir);
   return [...[...moves, ...movesAfter].map(({ to }) => to), ...unlink].find((file) => {
     const [first = ''] = path.relative(lakeDir, file).split(path.sep);
-    return datasets.has(first) && first !== path.basename(table.dir);
+    return isTableName(first) && first !== path.basename(table.dir);
   });
 }
 
@@ -192,7 +192,7 @@ async function finish(table: Table, folder: string, intent: Intent, crashPoint: 
 
 /** Lists the work in hand of a table: in the staging folder of the events those of the other tables lie beside it. */
 export async function listStaged(stagingDir: string): Promise<string[]> {
-  return (await listNames(stagingDir)).filter((name) => !datasets.has(name));
+  return (await listNames(stagingDir)).filter((name) => !isTableName(name));
 }
 
 /**

@@ -16,7 +16,7 @@ import type { AccessPaths } from '../../access/access-file.ts';
 import { ensureLakeId } from '../../lake/identity.ts';
 import { datasets } from '../../datasets/dataset.ts';
 import { cataloguePaths } from '../../lake/catalogue/catalogue-paths.ts';
-import { lakePaths, tablePaths } from '../../lake/lake.ts';
+import { lakePaths, listUnnamedTables, tablePaths } from '../../lake/lake.ts';
 import { readSnapshot } from '../../lake/log/snapshot.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { findDataFormat } from '../../runtime/files/data-format.ts';
@@ -29,7 +29,7 @@ import { copyAccess } from './access-copy.ts';
 import { openBackupFolder, type BackupFolder } from './backup-folder.ts';
 import { summarize, type BackupAnswer, type BackupFile, type BackupTail } from './backup-manifest.ts';
 import { copyBulk, copyFollowers, copyLake, type LakeCopy, type LakeCopyOptions } from './lake-copy.ts';
-import { copyLists, copySchedules, type ListPaths } from './list-copy.ts';
+import { copyDatasets, copyLists, copySchedules, type ListPaths } from './list-copy.ts';
 import { copyReports } from './report-copy.ts';
 import { captureTail, copyFrames, countFrames, type CapturedTail } from './stream-tail.ts';
 
@@ -46,6 +46,8 @@ export interface DataPaths extends AccessPaths, ListPaths {
 export interface BackupSource {
   readonly dataDir: string;
   readonly paths: DataPaths;
+  /** The folder of the operator's pipelines and row schemas. */
+  readonly datasetsDir: string;
   /**
    * Runs work on the stream; with undefined where the folder has none. Called as late, and for as short, as can be: a
    * stopped service's broker runs for it.
@@ -73,11 +75,12 @@ async function assertPlaces(dataDir: string, dir: string): Promise<void> {
 }
 
 /** Warns of what lies in the data folder and is not the service's: it is in no backup. */
-async function warnOfStrangers({ dataDir, paths }: BackupSource, logger: Logger): Promise<void> {
+async function warnOfStrangers({ dataDir, paths, datasetsDir }: BackupSource, logger: Logger): Promise<void> {
   const lake = lakePaths(paths.lake);
-  const tables = [...datasets.values()].map((dataset) => tablePaths(paths.lake, dataset).table);
+  const unnamed = await listUnnamedTables(paths.lake);
+  const tables = [...datasets.values(), ...unnamed].map((dataset) => tablePaths(paths.lake, dataset).table);
   const catalogue = Object.values(cataloguePaths(paths.lake));
-  const places = [...Object.values(paths), ...Object.values(lake), ...catalogue, ...tables];
+  const places = [datasetsDir, ...Object.values(paths), ...Object.values(lake), ...catalogue, ...tables];
   const known = new Set(places.map((place) => path.resolve(place)));
   const others = /^(\.lock|format\.json|identity\.json|lost\+found|tmp|.*\.tmp)$/;
   for (const folder of [dataDir, paths.lake]) {
@@ -192,6 +195,8 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
   await copyBulk(target, copying);
   const { lake, tail } = await copyConsistently(source, target, options, copying);
   const stored = await storeTail(tail, lake, target);
+  const unnamed = await listUnnamedTables(paths.lake);
+  const declared = await copyDatasets(target, source.datasetsDir, unnamed.length > 0);
   const schedules = await copySchedules(target, paths);
   const reports = await copyReports(target, { reportsDir: paths.reports, signal, logger });
   const lists = await copyLists(target, paths, logger);
@@ -206,7 +211,7 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
       tail === undefined || (lake.epoch !== undefined && lake.epoch.streamId === tail.stream)
         ? Math.max(position, tail?.lastSequence ?? 0)
         : tail.lastSequence,
-    files: [...lake.files, ...schedules, ...reports, ...lists, ...access],
+    files: [...lake.files, ...declared, ...schedules, ...reports, ...lists, ...access],
     ...(stored === undefined ? {} : { tail: stored }),
   };
   const removed = await target.finish(manifest);

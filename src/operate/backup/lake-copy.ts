@@ -1,10 +1,10 @@
 import path from 'node:path';
-import { events, type Dataset } from '../../datasets/dataset.ts';
+import { events } from '../../datasets/dataset.ts';
 import { listFailedFilesAt } from '../../lake/files/failed-events.ts';
 import { failedRowsFolder, listFailedRows } from '../../lake/files/failed-rows.ts';
 import { ensureLakeId, identityPath } from '../../lake/identity.ts';
 import { listStaged, recoverIntents } from '../../lake/files/staged-rewrite.ts';
-import { lakePaths, listOtherTables, tablePaths } from '../../lake/lake.ts';
+import { lakePaths, listOtherTables, listUnnamedTables, tablePaths, type TableName } from '../../lake/lake.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
 import { listLog } from '../../lake/log/log-files.ts';
 import { readSnapshot } from '../../lake/log/snapshot.ts';
@@ -59,11 +59,16 @@ const shortRoundMs = 5000;
 const lockWaitMs = 900_000;
 const cuts = 5;
 
+/** Lists every table but that of the events: what no pipeline names is in the backup all the same. */
+async function listFollowers(lakeDir: string): Promise<TableName[]> {
+  return [...(await listOtherTables(lakeDir)), ...(await listUnnamedTables(lakeDir))];
+}
+
 /** Copies what the lake has now, so that little is left for the cut. */
 export async function copyBulk(target: BackupFolder, options: LakeCopyOptions): Promise<void> {
   for (let round = 0; round < rounds; round += 1) {
     const startedMs = performance.now();
-    for (const dataset of [events, ...(await listOtherTables(options.lakeDir))])
+    for (const dataset of [events, ...(await listFollowers(options.lakeDir))])
       await copyLiveFiles(await readSnapshot(tablePaths(options.lakeDir, dataset).table), target, options);
     if (performance.now() - startedMs < shortRoundMs) return;
   }
@@ -104,7 +109,7 @@ async function copyBeside(table: Table, target: BackupFolder, { lakeDir }: LakeC
  * what a killed rewrite has left first, as every holder of the lock does.
  */
 async function cutTable<T>(
-  dataset: Dataset,
+  dataset: TableName,
   { lakeDir, clock, signal }: LakeCopyOptions,
   copy: (table: Table) => Promise<T>,
 ): Promise<T> {
@@ -184,7 +189,7 @@ export async function copyFollowers(
   options: LakeCopyOptions,
 ): Promise<BackupFile[]> {
   const files: BackupFile[] = [];
-  for (const dataset of await listOtherTables(options.lakeDir))
+  for (const dataset of await listFollowers(options.lakeDir))
     files.push(
       ...(await cutTable(dataset, options, async (table) => {
         const state = bound === undefined ? table.state() : await loadWithin(table.dir, table.state(), bound);

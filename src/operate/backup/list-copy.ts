@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { describeError, isAppError, isSystemError } from '../../runtime/errors.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
-import { findNames } from '../../runtime/files/folder-names.ts';
+import { findNames, listTree } from '../../runtime/files/folder-names.ts';
 import { findRecord, listRecords, recordPath } from '../../runtime/files/recorded-file.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { listSegmentAccounts, withSegmentsLock } from '../../segments/segment-store.ts';
@@ -15,6 +15,9 @@ export interface ListPaths {
   readonly webhooks: string;
   readonly schedules: string;
 }
+
+/** Folder of the operator's datasets in a backup and in the data folder that is restored from it. */
+const datasetsPlace = 'datasets';
 
 /** Says whether an error is that of a record or a file, rather than that of a disk or of the backup. */
 function isDamage(error: unknown): boolean {
@@ -61,6 +64,28 @@ async function copyAccountRecords(target: BackupFolder, records: string): Promis
     }
   }
   return files;
+}
+
+/**
+ * Copies the operator's datasets, wherever they lie, to where a restored service reads them. While no pipeline names a
+ * table of the lake (`isAnyMissing`), the files that the backup has from before stay in it.
+ */
+export async function copyDatasets(
+  target: BackupFolder,
+  datasetsDir: string,
+  isAnyMissing: boolean,
+): Promise<BackupFile[]> {
+  const files: BackupFile[] = [];
+  for (const name of (await exists(datasetsDir)) ? await listTree(datasetsDir) : []) {
+    if (!name.endsWith('.json')) continue;
+    const place = path.posix.join(datasetsPlace, name.split(path.sep).join('/'));
+    files.push({ path: place, ...(await target.put(path.join(datasetsDir, name))) });
+  }
+  const earlier = isAnyMissing ? (target.manifest?.files ?? []) : [];
+  const kept = earlier.filter(
+    (file) => file.path.startsWith(`${datasetsPlace}/`) && !files.some((known) => known.path === file.path),
+  );
+  return [...files, ...kept];
 }
 
 /**

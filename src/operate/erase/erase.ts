@@ -17,7 +17,7 @@ import { recoverIntents } from '../../lake/files/staged-rewrite.ts';
 import { mustForget } from '../../lake/clean.ts';
 import { hasFollowed } from '../../lake/catalogue/renew.ts';
 import { addErasedIds, valuesSql } from '../../lake/find/erased-ids.ts';
-import { lakePaths, listOtherTables, openDatasetTable, tablePaths } from '../../lake/lake.ts';
+import { assertTablesNamed, lakePaths, listOtherTables, openDatasetTable, tablePaths } from '../../lake/lake.ts';
 import { listLog } from '../../lake/log/log-files.ts';
 import { readSnapshot, type Snapshot } from '../../lake/log/snapshot.ts';
 import { drainStream, waitUntil, type DrainDependencies } from './drain.ts';
@@ -125,13 +125,14 @@ function withTables<A extends object, T>(
 
 /**
  * Looks what an erasure would take out, and changes nothing. Needs neither the broker nor the compactor. Errors:
- * `file_damaged` as `eraseEvents`.
+ * `file_damaged` and `conflict` as `eraseEvents`.
  */
 export async function surveyErasure(
   { table, lakeDir, duckdb }: EraseAsideDependencies,
   target: ErasureTarget,
 ): Promise<ErasureSurvey> {
   targetParts(target);
+  await assertTablesNamed(lakeDir);
   await table.refresh();
   const tables = new Map<string, { rows: number; filesToRewrite: number }>();
   const meanings: UserMeaning[] = [];
@@ -293,7 +294,7 @@ async function waitForRemoval(
  * history follow in time. A compactor must run on the lake: it takes in the stream first, and removes what readers no
  * longer need. Events that arrive during the erasure are not its matter. Where nothing matches, the lake stays as it
  * is, history and all. Errors: `overloaded` when no compactor moves on, `locked`, `file_damaged` when a file that may
- * have such rows is damaged: nothing is rewritten then.
+ * have such rows is damaged, `conflict` when no pipeline names a table: nothing is rewritten then.
  */
 export async function eraseEvents(
   dependencies: EraseDependencies,
@@ -302,6 +303,7 @@ export async function eraseEvents(
 ): Promise<Erased> {
   const { duckdb, clock, crashPoint } = dependencies;
   targetParts(target);
+  await assertTablesNamed(dependencies.lakeDir);
   await drainStream(dependencies);
   await crashPoint('erase-drained');
 

@@ -60,6 +60,7 @@ export const problemCodes = [
   'stream_unreadable',
   'stream_unsafe',
   'supervisor_silent',
+  'table_unnamed',
   'users_key_gone',
   'users_unreadable',
   'webhook_unreadable',

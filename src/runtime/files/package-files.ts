@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
+import process from 'node:process';
 
 /** The nearest folder above `folder` that holds pipelines: the bundles of `dist` are not as deep as the sources. */
 function findPackageRoot(folder: string): string {
@@ -14,16 +15,45 @@ function findPackageRoot(folder: string): string {
 /** The folder that holds package.json, schemas and pipelines. */
 export const packageRoot = findPackageRoot(import.meta.dirname);
 
+let defaultDatasetsFolder: string | undefined;
+
+/** Sets the folder of the operator's datasets, unless the environment does. Has no effect once datasets are loaded. */
+export function useDatasetsFolder(folder: string): void {
+  defaultDatasetsFolder = folder;
+}
+
+/** Returns the setting of the operator's datasets, which an export worker gets too; empty if there is no such folder. */
+export function datasetsEnvironment(): { readonly TRIBUTARY_DATASETS_DIR?: string } {
+  const named = process.env['TRIBUTARY_DATASETS_DIR'] ?? '';
+  if (named !== '') return { TRIBUTARY_DATASETS_DIR: path.resolve(named) };
+  const folder = defaultDatasetsFolder;
+  return folder === undefined || !existsSync(folder) ? {} : { TRIBUTARY_DATASETS_DIR: path.resolve(folder) };
+}
+
 /**
- * Reads a JSON file of the package, by its path below the package's root. Throws an error that names it. Not for user
- * data.
+ * Lists the operator's pipelines, by their absolute paths, in the order of their names. Throws an error for a folder
+ * that the setting names and that does not exist, and for a file beside `pipelines` and `schemas`.
  */
-export function readPackageJson(relativePath: string): unknown {
-  const text = readFileSync(path.join(packageRoot, relativePath), 'utf8');
+export function listDatasetFiles(): string[] {
+  const { TRIBUTARY_DATASETS_DIR: folder } = datasetsEnvironment();
+  if (folder === undefined) return [];
+  if (!existsSync(folder)) throw new Error(`TRIBUTARY_DATASETS_DIR names ${folder}, which does not exist`);
+  const names = readdirSync(folder).filter((name) => !name.startsWith('.'));
+  const other = names.find((name) => name !== 'pipelines' && name !== 'schemas');
+  if (other !== undefined) throw new Error(`${path.join(folder, other)} must lie in pipelines or schemas/rows`);
+  return names.includes('pipelines') ? listPackageJson(path.join(folder, 'pipelines')) : [];
+}
+
+/**
+ * Reads a JSON file of the package, by its path below the package's root, or of the operator's datasets, by its
+ * absolute path. Throws an error that names it. Not for user data.
+ */
+export function readPackageJson(file: string): unknown {
+  const text = readFileSync(path.resolve(packageRoot, file), 'utf8');
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new Error(`${relativePath} is no JSON`, { cause: error });
+    throw new Error(`${file} is no JSON`, { cause: error });
   }
 }
 
@@ -43,9 +73,9 @@ export function findBuild(): Build {
   return { version, commit };
 }
 
-/** The JSON files of a folder of the package, relative to the package's root, in the order of their names. */
+/** Lists the JSON files of a folder as `readPackageJson` takes them, in the order of their names. */
 export function listPackageJson(folder: string): string[] {
-  return readdirSync(path.join(packageRoot, folder))
+  return readdirSync(path.resolve(packageRoot, folder))
     .filter((name) => name.endsWith('.json'))
     .toSorted()
     .map((name) => `${folder}/${name}`);

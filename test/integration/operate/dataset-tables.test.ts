@@ -1,9 +1,12 @@
+import { randomUUID } from 'node:crypto';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
 import { lakePaths, listTables, tablePaths } from '../../../src/lake/lake.ts';
 import { readFailedFile } from '../../../src/lake/files/failed-events.ts';
 import { failedRowsFolder, listFailedRows } from '../../../src/lake/files/failed-rows.ts';
+import { recoverIntents } from '../../../src/lake/files/staged-rewrite.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
@@ -105,6 +108,48 @@ test('A table that is ahead of the events is backed up as far as the backup has 
   const newer = path.join(root, 'newer');
   await restore(dir, newer);
   expect(await readIds(newer, payments)).toEqual(['after', 'beyond', 'loaded', 'within']);
+});
+
+test('A table that no pipeline names is a problem, fails the check and an erasure, and stays in the backup with its staged work', async () => {
+  const scene = await withEvents();
+  const { root, data, lakeDir, stream, compact } = scene;
+  const surveys = { ...installs, table: 'surveys' };
+  await addRows(lakeDir, surveys, [row('s1', 'ann')]);
+  const found = { code: 'table_unnamed', subject: 'surveys' };
+  await waitFor('it is a problem', () => JSON.stringify(compact.facts()['problems']).includes('table_unnamed'));
+  expect(compact.facts()['problems']).toMatchObject([found]);
+  expect(await checkLake(lakeDir)).toMatchObject({
+    ok: false,
+    problems: [{ problem: 'unnamed_table', path: 'surveys' }],
+    tables: { surveys: { rows: 1 } },
+  });
+  const refusal = { code: 'conflict', message: 'no pipeline names lake/surveys' };
+  await expect(eraseFrom(scene, { users: ['ann'] })).rejects.toMatchObject(refusal);
+  expect(await readIds(data, surveys)).toEqual(['s1']);
+
+  // What an erasure by a version that knew the table has left.
+  const intent = path.join(lakeDir, 'staging', 'surveys', randomUUID(), 'intent.json');
+  mkdirSync(path.dirname(intent), { recursive: true });
+  writeFileSync(intent, '{}');
+  const declared = path.join(data, 'datasets', 'pipelines', 'surveys.json');
+  mkdirSync(path.dirname(declared), { recursive: true });
+  writeFileSync(declared, '{"table":"surveys"}');
+  await recoverIntents(
+    await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint }),
+    lakePaths(lakeDir).staging,
+    noCrashPoint,
+  );
+  expect(existsSync(intent)).toBe(true);
+  rmSync(path.dirname(intent), { recursive: true });
+
+  const dir = path.join(root, 'backup');
+  await backUp(data, dir, stream);
+  rmSync(path.join(data, 'datasets'), { recursive: true });
+  await backUp(data, dir, stream);
+  const copy = path.join(root, 'copy');
+  await restore(dir, copy);
+  expect(await readIds(copy, surveys)).toEqual(['s1']);
+  expect(readFileSync(path.join(copy, 'datasets', 'pipelines', 'surveys.json'), 'utf8')).toBe('{"table":"surveys"}');
 });
 
 async function eraseFrom(
