@@ -83,7 +83,8 @@ export async function runExport(plan: WorkerPlan, onPercent: (percent: number) =
   } catch (error) {
     if (error instanceof LimitError) return { kind: 'failed', reason: 'user', error: error.message };
     const full = isAppError(error, 'disk') || isDiskFull(error);
-    const damaged = isDamage(error) && !error.retryable;
+    // The next attempt would meet the same columns.
+    const damaged = (isDamage(error) && !error.retryable) || isAppError(error, 'schema_change');
     return { kind: 'failed', reason: full ? 'disk' : damaged ? 'damage' : 'error', error: describeError(error) };
   }
 }
