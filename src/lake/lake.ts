@@ -15,6 +15,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { ensureFolder, moveFile, removeFile, syncFile, syncFolder } from '../runtime/files/durable-file.ts';
 import { assertHardLinks } from '../runtime/files/hard-links.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
@@ -27,6 +28,7 @@ import { datasets, events, type Dataset } from '../datasets/dataset.ts';
 import type { Column } from '../datasets/field-schema.ts';
 import { isTableName } from '../datasets/pipeline-file.ts';
 import { ensureViews } from './catalogue/renew.ts';
+import type { MetaDataAction } from './log/actions.ts';
 import { writeCheckpoint } from './log/checkpoint.ts';
 import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
 import { sqlName, sqlText } from './sql/literals.ts';
@@ -38,7 +40,14 @@ import { isOwnProtocol, tableProtocol } from './log/protocol.ts';
 import { emptyFilePath, loadTableState, readSnapshot } from './log/snapshot.ts';
 import { ensureSnapshotFile } from './sql/snapshot-file.ts';
 import { linkCommit, openTable, toCommitInfo, type Table, type TableOptions } from './log/table.ts';
-import { parseSchemaString, toSchemaString, upgradeSchema, type TableColumn } from './table-schema.ts';
+import {
+  parseSchemaString,
+  sealedColumnsProperty,
+  toSchemaString,
+  upgradeSchema,
+  type TableColumn,
+} from './table-schema.ts';
+import { statsProperty } from './files/data-file.ts';
 import { listDataFiles } from './files/data-files.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
@@ -118,15 +127,20 @@ async function createTable(lakeDir: string, dataset: Dataset, options: LakeOptio
   const id = dataset === events ? await ensureLakeId(lakeDir) : randomUUID();
   const commitId = randomUUID();
   const nowMs = options.clock.nowMs();
+  const columns = options.columns ?? dataset.columns;
   const before = { commitId: '', cause: 'create', totals: emptyTotals, availableAtMs: 0 } as const;
   const metaData = {
     id,
     name: dataset.table,
     description: dataset.description,
     format: { provider: 'parquet', options: {} },
-    schemaString: toSchemaString(options.columns ?? dataset.columns),
+    schemaString: toSchemaString(columns),
     partitionColumns: [],
-    configuration: { 'delta.deletedFileRetentionDuration': `interval ${options.retentionMs} milliseconds` },
+    configuration: {
+      'delta.deletedFileRetentionDuration': `interval ${options.retentionMs} milliseconds`,
+      ...statsProperty(columns),
+      [sealedColumnsProperty]: String(columns.length),
+    },
     createdTime: nowMs,
   };
   const stamp = { version: 0, commitId, nowMs, previous: undefined };
@@ -281,8 +295,8 @@ export function isCompactorRunning(lakeDir: string): boolean {
 
 /**
  * Opens the lake for writing: checks that commits can work here, keeps other engines' writers out of a table of an
- * earlier version, and adds the columns of new optional fields, each by one commit. The caller holds the compactor's
- * lock. Errors: those of `ensureLake` and `openTable`, and `schema_change`.
+ * earlier version, and adds the columns of new optional fields and the properties that the table lacks, each by one
+ * commit. The caller holds the compactor's lock. Errors: those of `ensureLake` and `openTable`, and `schema_change`.
  */
 export async function openLake(lakeDir: string, options: LakeOptions & TableOptions): Promise<Table> {
   await ensureLake(lakeDir, options);
@@ -304,6 +318,15 @@ export async function openDatasetTable(
   return openUpgraded(lakeDir, dataset, options);
 }
 
+/** The metadata of a table of an earlier version, with the columns and properties of this one. */
+function upgradeMetaData(metaData: MetaDataAction, columns: readonly Column[]): MetaDataAction {
+  return {
+    ...metaData,
+    schemaString: upgradeSchema(metaData.schemaString, columns),
+    configuration: { ...metaData.configuration, ...statsProperty(columns) },
+  };
+}
+
 async function openUpgraded(lakeDir: string, dataset: Dataset, options: LakeOptions & TableOptions): Promise<Table> {
   const { table: tableDir } = tablePaths(lakeDir, dataset);
   await retry(() => assertHardLinks(logFolder(tableDir)), whileSwept);
@@ -313,20 +336,22 @@ async function openUpgraded(lakeDir: string, dataset: Dataset, options: LakeOpti
     throw new AppError('log_damaged', "the lake's log has no metaData", {
       hint: "Run 'tributary lake check', and restore what it names from a backup.",
     });
-  const schemaString = upgradeSchema(metaData.schemaString, options.columns ?? dataset.columns);
-  if (schemaString !== metaData.schemaString) {
+  const columns = options.columns ?? dataset.columns;
+  const upgraded = upgradeMetaData(metaData, columns);
+  if (upgraded.schemaString !== metaData.schemaString) {
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     try {
       // Before the commit: a reader that has a column more than the table only sees NULL in it.
-      await writeEmptyFile(duckdb, tableDir, parseSchemaString(schemaString));
+      await writeEmptyFile(duckdb, tableDir, parseSchemaString(upgraded.schemaString));
     } finally {
       duckdb.close();
     }
+  }
+  if (!isDeepStrictEqual(upgraded, metaData))
     await table.commit((state) => ({
       cause: 'schema',
-      actions: [{ metaData: { ...metaData, ...state.metaData, schemaString } }],
+      actions: [{ metaData: upgradeMetaData(state.metaData ?? metaData, columns) }],
     }));
-  }
   if (!isOwnProtocol(table.state().protocol))
     await table.commit(() => ({ cause: 'protocol', actions: [{ protocol: tableProtocol }] }));
   return table;

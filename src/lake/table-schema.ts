@@ -8,6 +8,12 @@ export interface TableColumn {
   readonly type: ColumnType;
 }
 
+/**
+ * The table property that counts the columns of every sealed file. Where the table has more, files from before a column
+ * was added wait to be rewritten (compact/seal/schema-turns.ts).
+ */
+export const sealedColumnsProperty = 'tributary.sealedColumns';
+
 interface DeltaField {
   readonly name: string;
   readonly type: unknown;

@@ -38,6 +38,15 @@ const statColumns: Readonly<Record<string, (value: string) => unknown>> = {
 };
 
 /**
+ * The table property that names the columns with statistics. delta-rs takes a column without statistics for NULL in
+ * every file, and finds none of its rows, unless the property leaves the column out.
+ */
+export function statsProperty(columns: readonly { readonly name: string }[]): Readonly<Record<string, string>> {
+  const named = columns.map(({ name }) => name).filter((name) => Object.hasOwn(statColumns, name));
+  return { 'delta.dataSkippingStatsColumns': named.join(',') };
+}
+
+/**
  * DuckDB writes `2023-11-14 22:13:20.123+00` (TimeZone is UTC); the log wants ISO 8601 with milliseconds, which is all
  * our times have.
  */

@@ -40,7 +40,36 @@ def count(line):
 print(json.dumps([count(line) for line in json.loads(sys.argv[1])]))
 `;
 
-test('Every Python line of docs/lake.md reads every row once, young or sealed, as documented', async ({ skip }) => {
+/** Asks for the rows of one value in every way that pushes the filter down; answers how many each finds. */
+const filterScript = `
+import json, sys
+import polars, pyarrow.dataset
+from deltalake import DeltaTable
+table = DeltaTable('data/lake/events')
+def count(column, value):
+  return [
+    len(table.to_pandas(filters=[(column, '==', value)])),
+    table.to_pyarrow_table(filters=[(column, '==', value)]).num_rows,
+    table.to_pyarrow_dataset().to_table(filter=pyarrow.dataset.field(column) == value).num_rows,
+    polars.scan_delta('data/lake/events').filter(polars.col(column) == value).collect().height,
+    polars.scan_delta('data/lake/events', use_pyarrow=True).filter(polars.col(column) == value).collect().height,
+  ]
+print(json.dumps([count(column, value) for column, value, _ in json.loads(sys.argv[1])]))
+`;
+
+/** Columns with a value and how many rows have it: with statistics in the log, without, and left out of young files. */
+const filters = [
+  ['kind', 'login', 4],
+  ['id_app', 1, 5],
+  ['custom_user_id', 'u1', 5],
+  ['age', 2, 1],
+  ['custom_event_name', 'n', 1],
+  ['gaid', 'nobody', 0],
+] as const;
+
+test('Every Python line of docs/lake.md reads every row once, young or sealed, and a filter by any column finds its rows', async ({
+  skip,
+}) => {
   const python = (await findPythonEngines()) ?? skip('there is no Python with its packages here');
   const folder = testFolder();
   const data = path.join(folder, 'data');
@@ -59,15 +88,17 @@ test('Every Python line of docs/lake.md reads every row once, young or sealed, a
   await waitFor('flushed', async () => (await readSnapshot(table)).lake?.totals.stored === 5);
   await compact.stop();
 
+  const run = (text: string, argument: unknown): unknown =>
+    JSON.parse(
+      execFileSync(python, ['-c', text, JSON.stringify(argument)], {
+        cwd: folder,
+        encoding: 'utf8',
+        stdio: ['ignore', 'pipe', 'inherit'],
+      }),
+    );
   const { log, sealed } = findPageLines();
   expect([log.length, sealed.length]).toEqual([2, 3]);
-  const counts = JSON.parse(
-    execFileSync(python, ['-c', script, JSON.stringify([...log, ...sealed])], {
-      cwd: folder,
-      encoding: 'utf8',
-      stdio: ['ignore', 'pipe', 'inherit'],
-    }),
-  ) as unknown[];
-  expect(counts).toEqual([...log.map(() => [5, 5]), ...sealed.map(() => [3, 3])]);
+  expect(run(filterScript, filters)).toEqual(filters.map(([, , rows]) => Array.from({ length: 5 }, () => rows)));
+  expect(run(script, [...log, ...sealed])).toEqual([...log.map(() => [5, 5]), ...sealed.map(() => [3, 3])]);
   expect((await checkLake(path.join(data, 'lake'))).problems).toEqual([]);
 }, 600_000);

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { expect, test } from 'vitest';
 import { checkpointEvery, checkpointWhenDue, trimLog, vacuum } from '../../../src/lake/clean.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
-import { ensureLake, lakePaths, openLake } from '../../../src/lake/lake.ts';
+import { ensureLake, lakePaths, openDatasetTable, openLake } from '../../../src/lake/lake.ts';
 import { assertHardLinks } from '../../../src/runtime/files/hard-links.ts';
 import { listLog, readCommit } from '../../../src/lake/log/log-files.ts';
 import { tableProtocol } from '../../../src/lake/log/protocol.ts';
@@ -12,6 +12,8 @@ import { pruneFiles } from '../../../src/lake/files/prune.ts';
 import { catchUp, loadTableState, readSnapshot, type DataFile } from '../../../src/lake/log/snapshot.ts';
 import { createTableState } from '../../../src/lake/log/table-state.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
+import { writeDataFile } from '../../../src/lake/files/data-file.ts';
+import { datasets } from '../../../src/datasets/dataset.ts';
 import { eventColumns } from '../../../src/datasets/event-fields.ts';
 import type { Column } from '../../../src/datasets/field-schema.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
@@ -252,6 +254,34 @@ test('A new optional field becomes a column by one commit, old rows are read as 
   await expect(openLake(lakeDir, { ...options, columns: changed })).rejects.toMatchObject({ code: 'schema_change' });
   await expect(openLake(lakeDir, { ...options, columns: older })).rejects.toMatchObject({ code: 'schema_change' });
   expect((await readSnapshot(table)).version).toBe(again);
+});
+
+test('Each table names the columns that its files have statistics of, and a table of 0.3 does after its next start', async () => {
+  const { lakeDir } = await newLake();
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  const property = 'delta.dataSkippingStatsColumns';
+  for (const dataset of datasets.values()) {
+    const table = await openDatasetTable(lakeDir, dataset, options);
+    const written = await writeDataFile(
+      duckdb,
+      `SELECT * FROM read_parquet('${table.snapshot().emptyFile}') UNION ALL BY NAME SELECT 1 AS id_app`,
+      path.join(table.dir, '_young', 'a.parquet'),
+    );
+    const named = table.state().metaData?.configuration[property] ?? '';
+    expect(named.split(',').toSorted()).toEqual(Object.keys(written.stats.nullCount ?? {}).toSorted());
+
+    const configuration = { 'delta.deletedFileRetentionDuration': 'interval 7 milliseconds' };
+    await table.commit(({ metaData }) => ({
+      cause: 'schema',
+      actions: metaData === undefined ? [] : [{ metaData: { ...metaData, configuration } }],
+    }));
+    const { version } = table.state();
+    const upgraded = (await openDatasetTable(lakeDir, dataset, options)).state();
+    expect(upgraded.metaData?.configuration).toEqual({ ...configuration, [property]: named });
+    expect(upgraded.version).toBe(version + 1);
+    expect((await openDatasetTable(lakeDir, dataset, options)).state().version).toBe(version + 1);
+  }
+  duckdb.close();
 });
 
 test('Files are pruned by the statistics of the log, and never where it has none', () => {
