@@ -98,7 +98,7 @@ export function compactFacts(
   troubles: {
     readonly flush: Trouble;
     readonly maintenance: readonly Problem[];
-    readonly enrichment: readonly Problem[];
+    readonly notices: readonly Problem[];
   },
   followers: ReadonlyMap<string, Snapshot> = new Map(),
 ): Readonly<Record<string, unknown>> {
@@ -113,7 +113,7 @@ export function compactFacts(
     ...troubles.maintenance,
   ];
   const notices: Problem[] = [
-    ...troubles.enrichment,
+    ...troubles.notices,
     ...describeBrokerClock(brokerAheadMs),
     ...faults.slice(-newestFaults).map(({ fault, at, backupOf }) => ({
       code: 'stream_fault' as const,

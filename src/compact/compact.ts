@@ -206,7 +206,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const troubles = () => ({
     flush: trouble,
     maintenance: [...writeProbe.problems(), ...maintenance.problems()],
-    enrichment: dependencies.enrichment?.problems() ?? [],
+    notices: [...(dependencies.enrichment?.problems() ?? []), ...maintenance.notices()],
   });
   return {
     failed: failWith([running, maintenance.running]),

@@ -6,12 +6,13 @@ import { ensureLake, lakePaths } from '../../src/lake/lake.ts';
 import type { DataFile } from '../../src/lake/log/snapshot.ts';
 import { openTable, type Table } from '../../src/lake/log/table.ts';
 import { eventColumns } from '../../src/datasets/event-fields.ts';
+import type { Column } from '../../src/datasets/field-schema.ts';
 import { ensureFolder } from '../../src/runtime/files/durable-file.ts';
 import { createClock, type Clock } from '../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../src/runtime/crash-point.ts';
 
 /** The values of row `i` of `rows`; the columns that are not named are NULL. 2.7 million rows make about 128 MB. */
-const values = (rows: number, people: number): Readonly<Record<string, string>> => {
+export const sealedValues = (rows: number, people: number): Readonly<Record<string, string>> => {
   const time = `TIMESTAMPTZ '2026-01-31 00:00:00+00' + to_milliseconds(i * 86000000 // ${rows})`;
   return {
     event_id: `format('{:08x}-0000-7000-8000-{:012x}', i, i * 7919)`,
@@ -37,14 +38,18 @@ export interface MadeFile {
   readonly path: string;
   readonly rows: number;
   readonly values: Readonly<Record<string, string>>;
+  /** The columns of the file; those of the events by default. */
+  readonly columns?: readonly Column[];
+  /** The `available_at` of its rows, where readers of changes are to see them as new. */
+  readonly availableAtMs?: number;
   readonly orderBy?: string;
   readonly rowGroupRows?: number;
 }
 
-/** Adds such a file to the table of events, as sealing commits one. */
+/** Adds such a file to a table, as sealing commits one. */
 export async function addMadeFile(table: Table, clock: Clock, made: MadeFile): Promise<void> {
   const file = path.join(table.dir, made.path);
-  const columns = eventColumns
+  const columns = (made.columns ?? eventColumns)
     .map(({ name, type }) => `(${made.values[name] ?? 'NULL'})::${type} AS ${name}`)
     .join(', ');
   const order = made.orderBy === undefined ? '' : ` ORDER BY ${made.orderBy}`;
@@ -58,6 +63,7 @@ export async function addMadeFile(table: Table, clock: Clock, made: MadeFile): P
       cause: 'seal',
       actions: [{ add: toAdd(made.path, written, clock.nowMs(), true) }],
       totals: { streamed: made.rows, stored: made.rows },
+      ...(made.availableAtMs === undefined ? {} : { availableAtMs: made.availableAtMs }),
     }));
   } finally {
     duckdb.close();
@@ -73,6 +79,6 @@ export async function addSealedFile(lakeDir: string, rows: number, people: numbe
   await ensureLake(lakeDir, { clock, retentionMs: 86_400_000 });
   const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
   const relative = `kind=custom_event/date=2026-01-31/${randomUUID()}.parquet`;
-  await addMadeFile(table, clock, { path: relative, rows, values: values(rows, people) });
+  await addMadeFile(table, clock, { path: relative, rows, values: sealedValues(rows, people) });
   return table.snapshot().files.find((file) => file.path === relative);
 }

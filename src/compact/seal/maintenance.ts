@@ -25,6 +25,8 @@ export interface Maintenance extends Stoppable {
   readonly running: Promise<void>;
   /** What does not get done, and since when. */
   problems(): Problem[];
+  /** What an operator should know while everything works. */
+  notices(): Problem[];
   /** The other tables of the lake as they are known, by name. */
   followers(): ReadonlyMap<string, Snapshot>;
   /** How large they are, by name. */
@@ -132,6 +134,7 @@ export async function startMaintenance(
   return {
     running,
     problems,
+    notices: () => tables().flatMap((table) => table.notices()),
     followers: () => new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.snapshot()])),
     sizes: () => new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.state().size])),
     sweep: (putAside) => gate.sweep(putAside),

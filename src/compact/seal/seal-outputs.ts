@@ -5,7 +5,7 @@ import { partitionColumnsSql, partitionPath, sortColumnsSql } from '../../datase
 import { writeDataFile, type WrittenFile } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { partitionSql, partitionsSql } from '../../lake/sql/partition-sql.ts';
-import { boundDictionaries, engineBudget } from '../../lake/files/row-memory.ts';
+import { engineBudget, rowGroupBounds } from '../../lake/files/row-memory.ts';
 import { youngFolder } from '../../lake/log/young-folder.ts';
 import { keyOf, type Group } from './seal-policy.ts';
 import { cutIntoSlices, sliceSql, type Part, type Slice, type SliceSource } from './seal-slices.ts';
@@ -26,6 +26,8 @@ export interface Output {
 /** What a seal writes: rows of these files, those of the groups that are due apart from the rest. */
 export interface SealWork {
   readonly dataset: Dataset;
+  /** The columns of the table, in its order: sealed files have one schema. */
+  readonly columns: readonly string[];
   readonly duckdb: Duckdb;
   readonly emptyFile: string;
   readonly parts: readonly Part[];
@@ -39,10 +41,10 @@ export interface SealWork {
  * leaves there is the caller's to remove.
  */
 export async function writeOutputs(work: SealWork): Promise<Output[]> {
-  const { dataset, duckdb, emptyFile, parts, due, folder, id } = work;
+  const { dataset, columns, duckdb, emptyFile, parts, due, folder, id } = work;
   const budget = engineBudget(duckdb.memoryMb);
   const source: SliceSource = { dataset, duckdb, emptyFile, budget };
-  const columnList = dataset.columns.map(({ name }) => name).join(', ');
+  const columnList = columns.join(', ');
   const sorted =
     due.length >= manyGroups ? await sortRows(source, await cutIntoSlices(source, parts, 'true'), folder) : undefined;
   const outputs: Output[] = [];
@@ -60,7 +62,7 @@ export async function writeOutputs(work: SealWork): Promise<Output[]> {
         `SELECT ${columnList} FROM ${rows} WHERE ${where} ORDER BY ${order}`,
         file,
         'sealed',
-        { bytes: budget.rowGroupBytes, ...boundDictionaries(duckdb.memoryMb, dataset.columns.length) },
+        rowGroupBounds(duckdb.memoryMb, columns.length),
       );
       if (written.numRecords > 0) outputs.push({ name: path.basename(file), path: `${to}${number}.parquet`, written });
     }

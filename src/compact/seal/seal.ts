@@ -23,6 +23,7 @@ import { carryOut, openStaging, type Intent } from '../../lake/files/staged-rewr
 import { engineBudget, type EngineBudget } from '../../lake/files/row-memory.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Table } from '../../lake/log/table.ts';
+import { parseSchemaString } from '../../lake/table-schema.ts';
 import { findFileDamage } from '../../lake/files/verify-files.ts';
 import { isYoungPath } from '../../lake/log/young-folder.ts';
 import { keyOf, type DueRows, type Group } from './seal-policy.ts';
@@ -216,7 +217,8 @@ async function stage(
   id: string,
 ): Promise<{ outputs: Output[]; taken: DataFile[] } | undefined> {
   const { dataset, table, duckdb, stagingDir } = dependencies;
-  const { emptyFile } = table.snapshot();
+  const { emptyFile, schemaString = '' } = table.snapshot();
+  const columns = parseSchemaString(schemaString).map(({ name }) => name);
   const budget = engineBudget(duckdb.memoryMb);
   const measured = await measureFiles(
     { dataset, duckdb, emptyFile, budget },
@@ -230,7 +232,10 @@ async function stage(
   try {
     // A group that is due may have no rows in the inputs of a bounded seal.
     const here = due.filter((group) => parts.some((part) => keyOf(part) === keyOf(group)));
-    return { outputs: await writeOutputs({ dataset, duckdb, emptyFile, parts, due: here, folder, id }), taken };
+    return {
+      outputs: await writeOutputs({ dataset, columns, duckdb, emptyFile, parts, due: here, folder, id }),
+      taken,
+    };
   } catch (error) {
     // Nothing is certain yet; on a disk that is full the room is needed at once.
     await removeTree(folder);

@@ -10,6 +10,7 @@ import { describeTable } from './left-out.ts';
 import type { MaintenanceOptions, TableDependencies } from './maintenance-options.ts';
 import { createMaintenanceTask, type MaintenanceTask } from './maintenance-task.ts';
 import type { ReplaceableEngine } from './replaceable-engine.ts';
+import { createSchemaTurns } from './schema-turns.ts';
 import { createSealTurns } from './seal-turns.ts';
 
 /** The maintenance of one table: each of its tasks fails by itself. */
@@ -23,6 +24,8 @@ export interface TableTurns extends TableDependencies {
   readonly sweepTask: MaintenanceTask;
   /** What does not get done, and since when. */
   problems(): Problem[];
+  /** What an operator should know while everything works. */
+  notices(): Problem[];
 }
 
 /** Refreshes the table after an error; says whether another engine's commit holds all work up until it is repaired. */
@@ -45,6 +48,7 @@ function createTasks(dataset: Dataset, dependencies: TableDependencies) {
     follow: create(`the log of ${of} has not been read`),
     seal: create(`young rows of ${of} have not been sealed`),
     checkpoint: create(`${dataset === events ? "the lake's log" : `the log of ${of}`} gets no checkpoint`),
+    schema: create(`sealed files${where} have not got the columns that were added later`),
     swap: create(`sealed files${where} have not been replaced by their rewrites`),
     sweep: create(`files${where} that a crash has left behind have not been removed`),
     clean: create(
@@ -64,6 +68,7 @@ export function createTableTurns(
   const seals = createSealTurns(dependencies, options);
   const checkpoints = createCheckpointTurns(table, crashPoint, options.checkpointEvery);
   const cleaning = createCleanTurns(dependencies, options.retentionMs);
+  const schema = createSchemaTurns(dependencies, options.retentionMs);
 
   /** Runs a task; throws only when this compactor has lost the lake. An engine that failed is replaced. */
   async function run(task: MaintenanceTask, work: () => Promise<unknown>): Promise<void> {
@@ -98,9 +103,11 @@ export function createTableTurns(
       else seals.forgetSealed();
       await runUntilStop(tasks.checkpoint, () => checkpoints.turn(engine.get()));
       await runUntilStop(tasks.clean, () => cleaning.turn());
+      await runUntilStop(tasks.schema, () => schema.turn(engine.get(), signal));
       // Last, and a problem also between two looks: damage must not keep the log from being shortened.
       await runUntilStop(tasks.swap, async () => cleaning.assertSwapped());
     },
+    notices: () => schema.notices(),
     problems() {
       const foreign = table === leader ? undefined : table.foreign();
       return [

@@ -15,7 +15,7 @@ import { AppError } from '../../runtime/errors.ts';
 import { writeNewFile } from '../../runtime/files/durable-file.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
 import type { Action, AddAction } from '../log/actions.ts';
-import { toAdd, writeDataFile } from './data-file.ts';
+import { toAdd, writeDataFile, type RowGroup } from './data-file.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList } from '../sql/literals.ts';
 import { carryOut, openStaging, type Move } from './staged-rewrite.ts';
@@ -30,6 +30,8 @@ export interface RewriteDependencies {
   readonly duckdb: Duckdb;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
+  /** Bounds of the row groups of sealed files; none by default. */
+  readonly rowGroup?: RowGroup;
 }
 
 /** A text that a rewrite brings to the table's folder with its files. */
@@ -78,17 +80,18 @@ interface Written {
 }
 
 async function writeRewrite(
-  { table, duckdb, clock }: RewriteDependencies,
+  { table, duckdb, clock, rowGroup }: RewriteDependencies,
   rewrite: Rewrite,
   staged: string,
+  dataChange: boolean,
 ): Promise<Written> {
   const { file, rowsLeftOut, toQuery } = rewrite;
   const nowMs = clock.nowMs();
-  const removal: Action = { remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: true } };
+  const removal: Action = { remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange } };
   if (isDropped(rewrite)) return { moves: [], actions: [removal] };
   const { emptyFile } = table.snapshot();
   const source = `read_parquet(${sqlList([emptyFile, file.absolutePath])}, union_by_name = true, hive_partitioning = false)`;
-  const written = await writeDataFile(duckdb, toQuery(source), staged, file.young ? 'young' : 'sealed');
+  const written = await writeDataFile(duckdb, toQuery(source), staged, file.young ? 'young' : 'sealed', rowGroup);
   if (file.numRecords !== undefined && written.numRecords + rowsLeftOut !== file.numRecords) {
     throw new AppError(
       'file_damaged',
@@ -97,7 +100,7 @@ async function writeRewrite(
     );
   }
   const { to, replaces } = placeRewrite(file);
-  const add = toAdd(to, written, nowMs, true, file.keyless);
+  const add = toAdd(to, written, nowMs, dataChange, file.keyless);
   return {
     moves: [{ name: path.basename(staged), to: path.join(table.dir, to) }],
     actions: [removal, { add: replaces === undefined ? add : toWaiting(add, replaces) }],
@@ -122,7 +125,10 @@ export async function rewriteFiles(
   const written: Written[] = [];
   try {
     for (const [index, rewrite] of rewrites.entries())
-      written.push(await writeRewrite(dependencies, rewrite, path.join(folder, `${index}.parquet`)));
+      written.push(
+        // A new column changes no row.
+        await writeRewrite(dependencies, rewrite, path.join(folder, `${index}.parquet`), change.cause !== 'schema'),
+      );
     if (companion !== undefined) await writeNewFile(path.join(folder, companionName), companion.text, tableFileMode);
   } catch (error) {
     // Nothing is certain yet; on a disk that is full the room is needed at once.

@@ -70,6 +70,11 @@ export function boundDictionaries(memoryMb: number, columns: number): { readonly
   return { dictionaryBytes: Math.max(16 * 1024, Math.floor(memoryBytes / 8 / columns)) };
 }
 
+/** The bounds of the row groups of a file that stays, for `RowGroup`, of a table of so many columns. */
+export function rowGroupBounds(memoryMb: number, columns: number) {
+  return { bytes: engineBudget(memoryMb).rowGroupBytes, ...boundDictionaries(memoryMb, columns) };
+}
+
 /** The fewest rows of a row group: what the engine passes on at once. */
 const leastRows = 2048;
 

@@ -47,6 +47,7 @@ export const problemCodes = [
   'reports_disk_low',
   'role_closed',
   'schedule_unreadable',
+  'sealed_columns_missing',
   'second_service',
   'service_ended',
   'starting',
