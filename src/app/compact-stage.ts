@@ -10,6 +10,7 @@ import type { Problem } from '../runtime/conditions/problem.ts';
 import type { Stage } from '../runtime/processes/role-process.ts';
 import { openReader } from '../stream/reader.ts';
 import { assertTableColumns } from '../lake/lake.ts';
+import { refusalFolder } from './live-parts.ts';
 import { openStream, watchStoreDisk, withProblems, type Parts } from './stage-parts.ts';
 
 /** What a disk at its reserve means, where it is not the stream's. */
@@ -41,6 +42,7 @@ export async function startCompactStage(parts: Parts): Promise<Stage> {
       sealMaxBytes: config.sealMaxBytes,
       retentionMs: config.retentionMs,
       duckdbMemoryMb: config.duckdbMemoryMb,
+      ...(config.refusalsAgeMs > 0 ? { refusals: refusalFolder(config) } : {}),
     },
   );
   const responder = startResponder(

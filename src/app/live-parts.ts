@@ -1,5 +1,5 @@
-import { dataPaths } from '../config.ts';
-import { readRefusals } from '../refusals/refusal-files.ts';
+import { dataPaths, type Config } from '../config.ts';
+import { readRefusals, type RefusalFolder } from '../refusals/refusal-files.ts';
 import type { RefusalRecord } from '../refusals/refusal-record.ts';
 import { createLiveChannel, type LiveChannel } from '../stream/live-channel.ts';
 import type { Parts } from './stage-parts.ts';
@@ -17,12 +17,16 @@ export function openLiveChannel({ config, logger, closers }: Parts, name: string
   return channel;
 }
 
+/** Returns where the refusals of apps are kept. */
+export function refusalFolder({ dataDir, refusalsBodies: bodies, refusalsAgeMs: ageMs }: Config): RefusalFolder {
+  return { folder: dataPaths(dataDir).refusals, bodies, ageMs };
+}
+
 /** Opens how the newest refusals of an app are read. */
 export function openRefusalReader({
   config,
   clock,
 }: Parts): (idApp: number, most: number) => Promise<readonly RefusalRecord[]> {
-  const { refusalsBodies: bodies, refusalsAgeMs: ageMs } = config;
-  const kept = { folder: dataPaths(config.dataDir).refusals, bodies, ageMs };
+  const kept = refusalFolder(config);
   return (idApp, most) => readRefusals(kept, idApp, { nowMs: clock.nowMs(), most });
 }

@@ -1,4 +1,3 @@
-import { dataPaths } from '../config.ts';
 import { createRefusalKeeper, type RefusalKeeper } from '../ingest/refusal-keeper.ts';
 import type { SenderView } from '../ingest/sender-routes.ts';
 import { createLiveHub } from '../live/live-hub.ts';
@@ -8,7 +7,7 @@ import type { RefusalRecord } from '../refusals/refusal-record.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { describeError } from '../runtime/errors.ts';
 import { areSameFolders } from '../runtime/files/folder-id.ts';
-import { openLiveChannel, openRefusalReader } from './live-parts.ts';
+import { openLiveChannel, openRefusalReader, refusalFolder } from './live-parts.ts';
 import type { Parts } from './stage-parts.ts';
 
 /** What ingest keeps and shows of an app's requests beside its events. */
@@ -24,8 +23,8 @@ const sweepEveryMs = 300_000;
 /** Opens what an ingest process keeps of refusals and shows live. Neither ever keeps it from its events. */
 export function openSenderParts(parts: Parts, isDiskLow: () => boolean): SenderParts {
   const { config, clock, logger, closers, folders = {} } = parts;
-  const { refusalsBodies: bodies, refusalsAgeMs: ageMs } = config;
-  const kept = { folder: dataPaths(config.dataDir).refusals, bodies, ageMs };
+  const kept = refusalFolder(config);
+  const { bodies } = kept;
   const channel = openLiveChannel(parts, 'ingest');
   if (channel === undefined) throw new Error('the supervisor names the broker to its children');
   const live = createLiveSource(channel);

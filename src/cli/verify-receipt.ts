@@ -10,7 +10,7 @@ import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { assertLake } from './data-folder.ts';
 import { resolveConfig } from './command.ts';
-import { findReceiptInLake, type ReceiptInLake } from './receipt-in-lake.ts';
+import { findReceiptInLake, type EventState, type ReceiptInLake } from './receipt-in-lake.ts';
 
 /** What a receipt is verified with beside itself. */
 export interface ReceiptWords {
@@ -81,6 +81,9 @@ async function findPlaces({ key, data, lake }: ReceiptWords, environment: Enviro
   return { lakeDir: paths.lake, trusted: given ?? (known.length === 0 ? undefined : known) };
 }
 
+/** States of events that are not in the lake, although they were acknowledged. */
+const notInLake: readonly EventState[] = ['missing', 'changed', 'failed'];
+
 /**
  * Verifies a receipt: by itself, with the body that it is of, and in a lake. Errors: `receipt_invalid`, and those of
  * the folders that are named.
@@ -98,7 +101,7 @@ export async function verifyReceipt(
   const { idApp, method, receivedAt, events, group } = receipt;
   const { stream, sequence, storedAt, key } = group;
   return {
-    ok: body?.ok !== false && lake?.events.some(({ state }) => state === 'missing' || state === 'changed') !== true,
+    ok: body?.ok !== false && lake?.events.some(({ state }) => notInLake.includes(state)) !== true,
     trusted: trusted !== undefined,
     receipt: { idApp, method, receivedAt, events: events.length, stream, sequence, storedAt, key },
     ...(body === undefined ? {} : { body }),

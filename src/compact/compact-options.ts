@@ -3,6 +3,7 @@ import type { CrashPoint } from '../runtime/crash-point.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { Enrichment } from '../enrichment/enrichment.ts';
+import type { RefusalFolder } from '../refusals/refusal-files.ts';
 import type { StreamReader } from '../stream/stream.ts';
 
 export interface CompactDependencies {
@@ -28,6 +29,8 @@ export interface CompactOptions {
   readonly duckdbMemoryMb: number;
   /** Commits from one checkpoint to the next; 100 by default. */
   readonly checkpointEvery?: number;
+  /** Where the owners of apps look for refused requests; absent: nothing is kept there. */
+  readonly refusals?: RefusalFolder | undefined;
   /** Take no lock, so that tests can let two compactors compete; the fence in the log must hold by itself. */
   readonly withoutLock?: boolean;
   /** For how long the answer to whose the stream is holds; less in tests. */

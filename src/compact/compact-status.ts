@@ -133,7 +133,7 @@ export function compactFacts(
           {
             code: 'events_failed' as const,
             what: `events that could not be written to the lake are kept: ${totals.failed}`,
-            todo: "Run 'tributary failed list' for the reasons, and 'tributary failed replay' once they are put right.",
+            todo: "Run 'tributary failed list' for the reasons, and 'tributary failed replay' once they are put right. Those whose key was reused are told to the owners of their apps: keep them by 'tributary failed export FILE --reason key_reused', and remove them by 'tributary failed drop --reason key_reused'.",
           },
         ]),
   ];

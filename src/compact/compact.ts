@@ -41,6 +41,7 @@ import { followBacklog, followTables } from './lake-gauges.ts';
 import { compactFacts, createTrouble, type KnownWatermark } from './compact-status.ts';
 import { runFlushLoop, type Loop } from './flush-loop.ts';
 import { createKeyLearning } from './key-learning.ts';
+import { createReuseReport } from './key-reuse.ts';
 import { createQuietWatermark, type QuietWatermark } from './position/quiet-watermark.ts';
 import { watchStreamEnd, type StreamEnd, type StreamEndDependencies } from './position/stream-end.ts';
 import { createStillness } from './position/stillness.ts';
@@ -146,8 +147,7 @@ function knowWatermark(table: Table, watermark: QuietWatermark): KnownWatermark 
 }
 
 async function build(closers: Closers, dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
-  const { logger, clock, reader } = dependencies;
-  const crashPoint = dependencies.crashPoint ?? noCrashPoint;
+  const { logger, clock, reader, crashPoint = noCrashPoint } = dependencies;
   const { paths, table, writer, assertFolder } = await takeLake(closers, clock, crashPoint, options);
   const counted = createCompactMetrics(dependencies.metrics);
   const seen = createFactRecord({ logger, clock, counted, availableAtMs: () => table.lake().availableAtMs });
@@ -171,7 +171,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const slices = { folder: path.join(options.spoolDir, 'keys'), rows: options.keySliceRows };
   const tables = await openBatchTables(duckdb, dependencies.enrichment, slices);
   const onDamage: OnDamage = (found) => seen.damages(found);
-  const { lakeDir, retentionMs } = options;
+  const { lakeDir, retentionMs, refusals } = options;
   const following = { lakeDir, leader: table, writer, tables, onDamage, options: { clock, crashPoint, retentionMs } };
   const followers = createFollowers(following);
   const keys = createRecentKeys({ tables, table, onDamage });
@@ -186,6 +186,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     writer,
     crashPoint,
     counted,
+    reportReuse: createReuseReport({ lakeDir, refusals, clock, logger }),
     dependencies,
     options,
     follow: { table, reader, writer, alarm, findAhead: (epoch) => findAhead(followers, epoch) },

@@ -19,6 +19,7 @@ import type { CompactMetrics } from './compact-metrics.ts';
 import type { Trouble } from './compact-status.ts';
 import type { CompactDependencies, CompactOptions } from './compact-options.ts';
 import type { KeyLearning } from './key-learning.ts';
+import type { ReportReuse } from './key-reuse.ts';
 import { assertOwner } from './lake-owner.ts';
 import type { QuietWatermark } from './position/quiet-watermark.ts';
 import type { Stillness } from './position/stillness.ts';
@@ -48,6 +49,7 @@ export interface Loop {
   readonly writer: string;
   readonly crashPoint: CrashPoint;
   readonly counted: CompactMetrics;
+  readonly reportReuse: ReportReuse;
   readonly dependencies: CompactDependencies;
   readonly options: CompactOptions;
   /** What the position in the stream is followed with. */
@@ -227,6 +229,7 @@ async function flushOnce(loop: Loop, puller: BatchPuller, signal: AbortSignal): 
   const durationMs = Math.round(performance.now() - startedAt);
   loop.age.flushed(durationMs);
   report(loop, batch, flushed, durationMs);
+  await loop.reportReuse(flushed.failures);
   await beginPurge(loop, flushed);
 }
 

@@ -24,6 +24,12 @@ const placeDigits = 2;
 const keyEnd = keyDigits + 4;
 const fingerprintEnd = keyEnd + fingerprintDigits;
 
+/**
+ * How long an Idempotency-Key stands for its request: from the receipt of the first that was stored to the receipt of
+ * the repeat.
+ */
+export const keyWindowMs = 24 * 3600 * 1000;
+
 /** Says whether an event id was derived from an Idempotency-Key. */
 export function isKeyedId(eventId: string): boolean {
   return eventId.charAt(14) === '8';

@@ -18,6 +18,7 @@ import type { RefusalKeeper } from './refusal-keeper.ts';
 import { findStatement } from './receipts.ts';
 import type { Refusal } from './refusal.ts';
 import { findMisspelt, listAsAsked, listFaults, wantsAllFaults } from './request-faults.ts';
+import { findKeyedId, type UsedKeys } from './used-keys.ts';
 
 /**
  * Answers the requests of the import methods, on Node's own request and response: each is so little work that the
@@ -58,6 +59,7 @@ export interface ImportDependencies {
   readonly answers: Answers;
   readonly refusals: RefusalKeeper;
   readonly live: LiveEvents;
+  readonly usedKeys: UsedKeys;
   readonly fail: Fail;
 }
 
@@ -81,6 +83,10 @@ interface Exchange extends FailedRequest {
 /** Parameters of an import request's address. */
 const queryNames = ['idApp', 'validate'];
 const validMessage = 'Valid, nothing was stored';
+const keyReused: Refusal = {
+  reason: 'rules',
+  detail: 'the Idempotency-Key stands for another request of the last 24 hours: send this one under a new key',
+};
 const badValidate: Refusal = { reason: 'rules', detail: 'the parameter validate must be 0 or 1' };
 
 /** An address in the usual form: the method, and the app as the only parameter. */
@@ -149,16 +155,32 @@ function createEnds({ metrics, answers, refusals }: ImportDependencies): Ends {
 }
 
 /** Parses a request; its refusal has everything that is wrong where the client asks for it. */
-function parseRequest(request: ImportRequest): ImportedLines | Refusal {
+function parseRequest(request: ImportRequest, usedKeys: UsedKeys): ImportedLines | Refusal {
   const imported = parseImportRequest(request);
-  return 'reason' in imported && wantsAllFaults(request.head)
-    ? { ...imported, all: listFaults(request, imported) }
-    : imported;
+  if ('reason' in imported)
+    return wantsAllFaults(request.head) ? { ...imported, all: listFaults(request, imported) } : imported;
+  const keyedId = findKeyedId(imported.lines);
+  return keyedId !== undefined && usedKeys.isOfOther(keyedId, request.receivedAtMs) ? keyReused : imported;
+}
+
+/** Appends the lines of a request. Its key stands for it from then on, unless it is surely not stored. */
+function append(
+  { groupCommit, usedKeys }: ImportDependencies,
+  asked: ImportRequest,
+  lines: Buffer,
+): Promise<AppendOutcome> {
+  const appended = groupCommit.append(lines, findStatement(asked, lines));
+  const keyedId = findKeyedId(lines);
+  if (keyedId === undefined || !usedKeys.claim(keyedId, asked.receivedAtMs)) return appended;
+  return appended.then((outcome) => {
+    if (outcome.state === 'refused') usedKeys.release(keyedId);
+    return outcome;
+  });
 }
 
 /** Creates the handler of one server. Checks run in the order that docs/api.md lists. */
 export function createImportHandler(dependencies: ImportDependencies): ImportHandler {
-  const { access, groupCommit, clock, metrics, live, fail } = dependencies;
+  const { access, clock, metrics, live, usedKeys, fail } = dependencies;
   const { refuse, accept } = createEnds(dependencies);
 
   /** Runs a step of an exchange, which nothing else would answer if it threw. */
@@ -174,14 +196,14 @@ export function createImportHandler(dependencies: ImportDependencies): ImportHan
     if ('reason' in body) return refuse(exchange, body, { app });
     const { method, request, validate } = exchange;
     const asked = { method, head: request, body, app, receivedAtMs: clock.nowMs() };
-    const imported = parseRequest(asked);
+    const imported = parseRequest(asked, usedKeys);
     if ('reason' in imported) return refuse(exchange, imported, { app, body });
     if (validate === '1') return accept(exchange, imported, { message: validMessage });
     const { kind, count, unknownParameters, lines } = imported;
     const of = { app, bytes: body.length };
     metrics.received(kind, count);
     if (unknownParameters > 0) metrics.unknownParameters(app.idApp, unknownParameters);
-    groupCommit.append(lines, findStatement(asked, lines)).then(
+    append(dependencies, asked, lines).then(
       (outcome) =>
         attempt(exchange, () => {
           if (outcome.state !== 'stored') return refuse(exchange, toRefusal(outcome), of);

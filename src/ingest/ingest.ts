@@ -23,6 +23,7 @@ import { addSenderRoutes, type SenderView } from './sender-routes.ts';
 import { addImportRoutes, refusePath } from './routes.ts';
 import { createServer, defaultServerLimits, isClosing, type ImportServer, type ServerLimits } from './server.ts';
 import { createTrouble } from './trouble.ts';
+import { createUsedKeys } from './used-keys.ts';
 
 /**
  * Ingest: HTTP requests become events in the stream.
@@ -124,7 +125,8 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   );
   const answers = createAnswers({ metrics, refusals: createRefusalLog(logger), isClosing: () => isClosing(server) });
   const fail = createFail(answers, logger);
-  const imports = createImportHandler({ access, groupCommit, clock, metrics, answers, refusals, live, fail });
+  const usedKeys = createUsedKeys();
+  const imports = createImportHandler({ access, groupCommit, clock, metrics, answers, refusals, live, usedKeys, fail });
   const server = createServer(
     { ...defaultServerLimits, ...options.limits },
     {

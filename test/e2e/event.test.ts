@@ -9,6 +9,7 @@ import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { addTestApp } from '../helpers/service-access.ts';
 import { runCommand, startTestService } from '../helpers/service.ts';
+import { createRandom } from '../../src/demo/random.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 type Answer = Readonly<{ state: string; events: readonly Readonly<Record<string, unknown>>[] }>;
@@ -46,14 +47,14 @@ it('A client learns by the id or the key of what it sent that it waits, is in th
   };
   const service = await startTestService({ dataDir, settings: { TRIBUTARY_FLUSH_AGE_MS: '1500' } });
   onTestFinished(() => service.destroy());
-  const send = async (method: string, body: unknown, key?: string): Promise<void> => {
-    const answer = await fetch(`${service.s2s}/v1/${method}/?idApp=1`, {
+  const post = (method: string, body: unknown, key?: string): Promise<Response> =>
+    fetch(`${service.s2s}/v1/${method}/?idApp=1`, {
       method: 'POST',
       headers: { authorization: tokens['1'] ?? '', ...(key === undefined ? {} : { 'idempotency-key': key }) },
       body: JSON.stringify(body),
     });
-    expect(await answer.json()).toEqual({ message: 'Ok' });
-  };
+  const send = async (method: string, body: unknown, key?: string): Promise<void> =>
+    expect(await (await post(method, body, key)).json()).toEqual({ message: 'Ok' });
   const request = (query: string, idApp = '1'): Promise<Response> =>
     fetch(`${service.s2s}/v1/event?idApp=${idApp}&${query}`, { headers: { authorization: tokens[idApp] ?? '' } });
   const ask = async (query: string, idApp = '1'): Promise<Answer> => {
@@ -71,7 +72,15 @@ it('A client learns by the id or the key of what it sent that it waits, is in th
   expect(early.events.map(({ kind }) => kind)).toEqual(['custom_event', 'custom_event']);
   expect(['in_stream', 'in_lake']).toContain(early.state);
   await send('customEventBatch', [event('a'), event('b')], 'first key');
-  await send('customEvent', event('c'), 'first key');
+  expect((await post('customEvent', event('c'), 'first key')).status).toBe(400);
+  await service.kill9('ingest', createRandom(1));
+  // A worker that is new knows nothing of the key: the compactor does.
+  const isTaken = (): Promise<boolean> =>
+    post('customEvent', event('c'), 'first key').then(
+      ({ status }) => status === 200,
+      () => false,
+    );
+  await waitFor('another request under the key is taken', isTaken);
   await send('customEvent', event('plain'));
   await send('customRevenue', { customUserId: 'a', idTransaction: 't-1', currency: 'USD', total: 1 });
   await waitUntilWorkedOff(service);
@@ -98,6 +107,9 @@ it('A client learns by the id or the key of what it sent that it waits, is in th
     events: [{ kind: 'revenue', eventId: paid }],
   });
   expect(await ask('idTransaction=t-1')).toEqual(await ask(`eventId=${paid}`));
+  const refusals = await fetch(`${service.s2s}/v1/refusals?idApp=1`, { headers: { authorization: tokens['1'] ?? '' } });
+  const [newest] = ((await refusals.json()) as { refusals: object[] }).refusals;
+  expect(newest).toMatchObject({ method: 'customEvent', status: 200, requests: 1 });
 
   const isTime = expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]{12}Z$/);
   const unknown = { state: 'never_seen', events: [], watermark: isTime };

@@ -168,7 +168,7 @@ test('A retry under its key is a repeat of the events that the lake has, and a t
   expect(statesOf(await verify(folder, first!))).toEqual(['stored', 'stored']);
   expect(statesOf(await verify(folder, again!))).toEqual(['repeat', 'repeat']);
   const failed = await verify(folder, other!);
-  expect([failed.ok, failed.lake?.events]).toMatchObject([true, [{ state: 'failed', reason: 'key_reused' }]]);
+  expect([failed.ok, failed.lake?.events]).toMatchObject([false, [{ state: 'failed', reason: 'key_reused' }]]);
   expect(statesOf(await verify(folder, payment!))).toEqual(['stored']);
   const [same] = (await verify(folder, twice!)).lake?.events ?? [];
   expect(same).toMatchObject({ state: 'repeat' });

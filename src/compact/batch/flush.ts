@@ -52,6 +52,7 @@ export interface Flushed {
   readonly events: number;
   readonly rows: number;
   readonly failed: number;
+  readonly failures: readonly Failure[];
   readonly repeats: number;
   readonly sizeBytes: number;
   readonly epoch: Epoch;
@@ -190,6 +191,7 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
       ...committed,
       events: batch.events,
       failed,
+      failures,
       ...sumUp(judged, followed, written?.sizeBytes ?? 0),
       straight,
       refused,

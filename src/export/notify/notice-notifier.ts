@@ -38,7 +38,7 @@ export function startNoticeNotifier(
   const aborter = new AbortController();
   const teller = createNoticeTeller(dependencies, options, aborter.signal);
   const longestMs = Math.max(...options.pausesMs);
-  const { notices: file } = cataloguePaths(lakeDir);
+  const { notices: found, keyNotices } = cataloguePaths(lakeDir);
   let seen: string | undefined;
   let notices: readonly Notice[] = [];
   /** When each account with notices is to be looked at again, Unix milliseconds. */
@@ -79,7 +79,7 @@ export function startNoticeNotifier(
   }
 
   function look(): Promise<void> | void {
-    const stamp = findStamp(file);
+    const stamp = `${findStamp(found)} ${findStamp(keyNotices)}`;
     if (stamp !== seen) return readAgain(stamp).then(tellWhoIsDue);
     tellWhoIsDue();
   }

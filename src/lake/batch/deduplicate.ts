@@ -1,5 +1,5 @@
 import { importDatasets } from '../../datasets/dataset.ts';
-import { isKeyedSql } from '../../datasets/event-id.ts';
+import { isKeyedSql, keyWindowMs } from '../../datasets/event-id.ts';
 import type { EventKind } from '../../datasets/event-kinds.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList } from '../sql/literals.ts';
@@ -8,12 +8,6 @@ import { assertFilesWhole } from '../files/verify-files.ts';
 import { createKeysSql } from './key-slices.ts';
 import { keyColumnsSql, type KeyTable } from './key-table.ts';
 import { dropStoredRows } from './own-keys.ts';
-
-/**
- * How long an Idempotency-Key stands for its request: from the receipt of the first that was stored to the receipt of
- * the repeat.
- */
-export const dedupeWindowMs = 24 * 3600 * 1000;
 
 /**
  * Which rows of `batch` are not to be written, and why. The rows are in the temporary table `dropped`, by rowid. Those
@@ -111,7 +105,7 @@ async function countAsked(duckdb: Duckdb): Promise<number> {
  */
 async function judgeBy(duckdb: Duckdb, known: string, rule: DedupeRule): Promise<void> {
   const isNear =
-    rule === 'stream' ? `asked.ms - known.ms <= ${dedupeWindowMs}` : `abs(asked.ms - known.ms) <= ${dedupeWindowMs}`;
+    rule === 'stream' ? `asked.ms - known.ms <= ${keyWindowMs}` : `abs(asked.ms - known.ms) <= ${keyWindowMs}`;
   await duckdb.run(
     `INSERT INTO dropped
      WITH known AS MATERIALIZED (SELECT * FROM (${known}) WHERE key IN (SELECT key FROM asked)),

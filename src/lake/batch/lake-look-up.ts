@@ -1,9 +1,9 @@
+import { keyWindowMs } from '../../datasets/event-id.ts';
 import { pruneFiles } from '../files/prune.ts';
 import { assertFilesWhole } from '../files/verify-files.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
 import type { BatchLookUp, JudgedBatch, LoadedBatch } from './batch-tables.ts';
-import { dedupeWindowMs } from './deduplicate.ts';
 
 /** Judges one batch of events that failed before, which may be of any age, by what the lake's files have. */
 export interface LakeLookUp {
@@ -21,7 +21,7 @@ const hourMs = 3_600_000;
 async function loadKeys(lookUp: BatchLookUp, files: readonly DataFile[]): Promise<void> {
   const wanted = new Set<DataFile>();
   for (const hour of await lookUp.keyedHours(hourMs)) {
-    const receivedAt = { fromMs: hour - dedupeWindowMs, toMs: hour + hourMs + dedupeWindowMs };
+    const receivedAt = { fromMs: hour - keyWindowMs, toMs: hour + hourMs + keyWindowMs };
     for (const file of pruneFiles(files, { receivedAt })) if (file.keyless !== true) wanted.add(file);
   }
   if (wanted.size === 0) return;

@@ -1,3 +1,4 @@
+import { keyWindowMs } from '../../datasets/event-id.ts';
 import { createMutex } from '../../runtime/async/mutex.ts';
 import { isSystemError } from '../../runtime/errors.ts';
 import { findLakeState } from '../log/lake-state.ts';
@@ -7,7 +8,6 @@ import type { DataFile, Snapshot } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
 import type { BatchLookUp, BatchTables, KeyVerdict, KnownEvents } from './batch-tables.ts';
 import { createCoveredTimes, joinRanges, type Range } from './covered-times.ts';
-import { dedupeWindowMs } from './deduplicate.ts';
 import type { KeyTable } from './key-table.ts';
 import { findWhole, type OnDamage } from './whole-files.ts';
 
@@ -124,9 +124,7 @@ async function findNewFiles(
 
 /** The times of receipt of what a batch is judged by that was received in these hours. */
 function rangesAround(hours: readonly number[]): Range[] {
-  return joinRanges(
-    hours.map((fromMs) => ({ fromMs: fromMs - dedupeWindowMs, toMs: fromMs + hourMs + dedupeWindowMs })),
-  );
+  return joinRanges(hours.map((fromMs) => ({ fromMs: fromMs - keyWindowMs, toMs: fromMs + hourMs + keyWindowMs })));
 }
 
 /** The same times for the statistics of files. */
@@ -186,7 +184,7 @@ function createMemory(dependencies: RecentKeysDependencies): RecentKeys {
   async function forgetOld(batch: KeyVerdict): Promise<void> {
     const [first] = await batch.keyedHours(hourMs);
     if (first === undefined) return;
-    const fromMs = first - dedupeWindowMs - slackMs;
+    const fromMs = first - keyWindowMs - slackMs;
     if (fromMs <= (covered.firstMs() ?? fromMs)) return;
     // First, as in `forget`.
     covered.forgetBefore(fromMs);
@@ -194,8 +192,7 @@ function createMemory(dependencies: RecentKeysDependencies): RecentKeys {
   }
 
   return {
-    warmUp: (nowMs, signal) =>
-      load({ fromMs: nowMs - dedupeWindowMs - slackMs, toMs: Number.POSITIVE_INFINITY }, signal),
+    warmUp: (nowMs, signal) => load({ fromMs: nowMs - keyWindowMs - slackMs, toMs: Number.POSITIVE_INFINITY }, signal),
     size: () => keys.size(),
     async judge(batch, lookUpAll, loadMore) {
       const judged = await batch.judge({

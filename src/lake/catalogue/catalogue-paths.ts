@@ -19,6 +19,7 @@ export function cataloguePaths(lakeDir: string) {
     folder,
     packs: path.join(folder, 'packs'),
     notices: path.join(folder, 'notices.json'),
+    keyNotices: path.join(folder, 'key-notices.json'),
     viewsSql: path.join(root, 'views.sql'),
   } as const;
 }

@@ -17,7 +17,7 @@ import { sqlText } from '../sql/literals.ts';
 import { catalogueForm, catalogueName, cataloguePaths } from './catalogue-paths.ts';
 import { writeFold } from './fold.ts';
 import { findNotices } from './notices.ts';
-import { readNotices, writeNotices, type Notice } from './notices-file.ts';
+import { readFoundNotices, writeNotices, type Notice } from './notices-file.ts';
 import { readLargest, type AppEvents } from './read-catalogue.ts';
 import type { Packs } from './packs.ts';
 import { lastColumns, mostColumns, ownColumns, viewsSql } from './views-sql.ts';
@@ -144,7 +144,7 @@ async function writeViews(lakeDir: string, apps: readonly AppEvents[]): Promise<
 
 /** Takes out the notices of what a fold has not any more: an erasure may have taken its name with it. */
 async function keepNotices(lakeDir: string, duckdb: Duckdb, file: string): Promise<void> {
-  const known = await readNotices(lakeDir);
+  const known = await readFoundNotices(lakeDir);
   if (known.length === 0) return;
   const named = known.map(({ idApp, customEventName, parameter }, place) => ({
     place,
@@ -174,7 +174,7 @@ export async function renewNotices(
   packs: Packs,
   when: { readonly day: string; readonly nowMs: number },
 ): Promise<readonly Notice[]> {
-  const known = await readNotices(lakeDir);
+  const known = await readFoundNotices(lakeDir);
   const look = await findNotices(duckdb, packs.files(), known, when);
   const notices = [...look.found, ...look.known];
   if (JSON.stringify(notices) !== JSON.stringify(known)) await writeNotices(lakeDir, notices);

@@ -12,6 +12,7 @@ export type CommitCause =
   | 'enrich'
   | 'swap'
   | 'replay'
+  | 'drop'
   | 'protocol'
   | 'reset'
   | 'repair'

@@ -82,18 +82,24 @@ export async function listFailedIds(
 }
 
 /** Erases failed events of a table, by one commit, which counts them. Returns how many. */
-export async function eraseFailed(
+export function eraseFailed(dependencies: EraseFailedDependencies, target: ErasureTarget): Promise<number> {
+  const parts = targetParts(target);
+  return removeFailed(dependencies, 'erase', (event) => isHit(event, parts));
+}
+
+/** Removes the failed events of a table that `isRemoved` names, by one commit, which counts them as erased. */
+export async function removeFailed(
   { dataset, table, lakeDir, crashPoint }: EraseFailedDependencies,
-  target: ErasureTarget,
+  cause: 'erase' | 'drop',
+  isRemoved: (event: FailedEvent) => boolean,
 ): Promise<number> {
   const { staging } = tablePaths(lakeDir, dataset);
-  const parts = targetParts(target);
   const commitId = randomUUID();
   const changed: { name: string; file: string; left: readonly FailedEvent[] }[] = [];
   let erased = 0;
   for (const [index, file] of (await listFailedOf(lakeDir, dataset, table.state())).entries()) {
     const failed = await readFailedFile(file);
-    const left = failed.filter((event) => !isHit(event, parts));
+    const left = failed.filter((event) => !isRemoved(event));
     if (left.length < failed.length) changed.push({ name: `${index}.ndjson`, file, left });
     erased += failed.length - left.length;
   }
@@ -109,7 +115,7 @@ export async function eraseFailed(
     throw error;
   }
   const change: Change = {
-    cause: 'erase',
+    cause,
     actions: [],
     totals: { failed: -erased, erased },
     // No export of any version has failed events.

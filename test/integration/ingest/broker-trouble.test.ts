@@ -130,14 +130,31 @@ describe('import with broker trouble', () => {
   it('Import with its disk at the reserve refuses before anything is sent, and accepts events again by itself', async () => {
     let low = true;
     const service = await start({ isDiskLow: () => low });
-    const refused = await service.post('web', 'login', { customUserId: 'u' });
+    const keyed = (customUserId: string): Promise<ImportAnswer> =>
+      service.post('web', 'login', { customUserId }, { 'idempotency-key': 'k' });
+    const refused = await keyed('u');
     expect(refused).toMatchObject({ status: 500, body: '{"error":"Internal Server Error"}' });
     expect(refused.headers.get('retry-after')).toBe('1');
     expect(await service.newLines()).toEqual([]);
     expect(service.ingest.facts()['problems']).toMatchObject([{ what: expect.stringContaining('reserve') as string }]);
     low = false;
-    expect(await service.post('web', 'login', { customUserId: 'u' })).toMatchObject({ status: 200 });
+    // Its key stands for nothing: what was refused is surely not stored.
+    expect(await keyed('another')).toMatchObject({ status: 200 });
+    expect(await keyed('u')).toMatchObject({ status: 400 });
     expect(service.ingest.facts()).toMatchObject({ waitingBytes: 0, problems: [], notices: [] });
+  });
+
+  it('A key whose request had no answer in time is kept for it, since it may be stored', async () => {
+    const service = await start({ answerWithinMs: 300 });
+    const keyed = (customUserId: string): Promise<ImportAnswer> =>
+      service.post('web', 'login', { customUserId }, { 'idempotency-key': 'k' });
+    service.nats.signal('SIGSTOP');
+    const unknown = await keyed('u');
+    expect(unknown.headers.get('x-error-detail')).toMatch(/^unknown: /);
+    expect(await keyed('another')).toMatchObject({ status: 400 });
+    service.nats.signal('SIGCONT');
+    await waitFor('the retry is stored', async () => (await keyed('u')).status === 200);
+    expect(new Set((await service.newLines()).map((line) => line['custom_user_id']))).toEqual(new Set(['u']));
   });
 
   it('Import with a stalled broker refuses at once what no longer fits into the waiting queue', async () => {

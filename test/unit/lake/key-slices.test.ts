@@ -3,7 +3,8 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { createRandom, type Random } from '../../../src/demo/random.ts';
 import { openBatchTables, type LoadedBatch } from '../../../src/lake/batch/batch-tables.ts';
-import { dedupeWindowMs, type DedupeRule } from '../../../src/lake/batch/deduplicate.ts';
+import { keyWindowMs } from '../../../src/datasets/event-id.ts';
+import type { DedupeRule } from '../../../src/lake/batch/deduplicate.ts';
 import { createKeySlices, createKeysSql } from '../../../src/lake/batch/key-slices.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -65,7 +66,7 @@ function generateLines(random: Random, nowMs: number): Record<string, unknown>[]
 /** What happens between two batches, to each of the tables. */
 async function passTime(random: Random, all: readonly Opened[], nowMs: number): Promise<number> {
   const leap = random.pick([1000, 60_000, hourMs, 5 * hourMs, -hourMs, -30 * hourMs, 26 * hourMs]);
-  const forgetMs = nowMs + leap - dedupeWindowMs - hourMs;
+  const forgetMs = nowMs + leap - keyWindowMs - hourMs;
   const doesForget = random.chance(0.5);
   const doesClear = random.chance(0.02);
   for (const { tables } of all) {

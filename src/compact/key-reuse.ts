@@ -1,0 +1,104 @@
+import { createHash } from 'node:crypto';
+import { importMethods } from '../datasets/dataset.ts';
+import { fingerprintOf, requestKeyOf } from '../datasets/event-id.ts';
+import { readLineHead } from '../datasets/event-line.ts';
+import type { Failure } from '../lake/batch/spool-lines.ts';
+import { addKeyNotices, type Notice } from '../lake/catalogue/notices-file.ts';
+import { createRefusalWriter, type RefusalFolder } from '../refusals/refusal-files.ts';
+import type { RefusalRecord } from '../refusals/refusal-record.ts';
+import type { Clock } from '../runtime/clock.ts';
+import { describeError } from '../runtime/errors.ts';
+import type { Logger } from '../runtime/logger.ts';
+
+/**
+ * Tells the owners of apps about requests that were answered with 200 and are not in the lake, because their
+ * Idempotency-Key stands for another request that another import worker took. Ingest refuses the others.
+ *
+ * In: the failed events of a flush, once it is committed. Out: records among the refusals of their apps, and one notice
+ * of each app and day. A crash in between loses them: the failed events themselves are kept.
+ */
+export type ReportReuse = (failures: readonly Failure[]) => Promise<void>;
+
+export interface KeyReuseDependencies {
+  readonly lakeDir: string;
+  /** Absent: no refusals are kept. */
+  readonly refusals?: RefusalFolder | undefined;
+  readonly clock: Clock;
+  readonly logger: Logger;
+}
+
+type Head = NonNullable<ReturnType<typeof readLineHead>>;
+
+/** The events of one app and kind that failed by a reused key, and what tells their requests apart. */
+interface Reused {
+  readonly first: Head;
+  readonly requests: Set<string>;
+  events: number;
+}
+
+function group(failures: readonly Failure[]): Iterable<Reused> {
+  const groups = new Map<string, Reused>();
+  for (const { reason, line } of failures) {
+    const head = reason === 'key_reused' ? readLineHead(line) : undefined;
+    if (head === undefined) continue;
+    const name = `${head.idApp} ${head.kind}`;
+    const reused = groups.get(name) ?? { first: head, requests: new Set(), events: 0 };
+    reused.requests.add(`${requestKeyOf(head.eventId)} ${fingerprintOf(head.eventId)} ${head.receivedAtMs}`);
+    reused.events += 1;
+    groups.set(name, reused);
+  }
+  return groups.values();
+}
+
+function toRecord({ first, requests, events }: Reused, nowMs: number): RefusalRecord {
+  const isBatch = events > requests.size;
+  const [method = first.kind] =
+    [...importMethods].find(([, spec]) => spec.kind === first.kind && spec.batch === isBatch) ?? [];
+  const receivedAt = new Date(first.receivedAtMs).toISOString();
+  return {
+    time: new Date(nowMs).toISOString(),
+    method,
+    status: 200,
+    error: 'Not stored',
+    detail: `the Idempotency-Key of a request received at ${receivedAt} stands for another request: its events are not in the lake, send them under a new key`,
+    faults: [],
+    bytes: 0,
+    hasIdempotencyKey: true,
+    isValidation: false,
+    requests: requests.size,
+  };
+}
+
+function toNotice(idApp: number, nowMs: number): Notice {
+  const foundAt = new Date(nowMs).toISOString();
+  const date = foundAt.slice(0, 10);
+  const id = createHash('sha256').update(`key_reused ${idApp} ${date}`).digest('hex').slice(0, 16);
+  return {
+    id: `nt_${id}`,
+    kind: 'key_reused',
+    idApp,
+    date,
+    foundAt,
+    what: 'requests were answered with 200 and are not in the lake, because their Idempotency-Keys stand for other requests: /v1/refusals has them; send their events under new keys',
+  };
+}
+
+/** Creates the report of one compactor. An error is logged: the flush is committed by then. */
+export function createReuseReport({ lakeDir, refusals, clock, logger }: KeyReuseDependencies): ReportReuse {
+  const writer = refusals === undefined ? undefined : createRefusalWriter(refusals.folder, refusals.bodies);
+  return async (failures) => {
+    const nowMs = clock.nowMs();
+    const groups = [...group(failures)];
+    try {
+      for (const reused of groups) await writer?.append(reused.first.idApp, [toRecord(reused, nowMs)], nowMs);
+      const apps = new Set(groups.map(({ first }) => first.idApp));
+      if (apps.size > 0)
+        await addKeyNotices(
+          lakeDir,
+          [...apps].map((idApp) => toNotice(idApp, nowMs)),
+        );
+    } catch (error) {
+      logger.warn({ error: describeError(error) }, 'cannot report reused keys to the owners of their apps');
+    }
+  };
+}
