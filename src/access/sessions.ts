@@ -3,15 +3,14 @@ import type { Clock } from '../runtime/clock.ts';
 import type { AccessReader, User } from './access.ts';
 import { findCookie } from './cookies.ts';
 import { sameText } from './secrets.ts';
+import type { SessionEnds } from './session-ends.ts';
 import { sessionKeyId, type SessionKey } from './session-key.ts';
 
 /** A session ends so long after its user was last at work, and so long after the sign-in, seconds. */
 const idleSeconds = 2 * 3600;
-const longestSeconds = 12 * 3600;
+export const longestSeconds = 12 * 3600;
 /** The clock may be set back by so much while sessions go on. */
 const clockSlackSeconds = 300;
-/** Sessions that were signed out of, whose cookies could have been copied: the newest are known. */
-const rememberedEnds = 10_000;
 
 /** Header by which a page shows that it was given the session's CSRF token, which no other site can read. */
 export const csrfHeader = 'x-csrf-token';
@@ -39,7 +38,7 @@ export interface SessionHeaders {
 
 /**
  * Sessions of the console, at rest nowhere: a cookie says who signed in and when, signed by the key of sessions. One is
- * over when its time has come, its user is gone or has another secret, or the key is another one.
+ * over when its time has come, its user signed out, is gone or has another secret, or the key is another one.
  */
 export interface Sessions {
   /** The name of the cookie, another one for each key: services on one host would overwrite each other's. */
@@ -52,8 +51,8 @@ export interface Sessions {
   find(headers: SessionHeaders): Session | undefined;
   /** The user whose session a request is of: it has the cookie and the CSRF token, and comes from no other site. */
   findCaller(headers: SessionHeaders): User | undefined;
-  /** Ends a session, as far as this process knows; its cookie is to be removed besides. */
-  end(session: Session): void;
+  /** Ends all sessions of the session's user, since cookies can be copied. Durable when it resolves. */
+  end(session: Session): Promise<void>;
 }
 
 const valuePattern = /^([1-9]\d{0,14})\.(\d{1,12})\.(\d{1,12})\.([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43})$/;
@@ -73,11 +72,11 @@ export interface SessionDependencies {
   readonly key: SessionKey;
   readonly access: AccessReader;
   readonly clock: Clock;
+  readonly ends: SessionEnds;
 }
 
 /** Creates the sessions. `isSecure`: browsers are to send the cookie over HTTPS only. */
-export function createSessions({ key, access, clock }: SessionDependencies, isSecure: boolean): Sessions {
-  const ended = new Set<string>();
+export function createSessions({ key, access, clock, ends }: SessionDependencies, isSecure: boolean): Sessions {
   const nowSeconds = (): number => Math.floor(clock.nowMs() / 1000);
   const hmac = (text: string): string => createHmac('sha256', key.current()).update(text).digest('base64url');
   const cookieName = (): string => `${isSecure ? '__Host-' : ''}tributary_${sessionKeyId(key.current())}`;
@@ -99,14 +98,17 @@ export function createSessions({ key, access, clock }: SessionDependencies, isSe
     const endsAtLatestSeconds = startedSeconds + longestSeconds;
     const endsSeconds = Math.min(seenSeconds + idleSeconds, endsAtLatestSeconds);
     const now = nowSeconds();
-    if (now >= endsSeconds || seenSeconds > now + clockSlackSeconds || ended.has(nonce)) return undefined;
+    const isSignedOut = startedSeconds <= ends.of(idUser);
+    if (now >= endsSeconds || seenSeconds > now + clockSlackSeconds || isSignedOut) return undefined;
     const csrfToken = hmac(`csrf\n${idUser}.${started}.${nonce}`);
     return { user, nonce, startedSeconds, endsSeconds, endsAtLatestSeconds, csrfToken };
   }
 
   return {
     cookieName,
-    begin: (user) => render(user, nowSeconds(), randomBytes(16).toString('base64url')),
+    // One that begins within the second of a sign-out must not be over with it.
+    begin: (user) =>
+      render(user, Math.max(nowSeconds(), ends.of(user.idUser) + 1), randomBytes(16).toString('base64url')),
     renew: ({ user, startedSeconds, nonce }) => render(user, startedSeconds, nonce),
     find,
     findCaller(headers) {
@@ -115,9 +117,6 @@ export function createSessions({ key, access, clock }: SessionDependencies, isSe
       const session = find(headers);
       return session !== undefined && sameText(session.csrfToken, shown) ? session.user : undefined;
     },
-    end({ nonce }) {
-      if (ended.size >= rememberedEnds) ended.delete(ended.values().next().value ?? '');
-      ended.add(nonce);
-    },
+    end: ({ user, startedSeconds }) => ends.end(user.idUser, Math.max(nowSeconds(), startedSeconds)),
   };
 }

@@ -1,6 +1,7 @@
 import { createKnownBrowsers } from '../access/known-browsers.ts';
 import { openSessionKey } from '../access/session-key.ts';
-import { createSessions, type Sessions } from '../access/sessions.ts';
+import { openSessionEnds } from '../access/session-ends.ts';
+import { createSessions, longestSeconds, type Sessions } from '../access/sessions.ts';
 import type { AccessReader } from '../access/access.ts';
 import { dataPaths } from '../config.ts';
 import { openPageFiles } from '../console/page-files.ts';
@@ -28,9 +29,12 @@ export async function openConsole(parts: Parts, access: AccessReader): Promise<C
   const { version } = readPackageJson('package.json') as { version: string };
   const key = await openSessionKey(dataPaths(dataDir).keys, logger);
   closers.add('session key', () => key.close());
+  const nowSeconds = (): number => Math.floor(clock.nowMs() / 1000);
+  const ends = openSessionEnds(dataPaths(dataDir).keys, logger, { nowSeconds, longestSeconds });
+  closers.add('session ends', () => ends.close());
   const browsers = createKnownBrowsers(key);
   const guard = createSignInGuard(parts, hasClientAddresses);
-  const sessions = createSessions({ key, access, clock }, publicUrl?.startsWith('https:') === true);
+  const sessions = createSessions({ key, access, clock, ends }, publicUrl?.startsWith('https:') === true);
   return {
     sessions,
     addRoutes(server) {

@@ -4,6 +4,7 @@ import { findUserBySecret } from '../access/authorization.ts';
 import type { KnownBrowsers } from '../access/known-browsers.ts';
 import { csrfHeader, isOfOtherSite, type Session, type Sessions } from '../access/sessions.ts';
 import { addressOf } from '../runtime/http/request-head.ts';
+import { createQuotaCounter } from '../runtime/http/quota.ts';
 import type { SignInGuard } from './sign-in-guard.ts';
 
 export interface SessionRouteDependencies {
@@ -26,6 +27,12 @@ const maxBodyBytes = 4096;
 /** For so long a browser is known again, seconds: a year. */
 const browserSeconds = 365 * 86_400;
 const retryAfterSeconds = 5;
+/** Sign-ins of a user with the right secret, and as many sign-outs. Each sign-out is written to the disk. */
+const quotas = [
+  { limit: 30, windowMs: 60_000 },
+  { limit: 300, windowMs: 3_600_000 },
+];
+const tooOften = 'Signed in or out too often';
 const fromElsewhere =
   'This page has another address than the service knows as its own. Open the console by its own address; behind a proxy the operator sets TRIBUTARY_PUBLIC_API_URL to it';
 
@@ -94,6 +101,7 @@ export function addSessionRoutes(
   { access, sessions, browsers, guard }: SessionRouteDependencies,
   { publicUrl, version, timezone }: SessionRouteOptions,
 ): void {
+  const quota = createQuotaCounter(quotas);
   const cookies = createCookies({ sessions, browsers }, publicUrl?.startsWith('https:') === true);
 
   function describe({ user, csrfToken, endsAtLatestSeconds }: Session): Record<string, unknown> {
@@ -130,6 +138,8 @@ export function addSessionRoutes(
       return refuse(reply, 401, 'The id or the secret is wrong');
     }
     guard.succeed(who);
+    const quotaSeconds = quota.take(`in ${idUser}`, nowMs);
+    if (quotaSeconds !== undefined) return refuse(reply, 429, tooOften, quotaSeconds);
     return begin(user, reply);
   });
 
@@ -143,11 +153,15 @@ export function addSessionRoutes(
     return answer(reply, 200, describe(session));
   });
 
-  server.delete('/console/session', (request, reply) => {
+  server.delete('/console/session', async (request, reply) => {
     const session = sessions.find(request.headers);
     if (session !== undefined && sessions.findCaller(request.headers) === undefined)
       return refuse(reply, 403, `The header ${csrfHeader} is missing or wrong`);
-    if (session !== undefined) sessions.end(session);
+    if (session !== undefined) {
+      const waitSeconds = quota.take(`out ${session.user.idUser}`, performance.now());
+      if (waitSeconds !== undefined) return refuse(reply, 429, tooOften, waitSeconds);
+      await sessions.end(session);
+    }
     cookies.setSession(reply, '', '; Max-Age=0');
     return answer(reply, 200, {});
   });

@@ -2,7 +2,8 @@ import { onTestFinished } from 'vitest';
 import { addUser } from '../../src/access/commands.ts';
 import { createKnownBrowsers } from '../../src/access/known-browsers.ts';
 import { openSessionKey } from '../../src/access/session-key.ts';
-import { createSessions, type Sessions } from '../../src/access/sessions.ts';
+import { openSessionEnds, type SessionEnds } from '../../src/access/session-ends.ts';
+import { createSessions, longestSeconds, type Sessions } from '../../src/access/sessions.ts';
 import { openAccessReader } from '../../src/access/store.ts';
 import { dataPaths } from '../../src/config.ts';
 import { openPageFiles } from '../../src/console/page-files.ts';
@@ -33,6 +34,8 @@ export interface ConsoleServer {
   now: number;
   /** Ann, of account 7, Ben and Cem, of account 1, and Olga, an operator. */
   readonly users: Readonly<Record<'ann' | 'ben' | 'cem' | 'olga', Credentials>>;
+  /** Opens the sign-outs as another process does. */
+  openEnds(): SessionEnds;
   ask(target: string, call?: Call): Promise<Answer>;
   signIn(user: Credentials, headers?: Readonly<Record<string, string>>): Promise<Answer>;
   /** Signs in; what requests of a page then have in their heads. */
@@ -81,7 +84,14 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
   const access = openAccessReader(paths, logger);
   const key = await openSessionKey(paths.keys, logger);
   const clock = { nowMs: () => started.now };
-  const sessions = createSessions({ key, access, clock }, publicUrl?.startsWith('https:') === true);
+  const nowSeconds = (): number => Math.floor(started.now / 1000);
+  const openEnds = (): SessionEnds => {
+    const opened = openSessionEnds(paths.keys, logger, { nowSeconds, longestSeconds });
+    onTestFinished(() => opened.close());
+    return opened;
+  };
+  const ends = openEnds();
+  const sessions = createSessions({ key, access, clock, ends }, publicUrl?.startsWith('https:') === true);
   const server = createApiServer(defaultApiServerLimits, logger);
   let calls = 0;
   const throttle = createThrottle({ quotaUser, quotaIp: [] });
@@ -118,6 +128,7 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
     },
     now: Date.now(),
     users: { ann, ben, cem, olga },
+    openEnds,
     ask: (target, call) => send(port, target, call),
     signIn,
     async headersOf(user) {

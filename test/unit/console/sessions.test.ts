@@ -1,3 +1,5 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { renewSessionKey } from '../../../src/access/session-key.ts';
 import { removeUser, renewSecret } from '../../../src/access/take-back.ts';
@@ -129,7 +131,7 @@ describe('a session of the console', () => {
     expect(await statusOf(server, headers)).toBe(403);
   });
 
-  it('A session from which its user signs out is over, also for who has copied the cookie; a sign-out needs the token', async () => {
+  it('A sign-out needs the token, and ends every session of the user, also for whoever has copied a cookie', async () => {
     const server = await startConsoleServer();
     const user = server.users.ann;
     const [headers, other] = [await server.headersOf(user), await server.headersOf(user)];
@@ -143,7 +145,47 @@ describe('a session of the console', () => {
     expect(answer.status).toBe(200);
     expect(String(answer.headers['set-cookie'])).toContain('Max-Age=0');
     expect(await statusOf(server, headers)).toBe(403);
-    expect(await statusOf(server, other)).toBe(200);
+    expect(await statusOf(server, other)).toBe(403);
+    // Within the same second.
+    const next = await server.headersOf(user);
+    expect(await statusOf(server, next)).toBe(200);
+    await server.ask('/console/session', { method: 'DELETE', headers: next });
+    expect(await statusOf(server, next)).toBe(403);
+    expect(await statusOf(server, await server.headersOf(user))).toBe(200);
+  });
+
+  it('A sign-out holds for other processes and after a restart, however often other users sign in and out', async () => {
+    const server = await startConsoleServer();
+    const { ann, ben } = server.users;
+    const other = server.openEnds();
+    const headers = await server.headersOf(ann);
+    await server.ask('/console/session', { method: 'DELETE', headers });
+    await waitFor('the other process has learned of it', () => other.of(ann.idUser) > 0);
+    const statuses = new Set<number>();
+    for (let n = 0; n < 31; n += 1) {
+      const ofBen = await server.headersOf(ben);
+      statuses.add((await server.ask('/console/session', { method: 'DELETE', headers: ofBen })).status);
+    }
+    expect((await server.signIn(ben)).status).toBe(429);
+    expect(statuses).toEqual(new Set([200]));
+    expect(await statusOf(server, headers)).toBe(403);
+    const restarted = server.openEnds();
+    expect([restarted.of(ann.idUser) > 0, restarted.of(ben.idUser) > 0, restarted.of('3')]).toEqual([true, true, 0]);
+  });
+
+  it('A damaged file of sign-outs ends every session and keeps no service from starting', async () => {
+    const server = await startConsoleServer();
+    const { ann, ben } = server.users;
+    const [ofAnn, ofBen] = [await server.headersOf(ann), await server.headersOf(ben)];
+    await server.ask('/console/session', { method: 'DELETE', headers: ofAnn });
+    const file = path.join(server.keysDir, 'session-ends.json');
+    writeFileSync(file, readFileSync(file, 'utf8').replace(/:\d{10}/, ':1'));
+    await waitFor('the session of the other user is over', async () => (await statusOf(server, ofBen)) === 403);
+    expect(server.openEnds().of(ann.idUser)).toBeGreaterThan(0);
+    const next = await server.headersOf(ben);
+    expect(await statusOf(server, next)).toBe(200);
+    await server.ask('/console/session', { method: 'DELETE', headers: next });
+    expect(server.openEnds().of('3')).toBeGreaterThan(0);
   });
 
   it('A session ends with a new secret of its user, with the user, and with the key', async () => {
