@@ -16,6 +16,8 @@ export interface Config {
   readonly apiPort: number;
   /** The operator's address: metrics, and what is wrong. */
   readonly opsHost: string;
+  /** Host names that requests to the operator's address may name. */
+  readonly opsNames: readonly string[];
   readonly opsPort: number;
   /** The address clients see, without a trailing slash, when a proxy stands before the service. */
   readonly publicS2sUrl: string | undefined;
@@ -157,6 +159,7 @@ function readConfig(read: ReturnType<typeof createReader>): Config {
     s2sPort: read.integer('S2S_PORT', 8080, 0, 65_535),
     apiPort,
     opsHost: read.text('OPS_HOST') ?? '127.0.0.1',
+    opsNames: (read.text('OPS_NAMES') ?? '').split(',').map((name) => name.trim()),
     // Who asks for any free port does not want a fixed one beside it.
     opsPort: read.integer('OPS_PORT', apiPort === 0 ? 0 : 8082, 0, 65_535),
     publicS2sUrl: read.url('PUBLIC_S2S_URL', ['http:', 'https:']),

@@ -67,6 +67,7 @@ async function openOps({ options, closers }: ServiceStart): Promise<Ops> {
   const { nats, lake, reports, keys } = dataPaths(config.dataDir);
   const parts = {
     disks: { folders: { data: config.dataDir, stream: nats, lake, reports }, reserveBytes: config.diskReserveBytes },
+    names: [config.opsHost, ...config.opsNames],
     addRoutes: addLoadRoute({ entry, dataDir: config.dataDir, keysDir: keys }),
   };
   let shown: OpsView | undefined;

@@ -7,11 +7,12 @@ import process from 'node:process';
 import type { Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { finished } from 'node:stream/promises';
-import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { FastifyRequest } from 'fastify';
 import { isOperatorToken } from '../access/operator-token.ts';
 import { datasets } from '../datasets/dataset.ts';
 import { wholeDescriptor } from '../runtime/files/told-input.ts';
 import { makeWorkFolder, removeTree, writeWorkFile } from '../runtime/files/work-files.ts';
+import type { OpsParts } from './ops-server.ts';
 
 /**
  * `POST /api/load/v1/<dataset>` on the operator's address: the body, a file of CSV, JSON lines or Parquet, is loaded as
@@ -104,6 +105,17 @@ async function passOn({ raw }: FastifyRequest, child: ChildProcess, idleMs: numb
   whole.end('.');
 }
 
+/** Replaces paths of the service in the command's output, which mean nothing to a client on another machine. */
+function withoutPaths(output: string, folders: readonly string[]): string {
+  const paths = folders.map((folder) =>
+    JSON.stringify(folder)
+      .slice(1, -1)
+      .replaceAll(/[^\w/-]/g, '\\$&'),
+  );
+  const ofService = new RegExp(`(?:${paths.join('|')})(?:/[^\\s"':,;]*)?`, 'g');
+  return output.replaceAll(ofService, 'a file of the service').replaceAll('--map a file of the service', 'map');
+}
+
 /** The last line of the command's answer; undefined where it gave none. */
 function parseAnswer(output: string): unknown {
   const line = output.trim().split('\n').at(-1) ?? '';
@@ -145,7 +157,9 @@ async function runLoad(
     const [output, errors] = [text(child.stdout), text(child.stderr)];
     await passOn(request, child, idleMs);
     const [code] = await ended;
-    const body = parseAnswer(await output) ?? { error: (await errors).trim() || 'The load ended without an answer.' };
+    const body = parseAnswer(withoutPaths(await output, [folder, path.resolve(dataDir)])) ?? {
+      error: (await errors).trim() || 'The load ended without an answer.',
+    };
     return { status: toStatus(code, body), body };
   } finally {
     await removeTree(folder);
@@ -153,9 +167,9 @@ async function runLoad(
 }
 
 /** Gives the operator's address the route. One file is loaded at a time. */
-export function addLoadRoute(options: LoadRouteOptions): (server: FastifyInstance) => void {
+export function addLoadRoute(options: LoadRouteOptions): OpsParts['addRoutes'] {
   let isLoading = false;
-  return (server) => {
+  return (server, keep) => {
     void server.register((scope, _options, done) => {
       // The body stays in the request: it may be larger than memory.
       scope.removeAllContentTypeParsers();
@@ -174,6 +188,7 @@ export function addLoadRoute(options: LoadRouteOptions): (server: FastifyInstanc
             return reply.code(404).send({ error: `There is no dataset ${dataset} that files can be loaded into.` });
           if (isLoading) return reply.code(409).send({ error: 'A file is being loaded: try again when it is done.' });
           isLoading = true;
+          keep(request.raw.socket);
           const { status, body } = await runLoad(options, request).finally(() => {
             isLoading = false;
           });

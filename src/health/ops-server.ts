@@ -5,6 +5,7 @@ import { createMetrics, renderMetrics } from '../runtime/metrics.ts';
 import { httpAddress, settlePorts } from '../runtime/http/ports.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { ownSchemas } from '../runtime/http/own-schemas.ts';
+import { createHostCheck, replaceOldest, type KeepConnection } from './ops-guard.ts';
 import { followDisks, type WatchedDisks } from './disk-gauges.ts';
 import { followService, type ServiceFigures } from './service-gauges.ts';
 
@@ -18,8 +19,10 @@ export interface OpsView extends ServiceFigures {
 export interface OpsParts {
   /** The disks whose room the metrics have. */
   readonly disks: WatchedDisks;
+  /** Host names, besides those of the machine, that requests may name. */
+  readonly names: readonly string[];
   /** Adds what an operator's token is needed for. */
-  readonly addRoutes: (server: FastifyInstance) => void;
+  readonly addRoutes: (server: FastifyInstance, keep: KeepConnection) => void;
 }
 
 /** The operator's address. */
@@ -32,6 +35,8 @@ const starting: Problem = {
   what: 'the service is starting',
   todo: 'Ask again in a few seconds; the log says what it does.',
 };
+const foreignHost =
+  'The Host header names another host. Use an address of this machine, or add the name to TRIBUTARY_OPS_NAMES.';
 /** An operator's tools are few. */
 const maxConnections = 100;
 const headTimeoutMs = 10_000;
@@ -39,14 +44,14 @@ const headTimeoutMs = 10_000;
 /**
  * Serves the operator's address, from the supervisor, so that it answers whichever process is down: `GET /healthz` (200
  * while the supervisor answers), `GET /readyz` (200, or 503 with what is wrong and what to do) and `GET /metrics`
- * (Prometheus text). It names apps and volumes and asks nobody who he is, hence an address of its own, on loopback
+ * (Prometheus text). It names apps and volumes and asks nobody who they are, hence an address of its own, on loopback
  * unless an operator says otherwise. `view` gives undefined while the service starts. Errors: `start_failed`.
  */
 export async function startOpsServer(
   host: string,
   port: number,
   view: () => OpsView | undefined,
-  { disks, addRoutes }: OpsParts,
+  { disks, names, addRoutes }: OpsParts,
 ): Promise<OpsServer> {
   // For its words, which name the setting's purpose when the port is taken.
   if (port !== 0) await settlePorts(host, [{ port, what: 'ops port (TRIBUTARY_OPS_PORT)' }]);
@@ -55,13 +60,21 @@ export async function startOpsServer(
     schemaController: ownSchemas,
     bodyLimit: 1024,
     forceCloseConnections: true,
+    http: { connectionsCheckingInterval: 1000 },
   });
-  server.server.maxConnections = maxConnections;
+  const keep = replaceOldest(server.server, maxConnections);
+  const isOwnHost = createHostCheck(names);
   // Of the head only: a file that is loaded takes its time.
   server.server.headersTimeout = headTimeoutMs;
   server.server.requestTimeout = 0;
-  server.addHook('onRequest', (_request, reply, done) => {
+  server.addHook('onRequest', (request, reply, done) => {
     void reply.header('x-content-type-options', 'nosniff').header('cache-control', 'no-store');
+    if (isOwnHost(request.raw)) done();
+    else void reply.code(403).send({ error: foreignHost });
+  });
+  // The rest of a body that was refused is not waited for.
+  server.addHook('onSend', (request, reply, _payload, done) => {
+    if (!request.raw.complete) void reply.header('connection', 'close');
     done();
   });
   server.get('/healthz', async () => ({ alive: true }));
@@ -77,7 +90,7 @@ export async function startOpsServer(
     const { contentType, body } = await renderMetrics([...collected, own]);
     return reply.type(contentType).send(body);
   });
-  addRoutes(server);
+  addRoutes(server, keep);
   await server.listen({ host, port });
   return { url: httpAddress(host, (server.server.address() as AddressInfo).port), stop: () => server.close() };
 }

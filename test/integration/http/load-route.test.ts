@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { request, type ClientRequest } from 'node:http';
+import { request, type ClientRequest, type IncomingMessage } from 'node:http';
+import { connect } from 'node:net';
 import path from 'node:path';
 import type { Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
@@ -44,6 +45,7 @@ async function open(folder: string, idleMs?: number): Promise<Opened> {
   const route = addLoadRoute({ entry, dataDir: folder, keysDir, ...(idleMs === undefined ? {} : { idleMs }) });
   const server = await startOpsServer('127.0.0.1', 0, () => undefined, {
     disks: { folders: {}, reserveBytes: 0 },
+    names: [],
     addRoutes: route,
   });
   onTestFinished(() => server.stop());
@@ -65,9 +67,36 @@ describe('the route of loads', () => {
     const { url, headers } = await open(path.join(dataDir, 'nowhere'));
     const response = await fetch(url, { method: 'POST', headers, body: file });
     expect([response.status, response.headers.get('retry-after')]).toEqual([500, '5']);
-    expect(await response.json()).toMatchObject({ code: 'not_found', error: expect.any(String) as string });
+    expect(await response.json()).toMatchObject({
+      code: 'not_found',
+      error: expect.not.stringContaining('/') as string,
+    });
     const wrong = await fetch(`${url}?maxBad=many`, { method: 'POST', headers, body: file });
     expect([wrong.status, wrong.headers.get('retry-after')]).toEqual([400, null]);
+  });
+
+  it('A text for the client names no path of the service', async () => {
+    const { url, headers } = await open(dataDir);
+    for (const map of ['xx', '{"a":1}', '[]']) {
+      const response = await fetch(`${url}?map=${encodeURIComponent(map)}`, { method: 'POST', headers, body: file });
+      const { error } = (await response.json()) as { readonly error: string };
+      expect([response.status, error]).toEqual([400, expect.stringMatching(/^map cannot be used: [^/]*$/)]);
+    }
+  });
+
+  it('A load that is under way is not ended by strangers who take all other places', async () => {
+    const { url, headers } = await open(dataDir);
+    const load = request(url, { method: 'POST', headers: { ...headers, 'content-length': file.length } });
+    const answer = once(load, 'response') as Promise<[IncomingMessage]>;
+    load.write(file.slice(0, 10));
+    const { port } = new URL(url);
+    await expect.poll(async () => (await fetch(url, { method: 'POST', headers, body: file })).status).toBe(409);
+    const strangers = Array.from({ length: 130 }, () => connect({ port: Number(port), host: '127.0.0.1' }));
+    await Promise.all(strangers.map((socket) => once(socket, 'connect')));
+    onTestFinished(() => strangers.forEach((socket) => socket.destroy()));
+    load.end(file.slice(10));
+    const [response] = await answer;
+    expect([response.statusCode, JSON.parse(await text(response))]).toMatchObject([200, { rows: 2 }]);
   });
 
   it('A command that refuses early says why, however much of the body is still to come', async () => {
