@@ -1,8 +1,11 @@
+import path from 'node:path';
 import { createExportArea, type ExportAccess, type ExportArea } from '../client/export-area.ts';
 import { createHttpClient, type HttpClient } from '../client/http-client.ts';
 import type { ImportAccess } from '../client/import-area.ts';
 import { chooseProfile, parseServiceUrl, profilesPath, readProfiles, type Profile } from '../client/profiles.ts';
+import { dataPaths } from '../config.ts';
 import { AppError } from '../runtime/errors.ts';
+import { exists } from '../runtime/files/file-checks.ts';
 import type { CommandContext } from './command.ts';
 import { parsePositive, text } from './words.ts';
 
@@ -10,7 +13,7 @@ import { parsePositive, text } from './words.ts';
 export const callerOptions = {
   url: text('the address of the service (TRIBUTARY_IMPORT_URL, TRIBUTARY_EXPORT_URL, or the profile)', 'URL'),
   profile: text(
-    "the profile to take addresses and secrets from (TRIBUTARY_PROFILE, or 'tributary profile use')",
+    "the profile to take addresses and secrets from (TRIBUTARY_PROFILE, that of ./data, or 'tributary profile use')",
     'NAME',
   ),
 };
@@ -37,12 +40,24 @@ function profileOf({ environment }: CommandContext): Profile {
   };
 }
 
-/** Options over the environment over the profile. Errors: `not_found` for a profile, `config_invalid`, `usage`. */
+/**
+ * Options over the environment over the profile. Refuses the current profile if it is of another data folder than the
+ * one at hand: events would go to the service of another checkout. Errors: `not_found` for a profile, `config_invalid`,
+ * `usage`.
+ */
 async function resolve({ profile }: Given, context: CommandContext, options: Profile): Promise<Profile> {
   const { environment } = context;
   const name = profile ?? (environment['TRIBUTARY_PROFILE'] || undefined);
-  const chosen = chooseProfile(await readProfiles(profilesPath(environment)), name);
-  return { ...chosen, ...profileOf(context), ...options };
+  const dataDir = path.resolve(environment['TRIBUTARY_DATA_DIR'] || 'data');
+  const chosen = chooseProfile(await readProfiles(profilesPath(environment)), name, dataDir);
+  const given = { ...profileOf(context), ...options };
+  const isOther = name === undefined && chosen.dataDir !== undefined && chosen.dataDir !== dataDir;
+  const isByAddress = (given.importUrl ?? given.exportUrl) !== undefined;
+  if (isOther && !isByAddress && (await exists(dataPaths(dataDir).access)))
+    throw new AppError('usage', `the current profile is of the data folder ${chosen.dataDir}, not of ${dataDir}`, {
+      hint: "Run 'tributary init' for a profile of this folder, or pass --profile or --url.",
+    });
+  return { ...chosen, ...given };
 }
 
 function missing(what: string, way: string): AppError {

@@ -81,7 +81,7 @@ export async function deliver(
   context.note(`tributary: ${formatCount(rows)} rows, ${formatBytes(bytes)} ${where}`);
   // What is not known, such as the watermark of a loaded dataset, is left out.
   const basis = { version, nextSinceVersion, timestampKeptUntil, timestampWatermark };
-  if (!isOut) return context.answer({ idRawExport, files, rows, bytes, ...basis });
+  if (!isOut) return context.answer({ url: caller.url, idRawExport, files, rows, bytes, ...basis });
   await writeOut(place, context);
   context.note(`tributary: version ${String(version)}, nextSinceVersion ${String(nextSinceVersion)}`);
 }

@@ -103,7 +103,7 @@ const order = (event: string) =>
           const exportId = String(created['idRawExport']);
           const { days, timezone } = request;
           const when = days === undefined ? '' : `, ${days.from} to ${days.to} in ${timezone}`;
-          context.note(`tributary: export ${exportId} of ${event}${when}`);
+          context.note(`tributary: export ${exportId} of ${event}${when}, from ${caller.url}`);
           await noteUnknownApps(caller, request.parameters, context);
           const report = await awaitEnd(caller, exportId, context);
           const output = given.output ?? defaultOutput(event, exportId, request);

@@ -179,7 +179,7 @@ export const importCommand = verb({
           show?.('');
         }
         const seconds = Math.round((performance.now() - startedAt) / 100) / 10;
-        answer({ idApp: access.idApp, event: given.event, ...shown, seconds });
+        answer({ url: access.url, idApp: access.idApp, event: given.event, ...shown, seconds });
         exitCode = Math.max(exitCode, exitCodeOf(outcome));
       }
       return exitCode;

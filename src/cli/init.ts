@@ -2,21 +2,33 @@ import { addApp, addUser } from '../access/commands.ts';
 import { listApps, listUsers, type ListedApp, type ListedUser } from '../access/listing.ts';
 import { createHttpClient } from '../client/http-client.ts';
 import { createImportArea } from '../client/import-area.ts';
-import { changeProfiles, parseProfileName, profilesPath, readProfiles, type Profile } from '../client/profiles.ts';
+import {
+  changeProfiles,
+  findOwnName,
+  parseProfileName,
+  profilesPath,
+  type Profile,
+  type Profiles,
+} from '../client/profiles.ts';
 import { dataPaths, type Config } from '../config.ts';
 import { platforms, type Platform } from '../datasets/event-kinds.ts';
-import { retry } from '../runtime/async/retry.ts';
+import { pause, retry } from '../runtime/async/retry.ts';
 import { createClock } from '../runtime/clock.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
+import { hasEnded } from '../runtime/processes/process-identity.ts';
 import { readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
 import { awaitService } from './await-service.ts';
-import { resolveConfig, verb, type CommandContext } from './command.ts';
+import { resolveConfig, verb, type CommandContext, type GivenOptions } from './command.ts';
+import { askToStop } from './stop.ts';
 import { file, flag, oneOf, parsed, positive, refuse, text, withDefault } from './words.ts';
 
 const [firstApp, firstAccount] = [1, 1];
+const defaultProfile = 'default';
 const lookEveryMs = 250;
 /** A running service takes a second to know a new app. */
 const knownMs = 15_000;
+/** Time that a service takes to end at most. */
+const stopMs = 60_000;
 
 /** What was there, and what was made. */
 interface FirstAccess {
@@ -98,67 +110,125 @@ function noteMissing(name: string, { apps, users }: FirstAccess, profile: Profil
     );
 }
 
-/** `tributary init`: the first app, the first user and a profile; where they are there, it says so and changes nothing. */
+const options = {
+  platform: withDefault(oneOf(platforms, 'what the events of the first app come from'), 'web'),
+  title: withDefault(text('the title of the first app'), 'My app'),
+  profile: parsed(
+    'the profile that gets the addresses and the secrets (that of the data folder, or default)',
+    'NAME',
+    parseProfileName,
+  ),
+  wait: flag('wait until the service on the data folder runs'),
+  started: positive(
+    'with --wait, the process that was started for it: when it ends, so does the waiting, and a failure stops it',
+    'PID',
+  ),
+  log: file('what that process writes, for the reason of its end'),
+} as const;
+
+type Given = GivenOptions<typeof options>;
+
+/** The profile of a name as far as it may be this service's; undefined if it is of another one. */
+function findSuitable(profile: Profile, { importUrl }: Profile, dataDir: string): Profile | undefined {
+  const isOther =
+    profile.dataDir === undefined ? (profile.importUrl ?? importUrl) !== importUrl : profile.dataDir !== dataDir;
+  return isOther ? undefined : profile;
+}
+
+/**
+ * The name of a data folder's profile: the one that it has, or the first of `default`, `default-2`, ... that no other
+ * service has. A profile of 0.3 names no folder: it suits by its address, unless the secrets are new.
+ */
+function nameProfile(found: Profiles, addresses: Profile, dataDir: string, isNew: boolean): string {
+  const own = findOwnName(found, dataDir);
+  if (own !== undefined) return own;
+  for (let number = 1; ; number += 1) {
+    const name = number === 1 ? defaultProfile : `${defaultProfile}-${number}`;
+    const known = found.profiles[name];
+    if (known === undefined || (!isNew && findSuitable(known, addresses, dataDir) !== undefined)) return name;
+  }
+}
+
+/** Stops the process that was started for a command that has failed, and waits until it has ended. */
+async function stopStarted(pid: number, { note, force }: CommandContext): Promise<void> {
+  if (hasEnded(pid)) return;
+  askToStop({ pid });
+  for (const begun = performance.now(); !hasEnded(pid); await pause(lookEveryMs, force))
+    if (force.aborted || performance.now() - begun > stopMs)
+      return note(`tributary: the service that was started, process ${pid}, was asked to stop and still runs`);
+  note('tributary: the service that was started is stopped again');
+}
+
+async function init({ platform, title, profile: wanted, wait, started, log, data }: Given, context: CommandContext) {
+  const { environment, answer, note, stop } = context;
+  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data }, 'any');
+  const { dataDir } = config;
+  const { run } = dataPaths(dataDir);
+  const profiles = profilesPath(environment);
+  if (!wait && (started ?? log) !== undefined) refuse('--started and --log are for --wait');
+  const running = wait
+    ? await awaitService({ dataDir, runFolder: run, pid: started, log, signal: stop, note })
+    : readServiceStates(run)[0];
+  const addresses = addressesOf(config, running);
+  // What is made is shown this once: where the profile cannot be written, nothing is made.
+  const found = await changeProfiles(profiles, (known) => known);
+  const other = wanted === undefined ? undefined : found.profiles[wanted];
+  if (other !== undefined && findSuitable(other, addresses, dataDir) === undefined)
+    throw new AppError('conflict', `the profile ${wanted} is of another service, ${other.importUrl ?? other.dataDir}`, {
+      hint: 'Pass another name by --profile.',
+    });
+  const access = await ensureAccess(config, platform, title);
+  const isNew = Object.keys(access.made).length > 0;
+  const name = wanted ?? nameProfile(found, addresses, dataDir, isNew);
+  const before = found.profiles[name];
+  // A service that runs says its address itself.
+  const current = before?.dataDir === dataDir && running !== undefined ? addresses : {};
+  const profile = { ...addresses, ...before, ...current, ...access.made, dataDir };
+  const isKept = isNew || before !== undefined;
+  if (isKept)
+    await changeProfiles(profiles, ({ current: first = name, profiles: known }) => ({
+      current: first,
+      profiles: { ...known, [name]: { ...known[name], ...profile } },
+    }));
+  if (running !== undefined && access.made.token !== undefined) await awaitKnown(profile, stop);
+  answer({
+    dataDir,
+    isRunning: running !== undefined,
+    importUrl: profile.importUrl,
+    exportUrl: profile.exportUrl,
+    apps: access.apps.map(({ idApp }) => idApp),
+    users: access.users.map(({ idUser }) => idUser),
+    made: Object.keys(access.made).filter((member) => member.startsWith('id')),
+    ...(isKept ? { profile: name } : {}),
+  });
+  if (isKept) for (const line of examplesOf(profile)) note(line);
+  noteMissing(name, access, profile, context);
+  if (running !== undefined && wait)
+    note("The service runs on: 'tributary stop', or 'make stop' in a checkout, ends it.");
+  if (running === undefined) note("No service runs on this data folder: 'tributary start' runs it.");
+}
+
+/** `tributary init`: the first app, the first user and a profile; what is there already stays. */
 export const initCommand = verb({
   name: 'init',
   summary: 'make the first app and user, and a profile, and print calls that work; again, say what there is',
-  options: {
-    platform: withDefault(oneOf(platforms, 'what the events of the first app come from'), 'web'),
-    title: withDefault(text('the title of the first app'), 'My app'),
-    profile: withDefault(
-      parsed('the profile that gets the addresses and the secrets', 'NAME', parseProfileName),
-      'default',
-    ),
-    wait: flag('wait until the service on the data folder runs'),
-    started: positive('with --wait, the process that was started for it: when it ends, so does the waiting', 'PID'),
-    log: file('what that process writes, for the reason of its end'),
-  },
-  details: ['The service may run or not; what is there already is never changed.'],
+  options,
+  details: [
+    'The service may run or not; what is there already is never changed.',
+    'import and export use the profile of the data folder at hand, ./data or TRIBUTARY_DATA_DIR, before the current one.',
+  ],
   examples: [
     'init',
     'init --wait',
     'init --wait --started 4711 --log data/service.log',
     'init --data /srv/tributary/data --platform game --title "My game" --profile game',
   ],
-  async run({ platform, title, profile: name, wait, started, log, data }, context) {
-    const { environment, answer, note, stop } = context;
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data }, 'any');
-    const { run } = dataPaths(config.dataDir);
-    const profiles = profilesPath(environment);
-    const before = (await readProfiles(profiles)).profiles[name];
-    if (!wait && (started ?? log) !== undefined) refuse('--started and --log are for --wait');
-    const awaited = { dataDir: config.dataDir, runFolder: run, pid: started, log, signal: stop, note };
-    const running = wait ? await awaitService(awaited) : readServiceStates(run)[0];
-    const addresses = addressesOf(config, running);
-    const isOther = before !== undefined && (before.importUrl ?? addresses.importUrl) !== addresses.importUrl;
-    if (isOther)
-      throw new AppError('conflict', `the profile ${name} is of another service, ${before.importUrl ?? ''}`, {
-        hint: 'Name another by --profile.',
-      });
-    // What is made is shown this once: where the profile cannot be written, nothing is made.
-    if (before === undefined) await changeProfiles(profiles, (known) => known);
-    const access = await ensureAccess(config, platform, title);
-    const isNew = Object.keys(access.made).length > 0;
-    const profile = { ...addresses, ...before, ...access.made };
-    if (isNew)
-      await changeProfiles(profiles, ({ current = name, profiles: known }) => ({
-        current,
-        profiles: { ...known, [name]: { ...addresses, ...known[name], ...access.made } },
-      }));
-    if (running !== undefined && access.made.token !== undefined) await awaitKnown(profile, stop);
-    answer({
-      dataDir: config.dataDir,
-      isRunning: running !== undefined,
-      ...addresses,
-      apps: access.apps.map(({ idApp }) => idApp),
-      users: access.users.map(({ idUser }) => idUser),
-      made: Object.keys(access.made).filter((member) => member.startsWith('id')),
-      ...(isNew || before !== undefined ? { profile: name } : {}),
-    });
-    if (isNew || before !== undefined) for (const line of examplesOf(profile)) note(line);
-    noteMissing(name, access, profile, context);
-    if (running !== undefined && wait)
-      note("The service runs on: 'tributary stop', or 'make stop' in a checkout, ends it.");
-    if (running === undefined) note("No service runs on this data folder: 'tributary start' runs it.");
+  async run(given, context) {
+    try {
+      await init(given, context);
+    } catch (error) {
+      if (given.started !== undefined) await stopStarted(given.started, context);
+      throw error;
+    }
   },
 });

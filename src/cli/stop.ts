@@ -9,7 +9,8 @@ import { resolveConfig, verb } from './command.ts';
 const patienceMs = 300_000;
 const lookEveryMs = 100;
 
-function askToStop({ pid }: ServiceState): void {
+/** Sends SIGTERM to a service; one that has ended is none of its errors. Error: `disk`. */
+export function askToStop({ pid }: Pick<ServiceState, 'pid'>): void {
   try {
     process.kill(pid, 'SIGTERM');
   } catch (error) {

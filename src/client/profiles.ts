@@ -12,6 +12,8 @@ export interface Profile {
   readonly token?: string;
   readonly idUser?: string;
   readonly secret?: string;
+  /** The data folder whose service it is for, an absolute path; absent in one that 'profile add' or 0.3 made. */
+  readonly dataDir?: string;
 }
 
 /** The profiles of a person. */
@@ -59,7 +61,7 @@ export function parseProfileName(name: string): string {
 function isProfile(value: unknown): value is Profile {
   if (typeof value !== 'object' || value === null) return false;
   const profile = value as Readonly<Record<string, unknown>>;
-  const texts = ['importUrl', 'exportUrl', 'token', 'idUser', 'secret'];
+  const texts = ['importUrl', 'exportUrl', 'token', 'idUser', 'secret', 'dataDir'];
   return (
     texts.every((name) => profile[name] === undefined || typeof profile[name] === 'string') &&
     (profile['idApp'] === undefined || Number.isSafeInteger(profile['idApp']))
@@ -115,9 +117,17 @@ export function noSuchProfile({ profiles }: Profiles, name: string): AppError {
   });
 }
 
-/** The profile of a name, or the current one; an empty one where none is named and none is current. Error: `not_found`. */
-export function chooseProfile(profiles: Profiles, name: string | undefined): Profile {
-  const chosen = name ?? profiles.current;
+/** The name of the profile that 'tributary init' made for a data folder. */
+export function findOwnName({ profiles }: Profiles, dataDir: string): string | undefined {
+  return Object.keys(profiles).find((name) => profiles[name]?.dataDir === dataDir);
+}
+
+/**
+ * The profile of a name, else that of the data folder at hand, else the current one; an empty one if there is none.
+ * Error: `not_found`.
+ */
+export function chooseProfile(profiles: Profiles, name: string | undefined, dataDir: string): Profile {
+  const chosen = name ?? findOwnName(profiles, dataDir) ?? profiles.current;
   if (chosen === undefined) return {};
   const profile = Object.hasOwn(profiles.profiles, chosen) ? profiles.profiles[chosen] : undefined;
   if (profile === undefined) throw noSuchProfile(profiles, chosen);

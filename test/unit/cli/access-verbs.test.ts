@@ -1,29 +1,41 @@
+import { spawn } from 'node:child_process';
 import path from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { listApps, listUsers } from '../../../src/access/listing.ts';
 import { appCommand } from '../../../src/cli/app.ts';
+import { resolveImport } from '../../../src/cli/caller.ts';
 import type { Command, CommandContext } from '../../../src/cli/command.ts';
 import { initCommand } from '../../../src/cli/init.ts';
 import { userCommand } from '../../../src/cli/user.ts';
+import { changeProfiles, profilesPath, readProfiles } from '../../../src/client/profiles.ts';
 import { dataPaths } from '../../../src/config.ts';
+import { hasEnded } from '../../../src/runtime/processes/process-identity.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 
 const never = new AbortController().signal;
 const silent = (): void => undefined;
 
+const silentContext: CommandContext = {
+  environment: {},
+  entry: '',
+  answer: silent,
+  print: silent,
+  note: silent,
+  stop: never,
+  force: never,
+};
+
 /** Runs a command on a data folder in this process; returns its answers. */
-async function run(command: Command, data: string, words: string, environment = {}): Promise<unknown[]> {
+async function run(
+  command: Command,
+  data: string,
+  words: string,
+  environment = {},
+  stop: AbortSignal = never,
+): Promise<unknown[]> {
   const answers: unknown[] = [];
-  const context: CommandContext = {
-    environment,
-    entry: '',
-    answer: (value) => void answers.push(value),
-    print: silent,
-    note: silent,
-    stop: never,
-    force: never,
-  };
+  const context = { ...silentContext, environment, answer: (value: unknown) => void answers.push(value), stop };
   await runCommandHere(command, [...words.split(' '), '--data', data], context);
   return answers;
 }
@@ -52,5 +64,65 @@ describe('apps and users of the command line', () => {
     const environment = { XDG_CONFIG_HOME: '/proc/nowhere' };
     await expect(run(initCommand, data, '--title Mine', environment)).rejects.toThrow(/takes no new folder/);
     expect([listApps(dataPaths(data)), listUsers(dataPaths(data))]).toEqual([[], []]);
+  });
+
+  it('Each data folder has a profile of its own, which import and export use at hand of it', async () => {
+    const home = testFolder();
+    const [first, second, moved] = ['first', 'second', 'moved'].map((name) => path.join(home, name, 'data')) as [
+      string,
+      string,
+      string,
+    ];
+    const of = (data: string, port = ''): Record<string, string> => ({
+      XDG_CONFIG_HOME: home,
+      TRIBUTARY_DATA_DIR: data,
+      ...(port === '' ? {} : { TRIBUTARY_S2S_PORT: port, TRIBUTARY_API_PORT: String(Number(port) + 1) }),
+    });
+    const urlAt = async (data: string, given = {}): Promise<string> =>
+      (await resolveImport(given, { ...silentContext, environment: of(data) })).url;
+    expect(await run(initCommand, first, '--title Mine', of(first, '9001'))).toMatchObject([{ profile: 'default' }]);
+    const answer = { profile: 'default-2', importUrl: 'http://127.0.0.1:9003', exportUrl: 'http://127.0.0.1:9004' };
+    expect(await run(initCommand, second, '--title Mine', of(second, '9003'))).toMatchObject([answer]);
+    // Again, with other settings than those of the service.
+    expect(await run(initCommand, second, '--title Mine', of(second))).toMatchObject([answer]);
+    expect([await urlAt(first), await urlAt(second)]).toEqual(['http://127.0.0.1:9001', 'http://127.0.0.1:9003']);
+    expect(await urlAt(second, { profile: 'default' })).toBe('http://127.0.0.1:9001');
+    // Where no service is at hand it is the current one, and never that of another folder that is.
+    expect(await urlAt(path.join(home, 'nowhere'))).toBe('http://127.0.0.1:9001');
+    await run(appCommand, moved, 'add 1 --platform web');
+    await expect(urlAt(moved)).rejects.toThrow(/the current profile is of the data folder .*first/);
+    expect(await urlAt(moved, { url: 'http://127.0.0.1:9005' })).toBe('http://127.0.0.1:9005');
+    await expect(run(initCommand, second, '--profile default', of(second, '9003'))).rejects.toThrow(/another service/);
+  });
+
+  it('A profile of 0.3, which names no data folder, stays in use, and is taken over by the folder that it suits', async () => {
+    const [home, data] = [testFolder(), path.join(testFolder(), 'data')];
+    const environment = { XDG_CONFIG_HOME: home, TRIBUTARY_DATA_DIR: data, TRIBUTARY_S2S_PORT: '9001' };
+    const old = { importUrl: 'http://127.0.0.1:9001', idApp: 1, token: 'of 0.3' };
+    await run(appCommand, data, 'add 1 --platform web');
+    await run(userCommand, data, 'add ann --account 1');
+    await changeProfiles(profilesPath(environment), () => ({ current: 'default', profiles: { default: old } }));
+    const tokenOf = async (): Promise<string> => (await resolveImport({}, { ...silentContext, environment })).token;
+    expect(await tokenOf()).toBe('of 0.3');
+    expect(await run(initCommand, data, '--title Mine', environment)).toMatchObject([{ made: [], profile: 'default' }]);
+    expect((await readProfiles(profilesPath(environment))).profiles).toMatchObject({
+      default: { ...old, dataDir: data },
+    });
+    // A new data folder at that address has secrets of its own, and those of before are kept.
+    const other = path.join(testFolder(), 'data');
+    expect(await run(initCommand, other, '--title Mine', environment)).toMatchObject([{ profile: 'default-2' }]);
+    expect(await tokenOf()).toBe('of 0.3');
+  });
+
+  it('An init that fails stops the service that was started for it, and one without leaves every process alone', async () => {
+    const started = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], { stdio: 'ignore' });
+    onTestFinished(() => void started.kill('SIGKILL'));
+    const environment = { XDG_CONFIG_HOME: testFolder() };
+    const data = path.join(testFolder(), 'data');
+    const fail = (words: string): Promise<unknown> => run(initCommand, data, words, environment, AbortSignal.abort());
+    await expect(fail('--wait')).rejects.toMatchObject({ code: 'stopping' });
+    expect(hasEnded(started.pid ?? 0)).toBe(false);
+    await expect(fail(`--wait --started ${started.pid}`)).rejects.toMatchObject({ code: 'stopping' });
+    expect(hasEnded(started.pid ?? 0)).toBe(true);
   });
 });
