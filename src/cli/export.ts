@@ -205,7 +205,7 @@ const download = verb({
         await assertOutput(given.output);
         const report = await awaitEnd(caller, exportId, context);
         const [first] = report.files ?? [];
-        const kind = /\.(csv|jsonl|parquet)(\.zst)?/.exec(first?.name ?? '')?.[0] ?? '.csv';
+        const kind = /\.[a-z]+(?:\.zst)?(?=(?:\.gz)?$)/.exec(first?.name ?? '')?.[0] ?? '.csv';
         const output = given.output ?? `export-${exportId}${kind}`;
         await deliver(caller, report, { output, ending: kind }, context);
       }),

@@ -38,6 +38,8 @@ export interface ExportReport {
   readonly error: string | undefined;
   /** Of a finished one. */
   readonly files: readonly ExportFile[] | undefined;
+  /** Whether each of them begins with a line of column names. */
+  readonly hasHeader: boolean;
   readonly manifestLink: string | undefined;
   /** The answer's data, as they came. */
   readonly data: ExportData;
@@ -124,14 +126,17 @@ function toFile(value: unknown): ExportFile {
 }
 
 function toReport(id: string, data: ExportData): ExportReport {
-  const { status, progress, errorMessage, files, manifest } = data;
+  const { status, progress, errorMessage, files: listed, hasHeader, manifest } = data;
+  const files = Array.isArray(listed) ? listed.map(toFile) : undefined;
   const link = (manifest as { readonly link?: unknown } | undefined)?.link;
   return {
     id,
     status: toLine(String(status)),
     percent: typeof progress === 'string' ? Number.parseFloat(progress) : undefined,
     error: typeof errorMessage === 'string' ? toLine(errorMessage) : undefined,
-    files: Array.isArray(files) ? files.map(toFile) : undefined,
+    files,
+    // A service of 0.3 does not say it.
+    hasHeader: typeof hasHeader === 'boolean' ? hasHeader : files?.[0]?.name.includes('.csv') === true,
     manifestLink: typeof link === 'string' ? link : undefined,
     data,
   };

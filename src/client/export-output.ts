@@ -72,7 +72,7 @@ export async function assertPlace(output: string): Promise<void> {
   });
 }
 
-/** Drops the first line: every part of CSV has the header. */
+/** Drops the first line: every part has the header. */
 async function* withoutHeader(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   let isHeader = true;
   for await (const piece of pieces) {
@@ -83,10 +83,10 @@ async function* withoutHeader(pieces: AsyncIterable<Uint8Array>): AsyncGenerator
   }
 }
 
-async function* join(parts: readonly string[]): AsyncGenerator<Uint8Array> {
+async function* join(parts: readonly string[], hasHeader: boolean): AsyncGenerator<Uint8Array> {
   for (const [index, part] of parts.entries()) {
     const pieces = readPlain(part, part.endsWith('.gz'));
-    yield* index > 0 && /\.csv(\.gz)?$/.test(part) ? withoutHeader(pieces) : pieces;
+    yield* index > 0 && hasHeader ? withoutHeader(pieces) : pieces;
   }
 }
 
@@ -112,13 +112,17 @@ function assertFits({ id, files = [] }: ExportReport, output: string): void {
 }
 
 /** Makes one file of the parts, in the form that its name says. */
-async function assemble(parts: readonly string[], output: string, work: string, signal: AbortSignal): Promise<void> {
+async function assemble(
+  parts: readonly string[],
+  output: string,
+  { work, hasHeader, signal }: { readonly work: string; readonly hasHeader: boolean; readonly signal: AbortSignal },
+): Promise<void> {
   const [only] = parts;
   if (only !== undefined && isAsItIs(parts, output)) {
     await moveFile(only, output);
   } else {
     const whole = path.join(work, 'whole');
-    await writePieces(join(parts), whole, { gzip: packingOf(output) === 'gz', signal });
+    await writePieces(join(parts, hasHeader), whole, { gzip: packingOf(output) === 'gz', signal });
     await moveFile(whole, output);
   }
   await syncFolder(path.dirname(path.resolve(output)));
@@ -184,7 +188,7 @@ export async function fetchExport(
       if (manifest !== undefined)
         await writeFileDurably(path.join(output, `export-${report.id}.manifest.json`), manifest);
       await syncFolder(output);
-    } else await assemble(parts, output, work, options.signal);
+    } else await assemble(parts, output, { work, hasHeader: report.hasHeader, signal: options.signal });
     await removeTree(work);
     const sizes = await Promise.all(names.map(getSize));
     const rows = files.reduce((sum, file) => sum + file.rows, 0);

@@ -7,8 +7,6 @@ import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openDuckdb, type Duckdb } from '../../src/lake/sql/duckdb.ts';
 import { sqlText } from '../../src/lake/sql/literals.ts';
-import { datasets, events } from '../../src/datasets/dataset.ts';
-import { eventColumns } from '../../src/datasets/event-fields.ts';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import { addRows, getDataset } from '../helpers/dataset-rows.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
@@ -128,40 +126,5 @@ describe('docs/lake.md', () => {
       blockBelow(page, '\n## The other tables').replace('sum(total)', 'sum(total)::VARCHAR'),
     );
     expect(row).toEqual({ country: 'DE', currency: 'EUR', payments: 1n, total: '9.9900' });
-  });
-
-  it('The page docs/lake.md lists every table beside that of the events, with the columns of its own', () => {
-    const followers = [...datasets.values()].filter((dataset) => dataset !== events);
-    const names = followers.map(({ columns }) => columns.map(({ name }) => name));
-    const common = names.reduce((shared, list) => shared.filter((name) => list.includes(name)));
-    const listed = [...page.matchAll(/^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|$/gm)].map(
-      ([, table, description, columns = '']) => ({
-        table,
-        description,
-        columns: [...columns.matchAll(/`(\w+)`/g)].flatMap(([, name]) => name ?? []).toSorted(),
-      }),
-    );
-    expect(listed.toSorted((a, b) => ((a.table ?? '') < (b.table ?? '') ? -1 : 1))).toEqual(
-      followers
-        .map(({ table, description, columns }) => ({
-          table,
-          description,
-          columns: columns.flatMap(({ name }) => (common.includes(name) ? [] : [name])).toSorted(),
-        }))
-        .toSorted((a, b) => (a.table < b.table ? -1 : 1)),
-    );
-  });
-
-  it('The page docs/lake.md lists every column with its type and its field', () => {
-    const listed = [...page.matchAll(/^\| `(\w+)` \| ([^|]+) \| ([^|]*) \| (?:`(\w+)`: )?([^|]+) \|$/gm)].map(
-      ([, name, type, unit, field, description]) => ({
-        name,
-        type,
-        description,
-        ...(unit?.trim() ? { unit: unit.trim() } : {}),
-        ...(field === undefined ? {} : { field }),
-      }),
-    );
-    expect(listed).toEqual(eventColumns);
   });
 });

@@ -28,6 +28,8 @@ const finished = {
   idReportFile,
   status: 'Success!',
   files,
+  format: 'csv',
+  hasHeader: true,
   archive: link(name.replace('.csv', '.zip')),
   manifest: link(name.replace('.csv', '.manifest.json')),
   ...basis,

@@ -1,5 +1,6 @@
 import { dictionaryNames } from '../../datasets/dictionaries.ts';
 import type { OpenApiPart } from '../../runtime/http/openapi.ts';
+import { fileFormats } from '../jobs/export-spec.ts';
 import { listParameters, listSchemas, listSummary } from './list-schemas.ts';
 import { exportExamples } from './openapi-examples.ts';
 import { lookSchemas } from './look-schemas.ts';
@@ -135,8 +136,10 @@ export const slot = {
   },
 };
 
-/** The version of the data that a finished export was read from. */
+/** What is said of the files of a finished export, and of the version of the data that it was read from. */
 const basis = {
+  format: { enum: fileFormats },
+  hasHeader: { type: 'boolean', description: 'Whether each file begins with a line of column names.' },
   manifest: { ...object(link), description: 'Leads to the signed record of the export, a Manifest.' },
   version: text,
   nextSinceVersion: text,

@@ -10,6 +10,7 @@ import {
 } from '../../reports/reports.ts';
 import { signLink } from '../../reports/signed-links.ts';
 import type { SigningKeys } from '../../reports/signing-keys.ts';
+import { hasHeader, type ExportSpec } from '../jobs/export-spec.ts';
 import { holderOf } from './link-holders.ts';
 
 /** Turns requests into the data objects of the API's answers. */
@@ -54,6 +55,7 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
     if (isInProgress(job)) return { progress: `${progress(job)}%` };
     if (job.state !== 'success') return {};
     const expiresSeconds = job.expiresSeconds ?? 0;
+    const { format = 'csv' } = job.request as Pick<ExportSpec, 'format'>;
     const holder = holderOf(user);
     const link = (name: string) => ({
       link: `${baseUrl}${signLink(keys, { id: job.id, name, expiresSeconds, holder })}`,
@@ -61,6 +63,8 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
     });
     return {
       files: (job.files ?? []).map(({ name, rows, bytes, sha256 }) => ({ ...link(name), rows, bytes, sha256 })),
+      format,
+      hasHeader: hasHeader[format],
       archive: link(archiveName(job)),
       ...(job.basis === undefined ? {} : { manifest: link(manifestName(fileStem(job))), ...describeBasis(job.basis) }),
     };

@@ -12,6 +12,8 @@ export interface SecondsSpan {
 /** Kinds of file that an export can be written as, and how they are compressed. */
 export const fileFormats = ['csv', 'jsonl', 'parquet'] as const;
 export type FileFormat = (typeof fileFormats)[number];
+/** Whether each file of a format begins with a line of column names. */
+export const hasHeader: Readonly<Record<FileFormat, boolean>> = { csv: true, jsonl: false, parquet: false };
 export const compressions = ['none', 'gzip', 'zstd'] as const;
 export type Compression = (typeof compressions)[number];
 

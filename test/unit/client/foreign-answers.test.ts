@@ -7,6 +7,7 @@ import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { downloadFile } from '../../../src/client/download.ts';
 import { createExportArea, type ExportArea } from '../../../src/client/export-area.ts';
+import { fetchExport } from '../../../src/client/export-output.ts';
 import { createHttpClient, type HttpClient } from '../../../src/client/http-client.ts';
 import { createImportArea } from '../../../src/client/import-area.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -99,5 +100,28 @@ describe('what stands between a command and the service', () => {
     });
     expect(readFileSync(place).equals(content)).toBe(true);
     expect(have).toBe(content.length);
+  });
+
+  it('Parts of a format that this client does not know are joined by what the service says of their header', async () => {
+    const parts = ['a\tb\n1\t2\n', 'a\tb\n3\t4\n'];
+    const { url, http } = await serve((request, response) => {
+      const part = /\/(\d)\.tsv$/.exec(request.url ?? '')?.[1];
+      const files = parts.map((text, index) => ({
+        link: `${url}/files/1/${index}.tsv`,
+        rows: 1,
+        bytes: text.length,
+        sha256: createHash('sha256').update(text).digest('hex'),
+      }));
+      const answer = JSON.stringify({ code: 200, message: 'Ok', data: { status: 'Success!', files, hasHeader: true } });
+      response.end(part === undefined ? answer : parts[Number(part)]);
+    });
+    const area = areaOf({ url, http });
+    const output = path.join(testFolder(), 'out.txt');
+    const report = await area.get('1');
+    const options = { http, signal: never, renew: async () => [], onBytes: silent, onWait: silent };
+    await fetchExport(report, output, () => [], options);
+    expect(readFileSync(output, 'utf8')).toBe('a\tb\n1\t2\n3\t4\n');
+    await fetchExport({ ...report, hasHeader: false }, output, () => [], options);
+    expect(readFileSync(output, 'utf8')).toBe(parts.join(''));
   });
 });

@@ -1,6 +1,8 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { datasets, events } from '../../../src/datasets/dataset.ts';
+import { eventColumns } from '../../../src/datasets/event-fields.ts';
 import { arrayLiteral } from '../../../src/export/worker/selector-sql.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlList } from '../../../src/lake/sql/literals.ts';
@@ -68,6 +70,45 @@ describe('docs/operating.md', () => {
       .map((name) => read(`src/${name}`));
     const unused = problemCodes.filter((code) => !sources.some((text) => text.includes(`code: '${code}'`)));
     expect(unused).toEqual([]);
+  });
+});
+
+describe('docs/lake.md', () => {
+  const page = read('docs/lake.md');
+
+  it('The page docs/lake.md lists every table beside that of the events, with the columns of its own', () => {
+    const followers = [...datasets.values()].filter((dataset) => dataset !== events);
+    const names = followers.map(({ columns }) => columns.map(({ name }) => name));
+    const common = names.reduce((shared, list) => shared.filter((name) => list.includes(name)));
+    const listed = [...page.matchAll(/^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|$/gm)].map(
+      ([, table, description, columns = '']) => ({
+        table,
+        description,
+        columns: [...columns.matchAll(/`(\w+)`/g)].flatMap(([, name]) => name ?? []).toSorted(),
+      }),
+    );
+    expect(listed.toSorted((a, b) => ((a.table ?? '') < (b.table ?? '') ? -1 : 1))).toEqual(
+      followers
+        .map(({ table, description, columns }) => ({
+          table,
+          description,
+          columns: columns.flatMap(({ name }) => (common.includes(name) ? [] : [name])).toSorted(),
+        }))
+        .toSorted((a, b) => (a.table < b.table ? -1 : 1)),
+    );
+  });
+
+  it('The page docs/lake.md lists every column with its type and its field', () => {
+    const listed = [...page.matchAll(/^\| `(\w+)` \| ([^|]+) \| ([^|]*) \| (?:`(\w+)`: )?([^|]+) \|$/gm)].map(
+      ([, name, type, unit, field, description]) => ({
+        name,
+        type,
+        description,
+        ...(unit?.trim() ? { unit: unit.trim() } : {}),
+        ...(field === undefined ? {} : { field }),
+      }),
+    );
+    expect(listed).toEqual(eventColumns);
   });
 });
 

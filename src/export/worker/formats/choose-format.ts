@@ -1,4 +1,4 @@
-import type { Compression, ExportSpec } from '../../jobs/export-spec.ts';
+import { hasHeader, type Compression, type ExportSpec } from '../../jobs/export-spec.ts';
 import { csvAppendOptions, csvCopyOptions, csvRows } from './csv.ts';
 import type { Format, Parts } from './format.ts';
 import type { TextRows } from './text-parts.ts';
@@ -8,7 +8,7 @@ const newline = 0x0a;
 /** JSON lines: one object a row, a line break after each. */
 const jsonRows: TextRows = {
   extension: 'jsonl',
-  hasHeader: false,
+  hasHeader: hasHeader.jsonl,
   findRowEnds(buffer) {
     const ends: number[] = [];
     for (let at = buffer.indexOf(newline); at !== -1; at = buffer.indexOf(newline, at + 1)) ends.push(at + 1);

@@ -1,3 +1,4 @@
+import { hasHeader } from '../../jobs/export-spec.ts';
 import type { TextRows } from './text-parts.ts';
 
 const newline = 0x0a;
@@ -16,7 +17,7 @@ function findRowEnds(buffer: Buffer): number[] {
 }
 
 /** CSV of service.md 5: a header row, RFC 4180 quoting, LF. */
-export const csvRows: TextRows = { extension: 'csv', hasHeader: true, findRowEnds };
+export const csvRows: TextRows = { extension: 'csv', hasHeader: hasHeader.csv, findRowEnds };
 
 const cellOptions = "DELIMITER ',', QUOTE '\"', ESCAPE '\"'";
 
