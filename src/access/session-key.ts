@@ -3,16 +3,22 @@ import path from 'node:path';
 import { createExclusive, ensureFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
 import { findTextFileSync } from '../runtime/files/text-file.ts';
-import { watchFile } from '../runtime/files/watched-file.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
+import { watchOptionalFile } from '../runtime/files/watched-file.ts';
 import type { Logger } from '../runtime/logger.ts';
 
 /** The key that signs the console's sessions, renewed from its file within a second of a change. */
 export interface SessionKey {
+  /** Without a readable key: a random one that signs nothing that was given out. */
   current(): Buffer;
+  /** Why nobody can sign in or is signed in, or stays so only until the service stops. */
+  problems(): readonly Problem[];
+  isReadable(): boolean;
   close(): void;
 }
 
 const keyBytes = 32;
+const keyHint = "Restore it from a backup, or run 'tributary key sessions': everybody then signs in again.";
 
 /** Path of the key: 64 hex digits, mode 0600. */
 function sessionKeyPath(keysFolder: string): string {
@@ -27,7 +33,7 @@ function readKey(file: string): Buffer {
   const text = findTextFileSync(file)?.trim() ?? '';
   if (/^[0-9a-f]{64}$/.test(text)) return Buffer.from(text, 'hex');
   throw new AppError('file_damaged', `${file} does not hold the key that signs sessions of the console`, {
-    hint: "Restore it from a backup, or run 'tributary key sessions': everybody then signs in again.",
+    hint: keyHint,
   });
 }
 
@@ -45,12 +51,25 @@ export async function renewSessionKey(keysFolder: string): Promise<{ readonly ke
 }
 
 /**
- * Opens the key, and makes it on first use; of two processes that make it at once both get that of one. While running,
- * a key that cannot be read is logged, and the last good one stays. Errors: `file_damaged`.
+ * Opens the key, and makes it on first use; of two processes that make it at once both get that of one. A key that
+ * cannot be read is a problem: while running, the last good one stays; from the start on, nobody can sign in.
  */
 export async function openSessionKey(keysFolder: string, logger: Logger): Promise<SessionKey> {
   const file = sessionKeyPath(keysFolder);
   await ensureFolder(keysFolder);
   if (findTextFileSync(file) === undefined) await createExclusive(file, renderKey());
-  return watchFile(file, () => readKey(file), logger);
+  const watched = watchOptionalFile(file, () => readKey(file), logger);
+  const substitute = randomBytes(keyBytes);
+  return {
+    current: () => watched.current() ?? substitute,
+    problems() {
+      const why = watched.problem();
+      if (why === undefined) return [];
+      const isDown = watched.current() === undefined;
+      const effect = isDown ? 'nobody can sign in to the console' : 'all sessions end with the next start';
+      return [{ code: 'session_key_unreadable', what: `${effect}: ${why}`, todo: keyHint }];
+    },
+    isReadable: () => watched.current() !== undefined,
+    close: () => watched.close(),
+  };
 }

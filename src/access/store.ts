@@ -1,10 +1,10 @@
 import { AppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
-import { watchFile } from '../runtime/files/watched-file.ts';
+import { watchOptionalFile } from '../runtime/files/watched-file.ts';
 import type { AccessReader, AccessView, App, User } from './access.ts';
 import { hadAccessFile, type AccessPaths, type AppRecord, type UserRecord } from './access-file.ts';
-import { openRecords } from './packed-records.ts';
+import { openRecords, packRecords } from './packed-records.ts';
 import { readAccess, type AccessReading, type ReadAccessOptions } from './read-access.ts';
 import { readAccessAside } from './read-aside.ts';
 import { revisionPath } from './revision.ts';
@@ -82,13 +82,20 @@ function missingProblem(file: string): Problem {
   };
 }
 
+/** Creates what stands in for the access data until it can be read for the first time: it knows nobody. */
+function createUnread(): Reading {
+  const none = packRecords([], () => 0);
+  const reading = { isGone: false, apps: none, users: none, keys: [], userErrors: [], lacksUsers: true };
+  return { ...reading, view: createView(reading) };
+}
+
 /** What is wrong with the newest good reading, and with those after it: `error`, of the newest. */
 function describeReading({ userErrors, lacksUsers }: Reading, error: string | undefined): Problem[] {
   const problems: Problem[] = [];
   if (error !== undefined)
     problems.push({
       code: 'access_unreadable',
-      what: `the access data cannot be read, its last good reading stays in force: ${error}`,
+      what: `the access data cannot be read, ${lacksUsers && userErrors.length === 0 ? 'no event is accepted and nobody can sign in' : 'its last good reading stays in force'}: ${error}`,
       todo: fileTodo,
     });
   const userError = userErrors.at(-1)?.error;
@@ -120,8 +127,8 @@ export interface AccessReaderOptions {
 /**
  * Opens the access data for reading and keeps the view fresh. Without a file the view is empty, which is right in a new
  * folder: where there was one before, or `isExpected` says that the folder has what clients have sent, that is a
- * problem. `access_damaged` at start when the file cannot be read, `folder_lost` when it is not the service's own; while running, an unreadable or missing file is a
- * problem and the last good view stays. A change costs this thread nothing that grows with the number of apps and
+ * problem. A file that cannot be read at the start is one too, and nobody is known until it can; `folder_lost` when it
+ * is not the service's own. While running, an unreadable or missing file is a problem and the last good view stays. A change costs this thread nothing that grows with the number of apps and
  * users.
  */
 export function openAccessReader(
@@ -151,21 +158,23 @@ export function openAccessReader(
     return { ...reading, view: createView(reading) };
   }
 
-  const watched = watchFile(file, () => open(readAccess(request())), logger, {
+  const watched = watchOptionalFile(file, () => open(readAccess(request())), logger, {
     beside: [secretsKeyPath(keys), revisionPath(keys)],
     reload: async () => open(await readAccessAside(request())),
     onChange: () => listeners.forEach((listener) => listener()),
   });
-  const isMissing = (): boolean => watched.current().isGone && isNeeded;
-  const isNeeded = watched.current().isGone && (hadAccessFile(paths) || isExpected());
+  const unread = createUnread();
+  const current = (): Reading => watched.current() ?? unread;
+  const isMissing = (): boolean => current().isGone && isNeeded;
+  const isNeeded = current().isGone && (hadAccessFile(paths) || isExpected());
   if (isNeeded) logger.error({ file, todo: fileTodo }, 'access file is gone, no event is taken');
 
   const mayLackApps = (): boolean => isMissing() || watched.problem() !== undefined || !isOwn();
   return {
-    current: () => watched.current().view,
+    current: () => current().view,
     mayLackApps,
-    mayLackUsers: () => mayLackApps() || watched.current().lacksUsers,
-    problems: () => (isMissing() ? [missingProblem(file)] : describeReading(watched.current(), watched.problem())),
+    mayLackUsers: () => mayLackApps() || current().lacksUsers,
+    problems: () => (isMissing() ? [missingProblem(file)] : describeReading(current(), watched.problem())),
     onChange(listener) {
       listeners.add(listener);
       return () => void listeners.delete(listener);

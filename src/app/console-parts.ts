@@ -11,6 +11,7 @@ import { createSignInGuard } from '../console/sign-in-guard.ts';
 import type { ApiServer } from '../export/api/server.ts';
 import { describeOrders } from '../export/api/order-dictionary.ts';
 import { defaultTimezone } from '../export/api/parse-request.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import type { Parts } from './stage-parts.ts';
 
@@ -18,9 +19,10 @@ import type { Parts } from './stage-parts.ts';
 export interface Console {
   readonly sessions: Sessions;
   readonly addRoutes: (server: ApiServer) => void;
+  readonly problems: () => readonly Problem[];
 }
 
-/** Opens the console; its key closes with the process. Errors: `file_damaged`. */
+/** Opens the console; its key closes with the process. */
 export async function openConsole(parts: Parts, access: AccessReader): Promise<Console> {
   const { config, logger, clock, closers } = parts;
   const { publicApiUrl: publicUrl, dataDir, quotaIp } = config;
@@ -37,9 +39,10 @@ export async function openConsole(parts: Parts, access: AccessReader): Promise<C
   const sessions = createSessions({ key, access, clock, ends }, publicUrl?.startsWith('https:') === true);
   return {
     sessions,
+    problems: () => key.problems(),
     addRoutes(server) {
       const options = { publicUrl, version, timezone: defaultTimezone };
-      addSessionRoutes(server, { access, sessions, browsers, guard }, options);
+      addSessionRoutes(server, { access, sessions, browsers, guard, isReady: () => key.isReadable() }, options);
       addPageRoutes(server, { files: openPageFiles(), describeOrders });
     },
   };

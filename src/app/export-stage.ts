@@ -91,7 +91,7 @@ export async function startExportStage(parts: Parts): Promise<Stage> {
   );
   const watched = withProblems(stage, [
     await watchStoreDisk(parts, paths.reports, reportsDiskLow),
-    () => access.problems(),
+    () => [...access.problems(), ...web.problems()],
   ]);
   return { ...watched, onService: health.onService };
 }

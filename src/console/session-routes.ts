@@ -12,6 +12,8 @@ export interface SessionRouteDependencies {
   readonly sessions: Sessions;
   readonly browsers: KnownBrowsers;
   readonly guard: SignInGuard;
+  /** Whether the key of sessions can be read; if not, nobody is or can be signed in. */
+  readonly isReady: () => boolean;
 }
 
 export interface SessionRouteOptions {
@@ -98,7 +100,7 @@ function createCookies(
 /** Adds sign-in, sign-out, and who is signed in: POST, DELETE and GET of `/console/session`. */
 export function addSessionRoutes(
   server: FastifyInstance,
-  { access, sessions, browsers, guard }: SessionRouteDependencies,
+  { access, sessions, browsers, guard, isReady }: SessionRouteDependencies,
   { publicUrl, version, timezone }: SessionRouteOptions,
 ): void {
   const quota = createQuotaCounter(quotas);
@@ -120,7 +122,12 @@ export function addSessionRoutes(
     return answer(reply, 200, describe(session));
   }
 
-  server.post('/console/session', { bodyLimit: maxBodyBytes }, (request, reply) => {
+  const onRequest = async (_: FastifyRequest, reply: FastifyReply): Promise<FastifyReply | undefined> =>
+    isReady()
+      ? undefined
+      : refuse(reply, 500, 'The service cannot read the key of its sessions now', retryAfterSeconds);
+
+  server.post('/console/session', { bodyLimit: maxBodyBytes, onRequest }, (request, reply) => {
     if (isFromElsewhere(request, publicUrl)) return refuse(reply, 403, fromElsewhere);
     const given = parseCredentials(request.body);
     if (given === undefined) return refuse(reply, 400, 'The id of a user is a whole number; the secret is a text');
@@ -144,7 +151,7 @@ export function addSessionRoutes(
   });
 
   // Pages ask when they are opened, and now and then while somebody is at work with them.
-  server.get('/console/session', (request, reply) => {
+  server.get('/console/session', { onRequest }, (request, reply) => {
     const session = isOfOtherSite(request.headers) ? undefined : sessions.find(request.headers);
     if (session === undefined && access.mayLackUsers())
       return refuse(reply, 500, 'The service cannot read its users now', retryAfterSeconds);
@@ -153,7 +160,7 @@ export function addSessionRoutes(
     return answer(reply, 200, describe(session));
   });
 
-  server.delete('/console/session', async (request, reply) => {
+  server.delete('/console/session', { onRequest }, async (request, reply) => {
     const session = sessions.find(request.headers);
     if (session !== undefined && sessions.findCaller(request.headers) === undefined)
       return refuse(reply, 403, `The header ${csrfHeader} is missing or wrong`);

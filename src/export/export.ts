@@ -1,4 +1,3 @@
-import type { KeyObject } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import type { AccessReader } from '../access/access.ts';
 import type { Sessions } from '../access/sessions.ts';
@@ -11,7 +10,7 @@ import { addDataRoutes } from './api/data-routes.ts';
 import { addOperations } from './operations/add-operations.ts';
 import type { Operations } from './operations/operations.ts';
 import { addDownloadRoutes } from '../reports/download-routes.ts';
-import { openManifestKey } from '../reports/manifest-key.ts';
+import { openManifestKey, type ManifestKey } from '../reports/manifest-key.ts';
 import { addManifestRoutes } from '../reports/manifest-routes.ts';
 import { openSigningKeys, signingKeysPath, type SigningKeys } from '../reports/signing-keys.ts';
 import { openReportStore, type ReportStore } from '../reports/store.ts';
@@ -157,7 +156,7 @@ interface OpenReports {
   readonly store: ReportStore;
   readonly keys: SigningKeys;
   /** Signs manifests. */
-  readonly manifestKey: KeyObject;
+  readonly manifestKey: ManifestKey;
   /** The link keys were there before this start. */
   readonly hadKeys: boolean;
 }
@@ -175,7 +174,9 @@ async function openReports(
   const keys = await openSigningKeys(keysDir, clock, logger, hasLinks);
   closers.add('link keys', () => keys.close());
   const hasManifests = store.list().some(({ basis }) => basis !== undefined);
-  return { store, keys, hadKeys, manifestKey: await openManifestKey(keysDir, logger, hasManifests) };
+  const manifestKey = await openManifestKey(keysDir, logger, hasManifests);
+  closers.add('manifest key', () => manifestKey.close());
+  return { store, keys, hadKeys, manifestKey };
 }
 
 function toRunnerOptions(options: ExportOptions): JobRunnerOptions {
@@ -209,7 +210,7 @@ export function startExport(dependencies: ExportDependencies, options: ExportOpt
 interface RouteParts {
   readonly store: ReportStore;
   readonly keys: SigningKeys;
-  readonly manifestKey: KeyObject;
+  readonly manifestKey: ManifestKey;
   readonly files: VerifiedFiles;
   readonly exports: Exports;
   readonly schedules: AccountSchedules;
@@ -367,6 +368,7 @@ async function buildExport(
       exportsRunning: runner.running(),
       exportsInProgress: store.inProgress().length,
       reports: store.count(),
+      problems: [...keys.problems(), ...manifestKey.problems()],
       notices: listNotices(),
     }),
   };

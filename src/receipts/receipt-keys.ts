@@ -8,7 +8,7 @@ import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { createExclusive, ensureFolder, findTextFile, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import { findTextFileSync } from '../runtime/files/text-file.ts';
-import { watchFile } from '../runtime/files/watched-file.ts';
+import { watchOptionalFile } from '../runtime/files/watched-file.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { ReceiptKey } from './receipt.ts';
 
@@ -129,33 +129,15 @@ export async function findReceiptKeys(keysDir: string): Promise<readonly string[
  */
 export async function openReceiptKeys(keysDir: string, clock: Clock, logger: Logger): Promise<ReceiptKeys> {
   const file = receiptKeysPath(keysDir);
-  /** Why there were no keys at the start; undefined once there are. */
-  let lacking: string | undefined;
-
-  function read(): KeyFile {
-    const keys = parseKeys(file, findTextFileSync(file) ?? '');
-    lacking = undefined;
-    return keys;
-  }
-  function readFirst(): KeyFile | undefined {
-    try {
-      return read();
-    } catch (error) {
-      lacking = describeError(error);
-      logger.error({ file, error: lacking }, 'keys of receipts cannot be read, no receipt is given');
-      return undefined;
-    }
-  }
-
   await ensureKeys(keysDir, clock).catch((error: unknown) =>
     logger.error({ file, error: describeError(error) }, 'no key of receipts could be made'),
   );
-  const watched = watchFile(file, readFirst, logger, { reload: read });
+  const watched = watchOptionalFile(file, () => parseKeys(file, findTextFileSync(file) ?? ''), logger);
   return {
     current: () => watched.current()?.current,
     known: () => watched.current()?.known ?? [],
     notices() {
-      const why = lacking ?? watched.problem();
+      const why = watched.problem();
       return why === undefined ? [] : [describeTrouble(why, watched.current() !== undefined)];
     },
     close: () => watched.close(),

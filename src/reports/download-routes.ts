@@ -1,4 +1,3 @@
-import type { KeyObject } from 'node:crypto';
 import type { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock } from '../runtime/clock.ts';
@@ -11,6 +10,7 @@ import { archiveName, fileStem, isExpired, type ReportFile, type ReportJob } fro
 import { createOpenDownloads } from './open-downloads.ts';
 import { refusedPageHeaders, renderRefusedPage, wantsPage, type LinkRefusal } from './refused-page.ts';
 import { findNamedUser, parseLink, type LinkHolder } from './signed-links.ts';
+import type { ManifestKey } from './manifest-key.ts';
 import type { SigningKeys } from './signing-keys.ts';
 import type { ReportStore } from './store.ts';
 import { isFault, type FileFault, type VerifiedFiles } from './verified-files.ts';
@@ -23,7 +23,7 @@ export interface DownloadDependencies {
   readonly logger: Logger;
   readonly files: VerifiedFiles;
   /** The private key that signs manifests. */
-  readonly manifestKey: KeyObject;
+  readonly manifestKey: ManifestKey;
 }
 
 /** The users, as far as their links need them. */
@@ -195,7 +195,9 @@ function sendManifest(
   job: ReportJob,
   { manifestKey }: DownloadDependencies,
 ): FastifyReply {
-  const text = renderManifest(job, manifestKey);
+  const key = manifestKey.current();
+  if (key === undefined) return sendRefusal(request, reply.header('retry-after', retryAfterSeconds), unavailable);
+  const text = renderManifest(job, key);
   if (text === undefined) return sendRefusal(request, reply, notFound);
   return reply
     .type('application/json; charset=utf-8')
@@ -232,6 +234,8 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
     async handler(request, reply) {
       reply.header('cache-control', 'private, no-store');
       const url = request.raw.url ?? '';
+      // A link that cannot be verified may be a good one.
+      if (!keys.isReadable()) return sendRefusal(request, reply.header('retry-after', retryAfterSeconds), unavailable);
       const target = parseLink(keys, url, clock.nowMs(), (idUser) => holders.findMark(idUser));
       if (target === undefined) return refuse(request, reply, findNamedUser(url));
       const job = await store.find(target.id);

@@ -1,13 +1,14 @@
 import { randomBytes } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { ensureFolder, findTextFile, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { watchFile } from '../runtime/files/watched-file.ts';
+import { findTextFileSync } from '../runtime/files/text-file.ts';
+import { watchOptionalFile } from '../runtime/files/watched-file.ts';
 
 /** A key that signs or verifies links. The secret never leaves the process. */
 export interface SigningKey {
@@ -21,6 +22,9 @@ export interface SigningKeys {
   /** The key that signs new links. */
   current(): SigningKey;
   find(kid: string): SigningKey | undefined;
+  /** False: no link can be signed or verified. */
+  isReadable(): boolean;
+  problems(): readonly Problem[];
   close(): void;
 }
 
@@ -39,6 +43,9 @@ interface KeyRecord {
  */
 const longestLinkMs = 604_800_000;
 const lockWaitMs = 5000;
+
+const keysHint =
+  "Restore it from a backup, or remove it and run 'tributary key rotate': links given out before then stop working.";
 
 /** Path of the key file: JSON, mode 0600, the current key last. */
 export function signingKeysPath(keysDir: string): string {
@@ -60,7 +67,7 @@ function parseKeys(file: string, text: string): readonly KeyRecord[] {
     Number.isSafeInteger(record.createdMs);
   if (!Array.isArray(records) || records.length === 0 || !records.every(valid)) {
     throw new AppError('link_keys_damaged', `${file} does not hold link keys`, {
-      hint: 'Restore it, or remove it: links given out before then stop working.',
+      hint: keysHint,
     });
   }
   return records as KeyRecord[];
@@ -111,9 +118,9 @@ export async function rotateSigningKey(keysDir: string, clock: Clock): Promise<{
 }
 
 /**
- * Opens the keys, creating the first one on first use. `link_keys_damaged` when they are damaged, or gone although
- * links were given out (`isInUse`): with new keys those would be refused as forged. While running, an unreadable file
- * is logged and the last good keys stay.
+ * Opens the keys, creating the first one on first use, unless links were given out (`isInUse`): with new keys those
+ * would be refused as forged. Keys that are damaged, or gone, are a problem: while running, the last good ones stay;
+ * from the start on, no link is signed or verified until they can be read.
  */
 export async function openSigningKeys(
   keysDir: string,
@@ -122,25 +129,29 @@ export async function openSigningKeys(
   isInUse = false,
 ): Promise<SigningKeys> {
   const file = signingKeysPath(keysDir);
-  if (isInUse && (await findTextFile(file)) === undefined) {
-    throw new AppError('link_keys_damaged', `${file} is gone, beside report files whose links it verifies`, {
-      hint: "Restore it from a backup, or run 'tributary key rotate': links given out before then stop working.",
-    });
-  }
-  await ensureSigningKeys(keysDir, clock);
-  const load = (): readonly SigningKey[] =>
-    parseKeys(file, readFileSync(file, 'utf8')).map(({ kid, secret }) => ({ kid, secret: Buffer.from(secret, 'hex') }));
-  const watched = watchFile(file, load, logger);
+  if ((await findTextFile(file)) === undefined && !isInUse) await ensureSigningKeys(keysDir, clock);
+  const load = (): readonly SigningKey[] => {
+    const text = findTextFileSync(file);
+    if (text === undefined)
+      throw new AppError('link_keys_damaged', `${file} is gone, beside report files whose links it verifies`, {
+        hint: keysHint,
+      });
+    return parseKeys(file, text).map(({ kid, secret }) => ({ kid, secret: Buffer.from(secret, 'hex') }));
+  };
+  const watched = watchOptionalFile(file, load, logger);
   return {
     current() {
-      const key = watched.current().at(-1);
-      if (key === undefined)
-        throw new AppError('link_keys_damaged', `${file} holds no key`, {
-          hint: "Restore it from a backup, or run 'tributary key rotate': links given out before then stop working.",
-        });
+      const key = watched.current()?.at(-1);
+      if (key === undefined) throw new AppError('link_keys_damaged', `${file} cannot be read`, { hint: keysHint });
       return key;
     },
-    find: (kid) => watched.current().find((key) => key.kid === kid),
+    find: (kid) => watched.current()?.find((key) => key.kid === kid),
+    isReadable: () => watched.current() !== undefined,
+    problems() {
+      const why = watched.problem();
+      const effect = watched.current() === undefined ? 'no link works' : 'no link works after the next start';
+      return why === undefined ? [] : [{ code: 'link_keys_unreadable', what: `${effect}: ${why}`, todo: keysHint }];
+    },
     close: () => watched.close(),
   };
 }

@@ -1,3 +1,5 @@
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { onTestFinished } from 'vitest';
 import { addUser } from '../../src/access/commands.ts';
 import { createKnownBrowsers } from '../../src/access/known-browsers.ts';
@@ -15,6 +17,7 @@ import { describeOrders } from '../../src/export/api/order-dictionary.ts';
 import { createApiServer, defaultApiServerLimits } from '../../src/export/api/server.ts';
 import { createThrottle } from '../../src/export/api/throttle.ts';
 import type { Quota } from '../../src/runtime/http/quota.ts';
+import type { Problem } from '../../src/runtime/conditions/problem.ts';
 import { createLogger } from '../../src/runtime/logger.ts';
 import { createMetrics, renderMetrics } from '../../src/runtime/metrics.ts';
 import { send, type Answer, type Call, type Credentials } from './export-area.ts';
@@ -24,6 +27,7 @@ import { testFolder } from './folder.ts';
 export interface ConsoleServer {
   readonly dataDir: string;
   readonly keysDir: string;
+  readonly keyProblems: () => readonly Problem[];
   readonly port: number;
   readonly sessions: Sessions;
   /** How many calls of the method were let through. */
@@ -66,11 +70,13 @@ interface ConsoleServerOptions {
   readonly hasClientAddresses?: boolean;
   /** The folder of the built pages, below the package; that of `make build` by default. */
   readonly pages?: string;
+  /** What the file of the session key has at the start. */
+  readonly sessionKey?: string;
 }
 
 /** Starts it for the running test. */
 export async function startConsoleServer(options: ConsoleServerOptions = {}): Promise<ConsoleServer> {
-  const { publicUrl, quotaUser = [], pages, hasClientAddresses = true } = options;
+  const { publicUrl, quotaUser = [], pages, hasClientAddresses = true, sessionKey } = options;
   const dataDir = testFolder();
   const paths = dataPaths(dataDir);
   const logger = createLogger('silent');
@@ -82,6 +88,7 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
     await addUser(paths, { name: 'Olga', idAccount: 1, canExport: true, operator: true }),
   ];
   const access = openAccessReader(paths, logger);
+  if (sessionKey !== undefined) writeFileSync(path.join(paths.keys, 'sessions.key'), sessionKey);
   const key = await openSessionKey(paths.keys, logger);
   const clock = { nowMs: () => started.now };
   const nowSeconds = (): number => Math.floor(started.now / 1000);
@@ -104,7 +111,11 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
   const metrics = createMetrics();
   const guard = createSignInGuard({ metrics, logger }, hasClientAddresses);
   const browsers = createKnownBrowsers(key);
-  addSessionRoutes(server, { access, sessions, browsers, guard }, { publicUrl, ...told });
+  addSessionRoutes(
+    server,
+    { access, sessions, browsers, guard, isReady: () => key.isReadable() },
+    { publicUrl, ...told },
+  );
   addPageRoutes(server, { files: openPageFiles(pages), describeOrders });
   await server.listen({ host: '127.0.0.1', port: 0 });
   const address = server.server.address();
@@ -119,6 +130,7 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
   const started: ConsoleServer = {
     dataDir,
     keysDir: paths.keys,
+    keyProblems: () => key.problems(),
     port,
     sessions,
     calls: () => calls,

@@ -1,4 +1,4 @@
-import { renameSync, rmSync } from 'node:fs';
+import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { openAccessReader } from '../../src/access/store.ts';
@@ -88,23 +88,42 @@ describe('the export area', () => {
     },
   );
 
-  it('The export area does not start without the keys of links that it has given out, since new keys would make those links look forged', async () => {
-    const area = createExportArea(testFolder());
-    await area.addApp({ idApp: 1, platform: 'web', idAccount: 1 });
-    const user = await area.addUser({ idAccount: 1 });
-    await writeLake(area.tableDir, [
-      [{ event_id: 'a', kind: 'login', id_app: 1, event_time: 1_746_100_000, available_at: 1_746_100_000 }],
-    ]);
-    const running = await area.start();
-    await running.waitForEnd(
-      user,
-      await running.create(user, 'event=customEvents&selectors=eventId&dateFrom=2025-05-01&dateTo=2025-05-31'),
-    );
-    await running.stop();
-    rmSync(path.join(area.keysDir, 'links.json'));
-    await expect(area.start()).rejects.toMatchObject({
-      code: 'link_keys_damaged',
-      hint: expect.stringContaining('key rotate'),
-    });
-  });
+  it.each(['gone', 'damaged'])(
+    'The export area starts with keys of links that are %s: its links answer 500 until the keys are restored, everything else works',
+    async (fault) => {
+      const area = createExportArea(testFolder());
+      await area.addApp({ idApp: 1, platform: 'web', idAccount: 1 });
+      const user = await area.addUser({ idAccount: 1 });
+      await writeLake(area.tableDir, [
+        [{ event_id: 'a', kind: 'login', id_app: 1, event_time: 1_746_100_000, available_at: 1_746_100_000 }],
+      ]);
+      const before = await area.start();
+      const query = 'event=customEvents&selectors=eventId&dateFrom=2025-05-01&dateTo=2025-05-31';
+      const id = await before.create(user, query);
+      const { files: [file] = [] } = await before.waitForEnd(user, id);
+      await before.stop();
+      const [keys, manifests] = [path.join(area.keysDir, 'links.json'), path.join(area.keysDir, 'manifests.json')];
+      const whole = [readFileSync(keys), readFileSync(manifests)] as const;
+      if (fault === 'gone') rmSync(keys);
+      else for (const damaged of [keys, manifests]) writeFileSync(damaged, readFileSync(damaged).fill('x', 20, 21));
+
+      const running = await area.start();
+      onTestFinished(() => running.stop());
+      const problems = () => (running.stage.facts()['problems'] as { code: string }[]).map(({ code }) => code);
+      expect(problems()).toEqual(
+        fault === 'gone' ? ['link_keys_unreadable'] : ['link_keys_unreadable', 'manifest_key_unreadable'],
+      );
+      const { pathname, search } = new URL(file?.link ?? '');
+      const statusOf = (target: string) => running.call(user, target).then(({ status }) => status);
+      const linked = [`/api/report/v1/file/get.json?idReportFile=${id}`, `${pathname}${search}`];
+      expect(await Promise.all(linked.map(statusOf))).toEqual([500, 500]);
+      expect(await statusOf('/manifest-key.json')).toBe(fault === 'damaged' ? 500 : 200);
+      expect(await statusOf('/api/report/v1/file/list.json')).toBe(200);
+      expect(await running.create(user, query)).not.toBe(id);
+      writeFileSync(keys, whole[0]);
+      writeFileSync(manifests, whole[1]);
+      await waitFor('the keys are read', () => problems().length === 0);
+      expect(await Promise.all([...linked, '/manifest-key.json'].map(statusOf))).toEqual([200, 200, 200]);
+    },
+  );
 });

@@ -1,7 +1,7 @@
 import { watch, type FSWatcher } from 'node:fs';
 import path from 'node:path';
 import { startPollLoop } from '../async/poll-loop.ts';
-import { AppError, describeError } from '../errors.ts';
+import { AppError, describeError, isAppError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import { findStamp } from './file-stamp.ts';
 
@@ -121,4 +121,35 @@ export function watchFile<T>(
       void loop.stop();
     },
   };
+}
+
+/**
+ * Watches a file as `watchFile` does, for a part of the service that may be down: a first reading that fails is a
+ * problem too, and the value is undefined until a later one succeeds. Error: `folder_lost` of the first reading.
+ */
+export function watchOptionalFile<T>(
+  file: string,
+  load: () => T,
+  logger: Logger,
+  options: WatchOptions<T> = {},
+): WatchedFile<T | undefined> {
+  const { reload = load } = options;
+  let missing: string | undefined;
+  const readFirst = (): T | undefined => {
+    try {
+      return load();
+    } catch (error) {
+      if (isAppError(error, 'folder_lost')) throw error;
+      missing = describeError(error);
+      logger.error({ file, error: missing }, 'cannot read file, will retry when it changes');
+      return undefined;
+    }
+  };
+  const readLater = async (): Promise<T> => {
+    const value = await reload();
+    missing = undefined;
+    return value;
+  };
+  const watched = watchFile<T | undefined>(file, readFirst, logger, { ...options, reload: readLater });
+  return { ...watched, problem: () => watched.problem() ?? missing };
 }

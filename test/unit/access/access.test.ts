@@ -203,9 +203,12 @@ describe('access', () => {
     const changed = written.replace('"idAccount": 1', '"idAccount": 2');
     expect(changed).not.toBe(written);
     writeFileSync(paths.access, changed);
-    expect(() => openAccessReader(paths, logger)).toThrow(
-      expect.objectContaining({ code: 'access_damaged', hint: expect.stringContaining('version to 1') }),
-    );
+    const refusing = openAccessReader(paths, logger);
+    expect([refusing.mayLackApps(), refusing.problems()]).toMatchObject([
+      true,
+      [{ code: 'access_unreadable', what: expect.stringContaining('version to 1') }],
+    ]);
+    refusing.close();
     writeFileSync(paths.access, JSON.stringify({ ...(JSON.parse(changed) as object), version: 1, sha256: undefined }));
     await addApp(paths, { ...webApp, idApp: 8 }, 0);
     expect(JSON.parse(readFileSync(paths.access, 'utf8'))).toMatchObject({ version: 2, sha256: expect.any(String) });
@@ -214,13 +217,24 @@ describe('access', () => {
     reader.close();
   });
 
-  it('A damaged file is refused at the start, and the last good view stays in force while running', async () => {
+  it('A damaged file at the start lets nobody in until it is restored, and the last good view stays in force while running', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     const reader = openAccessReader(paths, logger);
+    const whole = readFileSync(paths.access);
     writeFileSync(paths.access, '{"version":1');
-    expect(() => openAccessReader(paths, logger)).toThrow(expect.objectContaining({ code: 'access_damaged' }));
+    const later = openAccessReader(paths, logger);
+    expect(later.current().findAppByToken(7, token)).toBeUndefined();
+    expect([later.mayLackApps(), later.mayLackUsers(), later.problems()[0]?.what]).toEqual([
+      true,
+      true,
+      expect.stringContaining('no event is accepted and nobody can sign in'),
+    ]);
     expect(reader.current().findAppByToken(7, token)).toBeDefined();
     reader.close();
+    writeFileSync(paths.access, whole);
+    await vi.waitFor(() => expect([later.mayLackApps(), later.problems()]).toEqual([false, []]), { timeout: 5000 });
+    expect(later.current().findAppByToken(7, token)).toBeDefined();
+    later.close();
   });
 });

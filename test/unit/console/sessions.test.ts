@@ -204,6 +204,21 @@ describe('a session of the console', () => {
     expect(await statusOf(server, await server.headersOf(users[2] ?? { idUser: '', secret: '' }))).toBe(200);
   });
 
+  it('Without a readable key of sessions nobody signs in, calls with HTTP Basic work, and a restored key ends that', async () => {
+    const server = await startConsoleServer({ sessionKey: 'not a key\n' });
+    const { ann } = server.users;
+    expect(server.keyProblems()).toMatchObject([
+      { code: 'session_key_unreadable', what: expect.stringContaining('nobody can sign in to the console') },
+    ]);
+    const refused = await server.signIn(ann);
+    expect([refused.status, refused.headers['retry-after']]).toEqual([500, '5']);
+    expect((await server.ask('/console/session', {})).status).toBe(500);
+    expect(await statusOf(server, { authorization: basic(ann) })).toBe(200);
+    await renewSessionKey(server.keysDir);
+    await waitFor('the key is read', async () => (await server.signIn(ann)).status === 200);
+    expect(server.keyProblems()).toEqual([]);
+  });
+
   it('Two services on one host have cookies of different names, and neither takes that of the other', async () => {
     const [one, other] = [await startConsoleServer(), await startConsoleServer()];
     const headers = await one.headersOf(one.users.ann);

@@ -58,7 +58,8 @@ it('A connection may stand still while a file is read for its checksum, however 
   };
   const holders = { findMark: () => 'm', mayLackUsers: () => false, onChange: () => () => undefined };
   const after: unknown[] = [];
-  const { privateKey: manifestKey } = generateKeyPairSync('ed25519');
+  const { privateKey } = generateKeyPairSync('ed25519');
+  const manifestKey = { current: () => privateKey, problems: () => [], close: () => undefined };
   addDownloadRoutes(app, { store, keys, holders, clock, logger, files, manifestKey });
   await app.listen({ host: '127.0.0.1', port: 0 });
   for (const wanted of [name, archiveName(job)]) {

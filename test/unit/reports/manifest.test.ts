@@ -1,13 +1,13 @@
-import { createPublicKey, generateKeyPairSync, verify } from 'node:crypto';
+import { createPublicKey, generateKeyPairSync, verify, type KeyObject } from 'node:crypto';
 import { Ajv2020 } from 'ajv/dist/2020.js';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test, vi } from 'vitest';
 import { manifestSchema } from '../../../src/export/api/manifest-openapi.ts';
 import { openManifestKey, manifestKeyPath } from '../../../src/reports/manifest-key.ts';
 import { parseManifest, renderManifest } from '../../../src/reports/manifest.ts';
 import { publicKeyHex } from '../../../src/runtime/ed25519.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import type { ReportJob } from '../../../src/reports/reports.ts';
-import { rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { testFolder } from '../../helpers/folder.ts';
 
 const logger = createLogger('silent');
@@ -34,8 +34,17 @@ const job: ReportJob = {
   },
 };
 
+/** The key of a folder, and how it goes on. */
+async function openKey(folder = testFolder(), log = logger, isInUse = false): Promise<KeyObject> {
+  const opened = await openManifestKey(folder, log, isInUse);
+  onTestFinished(() => opened.close());
+  const key = opened.current();
+  if (key === undefined) throw new Error('there is no key');
+  return key;
+}
+
 test('A manifest says what the request was, what was read and what came of it, the same each time', async () => {
-  const key = await openManifestKey(testFolder(), logger);
+  const key = await openKey();
   const text = renderManifest(job, key) ?? '';
   expect(renderManifest(job, key)).toBe(text);
   expect(parseManifest(text)).toEqual({
@@ -56,7 +65,7 @@ test('A manifest says what the request was, what was read and what came of it, t
 });
 
 test('A manifest is what the API reference says, and anybody can verify it by what the documents say', async () => {
-  const key = await openManifestKey(testFolder(), logger);
+  const key = await openKey();
   const request = { ...(job.request as object), eventName: ['Ünï "\u2028" 名'] };
   const { signature, ...signed } = JSON.parse(renderManifest({ ...job, request }, key) ?? '') as Record<
     string,
@@ -77,7 +86,7 @@ test('A manifest is what the API reference says, and anybody can verify it by wh
 });
 
 test('A manifest with any bit changed, and one of another key, is refused', async () => {
-  const key = await openManifestKey(testFolder(), logger);
+  const key = await openKey();
   const text = renderManifest(job, key) ?? '';
   const bytes = Buffer.from(text);
   const accepted: string[] = [];
@@ -99,23 +108,30 @@ test('A manifest with any bit changed, and one of another key, is refused', asyn
   expect(() => parseManifest(text.replace('"rows": 3', '"rows": 3, "rows": 3'))).toThrow('is not written as it was');
 });
 
-test('The key of manifests is made once, by whichever process is first, and a damaged one is refused', async () => {
+test('The key of manifests is made once, by whichever process is first, and a damaged one is a problem until it is restored', async () => {
   const folder = testFolder();
-  const keys = await Promise.all([1, 2, 3].map(() => openManifestKey(folder, logger)));
+  const keys = await Promise.all([1, 2, 3].map(() => openKey(folder)));
   expect(new Set(keys.map(publicKeyHex)).size).toBe(1);
-  expect(publicKeyHex(await openManifestKey(folder, logger))).toBe(publicKeyHex(keys[0]!));
+  expect(publicKeyHex(await openKey(folder))).toBe(publicKeyHex(keys[0]!));
+  const whole = readFileSync(manifestKeyPath(folder));
   writeFileSync(manifestKeyPath(folder), '{}');
-  await expect(openManifestKey(folder, logger)).rejects.toMatchObject({ code: 'file_damaged' });
+  const opened = await openManifestKey(folder, logger);
+  onTestFinished(() => opened.close());
+  expect(opened.current()).toBeUndefined();
+  expect(opened.problems()).toMatchObject([{ code: 'manifest_key_unreadable' }]);
+  writeFileSync(manifestKeyPath(folder), whole);
+  await vi.waitFor(() => expect(opened.problems()).toEqual([]), { timeout: 5000 });
+  expect(publicKeyHex(opened.current()!)).toBe(publicKeyHex(keys[0]!));
 });
 
 test('A new key where manifests were signed already is told of, and a first one is not', async () => {
   const folder = testFolder();
   const warnings: unknown[] = [];
   const loud = { ...logger, warn: (fields: unknown) => void warnings.push(fields) } as unknown as typeof logger;
-  const first = publicKeyHex(await openManifestKey(folder, loud));
-  expect(publicKeyHex(await openManifestKey(folder, loud, true))).toBe(first);
+  const first = publicKeyHex(await openKey(folder, loud));
+  expect(publicKeyHex(await openKey(folder, loud, true))).toBe(first);
   expect(warnings).toEqual([]);
   rmSync(manifestKeyPath(folder));
-  expect(publicKeyHex(await openManifestKey(folder, loud, true))).not.toBe(first);
+  expect(publicKeyHex(await openKey(folder, loud, true))).not.toBe(first);
   expect(warnings).toEqual([{ file: manifestKeyPath(folder) }]);
 });

@@ -12,6 +12,8 @@ function keysOf(...keys: readonly SigningKey[]): SigningKeys {
   return {
     current: () => keys.at(-1) ?? newest,
     find: (kid) => keys.find((key) => key.kid === kid),
+    isReadable: () => true,
+    problems: () => [],
     close: () => undefined,
   };
 }

@@ -1,4 +1,4 @@
-import { statSync, writeFileSync } from 'node:fs';
+import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import {
   openSigningKeys,
@@ -54,12 +54,18 @@ describe('the link keys', () => {
     for (const { kid } of rotations) expect(last.retired).toContain(kid);
   });
 
-  it('The link keys stay in force when the file becomes unreadable, and cannot be opened from it', async () => {
+  it('The link keys stay in force when the file becomes unreadable; opened from it there are none, which is a problem, until it is restored', async () => {
     const folder = testFolder();
     const keys = await open(folder);
     const { kid } = keys.current();
+    const whole = readFileSync(signingKeysPath(folder));
     writeFileSync(signingKeysPath(folder), '{"keys":[{"kid":"short"}]}');
-    await expect(openSigningKeys(folder, clockAt(1000), logger)).rejects.toMatchObject({ code: 'link_keys_damaged' });
+    const later = await open(folder);
+    expect([later.isReadable(), later.problems()]).toMatchObject([false, [{ code: 'link_keys_unreadable' }]]);
+    expect(() => later.current()).toThrow('cannot be read');
     expect(keys.current().kid).toBe(kid);
+    writeFileSync(signingKeysPath(folder), whole);
+    await waitFor('the keys are read', () => later.isReadable());
+    expect([later.current().kid, later.problems()]).toEqual([kid, []]);
   });
 });
