@@ -78,6 +78,7 @@ function ignoreInterrupts(): { stop: AbortSignal; force: AbortSignal } {
 
 /** The command that is called alone; every one, where there is none of that name or where all are to be listed. */
 async function loadCommands(name: string | undefined): Promise<Command[]> {
+  if (name === '-V' || name === '--version') return [];
   const load = name !== undefined && Object.hasOwn(commands, name) ? commands[name] : undefined;
   return await Promise.all((load === undefined ? Object.values(commands) : [load]).map((each) => each()));
 }

@@ -13,6 +13,9 @@ const readyMs = 60_000;
 /** Long enough for the slowest flush or answer; then the process is killed, which loses nothing. */
 const graceMs = 30_000;
 
+/** In each arena glibc keeps memory that DuckDB has freed: with eight for each core it is 0.4 GB more at the defaults. */
+const fewArenas = { MALLOC_ARENA_MAX: '2' };
+
 /** What a role's process reported last, and when, by the monotonic clock. */
 export interface Report {
   readonly facts: Readonly<Record<string, unknown>>;
@@ -78,7 +81,7 @@ export async function startRoles({
     const child = await forkRole({
       entry,
       role,
-      environment: { ...environment, ...own },
+      environment: { ...(role === 'compact' ? fewArenas : {}), ...environment, ...own },
       shared: role === 'ingest',
       readyMs,
       signal: unwanted,

@@ -16,7 +16,7 @@ export interface Bodies {
 const requests = 500;
 
 /** Events of web clients: those of `TRIBUTARY_SAMPLE_EVENTS` where it names a file, else generated ones. */
-function readEvents(count: number): { readonly source: string; readonly events: readonly unknown[] } {
+export function readEvents(count: number): { readonly source: string; readonly events: readonly unknown[] } {
   const sample = process.env['TRIBUTARY_SAMPLE_EVENTS'] ?? '';
   if (!existsSync(sample))
     return {

@@ -115,10 +115,15 @@ describe('benchmark: soak', () => {
         await sleep(inQuick(2000, 30_000));
         const idle = await measureIdle(service);
         const sealed = (await readSnapshot(tableDir)).files.filter((file) => !file.path.startsWith('_young/'));
-        const largest = Math.max(0, ...sealed.map(({ sizeBytes }) => sizeBytes));
+        const sizes = sealed.map(({ sizeBytes }) => sizeBytes).toSorted((a, b) => a - b);
+        const largest = sizes.at(-1) ?? 0;
         const rows = [
           ["compactor's peak memory", `${formatMb(peakBytes)} MB`],
           ['largest sealed file', `${formatMb(largest)} MB (set: ${formatMb(parseConfig({}).sealMaxBytes)})`],
+          [
+            'sealed files',
+            `${sizes.length}, half of them at least ${formatMb(sizes[Math.floor(sizes.length / 2)] ?? 0)} MB`,
+          ],
           ...[...idle].map(([role, ms]) => [`idle, ${role}`, `${ms.toFixed(1)} ms/s`]),
         ];
         reportBench('soak-afterwards', ['what', 'figure'], rows, { peakBytes, largest, idle: [...idle] });

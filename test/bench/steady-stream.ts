@@ -1,11 +1,14 @@
 import { randomFillSync } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { generateGameSessions } from '../../src/demo/game-sessions.ts';
 import { plainEventIds } from '../../src/datasets/event-id.ts';
 import { maxMessageBytes, type StreamPublisher } from '../../src/stream/stream.ts';
 import { renderLine } from '../helpers/render-line.ts';
+import { readEvents } from './ingest-bodies.ts';
 
-/** Events that are published at one rate for some time, each with an id of its own and the time at which it is sent. */
+/**
+ * Events that are published at one rate for some time, each with an id of its own and the time at which it is sent:
+ * real ones where `TRIBUTARY_SAMPLE_EVENTS` names a file of them.
+ */
 export interface SteadyStream {
   readonly eventsPerSecond: number;
   readonly seconds: number;
@@ -35,15 +38,13 @@ function endsOf(text: Buffer, marker: string): number[] {
 }
 
 function makeTemplates(): Template[] {
-  const untilSeconds = Math.floor(Date.now() / 1000);
-  const events = [
-    ...generateGameSessions({ seed: 1, events: templates * eventsOfMessage, until: untilSeconds, days: 1 }),
-  ];
+  const { events } = readEvents(templates * eventsOfMessage);
   const ids = plainEventIds(Date.now());
   return Array.from({ length: templates }, (_, template) => {
     const lines = events.slice(template * eventsOfMessage, (template + 1) * eventsOfMessage).map((event, index) => {
       const context = { kind: 'custom_event', idApp: 1 + (index % 4), receivedAtMs: Date.now(), ids } as const;
-      return renderLine({ ...context, platform: 'web' }, { ...event }, index);
+      const { eventTimestamp: _then, ...fields } = event as Record<string, unknown>;
+      return renderLine({ ...context, platform: 'web' }, fields, index);
     });
     const bytes = Buffer.from(lines.join(''));
     if (bytes.length > maxMessageBytes) throw new Error(`a message of ${bytes.length} bytes`);

@@ -82,6 +82,25 @@ describe('every command', () => {
   }, 120_000);
 });
 
+/** The files of the program that a call loads. */
+async function listLoaded(cwd: string, words: readonly string[]): Promise<string[]> {
+  const folder = testFolder();
+  await tributary(cwd, words, { NODE_V8_COVERAGE: folder });
+  const texts = readdirSync(folder).map((name) => readFileSync(path.join(folder, name), 'utf8'));
+  const urls = texts.flatMap((text) =>
+    (JSON.parse(text) as { result: { url: string }[] }).result.map(({ url }) => url),
+  );
+  return urls.filter((url) => url.includes(path.dirname(program)));
+}
+
+it('The version is answered without loading a command', async () => {
+  const cwd = testFolder();
+  const loaded = new Set(await listLoaded(cwd, ['completion', '--help']));
+  const ofVersion = await listLoaded(cwd, ['--version']);
+  expect(ofVersion).not.toEqual([]);
+  expect(ofVersion.filter((file) => !loaded.has(file))).toEqual([]);
+});
+
 describe('a command in the wrong folder', () => {
   it('Every command in the wrong folder reports it in one sentence, prints no result and creates nothing', async () => {
     const cwd = testFolder();

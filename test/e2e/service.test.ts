@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, existsSync, openSync, readdirSync, statSync } from 'node:fs';
+import { closeSync, existsSync, openSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom } from '../../src/demo/random.ts';
@@ -39,6 +39,11 @@ describe('a running service', () => {
         .map(({ role }) => role)
         .toSorted(),
     ).toEqual(['compact', 'export', 'ingest', 'ingest', 'nats-server', 'supervisor']);
+  });
+
+  it('A running service bounds the memory that the compactor keeps of what its engines free', () => {
+    const pid = service.processes().find(({ role }) => role === 'compact')?.pid;
+    expect(readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0')).toContain('MALLOC_ARENA_MAX=2');
   });
 
   it('A running service refuses a second one on the same data folder, naming the first', async () => {

@@ -33,6 +33,7 @@ const values: Readonly<Record<string, string>> = {
   id_app: 'hash(n) % 5',
   event_time: "TIMESTAMPTZ '2025-01-01T00:00:00Z' + to_microseconds((hash(n, 1) % 86400000000)::BIGINT)",
   available_at: "TIMESTAMPTZ '2025-02-01T00:00:00Z'",
+  user_agent: "repeat('x', 1000)",
   age: 'CASE WHEN n % 2 = 0 THEN n % 100 END',
   sezam_user_id: '9223372036854775807 - n',
   hwid: '18446744073709551615 - n',

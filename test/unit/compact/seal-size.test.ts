@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
+import { divideMemory } from '../../../src/compact/engine-memory.ts';
 import { createDueRows } from '../../../src/compact/seal/seal-policy.ts';
 import { sealDue } from '../../../src/compact/seal/seal.ts';
 import { events } from '../../../src/datasets/dataset.ts';
@@ -26,16 +27,37 @@ const values: Readonly<Record<string, string>> = {
   available_at: `TIMESTAMPTZ '${new Date().toISOString()}'`,
 };
 
-/** A lake of young files with rows of two kinds. */
-async function withYoungFiles() {
+/** As many and as long parameters as events of a browser game have. */
+const gameValues: Readonly<Record<string, string>> = {
+  ...values,
+  kind: "'custom_event'",
+  custom_user_id: 'md5(n::VARCHAR)',
+  lvid: 'md5(n::VARCHAR)',
+  ipv4: "'207.180.123.0'",
+  user_agent: "repeat('Mozilla/5.0 (X11) ', 6)",
+  custom_event_params:
+    "map_from_entries(list_transform(range(10), lambda i: {k: 'parameter_left_' || i, v: (hash(n + i) % 1000000000)::VARCHAR}))",
+};
+
+/** A lake of young files: with rows of two kinds, unless other values are given. */
+async function withYoungFiles(
+  made: Readonly<Record<string, string>> = values,
+  rowsOfEach = rowsOfFile,
+  memoryMb = 512,
+) {
   const lakeDir = path.join(testFolder(), 'lake');
   const table = await openLake(lakeDir, { clock, crashPoint: noCrashPoint, retentionMs: 86_400_000 });
-  const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
+  const duckdb = await openDuckdb({
+    memoryMb,
+    threads: 1,
+    tempDir: path.join(lakeDir, '..', 'spill'),
+    boundRowGroups: true,
+  });
   onTestFinished(() => duckdb.close());
-  const columns = events.columns.map(({ name, type }) => `(${values[name] ?? 'NULL'})::${type} AS ${name}`);
-  for (let made = 0; made < filesOfLake; made += 1) {
+  const columns = events.columns.map(({ name, type }) => `(${made[name] ?? 'NULL'})::${type} AS ${name}`);
+  for (let file = 0; file < filesOfLake; file += 1) {
     const relative = `_young/${randomUUID()}.parquet`;
-    const query = `SELECT ${columns.join(', ')} FROM range(${rowsOfFile}) AS rows(n)`;
+    const query = `SELECT ${columns.join(', ')} FROM range(${rowsOfEach}) AS rows(n)`;
     const written = await writeDataFile(duckdb, query, path.join(table.dir, relative), 'young');
     await table.commit(() => ({ cause: 'flush', actions: [{ add: toAdd(relative, written, clock.nowMs(), true) }] }));
   }
@@ -62,4 +84,14 @@ test.each([
   expect(Math.max(...sealed.map((file) => file.sizeBytes))).toBeGreaterThan(sealMaxBytes / 2);
   expect(files.reduce((sum, file) => sum + (file.numRecords ?? 0), 0)).toBe(filesOfLake * rowsOfFile);
   expect(young.length === 0).toBe(sealAgeMs === 0);
+});
+
+test('Events of ten parameters make one sealed file with the default memory, since they are not wide', async () => {
+  const memoryMb = divideMemory(2048).sealMb;
+  const { lakeDir, table, duckdb } = await withYoungFiles(gameValues, 10_400, memoryMb);
+  const options = { sealAgeMs: 0, sealMaxBytes: 128 * 1024 ** 2 };
+  const dueRows = createDueRows(options);
+  const sealing = { dataset: events, table, duckdb, clock, crashPoint: noCrashPoint, dueRows };
+  await sealDue({ ...sealing, stagingDir: lakePaths(lakeDir).staging }, options, new Map());
+  expect(table.snapshot().files.map(({ numRecords, young }) => [numRecords, young])).toEqual([[12 * 10_400, false]]);
 });
