@@ -1,5 +1,6 @@
 import { openAccessReader } from '../access/store.ts';
 import { dataPaths } from '../config.ts';
+import { maskOfLake } from '../datasets/event-id.ts';
 import { startIngest } from '../ingest/ingest.ts';
 import { holdsEvents } from '../lake/files/holds-events.ts';
 import { openReceiptKeys } from '../receipts/receipt-keys.ts';
@@ -7,6 +8,7 @@ import { startDiskWatch } from '../runtime/files/disk-watch.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { areSameFolders } from '../runtime/files/folder-id.ts';
 import type { Stage } from '../runtime/processes/role-process.ts';
+import { findKeptClaim } from '../stream/lease.ts';
 import { createEventAsker } from '../stream/event-questions.ts';
 import { publishToOwnFolders } from '../stream/own-store-publisher.ts';
 import { startPublishProbe } from '../stream/publish-probe.ts';
@@ -48,8 +50,10 @@ export async function startIngestStage(parts: Parts): Promise<Stage> {
   closers.add('receipt keys', () => receiptKeys.close());
   const { addRoutes, onService } = await openHealth();
   const ask = createEventAsker(connection, config.streamName);
+  // The supervisor has claimed the stream for this lake before it started this process.
+  const keyMask = maskOfLake((await findKeptClaim(paths.claim))?.lake);
   const ingest = await startIngest(
-    { access, publisher, ask, receiptKeys, clock, metrics, logger, isDiskLow, ...sender, addRoutes },
+    { access, publisher, ask, receiptKeys, clock, metrics, logger, isDiskLow, keyMask, ...sender, addRoutes },
     { host: config.host, port: config.s2sPort },
   );
   return { ...withProblems(ingest, [findProblems, () => access.problems()]), onService };

@@ -3,11 +3,20 @@ import { randomUUID } from 'node:crypto';
 import { dataPaths, type Config } from '../config.ts';
 import type { AccessPaths } from '../access/access-file.ts';
 import { listApps } from '../access/listing.ts';
-import { isOwnId, makeRequestKey, ownKeyFields, readKeyTexts, receivedAtOf } from '../datasets/event-id.ts';
+import {
+  isOwnId,
+  makeRequestKeys,
+  maskOfLake,
+  ownKeyFields,
+  readKeyTexts,
+  receivedAtOf,
+  type KeyMask,
+} from '../datasets/event-id.ts';
 import type { EventAnswer } from '../find/event-answer.ts';
 import { createFinder, type Finder } from '../find/finder.ts';
 import type { ReadTail } from '../find/find-event.ts';
 import type { Sought } from '../lake/find/find-rows.ts';
+import { ensureLakeId } from '../lake/identity.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import { buildWithClosers, type Closers } from '../runtime/lifecycle.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
@@ -29,7 +38,7 @@ interface Named {
 }
 
 /** What is to be looked for, one after the other: a key may be read in several ways. */
-function parseSought({ id, key, transaction }: Named, idApp: number | undefined): readonly Sought[] {
+function parseSought({ id, key, transaction }: Named, idApp: number | undefined, mask: KeyMask): readonly Sought[] {
   if ([id, key, transaction].filter((one) => one !== undefined).length !== 1)
     refuse('expected ID, or --key, or --transaction');
   if (id !== undefined) {
@@ -42,7 +51,7 @@ function parseSought({ id, key, transaction }: Named, idApp: number | undefined)
   if (transaction !== undefined && makeId !== undefined) return [{ idApp, eventId: makeId(idApp, transaction) }];
   const sent = readKeyTexts(key ?? '').filter((one) => one !== '');
   if (sent.length === 0) refuse('a key is not empty');
-  return sent.map((one) => ({ idApp, requestKey: makeRequestKey(idApp, one) }));
+  return sent.flatMap((one) => makeRequestKeys(idApp, one, mask).map((requestKey) => ({ idApp, requestKey })));
 }
 
 /** The apps whose events may be meant: without one that is named, all that are known here. */
@@ -103,10 +112,11 @@ export const eventCommand = verb({
   },
   examples: ['event 01928f3e-6a2b-7c4d-8e5f-0123456789ab', 'event --key order-4711 --app 7'],
   async run({ ID: id, key, transaction, app: idApp, data }, { environment, answer }) {
-    const soughts = parseSought({ id, key, transaction }, idApp);
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
     assertLake(config);
     const paths = dataPaths(config.dataDir);
+    const mask = maskOfLake(key === undefined ? undefined : await ensureLakeId(paths.lake));
+    const soughts = parseSought({ id, key, transaction }, idApp, mask);
     const logger = createLogger(config.logLevel, { role: 'event' });
     const idApps = listMeant(paths, id, idApp);
     const opened = await buildWithClosers(logger, async (closers) => {

@@ -1,4 +1,5 @@
 import { events as leader, getMethod, importDatasets, type Dataset } from '../datasets/dataset.ts';
+import { isKeyedId, maskOfLake, otherFormOf } from '../datasets/event-id.ts';
 import { listFailedFiles, readFailedFile } from '../lake/files/failed-events.ts';
 import { findWholeRows } from '../lake/find/find-rows.ts';
 import type { WholeRow } from '../lake/find/read-rows.ts';
@@ -59,6 +60,11 @@ function receivedWithin(eventId: string, receivedAtMs: number): { fromMs: number
   return { fromMs: receivedAtMs - aroundMs, toMs: receivedAtMs + aroundMs };
 }
 
+/** The ids that the row of an event may have: a retry across the upgrade to 0.4 is a repeat of one without the mask. */
+function formsOf(eventId: string, { tableId }: Snapshot): readonly string[] {
+  return isKeyedId(eventId) ? [eventId, otherFormOf(eventId, maskOfLake(tableId))] : [eventId];
+}
+
 async function findRows(
   snapshot: Snapshot,
   dataset: Dataset,
@@ -68,7 +74,7 @@ async function findRows(
   if (first === undefined || snapshot.version < 0) return [];
   const within = receivedWithin(first.eventId, Date.parse(receivedAt));
   const filter = { idApps: [idApp], ...(within === undefined ? {} : { receivedAt: within }) };
-  const ids = events.map(({ eventId }) => eventId);
+  const ids = events.flatMap(({ eventId }) => formsOf(eventId, snapshot));
   return await findWholeRows({ dataset, snapshot }, ids, filter);
 }
 
@@ -95,9 +101,9 @@ function judgeRow(
 }
 
 /** The row of an event, and what it is; of several, since a key may be used again after its day, the one that fits. */
-function findBest(event: ReceiptEvent, rows: readonly WholeRow[], receipt: Receipt) {
+function findBest(event: ReceiptEvent, rows: readonly WholeRow[], receipt: Receipt, snapshot: Snapshot) {
   const judged = rows
-    .filter(({ eventId }) => eventId === event.eventId)
+    .filter(({ eventId }) => formsOf(event.eventId, snapshot).includes(eventId))
     .map((row) => ({ row, ...judgeRow(event, row, receipt) }));
   return judged.find(({ state }) => state === 'stored') ?? judged.find(({ state }) => state === 'repeat') ?? judged[0];
 }
@@ -134,7 +140,7 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
     });
   const snapshot = dataset === leader ? log : await readSnapshot(tablePaths(lakeDir, dataset).table);
   const rows = await findRows(snapshot, dataset, receipt);
-  const best = receipt.events.map((event) => findBest(event, rows, receipt));
+  const best = receipt.events.map((event) => findBest(event, rows, receipt, snapshot));
   const failed = best.includes(undefined) ? await findFailed(lakeDir, receipt) : new Map<string, string>();
   const absent = receipt.events.filter(({ eventId }, index) => best[index] === undefined && !failed.has(eventId));
   const absences = await judgeAbsent(lakeDir, receipt, absent, { log, table: snapshot });

@@ -13,6 +13,7 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { events } from '../datasets/dataset.ts';
+import { maskOfLake } from '../datasets/event-id.ts';
 import { machineClock, type Clock } from '../runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
@@ -169,7 +170,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     seen.fault(fault, figures);
   };
   const slices = { folder: path.join(options.spoolDir, 'keys'), rows: options.keySliceRows };
-  const tables = await openBatchTables(duckdb, dependencies.enrichment, slices);
+  const tables = await openBatchTables(duckdb, dependencies.enrichment, slices, maskOfLake(table.state().metaData?.id));
   const onDamage: OnDamage = (found) => seen.damages(found);
   const { lakeDir, retentionMs, refusals } = options;
   const following = { lakeDir, leader: table, writer, tables, onDamage, options: { clock, crashPoint, retentionMs } };

@@ -8,13 +8,15 @@ import type { GivenFields } from './schema-registry.ts';
  * (`key` of its kind), the same whoever sends it, how and when. Version 8: derived from a request with an
  * Idempotency-Key, so that a retry of the request has the same ids:
  *
- * characters 1 to 24 the key: 74 bits of a hash of app and Idempotency-Key, the same for every event of the request
+ * characters 1 to 24 the key: 74 bits of a hash of app and Idempotency-Key, the same for every event of the request;
+ *   the first 48 of them are XORed with the mask of the lake, so that another lake has other ids
  * characters 25 to 34 the fingerprint: 40 bits of a hash of the request, that is its method and every event as given
  * characters 35 to 36 the event's place in the request
  *
  * Two different requests share a key by chance once in 2^74 pairs, and then the second is kept as failed; a key used
  * for another request passes for a retry once in 2^40 times. Before version 0.3 the first part was made for each event
- * of a batch, and the rest was a hash of that event alone: the id of a single event was what it is today.
+ * of a batch, and the rest was a hash of that event alone. Before version 0.4 there was no mask: of an id with it, XOR
+ * gives the id without, and the compactor takes the two for one.
  */
 const keyDigits = 20;
 const fingerprintDigits = 10;
@@ -67,9 +69,20 @@ export const isHashedSql = (column: string): string => `substr(${column}, 15, 1)
 /** SQL of `isKeyedId`, of a column of event ids. */
 export const isKeyedSql = (column: string): string => `substr(${column}, 15, 1) = '8'`;
 
-/** SQL of `requestKeyOf`, of a column of event ids, as a UUID: 16 bytes instead of 24. NULL where the text is no id. */
-export const requestKeySql = (column: string): string =>
-  `TRY_CAST(substr(${column}, 1, ${keyEnd}) || '000000000000' AS UUID)`;
+/** SQL type of `requestKeySql`. */
+export const requestKeyType = 'DECIMAL(38,0)';
+
+/**
+ * SQL of `requestKeyOf`, of a column of event ids, as a number. With and without the mask an id has the same: of the
+ * two forms of its first digits the lesser counts. NULL where the text is no id.
+ */
+export function requestKeySql(column: string, mask: KeyMask): string {
+  const hex = (...parts: readonly (readonly [from: number, length: number])[]): string =>
+    `'0x' || ${parts.map(([from, length]) => `substr(${column}, ${from}, ${length})`).join(' || ')}`;
+  const head = `TRY_CAST(${hex([1, 8], [10, 4])} AS UBIGINT)`;
+  const tail = `TRY_CAST(${hex([16, 3], [20, 4])} AS UINTEGER)`;
+  return `(least(${head}, xor(${head}, ${mask}::UBIGINT))::HUGEINT * ${2 ** 28} + ${tail})::${requestKeyType}`;
+}
 
 /** SQL of `fingerprintOf`, as a number. */
 export const fingerprintSql = (column: string): string =>
@@ -89,6 +102,30 @@ export interface KeyedRequest {
   readonly method: ImportMethod;
   /** Every event as its client gave it, in one form whatever the order and notation. */
   readonly given: readonly string[];
+  readonly mask?: KeyMask | undefined;
+}
+
+/** What makes the keys of one lake differ from those of another: 48 bits of a hash of its id. 0: no lake is known. */
+export type KeyMask = number;
+const maskDigits = 12;
+
+/** Returns the mask of a lake by its id; 0 where there is none. */
+export function maskOfLake(lakeId: string | undefined): KeyMask {
+  return lakeId === undefined ? 0 : Number.parseInt(sha256(`keys of ${lakeId}`).slice(0, maskDigits), 16);
+}
+
+/** XORs twelve digits with a mask; numbers of more than 32 bits have no XOR of their own. */
+function xorDigits(digits: string, mask: KeyMask): string {
+  const half = 2 ** 24;
+  const xor = (from: number, with24: number): string =>
+    (half + (Number.parseInt(digits.slice(from, from + 6), 16) ^ with24)).toString(16).slice(1);
+  return xor(0, Math.floor(mask / half)) + xor(6, mask % half);
+}
+
+/** Returns the other form of a keyed id: without the mask of a lake that it has, or with it. */
+export function otherFormOf(eventId: string, mask: KeyMask): string {
+  const digits = xorDigits(eventId.slice(0, 8) + eventId.slice(9, 13), mask);
+  return `${digits.slice(0, 8)}-${digits.slice(8)}${eventId.slice(13)}`;
 }
 
 const pool = Buffer.allocUnsafe(4096);
@@ -122,11 +159,18 @@ export function plainEventIds(receivedAtMs: number): EventIds {
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
 /** The first part of what ids are made of under a key. */
-const keyIdentity = (idApp: number, key: string): string => sha256(`${idApp}\n0\n${key}`).slice(0, keyDigits);
+function keyIdentity(idApp: number, key: string, mask: KeyMask): string {
+  const digits = sha256(`${idApp}\n0\n${key}`).slice(0, keyDigits);
+  return mask === 0 ? digits : xorDigits(digits, mask) + digits.slice(maskDigits);
+}
 
-/** What `requestKeyOf` gives for the ids of any request of an app under an Idempotency-Key. */
-export function makeRequestKey(idApp: number, key: string): string {
-  return requestKeyOf(formatUuid(keyIdentity(idApp, key).padEnd(32, '0'), '8'));
+/**
+ * Returns what `requestKeyOf` gives for the ids of any request of an app under an Idempotency-Key: as this version makes
+ * them, and without the mask.
+ */
+export function makeRequestKeys(idApp: number, key: string, mask: KeyMask): readonly string[] {
+  const make = (one: KeyMask): string => requestKeyOf(formatUuid(keyIdentity(idApp, key, one).padEnd(32, '0'), '8'));
+  return mask === 0 ? [make(0)] : [make(mask), make(0)];
 }
 
 /** What HTTP leaves out around the value of a header, and nothing else: not every byte that is a space to Unicode. */
@@ -153,10 +197,10 @@ export function readKeyTexts(told: string): readonly string[] {
  * and the compactor commits such an id once; another request under the key has another fingerprint, in all its ids,
  * whichever events the two share.
  */
-export function keyedEventIds({ idApp, key, method, given }: KeyedRequest): EventIds {
-  const identity = keyIdentity(idApp, key);
-  // A single event has the id that earlier versions gave it: its retry is known also when the service was upgraded
-  // meanwhile.
+export function keyedEventIds({ idApp, key, method, given, mask = 0 }: KeyedRequest): EventIds {
+  const identity = keyIdentity(idApp, key, mask);
+  // But for the mask, a single event has the id that earlier versions gave it: its retry is known also when the service
+  // was upgraded meanwhile.
   if (!getMethod(method).batch) {
     const fingerprint = sha256(given.join('\n')).slice(0, fingerprintDigits + placeDigits);
     return () => formatUuid(`${identity}${fingerprint}`, '8');

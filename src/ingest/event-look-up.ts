@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AccessReader, App } from '../access/access.ts';
-import { isOwnId, makeRequestKey, ownKeyFields, readKeyTexts } from '../datasets/event-id.ts';
+import { isOwnId, makeRequestKeys, ownKeyFields, readKeyTexts, type KeyMask } from '../datasets/event-id.ts';
 import { createQuotaCounter } from '../runtime/http/quota.ts';
 import type { AskForEvent, EventQuestion, EventReply } from '../stream/event-questions.ts';
 import type { Answers } from './answers.ts';
@@ -21,6 +21,7 @@ export interface EventLookUpDependencies {
   readonly access: AccessReader;
   readonly answers: Answers;
   readonly ask: AskForEvent;
+  readonly keyMask?: KeyMask | undefined;
 }
 
 /** Questions of an app, of each process of import. */
@@ -44,6 +45,7 @@ const refuse = (detail: string): Refusal => ({ reason: 'rules', detail });
 export function parseQuestion(
   query: Readonly<Record<string, unknown>>,
   idApp: number,
+  keyMask: KeyMask = 0,
 ): readonly EventQuestion[] | Refusal {
   const other = Object.keys(query).find((name) => name !== 'idApp' && !names.includes(name));
   if (other !== undefined) return refuse(`there is no parameter ${other}: ${oneOf} is`);
@@ -64,7 +66,7 @@ export function parseQuestion(
   const texts = typeof value === 'string' ? readKeyTexts(value) : [];
   const fitting = texts.filter(({ length }) => length >= 1 && length <= maxKeyLength);
   if (fitting.length === 0) return refuse(`key must have 1 to ${maxKeyLength} characters, and be given once`);
-  return fitting.map((text) => ({ idApp, requestKey: makeRequestKey(idApp, text) }));
+  return fitting.flatMap((text) => makeRequestKeys(idApp, text, keyMask).map((requestKey) => ({ idApp, requestKey })));
 }
 
 const isNeverSeen = (reply: EventReply): boolean =>
@@ -84,7 +86,7 @@ async function askEach(ask: AskForEvent, questions: readonly EventQuestion[]): P
 type Asker = Pick<App, 'idApp' | 'idAccount'>;
 
 /** Creates the look-up of one server. */
-export function createEventLookUp({ access, answers, ask }: EventLookUpDependencies): EventLookUp {
+export function createEventLookUp({ access, answers, ask, keyMask }: EventLookUpDependencies): EventLookUp {
   const quota = createQuotaCounter([eventQuota]);
   /** Whose the questions on their way are. */
   const asked = new Set<Asker>();
@@ -104,7 +106,7 @@ export function createEventLookUp({ access, answers, ask }: EventLookUpDependenc
       const waitSeconds = quota.take(String(app.idApp), performance.now());
       if (waitSeconds !== undefined)
         return end({ reason: 'quota', detail: `an app may ask ${eventQuota.limit} times a second` });
-      const questions = parseQuestion(query, app.idApp);
+      const questions = parseQuestion(query, app.idApp, keyMask);
       if ('reason' in questions) return end(questions);
       const asker = { idApp: app.idApp, idAccount: app.idAccount };
       if (!hasPlace(asker)) return end({ reason: 'busy', detail: 'too many questions wait for an answer' });

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AccessReader, App } from '../access/access.ts';
 import { importMethods } from '../datasets/dataset.ts';
+import type { KeyMask } from '../datasets/event-id.ts';
 import type { ImportMethod } from '../datasets/event-kinds.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { Accepted, Answers } from './answers.ts';
@@ -18,7 +19,7 @@ import type { RefusalKeeper } from './refusal-keeper.ts';
 import { findStatement } from './receipts.ts';
 import type { Refusal } from './refusal.ts';
 import { findMisspelt, listAsAsked, listFaults, wantsAllFaults } from './request-faults.ts';
-import { findKeyedId, type UsedKeys } from './used-keys.ts';
+import { createUsedKeys, findKeyedId, type UsedKeys } from './used-keys.ts';
 
 /**
  * Answers the requests of the import methods, on Node's own request and response: each is so little work that the
@@ -59,7 +60,7 @@ export interface ImportDependencies {
   readonly answers: Answers;
   readonly refusals: RefusalKeeper;
   readonly live: LiveEvents;
-  readonly usedKeys: UsedKeys;
+  readonly keyMask?: KeyMask | undefined;
   readonly fail: Fail;
 }
 
@@ -165,7 +166,8 @@ function parseRequest(request: ImportRequest, usedKeys: UsedKeys): ImportedLines
 
 /** Appends the lines of a request. Its key stands for it from then on, unless it is surely not stored. */
 function append(
-  { groupCommit, usedKeys }: ImportDependencies,
+  groupCommit: GroupCommit,
+  usedKeys: UsedKeys,
   asked: ImportRequest,
   lines: Buffer,
 ): Promise<AppendOutcome> {
@@ -180,7 +182,8 @@ function append(
 
 /** Creates the handler of one server. Checks run in the order that docs/api.md lists. */
 export function createImportHandler(dependencies: ImportDependencies): ImportHandler {
-  const { access, clock, metrics, live, usedKeys, fail } = dependencies;
+  const { access, groupCommit, clock, metrics, live, keyMask, fail } = dependencies;
+  const usedKeys = createUsedKeys();
   const { refuse, accept } = createEnds(dependencies);
 
   /** Runs a step of an exchange, which nothing else would answer if it threw. */
@@ -195,7 +198,7 @@ export function createImportHandler(dependencies: ImportDependencies): ImportHan
   function takeBody(exchange: Exchange, app: App, body: Buffer | Refusal): void {
     if ('reason' in body) return refuse(exchange, body, { app });
     const { method, request, validate } = exchange;
-    const asked = { method, head: request, body, app, receivedAtMs: clock.nowMs() };
+    const asked = { method, head: request, body, app, receivedAtMs: clock.nowMs(), keyMask };
     const imported = parseRequest(asked, usedKeys);
     if ('reason' in imported) return refuse(exchange, imported, { app, body });
     if (validate === '1') return accept(exchange, imported, { message: validMessage });
@@ -203,7 +206,7 @@ export function createImportHandler(dependencies: ImportDependencies): ImportHan
     const of = { app, bytes: body.length };
     metrics.received(kind, count);
     if (unknownParameters > 0) metrics.unknownParameters(app.idApp, unknownParameters);
-    append(dependencies, asked, lines).then(
+    append(groupCommit, usedKeys, asked, lines).then(
       (outcome) =>
         attempt(exchange, () => {
           if (outcome.state !== 'stored') return refuse(exchange, toRefusal(outcome), of);

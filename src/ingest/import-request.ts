@@ -3,7 +3,7 @@ import { gunzipSync } from 'node:zlib';
 import type { App } from '../access/access.ts';
 import { getKind, getMethod, importKinds, importMethods } from '../datasets/dataset.ts';
 import { eventFields } from '../datasets/event-fields.ts';
-import { keyedEventIds, ownKeyEventIds, plainEventIds, type EventIds } from '../datasets/event-id.ts';
+import { keyedEventIds, ownKeyEventIds, plainEventIds, type EventIds, type KeyMask } from '../datasets/event-id.ts';
 import type { EventKind, ImportMethod } from '../datasets/event-kinds.ts';
 import { renderEvent, renderGiven, renderLines } from '../datasets/event-line.ts';
 import { renderPlainEvents, type PlainEvents } from '../datasets/plain-event.ts';
@@ -23,6 +23,8 @@ export interface ImportRequest {
   readonly app: Pick<App, 'idApp' | 'platform'>;
   /** Unix milliseconds. */
   readonly receivedAtMs: number;
+  /** The mask of the lake that the events go to. */
+  readonly keyMask?: KeyMask | undefined;
 }
 
 /** What a request becomes: one line of NDJSON (event-line.ts) for each of its events. */
@@ -243,7 +245,7 @@ function chooseIds(request: ImportRequest, kind: EventKind, given: readonly Give
   if (keyFault !== undefined) return { reason: 'rules', detail: keyFault };
   if (hasOwnKey || typeof key !== 'string') return plain();
   const texts = given.map((fields) => renderGiven(kind, app.platform, fields));
-  return keyedEventIds({ idApp: app.idApp, key, method, given: texts });
+  return keyedEventIds({ idApp: app.idApp, key, method, given: texts, mask: request.keyMask });
 }
 
 /** Reads a request's body as events; none of them is looked at yet. */

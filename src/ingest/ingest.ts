@@ -1,5 +1,6 @@
 import type { AddressInfo } from 'node:net';
 import type { AccessReader } from '../access/access.ts';
+import type { KeyMask } from '../datasets/event-id.ts';
 import type { ReceiptKeys } from '../receipts/receipt-keys.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { createBoundedLog, failureBound } from '../runtime/conditions/bounded-log.ts';
@@ -23,7 +24,6 @@ import { addSenderRoutes, type SenderView } from './sender-routes.ts';
 import { addImportRoutes, refusePath } from './routes.ts';
 import { createServer, defaultServerLimits, isClosing, type ImportServer, type ServerLimits } from './server.ts';
 import { createTrouble } from './trouble.ts';
-import { createUsedKeys } from './used-keys.ts';
 
 /**
  * Ingest: HTTP requests become events in the stream.
@@ -50,6 +50,8 @@ export interface IngestDependencies {
   readonly isDiskLow?: () => boolean;
   /** Asks who reads the lake where an event is. Absent: nobody does. */
   readonly ask?: AskForEvent;
+  /** The mask of the lake that the events go to. */
+  readonly keyMask?: KeyMask | undefined;
   /** Keeps what was refused for the app's owner; absent: nobody does. */
   readonly refusals?: RefusalKeeper;
   /** Shows acknowledged events as they arrive; absent: nobody looks. */
@@ -104,7 +106,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   const metrics = createIngestMetrics(dependencies.metrics);
   const isDiskLow = dependencies.isDiskLow ?? (() => false);
   const trouble = createTrouble(isDiskLow);
-  const { access, clock, publisher, receiptKeys } = dependencies;
+  const { access, clock, publisher, receiptKeys, keyMask } = dependencies;
   const signReceipts = receiptKeys === undefined ? undefined : createReceiptSigner(receiptKeys, clock);
   const groupCommit = createGroupCommit(
     { publisher, logger, onGroup: (figures) => metrics.group(figures), isDiskLow, trouble, signReceipts },
@@ -125,8 +127,8 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   );
   const answers = createAnswers({ metrics, refusals: createRefusalLog(logger), isClosing: () => isClosing(server) });
   const fail = createFail(answers, logger);
-  const usedKeys = createUsedKeys();
-  const imports = createImportHandler({ access, groupCommit, clock, metrics, answers, refusals, live, usedKeys, fail });
+  const handed = { access, groupCommit, clock, metrics, answers, refusals, live, keyMask, fail };
+  const imports = createImportHandler(handed);
   const server = createServer(
     { ...defaultServerLimits, ...options.limits },
     {
@@ -137,7 +139,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     logger,
   );
   const { version } = readPackageJson('package.json') as { version: string };
-  const lookUp = createEventLookUp({ access, answers, ask: dependencies.ask ?? (async () => nobody) });
+  const lookUp = createEventLookUp({ access, answers, ask: dependencies.ask ?? (async () => nobody), keyMask });
   addImportRoutes(server, { access, imports, lookUp, answers, refusals, fail, receiptKeys }, version);
   if (senderView !== undefined) addSenderRoutes(server, { access, answers, fail, view: senderView });
   dependencies.addRoutes?.(server);

@@ -17,6 +17,7 @@ import { AppError, isAppError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import { makeWorkFolder, removeTree, writeWorkFile } from '../runtime/files/work-files.ts';
 import { events as leader, importKinds } from '../datasets/dataset.ts';
+import { maskOfLake } from '../datasets/event-id.ts';
 import { parseLine } from '../datasets/event-line.ts';
 import type { Action } from '../lake/log/actions.ts';
 import { nextAvailableAtMs } from '../lake/log/available-at.ts';
@@ -179,7 +180,12 @@ async function replayFiles(dependencies: ReplayDependencies, files: readonly Fai
   try {
     const spool = path.join(folder, 'spool.ndjson');
     await writeWorkFile(spool, Buffer.concat(candidates.flatMap((event) => [bytesOf(event), Buffer.from('\n')])));
-    const tables = await openBatchTables(duckdb, dependencies.enricher);
+    const tables = await openBatchTables(
+      duckdb,
+      dependencies.enricher,
+      undefined,
+      maskOfLake(table.state().metaData?.id),
+    );
     const loaded = await tables.load(spool, candidates.length, true);
     const lookUp = createLakeLookUp(table);
     for (let attempt = 1; ; attempt += 1) {

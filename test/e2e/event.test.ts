@@ -142,7 +142,7 @@ it('A client learns by the id or the key of what it sent that it waits, is in th
   const flood = await Promise.all(Array.from({ length: 60 }, () => request(`eventId=${plainId}`)));
   expect(flood.map(({ status }) => status)).toContain(429);
   expect(flood.every(({ status, headers }) => status === 200 || headers.get('retry-after') === '1')).toBe(true);
-});
+}, 120_000);
 
 it('A key is known again as its client has sent it, in Latin-1 or in UTF-8, and on the host also while service and broker are away', async () => {
   const dataDir = path.join(testFolder(), 'data');

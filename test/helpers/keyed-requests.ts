@@ -11,13 +11,15 @@ export interface TestRequest {
   readonly method?: ImportMethod;
   /** Now by default. */
   readonly receivedMs?: number;
+  /** The mask of the lake; none by default, as before version 0.4. */
+  readonly mask?: number;
   /** Members of every line beside, such as one that no column takes. */
   readonly members?: Readonly<Record<string, unknown>>;
 }
 
 /** The ids that ingest gives to the events of a request. */
-export function idsOf({ key, names, method = 'customEventBatch' }: TestRequest): string[] {
-  const ids = keyedEventIds({ idApp: 1, key, method, given: names });
+export function idsOf({ key, names, method = 'customEventBatch', mask }: TestRequest): string[] {
+  const ids = keyedEventIds({ idApp: 1, key, method, given: names, mask });
   return names.map((_, index) => ids(index));
 }
 

@@ -14,6 +14,7 @@
  */
 import assert from 'node:assert/strict';
 import { events as leader, importDatasets, type Dataset } from '../../datasets/dataset.ts';
+import type { KeyMask } from '../../datasets/event-id.ts';
 import type { AppError } from '../../runtime/errors.ts';
 import { writeDataFile, type WrittenFile } from '../files/data-file.ts';
 import type { EnrichedSelect } from '../files/enriched-rows.ts';
@@ -337,16 +338,17 @@ function toLoadedKeys(intake: Intake, lines: PlainLines, keyed: number, assertLo
 
 /**
  * Opens the tables, empty, in place of those that the engine had. With an enricher, rows are written with what it tells
- * of their addresses and User-Agents. With `slices` not all of the known keys stay in the engine's memory. Errors:
+ * of their addresses and User-Agents. With `slices` not all of the known keys stay in the engine's memory. `mask`: the lake's. Errors:
  * `sql`, `memory`.
  */
 export async function openBatchTables(
   duckdb: Duckdb,
   enricher?: Enricher,
   slices?: KeySliceOptions,
+  mask: KeyMask = 0,
 ): Promise<BatchTables> {
   await createDedupeTables(duckdb);
-  const keys = createKeyTable(duckdb, slices);
+  const keys = createKeyTable(duckdb, mask, slices);
   const nextBatch = createGenerations('the tables have another batch by now');
   const enrichment = enricher === undefined ? undefined : createBatchEnrichment(duckdb, enricher);
   const plain = createPlainWriter(duckdb, enrichment);

@@ -6,7 +6,7 @@ import { sqlList } from '../sql/literals.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import { assertFilesWhole } from '../files/verify-files.ts';
 import { createKeysSql } from './key-slices.ts';
-import { keyColumnsSql, type KeyTable } from './key-table.ts';
+import type { KeyTable } from './key-table.ts';
 import { dropStoredRows } from './own-keys.ts';
 
 /**
@@ -84,11 +84,11 @@ async function dropKnown(duckdb: Duckdb): Promise<void> {
  * Reads the keyed ids of the batch into `asked`, in the order in which they are judged. A bad row stands for its
  * request, not for its event.
  */
-async function readAsked(duckdb: Duckdb, rule: DedupeRule): Promise<void> {
+async function readAsked(duckdb: Duckdb, rule: DedupeRule, { columnsSql }: KeyTable): Promise<void> {
   await duckdb.run(
     `CREATE OR REPLACE TEMP TABLE asked AS
      SELECT * REPLACE (CASE WHEN NOT bad THEN place END AS place)
-     FROM (SELECT ${keyColumnsSql}, epoch_ms(received_at) AS ms, bad, rowid AS r, ${rule === 'stream' ? 'rowid' : 'row_number() OVER (ORDER BY received_at, rowid)'} AS n
+     FROM (SELECT ${columnsSql}, epoch_ms(received_at) AS ms, bad, rowid AS r, ${rule === 'stream' ? 'rowid' : 'row_number() OVER (ORDER BY received_at, rowid)'} AS n
        FROM batch WHERE ${isKeyedSql('event_id')} AND length(event_id) = 36 AND rowid NOT IN (SELECT r FROM dropped))
      WHERE key IS NOT NULL AND print IS NOT NULL AND ms IS NOT NULL`,
   );
@@ -135,7 +135,7 @@ async function acceptFirst(duckdb: Duckdb): Promise<void> {
 }
 
 async function judgeKeys(duckdb: Duckdb, rule: DedupeRule, keys: KeyTable): Promise<void> {
-  await readAsked(duckdb, rule);
+  await readAsked(duckdb, rule, keys);
   if ((await countAsked(duckdb)) === 0) return;
   await keys.lookUp();
   await judgeBy(duckdb, 'FROM recent_keys UNION ALL FROM sliced_keys', rule);

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
+import { requestKeyType } from '../../datasets/event-id.ts';
 import { ensureFolder, removeFile } from '../../runtime/files/durable-file.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
@@ -42,7 +43,7 @@ const maxSetBytes = 1024 ** 3;
 
 /** SQL that makes a table of keys, empty. `place` is NULL where the request is known and the event could not be stored. */
 export const createKeysSql = (name: string): string =>
-  `CREATE OR REPLACE TEMP TABLE ${name} (key UUID, print BIGINT, place SMALLINT, ms BIGINT)`;
+  `CREATE OR REPLACE TEMP TABLE ${name} (key ${requestKeyType}, print BIGINT, place SMALLINT, ms BIGINT)`;
 
 /** The process stands still while they are added: some 50 ms where there are 100 million. */
 const hashesAtOnce = 2 ** 18;

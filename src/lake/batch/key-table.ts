@@ -1,4 +1,4 @@
-import { fingerprintSql, isKeyedSql, placeSql, requestKeySql } from '../../datasets/event-id.ts';
+import { fingerprintSql, isKeyedSql, placeSql, requestKeySql, type KeyMask } from '../../datasets/event-id.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList } from '../sql/literals.ts';
@@ -10,6 +10,8 @@ import { createKeysSql, createKeySlices } from './key-slices.ts';
  * others in slices (key-slices.ts). What a batch costs follows its own keys, and the slices that have some of them.
  */
 export interface KeyTable {
+  /** SQL of the columns of a table of keys but the last, read from event ids. */
+  readonly columnsSql: string;
   /** Adds those of the rows of some files, received within the range, both ends included. */
   addReceived(files: readonly DataFile[], range: { readonly fromMs: number; readonly toMs: number }): Promise<void>;
   /** Adds those of all rows of some files. */
@@ -28,9 +30,6 @@ export interface KeyTable {
   forgetBefore(ms: number): Promise<void>;
   clear(): Promise<void>;
 }
-
-/** The columns of a table of keys, read from event ids. */
-export const keyColumnsSql = `${requestKeySql('event_id')} AS key, ${fingerprintSql('event_id')} AS print, ${placeSql('event_id')} AS place`;
 
 /** What of the known keys does not stay in the engine's memory. */
 export interface KeySliceOptions {
@@ -69,7 +68,9 @@ function groupFiles(files: readonly DataFile[], sliceRows: number): DataFile[][]
  * Gives the operations on an engine's tables of known keys, which `createDedupeTables` has made. Without `options` the
  * engine keeps them all.
  */
-export function createKeyTable(duckdb: Duckdb, options?: KeySliceOptions): KeyTable {
+export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySliceOptions): KeyTable {
+  const keySql = requestKeySql('event_id', mask);
+  const columnsSql = `${keySql} AS key, ${fingerprintSql('event_id')} AS print, ${placeSql('event_id')} AS place`;
   const slices = options === undefined ? undefined : createKeySlices(duckdb, options.folder);
   const sliceRows = options?.rows ?? usualRows;
 
@@ -84,22 +85,20 @@ export function createKeyTable(duckdb: Duckdb, options?: KeySliceOptions): KeyTa
     for (const group of groupFiles(files, sliceRows)) {
       const source = `read_parquet(${sqlList(group.map((file) => file.absolutePath))}, hive_partitioning = false)`;
       await duckdb.run(
-        `INSERT INTO recent_keys SELECT ${keyColumnsSql}, epoch_ms(received_at) AS ms FROM ${source} WHERE ${isKeyedSql('event_id')} AND ${where}`,
+        `INSERT INTO recent_keys SELECT ${columnsSql}, epoch_ms(received_at) AS ms FROM ${source} WHERE ${isKeyedSql('event_id')} AND ${where}`,
       );
       await slice();
     }
   }
 
   return {
+    columnsSql,
     addReceived(files, { fromMs, toMs }) {
       const upTo = Number.isFinite(toMs) ? ` AND received_at <= ${timeSql(toMs)}` : '';
       return addKeys(files, `received_at >= ${timeSql(fromMs)}${upTo}`);
     },
     addAll: (files) => addKeys(files, 'true'),
-    addOfBatch(files) {
-      const key = requestKeySql('event_id');
-      return addKeys(files, `${key} IN (SELECT ${key} FROM batch)`);
-    },
+    addOfBatch: (files) => addKeys(files, `${keySql} IN (SELECT ${keySql} FROM batch)`),
     addJudged: () => duckdb.run('INSERT INTO recent_keys SELECT * FROM batch_keys'),
     lookUp: async () => slices?.lookUp(),
     slice,

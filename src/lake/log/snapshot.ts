@@ -59,6 +59,8 @@ export interface Snapshot {
   readonly head: string | undefined;
   /** The columns of the table, by which a damaged empty file is known; undefined on a table that does not exist. */
   readonly schemaString: string | undefined;
+  /** The id of the table (`metaData.id`); that of the events is the lake's. */
+  readonly tableId: string | undefined;
 }
 
 /**
@@ -89,6 +91,7 @@ export function describeState(
     emptyFile: emptyFilePath(root),
     head: state.lastHash,
     schemaString: state.metaData?.schemaString,
+    tableId: state.metaData?.id,
   };
 }
 

@@ -2,10 +2,13 @@ import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { listFailedFiles, readFailedFile } from '../../../src/lake/files/failed-events.ts';
+import { identityPath } from '../../../src/lake/identity.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
-import { keyedEventIds } from '../../../src/datasets/event-id.ts';
+import { keyedEventIds, maskOfLake } from '../../../src/datasets/event-id.ts';
 import { findUncovered, joinRanges } from '../../../src/lake/batch/covered-times.ts';
+import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
+import { createExclusive, ensureFolder } from '../../../src/runtime/files/durable-file.ts';
 import { linesOf, type TestRequest } from '../../helpers/keyed-requests.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
@@ -18,6 +21,8 @@ type Line = Record<string, unknown>;
 const hourMs = 3_600_000;
 const dayMs = 24 * hourMs;
 const startMs = Date.UTC(2026, 2, 1, 12);
+const lakeId = '5a1f0c1e-0f5b-4a34-9d2a-2f1f6a3c7d10';
+const mask = maskOfLake(lakeId);
 
 const request = (names: string, more: Partial<TestRequest> = {}): Line[] =>
   linesOf({ key: 'k', names: names.split(''), receivedMs: startMs, ...more });
@@ -86,6 +91,12 @@ const cases: Readonly<Record<string, { messages: Line[][]; stored: string; reuse
     messages: [requestOfEarlierVersion('a', 'k'), request('a', { method: 'customEvent' })],
     stored: 'a',
   },
+  'retries across the upgrade to ids with the mask of the lake, and back': {
+    messages: [request('ab'), request('ab', { mask }), request('ab'), request('c', { mask })],
+    stored: 'ab',
+    reused: 'c',
+  },
+  'another lake has other keys': { messages: [request('a', { mask }), request('a', { mask: 7 })], stored: 'aa' },
   'a batch that an earlier version took in': {
     messages: [requestOfEarlierVersion('ab', 'k'), request('ab')],
     stored: 'ab',
@@ -162,7 +173,7 @@ function messagesByRound(): Line[][][] {
       lines.map((line) => ({
         ...line,
         custom_user_id: title,
-        event_id: `${String(index).padStart(4, '0')}${String(line['event_id']).slice(4)}`,
+        event_id: String(line['event_id']).replace(/^(.{20})...(.*)$/, `$1${String(index).padStart(3, '0')}$2`),
       })),
     ),
   );
@@ -176,6 +187,8 @@ test.each(rounds)('A key stands for one request a day from its receipt: read $wa
   const paths = lakePaths(path.join(folder, 'lake'));
   const stream = createMemoryStream();
   const options = { clock: { nowMs: () => startMs + aheadMs } };
+  await ensureFolder(path.join(folder, 'lake'));
+  await createExclusive(identityPath(path.join(folder, 'lake')), renderChecked({ id: lakeId }));
   const all = messagesByRound();
   let sent = 0;
   const publish = (messages: readonly Line[][]): void => {

@@ -5,6 +5,8 @@ import {
   isKeyedId,
   isKeyedSql,
   keyedEventIds,
+  maskOfLake,
+  otherFormOf,
   placeSql,
   plainEventIds,
   requestKeyOf,
@@ -51,22 +53,35 @@ describe('the id of an event with an Idempotency-Key', () => {
     expect(new Set(keys).size).toBe(3);
   });
 
-  it('The id of an event with an Idempotency-Key is read by SQL as by the program', async () => {
+  it('The id of an event with an Idempotency-Key is another one in another lake, and leads back to what earlier versions gave it', () => {
+    const masks = ['one lake', 'another lake'].map(maskOfLake);
+    const [none, one, other] = [0, ...masks].map((mask) => idsOf({ mask }));
+    expect(new Set([none, one, other].flat()).size).toBe(9);
+    for (const id of one ?? []) expect(id).toMatch(uuid);
+    expect(one?.map((id) => otherFormOf(id, masks[0] ?? 0))).toEqual(none);
+    expect(none?.map((id) => otherFormOf(id, masks[1] ?? 0))).toEqual(other);
+  });
+
+  it('The id of an event with an Idempotency-Key is read by SQL as by the program, with the mask of its lake or without', async () => {
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     try {
-      const all = [...idsOf({}), ...idsOf({ given: ['["c"]'] }), plainEventIds(1)(0)];
+      const mask = maskOfLake('of the lake');
+      const foreign = idsOf({ mask: maskOfLake('of another') });
+      const all = [...idsOf({}), ...idsOf({ mask }), ...idsOf({ given: ['["c"]'] }), plainEventIds(1)(0), ...foreign];
       const values = all.map((id) => `('${id}')`).join(', ');
       const rows = await duckdb.rows(
-        `SELECT id, ${isKeyedSql('id')} AS keyed, ${requestKeySql('id')}::VARCHAR AS key, ${fingerprintSql('id')} AS print, ${placeSql('id')} AS place FROM (VALUES ${values}) t(id)`,
+        `SELECT id, ${isKeyedSql('id')} AS keyed, ${requestKeySql('id', mask)}::VARCHAR AS key, ${fingerprintSql('id')} AS print, ${placeSql('id')} AS place FROM (VALUES ${values}) t(id)`,
       );
       for (const row of rows) {
         const id = String(row['id']);
         expect(row['keyed']).toBe(isKeyedId(id));
         if (!isKeyedId(id)) continue;
-        expect(row['key']).toBe(`${requestKeyOf(id)}000000000000`);
         expect(Number(row['print'])).toBe(Number.parseInt(fingerprintOf(id), 16));
       }
       expect(rows.slice(0, 3).map((row) => Number(row['place']))).toEqual([0, 1, 19]);
+      const keys = rows.filter((row) => row['keyed'] === true).map((row) => String(row['key']));
+      expect(new Set(keys.slice(0, 9)).size).toBe(1);
+      expect([new Set(keys.slice(9)).size, keys.slice(9).includes(keys[0] ?? '')]).toEqual([1, false]);
     } finally {
       duckdb.close();
     }

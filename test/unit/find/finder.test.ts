@@ -2,7 +2,7 @@ import { existsSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { events } from '../../../src/datasets/dataset.ts';
-import { keyedEventIds, makeRequestKey } from '../../../src/datasets/event-id.ts';
+import { keyedEventIds, requestKeyOf } from '../../../src/datasets/event-id.ts';
 import type { EventAnswer } from '../../../src/find/event-answer.ts';
 import { findEvent, type Places, type ReadTail } from '../../../src/find/find-event.ts';
 import { createFinder, type Finder } from '../../../src/find/finder.ts';
@@ -18,6 +18,7 @@ import { eventLine, readTotals, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
+const keyOf = (key: string): string => requestKeyOf(keyedEventIds({ idApp: 1, key, method: 'login', given: ['x'] })(0));
 const keyed = (key: string): Readonly<Record<string, unknown>> =>
   eventLine({ event_id: keyedEventIds({ idApp: 1, key, method: 'login', given: ['x'] })(0) });
 
@@ -116,11 +117,11 @@ test('Under a key that another request uses again, its events are told of while 
     return [found.state, ...found.events.map(({ eventId, state }) => [eventId, state])];
   };
   const both = ['in_lake', [stored, 'in_lake'], [other, 'in_stream']];
-  expect(await find({ requestKey: makeRequestKey(1, 'k') })).toEqual(both);
+  expect(await find({ requestKey: keyOf('k') })).toEqual(both);
   expect(await find({ eventId: other })).toEqual(['in_stream', [other, 'in_stream']]);
   expect(await find({ eventId: stored })).toEqual(['in_lake', [stored, 'in_lake']]);
   end = 'cut';
-  expect(await find({ requestKey: makeRequestKey(1, 'k') })).toEqual(both);
+  expect(await find({ requestKey: keyOf('k') })).toEqual(both);
 });
 
 test("Who asks for another app's event under a key is led to none of its files", async () => {
@@ -240,7 +241,7 @@ test('An id that is in the lake is found while failed events are still to be loo
     findEvent(places, { sought: { ...sought, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 20_000 });
   for (const one of [plain, line]) expect(await find({ eventId: idOf(one) })).toMatchObject({ state: 'in_lake' });
   await expect(find({ eventId: idOf(eventLine()) })).rejects.toBe(busy);
-  await expect(find({ requestKey: makeRequestKey(1, 'k') })).rejects.toBe(busy);
+  await expect(find({ requestKey: keyOf('k') })).rejects.toBe(busy);
 });
 
 test('A file that the lake has lost fails the question with the reason, and is no hint to ask again', async () => {

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import {
   keyedEventIds,
-  makeRequestKey,
+  makeRequestKeys,
+  maskOfLake,
   ownKeyEventIds,
   plainEventIds,
   receivedAtOf,
@@ -12,6 +13,7 @@ import type { AccessReader } from '../../../src/access/access.ts';
 import { createEventLookUp, parseQuestion } from '../../../src/ingest/event-look-up.ts';
 import type { EventQuestion, EventReply } from '../../../src/stream/event-questions.ts';
 
+const keyOf = (text: string): string => makeRequestKeys(1, text, 0)[0] ?? '';
 const eventId = plainEventIds(1_700_000_000_123)(0);
 
 describe('a question after an event', () => {
@@ -22,16 +24,17 @@ describe('a question after an event', () => {
 
   it('The key stands for the ids of every request under it, of its own app', () => {
     for (const method of ['login', 'customEventBatch'])
-      expect(requestKeyOf(keyedEventIds({ idApp: 1, key: 'k', method, given: ['{}'] })(0))).toBe(
-        makeRequestKey(1, 'k'),
-      );
-    expect(makeRequestKey(2, 'k')).not.toBe(makeRequestKey(1, 'k'));
+      for (const mask of [maskOfLake('of a lake'), 0])
+        expect(makeRequestKeys(1, 'k', maskOfLake('of a lake'))).toContain(
+          requestKeyOf(keyedEventIds({ idApp: 1, key: 'k', method, given: ['{}'], mask })(0)),
+        );
+    expect(makeRequestKeys(2, 'k', 0)).not.toEqual(makeRequestKeys(1, 'k', 0));
   });
 
   it('An id in capital letters is that id, and a key is read as a header that was sent in UTF-8', () => {
     expect(parseQuestion({ idApp: '1', eventId: eventId.toUpperCase() }, 1)).toEqual([{ idApp: 1, eventId }]);
     const sent = Buffer.from('käse').toString('latin1');
-    expect(parseQuestion({ key: ' käse ' }, 1)).toContainEqual({ idApp: 1, requestKey: makeRequestKey(1, sent) });
+    expect(parseQuestion({ key: ' käse ' }, 1)).toContainEqual({ idApp: 1, requestKey: keyOf(sent) });
   });
 
   it.each([
@@ -43,7 +46,7 @@ describe('a question after an event', () => {
     ['ПАР', ['Ð\u009fÐ\u0090Ð\u00a0']],
     ['é'.repeat(200), ['é'.repeat(200)]],
   ])('The key %j is looked for as clients send it in a header, byte for byte', (key, texts) => {
-    expect(parseQuestion({ key }, 1)).toEqual(texts.map((text) => ({ idApp: 1, requestKey: makeRequestKey(1, text) })));
+    expect(parseQuestion({ key }, 1)).toEqual(texts.map((text) => ({ idApp: 1, requestKey: keyOf(text) })));
   });
 
   it('A transaction is looked for by the id that its own app gave it', () => {

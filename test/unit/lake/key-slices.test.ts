@@ -132,7 +132,9 @@ test('More slices than the set of hashes has numbers for are all known, and so a
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   onTestFinished(() => duckdb.close());
   for (const name of ['recent_keys', 'sliced_keys']) await duckdb.run(createKeysSql(name));
-  await duckdb.run('CREATE TEMP TABLE asked AS SELECT uuid() AS key, range AS r FROM range(300)');
+  await duckdb.run(
+    'CREATE TEMP TABLE asked AS SELECT (random() * 1e15)::DECIMAL(38,0) AS key, range AS r FROM range(300)',
+  );
   const slices = createKeySlices(duckdb, folder);
   const add = async (from: number, to: number) => {
     for (let row = from; row < to; row += 1) {
@@ -160,7 +162,9 @@ test("Two compactors that write slices into one folder find their own keys, and 
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     onTestFinished(() => duckdb.close());
     for (const name of ['recent_keys', 'sliced_keys']) await duckdb.run(createKeysSql(name));
-    await duckdb.run('CREATE TEMP TABLE asked AS SELECT uuid() AS key, range AS r FROM range(3)');
+    await duckdb.run(
+      'CREATE TEMP TABLE asked AS SELECT (random() * 1e15)::DECIMAL(38,0) AS key, range AS r FROM range(3)',
+    );
     await duckdb.run(`INSERT INTO recent_keys SELECT key, 1, 0, ${startMs} FROM asked`);
     return { duckdb, slices: createKeySlices(duckdb, folder) };
   };
