@@ -1,7 +1,8 @@
-import { knowsEveryErased, wasErased } from '../lake/find/erased-ids.ts';
+import { createErasedIdsSearch, wasErased, type ErasedIds } from '../lake/find/erased-ids.ts';
 import { lakePaths } from '../lake/lake.ts';
 import type { Snapshot } from '../lake/log/snapshot.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
+import { isAppError } from '../runtime/errors.ts';
 import type { Receipt, ReceiptEvent } from '../receipts/receipt.ts';
 
 /** What is said of an event of a receipt that is neither in a table nor failed. */
@@ -43,7 +44,8 @@ function judgeUnerased({ group }: Receipt, { log, table }: WithoutEvent, isCompl
 
 /**
  * Says of each event of a receipt that is in no table and has not failed what became of it, by its id; to be asked after
- * both were looked at, since an erasure writes down the hash of an id before the row goes. Errors: `file_damaged`.
+ * both were looked at, since an erasure writes down the hash of an id before the row goes. Where the hashes are missing or
+ * damaged, which ids were erased is not known.
  */
 export async function judgeAbsent(
   lakeDir: string,
@@ -54,14 +56,16 @@ export async function judgeAbsent(
   const absences = new Map<string, Absence>();
   if (absent.length === 0) return absences;
   const { idApp } = receipt;
-  const { erasedIds: file } = lakePaths(lakeDir);
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   try {
     // Hashes are kept for longer than receipts are given.
-    const isComplete = await knowsEveryErased(duckdb, file);
+    const erased = await createErasedIdsSearch(lakePaths(lakeDir))().catch((error: unknown): ErasedIds => {
+      if (!isAppError(error, 'file_damaged')) throw error;
+      return { file: undefined, isComplete: false };
+    });
     for (const { eventId } of absent) {
-      const isErased = await wasErased(duckdb, file, { idApp, eventId }, [idApp]);
-      absences.set(eventId, isErased ? { state: 'erased' } : judgeUnerased(receipt, without, isComplete));
+      const isErased = await wasErased(duckdb, erased, { idApp, eventId }, [idApp]);
+      absences.set(eventId, isErased ? { state: 'erased' } : judgeUnerased(receipt, without, erased.isComplete));
     }
   } finally {
     duckdb.close();

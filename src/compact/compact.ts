@@ -25,6 +25,7 @@ import { openBatchTables } from '../lake/batch/batch-tables.ts';
 import { createRecentKeys } from '../lake/batch/recent-keys.ts';
 import type { OnDamage } from '../lake/batch/whole-files.ts';
 import { recoverFailed } from '../lake/files/failed-events.ts';
+import { createErasedIdsSearch, describeUnnamedErasedIds } from '../lake/find/erased-ids.ts';
 import { engineBudget } from '../lake/files/row-memory.ts';
 import { lakePaths, openLake } from '../lake/lake.ts';
 import type { Table } from '../lake/log/table.ts';
@@ -49,6 +50,7 @@ import { createStillness } from './position/stillness.ts';
 import type { FollowDependencies } from './position/stream-position.ts';
 import { divideMemory } from './engine-memory.ts';
 import { startMaintenance, type Maintenance } from './seal/maintenance.ts';
+import { watchErasedIds } from './erased-ids-watch.ts';
 import { createFactRecord } from './seen-facts.ts';
 import { startWriteProbe } from './write-probe.ts';
 
@@ -62,8 +64,9 @@ export interface Compact extends Stoppable {
 const defaultLockWaitMs = 15_000;
 
 /** Claims the lake: from this commit on, a compactor that ran before can neither flush nor move the position. */
-async function claim(table: Table, writer: string): Promise<void> {
-  await table.commit(() => ({ cause: 'start', actions: [], writer }));
+async function claim(table: Table, writer: string, erasedIdsFile: string): Promise<void> {
+  const unnamed = table.lake().erasedIds === undefined ? await describeUnnamedErasedIds(erasedIdsFile) : undefined;
+  await table.commit((_, { erasedIds = unnamed }) => ({ cause: 'start', actions: [], writer, erasedIds }));
 }
 
 /** A lake that this compactor has taken. */
@@ -98,7 +101,7 @@ async function takeLake(
   closers.add('spool', removeSpool);
   const table = await openLake(options.lakeDir, { clock, retentionMs: options.retentionMs, crashPoint });
   const writer = randomUUID();
-  await claim(table, writer);
+  await claim(table, writer, paths.erasedIds);
   await recoverFailed(paths.failed, table.dir);
   return { paths, table, writer, assertFolder: () => lock?.assertHeld() };
 }
@@ -161,6 +164,8 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   closers.add('maintenance', () => maintenance.stop());
   const writeProbe = startWriteProbe({ tryWrite: () => tryWrite(options.lakeDir, assertFolder), clock, logger });
   closers.add('write probe', () => writeProbe.stop());
+  const erasedIds = watchErasedIds(createErasedIdsSearch(paths));
+  closers.add('erased ids', () => erasedIds.stop());
   const seeing = { reader, alarm: seen.fault, stillness: createStillness(reader), logger };
   const streamEnd = await openStreamEnd(closers, seeing, { paths, table, assertFolder });
   const start = { swept: false, faulty: false };
@@ -208,7 +213,11 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const troubles = () => ({
     flush: trouble,
     maintenance: [...writeProbe.problems(), ...maintenance.problems()],
-    notices: [...(dependencies.enrichment?.problems() ?? []), ...maintenance.notices()],
+    notices: [
+      ...(dependencies.enrichment?.problems() ?? []),
+      ...maintenance.notices(),
+      ...erasedIds.notices(),
+    ],
   });
   return {
     failed: failWith([running, maintenance.running]),

@@ -1,6 +1,6 @@
 import { readLineHead } from '../datasets/event-line.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
-import { wasErased } from '../lake/find/erased-ids.ts';
+import { wasErased, type FindErasedIds } from '../lake/find/erased-ids.ts';
 import type { FailedIndex } from '../lake/find/failed-index.ts';
 import { findRows, idStartOf, isSought, type Sought } from '../lake/find/find-rows.ts';
 import type { IdIndex } from '../lake/find/id-index.ts';
@@ -36,8 +36,8 @@ export interface Places {
   /** By table: what is remembered of versions. */
   readonly versions: Map<string, VersionSearch>;
   readonly failed: FailedIndex;
-  /** The file of the hashes of erased ids. */
-  readonly erasedIds: string;
+  /** Finds the hashes of erased ids. */
+  readonly erasedIds: FindErasedIds;
   /** The watermark of the lake as it is now, Unix milliseconds; undefined: none is known. */
   readonly readWatermarkMs: () => Promise<number | undefined>;
   /** Absent: the stream cannot be read, so that nothing can be said to have never come. */
@@ -198,7 +198,7 @@ export async function findEvent(places: Places, question: Question): Promise<Eve
   const [first] = events;
   if (first !== undefined) return { state: first.state, events };
   // Last: the hash is there before the row goes.
-  const isErased = await wasErased(places.duckdb, places.erasedIds, question.sought, question.idApps);
+  const isErased = await wasErased(places.duckdb, await places.erasedIds(), question.sought, question.idApps);
   if (isErased) return { state: 'erased', events };
   if (places.readTail === undefined)
     throw new AppError('broker_away', 'not in the lake, and what waits in the stream cannot be looked through', {

@@ -15,6 +15,7 @@ import { createFairMutex } from '../runtime/async/mutex.ts';
 import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
+import { createErasedIdsSearch } from '../lake/find/erased-ids.ts';
 import { createFailedIndex } from '../lake/find/failed-index.ts';
 import { openIdIndex } from '../lake/find/id-index.ts';
 import { lakePaths } from '../lake/lake.ts';
@@ -85,7 +86,7 @@ export function createFinder(options: FinderOptions): Finder {
       maxIndexedBytes,
       versions: new Map(),
       failed: createFailedIndex(paths.failed, paths.table, maxFailedFiles),
-      erasedIds: paths.erasedIds,
+      erasedIds: createErasedIdsSearch(paths),
       readWatermarkMs: () => readWatermarkMs(lakeDir, machineClock),
       ...(readTail === undefined ? {} : { readTail }),
     };

@@ -7,9 +7,9 @@ import { checkPoints } from './check-points.ts';
 import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
 import { sqlText } from './sql/literals.ts';
 import { listFailedFiles, readFailedFile } from './files/failed-events.ts';
-import { findErasedIdsDamage } from './find/erased-ids.ts';
+import { createErasedIdsSearch, findErasedIdsDamage } from './find/erased-ids.ts';
 import { isOfRunningLoad } from './files/load-folders.ts';
-import { findSize, hashFile } from '../runtime/files/file-checks.ts';
+import { exists, findSize, hashFile } from '../runtime/files/file-checks.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
 import {
   isCompactorRunning,
@@ -242,13 +242,25 @@ async function listFollowerFolders(lakeDir: string, unnamed: readonly TableName[
   return [...named, ...unnamed];
 }
 
-/** Sees whether the hashes of erased ids can be read. */
+/** Sees whether the hashes of erased ids are those that the log names, or can be read where it names none. */
 async function checkErasedIds(lakeDir: string): Promise<Problem[]> {
-  const { erasedIds } = lakePaths(lakeDir);
+  const paths = lakePaths(lakeDir);
+  const at = path.basename(paths.erasedIds);
+  const found = await createErasedIdsSearch(paths)().catch((error: unknown) => {
+    if (!isAppError(error)) throw error;
+    return error;
+  });
+  // A damaged log is named by itself.
+  if (isAppError(found, 'log_damaged')) return [];
+  if (isAppError(found)) {
+    const problem = (await exists(paths.erasedIds)) ? 'damaged_file' : 'missing_file';
+    return [{ problem, path: at, detail: describeError(found) }];
+  }
+  if (found.file === undefined) return [];
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   try {
-    const detail = await findErasedIdsDamage(duckdb, erasedIds);
-    return detail === undefined ? [] : [{ problem: 'damaged_file', path: path.basename(erasedIds), detail }];
+    const detail = await findErasedIdsDamage(duckdb, found.file);
+    return detail === undefined ? [] : [{ problem: 'damaged_file', path: at, detail }];
   } finally {
     duckdb.close();
   }

@@ -1,12 +1,21 @@
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { isKeyedSql, isOwnId, requestKeyOf } from '../../datasets/event-id.ts';
 import { readLineHead } from '../../datasets/event-line.ts';
+import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { AppError, describeError } from '../../runtime/errors.ts';
-import { moveFile, removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
-import { exists } from '../../runtime/files/file-checks.ts';
+import { ensureFolder } from '../../runtime/files/durable-file.ts';
+import { exists, hashFile } from '../../runtime/files/file-checks.ts';
+import { findStamp } from '../../runtime/files/file-stamp.ts';
+import { findNames } from '../../runtime/files/folder-names.ts';
+import { removeTree } from '../../runtime/files/work-files.ts';
 import { writeDataFile } from '../files/data-file.ts';
-import type { Duckdb } from '../sql/duckdb.ts';
+import { carryOut, openStaging } from '../files/staged-rewrite.ts';
+import { findNewestState } from '../log/kept-versions.ts';
+import type { ErasedIdsState } from '../log/lake-state.ts';
+import { listLog } from '../log/log-files.ts';
+import type { Table } from '../log/table.ts';
+import { openDuckdb, type Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 import { idStartOf, type Sought } from './find-rows.ts';
 
@@ -16,7 +25,9 @@ import { idStartOf, type Sought } from './find-rows.ts';
  * of every erasure in one order: neither whose the events were, nor which went together, nor when.
  *
  * A Parquet file of one sorted column, written whole under the maintenance lock of the events, before the rows go: a
- * crash leaves hashes of events that are there still, and these are found first. A backup carries it.
+ * crash leaves hashes of events that are there still, and these are found first. The log of the events says how many
+ * hashes there are and what the file hashes to, so that one that is missing or damaged is not taken for one that says
+ * no. The commit comes first: until the file is in its place, it is found where it is staged. A backup carries it.
  */
 
 /** Hashes that are kept: 80 MB. Ids that are erased beyond them are as if they had never come. */
@@ -57,37 +68,101 @@ export function valuesSql(ids: readonly OwnedId[]): string {
 
 const oldSql = (file: string): string => `SELECT h FROM read_parquet(${sqlText(file)})`;
 
-const damaged = (file: string, error: unknown): AppError =>
-  new AppError('file_damaged', `${file}, the hashes of erased ids, cannot be read`, {
-    cause: error,
-    hint: 'Put it back from a backup, or remove it: events that were erased before are then as if they had never come.',
-  });
+/** Where the file is, the table whose log names it, and where it is staged; `lakePaths` has them. */
+export interface ErasedIdsPlace {
+  readonly erasedIds: string;
+  readonly table: string;
+  readonly staging: string;
+}
 
-async function countHashes(duckdb: Duckdb, file: string): Promise<number> {
-  if (!(await exists(file))) return 0;
+const hint =
+  "Put it back from a backup. Without one, run 'tributary lake repair --accept-loss': events that were erased before are then as if they had never come.";
+
+const damaged = (what: string, cause?: unknown): AppError =>
+  new AppError('file_damaged', what, { ...(cause === undefined ? {} : { cause }), hint });
+
+/** The hashes, as the newest version of the log names them. */
+export interface ErasedIds {
+  /** The file; undefined: there is none, since nothing was erased yet. */
+  readonly file: string | undefined;
+  /** Every id that was erased since hashes are kept is surely among them. */
+  readonly isComplete: boolean;
+}
+
+/** Finds the hashes, for one who asks again and again: an unchanged file is read once. Errors: `file_damaged`. */
+export type FindErasedIds = () => Promise<ErasedIds>;
+
+/** Creates the search for the hashes of a lake. */
+export function createErasedIdsSearch({ erasedIds: file, table, staging }: ErasedIdsPlace): FindErasedIds {
+  let known: { readonly stamp: string; readonly sha256: string } | undefined;
+
+  async function findHash(): Promise<string | undefined> {
+    const stamp = findStamp(file);
+    if (stamp === undefined) return undefined;
+    if (stamp !== known?.stamp) known = { stamp, sha256: await hashFile(file) };
+    return known.sha256;
+  }
+
+  /** An erasure whose commit was made, and that has not moved its file yet, has it in its own folder. */
+  async function findFile({ sha256 }: ErasedIdsState): Promise<string | undefined> {
+    if ((await findHash()) === sha256) return file;
+    for (const name of await findNames(staging)) {
+      const staged = path.join(staging, name, path.basename(file));
+      if ((await exists(staged)) && (await hashFile(staged).catch(() => '')) === sha256) return staged;
+    }
+    return (await findHash()) === sha256 ? file : undefined;
+  }
+
+  const readState = async () => (await findNewestState(table, (await listLog(table)).commits))?.erasedIds;
+
+  return async () => {
+    let state = await readState();
+    for (;;) {
+      if (state === undefined) return { file: (await exists(file)) ? file : undefined, isComplete: false };
+      const { hashes, isPartial } = state;
+      const found = hashes === 0 ? undefined : await findFile(state);
+      if (hashes === 0 || found !== undefined)
+        return { file: found, isComplete: isPartial !== true && hashes < maxHashes };
+      const before = state;
+      state = await readState();
+      if (state?.sha256 !== before.sha256) continue;
+      throw damaged(
+        (await exists(file))
+          ? `${file} is damaged: it does not have the bytes that the log names for the hashes of ${hashes} erased ids`
+          : `${file}, the hashes of ${hashes} erased ids, is not there`,
+      );
+    }
+  };
+}
+
+/** What the addition of ids works with. */
+export interface AddErasedDependencies {
+  /** The table of the events. */
+  readonly table: Table;
+  readonly duckdb: Duckdb;
+  readonly crashPoint: CrashPoint;
+}
+
+/** Runs work on a file that the log says nothing of: one of a version before 0.4. */
+async function readUnnamed<T>(file: string, work: () => Promise<T>): Promise<T> {
   try {
-    const [row] = await duckdb.rows(`SELECT count(*) AS n FROM (${oldSql(file)})`);
-    return Number(row?.['n']);
+    return await work();
   } catch (error) {
-    throw damaged(file, error);
+    throw damaged(`${file}, the hashes of erased ids, cannot be read`, error);
   }
 }
 
-/**
- * Adds the ids of rows that are about to be erased, durably. `selects`: SQL of their `id_app` and `event_id`, run one
- * after the other; `stagingDir`: a folder of the same disk that whoever holds the maintenance lock next empties. Errors:
- * `file_damaged`, those of the engine.
- */
-export async function addErasedIds(
-  duckdb: Duckdb,
-  { file, stagingDir }: { readonly file: string; readonly stagingDir: string },
-  selects: readonly string[],
-): Promise<void> {
-  const known = await countHashes(duckdb, file);
+async function countHashes(duckdb: Duckdb, file: string): Promise<number> {
+  const [row] = await readUnnamed(file, () => duckdb.rows(`SELECT count(*) AS n FROM (${oldSql(file)})`));
+  return Number(row?.['n']);
+}
+
+/** Collects the hashes of some ids, at most so many, in a table of the engine. */
+async function collectHashes(duckdb: Duckdb, selects: readonly string[], most: number): Promise<void> {
   await duckdb.run('CREATE OR REPLACE TEMP TABLE erased_hashes (h UBIGINT)');
   const start = `substr(event_id, 1, ${requestKeyOf('x'.repeat(36)).length})`;
   const hashes = `CASE WHEN ${isKeyedSql('event_id')} THEN [${hashSql('event_id')}, ${hashSql(start)}] ELSE [${hashSql('event_id')}] END`;
-  let room = maxHashes - known;
+  let room = most;
   for (const select of selects) {
     if (room <= 0) break;
     const [row] = await duckdb.rows(
@@ -95,21 +170,62 @@ export async function addErasedIds(
     );
     room -= Number(row?.['Count']);
   }
-  const query = `SELECT DISTINCT h FROM (${known === 0 ? '' : `${oldSql(file)} UNION ALL `}FROM erased_hashes) ORDER BY h`;
-  const staged = path.join(stagingDir, `erased-${path.basename(file)}`);
-  const { numRecords } = await writeDataFile(duckdb, query, staged, 'sealed', { rows: rowsOfGroup });
-  await duckdb.run('DROP TABLE erased_hashes');
-  if (numRecords === known) return removeFile(staged);
-  await moveFile(staged, file);
-  await syncFolder(path.dirname(file));
 }
 
 /**
- * Reads the file to its end; says what is wrong with it. Undefined: nothing, or there is no such file, since nothing was
- * erased yet. Bytes that have become those of another hash in the same place do not show.
+ * Adds the ids of rows that are about to be erased, durably, by a commit that names the file. `selects`: SQL of their
+ * `id_app` and `event_id`, run one after the other. Under the maintenance lock. Errors: `file_damaged`, those of the
+ * engine.
+ */
+export async function addErasedIds(
+  { table, duckdb, crashPoint }: AddErasedDependencies,
+  place: ErasedIdsPlace,
+  selects: readonly string[],
+): Promise<void> {
+  const { erasedIds: to, staging } = place;
+  const { file } = await createErasedIdsSearch(place)();
+  const known = file === undefined ? 0 : await countHashes(duckdb, file);
+  await collectHashes(duckdb, selects, maxHashes - known);
+  const query = `SELECT DISTINCT h FROM (${file === undefined ? '' : `${oldSql(file)} UNION ALL `}FROM erased_hashes) ORDER BY h`;
+  const commitId = randomUUID();
+  await ensureFolder(staging);
+  const folder = await openStaging(staging, commitId);
+  const name = path.basename(to);
+  const { numRecords: hashes, sha256 } = await writeDataFile(duckdb, query, path.join(folder, name), 'sealed', {
+    rows: rowsOfGroup,
+  }).catch(async (error: unknown) => {
+    await removeTree(folder);
+    throw error;
+  });
+  await duckdb.run('DROP TABLE erased_hashes');
+  const before = table.lake().erasedIds;
+  if (hashes === (before?.hashes ?? 0)) return removeTree(folder);
+  const erasedIds = { hashes, sha256, ...(before?.isPartial === true ? { isPartial: true as const } : {}) };
+  const change = { cause: 'erase', actions: [], erasedIds, metrics: { hashes } } as const;
+  const intent = { commitId, baseVersion: table.state().version, moves: [], change, unlink: [] };
+  await carryOut(table, staging, { ...intent, movesAfter: [{ name, to }] }, crashPoint);
+}
+
+/**
+ * What the log is to say of a file that it says nothing of yet: of one that a version before 0.4 has written. Undefined:
+ * there is none, or it is damaged.
+ */
+export async function describeUnnamedErasedIds(file: string): Promise<ErasedIdsState | undefined> {
+  if (!(await exists(file))) return undefined;
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  try {
+    if ((await findErasedIdsDamage(duckdb, file)) !== undefined) return undefined;
+    return { hashes: await countHashes(duckdb, file), sha256: await hashFile(file) };
+  } finally {
+    duckdb.close();
+  }
+}
+
+/**
+ * Reads a file that the log says nothing of to its end; says what is wrong with it. Bytes that have become those of
+ * another hash in the same place do not show.
  */
 export async function findErasedIdsDamage(duckdb: Duckdb, file: string): Promise<string | undefined> {
-  if (!(await exists(file))) return undefined;
   try {
     const [row] = await duckdb.rows(
       `SELECT count(*) FILTER (WHERE h > before IS NOT TRUE) AS misplaced FROM (SELECT h, lag(h, 1, -1) OVER () AS before FROM (SELECT h::HUGEINT AS h FROM (${oldSql(file)})))`,
@@ -117,7 +233,6 @@ export async function findErasedIdsDamage(duckdb: Duckdb, file: string): Promise
     if (Number(row?.['misplaced']) === 0) return undefined;
     throw new Error(`${String(row?.['misplaced'])} of its hashes are not in their order`);
   } catch (error) {
-    const { hint } = damaged(file, error);
     return `${describeError(error)}; ${hint}`;
   }
 }
@@ -125,27 +240,14 @@ export async function findErasedIdsDamage(duckdb: Duckdb, file: string): Promise
 /** Says whether what is looked for was erased, from one of the apps. Errors: `file_damaged`. */
 export async function wasErased(
   duckdb: Duckdb,
-  file: string,
+  { file }: ErasedIds,
   sought: Sought,
   idApps: readonly number[],
 ): Promise<boolean> {
-  if (idApps.length === 0 || !(await exists(file))) return false;
+  if (idApps.length === 0 || file === undefined) return false;
   const hashes = idApps.map((idApp) => `${hashOf(idApp, idStartOf(sought))}::UBIGINT`);
-  try {
-    return (
-      (await duckdb.rows(`SELECT 1 AS found FROM (${oldSql(file)}) WHERE h IN (${hashes.join(', ')}) LIMIT 1`)).length >
-      0
-    );
-  } catch (error) {
-    throw damaged(file, error);
-  }
-}
-
-/**
- * Says whether an id that was erased since hashes are kept is surely among them: not where there are none, because the
- * file was removed or the lake is a copy without it, nor where no more are taken. Errors: `file_damaged`.
- */
-export async function knowsEveryErased(duckdb: Duckdb, file: string): Promise<boolean> {
-  const known = await countHashes(duckdb, file);
-  return known > 0 && known < maxHashes;
+  const found = await readUnnamed(file, () =>
+    duckdb.rows(`SELECT 1 AS found FROM (${oldSql(file)}) WHERE h IN (${hashes.join(', ')}) LIMIT 1`),
+  );
+  return found.length > 0;
 }

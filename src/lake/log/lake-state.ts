@@ -73,6 +73,16 @@ export interface Restamp {
   readonly steps?: string;
 }
 
+/** The file of the hashes of erased ids (lake/find/erased-ids.ts). */
+export interface ErasedIdsState {
+  /** How many hashes it has; 0: it is not there, since those of before were lost. */
+  readonly hashes: number;
+  /** SHA-256 of its bytes, hex. */
+  readonly sha256: string;
+  /** Hashes of earlier erasures were lost, and an operator has accepted it. */
+  readonly isPartial?: true;
+}
+
 /** The service's own part of a commit: totals and position are running values, so the newest commit says it all. */
 export interface LakeState {
   /** Unique id of the commit. */
@@ -103,6 +113,11 @@ export interface LakeState {
    * flush and a replay in another process would else each store the same event.
    */
   readonly keysCommit?: string;
+  /**
+   * The hashes of erased ids, in the log of the events alone. Absent: nothing was erased yet, or by a version before 0.4
+   * only.
+   */
+  readonly erasedIds?: ErasedIdsState;
   /** The newest `available_at` given out, Unix milliseconds; it never goes back. */
   readonly availableAtMs: number;
   /** The commitId of the commit that gave it out; absent where it was made before that was written down. */

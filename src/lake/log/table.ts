@@ -23,7 +23,14 @@ import { tableFileMode } from '../../runtime/files/group-access.ts';
 import { moveErasures } from './erased-apps.ts';
 import { assertFollows, assertPosition } from './continuity.ts';
 import { commitName, logFolder, renderCommit } from './log-files.ts';
-import { findLakeState, type CommitCause, type Epoch, type LakeState, type Totals } from './lake-state.ts';
+import {
+  findLakeState,
+  type CommitCause,
+  type Epoch,
+  type ErasedIdsState,
+  type LakeState,
+  type Totals,
+} from './lake-state.ts';
 import type { ForeignCommit } from './foreign-commit.ts';
 import { openLogFollower, type LogFollower } from './log-follower.ts';
 import type { Snapshot } from './snapshot.ts';
@@ -45,6 +52,7 @@ export interface Change {
   readonly forgetAtMs?: number;
   /** Of an erasure: the apps that it takes rows of; absent: any. */
   readonly erasedApps?: readonly number[];
+  readonly erasedIds?: ErasedIdsState | undefined;
   readonly availableAtMs?: number;
   /** The commit adds events under Idempotency-Keys. */
   readonly addsKeys?: boolean;
@@ -181,6 +189,7 @@ export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): C
   const epoch = change.epoch ?? before.epoch;
   const writer = change.writer ?? before.writer;
   const { forgetBefore, forgetAtMs } = change.forgetBefore === undefined ? before : change;
+  const erasedIds = change.erasedIds ?? before.erasedIds;
   const keysCommit = change.addsKeys === true ? commitId : before.keysCommit;
   // Once the stream was read, the two are together again.
   const restoredFrom = change.restoredFrom ?? (change.epoch === undefined ? before.restoredFrom : undefined);
@@ -189,13 +198,14 @@ export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): C
     cause: change.cause,
     ...(previous === undefined ? {} : { previous }),
     // The commits of an erasure that take rows out come before the one that says which versions go.
-    ...moveErasures(before, change.cause === 'erase', change),
+    ...moveErasures(before, change.cause === 'erase' && change.erasedIds === undefined, change),
     ...(forgetBefore === undefined ? {} : { forgetBefore }),
     ...(forgetAtMs === undefined ? {} : { forgetAtMs }),
     totals,
     ...(epoch === undefined ? {} : { epoch }),
     ...(writer === undefined ? {} : { writer }),
     ...(keysCommit === undefined ? {} : { keysCommit }),
+    ...(erasedIds === undefined ? {} : { erasedIds }),
     ...moveTimes(before, change, stamp),
     ...(restoredFrom === undefined ? {} : { restoredFrom }),
   };

@@ -3,6 +3,9 @@ import { decodePath, parseStats, type Action, type AddAction } from '../log/acti
 import { findSize } from '../../runtime/files/file-checks.ts';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import type { Table } from '../log/table.ts';
+import { createErasedIdsSearch, type ErasedIdsPlace } from '../find/erased-ids.ts';
+import { isAppError } from '../../runtime/errors.ts';
+import { removeFile } from '../../runtime/files/durable-file.ts';
 
 /** A file that the table names and that is gone from the disk, and what it had. */
 export interface MissingFile {
@@ -54,4 +57,26 @@ export async function acceptLoss(table: Table, missing: readonly MissingFile[], 
     totals: { stored: -rows, erased: rows },
     metrics: { rows, filesLost: missing.length },
   }));
+}
+
+/**
+ * Has the log say that the hashes of erased ids are lost, where their file is missing or damaged. Returns whether it was.
+ * Under the maintenance lock of the events.
+ */
+export async function acceptLostErasedIds(table: Table, place: ErasedIdsPlace): Promise<boolean> {
+  try {
+    await createErasedIdsSearch(place)();
+    return false;
+  } catch (error) {
+    if (!isAppError(error, 'file_damaged')) throw error;
+  }
+  const erasedIds = { hashes: 0, sha256: '', isPartial: true } as const;
+  await table.commit((_, lake) => ({
+    cause: 'repair',
+    actions: [],
+    erasedIds,
+    metrics: { hashesLost: lake.erasedIds?.hashes ?? 0 },
+  }));
+  await removeFile(place.erasedIds);
+  return true;
 }

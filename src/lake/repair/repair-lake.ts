@@ -17,7 +17,7 @@ import type { Duckdb } from '../sql/duckdb.ts';
 import { clearForeignLeftovers } from './foreign-leftovers.ts';
 import { recoverIntents } from '../files/staged-rewrite.ts';
 import { lakePaths, listTables, tablePaths } from '../lake.ts';
-import { acceptLoss, describeMissing, type MissingFile } from './missing-files.ts';
+import { acceptLoss, acceptLostErasedIds, describeMissing, type MissingFile } from './missing-files.ts';
 import { dropKnownCopies, recoverRows } from './recover-rows.ts';
 import { listForeignFiles, putUnnamedAside, repairTable, type Repaired } from './repair-log.ts';
 import { restampLake, type Restamped } from './restamp.ts';
@@ -48,6 +48,8 @@ export interface TableRepair {
   readonly missing: readonly MissingFile[];
   /** Files that were gone and that the table no longer names (`--accept-loss`); their rows count as erased. */
   readonly lost: readonly MissingFile[];
+  /** The hashes of erased ids were missing or damaged, and are given up (`--accept-loss`). */
+  readonly erasedIdsLost?: boolean;
   /** Rows whose `available_at` was in the future. */
   readonly clock: readonly Restamped[];
 }
@@ -120,6 +122,7 @@ async function repairOne(
     // While files are missing, the copies may be all there is.
     const dropped = missing.length > 0 ? [] : await dropKnownCopies(dependencies, copies);
     if (lost.length > 0) await acceptLoss(table, lost, clock.nowMs());
+    const erasedIdsLost = acceptsLoss && dataset === events && (await acceptLostErasedIds(table, paths));
     const restamped = await restampLake(dependencies);
     return {
       repaired:
@@ -129,6 +132,7 @@ async function repairOne(
         rowsRecovered > 0 ||
         leftovers.length > 0 ||
         lost.length > 0 ||
+        erasedIdsLost ||
         restamped.passes.length > 0 ||
         restamped.hasMendedRemovals,
       version: table.state().version,
@@ -138,6 +142,7 @@ async function repairOne(
       leftovers,
       missing: acceptsLoss ? [] : missing,
       lost,
+      ...(erasedIdsLost ? { erasedIdsLost } : {}),
       clock: restamped.passes,
     };
   } finally {

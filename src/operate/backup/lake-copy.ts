@@ -2,6 +2,7 @@ import path from 'node:path';
 import { events } from '../../datasets/dataset.ts';
 import { listFailedFilesAt } from '../../lake/files/failed-events.ts';
 import { failedRowsFolder, listFailedRows } from '../../lake/files/failed-rows.ts';
+import { createErasedIdsSearch } from '../../lake/find/erased-ids.ts';
 import { ensureLakeId, identityPath } from '../../lake/identity.ts';
 import { listStaged, recoverIntents } from '../../lake/files/staged-rewrite.ts';
 import { lakePaths, listOtherTables, listUnnamedTables, tablePaths, type TableName } from '../../lake/lake.ts';
@@ -98,7 +99,7 @@ async function copyBeside(table: Table, target: BackupFolder, { lakeDir }: LakeC
     const file = path.join(paths.orphans, name);
     files.push({ path: pathBelow(lakeDir, file), ...(await target.put(file)) });
   }
-  if (await exists(paths.erasedIds))
+  if ((await createErasedIdsSearch(paths)()).file !== undefined)
     files.push({ path: pathBelow(lakeDir, paths.erasedIds), ...(await target.put(paths.erasedIds)) });
   const id = identityPath(lakeDir);
   return [...files, { path: pathBelow(lakeDir, id), ...(await target.put(id)) }];

@@ -9,7 +9,6 @@
  * its place (lake/files/swap.ts).
  * Crash: at any instruction; what was rewritten stays so, and the erasure can be repeated.
  */
-import { ensureFolder } from '../../runtime/files/durable-file.ts';
 import { waitForLock, type Lock } from '../../runtime/files/lock.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
@@ -207,9 +206,7 @@ async function rememberErased(
     if (ids.length > 0) selects.push(valuesSql(ids));
   }
   if (selects.length === 0) return;
-  const { erasedIds: file, staging } = lakePaths(dependencies.lakeDir);
-  await ensureFolder(staging);
-  await addErasedIds(dependencies.duckdb, { file, stagingDir: staging }, selects);
+  await addErasedIds(dependencies, lakePaths(dependencies.lakeDir), selects);
 }
 
 /**

@@ -23,6 +23,7 @@ export const problemCodes = [
   'clock_behind_lake',
   'descriptors_exhausted',
   'enrichment_failing',
+  'erased_ids_damaged',
   'events_failed',
   'export_met_damage',
   'export_request_unreadable',

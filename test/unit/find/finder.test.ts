@@ -7,6 +7,7 @@ import type { EventAnswer } from '../../../src/find/event-answer.ts';
 import { findEvent, type Places, type ReadTail } from '../../../src/find/find-event.ts';
 import { createFinder, type Finder } from '../../../src/find/finder.ts';
 import { createFollowedTables } from '../../../src/find/followed-tables.ts';
+import { createErasedIdsSearch } from '../../../src/lake/find/erased-ids.ts';
 import { findRows } from '../../../src/lake/find/find-rows.ts';
 import { openIdIndex, type IdIndex } from '../../../src/lake/find/id-index.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
@@ -233,7 +234,7 @@ test('An id that is in the lake is found while failed events are still to be loo
     index: openIdIndex(testFolder(), duckdb),
     versions: new Map(),
     failed: { find: () => Promise.reject(busy), readOn: async () => undefined },
-    erasedIds: lakePaths(lakeDir).erasedIds,
+    erasedIds: createErasedIdsSearch(lakePaths(lakeDir)),
     readWatermarkMs: async () => undefined,
     readTail: async () => 'whole',
   };

@@ -1,18 +1,16 @@
 import { appendFile, copyFile, mkdir, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
 import { checkPoints } from '../../../src/lake/check-points.ts';
-import { addErasedIds, valuesSql, wasErased } from '../../../src/lake/find/erased-ids.ts';
 import { readHistory, readLakeStats } from '../../../src/lake/history.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { commitName } from '../../../src/lake/log/log-files.ts';
 import { appendLines, ledgerFile, type LedgerLine } from '../../../src/lake/log/version-ledger.ts';
 import { renderSteps } from '../../../src/lake/log/version-points.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
-import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
-import { eventLine, newEventId, startTestCompact } from '../../helpers/lake.ts';
+import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
@@ -116,23 +114,6 @@ test('Each kind of damage is found and named', async () => {
   await rm(path.join(table, '_columns.parquet'));
   expect(await problems()).toEqual(['missing_file _columns.parquet']);
   expect(await checkLake(lakeDir)).toMatchObject({ ok: false });
-});
-
-test('Hashes of erased ids that cannot be read, or are not in their order, are reported', async () => {
-  const { lakeDir } = await writeLake();
-  const { erasedIds: file, staging: stagingDir } = lakePaths(lakeDir);
-  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
-  onTestFinished(() => duckdb.close());
-  const ids = Array.from({ length: 100 }, () => ({ idApp: 1, eventId: newEventId() }));
-  await addErasedIds(duckdb, { file, stagingDir }, [valuesSql(ids.slice(0, 60)), valuesSql(ids.slice(40))]);
-  for (const eventId of [ids[0], ids[99]].map((id) => id?.eventId ?? ''))
-    expect(await wasErased(duckdb, file, { eventId }, [1])).toBe(true);
-  expect(await checkLake(lakeDir)).toMatchObject({ ok: true, problems: [] });
-  const damaged = { ok: false, problems: [{ problem: 'damaged_file', path: 'erased-ids.parquet' }] };
-  await duckdb.run(`COPY (SELECT (100 - range)::UBIGINT AS h FROM range(100)) TO '${file}' (FORMAT parquet)`);
-  expect(await checkLake(lakeDir)).toMatchObject(damaged);
-  await truncate(file, 100);
-  expect(await checkLake(lakeDir)).toMatchObject(damaged);
 });
 
 test('A lake whose log is missing is reported, and no new log begins beside its files', async () => {
