@@ -35,6 +35,7 @@ export const loadOptions = {
   map: file('JSON: names of the file and the fields that they are, null to drop one: {"sum": "total", "note": null}'),
   app: positive('the app of rows that name none by idApp or SDKKey', 'ID'),
   maxBad: parsed('so many rows may be bad, and are kept as failed ones (0)', 'N', parseMaxBad),
+  restoreErased: flag('store rows again that were erased'),
   format: oneOf(sourceFormats, 'what the files are, where their names do not say it'),
   // Of the service alone (health/load-routes.ts): the input is passed on, and an error is answered with its code.
   byHttp: hidden(flag('answers an error as JSON, and takes standard input as whole only when it is said to be')),
@@ -65,12 +66,13 @@ async function readMap(name: string): Promise<FieldMap> {
   }
 }
 
-async function toOptions({ map, app, format, maxBad }: LoadWords): Promise<LoadOptions> {
+async function toOptions({ map, app, format, maxBad, restoreErased }: LoadWords): Promise<LoadOptions> {
   return {
     ...(map === undefined ? {} : { map: await readMap(map) }),
     ...(app === undefined ? {} : { idApp: app }),
     ...(maxBad === undefined ? {} : { maxBad }),
     ...(format === undefined ? {} : { format }),
+    restoreErased,
   };
 }
 

@@ -56,7 +56,7 @@ export const loadCommand: Group = {
   name: 'load',
   summary: 'load rows of a dataset, or titles, from files; list loads, undo one',
   usage: [
-    'DATASET FILE... [--map FILE] [--app ID] [--max-bad N] [--format csv|ndjson|parquet] [--data DIR]',
+    'DATASET FILE... [--map FILE] [--app ID] [--max-bad N] [--restore-erased] [--format csv|ndjson|parquet] [--data DIR]',
     'titles FILE... [--data DIR]',
     'list [--data DIR]',
     'undo ID [--data DIR]',

@@ -18,7 +18,7 @@ import type { OpsParts } from './ops-server.ts';
  * `POST /api/load/v1/<dataset>` on the operator's address: the body, a file of CSV, JSON lines or Parquet, is loaded as
  * `tributary load DATASET -` does it, by that command in a process of its own, to which it is passed on as it comes.
  *
- * Query: `app`, `maxBad`, `map` (JSON), `format`. Needs the operator's token: `Authorization: Bearer TOKEN`. Answers: 200
+ * Query: `app`, `maxBad`, `map` (JSON), `format`, `restoreErased` (true). Needs the operator's token: `Authorization: Bearer TOKEN`. Answers: 200
  * and 400 with the command's own answer, 401, 404 for another name, 409 while a file is loaded, 500 with Retry-After for
  * what is no fault of the file or the query.
  * Crash: a body that breaks off is never taken for a whole one: the command loads nothing until it is told, by a pipe of
@@ -54,14 +54,20 @@ interface LoadQuery {
   readonly maxBad?: string;
   readonly map?: string;
   readonly format?: string;
+  readonly restoreErased?: string;
 }
 
 /** The options of the command; what they may be is for the command to say. */
-function toWords({ app, maxBad, format }: LoadQuery, contentType: string, mapFile: string | undefined): string[] {
+function toWords(query: LoadQuery, contentType: string, mapFile: string | undefined): string[] {
+  const { app, maxBad, format, restoreErased } = query;
   const chosen = format ?? formats[contentType.split(';', 1)[0]?.trim() ?? ''];
-  return Object.entries({ app, 'max-bad': maxBad, format: chosen, map: mapFile }).flatMap(([name, value]) =>
-    value === undefined ? [] : [`--${name}=${value}`],
-  );
+  // A flag takes no value: one that is neither true nor false is refused by the command.
+  const restore = restoreErased === 'true' ? ['--restore-erased'] : [];
+  const flag = restoreErased === 'true' || restoreErased === 'false' ? undefined : restoreErased;
+  const given = { app, 'max-bad': maxBad, format: chosen, map: mapFile, 'restore-erased': flag };
+  return Object.entries(given)
+    .flatMap(([name, value]) => (value === undefined ? [] : [`--${name}=${value}`]))
+    .concat(restore);
 }
 
 /** Waits until a stream takes more, or never will. */

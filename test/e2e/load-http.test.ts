@@ -68,6 +68,12 @@ describe('POST /api/load/v1/<dataset>', () => {
         400,
         { error: expect.stringContaining('max-bad') as string },
       ]);
+      // Nothing was erased, and a load that stores erased rows again is another one.
+      expect(await post('installs?restoreErased=true', file)).toMatchObject([200, { rows: 2, stored: 0, repeats: 2 }]);
+      expect(await post('installs?restoreErased=perhaps', file)).toMatchObject([
+        400,
+        { error: expect.stringContaining('restore-erased') as string },
+      ]);
     } finally {
       await service.stop();
     }

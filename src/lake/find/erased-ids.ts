@@ -237,6 +237,9 @@ export async function findErasedIdsDamage(duckdb: Duckdb, file: string): Promise
   }
 }
 
+/** SQL that is true for a row, by its `id_app` and `event_id`, whose id is among the hashes of a file. */
+export const isErasedSql = (file: string): string => `${hashSql('event_id')} IN (${oldSql(file)})`;
+
 /** Says whether what is looked for was erased, from one of the apps. Errors: `file_damaged`. */
 export async function wasErased(
   duckdb: Duckdb,

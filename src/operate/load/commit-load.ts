@@ -2,6 +2,7 @@ import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { toAdd, type WrittenPart } from '../../lake/files/data-file.ts';
+import type { FindErasedIds } from '../../lake/find/erased-ids.ts';
 import type { LoadFolder } from '../../lake/files/load-folders.ts';
 import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
 import {
@@ -14,7 +15,7 @@ import {
 import type { Action } from '../../lake/log/actions.ts';
 import type { Table } from '../../lake/log/table.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
-import { countRows, restamp, takeOutRepeats } from './repeats.ts';
+import { countRows, restamp, takeOutErased, takeOutRepeats } from './repeats.ts';
 
 /** Each attempt after the first follows a commit that another has made meanwhile. */
 const maxAttempts = 100;
@@ -49,6 +50,8 @@ export interface StagedLoad {
   readonly before: LoadState | undefined;
   /** The `available_at` of the rows, Unix milliseconds. */
   readonly availableAtMs: number;
+  /** Finds the hashes of the rows that were erased, and are not stored again; absent: they are. */
+  readonly findErased?: FindErasedIds | undefined;
   /** Name of the file, for the history. */
   readonly name: string;
 }
@@ -56,6 +59,8 @@ export interface StagedLoad {
 export interface CommittedLoad {
   readonly stored: number;
   readonly repeats: number;
+  /** Rows that were erased before. */
+  readonly erased: number;
 }
 
 /** What the log says of a load that is made now. */
@@ -93,18 +98,20 @@ interface Attempt {
   readonly seen: ReadonlySet<string>;
   /** The loads that rows may have been taken for repeats of. */
   readonly judgedBy: LoadStates;
+  /** Rows that were left out because they were erased before. */
+  readonly erased: number;
 }
 
 /** Makes the commit; throws `commit_conflict` where the table has changed in a way that matters. */
 async function tryCommit(
   { table, clock }: CommitDependencies,
   load: StagedLoad,
-  { files, availableAtMs, seen, judgedBy }: Attempt,
+  { files, availableAtMs, seen, judgedBy, erased }: Attempt,
   rows: number,
 ): Promise<CommittedLoad> {
   const stored = countRows(files);
   const failed = load.failed - load.failedBefore;
-  const repeats = rows + load.failed - stored - failed;
+  const repeats = rows + load.failed - stored - failed - erased;
   const nowMs = clock.nowMs();
   const adds = files.map((one): Action => ({ add: toAdd(load.folder.toRelative(one.file), one, nowMs, true) }));
   await table.commit((state, lake) => {
@@ -118,7 +125,7 @@ async function tryCommit(
     return {
       cause: 'load',
       actions: [{ txn: toLoadTxn(load.loadId, nextLoadState(load.before), nowMs) }, ...adds],
-      totals: { streamed: rows + load.failed, stored, failed, repeats },
+      totals: { streamed: rows + load.failed, stored, failed, repeats, erased },
       ...(stored > 0 ? { availableAtMs } : {}),
       metrics: {
         load: load.loadId,
@@ -126,11 +133,12 @@ async function tryCommit(
         rows: stored,
         bytes: files.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0),
         repeats,
+        ...(erased === 0 ? {} : { erased }),
         failed: load.failed,
       },
     };
   });
-  return { stored, repeats };
+  return { stored, repeats, erased };
 }
 
 /** Says whether another has made the same load. Throws where what it was before was undone: it has to begin anew. */
@@ -144,7 +152,7 @@ function isMadeMeanwhile(table: Table, { loadId, before }: StagedLoad): boolean 
 }
 
 /**
- * Takes the repeats out of a staged load and commits it, by one commit. What others commit meanwhile is looked through
+ * Takes repeats, and rows that were erased, out of a staged load and commits it, by one commit. What others commit meanwhile is looked through
  * before another attempt. Undefined: the same load was made by another meanwhile. Errors: `file_damaged`,
  * `commit_conflict` where a load was undone that rows were repeats of, or after many attempts, `disk`, `memory`, `sql`.
  */
@@ -161,6 +169,7 @@ export async function commitLoad(
   let { files, availableAtMs } = load;
   let judgedBy: LoadStates = new Map();
   let tookMs = 0;
+  let erased = 0;
   for (let attempt = 1; ; attempt += 1) {
     await table.refresh();
     if (isMadeMeanwhile(table, load)) return undefined;
@@ -171,6 +180,13 @@ export async function commitLoad(
     const news = live.filter((file) => !seen.has(encodeURI(file.path)));
     files = await takeOutRepeats(duckdb, files, news, { own: attempt === 1, makeRoom });
     for (const encoded of table.state().files.keys()) seen.add(encoded);
+    // After the table: an erasure has the log name the hashes before its rows go.
+    const erasedIds = (await load.findErased?.())?.file;
+    if (erasedIds !== undefined) {
+      const before = countRows(files);
+      files = await takeOutErased(duckdb, files, erasedIds, makeRoom);
+      erased += before - countRows(files);
+    }
     if (files.length > 0 && table.lake().availableAtMs >= availableAtMs) {
       availableAtMs = nextAvailableAtMs(clock, table.lake()) + stampAheadMs(tookMs);
       const begunAtMs = performance.now();
@@ -181,7 +197,7 @@ export async function commitLoad(
     assertGoesOn();
     await crashPoint('load-staged');
     try {
-      const committed = await tryCommit(dependencies, load, { files, availableAtMs, seen, judgedBy }, rows);
+      const committed = await tryCommit(dependencies, load, { files, availableAtMs, seen, judgedBy, erased }, rows);
       await crashPoint('load-committed');
       return committed;
     } catch (error) {

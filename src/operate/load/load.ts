@@ -30,6 +30,7 @@ import {
   removeFailedRows,
   writeFailedRows,
 } from '../../lake/files/failed-rows.ts';
+import { createErasedIdsSearch } from '../../lake/find/erased-ids.ts';
 import type { Enricher } from '../../lake/files/enricher.ts';
 import type { FailedEvent } from '../../lake/files/failed-events.ts';
 import { openLoadFolder, sweepLoadFolders, type LoadFolder } from '../../lake/files/load-folders.ts';
@@ -101,6 +102,8 @@ export interface LoadOptions {
   /** So many bytes of bad rows are kept at most; 64 MiB by default. */
   readonly maxKeptBytes?: number;
   readonly format?: SourceFormat;
+  /** Rows that were erased are stored again. */
+  readonly restoreErased?: boolean;
 }
 
 /** What became of a file. */
@@ -114,6 +117,8 @@ export type LoadOutcome =
       readonly stored: number;
       /** Rows that the table had already, or the file earlier. */
       readonly repeats: number;
+      /** Rows that were erased before, and were not stored again; absent where there are none. */
+      readonly erased?: number;
       /** Bad rows, kept as failed ones. */
       readonly failed: number;
       /** The first bad rows. */
@@ -129,11 +134,15 @@ export type LoadOutcome =
       readonly bad: readonly BadRow[];
     };
 
-/** The identity of a load: of a content, for a dataset, under a map and with an app. */
-function loadIdOf(content: string, { table }: Dataset, { map = {}, idApp }: LoadOptions): string {
+/**
+ * The identity of a load: of a content, for a dataset, under a map and with an app. One that stores erased rows again is
+ * another than one that did not.
+ */
+function loadIdOf(content: string, { table }: Dataset, options: LoadOptions): string {
+  const { map = {}, idApp, restoreErased } = options;
   const names = Object.entries(map).toSorted(([a], [b]) => (a < b ? -1 : 1));
   return createHash('sha256')
-    .update(JSON.stringify([content, table, names, idApp ?? null]))
+    .update(JSON.stringify([content, table, names, idApp ?? null, ...(restoreErased === true ? ['erased'] : [])]))
     .digest('hex')
     .slice(0, 32);
 }
@@ -351,20 +360,22 @@ async function commitRows(
     await crashPoint('load-failed-written');
   }
   const rows = files.reduce((sum, { numRecords }) => sum + numRecords, 0) + bad.count;
+  const findErased = options.restoreErased === true ? undefined : createErasedIdsSearch(lakePaths(lakeDir));
   try {
     const committed = await commitLoad(
       { table, duckdb, clock, crashPoint },
-      { loadId, folder, files, failed: bad.count, failedBefore, before, availableAtMs, name },
+      { loadId, folder, files, failed: bad.count, failedBefore, before, availableAtMs, findErased, name },
       () => assertGoesOn(signal),
     );
     if (committed === undefined) return { file: name, load: loadId, stored: 0, loadedBefore: true };
-    const { stored, repeats } = committed;
+    const { stored, repeats, erased } = committed;
     return {
       file: name,
       load: loadId,
       rows,
       stored,
       repeats,
+      ...(erased === 0 ? {} : { erased }),
       failed: bad.count,
       ...(bad.count === 0 ? {} : { bad: bad.first }),
     };

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import path from 'node:path';
 import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { writeDataFile, type WrittenPart } from '../../lake/files/data-file.ts';
+import { isErasedSql } from '../../lake/find/erased-ids.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
@@ -9,8 +10,8 @@ import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlList } from '../../lake/sql/literals.ts';
 
 /**
- * Rows that the table has already, by app and identity, or that their own file has earlier, are not added. Files that
- * have such rows are written again without them, before the commit.
+ * Rows that the table has already, by app and identity, that their own file has earlier, or that were erased, are not
+ * added. Files that have such rows are written again without them, before the commit.
  */
 
 /** So many files of the table are opened by one query. */
@@ -74,6 +75,32 @@ export async function takeOutRepeats(
   await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${repeatsTable} (part INTEGER, row BIGINT)`);
   if (own) await markTwice(duckdb, staged);
   if (files.length > 0) await markKnown(duckdb, staged, files);
+  return takeOutMarked(duckdb, staged, makeRoom);
+}
+
+/**
+ * Takes the rows out of staged files that were erased, by the file of the hashes of their ids. Returns the files that are
+ * left. Errors: `disk`, `memory`, `sql`.
+ */
+export async function takeOutErased(
+  duckdb: Duckdb,
+  staged: readonly WrittenPart[],
+  erasedIds: string,
+  makeRoom: () => Promise<string>,
+): Promise<readonly WrittenPart[]> {
+  if (staged.length === 0) return staged;
+  await duckdb.run(
+    `CREATE OR REPLACE TEMP TABLE ${repeatsTable} AS SELECT part, row FROM (${stagedSql(staged)}) WHERE ${isErasedSql(erasedIds)}`,
+  );
+  return takeOutMarked(duckdb, staged, makeRoom);
+}
+
+/** Writes the files that have marked rows again without them. */
+async function takeOutMarked(
+  duckdb: Duckdb,
+  staged: readonly WrittenPart[],
+  makeRoom: () => Promise<string>,
+): Promise<readonly WrittenPart[]> {
   const counted = await duckdb.rows(`SELECT part, count(DISTINCT row) AS n FROM ${repeatsTable} GROUP BY part`);
   if (counted.length === 0) return staged;
   const repeats = new Map(counted.map((row) => [Number(row['part']), Number(row['n'])]));

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { gzipSync } from 'node:zlib';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
@@ -347,4 +348,38 @@ test('An erasure names the table of a load that has come to its end meanwhile', 
     if (step === 'erase-rewritten') await area.load(file);
   });
   expect(erased).toMatchObject({ rows: 1, repeatAfterLoads: ['payments'] });
+});
+
+test('A row that was erased is stored again by no later load that has it, whatever its file, and by one that restores erased rows', async () => {
+  const scene = await withEvents();
+  const area = await openLoadArea(scene.data, 'payments');
+  const rows = [
+    { tsEvent: 1, idApp: 1, eventId: 'p1', customUserId: 'ann', total: '1.5' },
+    { tsEvent: 2, idApp: 1, eventId: 'p2', customUserId: 'bob', total: '2' },
+    { tsEvent: 3, idApp: 1, customUserId: 'ann', total: '3' },
+  ];
+  const names = ['tsEvent', 'idApp', 'eventId', 'customUserId', 'total'];
+  const toCsv = (some: readonly Readonly<Record<string, unknown>>[]): string =>
+    [names, ...some.map((one) => names.map((name) => one[name] ?? ''))].map((cells) => `${cells.join()}\n`).join('');
+  const first = area.write('first.csv', toCsv(rows));
+  const loaded = await area.load(first);
+  expect(loaded).toMatchObject({ stored: 3 });
+  expect((await eraseFrom(scene, { users: ['ann'] })).erased).toMatchObject({ tables: { payments: { rows: 2 } } });
+  const later = { tsEvent: 4, idApp: 1, eventId: 'p4', customUserId: 'ann', total: '4' };
+  const wider = area.write('wider.csv', toCsv([...rows, later]));
+  expect(await area.load(wider)).toMatchObject({ rows: 4, stored: 1, repeats: 1, erased: 2 });
+  const lines = area.write('rows.ndjson.gz', gzipSync(rows.map((one) => `${JSON.stringify(one)}\n`).join('')));
+  expect(await area.load(lines)).toMatchObject({ rows: 3, stored: 0, repeats: 1, erased: 2 });
+  await area.undo('load' in loaded ? loaded.load : '');
+  expect(await area.load(first)).toMatchObject({ rows: 3, stored: 1, repeats: 0, erased: 2 });
+  expect(await readIds(scene.data, payments)).toEqual(['p2', 'p4']);
+  expect((await checkLake(scene.lakeDir)).problems).toEqual([]);
+  const restored = await area.load(first, { restoreErased: true });
+  expect(restored).toMatchObject({ rows: 3, stored: 2, repeats: 1 });
+  expect(restored).not.toHaveProperty('erased');
+  // Without the hashes it is not known which rows were erased.
+  rmSync(lakePaths(scene.lakeDir).erasedIds);
+  const other = area.write('other.csv', toCsv([{ ...later, eventId: 'p5' }]));
+  await expect(area.load(other)).rejects.toMatchObject({ code: 'file_damaged' });
+  expect(await area.load(other, { restoreErased: true })).toMatchObject({ stored: 1 });
 });
