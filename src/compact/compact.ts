@@ -126,6 +126,19 @@ async function openStreamEnd(
   return streamEnd;
 }
 
+/** Watches what no loop would notice: whether the lake can be written, and the hashes of erased ids. */
+function startWatches(
+  closers: Closers,
+  { paths, assertFolder }: Pick<TakenLake, 'paths' | 'assertFolder'>,
+  { clock, logger }: Pick<CompactDependencies, 'clock' | 'logger'>,
+) {
+  const writeProbe = startWriteProbe({ tryWrite: () => tryWrite(paths.root, assertFolder), clock, logger });
+  closers.add('write probe', () => writeProbe.stop());
+  const erasedIds = watchErasedIds(createErasedIdsSearch(paths));
+  closers.add('erased ids', () => erasedIds.stop());
+  return { problems: () => writeProbe.problems(), notices: () => erasedIds.notices() };
+}
+
 /** Runs the flush loop until it is closed. */
 function startFlushing(closers: Closers, loop: Loop): Promise<void> {
   const aborter = new AbortController();
@@ -162,10 +175,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     options,
   );
   closers.add('maintenance', () => maintenance.stop());
-  const writeProbe = startWriteProbe({ tryWrite: () => tryWrite(options.lakeDir, assertFolder), clock, logger });
-  closers.add('write probe', () => writeProbe.stop());
-  const erasedIds = watchErasedIds(createErasedIdsSearch(paths));
-  closers.add('erased ids', () => erasedIds.stop());
+  const watches = startWatches(closers, { paths, assertFolder }, { clock, logger });
   const seeing = { reader, alarm: seen.fault, stillness: createStillness(reader), logger };
   const streamEnd = await openStreamEnd(closers, seeing, { paths, table, assertFolder });
   const start = { swept: false, faulty: false };
@@ -212,12 +222,8 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const running = startFlushing(closers, loop);
   const troubles = () => ({
     flush: trouble,
-    maintenance: [...writeProbe.problems(), ...maintenance.problems()],
-    notices: [
-      ...(dependencies.enrichment?.problems() ?? []),
-      ...maintenance.notices(),
-      ...erasedIds.notices(),
-    ],
+    maintenance: [...watches.problems(), ...maintenance.problems()],
+    notices: [dependencies.enrichment?.problems() ?? [], maintenance.notices(), watches.notices()].flat(),
   });
   return {
     failed: failWith([running, maintenance.running]),

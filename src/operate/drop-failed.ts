@@ -3,7 +3,6 @@ import { listFailedFiles, readFailedFile, type FailedEvent, type FailureReason }
 import { recoverIntents } from '../lake/files/staged-rewrite.ts';
 import { addErasedIds, readOwnedId, valuesSql } from '../lake/find/erased-ids.ts';
 import { lakePaths } from '../lake/lake.ts';
-import { ensureFolder } from '../runtime/files/durable-file.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import { removeFailed, type EraseAsideDependencies } from './erase/erase-aside.ts';
@@ -41,17 +40,16 @@ export async function readFailedEvents(lakeDir: string, filter: FailedFilter): P
  * is asked for. Returns how many. A kill leaves them all, or none. Errors: `locked`, `file_damaged`, `disk`.
  */
 export async function dropFailed(dependencies: EraseAsideDependencies, filter: FailedFilter): Promise<number> {
-  const { table, lakeDir, duckdb, crashPoint } = dependencies;
-  const { maintenanceLock, staging, erasedIds } = lakePaths(lakeDir);
-  const lock = await waitForLock(maintenanceLock, 'the removal of failed events', lockWaitMs);
+  const { table, lakeDir, crashPoint } = dependencies;
+  const paths = lakePaths(lakeDir);
+  const lock = await waitForLock(paths.maintenanceLock, 'the removal of failed events', lockWaitMs);
   try {
     await table.refresh();
-    await recoverIntents(table, staging, crashPoint);
+    await recoverIntents(table, paths.staging, crashPoint);
     const ids = (await readFailedEvents(lakeDir, filter)).flatMap(({ line }) => readOwnedId(line) ?? []);
-    await ensureFolder(staging);
     const selects: string[] = [];
     for (let at = 0; at < ids.length; at += idsAtOnce) selects.push(valuesSql(ids.slice(at, at + idsAtOnce)));
-    if (ids.length > 0) await addErasedIds(duckdb, { file: erasedIds, stagingDir: staging }, selects);
+    if (ids.length > 0) await addErasedIds(dependencies, paths, selects);
     return await removeFailed({ ...dependencies, dataset: events }, 'drop', (event) => isMeant(event, filter));
   } finally {
     lock.release();

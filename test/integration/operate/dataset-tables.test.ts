@@ -359,8 +359,10 @@ test('A row that was erased is stored again by no later load that has it, whatev
     { tsEvent: 3, idApp: 1, customUserId: 'ann', total: '3' },
   ];
   const names = ['tsEvent', 'idApp', 'eventId', 'customUserId', 'total'];
-  const toCsv = (some: readonly Readonly<Record<string, unknown>>[]): string =>
-    [names, ...some.map((one) => names.map((name) => one[name] ?? ''))].map((cells) => `${cells.join()}\n`).join('');
+  const toCsv = (some: readonly Readonly<Record<string, string | number>>[]): string =>
+    [names, ...some.map((one) => names.map((name) => String(one[name] ?? '')))]
+      .map((cells) => `${cells.join()}\n`)
+      .join('');
   const first = area.write('first.csv', toCsv(rows));
   const loaded = await area.load(first);
   expect(loaded).toMatchObject({ stored: 3 });

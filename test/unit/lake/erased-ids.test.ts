@@ -42,7 +42,7 @@ async function openErasable() {
     paths,
     start,
     check: async () => (await checkLake(lakeDir)).problems.map(({ problem, path: at }) => `${problem} ${at}`),
-    async erase(eventIds: readonly string[], crashPoint: CrashPoint = noCrashPoint) {
+    erase: async (eventIds: readonly string[], crashPoint: CrashPoint = noCrashPoint) => {
       const selects = [valuesSql(eventIds.map((eventId) => ({ idApp: 1, eventId })))];
       await addErasedIds({ table: await open(crashPoint), duckdb, crashPoint }, paths, selects);
     },
