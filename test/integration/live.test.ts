@@ -1,10 +1,11 @@
 import { once } from 'node:events';
 import { createServer, request, type IncomingMessage } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { connect, type AddressInfo } from 'node:net';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createLiveHub, type HubChannel, type NotServed } from '../../src/live/live-hub.ts';
 import { parseMessage, renderMessage } from '../../src/live/live-message.ts';
 import { createLiveSource, type SourceChannel } from '../../src/live/live-source.ts';
+import { takeOverHeads } from '../../src/runtime/http/request-head.ts';
 import { readEvents, type ServerSentEvent } from '../helpers/event-stream.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -52,6 +53,8 @@ async function startHub(isAllowed = (): boolean => true) {
       response.writeHead(429).end();
     });
   });
+  // As the ports of the service.
+  takeOverHeads(server);
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
@@ -69,7 +72,7 @@ async function startHub(isAllowed = (): boolean => true) {
     onTestFinished(() => void asked.destroy());
     return answer;
   }
-  return { channel, source, hub, notServed, listen, server };
+  return { channel, source, hub, notServed, listen, server, port };
 }
 
 const named = (events: readonly ServerSentEvent[], name: string): unknown[] =>
@@ -224,14 +227,28 @@ describe('what arrives, live', () => {
     expect(new Set(notServed)).toEqual(new Set(['full']));
   });
 
+  it('A client that only ends its sending half goes on listening', async () => {
+    const { hub, port, source } = await startHub();
+    const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+    onTestFinished(() => void socket.destroy());
+    let heard = '';
+    socket.on('data', (piece: Buffer) => (heard += piece.toString()));
+    socket.end('GET /1 HTTP/1.1\r\nHost: a\r\n\r\n');
+    await waitFor('it was probed three times', () => heard.split('\n:\n').length > 3);
+    source.stored(1, lines({ n: 1 }), 1);
+    await waitFor('an event has come', () => heard.includes('data: {"n":1}'));
+    expect(hub.size()).toBe(1);
+  });
+
   it('So many listen to an app and no more, those who go make room, and a service that stops ends them all', async () => {
     const { hub, listen, notServed, source } = await startHub();
     const answers: IncomingMessage[] = [];
     for (let n = 0; n < 16; n += 1) answers.push(await listen(1));
     expect((await listen(1)).statusCode).toBe(429);
     expect(notServed).toEqual(['full']);
-    answers[0]?.destroy();
-    await waitFor('one has gone', () => hub.size() === 15);
+    for (const answer of answers) answer.destroy();
+    // Sooner than the next sign of life, which shows it as well.
+    await waitFor('they have gone', () => hub.size() === 0, 5000);
     expect((await listen(1)).statusCode).toBe(200);
     expect((await listen(2)).statusCode).toBe(200);
     await waitFor('they are heard', () => source.isWanted());

@@ -23,6 +23,9 @@ export interface EventStreamOptions {
   readonly onEnd: () => void;
 }
 
+/** A client whose sending half has ended is written to at these times after it, ms: a gone one resets the connection. */
+const probeMs = [0, 250, 1000];
+
 /**
  * Begins the answer. Its connection ends with it, and no proxy is to keep, change or collect it. Each event has a number
  * of this answer as its id; nothing is sent again to who comes back with one.
@@ -39,7 +42,15 @@ export function openEventStream(response: ServerResponse, options: EventStreamOp
     'x-content-type-options': 'nosniff',
     connection: 'close',
   });
-  response.once('close', onEnd);
+  const probes: NodeJS.Timeout[] = [];
+  response.once('close', () => {
+    for (const timer of probes) clearTimeout(timer);
+    onEnd();
+  });
+  // It may have left, or only have nothing more to send.
+  response.socket?.once('end', () => {
+    for (const afterMs of probeMs) probes.push(setTimeout(beat, afterMs));
+  });
   response.on('drain', () => (stalledSinceMs = undefined));
   // A connection that breaks is closed next.
   response.on('error', () => undefined);
@@ -47,6 +58,10 @@ export function openEventStream(response: ServerResponse, options: EventStreamOp
   function write(text: string): void {
     if (!response.writableEnded && !response.write(text)) stalledSinceMs ??= performance.now();
   }
+
+  const beat = (): void => {
+    if (response.writableLength <= maxWaitingBytes) write(':\n\n');
+  };
 
   // Who asks for the head alone has it at once.
   if (response.req.method === 'HEAD') response.end();
@@ -59,9 +74,7 @@ export function openEventStream(response: ServerResponse, options: EventStreamOp
       write(`event: ${name}\nid: ${id}\ndata: ${data.replaceAll(/[\r\n]+/g, ' ')}\n\n`);
       return true;
     },
-    beat() {
-      if (response.writableLength <= maxWaitingBytes) write(':\n\n');
-    },
+    beat,
     stalledMs: () => (stalledSinceMs === undefined ? 0 : performance.now() - stalledSinceMs),
     end() {
       if (response.writableLength > 0) response.destroy();
