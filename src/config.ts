@@ -18,6 +18,8 @@ export interface Config {
   readonly opsHost: string;
   /** Host names that requests to the operator's address may name. */
   readonly opsNames: readonly string[];
+  /** Time between "not ready" and closing the ports when the service is stopped, ms. */
+  readonly drainMs: number;
   readonly opsPort: number;
   /** The address clients see, without a trailing slash, when a proxy stands before the service. */
   readonly publicS2sUrl: string | undefined;
@@ -162,6 +164,7 @@ function readConfig(read: ReturnType<typeof createReader>): Config {
     opsNames: (read.text('OPS_NAMES') ?? '').split(',').map((name) => name.trim()),
     // Who asks for any free port does not want a fixed one beside it.
     opsPort: read.integer('OPS_PORT', apiPort === 0 ? 0 : 8082, 0, 65_535),
+    drainMs: read.integer('DRAIN_MS', 0, 0, 600_000),
     publicS2sUrl: read.url('PUBLIC_S2S_URL', ['http:', 'https:']),
     publicApiUrl: read.url('PUBLIC_API_URL', ['http:', 'https:']),
     natsUrl: read.servers('NATS_URL'),

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import { dataPaths } from './config.ts';
 import { addLoadRoute } from './health/load-routes.ts';
 import { startOpsServer, type OpsView } from './health/ops-server.ts';
@@ -11,7 +12,7 @@ import { openServiceFolders, setLakeAccess } from './service/own-folders.ts';
 import { startRoles } from './service/role-processes.ts';
 import { needStream, type ServiceOptions } from './service/service-options.ts';
 import type { ServiceStart } from './service/service-start.ts';
-import { startStateLoop } from './service/state-loop.ts';
+import { findAbsentAccess, startStateLoop } from './service/state-loop.ts';
 
 /**
  * The service's processes: nats-server, unless an external one is named, and a child for each role. Stages and stores
@@ -25,6 +26,8 @@ import { startStateLoop } from './service/state-loop.ts';
 
 /** The running service. */
 export interface Service extends Stoppable {
+  /** False: it runs, and refuses everybody, because its folder has no access data. */
+  readonly ready: boolean;
   readonly s2s: string | undefined;
   readonly api: string | undefined;
   /** The operator's address, when one was asked for. */
@@ -127,13 +130,23 @@ async function build(start: ServiceStart): Promise<Service> {
     onView: (view) => ops.show(view),
   });
   closers.add('service state', () => state.stop());
+  const forcing = new AbortController();
 
   return {
+    ready: findAbsentAccess(options).length === 0,
     s2s: config.publicS2sUrl ?? s2s,
     api: config.publicApiUrl ?? api,
     ops: ops.url,
-    stop: () => closers.stop(),
-    force: () => supervisors.forEach((supervisor) => supervisor.force()),
+    async stop() {
+      state.drain();
+      const { signal } = forcing;
+      if ((s2s ?? api) !== undefined) await delay(config.drainMs, undefined, { signal }).catch(() => undefined);
+      await closers.stop();
+    },
+    force() {
+      forcing.abort();
+      supervisors.forEach((supervisor) => supervisor.force());
+    },
   };
 }
 

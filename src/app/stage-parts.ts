@@ -96,7 +96,7 @@ export async function openHealth() {
   const { addHealthRoutes, createReadiness } = await import('../health/routes.ts');
   const readiness = createReadiness();
   return {
-    addRoutes: (server: PublicServer): void => addHealthRoutes(server, () => readiness.isReady()),
+    addRoutes: (server: PublicServer): void => addHealthRoutes(server, readiness),
     onService: (view: ServiceView): void => readiness.update(view),
   };
 }

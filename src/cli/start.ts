@@ -67,8 +67,8 @@ export const startCommand = verb({
     );
     if (service === undefined) return;
     force.addEventListener('abort', () => service.force());
-    const { s2s, api, ops } = service;
-    answer({ ready: true, s2s, api, ops });
+    const { ready, s2s, api, ops } = service;
+    answer({ ready, s2s, api, ops });
     if (!stop.aborted) await once(stop, 'abort');
     logger.info({}, 'service drains');
     await service.stop();

@@ -60,6 +60,26 @@ export function findNotices({ facts, since }: Pick<ServiceState, 'facts' | 'sinc
   return withSince(reportedAs('notices', facts), since);
 }
 
+/** Problems of the supervisor that concern every port. */
+const ofAllPorts: readonly ProblemCode[] = [...closing, 'access_missing'];
+
+/**
+ * Collects the problems that keep one process from its own work: what it reports, what closes the service, and, for
+ * import, the broker. A compactor that restarts keeps no port from answering.
+ */
+export function findOwnProblems(state: Parameters<typeof findProblems>[0], name: string, nowMs: number): Problem[] {
+  const isImport = name.startsWith('ingest');
+  const names = [name, 'supervisor', ...(isImport ? ['nats-server'] : [])];
+  const ofSupervisor = reportedAs('problems', { supervisor: state.facts['supervisor'] ?? {} });
+  const foreign = isImport ? [] : ofSupervisor.filter(({ code }) => !ofAllPorts.includes(code));
+  const own = {
+    ...state,
+    processes: state.processes.filter((child) => names.includes(child.name)),
+    facts: Object.fromEntries(Object.entries(state.facts).filter(([reporter]) => names.includes(reporter))),
+  };
+  return findProblems(own, nowMs).filter((problem) => !foreign.some((other) => isSameProblem(other, problem)));
+}
+
 /**
  * Collects the problems of one supervisor's service: processes that are down or silent, and what the stages themselves
  * report. What closes the service comes first: the others follow from it.

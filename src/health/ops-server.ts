@@ -7,12 +7,15 @@ import type { Problem } from '../runtime/conditions/problem.ts';
 import { ownSchemas } from '../runtime/http/own-schemas.ts';
 import { createHostCheck, replaceOldest, type KeepConnection } from './ops-guard.ts';
 import { followDisks, type WatchedDisks } from './disk-gauges.ts';
+import { endConnections } from './routes.ts';
 import { followService, type ServiceFigures } from './service-gauges.ts';
 
 /** What the supervisor knows, asked at each request. */
 export interface OpsView extends ServiceFigures {
   /** Reads the metrics of each process. */
   readonly collectMetrics: () => Promise<readonly unknown[][]>;
+  /** The service was asked to stop. */
+  readonly isDraining: boolean;
 }
 
 /** What else is served, and shown. */
@@ -37,6 +40,11 @@ const starting: Problem = {
 };
 const foreignHost =
   'The Host header names another host. Use an address of this machine, or add the name to TRIBUTARY_OPS_NAMES.';
+const stopping: Problem = {
+  code: 'stopping',
+  what: 'the service is stopping',
+  todo: 'No action needed: it was asked to stop.',
+};
 /** An operator's tools are few. */
 const maxConnections = 100;
 const headTimeoutMs = 10_000;
@@ -62,6 +70,7 @@ export async function startOpsServer(
     forceCloseConnections: true,
     http: { connectionsCheckingInterval: 1000 },
   });
+  endConnections(server, () => view()?.isDraining === true);
   const keep = replaceOldest(server.server, maxConnections);
   const isOwnHost = createHostCheck(names);
   // Of the head only: a file that is loaded takes its time.
@@ -74,12 +83,15 @@ export async function startOpsServer(
   });
   // The rest of a body that was refused is not waited for.
   server.addHook('onSend', (request, reply, _payload, done) => {
-    if (!request.raw.complete) void reply.header('connection', 'close');
+    const { complete, headers } = request.raw;
+    const hasBody = headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined;
+    if (hasBody && !complete) void reply.header('connection', 'close');
     done();
   });
   server.get('/healthz', async () => ({ alive: true }));
   server.get('/readyz', async (_request, reply) => {
-    const problems = view()?.problems ?? [starting];
+    const { problems: found, isDraining } = view() ?? { problems: [starting], isDraining: false };
+    const problems = isDraining ? [stopping, ...found] : found;
     return reply.code(problems.length === 0 ? 200 : 503).send({ ready: problems.length === 0, problems });
   });
   const metrics = createMetrics();

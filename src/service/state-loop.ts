@@ -1,12 +1,14 @@
 import process from 'node:process';
 import { dataPaths } from '../config.ts';
-import { findNotices, findProblems, withSince } from '../health/health.ts';
+import { findNotices, findOwnProblems, findProblems, withSince } from '../health/health.ts';
 import type { OpsView } from '../health/ops-server.ts';
 import { createProblemLog } from '../health/problem-log.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import { createDescriptorWatch, type DescriptorWatch } from '../runtime/files/descriptor-watch.ts';
+import { findStamp } from '../runtime/files/file-stamp.ts';
 import type { FolderPins } from '../runtime/files/folder-pins.ts';
 import type { FolderWatch } from '../runtime/files/folder-watch.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
@@ -45,16 +47,37 @@ export interface StateDependencies {
   readonly onView: (view: OpsView) => void;
 }
 
+/**
+ * Finds that a service of one area runs on a folder without access data, and so refuses everybody. Of a whole service
+ * that is new, the apps and users come next.
+ */
+export function findAbsentAccess({ config, roles }: ServiceOptions): Problem[] {
+  const { access } = dataPaths(config.dataDir);
+  if (roles.includes('ingest') === roles.includes('export') || findStamp(access) !== undefined) return [];
+  return [
+    {
+      code: 'access_missing',
+      what: `${access} does not exist: nobody is known, and every request is refused`,
+      todo: 'Set TRIBUTARY_DATA_DIR to the data folder of the service, or add apps and users by commands on this folder.',
+    },
+  ];
+}
+
 /** What every process says of itself, by its name. */
 function collectFacts(
-  { watch, broker, streamOwner, roles }: StateDependencies,
+  { options, watch, broker, streamOwner, roles }: StateDependencies,
   descriptors: DescriptorWatch,
 ): ServiceState['facts'] {
   const loss = watch.findLoss();
   return {
     ...Object.fromEntries([...roles.reports].map(([name, report]) => [name, report.facts])),
     supervisor: {
-      problems: [...descriptors.problems(), ...(streamOwner?.problems() ?? []), ...(loss === undefined ? [] : [loss])],
+      problems: [
+        ...descriptors.problems(),
+        ...(streamOwner?.problems() ?? []),
+        ...(loss === undefined ? [] : [loss]),
+        ...findAbsentAccess(options),
+      ],
       notices: streamOwner?.notices() ?? [],
     },
     ...(broker?.watch === undefined
@@ -105,11 +128,17 @@ function sendView(supervisor: Supervisor<RoleChild>, news: News, view: ServiceVi
     news.pass(`${child.pid} ${JSON.stringify(view)}`, () => child.send({ type: 'service', view }));
 }
 
+/** The state of the service, collected until it is stopped. */
+export interface StateLoop extends Stoppable {
+  /** Makes every port not ready, and each of its answers the last on its connection. */
+  drain(): void;
+}
+
 /**
  * Collects, every second, what the service is doing: for the commands (run/), the operator's address, the log and the
  * roles' /readyz, which are told what has changed. Stopped, it removes the state.
  */
-export function startStateLoop(dependencies: StateDependencies): Stoppable {
+export function startStateLoop(dependencies: StateDependencies): StateLoop {
   const { options, clock, pins, roles, onView } = dependencies;
   const { config, logger } = options;
   const { run } = dataPaths(config.dataDir);
@@ -120,6 +149,7 @@ export function startStateLoop(dependencies: StateDependencies): Stoppable {
   const silence = createSilenceWatch(logger);
   const problemLog = createProblemLog(logger, () => clock.nowMs());
   const descriptors = createDescriptorWatch('the supervisor');
+  let isDraining = false;
 
   const publish = (): void => {
     endSilent(silence, roles);
@@ -128,8 +158,11 @@ export function startStateLoop(dependencies: StateDependencies): Stoppable {
     const notices = findNotices(state);
     const since = problemLog.update(found, notices);
     const problems = withSince(found, since);
-    onView({ problems, notices, processes: state.processes, collectMetrics: roles.collectMetrics });
-    for (const { supervisor, news } of served) sendView(supervisor, news, { ready: problems.length === 0 });
+    onView({ problems, notices, processes: state.processes, collectMetrics: roles.collectMetrics, isDraining });
+    for (const { supervisor, news } of served) {
+      const ready = !isDraining && findOwnProblems(state, supervisor.state().name, clock.nowMs()).length === 0;
+      sendView(supervisor, news, isDraining ? { ready, draining: true } : { ready });
+    }
     if (pins.findLost().length > 0) return;
     try {
       const { writtenAt: _writtenAt, silentMs: _silentMs, ...lasting } = state;
@@ -147,6 +180,10 @@ export function startStateLoop(dependencies: StateDependencies): Stoppable {
     pausesFirst: true,
   });
   return {
+    drain() {
+      isDraining = true;
+      publish();
+    },
     async stop() {
       await loop.stop();
       if (pins.findLost().length === 0) removeServiceState(run, process.pid);

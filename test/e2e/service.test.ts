@@ -19,8 +19,8 @@ function start(settings: Readonly<Record<string, string>> = {}): Promise<TestSer
 }
 
 /** A service of a test's own. */
-async function startOwn(): Promise<TestService> {
-  const service = await start();
+async function startOwn(settings: Readonly<Record<string, string>> = {}): Promise<TestService> {
+  const service = await start(settings);
   onTestFinished(() => service.destroy());
   return service;
 }
@@ -97,6 +97,22 @@ describe('the service', () => {
     signalProcess(service.pid, 'SIGINT');
     signalProcess(service.pid, 'SIGCONT');
     await expect.poll(() => tree.filter(isAlive), { timeout: 20_000 }).toEqual([]);
+  });
+
+  it('A service that drains is not ready, answers, and closes each connection, until it is forced', async () => {
+    const service = await startOwn({ TRIBUTARY_DRAIN_MS: '60000' });
+    const tree = listTree(service.pid);
+    signalProcess(service.pid, 'SIGTERM');
+    for (const url of [service.s2s, service.api, service.ops])
+      await waitFor(`${url} is not ready`, async () => {
+        const { status, headers } = await fetch(`${url}/readyz`);
+        return status === 503 && headers.get('connection') === 'close';
+      });
+    const version = await fetch(`${service.s2s}/v1/version`, { method: 'POST' });
+    expect([version.status, version.headers.get('connection')]).toEqual([200, 'close']);
+    expect(await (await fetch(`${service.ops}/readyz`)).json()).toMatchObject({ problems: [{ code: 'stopping' }] });
+    signalProcess(service.pid, 'SIGTERM');
+    await waitFor('every process is gone', () => !tree.some(isAlive));
   });
 
   it.each(['nats', 'lake'])(

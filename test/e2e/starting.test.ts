@@ -110,8 +110,13 @@ describe('roles apart', () => {
         .toSorted(),
     ).toEqual(['export', 'supervisor']);
     expect(existsSync(path.join(dataDir, 'nats'))).toBe(false);
+    const isReady = async (): Promise<boolean> => (await fetch(`${exporter.api}/readyz`)).ok;
+    expect(await isReady()).toBe(false);
+    const problems: unknown = await (await fetch(`${exporter.ops}/readyz`)).json();
+    expect(problems).toMatchObject({ ready: false, problems: [{ code: 'access_missing' }] });
     const others = await start(dataDir, '--role', 'ingest,compact');
     const { token } = await others.command('app', 'add', '1', '--platform', 'web');
+    await waitFor('the export role is ready', isReady);
     const post = () =>
       fetch(`${others.s2s}/v1/login/?idApp=1`, {
         method: 'POST',

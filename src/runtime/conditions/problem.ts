@@ -55,6 +55,7 @@ export const problemCodes = [
   'service_ended',
   'session_key_unreadable',
   'starting',
+  'stopping',
   'stream_disk_low',
   'stream_fault',
   'stream_full',

@@ -7,10 +7,12 @@ export type RoleMessage =
   | { readonly type: 'report'; readonly facts: Readonly<Record<string, unknown>> }
   | { readonly type: 'metrics'; readonly metrics: unknown[] };
 
-/** The supervisor's view of the whole service, as a role needs it. */
+/** The supervisor's view of the service, as a role needs it. */
 export interface ServiceView {
-  /** Nothing is wrong with the service. */
+  /** Nothing keeps the role from its own work. */
   readonly ready: boolean;
+  /** The service stops soon: each answer is the last on its connection. */
+  readonly draining?: true;
 }
 
 /** What the supervisor sends a role's process: its view, and that it wants to see the metrics. */
@@ -54,6 +56,7 @@ export function parseSupervisorMessage(value: unknown): SupervisorMessage | unde
   if (!isRecord(value)) return undefined;
   if (value['type'] === 'measure') return { type: 'measure' };
   if (value['type'] !== 'service' || !isRecord(value['view'])) return undefined;
-  const { ready } = value['view'];
-  return typeof ready === 'boolean' ? { type: 'service', view: { ready } } : undefined;
+  const { ready, draining } = value['view'];
+  if (typeof ready !== 'boolean') return undefined;
+  return { type: 'service', view: { ready, ...(draining === true ? { draining } : {}) } };
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { pino } from 'pino';
-import { findNotices, findProblems } from '../../../src/health/health.ts';
+import { findNotices, findOwnProblems, findProblems } from '../../../src/health/health.ts';
 import { createProblemLog } from '../../../src/health/problem-log.ts';
 import type { Problem } from '../../../src/runtime/conditions/problem.ts';
 
@@ -20,6 +20,17 @@ const silent = (seconds: number): Problem => ({
   todo: 'End it.',
 });
 
+const problem = (code: Problem['code']): Problem => ({ code, what: code, todo: '.' });
+const ownProblems = (facts: object, name: string, down = 'none'): string[] => {
+  const processes = ['nats-server', 'ingest-1', 'ingest-2', 'compact', 'export'].map((process) => ({
+    ...running,
+    name: process,
+    state: process === down ? ('waiting' as const) : ('running' as const),
+  }));
+  const state = { ...healthy, processes, facts: facts as typeof healthy.facts };
+  return findOwnProblems(state, name, now).map(({ code }) => code);
+};
+
 describe('health', () => {
   it('Health has no problem while every process runs and reports', () => {
     expect(findProblems(healthy, now)).toEqual([]);
@@ -38,6 +49,23 @@ describe('health', () => {
         todo: expect.stringContaining('"process":"compact"'),
       },
     ]);
+  });
+
+  it('A port is not ready by its own problems, not by those of other processes', () => {
+    for (const name of ['ingest-1', 'export']) {
+      expect(ownProblems({}, name, 'compact')).toEqual([]);
+      expect(ownProblems({ compact: { problems: [problem('lake_unwritable')] } }, name)).toEqual([]);
+      expect(ownProblems({ 'ingest-2': { problems: [problem('broker_silent')] } }, name)).toEqual([]);
+      for (const code of ['folder_lost', 'access_missing'] as const)
+        expect(ownProblems({ supervisor: { problems: [problem(code)] } }, name)).toEqual([code]);
+      expect(ownProblems({ [name]: { problems: [problem('access_unreadable')] } }, name)).toEqual([
+        'access_unreadable',
+      ]);
+    }
+    expect(ownProblems({}, 'ingest-1', 'nats-server')).toEqual(['process_down']);
+    expect(ownProblems({}, 'export', 'nats-server')).toEqual([]);
+    const taken = { supervisor: { problems: [problem('stream_taken')] } };
+    expect([ownProblems(taken, 'ingest-1'), ownProblems(taken, 'export')]).toEqual([['stream_taken'], []]);
   });
 
   it('Health names a process that restarts again and again, also while it runs', () => {

@@ -33,6 +33,8 @@ describe('a message between the supervisor and a role', () => {
       type: 'service',
       view: { ready: true },
     });
+    const draining = { type: 'service', view: { ready: false, draining: true } };
+    expect(parseSupervisorMessage(draining)).toEqual(draining);
     for (const value of [
       null,
       {},
