@@ -20,7 +20,7 @@ const silent = (seconds: number): Problem => ({
   todo: 'End it.',
 });
 
-const problem = (code: Problem['code']): Problem => ({ code, what: code, todo: '.' });
+const problemOf = (code: Problem['code']): Problem => ({ code, what: code, todo: '.' });
 const ownProblems = (facts: object, name: string, down = 'none'): string[] => {
   const processes = ['nats-server', 'ingest-1', 'ingest-2', 'compact', 'export'].map((process) => ({
     ...running,
@@ -54,17 +54,17 @@ describe('health', () => {
   it('A port is not ready by its own problems, not by those of other processes', () => {
     for (const name of ['ingest-1', 'export']) {
       expect(ownProblems({}, name, 'compact')).toEqual([]);
-      expect(ownProblems({ compact: { problems: [problem('lake_unwritable')] } }, name)).toEqual([]);
-      expect(ownProblems({ 'ingest-2': { problems: [problem('broker_silent')] } }, name)).toEqual([]);
+      expect(ownProblems({ compact: { problems: [problemOf('lake_unwritable')] } }, name)).toEqual([]);
+      expect(ownProblems({ 'ingest-2': { problems: [problemOf('broker_silent')] } }, name)).toEqual([]);
       for (const code of ['folder_lost', 'access_missing'] as const)
-        expect(ownProblems({ supervisor: { problems: [problem(code)] } }, name)).toEqual([code]);
-      expect(ownProblems({ [name]: { problems: [problem('access_unreadable')] } }, name)).toEqual([
+        expect(ownProblems({ supervisor: { problems: [problemOf(code)] } }, name)).toEqual([code]);
+      expect(ownProblems({ [name]: { problems: [problemOf('access_unreadable')] } }, name)).toEqual([
         'access_unreadable',
       ]);
     }
     expect(ownProblems({}, 'ingest-1', 'nats-server')).toEqual(['process_down']);
     expect(ownProblems({}, 'export', 'nats-server')).toEqual([]);
-    const taken = { supervisor: { problems: [problem('stream_taken')] } };
+    const taken = { supervisor: { problems: [problemOf('stream_taken')] } };
     expect([ownProblems(taken, 'ingest-1'), ownProblems(taken, 'export')]).toEqual([['stream_taken'], []]);
   });
 
