@@ -4,7 +4,7 @@ import { dataPaths, type Config } from '../config.ts';
 import type { AccessPaths } from '../access/access-file.ts';
 import { listApps } from '../access/listing.ts';
 import {
-  isOwnId,
+  isUuid,
   makeRequestKeys,
   maskOfLake,
   ownKeyFields,
@@ -43,7 +43,7 @@ function parseSought({ id, key, transaction }: Named, idApp: number | undefined,
     refuse('expected ID, or --key, or --transaction');
   if (id !== undefined) {
     const eventId = id.toLowerCase();
-    if (!isOwnId(eventId)) refuse(`'${id}' is not the id of an imported event as exports have it`);
+    if (!isUuid(eventId)) refuse(`'${id}' is not the id of an event: a UUID, as exports have it`);
     return [{ idApp, eventId }];
   }
   if (idApp === undefined) refuse(`--${key === undefined ? 'transaction' : 'key'} needs the app`);

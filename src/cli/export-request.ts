@@ -1,7 +1,7 @@
 import { formOf, type OutputForm } from '../client/export-output.ts';
 import type { ExportArguments } from '../client/export-area.ts';
 import { getExport } from '../datasets/dataset.ts';
-import { timezones } from '../datasets/dictionaries.ts';
+import { findTimezone } from '../datasets/dictionaries.ts';
 import { commonFields } from '../datasets/row-fields.ts';
 import type { OptionValues } from './command.ts';
 import { flag, many, oneOf, parsed, positive, refuse, text } from './words.ts';
@@ -84,7 +84,7 @@ export function usualSelectors(event: string): readonly string[] {
 /** The zone of this machine, where the API knows it. */
 function ownZone(): string {
   const { timeZone } = new Intl.DateTimeFormat().resolvedOptions();
-  return timezones.has(timeZone) ? timeZone : 'UTC';
+  return findTimezone(timeZone) ?? 'UTC';
 }
 
 /** A day in a zone, as YYYY-MM-DD: so many before today. */
@@ -130,8 +130,9 @@ export function toRequest(
   nowMs: number,
 ): ExportRequest {
   const { app, eventName, where, selectors, sinceVersion, asOf } = given;
-  const timezone = given.timezone ?? ownZone();
-  if (!timezones.has(timezone)) refuse(`--timezone must be a zone such as Europe/Berlin, not '${timezone}'`);
+  const timezone = findTimezone(given.timezone ?? ownZone());
+  if (timezone === undefined)
+    return refuse(`--timezone must be a zone such as Europe/Berlin, not '${given.timezone ?? ''}'`);
   const named = output === undefined ? undefined : formOf(output);
   const format = given.format ?? named?.format ?? 'csv';
   if (named !== undefined && named.format !== format)

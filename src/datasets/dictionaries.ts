@@ -169,6 +169,22 @@ export const eventAliases: ReadonlyMap<string, string> = new Map(Object.entries(
 /** Names of the time zones a request may be in. */
 export const timezones: ReadonlySet<string> = new Set(dictionaries.timezones as string[]);
 
+function findCanonicalZone(name: string): string | undefined {
+  try {
+    return new Intl.DateTimeFormat('en', { timeZone: name }).resolvedOptions().timeZone;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The time zone of the dictionary that a name means: its own, or an alias of IANA such as `US/Pacific`; undefined: none. */
+export function findTimezone(name: string): string | undefined {
+  if (timezones.has(name)) return name;
+  // Offsets and other spellings of a name are no aliases.
+  const canonical = /^[A-Z]\w*(?:\/[A-Z][\w+-]*)*$/.test(name) ? findCanonicalZone(name) : undefined;
+  return canonical === undefined ? undefined : [...timezones].find((zone) => findCanonicalZone(zone) === canonical);
+}
+
 export const countries = dictionaries.countries as TitleDictionary;
 export const verification = dictionaries.verification as TitleDictionary;
 export const purchaseTypes = dictionaries['purchase-types'] as TitleDictionary;

@@ -58,6 +58,11 @@ export function isOwnId(text: string): boolean {
   return ownId.test(text);
 }
 
+/** Says whether a text is a UUID in small letters: the id of an event, or of something else. */
+export function isUuid(text: string): boolean {
+  return /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text);
+}
+
 /** When the event of a plain id was received, Unix milliseconds; undefined: the id is a hash, and does not say it. */
 export function receivedAtOf(eventId: string): number | undefined {
   return eventId.charAt(14) === '7' ? Number.parseInt(eventId.slice(0, 8) + eventId.slice(9, 13), 16) : undefined;

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AccessReader, App } from '../access/access.ts';
-import { isOwnId, makeRequestKeys, ownKeyFields, readKeyTexts, type KeyMask } from '../datasets/event-id.ts';
+import { isUuid, makeRequestKeys, ownKeyFields, readKeyTexts, type KeyMask } from '../datasets/event-id.ts';
 import { createQuotaCounter } from '../runtime/http/quota.ts';
 import type { AskForEvent, EventQuestion, EventReply } from '../stream/event-questions.ts';
 import type { Answers } from './answers.ts';
@@ -54,9 +54,7 @@ export function parseQuestion(
   const value = query[name];
   if (name === 'eventId') {
     const id = typeof value === 'string' ? value.toLowerCase() : '';
-    return isOwnId(id)
-      ? [{ idApp, eventId: id }]
-      : refuse('eventId must be the id of an imported event, as exports have it');
+    return isUuid(id) ? [{ idApp, eventId: id }] : refuse('eventId must be a UUID, as exports have it');
   }
   const makeId = ownKeyFields.get(name);
   if (makeId !== undefined)

@@ -13,6 +13,14 @@ const listForm = /^([^[\]]+)\[\d{0,6}\]$/;
 /** A filter on a parameter of custom events: what is in the brackets is the parameter's name, whatever it is. */
 const paramForm = /^(params\[.+?\])(?:\[\d{0,6}\])?$/s;
 
+/** JSON that says nothing: some HTTP libraries send it beside a query on their own. */
+const emptyJson = /^\s*(?:\{\s*\}|\[\s*\]|null|"")\s*$/;
+/** Bodies that are no form, by how they begin. */
+const otherBodies: readonly (readonly [begin: RegExp, what: string])[] = [
+  [/^\s*[{["]/, 'JSON'],
+  [/^(?:\r?\n)?--[^\r\n]+\r?\n(?:content-|--)/i, 'multipart/form-data'],
+];
+
 function decode(text: string): string | undefined {
   try {
     return decodeURIComponent(text.replaceAll('+', ' '));
@@ -23,7 +31,8 @@ function decode(text: string): string | undefined {
 
 /**
  * Parses the query and the form body of a call into one set of arguments, query first. Whatever Content-Type the body
- * has, it is read as a form: official clients send none. The bytes are UTF-8, plain or percent-encoded.
+ * has, it is read as a form: official clients send none. The bytes are UTF-8, plain or percent-encoded. An empty JSON
+ * value counts as no body.
  */
 export function parseArguments(requestTarget: string, body: Buffer | undefined): Arguments | Refusal {
   const mark = requestTarget.indexOf('?');
@@ -36,6 +45,12 @@ export function parseArguments(requestTarget: string, body: Buffer | undefined):
       text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
     } catch {
       return badRequest('The arguments are not valid UTF-8');
+    }
+    if (bytes === body) {
+      if (emptyJson.test(text)) continue;
+      const other = otherBodies.find(([begin]) => begin.test(text));
+      if (other !== undefined)
+        return badRequest(`The body is ${other[1]}: send a form (application/x-www-form-urlencoded) or the query`);
     }
     // Tools that send a file as the body send its last line break along.
     for (const pair of text.replace(/[\r\n]+$/, '').split('&')) {

@@ -128,7 +128,12 @@ const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'While
 /** What is said of an export that a schedule has made. */
 export const slot = {
   idSchedule: { ...text, description: 'The schedule that has made it.' },
-  slot: { ...text, description: 'Its slot in that schedule: a date, or an hour.' },
+  slot: {
+    type: 'string',
+    pattern: String.raw`^\d{4}-\d{2}-\d{2}(T\d{2}Z)?$`,
+    description:
+      'Its slot in that schedule: the date (YYYY-MM-DD), of an hourly schedule the hour in UTC (YYYY-MM-DDTHHZ).',
+  },
   // No `const: true`, of which generators of clients make broken programs.
   slotMayLackEvents: {
     type: 'boolean',

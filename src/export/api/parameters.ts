@@ -6,6 +6,7 @@ import {
   findTitle,
   rowFields,
   selectors,
+  findTimezone,
   timezones,
   type TitleDictionary,
 } from '../../datasets/dictionaries.ts';
@@ -209,7 +210,7 @@ const ownParameters: readonly Parameter[] = [
     name: 'timezone',
     meaning: 'Time zone in which days are read; Europe/Moscow by default.',
     shape: 'one',
-    rule: oneOf(timezones),
+    rule: { ...oneOf(timezones), accept: findTimezone },
   },
   { name: 'idApp', meaning: 'Apps. With SDKKey: rows that either names.', shape: 'set', rule: idRule },
   { name: 'SDKKey', meaning: 'SDK keys of apps. With idApp: rows that either names.', shape: 'set', rule: sdkKeyRule },

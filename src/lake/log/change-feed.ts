@@ -1,4 +1,6 @@
+import path from 'node:path';
 import { AppError } from '../../runtime/errors.ts';
+import { listNames } from '../../runtime/files/folder-names.ts';
 import type { Snapshot } from './snapshot.ts';
 import { findPoint, toPoint } from './version-points.ts';
 import { unmarked, type VersionPoint } from './version-ledger.ts';
@@ -30,12 +32,32 @@ export function nextPlace({ version, lake }: Snapshot): string {
   return `${version}-${markIn(toPoint(version, lake))}`;
 }
 
-/** Refuses a place whose version is another one in this history. Errors: `not_found`, with the hint. */
-export function assertSameHistory({ version, mark }: FeedPlace, point: Pick<VersionPoint, 'mark'>, hint: string): void {
+/** The table beside this one that has a place; undefined for none. */
+async function findTableOf({ version, mark }: FeedPlace, tableDir: string): Promise<string | undefined> {
+  const lakeDir = path.dirname(tableDir);
+  const others = (await listNames(lakeDir)).filter((name) => name !== path.basename(tableDir));
+  for (const name of others) {
+    const point = await findPoint(path.join(lakeDir, name), version).catch(() => undefined);
+    if (point?.mark !== undefined && point.mark === mark) return name;
+  }
+  return undefined;
+}
+
+/** Refuses a place that is of another table, or of another history of this one. Errors: `not_found`, with the hint. */
+export async function assertSameHistory(
+  place: FeedPlace,
+  point: Pick<VersionPoint, 'mark'>,
+  { tableDir }: Pick<Snapshot, 'tableDir'>,
+  hint: string,
+): Promise<void> {
+  const { version, mark } = place;
   if (mark === undefined || mark === markIn(point)) return;
+  const table = await findTableOf(place, tableDir);
   throw new AppError(
     'not_found',
-    `version ${version} is another one by now: the lake was restored from a backup after it was named`,
+    table === undefined
+      ? `version ${version} is another one by now: the lake was restored from a backup after it was named`
+      : `${version}-${mark} is a place of the table ${table}, not of ${path.basename(tableDir)}: each dataset has its own`,
     { hint },
   );
 }
@@ -58,6 +80,6 @@ export async function findSinceMs(place: FeedPlace, snapshot: Snapshot): Promise
   const point = await findPoint(snapshot.tableDir, version, snapshot.lake?.restamps);
   if (point === undefined)
     throw new AppError('not_found', `nothing is known of version ${version} any more`, { hint: fromTheStart });
-  assertSameHistory(place, point, fromTheStart);
+  await assertSameHistory(place, point, snapshot, fromTheStart);
   return point.availableAtMs;
 }

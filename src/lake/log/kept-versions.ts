@@ -106,6 +106,7 @@ export async function readSnapshotAt(
   const { version } = place;
   const isNewest = version === Math.max(newest.version, 0);
   const snapshot = isNewest ? newest : toSnapshot(tableDir, await loadOlder(tableDir, version, idApps));
-  if (snapshot.lake !== undefined) assertSameHistory(place, toPoint(version, snapshot.lake), withoutVersion);
+  if (snapshot.lake !== undefined)
+    await assertSameHistory(place, toPoint(version, snapshot.lake), snapshot, withoutVersion);
   return snapshot;
 }

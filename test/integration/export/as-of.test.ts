@@ -295,6 +295,18 @@ test('A place is refused where its version has another mark, or none', async () 
   await expect(readFeed(lake.table, `1-${mark}`)).rejects.toMatchObject({ message: anotherOne });
 });
 
+test('A place of another dataset is refused with the name of its table', async () => {
+  const [lake, other] = [await openLake(), await openLake()];
+  await lake.publish();
+  await other.publish();
+  const { next, version } = await readFeed(other.table, undefined);
+  cpSync(other.table, path.join(path.dirname(lake.table), 'payments'), { recursive: true });
+  const message = expect.stringContaining(`${next} is a place of the table payments, not of events: each dataset`);
+  await expect(readFeed(lake.table, next)).rejects.toMatchObject({ message });
+  const mark = next.slice(next.indexOf('-') + 1);
+  await expect(readSnapshotAt(lake.table, { version, mark })).rejects.toMatchObject({ message });
+});
+
 test('A place from before the first row holds, and is refused where its version has rows, as after a restore', async () => {
   const lake = await openLake();
   const { next } = await readFeed(lake.table, undefined);

@@ -26,6 +26,20 @@ describe('an order of the command line', () => {
     expect(parse?.('order=time', '--where')).toEqual([['order', 'time']]);
   });
 
+  it('An alias of IANA is taken as the time zone that the service knows', () => {
+    const { parameters, days } = toRequest(
+      'customEvents',
+      given({ timezone: 'Asia/Kolkata', from: 'today' }),
+      undefined,
+      Date.parse('2026-06-02T20:00:00Z'),
+    );
+    expect([parameters.find(([name]) => name === 'timezone')?.[1], days?.from]).toEqual([
+      'Asia/Calcutta',
+      '2026-06-03',
+    ]);
+    expect(() => toRequest('customEvents', given({ timezone: 'Moscow' }), undefined, nowMs)).toThrow(/must be a zone/);
+  });
+
   it('A name that says another form, and a folder that is not there, are refused before anything is ordered', async () => {
     const folder = testFolder();
     const at = (name: string): string => path.join(folder, name);

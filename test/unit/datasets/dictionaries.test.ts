@@ -9,6 +9,7 @@ import {
   selectors,
   timezones,
 } from '../../../src/datasets/dictionaries.ts';
+import { parameters } from '../../../src/export/api/parameters.ts';
 import { eventColumns } from '../../../src/datasets/event-fields.ts';
 
 describe('the dictionaries', () => {
@@ -50,6 +51,22 @@ describe('the dictionaries', () => {
 
   it('The dictionaries have only time zones that JavaScript knows too', () => {
     for (const zone of timezones) expect(() => new Intl.DateTimeFormat('en', { timeZone: zone })).not.toThrow();
+  });
+
+  it('An alias of IANA stands for the time zone of the dictionary that has its rules, and nothing else does', () => {
+    const { rule } = parameters.find(({ name }) => name === 'timezone')!;
+    for (const [alias, zone] of [
+      ['Asia/Kolkata', 'Asia/Calcutta'],
+      ['US/Pacific', 'America/Los_Angeles'],
+      ['Etc/UTC', 'UTC'],
+      ['GMT', 'UTC'],
+      ['Europe/Kyiv', 'Europe/Kiev'],
+      ['Europe/Berlin', 'Europe/Berlin'],
+    ] as const) {
+      expect(rule.accept(alias), alias).toBe(zone);
+    }
+    for (const other of ['europe/berlin', '+03:00', 'MSK', 'Moscow', 'EST', '', 'Europe/Moscow ', 'America/Panama'])
+      expect(rule.accept(other), other).toBeUndefined();
   });
 
   it('The dictionaries find titles by their id, and no property that every object inherits', () => {

@@ -3,6 +3,8 @@ import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { datasets, events } from '../../../src/datasets/dataset.ts';
 import { eventColumns } from '../../../src/datasets/event-fields.ts';
+import { lineColumns } from '../../../src/datasets/event-line.ts';
+import { digestEvent } from '../../../src/receipts/event-digest.ts';
 import { arrayLiteral } from '../../../src/export/worker/selector-sql.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlList } from '../../../src/lake/sql/literals.ts';
@@ -113,6 +115,18 @@ describe('docs/lake.md', () => {
 });
 
 describe('docs/api.md', () => {
+  it('The page docs/api.md lists the columns of the digest of an event, and its worked example is right', () => {
+    const page = read('docs/api.md');
+    const [, list = '', salt = '', content = '', digest] =
+      /The columns:\n(.+)\n\n```sh\nprintf '%s\\n%s' (\w+) '(.+)' \| sha256sum\n# (\w+) {2}-\n/.exec(page) ?? [];
+    expect(list.replaceAll('`', '').split(', ')).toEqual(lineColumns.map(({ name }) => name).toSorted());
+    const entries = JSON.parse(content) as [string, unknown][];
+    const values = Object.fromEntries(
+      entries.map(([name, value]) => [name, Array.isArray(value) ? Object.fromEntries(value as []) : value]),
+    );
+    expect(digestEvent(salt, { event_id: '', ...values })).toBe(digest);
+  });
+
   it('The page docs/api.md has an expression by which DuckDB reads the array literals of a report as they were sent', async () => {
     const expression = /^`(replace\(.*::VARCHAR\[\])`\.$/m.exec(read('docs/api.md'))?.[1] ?? '';
     const texts = ['a\nb\n\nc', "it's", 'back\\slash', '\\n', '\\\n', '\r', ',]', 'plain', ''];

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import {
   keyedEventIds,
@@ -33,6 +34,9 @@ describe('a question after an event', () => {
 
   it('An id in capital letters is that id, and a key is read as a header that was sent in UTF-8', () => {
     expect(parseQuestion({ idApp: '1', eventId: eventId.toUpperCase() }, 1)).toEqual([{ idApp: 1, eventId }]);
+    // A UUID of another's making is one that was never seen.
+    const other = randomUUID();
+    expect(parseQuestion({ eventId: other }, 1)).toEqual([{ idApp: 1, eventId: other }]);
     const sent = Buffer.from('käse').toString('latin1');
     expect(parseQuestion({ key: ' käse ' }, 1)).toContainEqual({ idApp: 1, requestKey: keyOf(sent) });
   });
@@ -63,7 +67,8 @@ describe('a question after an event', () => {
     { eventId, key: 'k' },
     { eventId: 'x' },
     { eventId: [eventId, eventId] },
-    { eventId: eventId.replace('-7', '-4') },
+    { eventId: `{${eventId}}` },
+    { eventId: eventId.replaceAll('-', '') },
     { key: '' },
     { key: ' ' },
     { key: ['a', 'b'] },

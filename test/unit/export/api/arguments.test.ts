@@ -53,6 +53,24 @@ describe('the arguments of a call', () => {
     expect(parseArguments(target, body)).toMatchObject({ code: 400 });
   });
 
+  it.each(['{}', 'null', ' [ ]\r\n', '\ufeff{ }', '""', ''])(
+    'The body %j, which HTTP libraries send on their own, counts as no body',
+    (body) => {
+      expect(parse('/x?a=1', body)).toEqual({ a: ['1'] });
+    },
+  );
+
+  it.each([
+    ['JSON', '{"event":"logins"}'],
+    ['JSON', '\n[1]'],
+    ['JSON', '"event=logins"'],
+    ['multipart/form-data', '--b\r\nContent-Disposition: form-data; name="event"\r\n\r\nlogins\r\n--b--\r\n'],
+    ['multipart/form-data', '--b\r\n--b--\r\n'],
+  ])('A body of %s is refused with what to send instead: %j', (what, body) => {
+    const detail = `The body is ${what}: send a form (application/x-www-form-urlencoded) or the query`;
+    expect(parseArguments('/x?event=logins', Buffer.from(body))).toMatchObject({ code: 400, detail });
+  });
+
   it('The arguments of a call are shown in a refusal quoted, escaped and cut', () => {
     expect(quote('a"b\n')).toBe('"a\\"b\\n"');
     expect(quote('\u{1F3AE}'.repeat(200))).toBe(`"${'\u{1F3AE}'.repeat(100)}..."`);
