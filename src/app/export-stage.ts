@@ -17,7 +17,7 @@ import { openConsole } from './console-parts.ts';
 import { openLiveChannel, openRefusalReader } from './live-parts.ts';
 import { openServiceStatus } from './service-status.ts';
 import { assertTableColumns } from '../lake/lake.ts';
-import { openHealth, watchStoreDisk, withProblems, type Parts } from './stage-parts.ts';
+import { openHealth, startStandIn, watchStoreDisk, withProblems, type Parts } from './stage-parts.ts';
 
 /** What a disk at its reserve means, where it is not the stream's. */
 const reportsDiskLow: Problem = {
@@ -59,6 +59,7 @@ export async function startExportStage(parts: Parts): Promise<Stage> {
   });
   closers.add('access', () => access.close());
   const channel = openLiveChannel(parts, 'export');
+  startStandIn(parts);
   const health = await openHealth();
   const web = await openConsole(parts, access);
   const stage = await startExport(

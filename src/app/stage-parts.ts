@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict';
+import path from 'node:path';
 import { dataPaths, type Config } from '../config.ts';
+import { startResponder } from '../find/responder.ts';
 import type { PublicServer } from '../health/routes.ts';
+import { retry } from '../runtime/async/retry.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { isSameDisk, startDiskWatch } from '../runtime/files/disk-watch.ts';
@@ -89,6 +92,32 @@ export async function openStream({ config, logger, closers }: Parts, name: strin
   const ping = startBrokerPing(connection);
   closers.add('broker ping', () => ping.stop());
   return { connection, guard, findProblems: () => [...ping.problems(), ...guard.problems()] };
+}
+
+/**
+ * Starts to answer questions after events in the place of the compactor's process, once the broker is there: nothing
+ * else of the stage waits for it.
+ */
+export function startStandIn({ config, logger, closers }: Parts): void {
+  const { natsUrl: url, streamName } = config;
+  if (url === undefined) return;
+  const paths = dataPaths(config.dataDir);
+  const options = { lakeDir: paths.lake, indexDir: paths.eventIndex, workDir: path.join(paths.spool, 'stand-in') };
+  const stopping = new AbortController();
+  const open = () => openConnection({ url, name: 'tributary-stand-in', logger });
+  const opened = retry(open, { forMs: Infinity, everyMs: 1000, signal: stopping.signal }).then(
+    (connection) => ({
+      connection,
+      responder: startResponder({ connection, streamName, logger }, options, 'stand-in'),
+    }),
+    () => undefined,
+  );
+  closers.add('stand-in', async () => {
+    stopping.abort();
+    const { connection, responder } = (await opened) ?? {};
+    await responder?.stop();
+    await connection?.close();
+  });
 }
 
 /** What a stage with a public port takes of the service's health: the routes, and what receives the supervisor's view. */

@@ -26,11 +26,17 @@ export interface FoundEvent {
   readonly failedAt?: string;
 }
 
+/** Where an event may be. */
+export const eventPlaces = ['lake', 'failed', 'stream'] as const;
+export type EventPlace = (typeof eventPlaces)[number];
+
 /** The answer to a question. A request under an Idempotency-Key has an event for each that was found of it. */
 export interface EventAnswer {
   /** That of the first event; `erased` or `never_seen` where there is none. */
   readonly state: EventState;
   readonly events: readonly FoundEvent[];
+  /** Where more events of a request may be, since it could not be looked through; absent: nowhere. */
+  readonly unchecked?: readonly EventPlace[];
   /** Of one never seen: the watermark of the lake that was looked through, ISO 8601, where one is known. */
   readonly watermark?: string;
 }

@@ -14,6 +14,7 @@ import {
   describeRow,
   describeWaiting,
   type EventAnswer,
+  type EventPlace,
   type FoundEvent,
   type WaitingEvent,
 } from './event-answer.ts';
@@ -57,6 +58,8 @@ export interface Question {
 const maxTailBytes = 64 * 1024 * 1024;
 const maxMoreBytes = 8 * 1024 * 1024;
 const maxMoreMs = 100;
+/** What is left for the stream where the lake takes long, milliseconds. */
+const tailMs = 250;
 /** Looks in a row while the lake goes on: each moves the position by a flush, which takes longer than a look. */
 const maxLooks = 5;
 const maxWaiting = 256;
@@ -120,52 +123,63 @@ const unseen = {
   other: 'which is still to be compared with the stream',
 } as const;
 
+/** What a look found, and what it could not look through. */
+type Looked = Required<Pick<EventAnswer, 'events' | 'unchecked'>>;
+
 /** What one look found; undefined: the lake has gone on meanwhile, and one more look will find it there. */
-async function look(places: Places, question: Question): Promise<readonly FoundEvent[] | undefined> {
+async function look(places: Places, question: Question): Promise<Looked | undefined> {
   const { failed, tables, readTail } = places;
   const { sought, idApps, deadlineMs } = question;
   // The position first. Then each place before the one that events move to from it: a replay takes failed events to the
   // lake. What moves out of the stream shows, since it is purged behind the position only.
   const { streamId, position: after } = await tables.readPosition();
+  const unchecked = new Map<EventPlace, AppError>();
+  /** What could not be looked through in time leaves the other places to be looked through. */
+  const check = <T>(place: EventPlace, work: Promise<readonly T[]>): Promise<readonly T[]> =>
+    work.catch((error: unknown) => {
+      if (!isAppError(error, 'overloaded')) throw error;
+      unchecked.set(place, error);
+      return [];
+    });
+  const end = (events: readonly FoundEvent[]): Looked => {
+    const [missing] = unchecked.values();
+    if (events.length === 0 && missing !== undefined) throw missing;
+    // An id has one event: where it is found it is nowhere else.
+    return { events, unchecked: 'eventId' in sought ? [] : [...unchecked.keys()] };
+  };
   const nowMs = performance.now();
-  const failedEvents = await failed.find(sought, idApps, nowMs + (deadlineMs - nowMs) / 2).catch((error: unknown) => {
-    if (!isAppError(error, 'overloaded') || 'requestKey' in sought) throw error;
-    return error;
-  });
-  const rows = await findInLake(places, question);
-  // An id that is in the lake is nowhere else, however many failed events are still to be looked through.
-  if (isAppError(failedEvents)) {
-    if (rows.length === 0) throw failedEvents;
-    return rows;
-  }
+  const failedEvents = await check('failed', failed.find(sought, idApps, nowMs + (deadlineMs - nowMs) / 2));
+  const rows = await check('lake', findInLake(places, { ...question, deadlineMs: deadlineMs - tailMs }));
   // A replay may have taken it to the lake between the two looks.
   const inLake = new Set(rows.map(({ eventId }) => eventId));
   const found = [...rows, ...failedEvents.map(describeFailed).filter(({ eventId }) => !inLake.has(eventId))];
-  // An id has one event. Under a key another request may wait that has used it again, beside what is found.
-  if (readTail === undefined || (found.length > 0 && 'eventId' in sought)) return found;
+  // Under a key another request may wait that has used it again, beside what is found.
+  if (readTail === undefined || (found.length > 0 && 'eventId' in sought)) return end(found);
   const waiting = new Map<string, WaitingEvent>();
   const limits =
     found.length === 0
       ? { maxBytes: maxTailBytes, deadlineMs }
       : { maxBytes: maxMoreBytes, deadlineMs: Math.min(deadlineMs, performance.now() + maxMoreMs) };
-  const end = await readTail({ streamId, after }, limits, (payload) => addWaiting(payload, sought, waiting)).catch(
+  const tail = await readTail({ streamId, after }, limits, (payload) => addWaiting(payload, sought, waiting)).catch(
     (error: unknown) => {
       if (found.length === 0) throw error;
       return 'cut' as const;
     },
   );
   // Part of a request may be on its way to where it was looked for before.
-  if (end === 'moved' && (waiting.size === 0 || 'requestKey' in sought)) return undefined;
+  if (tail === 'moved' && (waiting.size === 0 || 'requestKey' in sought)) return undefined;
+  if (tail === 'cut' || tail === 'other')
+    unchecked.set(
+      'stream',
+      new AppError('overloaded', `not in the lake, ${unseen[tail]}`, { hint: 'Ask again in a while.' }),
+    );
   // The events of a request move together: those of a repeat that waits are the same.
   for (const { eventId } of found) waiting.delete(eventId);
-  if (found.length > 0 || waiting.size > 0) return [...found, ...[...waiting.values()].map(describeWaiting)];
-  if (end === 'cut' || end === 'other')
-    throw new AppError('overloaded', `not in the lake, ${unseen[end]}`, { hint: 'Ask again in a while.' });
-  return [];
+  return end([...found, ...[...waiting.values()].map(describeWaiting)]);
 }
 
 /** Looks again where the lake has gone on, or has replaced a file that was to be read. */
-async function lookUntilStill(places: Places, question: Question): Promise<readonly FoundEvent[]> {
+async function lookUntilStill(places: Places, question: Question): Promise<Looked> {
   let failure: unknown;
   for (let looks = 0; looks < maxLooks && performance.now() < question.deadlineMs; looks += 1) {
     try {
@@ -194,9 +208,9 @@ async function lookUntilStill(places: Places, question: Question): Promise<reado
 export async function findEvent(places: Places, question: Question): Promise<EventAnswer> {
   // First: what is read after a watermark has all that it speaks of.
   const watermarkMs = await places.readWatermarkMs();
-  const events = await lookUntilStill(places, question);
+  const { events, unchecked } = await lookUntilStill(places, question);
   const [first] = events;
-  if (first !== undefined) return { state: first.state, events };
+  if (first !== undefined) return { state: first.state, events, ...(unchecked.length === 0 ? {} : { unchecked }) };
   // Last: the hash is there before the row goes.
   const isErased = await wasErased(places.duckdb, await places.erasedIds(), question.sought, question.idApps);
   if (isErased) return { state: 'erased', events };

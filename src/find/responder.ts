@@ -4,7 +4,7 @@ import { describeError, isAppError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { StreamConnection } from '../stream/connection.ts';
-import { answerEventQuestions } from '../stream/event-questions.ts';
+import { answerEventQuestions, type Answerer } from '../stream/event-questions.ts';
 import { readTail } from '../stream/tail.ts';
 import { createFinder, type FinderOptions } from './finder.ts';
 
@@ -15,29 +15,32 @@ export interface ResponderDependencies {
   readonly logger: Logger;
 }
 
-/** A question is answered within this time, or not at all: who has asked does not wait longer. */
-const answerWithinMs = 1500;
+/** A question is answered within this time, or not at all, milliseconds: who has asked does not wait longer. */
+const answerWithinMs: Readonly<Record<Answerer, number>> = { compactor: 1500, 'stand-in': 1000 };
 const upkeepEveryMs = 1000;
 /** What is indexed in about a tenth of a second: what a flush brings, as a rule. */
 const maxIndexedBytes = 8 * 1024 * 1024;
 /** Files of failed events that are read in about as long. */
 const maxFailedFiles = 200;
 
-/** Starts to answer the questions after events that come by the broker. */
+/**
+ * Starts to answer the questions after events that come by the broker. A stand-in leaves the upkeep of the index to the
+ * compactor's process, and so reads during a question whatever is missing, as far as there is time.
+ */
 export function startResponder(
   { connection, streamName, logger: parent }: ResponderDependencies,
   options: Omit<FinderOptions, 'readTail' | 'maxIndexedBytes' | 'maxFailedFiles'>,
+  answerer: Answerer = 'compactor',
 ): Stoppable {
   const logger = parent.child({ stage: 'find' });
   const failures = createBoundedLog((fields) => logger.warn(fields, 'a question was not answered'), failureBound);
   const finder = createFinder({
     ...options,
-    maxIndexedBytes,
-    maxFailedFiles,
+    ...(answerer === 'compactor' ? { maxIndexedBytes, maxFailedFiles } : {}),
     readTail: (from, limits, see) => readTail(connection, { ...from, streamName }, limits, see),
   });
-  const questions = answerEventQuestions(connection, streamName, async ({ idApp, ...asked }) => {
-    const deadlineMs = performance.now() + answerWithinMs;
+  const questions = answerEventQuestions(connection, streamName, answerer, async ({ idApp, ...asked }) => {
+    const deadlineMs = performance.now() + answerWithinMs[answerer];
     try {
       return { answer: await finder.find({ sought: { ...asked, idApp }, idApps: [idApp], deadlineMs }) };
     } catch (error) {
@@ -48,15 +51,18 @@ export function startResponder(
     }
   });
   const skipped = createBoundedLog((fields) => logger.warn(fields, 'the ids of a file were not indexed'), failureBound);
-  const upkeep = startPollLoop((signal) => finder.upkeep(signal), {
-    everyMs: upkeepEveryMs,
-    onError: (error) => skipped.add({ error: describeError(error) }),
-    pausesFirst: true,
-  });
+  const upkeep =
+    answerer === 'stand-in'
+      ? undefined
+      : startPollLoop((signal) => finder.upkeep(signal), {
+          everyMs: upkeepEveryMs,
+          onError: (error) => skipped.add({ error: describeError(error) }),
+          pausesFirst: true,
+        });
   return {
     async stop() {
       questions.stop();
-      await upkeep.stop();
+      await upkeep?.stop();
       await finder.close();
     },
   };

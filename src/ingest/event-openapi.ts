@@ -46,6 +46,12 @@ export const lookUpSchemas: Record<string, OpenApiObject> = {
         description: 'That of the first event. never_seen: the app has no such event.',
       },
       events: { type: 'array', maxItems: 768, items: { $ref: '#/components/schemas/FoundEvent' } },
+      unchecked: {
+        type: 'array',
+        items: { enum: ['lake', 'failed', 'stream'] },
+        description:
+          'Where more events of the request may be, since it could not be looked through in time; absent if there are none.',
+      },
       watermark: {
         ...time,
         description:

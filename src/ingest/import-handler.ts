@@ -181,9 +181,8 @@ function append(
 }
 
 /** Creates the handler of one server. Checks run in the order that docs/api.md lists. */
-export function createImportHandler(dependencies: ImportDependencies): ImportHandler {
+export function createImportHandler(dependencies: ImportDependencies, usedKeys = createUsedKeys()): ImportHandler {
   const { access, groupCommit, clock, metrics, live, keyMask, fail } = dependencies;
-  const usedKeys = createUsedKeys();
   const { refuse, accept } = createEnds(dependencies);
 
   /** Runs a step of an exchange, which nothing else would answer if it threw. */

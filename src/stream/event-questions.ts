@@ -1,10 +1,12 @@
 import { RequestError } from '@nats-io/transport-node';
+import { pause } from '../runtime/async/retry.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { StreamConnection } from './connection.ts';
 
 /**
  * Questions after events: import asks, and a process that reads the lake answers. They go by the broker, beside the
- * stream, so that the two may run on different hosts; a question that nobody takes is known at once.
+ * stream, so that the two may run on different hosts; a question that nobody takes is known at once. The compactor's
+ * process answers; while it hangs or restarts, a stand-in in another process does.
  */
 
 /** A question: the event of an id, or those of the request under an Idempotency-Key, of an app. */
@@ -19,24 +21,41 @@ export type EventReply = { readonly answer: unknown } | { readonly busy: string 
 /** `answer` or `busy`, as `EventReply`; a question that was not answered is `busy`, too. */
 export type AskForEvent = (question: EventQuestion, timeoutMs: number) => Promise<EventReply>;
 
-const subjectOf = (streamName: string): string => `tributary.${streamName}.event`;
+/** Who answers questions: the compactor's process, or the stand-in. */
+export type Answerer = 'compactor' | 'stand-in';
+
+const subjectOf = (streamName: string, answerer: Answerer): string =>
+  `tributary.${streamName}.event${answerer === 'compactor' ? '' : '.stand-in'}`;
+/** For how long the compactor alone is waited for, milliseconds. */
+const compactorAloneMs = 600;
 /** Of several processes that could answer, one gets a question. */
 const queue = 'event';
 
-/** Asks over a connection that stays the caller's. Never throws. */
+/**
+ * Asks over a connection that stays the caller's: the compactor, and where it does not answer soon the stand-in too. The
+ * first reply counts. Never throws.
+ */
 export function createEventAsker(connection: StreamConnection, streamName: string): AskForEvent {
   return async (question, timeoutMs) => {
     if (!connection.isConnected()) return { busy: 'the broker is away' };
-    try {
-      const reply = await connection.nats.request(subjectOf(streamName), JSON.stringify(question), {
-        timeout: timeoutMs,
+    const untilMs = performance.now() + timeoutMs;
+    /** Rejects where there is no reply. */
+    const ask = async (answerer: Answerer): Promise<EventReply> => {
+      const timeout = Math.max(1, untilMs - performance.now());
+      const reply = await connection.nats.request(subjectOf(streamName, answerer), JSON.stringify(question), {
+        timeout,
       });
       return reply.json<EventReply>();
-    } catch (error) {
-      if (error instanceof RequestError && error.isNoResponders())
-        return { busy: 'the lake is not open at the moment' };
-      return { busy: 'the lake did not answer in time' };
-    }
+    };
+    const waited = new AbortController();
+    const asked = ask('compactor');
+    const early = await Promise.race([asked.catch(() => undefined), pause(compactorAloneMs, waited.signal)]);
+    waited.abort();
+    if (early !== undefined) return early;
+    return Promise.any([asked, ask('stand-in')]).catch((failed: AggregateError): EventReply => {
+      const isAway = failed.errors.every((error) => error instanceof RequestError && error.isNoResponders());
+      return { busy: isAway ? 'the lake is not open at the moment' : 'the lake did not answer in time' };
+    });
   };
 }
 
@@ -44,9 +63,10 @@ export function createEventAsker(connection: StreamConnection, streamName: strin
 export function answerEventQuestions(
   connection: StreamConnection,
   streamName: string,
+  answerer: Answerer,
   reply: (question: EventQuestion) => Promise<EventReply>,
 ): { stop(): void } {
-  const subscription = connection.nats.subscribe(subjectOf(streamName), {
+  const subscription = connection.nats.subscribe(subjectOf(streamName, answerer), {
     queue,
     callback(failed, message) {
       if (failed !== null) return;

@@ -7,6 +7,7 @@ import { ownKeyEventIds } from '../../src/datasets/event-id.ts';
 import { openLakeReader } from '../../src/demo/lake-query.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { testFolder } from '../helpers/folder.ts';
+import { isStopped, signalProcess } from '../helpers/processes.ts';
 import { addTestApp } from '../helpers/service-access.ts';
 import { runCommand, startTestService } from '../helpers/service.ts';
 import { createRandom } from '../../src/demo/random.ts';
@@ -167,6 +168,25 @@ it('A key is known again as its client has sent it, in Latin-1 or in UTF-8, and 
     });
     expect([key, found.get(key)?.state]).toEqual([key, 'in_lake']);
   }
+
+  // While the compactor hangs, the log and the stream are looked through without it.
+  const compactor = service.processes().find(({ role }) => role === 'compact')?.pid ?? 0;
+  signalProcess(compactor, 'SIGSTOP');
+  const waiting = await fetch(`${service.s2s}/v1/customEvent/?idApp=1`, {
+    method: 'POST',
+    headers: { authorization: token, 'idempotency-key': 'while it hangs' },
+    body: JSON.stringify(event('u')),
+  });
+  expect(waiting.status).toBe(200);
+  const states = { ПАР: 'in_lake', 'while it hangs': 'in_stream', 'never sent': 'never_seen' };
+  for (const [key, state] of Object.entries(states))
+    await waitFor(`the answer that ${key} is ${state}`, async () => {
+      const target = `${service.s2s}/v1/event?idApp=1&key=${encodeURIComponent(key)}`;
+      const answer = await fetch(target, { headers: { authorization: token } });
+      return answer.ok && ((await answer.json()) as Answer).state === state;
+    });
+  expect(isStopped(compactor)).toBe(true);
+  signalProcess(compactor, 'SIGCONT');
   await service.stop();
   const away = { TRIBUTARY_NATS_URL: 'nats://127.0.0.1:1' };
   for (const [key, answer] of found)

@@ -242,7 +242,42 @@ test('An id that is in the lake is found while failed events are still to be loo
     findEvent(places, { sought: { ...sought, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 20_000 });
   for (const one of [plain, line]) expect(await find({ eventId: idOf(one) })).toMatchObject({ state: 'in_lake' });
   await expect(find({ eventId: idOf(eventLine()) })).rejects.toBe(busy);
-  await expect(find({ requestKey: keyOf('k') })).rejects.toBe(busy);
+  // A request may have failed events, too: that is said.
+  expect(await find({ requestKey: keyOf('k') })).toMatchObject({ state: 'in_lake', unchecked: ['failed'] });
+  await expect(find({ requestKey: keyOf('none') })).rejects.toBe(busy);
+});
+
+test('An event that waits in the stream is found while the lake cannot be looked through, which is said of a request', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  // Many, so that by the least and the greatest of the ids any may be among them.
+  await publish(
+    folder,
+    stream,
+    Array.from({ length: 32 }, (_, n) => keyed(`other ${n}`)),
+    32,
+  );
+  await compact.stop();
+  const line = keyed('k');
+  const see: ReadTail = async (_from, _limits, take) => {
+    take(Buffer.from(`${JSON.stringify(line)}\n`));
+    return 'whole';
+  };
+  const finder = openFinder(folder, see, 1);
+  const ofKey = (key: string): Promise<EventAnswer> =>
+    finder.find({
+      sought: { requestKey: keyOf(key), idApp: 1 },
+      idApps: [1],
+      deadlineMs: performance.now() + 20_000,
+    });
+  const found = await ask(finder, idOf(line));
+  expect([found.state, found.unchecked]).toEqual(['in_stream', undefined]);
+  expect(await ofKey('k')).toMatchObject({ state: 'in_stream', unchecked: ['lake'] });
+  await expect(ofKey('none')).rejects.toMatchObject({
+    code: 'overloaded',
+    message: expect.stringContaining('indexed'),
+  });
 });
 
 test('A file that the lake has lost fails the question with the reason, and is no hint to ask again', async () => {
