@@ -17,7 +17,7 @@ import { openConsole } from './console-parts.ts';
 import { openLiveChannel, openRefusalReader } from './live-parts.ts';
 import { openServiceStatus } from './service-status.ts';
 import { assertTableColumns } from '../lake/lake.ts';
-import { openHealth, startStandIn, watchStoreDisk, withProblems, type Parts } from './stage-parts.ts';
+import { openHealth, startStandIn, watchRecords, watchStoreDisk, withProblems, type Parts } from './stage-parts.ts';
 
 /** What a disk at its reserve means, where it is not the stream's. */
 const reportsDiskLow: Problem = {
@@ -92,6 +92,7 @@ export async function startExportStage(parts: Parts): Promise<Stage> {
   );
   const watched = withProblems(stage, [
     await watchStoreDisk(parts, paths.reports, reportsDiskLow),
+    await watchRecords(parts),
     () => [...access.problems(), ...web.problems()],
   ]);
   return { ...watched, onService: health.onService };

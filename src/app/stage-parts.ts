@@ -3,12 +3,15 @@ import path from 'node:path';
 import { dataPaths, type Config } from '../config.ts';
 import { startResponder } from '../find/responder.ts';
 import type { PublicServer } from '../health/routes.ts';
+import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { retry } from '../runtime/async/retry.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
+import { describeError } from '../runtime/errors.ts';
 import { isSameDisk, startDiskWatch } from '../runtime/files/disk-watch.ts';
 import { exists } from '../runtime/files/file-checks.ts';
-import type { FolderIds } from '../runtime/files/folder-id.ts';
+import { areSameFolders, type FolderIds } from '../runtime/files/folder-id.ts';
+import { findMissingRecords, markRecords } from '../runtime/files/known-records.ts';
 import type { Closers } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
@@ -66,6 +69,26 @@ export async function watchStoreDisk(
   const disk = await startDiskWatch(folder, config.diskReserveBytes, logger);
   closers.add('disk watch', () => disk.stop());
   return () => (disk.isLow() ? [problem] : []);
+}
+
+/** How soon a record that is missing, or back, is noticed, milliseconds. */
+const lookForRecordsMs = 5000;
+
+/** Marks the records of the data folder as known, and watches that none goes missing. */
+export async function watchRecords({ config, logger, closers, folders = {} }: Parts): Promise<FindProblems> {
+  let missing: readonly Problem[] = [];
+  const onError = (error: unknown): void =>
+    logger.warn({ error: describeError(error) }, 'cannot look for missing records, will retry');
+  const look = async (): Promise<void> => {
+    // Not in a folder that has taken the place of this one.
+    if (!areSameFolders(folders)) return;
+    missing = await findMissingRecords(config.dataDir);
+    await markRecords(config.dataDir);
+  };
+  await look().catch(onError);
+  const loop = startPollLoop(look, { everyMs: lookForRecordsMs, onError, pausesFirst: true });
+  closers.add('records watch', () => loop.stop());
+  return () => missing;
 }
 
 /** A stage's connection to the broker, its watch on the stream, and what is wrong with either. */

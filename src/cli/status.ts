@@ -13,6 +13,7 @@ import { createClock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { findFolderId } from '../runtime/files/folder-id.ts';
+import { findMissingRecords } from '../runtime/files/known-records.ts';
 import { describeLostFolder } from '../runtime/files/folder-watch.ts';
 import { isSameProblem, type Problem } from '../runtime/conditions/problem.ts';
 import { listLostServices, readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
@@ -160,6 +161,8 @@ export const statusCommand = verb({
     problems.push(
       ...(readOut?.problems ?? []).filter((found) => !problems.some((known) => isSameProblem(known, found))),
     );
+    const missing = await findMissingRecords(config.dataDir);
+    problems.push(...missing.filter((found) => !problems.some((known) => isSameProblem(known, found))));
     const exports = await attempt(
       problems,
       {

@@ -5,6 +5,7 @@ import { renderChecked } from '../runtime/files/checked-json.ts';
 import { createExclusive, removeFile, syncFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
 import { inFolderTurn } from '../runtime/files/folder-turns.ts';
+import { isKnownRecord, markRecord, unmarkRecord } from '../runtime/files/known-records.ts';
 import { isScheduleId, progressPath, readSchedule, schedulePath } from './schedule-files.ts';
 import type { Schedule } from './schedules.ts';
 
@@ -45,6 +46,7 @@ export async function addSchedule(schedules: string, added: NewSchedule, most: n
     const idSchedule = `sc_${randomBytes(8).toString('hex')}`;
     const schedule: Schedule = { idSchedule, ...added, paused: false, resumes: 0 };
     await createExclusive(schedulePath(folder, idSchedule), renderChecked({ ...schedule }));
+    await markRecord(schedules, schedulePath(folder, idSchedule));
     return schedule;
   });
 }
@@ -130,16 +132,21 @@ export async function removeLeftProgress(schedules: string, idAccount: number, i
 }
 
 /**
- * Removes a schedule, durably, damaged or not; says whether the account had it. Its exports stay. Error: `locked`.
+ * Removes a schedule, durably, damaged, missing or not; says whether the account had it. Its exports stay. Error:
+ * `locked`.
  */
 export async function removeSchedule(schedules: string, idAccount: number, idSchedule: string): Promise<boolean> {
-  if (!(await listScheduleIds(schedules, idAccount)).ids.includes(idSchedule)) return false;
+  if (!isScheduleId(idSchedule)) return false;
   const folder = accountFolder(schedules, idAccount);
+  const isThere = () => isKnownRecord(schedules, schedulePath(folder, idSchedule));
+  if (!(await isThere())) return false;
   return await change(folder, async () => {
-    if (!(await listScheduleIds(schedules, idAccount)).ids.includes(idSchedule)) return false;
-    await removeFile(schedulePath(folder, idSchedule));
-    await removeLeftProgress(schedules, idAccount, idSchedule);
-    await syncFolder(folder);
+    if (!(await isThere())) return false;
+    await unmarkRecord(schedules, schedulePath(folder, idSchedule), async () => {
+      await removeFile(schedulePath(folder, idSchedule));
+      await removeLeftProgress(schedules, idAccount, idSchedule);
+      await syncFolder(folder);
+    });
     return true;
   });
 }

@@ -2,8 +2,9 @@ import path from 'node:path';
 import { AppError } from '../runtime/errors.ts';
 import { ensureFolder } from '../runtime/files/durable-file.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
+import { isKnownRecord, markRecord, unmarkRecord } from '../runtime/files/known-records.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
-import { findRecord, listRecords, publishRecord, withdrawRecord } from '../runtime/files/recorded-file.ts';
+import { findRecord, listRecords, publishRecord, recordPath, withdrawRecord } from '../runtime/files/recorded-file.ts';
 import { segmentKinds, type Segment, type SegmentFacts } from './segments.ts';
 
 /** Which segment: an id is an account's own, and says nothing in another. */
@@ -109,6 +110,7 @@ export async function putSegment(
   return withSegmentsLock(segmentsDir, 'segment add', async () => {
     const replaced = (await listRecords(folder)).includes(String(idSegment));
     await publishRecord(folder, String(idSegment), file, { ...facts });
+    await markRecord(segmentsDir, recordPath(folder, String(idSegment)));
     return { replaced };
   });
 }
@@ -133,10 +135,11 @@ export async function changeSegment(
   });
 }
 
-/** Removes a segment, also one whose record is damaged. Errors: `not_found`, `locked`. */
+/** Removes a segment, also one whose record is damaged or missing. Errors: `not_found`, `locked`. */
 export async function removeSegment(segmentsDir: string, { idAccount, idSegment }: SegmentId): Promise<void> {
   const folder = accountFolder(segmentsDir, idAccount);
-  const isThere = async (): Promise<boolean> => (await listRecords(folder)).includes(String(idSegment));
+  const file = recordPath(folder, String(idSegment));
+  const isThere = () => isKnownRecord(segmentsDir, file);
   const missing = new AppError('not_found', `account ${idAccount} has no segment ${idSegment}`, {
     hint: "'tributary segment list' names them.",
   });
@@ -144,6 +147,7 @@ export async function removeSegment(segmentsDir: string, { idAccount, idSegment 
   if (!(await isThere())) throw missing;
   await withSegmentsLock(segmentsDir, 'segment remove', async () => {
     if (!(await isThere())) throw missing;
-    await withdrawRecord(folder, String(idSegment));
+    await ensureFolder(folder);
+    await unmarkRecord(segmentsDir, file, () => withdrawRecord(folder, String(idSegment)));
   });
 }

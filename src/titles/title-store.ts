@@ -9,8 +9,9 @@
  */
 import { AppError } from '../runtime/errors.ts';
 import { ensureFolder } from '../runtime/files/durable-file.ts';
+import { markRecord } from '../runtime/files/known-records.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
-import { findRecord, publishRecord, type RecordedFile } from '../runtime/files/recorded-file.ts';
+import { findRecord, publishRecord, recordPath, type RecordedFile } from '../runtime/files/recorded-file.ts';
 
 /** How many titles each field has, by the field's name; fields without titles are absent. */
 export type TitleCounts = Readonly<Record<string, number>>;
@@ -73,6 +74,7 @@ export async function changeTitles(
   return withTitlesLock(titlesDir, 'load titles', async () => {
     const { file, counts } = await change(await findTitles(titlesDir));
     await publishRecord(titlesDir, recordName, file, { counts });
+    await markRecord(titlesDir, recordPath(titlesDir, recordName));
     return counts;
   });
 }

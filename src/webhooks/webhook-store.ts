@@ -14,6 +14,7 @@ import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { createExclusive, ensureFolder, findTextFile, removeFile, syncFolder } from '../runtime/files/durable-file.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
 import { inFolderTurn } from '../runtime/files/folder-turns.ts';
+import { isKnownRecord, markRecord, unmarkRecord } from '../runtime/files/known-records.ts';
 import { openText, sealKeyBytes, sealText } from '../runtime/sealed-text.ts';
 
 export interface Webhook {
@@ -37,6 +38,8 @@ const secretBytes = 32;
 export function accountFolder({ webhooks }: WebhookPaths, idAccount: number): string {
   return path.join(webhooks, String(idAccount));
 }
+
+const webhookPath = (folder: string, idWebhook: string): string => path.join(folder, `${idWebhook}.json`);
 
 async function ensureKey({ keys }: WebhookPaths): Promise<Buffer> {
   const file = path.join(keys, 'webhooks.key');
@@ -65,7 +68,7 @@ function isWebhook(value: Readonly<Record<string, unknown>>, idWebhook: string):
 }
 
 async function readWebhook(folder: string, idWebhook: string): Promise<Webhook | undefined> {
-  const file = path.join(folder, `${idWebhook}.json`);
+  const file = webhookPath(folder, idWebhook);
   const text = await findTextFile(file);
   if (text === undefined) return undefined;
   const damaged = (cause?: unknown): AppError =>
@@ -118,7 +121,8 @@ export async function addWebhook(
     const secret = `whsec_${randomBytes(secretBytes).toString('base64')}`;
     const sealedSecret = sealText(await ensureKey(paths), secret, idWebhook);
     const webhook: Webhook = { idWebhook, idAccount, url, createdMs: nowMs, sealedSecret };
-    await createExclusive(path.join(folder, `${idWebhook}.json`), renderChecked({ ...webhook }));
+    await createExclusive(webhookPath(folder, idWebhook), renderChecked({ ...webhook }));
+    await markRecord(paths.webhooks, webhookPath(folder, idWebhook));
     return { webhook, secret };
   });
 }
@@ -150,15 +154,19 @@ export async function listWebhooks(paths: WebhookPaths, idAccount: number): Prom
   return { known, damaged };
 }
 
-/** Removes a webhook, durably, damaged or not; says whether the account had it. Error: `locked`. */
+/** Removes a webhook, durably, damaged, missing or not; says whether the account had it. Error: `locked`. */
 export async function removeWebhook(paths: WebhookPaths, idAccount: number, idWebhook: string): Promise<boolean> {
+  if (!idForm.test(idWebhook)) return false;
   const folder = accountFolder(paths, idAccount);
-  const isThere = async (): Promise<boolean> => (await listIds(folder)).includes(idWebhook);
+  const file = webhookPath(folder, idWebhook);
+  const isThere = () => isKnownRecord(paths.webhooks, file);
   if (!(await isThere())) return false;
   return await change(folder, async () => {
     if (!(await isThere())) return false;
-    await removeFile(path.join(folder, `${idWebhook}.json`));
-    await syncFolder(folder);
+    await unmarkRecord(paths.webhooks, file, async () => {
+      await removeFile(file);
+      await syncFolder(folder);
+    });
     return true;
   });
 }

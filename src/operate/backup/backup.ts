@@ -29,7 +29,7 @@ import { copyAccess } from './access-copy.ts';
 import { openBackupFolder, type BackupFolder } from './backup-folder.ts';
 import { summarize, type BackupAnswer, type BackupFile, type BackupTail } from './backup-manifest.ts';
 import { copyBulk, copyFollowers, copyLake, type LakeCopy, type LakeCopyOptions } from './lake-copy.ts';
-import { copyDatasets, copyLists, copySchedules, type ListPaths } from './list-copy.ts';
+import { copyDatasets, copyLists, copySchedules, keepMissing, type ListPaths } from './list-copy.ts';
 import { copyReports } from './report-copy.ts';
 import { captureTail, copyFrames, countFrames, type CapturedTail } from './stream-tail.ts';
 
@@ -200,6 +200,7 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
   const schedules = await copySchedules(target, paths);
   const reports = await copyReports(target, { reportsDir: paths.reports, signal, logger });
   const lists = await copyLists(target, paths, logger);
+  const missing = await keepMissing(target, source.dataDir, [...schedules, ...lists]);
   const access = await copyAccess(target, paths);
   const position = lake.epoch?.position ?? 0;
   const manifest = {
@@ -211,7 +212,7 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
       tail === undefined || (lake.epoch !== undefined && lake.epoch.streamId === tail.stream)
         ? Math.max(position, tail?.lastSequence ?? 0)
         : tail.lastSequence,
-    files: [...lake.files, ...declared, ...schedules, ...reports, ...lists, ...access],
+    files: [...lake.files, ...declared, ...schedules, ...reports, ...lists, ...missing, ...access],
     ...(stored === undefined ? {} : { tail: stored }),
   };
   const removed = await target.finish(manifest);

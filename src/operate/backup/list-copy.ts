@@ -2,6 +2,7 @@ import path from 'node:path';
 import { describeError, isAppError, isSystemError } from '../../runtime/errors.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
 import { findNames, listTree } from '../../runtime/files/folder-names.ts';
+import { listMissingRecords } from '../../runtime/files/known-records.ts';
 import { findRecord, listRecords, recordPath } from '../../runtime/files/recorded-file.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { listSegmentAccounts, withSegmentsLock } from '../../segments/segment-store.ts';
@@ -46,6 +47,24 @@ async function copyRecords(target: BackupFolder, folder: string, place: string, 
     files.push({ path: path.posix.join(place, path.basename(record)), ...(await target.put(record)) });
   }
   return files;
+}
+
+/**
+ * Keeps what the backup in force has of records that are missing in the data folder. `copied` is what this run has copied
+ * of lists.
+ */
+export async function keepMissing(
+  { manifest }: BackupFolder,
+  dataDir: string,
+  copied: readonly BackupFile[],
+): Promise<BackupFile[]> {
+  const missing = await listMissingRecords(dataDir);
+  const stems = missing.map((name) => name.split(path.sep).join('/').slice(0, -'.json'.length));
+  return (manifest?.files ?? []).filter(
+    (file) =>
+      stems.some((stem) => file.path.startsWith(`${stem}.`) || file.path.startsWith(`${stem}-`)) &&
+      !copied.some((known) => known.path === file.path),
+  );
 }
 
 /** Copies the records that accounts have in folders of their own: each whole or not there. */

@@ -46,6 +46,7 @@ export const problemCodes = [
   'process_silent',
   'process_unsteady',
   'receipt_keys_unreadable',
+  'record_missing',
   'report_file_damaged',
   'reports_disk_low',
   'role_closed',

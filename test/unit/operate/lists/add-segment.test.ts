@@ -47,7 +47,7 @@ async function* manyLines(): AsyncGenerator<Uint8Array> {
 
 describe('segment add', () => {
   it('A segment has each id of its list once, sorted and exactly as it stands, whatever ends its lines', async () => {
-    const folder = testFolder();
+    const folder = path.join(testFolder(), 'lists');
     const ids = ['b', ' a ', '"q', '007', 'ÿ', '日本', '🙂', 'x,y', '\\n', '\uFEFFz', 'b'];
     const list = `\uFEFF${ids.slice(0, 4).join('\n')}\r\n\n\r\n${ids.slice(4).join('\r\n')}`;
     expect(await add(folder, listOf(list))).toEqual({ ...segment, ids: 10, lines: 11, replaced: false });
@@ -56,7 +56,7 @@ describe('segment add', () => {
   });
 
   it('A segment is the same whichever way its list is cut into pieces, and compressed by gzip', async () => {
-    const folder = testFolder();
+    const folder = path.join(testFolder(), 'lists');
     const list = `é1\r\n${'x'.repeat(1024)}\n日本\nlast`;
     for (const bytes of [Buffer.from(list), gzipSync(list)]) {
       for (const pieceBytes of [1, 2, 3, 7, 1500]) {
@@ -67,7 +67,7 @@ describe('segment add', () => {
   });
 
   it('A list with lines that are no ids is refused by line and reason, and the segment stays as it was', async () => {
-    const folder = testFolder();
+    const folder = path.join(testFolder(), 'lists');
     await add(folder, listOf('old'));
     const before = listAll(folder);
     const bad = Buffer.concat([
@@ -92,7 +92,7 @@ describe('segment add', () => {
   });
 
   it('A list that is empty, damaged or cannot be read changes nothing and leaves nothing behind', async () => {
-    const folder = testFolder();
+    const folder = path.join(testFolder(), 'lists');
     await expect(add(folder, listOf('\n\r\n'))).rejects.toMatchObject({ code: 'usage', message: 'list has no id' });
     const gzip = gzipSync('one\ntwo\n');
     for (const damaged of [gzip.subarray(0, -4), Buffer.concat([gzip.subarray(0, 12), Buffer.alloc(20, 0xff)])])
@@ -108,7 +108,7 @@ describe('segment add', () => {
   });
 
   it('A segment belongs to its account, is replaced as a whole, kind included, and is gone once it is removed', async () => {
-    const folder = testFolder();
+    const folder = path.join(testFolder(), 'lists');
     await add(folder, listOf('mine'));
     await addSegment(folder, { ...segment, idAccount: 2 }, listOf('theirs'), listOptions);
     expect(await addSegment(folder, { ...segment, kind: 'device' }, listOf('d1\nd2'), listOptions)).toMatchObject({
@@ -126,7 +126,7 @@ describe('segment add', () => {
   });
 
   it('Two adds of one segment at once leave one of the two sets, with its file and no other', async () => {
-    const folder = testFolder();
+    const folder = path.join(testFolder(), 'lists');
     const sets = [0, 1, 2, 3].map((n) => [`${n}a`, `${n}b`]);
     await Promise.all(sets.map((ids) => add(folder, listOf(ids.join('\n')))));
     expect(sets).toContainEqual(await readIds(folder));
@@ -135,7 +135,7 @@ describe('segment add', () => {
   });
 
   it('What a killed add has left is removed by the next one, and a damaged record is named and can be replaced', async () => {
-    const folder = testFolder();
+    const folder = path.join(testFolder(), 'lists');
     await add(folder, listOf('a'));
     const left = path.join(folder, '1', `9-${'0'.repeat(16)}.parquet`);
     for (const file of [left, path.join(folder, '1', '5.json.1.ab.tmp')]) writeFileSync(file, 'left');
@@ -148,7 +148,7 @@ describe('segment add', () => {
   });
 
   it('A list of some hundred thousand ids in many pieces has each id once', async () => {
-    const folder = testFolder();
+    const folder = path.join(testFolder(), 'lists');
     const added = await add(folder, { name: 'many', pieces: manyLines() });
     expect(added).toMatchObject({ ids: 190_000, lines: 200_000 });
   }, 60_000);

@@ -12,7 +12,7 @@ const idsOf = async (folder: string, idAccount: number, idSegment: number): Prom
   (await findSegment(folder, { idAccount, idSegment }))?.ids;
 
 it('Ids that are forgotten go from every segment of their kind, of one account where it is named, and from what a killed command left', async () => {
-  const folder = testFolder();
+  const folder = path.join(testFolder(), 'lists');
   const ids = ['ann-the-erased', "o'hara", 'bea'];
   await addTestSegment(folder, { idAccount: 1, idSegment: 1, kind: 'custom' }, ids);
   await addTestSegment(folder, { idAccount: 1, idSegment: 2, kind: 'device' }, ids);
@@ -35,7 +35,7 @@ it('Ids that are forgotten go from every segment of their kind, of one account w
 });
 
 it('A segment whose file is gone is named, and a folder without segments has nothing to forget', async () => {
-  const folder = testFolder();
+  const folder = path.join(testFolder(), 'lists');
   expect(await forgetIds(path.join(folder, 'none'), { kind: 'custom', ids: ['a'] }, listOptions)).toBe(0);
   await addTestSegment(folder, { idAccount: 1, idSegment: 7, kind: 'custom' }, ['a']);
   rmSync((await findSegment(folder, { idAccount: 1, idSegment: 7 }))?.file ?? '');

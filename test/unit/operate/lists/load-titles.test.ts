@@ -34,7 +34,7 @@ async function readTitles(folder: string): Promise<string[] | undefined> {
 
 describe('load titles', () => {
   it('Titles come from CSV with a header in any order or without one, from JSON lines, and compressed by gzip', async () => {
-    const folder = testFolder();
+    const folder = path.join(testFolder(), 'lists');
     const lists = [
       'idCampaign,66,Winter\r\nidPartner,007,"a ""b"", c"\n\nidSub1,007,Text ids stay\n',
       '\uFEFFtitle,field,id\nSpring,idCampaign,67\n"",idCampaign,99\n',
@@ -58,7 +58,7 @@ describe('load titles', () => {
   });
 
   it('A row that is loaded again replaces its title, the last of several counts, and an empty title takes it away', async () => {
-    const folder = testFolder();
+    const folder = path.join(testFolder(), 'lists');
     await load(folder, 'idCampaign,1,a\nidCampaign,2,b\nidCampaign,3,c');
     await load(folder, 'idCampaign,1,A\nidCampaign,1,AA', 'idCampaign,01,AAA\nidCampaign,2,');
     expect(await readTitles(folder)).toEqual(['idCampaign,1,AAA', 'idCampaign,3,c']);
@@ -66,7 +66,7 @@ describe('load titles', () => {
   });
 
   it('A file with a bad row is refused with all that come with it, by line and reason, and nothing changes', async () => {
-    const folder = testFolder();
+    const folder = path.join(testFolder(), 'lists');
     await load(folder, 'idCampaign,1,a');
     const csv = [
       'idCampaign,2,good',
@@ -108,7 +108,7 @@ describe('load titles', () => {
   });
 
   it('Titles that are damaged at rest are not built upon, and lists without a row change nothing', async () => {
-    const folder = testFolder();
+    const folder = path.join(testFolder(), 'lists');
     await expect(load(folder, 'field,id,title\n')).rejects.toMatchObject({ code: 'usage' });
     expect(await findTitles(folder)).toBeUndefined();
     await load(folder, 'idCampaign,1,a');
@@ -120,7 +120,7 @@ describe('load titles', () => {
   });
 
   it('Two loads at once are both in the titles', async () => {
-    const folder = testFolder();
+    const folder = path.join(testFolder(), 'lists');
     await Promise.all([1, 2, 3, 4].map((id) => load(folder, `idCampaign,${id},t${id}`)));
     expect(await readTitles(folder)).toHaveLength(4);
   });
