@@ -10,7 +10,7 @@ import type { FieldMap } from '../operate/load/file-fields.ts';
 import { listLoads } from '../operate/load/list-loads.ts';
 import { loadFile, type LoadDependencies, type LoadOptions } from '../operate/load/load.ts';
 import type { Progress } from '../operate/load/progress.ts';
-import { sourceFormats } from '../operate/load/source.ts';
+import { sourceFormats } from '../operate/load/recognize.ts';
 import { undoLoad } from '../operate/load/undo-load.ts';
 import { createClock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
@@ -37,6 +37,7 @@ export const loadOptions = {
   maxBad: parsed('so many rows may be bad, and are kept as failed ones (0)', 'N', parseMaxBad),
   restoreErased: flag('store rows again that were erased'),
   format: oneOf(sourceFormats, 'what the files are, where their names do not say it'),
+  allowEmpty: flag('a file without any text is one without rows, and no error'),
   // Of the service alone (health/load-routes.ts): the input is passed on, and an error is answered with its code.
   byHttp: hidden(flag('answers an error as JSON, and takes standard input as whole only when it is said to be')),
 } as const;
@@ -66,13 +67,14 @@ async function readMap(name: string): Promise<FieldMap> {
   }
 }
 
-async function toOptions({ map, app, format, maxBad, restoreErased }: LoadWords): Promise<LoadOptions> {
+async function toOptions({ map, app, format, maxBad, restoreErased, allowEmpty }: LoadWords): Promise<LoadOptions> {
   return {
     ...(map === undefined ? {} : { map: await readMap(map) }),
     ...(app === undefined ? {} : { idApp: app }),
     ...(maxBad === undefined ? {} : { maxBad }),
     ...(format === undefined ? {} : { format }),
     restoreErased,
+    allowsEmpty: allowEmpty,
   };
 }
 

@@ -14,7 +14,7 @@ const loadDataset = (dataset: Dataset) =>
     name: dataset.table,
     summary: `load ${withoutCapital(dataset.description).replace(/\.$/, '')}`,
     words: {
-      FILE: many(file('CSV with a header, JSON lines or Parquet, also compressed by gzip; - for standard input')),
+      FILE: many(file('CSV with a header, JSON lines, a JSON array or Parquet, also gzip; - for standard input')),
     },
     options: loadOptions,
     details: ['Fields have the names of selectors; each file is loaded whole or not at all, and never twice.'],
@@ -56,7 +56,7 @@ export const loadCommand: Group = {
   name: 'load',
   summary: 'load rows of a dataset, or titles, from files; list loads, undo one',
   usage: [
-    'DATASET FILE... [--map FILE] [--app ID] [--max-bad N] [--restore-erased] [--format csv|ndjson|parquet] [--data DIR]',
+    'DATASET FILE... [--map FILE] [--app ID] [--max-bad N] [--restore-erased] [--format csv|ndjson|parquet] [--allow-empty] [--data DIR]',
     'titles FILE... [--data DIR]',
     'list [--data DIR]',
     'undo ID [--data DIR]',

@@ -59,7 +59,9 @@ const list = verb({
     const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
     for (const segment of await listSegments(dataPaths(config.dataDir).segments, idAccount)) {
       const { kind, ids, addedAt, sizeBytes: bytes } = segment;
-      answer(showId({ idSegment: segment.idSegment, idAccount: segment.idAccount, kind, ids, bytes, addedAt }));
+      answer(
+        showId({ idSegment: segment.idSegment, idAccount: segment.idAccount, kind, members: ids, ids, bytes, addedAt }),
+      );
     }
   },
 });

@@ -35,3 +35,8 @@ const countriesByCode: ReadonlyMap<string, Country> = new Map(
 export function findCountry(alpha2: string): Country | undefined {
   return countriesByCode.get(alpha2);
 }
+
+/** Lists all countries. */
+export function listCountries(): readonly Country[] {
+  return [...countriesByCode.values()];
+}

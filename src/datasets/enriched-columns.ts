@@ -1,15 +1,10 @@
 import type { Dataset } from './dataset.ts';
+import { geoDateColumn } from './own-columns.ts';
 
+const countryFields = ['idCountry', 'idCountryISOAlpha2', 'idCountryISONumeric'] as const;
+const regionFields = ['idRegion', 'idRegionTitle', 'idRegionLow', 'idRegionLowTitle'] as const;
 /** The fields that the place of an address fills, under the names of their selectors. */
-export const placeFields = [
-  'idCountry',
-  'idCountryISOAlpha2',
-  'idCountryISONumeric',
-  'idRegion',
-  'idRegionTitle',
-  'idRegionLow',
-  'idRegionLowTitle',
-] as const;
+export const placeFields = [...countryFields, ...regionFields] as const;
 export type PlaceField = (typeof placeFields)[number];
 
 /** The fields that a User-Agent fills. */
@@ -28,6 +23,8 @@ interface GroupSpec {
   readonly fields: readonly (PlaceField | AgentField)[];
   /** Fields that nothing fills, and by which a row says what the group is about. */
   readonly saidBy: readonly string[];
+  /** Filled only where the row names no country, or that of the address; never where a database has placed the row. */
+  readonly isInCountry?: true;
 }
 
 /**
@@ -35,7 +32,8 @@ interface GroupSpec {
  * system of the row beside a version of the User-Agent's would be neither.
  */
 const groupSpecs: readonly GroupSpec[] = [
-  { from: 'address', fields: placeFields, saidBy: ['idCountryTitle'] },
+  { from: 'address', fields: countryFields, saidBy: ['idCountryTitle'] },
+  { from: 'address', fields: regionFields, saidBy: [], isInCountry: true },
   { from: 'agent', fields: ['idOsTitle', 'idOsVersionTitle'], saidBy: ['idOs', 'idOsVersion'] },
   { from: 'agent', fields: ['idManufacturerTitle', 'idDeviceModelTitle'], saidBy: ['idManufacturer', 'idDeviceModel'] },
   { from: 'agent', fields: ['browser', 'browserVersion'], saidBy: [] },
@@ -54,12 +52,15 @@ export interface EnrichedGroup {
   readonly columns: readonly EnrichedColumn[];
   /** Every column by which a row says something of the group, those that are filled included. */
   readonly saidBy: readonly string[];
+  /** The group of the country that the group is filled within. */
+  readonly within?: EnrichedGroup;
 }
 
 /** The groups of columns that a dataset's rows can be enriched in; none where nothing says where to look. */
 export function findEnrichedGroups({ columns }: Dataset): EnrichedGroup[] {
   const byField = new Map(columns.flatMap((column) => (column.field === undefined ? [] : [[column.field, column]])));
-  return groupSpecs.flatMap(({ from, fields, saidBy }): EnrichedGroup[] => {
+  let country: EnrichedGroup | undefined;
+  return groupSpecs.flatMap(({ from, fields, saidBy, isInCountry }): EnrichedGroup[] => {
     const sources = from === 'address' ? ['ipv4', 'ipv6'] : ['userAgent'];
     const filled = fields.flatMap((field): EnrichedColumn[] => {
       const column = byField.get(field);
@@ -67,6 +68,16 @@ export function findEnrichedGroups({ columns }: Dataset): EnrichedGroup[] {
     });
     if (filled.length === 0 || !sources.every((source) => byField.has(source))) return [];
     const others = saidBy.flatMap((field) => byField.get(field)?.name ?? []);
-    return [{ from, columns: filled, saidBy: [...filled.map(({ column }) => column), ...others] }];
+    const group = { from, columns: filled, saidBy: [...filled.map(({ column }) => column), ...others] };
+    if (isInCountry === true)
+      return [
+        {
+          ...group,
+          saidBy: [...group.saidBy, geoDateColumn.name],
+          ...(country === undefined ? {} : { within: country }),
+        },
+      ];
+    if (from === 'address') country = group;
+    return [group];
   });
 }

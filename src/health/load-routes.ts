@@ -18,9 +18,10 @@ import type { OpsParts } from './ops-server.ts';
  * `POST /api/load/v1/<dataset>` on the operator's address: the body, a file of CSV, JSON lines or Parquet, is loaded as
  * `tributary load DATASET -` does it, by that command in a process of its own, to which it is passed on as it comes.
  *
- * Query: `app`, `maxBad`, `map` (JSON), `format`, `restoreErased` (true). Needs the operator's token: `Authorization: Bearer TOKEN`. Answers: 200
- * and 400 with the command's own answer, 401, 404 for another name, 409 while a file is loaded, 500 with Retry-After for
- * what is no fault of the file or the query.
+ * Query: `app`, `maxBad`, `map` (JSON), `format`, and `allowEmpty` and `restoreErased` (true or false); any other word
+ * is refused. Needs the operator's token: `Authorization: Bearer TOKEN`. Answers: 200 and 400 with the command's own
+ * answer, 401, 404 for another name, 409 while a file is loaded, 500 with Retry-After for what is no fault of the file or
+ * the query.
  * Crash: a body that breaks off is never taken for a whole one: the command loads nothing until it is told, by a pipe of
  * its own, that its input was whole, which nobody does where this process has died.
  */
@@ -49,25 +50,35 @@ export interface LoadRouteOptions {
   readonly idleMs?: number;
 }
 
-interface LoadQuery {
-  readonly app?: string;
-  readonly maxBad?: string;
-  readonly map?: string;
-  readonly format?: string;
-  readonly restoreErased?: string;
+/** The words of the query, and the options of the command that they are. */
+const queryOptions = {
+  app: 'app',
+  maxBad: 'max-bad',
+  map: 'map',
+  format: 'format',
+  allowEmpty: 'allow-empty',
+  restoreErased: 'restore-erased',
+} as const;
+/** Words that are true or false: options without a value. */
+const flags: readonly string[] = ['allowEmpty', 'restoreErased'];
+type LoadQuery = Readonly<Partial<Record<keyof typeof queryOptions, string>>>;
+
+/** Names the words of a query that are not known; undefined where all are. */
+function findUnknown(query: LoadQuery): string | undefined {
+  const unknown = Object.keys(query).filter((word) => !Object.hasOwn(queryOptions, word));
+  if (unknown.length === 0) return undefined;
+  return `Unknown in the query: ${unknown.join(', ')}. The query may have ${Object.keys(queryOptions).join(', ')}.`;
 }
 
 /** The options of the command; what they may be is for the command to say. */
 function toWords(query: LoadQuery, contentType: string, mapFile: string | undefined): string[] {
-  const { app, maxBad, format, restoreErased } = query;
-  const chosen = format ?? formats[contentType.split(';', 1)[0]?.trim() ?? ''];
-  // A flag takes no value: one that is neither true nor false is refused by the command.
-  const restore = restoreErased === 'true' ? ['--restore-erased'] : [];
-  const flag = restoreErased === 'true' || restoreErased === 'false' ? undefined : restoreErased;
-  const given = { app, 'max-bad': maxBad, format: chosen, map: mapFile, 'restore-erased': flag };
-  return Object.entries(given)
-    .flatMap(([name, value]) => (value === undefined ? [] : [`--${name}=${value}`]))
-    .concat(restore);
+  const format = query.format ?? formats[contentType.split(';', 1)[0]?.trim() ?? ''];
+  const given: LoadQuery = { ...query, ...(format === undefined ? {} : { format }), ...(mapFile && { map: mapFile }) };
+  return Object.entries(given).flatMap(([word, value]) => {
+    const option = `--${queryOptions[word as keyof LoadQuery]}`;
+    if (flags.includes(word) && value === 'false') return [];
+    return flags.includes(word) && value === 'true' ? [option] : [`${option}=${value}`];
+  });
 }
 
 /** Waits until a stream takes more, or never will. */
@@ -192,6 +203,8 @@ export function addLoadRoute(options: LoadRouteOptions): OpsParts['addRoutes'] {
           const { dataset } = request.params;
           if (datasets.get(dataset)?.isLoadable !== true)
             return reply.code(404).send({ error: `There is no dataset ${dataset} that files can be loaded into.` });
+          const unknown = findUnknown(request.query);
+          if (unknown !== undefined) return reply.code(400).send({ error: unknown });
           if (isLoading) return reply.code(409).send({ error: 'A file is being loaded: try again when it is done.' });
           isLoading = true;
           keep(request.raw.socket);

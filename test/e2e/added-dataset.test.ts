@@ -42,6 +42,7 @@ const properties = {
     'x-column-type': 'VARCHAR',
   },
   score: { description: 'The score.', type: 'number', 'x-column': 'score', 'x-column-type': 'DECIMAL(6,2)' },
+  answeredOn: { description: 'The day.', type: 'string', 'x-column': 'answered_on', 'x-column-type': 'DATE' },
 };
 
 /** A dataset in the data folder: two files, and no line of code. */
@@ -56,12 +57,12 @@ function declareSurveys(): void {
   });
 }
 
-const csv = `tsEvent,idApp,eventId,idSurvey,mood,score
-1700000000,1,a,7,good,1.50
-1700000001,1,b,8,bad,2.25
+const csv = `tsEvent,idApp,eventId,idSurvey,mood,score,answeredOn
+1700000000,1,a,7,good,1.50,2024-02-29
+1700000001,1,b,8,bad,2.25,
 `;
 
-const selectors = 'tsEvent,idApp,eventId,idSurvey,mood,score,idAccount,dtEvent,total';
+const selectors = 'tsEvent,idApp,eventId,idSurvey,mood,score,answeredOn,idAccount,dtEvent,total';
 
 /** The CSV of an export of the surveys, as it was downloaded. */
 async function exportSurveys(more: string): Promise<string[]> {
@@ -91,10 +92,10 @@ describe('a dataset that two files add', () => {
     expect(loaded).toMatchObject({ stored: 2 });
     const all = await exportSurveys('');
     expect(all.slice(1).toSorted()).toEqual([
-      '1700000000,1,a,7,good,1.50,1,2023-11-14,',
-      '1700000001,1,b,8,bad,2.25,1,2023-11-14,',
+      '1700000000,1,a,7,good,1.50,2024-02-29,1,2023-11-14,',
+      '1700000001,1,b,8,bad,2.25,,1,2023-11-14,',
     ]);
-    expect((await exportSurveys('&idSurvey=8')).slice(1)).toEqual(['1700000001,1,b,8,bad,2.25,1,2023-11-14,']);
+    expect((await exportSurveys('&idSurvey=8')).slice(1)).toEqual(['1700000001,1,b,8,bad,2.25,,1,2023-11-14,']);
     const file = path.join(folder, 'exported.csv');
     writeFileSync(file, `${all.join('\n')}\n`);
     expect(await runCommand(['load', 'surveys', file, '--data', dataDir])).toMatchObject({

@@ -64,6 +64,18 @@ describe('POST /api/load/v1/<dataset>', () => {
         { refused: { reason: 'bad_rows' }, bad: [{ line: 1, field: 'idCampaign' }] },
       ]);
       expect(await post(`${map}&maxBad=1`, other, ndjson)).toMatchObject([200, { rows: 2, stored: 1, failed: 1 }]);
+      expect(await post('installs?maxbad=1&rows=2', file)).toEqual([
+        400,
+        {
+          error:
+            'Unknown in the query: maxbad, rows. The query may have app, maxBad, map, format, allowEmpty, restoreErased.',
+        },
+      ]);
+      expect(await post('installs', '')).toMatchObject([400, { refused: { reason: 'empty_file' } }]);
+      expect(await post('installs?allowEmpty=true', '')).toMatchObject([200, { rows: 0, stored: 0, bad: 0 }]);
+      expect(await post('installs?allowEmpty=maybe', '')).toMatchObject([400, { code: 'usage' }]);
+      const noObject = [400, { refused: { reason: 'bad_rows' }, bad: [{ line: 1, reason: 'bad_json' }] }];
+      expect(await post('installs', 'null\n', ndjson)).toMatchObject(noObject);
       expect(await post('installs?maxBad=many', file)).toMatchObject([
         400,
         { error: expect.stringContaining('max-bad') as string },

@@ -70,10 +70,31 @@ function readAgents(
   };
 }
 
+/** The row names no country, or that of the address: compared by the first field in which both have one. */
+function isSameCountry({ name }: TextSort, country: EnrichedGroup, has: (column: string) => boolean): string {
+  const same = country.columns
+    .filter(({ column }) => has(column))
+    .map(({ column }) => `r.${column} = ${name}.${column}`);
+  return `coalesce(${[...same, `(${saysNothing(country, has)})`].join(', ')})`;
+}
+
 /** A row says nothing of the group, and something of it is known. */
-function isFilledSql({ name }: TextSort, group: EnrichedGroup, has: (column: string) => boolean): string {
-  const isKnown = group.columns.map(({ column }) => `${name}.${column} IS NOT NULL`).join(' OR ');
-  return `((${saysNothing(group, has)}) AND (${isKnown}))`;
+function isFilledSql(sort: TextSort, group: EnrichedGroup, has: (column: string) => boolean): string {
+  const isKnown = group.columns.map(({ column }) => `${sort.name}.${column} IS NOT NULL`).join(' OR ');
+  const isThere = group.within === undefined ? '' : ` AND ${isSameCountry(sort, group.within, has)}`;
+  return `((${saysNothing(group, has)}) AND (${isKnown})${isThere})`;
+}
+
+/** What a column becomes; in rows that say nothing at all, what is known as it is. */
+function fillSql(
+  { name }: TextSort,
+  column: string,
+  isFilled: string,
+  isSaid: boolean,
+  has: (column: string) => boolean,
+): string {
+  const kept = has(column) ? ` ELSE r.${column}` : '';
+  return isSaid || has(column) ? `CASE WHEN ${isFilled} THEN ${name}.${column}${kept} END` : `${name}.${column}`;
 }
 
 /** Rows to enrich. */
@@ -132,18 +153,16 @@ export function createLookUps(duckdb: Duckdb, enricher: Enricher, of: string): L
         const known = await tables.lookUp(source, says, texts);
         if (known.size === 0) continue;
         joins.push(tables.joinSql);
-        for (const group of own) {
-          const isFilled = isFilledSql(sort, group, has);
-          const isSaid = group.saidBy.some(has);
-          for (const column of [...group.columns.map((one) => one.column), geoDateColumn.name]) {
-            if (!known.has(column)) continue;
-            const kept = has(column) ? ` ELSE r.${column}` : '';
-            // Rows that say nothing at all have what is known as it is.
-            const found = `${sort.name}.${column}`;
-            values.set(column, isSaid || has(column) ? `CASE WHEN ${isFilled} THEN ${found}${kept} END` : found);
-          }
-          filled.push(isFilled);
-        }
+        const isFilled = own.map((group) => isFilledSql(sort, group, has));
+        own.forEach((group, index) => {
+          const isSaid = [...group.saidBy, ...(group.within?.saidBy ?? [])].some(has);
+          for (const { column } of group.columns)
+            if (known.has(column)) values.set(column, fillSql(sort, column, isFilled[index] ?? '', isSaid, has));
+        });
+        const isAnySaid = own.some((group) => group.saidBy.some(has));
+        if (known.has(geoDateColumn.name))
+          values.set(geoDateColumn.name, fillSql(sort, geoDateColumn.name, isFilled.join(' OR '), isAnySaid, has));
+        filled.push(...isFilled);
       }
       const select = joins.length === 0 ? undefined : { joins: joins.join(' '), values, isFilled: filled.join(' OR ') };
       return { select, isCutShort };

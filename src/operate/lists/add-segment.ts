@@ -23,6 +23,8 @@ import { readLines, type BadLine, type LineBlock, type ListInput } from './text-
 export interface AddedSegment extends SegmentId {
   readonly kind: SegmentKind;
   /** Ids in the segment, each counted once. */
+  readonly members: number;
+  /** The same, under the name that it had up to 0.3. */
   readonly ids: number;
   /** Lines of the list that had an id. */
   readonly lines: number;
@@ -128,7 +130,7 @@ export async function addSegment(
     const addedAt = new Date(options.clock.nowMs()).toISOString();
     const { idAccount, idSegment, kind } = segment;
     const { replaced } = await putSegment(segmentsDir, segment, file, { kind, ids, addedAt });
-    return { idAccount, idSegment, kind, ids, lines, replaced };
+    return { idAccount, idSegment, kind, members: ids, ids, lines, replaced };
   } finally {
     await room.close();
   }

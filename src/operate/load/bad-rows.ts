@@ -79,11 +79,11 @@ async function readRejected(duckdb: Duckdb, isKept: boolean): Promise<readonly R
 async function toLines(source: Source, places: RowPlaces): ReturnType<typeof findLines> {
   if (source.format === 'parquet')
     return { rows: new Map(places.rows.map((row) => [row, row])), rejected: new Map<number, number>() };
-  const isCsv = source.format === 'csv';
-  return findLines(walkRecords(readPlain(source.file, source.gzip), isCsv), places, {
-    header: isCsv,
+  const { header, names } = source;
+  return findLines(walkRecords(readPlain(source.file, source.gzip), header?.delimiter), places, {
+    headers: header?.records ?? 0,
     // Where there is one column, a blank line is a row without a value.
-    skipsBlank: isCsv && source.names.length > 1,
+    skipsBlank: header !== undefined && names.length > 1,
   });
 }
 

@@ -1,20 +1,23 @@
 /**
  * The records of a CSV text, as far as the engine does not say where they stand: the header, and the lines on which
- * records begin. Comma, quotes doubled within quotes, lines ended by LF or CRLF. Pure but for the reading of chunks.
+ * records begin. Commas, semicolons, tabs or bars, quotes doubled within quotes, lines ended by LF or CRLF. Pure but for the reading of chunks.
  */
 
 const quote = 0x22;
-const comma = 0x2c;
 const space = 0x20;
 const lineFeed = 0x0a;
 const carriageReturn = 0x0d;
 const maxHeaderBytes = 1024 * 1024;
+/** What may stand between cells; of several that fit a header the first. */
+const delimiters = [',', ';', '\t', '|'];
 
 /** A record's place. Records without a byte are none to the engine, where the file has several columns. */
 interface RecordPlace {
   readonly line: number;
   /** Offset of its first byte. */
   readonly offset: number;
+  /** Its length, with its end. */
+  readonly bytes: number;
   readonly isBlank: boolean;
 }
 
@@ -22,15 +25,16 @@ interface RecordPlace {
 type CellState = 'start' | 'plain' | 'quoted' | 'closed';
 
 /** The state behind a byte. As to the engine, a quote within a plain cell is a sign as others are. */
-function stateBehind(state: CellState, byte: number): CellState {
+function stateBehind(state: CellState, byte: number, delimiter: number | undefined): CellState {
   if (state === 'quoted') return byte === quote ? 'closed' : 'quoted';
-  if (byte === comma || byte === lineFeed) return 'start';
+  if (byte === delimiter || byte === lineFeed) return 'start';
   if (byte === space && state !== 'plain') return state;
   return byte === quote && state !== 'plain' ? 'quoted' : 'plain';
 }
 
-/** Walks over the places of all records, the header among them; without quotes each line is one. */
-export async function* walkRecords(chunks: AsyncIterable<Uint8Array>, hasQuotes: boolean): AsyncGenerator<RecordPlace> {
+/** Walks over the places of all records, the header among them; without a delimiter each line is one. */
+export async function* walkRecords(chunks: AsyncIterable<Uint8Array>, delimiter?: string): AsyncGenerator<RecordPlace> {
+  const between = delimiter?.charCodeAt(0);
   let [line, recordLine, offset, recordOffset] = [1, 1, 0, 0];
   let [isBlank, any] = [true, false];
   let state: CellState = 'start';
@@ -38,11 +42,11 @@ export async function* walkRecords(chunks: AsyncIterable<Uint8Array>, hasQuotes:
     for (const byte of chunk) {
       any = true;
       offset += 1;
-      if (hasQuotes) state = stateBehind(state, byte);
+      if (between !== undefined) state = stateBehind(state, byte, between);
       if (byte === lineFeed) {
         line += 1;
         if (state !== 'quoted') {
-          yield { line: recordLine, offset: recordOffset, isBlank };
+          yield { line: recordLine, offset: recordOffset, bytes: offset - recordOffset, isBlank };
           [recordLine, recordOffset, isBlank, any] = [line, offset, true, false];
         }
         continue;
@@ -50,13 +54,22 @@ export async function* walkRecords(chunks: AsyncIterable<Uint8Array>, hasQuotes:
       if (byte !== carriageReturn) isBlank = false;
     }
   }
-  if (any) yield { line: recordLine, offset: recordOffset, isBlank };
+  if (any) yield { line: recordLine, offset: recordOffset, bytes: offset - recordOffset, isBlank };
+}
+
+/** Finds the line on which the first record of more than `maxBytes` begins. */
+export async function findLongRecord(
+  records: AsyncIterable<RecordPlace>,
+  maxBytes: number,
+): Promise<number | undefined> {
+  for await (const { line, bytes } of records) if (bytes > maxBytes) return line;
+  return undefined;
 }
 
 /** Parses the cells of one record of text. */
-function parseRecord(text: string): string[] {
+function parseRecord(text: string, delimiter: string): string[] {
   const cells: string[] = [];
-  const cell = /(?:"((?:[^"]|"")*)"|([^,"]*))(,|$)/gy;
+  const cell = new RegExp(`(?:"((?:[^"]|"")*)"|([^${delimiter}"]*))([${delimiter}]|$)`, 'gy');
   for (let match = cell.exec(text); match !== null; match = cell.exec(text)) {
     cells.push(match[1]?.replaceAll('""', '"') ?? match[2] ?? '');
     if (match[3] === '') return cells;
@@ -64,21 +77,33 @@ function parseRecord(text: string): string[] {
   return [];
 }
 
+/** The header of a CSV file. */
+export interface CsvHeader {
+  readonly names: readonly string[];
+  readonly delimiter: string;
+  /** Records before the first row: the header, and a line `sep=;` before it, by which Excel knows the delimiter. */
+  readonly records: 1 | 2;
+}
+
 /**
- * Reads the names of a CSV file's header, its first record. Undefined when there is none, it is no record of UTF-8 text,
- * or has a name that is empty or there twice in any case of letters.
+ * Reads a CSV file's header. Undefined when there is none, it is no record of UTF-8 text, or has a name that is empty or
+ * there twice in any case of letters.
  */
-export async function findHeader(chunks: AsyncIterable<Uint8Array>): Promise<readonly string[] | undefined> {
-  const parts: Uint8Array[] = [];
-  let bytes = 0;
+export async function findHeader(chunks: AsyncIterable<Uint8Array>): Promise<CsvHeader | undefined> {
+  let start = Buffer.alloc(0);
   for await (const chunk of chunks) {
-    parts.push(chunk);
-    bytes += chunk.length;
-    const start = Buffer.concat(parts);
-    const end = findRecordEnd(start);
-    if (end !== -1 || bytes > maxHeaderBytes) return end === -1 ? undefined : toNames(start.subarray(0, end));
+    start = Buffer.concat([start, chunk]);
+    if (start.length >= maxHeaderBytes) break;
   }
-  return toNames(Buffer.concat(parts));
+  const [line = '', separator] = /^(?:\xef\xbb\xbf)?sep=([,;\t|])\r?\n/.exec(start.toString('latin1', 0, 16)) ?? [];
+  const end = findRecordEnd(start.subarray(line.length));
+  if (end === -1 && start.length >= maxHeaderBytes) return undefined;
+  const text = toText(start.subarray(line.length, end === -1 ? start.length : line.length + end));
+  const [best] = (separator === undefined ? delimiters : [separator])
+    .map((delimiter) => ({ delimiter, names: parseRecord(text, delimiter) }))
+    .toSorted((a, b) => b.names.length - a.names.length);
+  if (best === undefined || best.names.includes('') || new Set(best.names).size !== best.names.length) return undefined;
+  return best.names.length === 0 ? undefined : { ...best, records: separator === undefined ? 1 : 2 };
 }
 
 function findRecordEnd(bytes: Uint8Array): number {
@@ -89,16 +114,13 @@ function findRecordEnd(bytes: Uint8Array): number {
   });
 }
 
-function toNames(bytes: Uint8Array): readonly string[] | undefined {
-  let text: string;
+/** A record without its end; empty where it is not UTF-8. */
+function toText(bytes: Uint8Array): string {
   try {
-    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes).replace(/\r$/, '');
   } catch {
-    return undefined;
+    return '';
   }
-  const names = parseRecord(text.replace(/\r$/, ''));
-  const isOdd = names.length === 0 || names.includes('') || new Set(names).size !== names.length;
-  return isOdd ? undefined : names;
 }
 
 /** Rows in the order of a file, and those that the engine would not take, by where they begin. */
@@ -113,23 +135,23 @@ export interface RowPlaces {
 }
 
 /**
- * Finds the lines on which rows begin. `header`: the first record is none; `skipsBlank`: nor are blank ones. Time: that
+ * Finds the lines on which rows begin. `headers`: so many first records are none; `skipsBlank`: nor are blank ones. Time: that
  * of reading the file.
  */
 export async function findLines(
   records: AsyncIterable<RecordPlace>,
   { rows, rejected }: RowPlaces,
-  { header, skipsBlank }: { readonly header: boolean; readonly skipsBlank: boolean },
+  { headers, skipsBlank }: { readonly headers: number; readonly skipsBlank: boolean },
 ): Promise<{ readonly rows: ReadonlyMap<number, number>; readonly rejected: ReadonlyMap<number, number> }> {
   const found = { rows: new Map<number, number>(), rejected: new Map<number, number>() };
   const wanted = new Set(rows);
-  let isHeader = header;
+  let headersLeft = headers;
   let row = 0;
   let next = 0;
   for await (const { line, offset, isBlank } of records) {
     if (isBlank && skipsBlank) continue;
-    if (isHeader) {
-      isHeader = false;
+    if (headersLeft > 0) {
+      headersLeft -= 1;
       continue;
     }
     const refused = rejected[next];

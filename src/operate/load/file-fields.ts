@@ -25,7 +25,7 @@ export interface FileField {
 export type FieldMap = Readonly<Record<string, string | null>>;
 
 /** Why a file as a whole cannot be loaded: a closed list. */
-export type FileFault = 'unknown_field' | 'field_twice' | 'missing_field' | 'bad_header' | 'bad_format';
+export type FileFault = 'unknown_field' | 'field_twice' | 'missing_field' | 'bad_header' | 'bad_format' | 'empty_file';
 
 /** A file that is refused before its rows are looked at. */
 export interface RefusedFile {

@@ -46,7 +46,8 @@ import { defaultKeptBytes, isRefused, type BadBounds, type BadRows, type KeptBad
 import { commitLoad, nextLoadState } from './commit-load.ts';
 import { enrichStaged } from './enrich-staged.ts';
 import { findFaultOfMap, planFields, type FieldMap, type RefusedFile } from './file-fields.ts';
-import { openSource, openUniform, recognizeFile, type SourceFormat } from './source.ts';
+import { recognizeFile, splitArray, type RecognizedFile, type SourceFormat } from './recognize.ts';
+import { openSource, openUniform } from './source.ts';
 import {
   assertGoesOn,
   loadApps,
@@ -104,6 +105,8 @@ export interface LoadOptions {
   readonly format?: SourceFormat;
   /** Rows that were erased are stored again. */
   readonly restoreErased?: boolean;
+  /** A file without any text is one without rows; refused unless stated otherwise. */
+  readonly allowsEmpty?: boolean;
 }
 
 /** What became of a file. */
@@ -120,9 +123,11 @@ export type LoadOutcome =
       /** Rows that were erased before, and were not stored again; absent where there are none. */
       readonly erased?: number;
       /** Bad rows, kept as failed ones. */
+      readonly bad: number;
+      /** The same, under the name that it had up to 0.3. */
       readonly failed: number;
       /** The first bad rows. */
-      readonly bad?: readonly BadRow[];
+      readonly first?: readonly BadRow[];
     }
   /** The same file was loaded before. */
   | { readonly file: string; readonly load: string; readonly stored: 0; readonly loadedBefore: true }
@@ -202,21 +207,22 @@ interface Workplace {
 /** Plans the fields of a file and stages its rows, or says why the file is refused. */
 async function stageFile(
   duckdb: Duckdb,
-  file: string,
-  { map = {}, format }: LoadOptions,
+  recognized: RecognizedFile,
+  map: FieldMap,
   rest: Omit<StageOptions, 'fields'>,
 ): Promise<StagedRows | RefusedFile> {
-  const recognized = await recognizeFile(file, format, rest.signal);
-  assertGoesOn(rest.signal);
-  if ('reason' in recognized) return recognized;
+  const file = recognized.isArray
+    ? await splitArray(duckdb, recognized, path.join(await rest.makeRoom(), 'items'))
+    : recognized;
+  if ('reason' in file) return file;
   const plan = (names: readonly string[]) => planFields(rest.dataset, names, map, rest.idApp !== undefined);
-  const uniform = await openUniform(duckdb, recognized);
+  const uniform = await openUniform(duckdb, file);
   const uniformPlan = uniform === undefined ? undefined : plan(uniform.names);
   if (uniform !== undefined && uniformPlan !== undefined && 'fields' in uniformPlan) {
     const staged = await stageStrictly(duckdb, uniform, { ...rest, fields: uniformPlan.fields });
     if (staged !== undefined) return staged;
   }
-  const source = await openSource(duckdb, recognized);
+  const source = await openSource(duckdb, file);
   if ('reason' in source) return source;
   const planned = plan(source.names);
   return 'reason' in planned ? planned : stageRows(duckdb, source, { ...rest, fields: planned.fields });
@@ -236,6 +242,9 @@ async function loadTaken(
   const progress = watchProgress(dependencies.onProgress, await getSize(file), workplace.duckdb);
   try {
     progress.phase('hash');
+    const recognized = await recognizeFile(file, options, signal);
+    assertGoesOn(signal);
+    if ('reason' in recognized) return { file: name, refused: recognized };
     const loadId = loadIdOf(await hashFileByParts(file), dataset, options);
     assertGoesOn(signal);
     await table.refresh();
@@ -249,7 +258,7 @@ async function loadTaken(
     const makeRoom = (): Promise<string> => workplace.folder.makeRoom(`rows-${(rooms += 1)}`);
     const bounds = { maxBad: options.maxBad ?? 0, maxKeptBytes: options.maxKeptBytes ?? defaultKeptBytes };
     const rest = { dataset, idApp: options.idApp, bounds, stamp, signal, makeRoom };
-    const read = await stageFile(workplace.duckdb, file, options, rest);
+    const read = await stageFile(workplace.duckdb, recognized, options.map ?? {}, rest);
     if ('reason' in read) return { file: name, refused: read };
     const { files: staged, bad } = read;
     if (findStamp(file) !== before)
@@ -286,7 +295,7 @@ function refuseRows(file: string, bad: BadRows, { maxBad, maxKeptBytes }: BadBou
 interface Staged {
   readonly name: string;
   readonly loadId: string;
-  readonly files: Awaited<ReturnType<typeof stageRows>>['files'];
+  readonly files: StagedRows['files'];
   readonly bad: BadRows;
   readonly options: LoadOptions;
   readonly availableAtMs: number;
@@ -376,8 +385,9 @@ async function commitRows(
       stored,
       repeats,
       ...(erased === 0 ? {} : { erased }),
+      bad: bad.count,
       failed: bad.count,
-      ...(bad.count === 0 ? {} : { bad: bad.first }),
+      ...(bad.count === 0 ? {} : { first: bad.first }),
     };
   } finally {
     await table.refresh();

@@ -1,6 +1,7 @@
 import type { Dataset } from '../../datasets/dataset.ts';
 import type { RowField } from '../../datasets/row-fields.ts';
 import type { Check } from './bad-row.ts';
+import { planCountry, type CountrySql } from './country-sql.ts';
 import type { FileField, OwnField } from './file-fields.ts';
 import { listSql } from './list-sql.ts';
 import { valueSql, type CellKind } from './value-sql.ts';
@@ -32,6 +33,8 @@ export interface RowParts {
   readonly values: readonly string[];
   readonly parts: readonly Part[];
   readonly checks: readonly Check[];
+  /** What a country is filled with; none of it makes the identity of a row. */
+  readonly country: CountrySql | undefined;
   /** The columns of the values of the fields that have no column of their own. */
   readonly own: Readonly<Partial<Record<OwnField, string>>>;
 }
@@ -169,9 +172,11 @@ export function planParts(dataset: Dataset, cells: readonly FileCell[]): RowPart
   const merged = mergeColumns(valued);
   const [names, items] = [own['params.name'], own['params.value']];
   const params = names === undefined || items === undefined ? undefined : paramsOf(names, items);
+  const storedOf = (column: string) => merged.parts.find((part) => part.column === column)?.stored;
   return {
     casts,
     values,
+    country: planCountry(dataset.fields, storedOf),
     parts: [...(params === undefined ? [] : [params.part]), ...merged.parts],
     checks: [...checks, ...merged.checks, ...(params === undefined ? [] : [params.check])],
     own,

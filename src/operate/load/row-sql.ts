@@ -1,8 +1,9 @@
 import type { Dataset } from '../../datasets/dataset.ts';
 import { sqlName, sqlText, utcDateSql } from '../../lake/sql/literals.ts';
 import type { Check } from './bad-row.ts';
+import type { CountrySql } from './country-sql.ts';
 import type { OwnField } from './file-fields.ts';
-import { planParts, type FileCell, type Part } from './row-parts.ts';
+import { planParts, type FileCell, type Part, type RowParts } from './row-parts.ts';
 
 /**
  * The SQL that makes rows of a table out of the cells of a file: typed by the schema, checked, each of its app and with
@@ -81,10 +82,35 @@ function requiredChecks(cells: readonly FileCell[], idApp: number | undefined): 
 }
 
 /** The app of a row: its idApp, else that of its SDKKey, else the one that was given for all. */
-function appSql(own: Readonly<Partial<Record<OwnField, string>>>, idApp: number | undefined): string {
+function appSql(own: RowParts['own'], idApp: number | undefined): string {
   const given = idApp === undefined ? 'CAST(NULL AS BIGINT)' : String(idApp);
   const key = own.SDKKey === undefined ? given : `CASE WHEN ${own.SDKKey} IS NULL THEN ${given} ELSE keyed.id_app END`;
   return own.idApp === undefined ? key : `coalesce(${own.idApp}, ${key})`;
+}
+
+/** The app must be registered, and the one that both fields name. */
+function appChecks({ idApp, SDKKey }: RowParts['own']): Check[] {
+  const isByKey = idApp === undefined && SDKKey !== undefined;
+  return [
+    ...(idApp === undefined || SDKKey === undefined
+      ? []
+      : [{ reason: 'conflict' as const, field: 'SDKKey', sql: `${idApp} <> key_app` }]),
+    { reason: 'unknown_app', field: isByKey ? 'SDKKey' : 'idApp', sql: 'is_registered IS NOT TRUE' },
+  ];
+}
+
+/** Joins a row with the app of its key and the country of its codes; `selected` are the columns of them. */
+function joinSql(
+  { SDKKey }: RowParts['own'],
+  appsTable: string,
+  country: CountrySql | undefined,
+): { readonly joins: string; readonly selected: readonly string[] } {
+  const keyed = {
+    join: `LEFT JOIN ${appsTable} AS keyed ON keyed.sdk_key = ${SDKKey}`,
+    selected: 'keyed.id_app AS key_app',
+  };
+  const all = [...(SDKKey === undefined ? [] : [keyed]), ...(country === undefined ? [] : [country])];
+  return { joins: all.map(({ join }) => join).join(' '), selected: all.map((one) => one.selected) };
 }
 
 /** Further items of a list of columns. */
@@ -93,17 +119,8 @@ const more = (some: readonly string[]): string => some.map((one) => `, ${one}`).
 /** Builds the SQL of a file's rows. */
 export function buildRowsSql(plan: RowPlan): RowsSql {
   const { dataset, cells, from, through, firstChecks, idApp, appsTable, isStrict } = plan;
-  const { casts, values, parts: fieldParts, checks: fieldChecks, own } = planParts(dataset, cells);
-  const checks: Check[] = [
-    ...firstChecks,
-    ...requiredChecks(cells, idApp),
-    ...fieldChecks,
-    {
-      reason: 'unknown_app',
-      field: own.idApp === undefined && own.SDKKey !== undefined ? 'SDKKey' : 'idApp',
-      sql: 'is_registered IS NOT TRUE',
-    },
-  ];
+  const { casts, values, parts: fieldParts, checks: fieldChecks, country, own } = planParts(dataset, cells);
+  const checks: Check[] = [...firstChecks, ...requiredChecks(cells, idApp), ...fieldChecks, ...appChecks(own)];
   const time = own.tsEvent ?? 'CAST(NULL AS BIGINT)';
   const parts: Part[] = [
     { column: 'event_time', stored: `make_timestamptz(${time} * 1000000)`, text: `CAST(${time} AS VARCHAR)` },
@@ -115,7 +132,12 @@ export function buildRowsSql(plan: RowPlan): RowsSql {
     own.eventId === undefined
       ? identity
       : `CASE WHEN ${own.eventId} IS NOT NULL THEN ${own.eventId} ELSE ${identity} END`;
-  const stored = [{ column: 'event_id', stored: eventId }, ...parts];
+  const filled = country?.columns ?? [];
+  const stored = [
+    { column: 'event_id', stored: eventId },
+    ...parts.filter(({ column }) => !filled.some((one) => one.column === column)),
+    ...filled,
+  ];
 
   const kept = through.map((name) => `${name}, `).join('');
   const cellList = cells.map(({ sql }, index) => `${sql} AS t${index}`).join(', ');
@@ -124,16 +146,16 @@ export function buildRowsSql(plan: RowPlan): RowsSql {
     .join('\n      ');
   // What is stored is asked of good rows only: a bad value may be an error to what stores it. Strictly, it may be one.
   const ifGood = (sql: string): string => (isStrict ? sql : `CASE WHEN fault IS NULL THEN ${sql} END`);
-  const keyed = own.SDKKey === undefined ? '' : `LEFT JOIN ${appsTable} AS keyed ON keyed.sdk_key = ${own.SDKKey}`;
+  const { joins, selected } = joinSql(own, appsTable, country);
   return {
     checks,
     checkedSql: `SELECT ${kept}fault, ${stored.map((part) => `${ifGood(part.stored)} AS ${sqlName(`s_${part.column}`)}`).join(', ')}
   FROM (SELECT *, CASE ${faults} END AS fault
   FROM (SELECT *, app IN (SELECT id_app FROM ${appsTable}) AS is_registered
-  FROM (SELECT valued.*, ${appSql(own, idApp)} AS app
+  FROM (SELECT valued.*, ${appSql(own, idApp)} AS app${more(selected)}
   FROM (SELECT *${more(values)}
   FROM (SELECT *${more(casts)}
-  FROM (SELECT ${kept}${cellList === '' ? 'NULL AS none' : cellList} FROM ${from}) AS cells) AS cast_cells) AS valued ${keyed}) AS named) AS known) AS judged`,
+  FROM (SELECT ${kept}${cellList === '' ? 'NULL AS none' : cellList} FROM ${from}) AS cells) AS cast_cells) AS valued ${joins}) AS named) AS known) AS judged`,
     toColumns({ loadId, receivedAtMs, availableAtMs }) {
       const made: Readonly<Record<string, string>> = {
         // No condition of the query: the engine would bring it down to the file, with all that it is made of once more.

@@ -1,22 +1,12 @@
-import { isWholeGzip, readPlain, readStart } from '../../runtime/files/input-file.ts';
+import { readPlain } from '../../runtime/files/input-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlList, sqlName, sqlText } from '../../lake/sql/literals.ts';
 import type { Check } from './bad-row.ts';
-import { findHeader } from './csv-records.ts';
+import { findHeader, type CsvHeader } from './csv-records.ts';
 import type { FileField, RefusedFile } from './file-fields.ts';
+import { maxLineBytes, type SourceFile } from './recognize.ts';
 import type { FileCell } from './row-parts.ts';
 import type { CellKind } from './value-sql.ts';
-
-/** How a file is written. */
-export const sourceFormats = ['csv', 'ndjson', 'parquet'] as const;
-export type SourceFormat = (typeof sourceFormats)[number];
-
-/** A file to load: under a name of ours, which has no character that the engine takes for a pattern. */
-export interface SourceFile {
-  readonly file: string;
-  readonly format: SourceFormat;
-  readonly gzip: boolean;
-}
 
 /** A relation of a file's rows. */
 export interface Relation {
@@ -36,44 +26,14 @@ export interface Relation {
  */
 export interface Source extends SourceFile {
   readonly names: readonly string[];
+  /** Of CSV. */
+  readonly header?: CsvHeader;
   strict(fields: readonly FileField[]): Relation;
   lenient(fields: readonly FileField[]): Relation;
 }
 
 /** A file of which only the fastest way to read is known. */
 export type StrictSource = Pick<Source, 'names' | 'strict'>;
-
-/** The longest line, bytes. */
-export const maxLineBytes = 16 * 1024 * 1024;
-
-/**
- * Recognizes a file by its first bytes, whatever it is called: `format`, when it is known. One that is compressed is
- * unpacked once to its end: the engine takes the end of a file that was cut off for that of its text, and looks at no
- * checksum.
- */
-export async function recognizeFile(
-  file: string,
-  format: SourceFormat | undefined,
-  signal: AbortSignal,
-): Promise<SourceFile | RefusedFile> {
-  const start = await readStart(file, 4);
-  const gzip = start[0] === 0x1f && start[1] === 0x8b;
-  if (gzip && !(await isWholeGzip(file, signal)))
-    return {
-      reason: 'bad_format',
-      detail: 'the file is compressed by gzip and cannot be unpacked to its end: it is cut off or damaged.',
-    };
-  if (start.toString('latin1') === 'PAR1') return { file, format: 'parquet', gzip: false };
-  if (format !== undefined) return { file, format, gzip };
-  for await (const chunk of readPlain(file, gzip)) {
-    const text = chunk
-      .toString('latin1', 0, 4096)
-      .replace(/^\u00ef\u00bb\u00bf/, '')
-      .trimStart();
-    if (text !== '') return { file, format: text.startsWith('{') ? 'ndjson' : 'csv', gzip };
-  }
-  return { file, format: 'ndjson', gzip };
-}
 
 const compression = (gzip: boolean): string => `compression = ${sqlText(gzip ? 'gzip' : 'none')}`;
 /** The engine's reader of JSON has a name of its own for none. */
@@ -93,16 +53,18 @@ function toTextCells(fields: readonly FileField[], toSql: (field: FileField) => 
 
 /** CSV: columns are read by their place, all as text. */
 async function openCsv(source: SourceFile): Promise<Source | RefusedFile> {
-  const names = await findHeader(readPlain(source.file, source.gzip));
-  if (names === undefined)
+  const header = await findHeader(readPlain(source.file, source.gzip));
+  if (header === undefined)
     return {
       reason: 'bad_header',
-      detail: 'the first line of a CSV file is its header: names of fields with commas between, each once.',
+      detail:
+        'the first line of a CSV file is its header: names of fields with commas, semicolons or tabs between, each once.',
     };
+  const { names, delimiter, records } = header;
   const columns = names.map((_, index) => `c${index}: 'VARCHAR'`).join(', ');
   // Strictly, lines have the engine's own bound: it makes a piece of work for one thread out of 16 of the longest.
   const read = (more: string): string =>
-    `read_csv(${sqlList([source.file])}, columns = {${columns}}, header = true, auto_detect = false, delim = ',', quote = '"', escape = '"', ${compression(source.gzip)}${more})`;
+    `read_csv(${sqlList([source.file])}, columns = {${columns}}, header = true, skip = ${records - 1}, auto_detect = false, delim = ${sqlText(delimiter)}, quote = '"', escape = '"', ${compression(source.gzip)}${more})`;
   const cells = (fields: readonly FileField[]): FileCell[] =>
     // An empty cell has no value to the engine, with quotes or without.
     toTextCells(fields, ({ name }) => `c${names.indexOf(name)}`);
@@ -110,6 +72,7 @@ async function openCsv(source: SourceFile): Promise<Source | RefusedFile> {
   return {
     ...source,
     names,
+    header,
     strict: (fields) => strictly(`${read('')} AS r`, cells(fields)),
     lenient: (fields) =>
       inPlace(
@@ -134,6 +97,14 @@ const objectsSql = ({ file, gzip }: SourceFile): string =>
 const isObject = `(CASE WHEN json_valid(line) THEN json_type(line) = 'OBJECT' ELSE false END)`;
 
 /**
+ * A line whose members are in reverse order where a name is there twice: the engine takes the first, and the last is to
+ * count, as in imports.
+ */
+const lastWins = `(CASE WHEN len(json_keys(line)) = len(list_distinct(json_keys(line))) THEN line ELSE '{' ||
+  array_to_string(list_reverse(list_transform(list_zip(json_keys(line), json_extract(line, '$.*')),
+    lambda member: CAST(to_json(member[1]) AS VARCHAR) || ':' || CAST(member[2] AS VARCHAR))), ',') || '}' END)`;
+
+/**
  * A text that JSON may have written without quotes; the strict way does not see those. Ranges for the first character,
  * which cost a third of what `starts_with` does; most texts are past the first.
  */
@@ -151,10 +122,13 @@ const isNumber = ({ use }: FileField): boolean => 'field' in use && use.field.sc
  * Amounts of more digits than a double keeps: the engine reads numbers of JSON as such, and would round them in silence.
  * Texts are exact, whatever their length: the lenient way sees which it is. Undefined for other fields.
  */
-function findRounding({ use }: FileField): ((number: string) => string) | undefined {
+function findRounding({ use }: FileField): ((number: string, text: string) => string) | undefined {
   const scale = 'field' in use ? findScale(use.field.schema['x-column-type']) : undefined;
   if (scale === undefined || scale === 0) return undefined;
-  return (number) => `abs(${number}) >= ${10 ** (doubleDigits - scale)}`;
+  return (number, text) => {
+    const digits = `regexp_replace(${text}, '\\.0$|[-.]', '', 'g')`;
+    return `(abs(${number}) >= ${10 ** (doubleDigits - scale)} AND strlen(${digits}) > ${doubleDigits})`;
+  };
 }
 
 /** Digits of a decimal number that a double keeps, whichever they are. */
@@ -194,7 +168,7 @@ function toStrictCells(fields: readonly FileField[], toSql: (name: string) => st
       return {
         ...cell,
         toChecks: (text, field, value): Check[] => [
-          { reason: 'bad_type', field, sql: isRounded?.(value) ?? mayBeUnquoted(text) },
+          { reason: 'bad_type', field, sql: isRounded?.(value, text) ?? mayBeUnquoted(text) },
         ],
       };
     },
@@ -246,8 +220,10 @@ async function openNdjson(duckdb: Duckdb, source: SourceFile): Promise<Source | 
       );
     },
     lenient(fields) {
-      const structure = JSON.stringify(Object.fromEntries(wanted(fields).map(({ name }) => [name, 'JSON'])));
-      const rows = `(SELECT * FROM (SELECT line AS raw, row_number() OVER () AS place, CASE WHEN ${isObject} THEN json_transform(line, ${sqlText(structure)}) END AS o, ${isObject} AS is_object FROM ${linesSql(source)}) WHERE trim(raw) <> '')`;
+      // An object has at least one member to the engine.
+      const members = wanted(fields).map(({ name }) => [name, 'JSON']);
+      const structure = JSON.stringify(Object.fromEntries(members.length === 0 ? [['none', 'JSON']] : members));
+      const rows = `(SELECT * FROM (SELECT line AS raw, row_number() OVER () AS place, CASE WHEN ${isObject} THEN json_transform(${lastWins}, ${sqlText(structure)}) END AS o, ${isObject} AS is_object FROM ${linesSql(source)}) WHERE trim(raw) <> '')`;
       const cells = wanted(fields).map((field): FileCell => {
         const sql = jsonTextSql(`r.o.${sqlName(field.name)}`, isText(field), findRounding(field));
         return { ...field, kind: 'text', sql, ...(isText(field) ? { toChecks: notTextChecks } : {}) };
@@ -266,17 +242,17 @@ async function openNdjson(duckdb: Duckdb, source: SourceFile): Promise<Source | 
 const notText = '\u0001\u0001no text\u0001\u0001';
 
 const notTextChecks = (text: string, field: string): Check[] => [
-  { reason: 'bad_type', field, sql: `${text} = ${sqlText(notText)}` },
+  { reason: 'bad_type', field, sql: `starts_with(${text}, ${sqlText(notText)})` },
 ];
 
 /**
  * The text of a value of JSON: where a text is wanted, a list is none; else it stays JSON for whoever reads lists.
  * `rounding`: a number of which that is true is none.
  */
-function jsonTextSql(value: string, wantsText: boolean, rounding?: (number: string) => string): string {
+function jsonTextSql(value: string, wantsText: boolean, rounding?: ReturnType<typeof findRounding>): string {
   const json = `CAST(${value} AS VARCHAR)`;
   const rounded =
-    rounding === undefined ? '' : `WHEN ${rounding(`TRY_CAST(${json} AS DOUBLE)`)} THEN ${sqlText(notText)} `;
+    rounding === undefined ? '' : `WHEN ${rounding(`TRY_CAST(${json} AS DOUBLE)`, json)} THEN ${sqlText(notText)} `;
   const list = wantsText ? ` OR starts_with(${json}, '[')` : '';
   return `CASE WHEN ${value} IS NULL OR ${json} = 'null' THEN NULL
     WHEN starts_with(${json}, '"') THEN nullif(${value} ->> '$', '')
@@ -295,19 +271,45 @@ function isKeptDecimal(type: string, { use }: FileField): boolean {
   return has !== undefined && keeps !== undefined && has <= keeps;
 }
 
-/** The kind of a Parquet file's column, and the cell out of it. */
-function parquetCell(column: string, type: string, field: FileField): { kind: CellKind; sql: string } {
+/** The type of a Parquet file's column: texts without a string annotation, as some writers leave them, are decoded. */
+interface ParquetType {
+  readonly type: string;
+  readonly isBlob: boolean;
+}
+
+/** Bytes as UTF-8; what is none is marked by `notText`. */
+const decodeSql = (bytes: string): string =>
+  `coalesce(TRY(decode(${bytes})), ${sqlText(notText)} || CAST(${bytes} AS VARCHAR))`;
+
+/** The kind of a Parquet file's column, the cell out of it, and what makes that bad whatever its field is. */
+function parquetCell(column: string, { type, isBlob }: ParquetType, field: FileField): FileCell {
   const isTime =
     'field' in field.use
       ? field.use.field.schema['x-column-type'] === 'TIMESTAMPTZ'
       : 'own' in field.use && field.use.own === 'tsEvent';
-  if (/^U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$/.test(type)) return { kind: 'number', sql: column };
-  if (isKeptDecimal(type, field)) return { kind: 'number', sql: column };
+  const isParams = 'own' in field.use && field.use.own.startsWith('params.');
+  const toCell = (kind: CellKind, sql: string, isBad?: (cell: string) => string): FileCell => ({
+    ...field,
+    kind,
+    sql,
+    ...(isBad === undefined
+      ? {}
+      : { toChecks: (cell, name) => [{ reason: 'bad_type', field: name, sql: isBad(cell) }] }),
+  });
+  if (/^U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$/.test(type) || isKeptDecimal(type, field)) return toCell('number', column);
+  if (type === 'BOOLEAN') return toCell('number', `CAST(${column} AS TINYINT)`);
   if (isTime && /^(DATE|TIMESTAMP)/.test(type))
-    return { kind: 'number', sql: `epoch_us(CAST(${column} AS TIMESTAMPTZ)) // 1000000` };
-  if (type === 'VARCHAR[]') return { kind: 'list', sql: column };
-  if (type === 'BOOLEAN') return { kind: 'number', sql: `CAST(${column} AS TINYINT)` };
-  return { kind: 'text', sql: orNone(`CAST(${column} AS VARCHAR)`) };
+    return toCell('number', `epoch_us(CAST(${column} AS TIMESTAMPTZ)) // 1000000`);
+  if (type === 'VARCHAR[]' && isParams)
+    return toCell(
+      'list',
+      column,
+      isBlob ? (cell) => `${cell}::VARCHAR LIKE '%' || ${sqlText(notText)} || '%'` : undefined,
+    );
+  const text = orNone(`CAST(${column} AS VARCHAR)`);
+  // A list or a struct is no text, as in JSON lines.
+  if (/\]$|^(?:STRUCT|MAP|UNION)\(/.test(type)) return toCell('text', text, (cell) => `${cell} IS NOT NULL`);
+  return toCell('text', text, isBlob ? (cell) => `starts_with(${cell}, ${sqlText(notText)})` : undefined);
 }
 
 /** Parquet: by its own types. */
@@ -322,27 +324,32 @@ async function openParquet(duckdb: Duckdb, source: SourceFile): Promise<Source |
       detail: 'the file begins like Parquet, and cannot be read as such: it is cut off or damaged.',
     };
   }
-  const types = new Map(described.map((row) => [String(row['column_name']), String(row['column_type'])]));
+  const types = new Map(
+    described.map((row): [string, ParquetType] => {
+      const [name, type] = [String(row['column_name']), String(row['column_type'])];
+      return [name, { type: type.replace('BLOB', 'VARCHAR'), isBlob: type === 'BLOB' || type === 'BLOB[]' }];
+    }),
+  );
+  const decoded = [...types].flatMap(([name, { type, isBlob }]) => {
+    const column = sqlName(name);
+    const text =
+      type === 'VARCHAR' ? decodeSql(column) : `list_transform(${column}, lambda bytes: ${decodeSql('bytes')})`;
+    return isBlob ? [`${text} AS ${column}`] : [];
+  });
+  const rows = decoded.length === 0 ? read : `(SELECT * REPLACE (${decoded.join(', ')}) FROM ${read})`;
   const cells = (fields: readonly FileField[]): FileCell[] =>
-    fields.map((field) => {
-      const cell = parquetCell(`r.${sqlName(field.name)}`, types.get(field.name) ?? 'VARCHAR', field);
-      const isParams = 'own' in field.use && field.use.own.startsWith('params.');
-      if (cell.kind !== 'list' || isParams) return { ...field, ...cell };
-      return {
-        ...field,
-        kind: 'text',
-        sql: `CAST(${cell.sql} AS VARCHAR)`,
-        toChecks: (text, name) => [{ reason: 'bad_type', field: name, sql: `${text} IS NOT NULL` }],
-      };
+    fields.flatMap((field) => {
+      const type = types.get(field.name);
+      return type === undefined ? [] : [parquetCell(`r.${sqlName(field.name)}`, type, field)];
     });
   const raw = [...types.keys()].map((name) => `${sqlText(name)}: q.${sqlName(name)}`).join(', ');
   return {
     ...source,
     names: [...types.keys()],
-    strict: (fields) => strictly(`${read} AS r`, cells(fields)),
+    strict: (fields) => strictly(`${rows} AS r`, cells(fields)),
     lenient: (fields) =>
       inPlace(
-        `(SELECT q.*, q.file_row_number + 1 AS place, to_json({${raw}}) AS raw FROM ${read} AS q) AS r`,
+        `(SELECT q.*, q.file_row_number + 1 AS place, to_json({${raw}}) AS raw FROM ${rows} AS q) AS r`,
         cells(fields),
       ),
   };

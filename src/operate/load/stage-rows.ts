@@ -2,8 +2,11 @@ import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import { writeDataFiles, type WrittenPart } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { readPlain } from '../../runtime/files/input-file.ts';
 import { findBadRows, isRefused, noBad, type BadBounds, type BadRows } from './bad-rows.ts';
-import type { FileField } from './file-fields.ts';
+import { findLongRecord, walkRecords } from './csv-records.ts';
+import type { FileField, RefusedFile } from './file-fields.ts';
+import { maxLineBytes, tooLong } from './recognize.ts';
 import { buildRowsSql, type LoadStamp, type RowsSql } from './row-sql.ts';
 import type { Relation, Source, StrictSource } from './source.ts';
 
@@ -71,7 +74,17 @@ async function writeStrictly(duckdb: Duckdb, source: StrictSource, options: Stag
   );
 }
 
-async function writeLeniently(duckdb: Duckdb, source: Source, options: StageOptions): Promise<StagedRows> {
+async function writeLeniently(
+  duckdb: Duckdb,
+  source: Source,
+  options: StageOptions,
+): Promise<StagedRows | RefusedFile> {
+  const { header } = source;
+  if (header !== undefined) {
+    const records = walkRecords(readPlain(source.file, source.gzip), header.delimiter);
+    const long = await findLongRecord(records, maxLineBytes);
+    if (long !== undefined) return tooLong(long);
+  }
   const sql = buildSql(options, source.lenient(options.fields), false);
   const bad = await findBadRows(duckdb, source, sql, options.bounds);
   if (isRefused(bad, options.bounds)) return { files: [], bad };
@@ -120,7 +133,11 @@ export async function stageStrictly(
 }
 
 /** Writes the rows of a source to files, or says which are bad. Errors: `stopping`, `disk`, `memory`, `sql`. */
-export async function stageRows(duckdb: Duckdb, source: Source, options: StageOptions): Promise<StagedRows> {
+export async function stageRows(
+  duckdb: Duckdb,
+  source: Source,
+  options: StageOptions,
+): Promise<StagedRows | RefusedFile> {
   return (
     (await stageStrictly(duckdb, source, options)) ??
     (await interruptible(duckdb, options.signal, () => writeLeniently(duckdb, source, options)))

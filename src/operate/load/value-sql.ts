@@ -151,8 +151,15 @@ export function valueSql(name: string, schema: FieldSchema, cell: string, cast: 
       toChecks: (_cell, value) => asChecks(textChecks(schema, value)),
     };
   }
-  if (type === 'DATE' || type === 'MAP(VARCHAR, VARCHAR)')
-    throw new Error(`schemas: ${name} cannot be loaded as ${type}`);
+  if (type === 'DATE') {
+    const text = `CAST(${cell} AS VARCHAR)`;
+    return {
+      value: `CASE WHEN ${matches(text, String.raw`\d{4}-\d\d-\d\d`)} THEN TRY_CAST(${text} AS DATE) END`,
+      toStored: (value) => value,
+      toChecks: (_cell, value) => asChecks([{ reason: 'bad_type', sql: `(${text} <> '' AND ${value} IS NULL)` }]),
+    };
+  }
+  if (type === 'MAP(VARCHAR, VARCHAR)') throw new Error(`schemas: ${name} cannot be loaded as ${type}`);
   const isInteger = decimal === null ? type !== 'DOUBLE' : decimal[2] === '0';
   const wide = decimal === null ? 'BIGINT' : type;
   const parsed = isInteger

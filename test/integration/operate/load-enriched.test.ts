@@ -14,6 +14,8 @@ const rows = [
   { tsEvent: 1700000003, idApp: 1, eventId: 'd', ipv4: '9.9.9.9' },
 ];
 const jsonLines = `${rows.map((row) => JSON.stringify(row)).join('\n')}\n`;
+/** The id of the country that one of the rows names by its code. */
+const russia = 188n;
 const columns = 'event_id, id_country_iso_alpha2 AS country, id_country, browser';
 
 /** An enrichment by a database in which 81.0.0.0/8 is Germany. */
@@ -36,7 +38,7 @@ test('Loaded rows get what they do not say, under the same identity, and the sam
   const germany = { country: 'DE', id_country: 202n };
   const expected = [
     { event_id: 'a', ...germany, browser: 'Firefox' },
-    { event_id: 'b', country: 'RU', id_country: null, browser: null },
+    { event_id: 'b', country: 'RU', id_country: russia, browser: null },
     { event_id: identities[2], ...germany, browser: 'Firefox' },
     { event_id: 'd', country: null, id_country: null, browser: null },
   ];
@@ -57,7 +59,29 @@ test('A load whose enrichment fails stores its rows as they are, and says so', a
   const loaded = await area.load(area.write('rows.jsonl', jsonLines), {}, { enricher });
   expect(loaded).toMatchObject({ rows: 4, stored: 4 });
   expect((await area.rows('id_country, browser')).map((row) => [row['id_country'], row['browser']])).toEqual(
-    rows.map(() => [null, null]),
+    rows.map((row) => ['idCountryISOAlpha2' in row ? russia : null, null]),
   );
   expect(enrichment.problems()).toMatchObject([{ code: 'enrichment_failing' }]);
+});
+
+test('A code of a country fills its other columns, and leaves the identity of the row as it is', async () => {
+  const area = await openLoadArea(testFolder(), 'installs');
+  const csv = [
+    'tsEvent,idApp,idCountry,idCountryISOAlpha2,idCountryISONumeric',
+    '1700000001,1,,DE,',
+    '1700000002,1,,,276',
+    '1700000003,1,202,,',
+    '1700000004,1,,HK,',
+    '1700000005,1,,ZZ,',
+    '1700000006,1,,,',
+  ].join('\n');
+  expect(await area.load(area.write('rows.csv', csv))).toMatchObject({ stored: 6 });
+  const germany = [202n, 'DE', 276n];
+  const codes = 'id_country, id_country_iso_alpha2 AS alpha2, id_country_iso_numeric AS numeric';
+  const found = (await area.rows(codes)).map((row) => [row['id_country'], row['alpha2'], row['numeric']]);
+  expect(found).toEqual([germany, germany, germany, [null, 'HK', 344n], [null, 'ZZ', null], [null, null, null]]);
+  const own = await openLoadArea(testFolder(), 'installs');
+  const alone = own.write('alone.csv', 'tsEvent,idApp,idCountryISOAlpha2\n1700000001,1,DE\n');
+  await own.load(alone);
+  expect(await own.rows(`event_id, ${codes}`)).toEqual((await area.rows(`event_id, ${codes}`)).slice(0, 1));
 });

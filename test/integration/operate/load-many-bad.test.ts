@@ -33,7 +33,7 @@ describe('bad rows of any number', () => {
     const source = await openSource(duckdb, { file, format: 'csv', gzip: false });
     const planned = planFields(dataset, header.split(','), {}, false);
     if ('reason' in source || 'reason' in planned) throw new Error('the file was refused');
-    const { bad } = await stageRows(duckdb, source, {
+    const staged = await stageRows(duckdb, source, {
       dataset,
       fields: planned.fields,
       idApp: undefined,
@@ -43,6 +43,8 @@ describe('bad rows of any number', () => {
       makeRoom: () => Promise.resolve(testFolder()),
     });
     engine.close();
+    if ('reason' in staged) throw new Error(staged.detail);
+    const { bad } = staged;
     expect([bad.count, bad.failed.length, most]).toEqual([3000, 0, namedRows]);
     expect(bad.first.slice(0, 3)).toEqual([
       { line: 2, reason: 'bad_line' },

@@ -223,7 +223,7 @@ describe('bad rows', () => {
 
   it('Where so many rows may be bad the others are loaded, and the bad ones are kept as failed ones until the load is undone', async () => {
     const outcome = await area.load(area.write('bad.csv', badCsv), { maxBad: 5 });
-    expect(outcome).toMatchObject({ rows: 6, stored: 1, failed: 5, bad: badOfCsv });
+    expect(outcome).toMatchObject({ rows: 6, stored: 1, bad: 5, failed: 5, first: badOfCsv });
     const { txns, lake } = await readSnapshot(area.tableDir);
     expect(lake?.totals).toEqual({ streamed: 6, stored: 1, failed: 5, repeats: 0, erased: 0 });
     const failedFolder = path.join(area.lakeDir, 'failed', 'payments');

@@ -224,11 +224,38 @@ test('Nothing is selected where nothing is known, and nothing that was looked up
   expect(await duckdb.rows("SELECT table_name FROM duckdb_tables() WHERE table_name LIKE 'enrich%'")).toEqual([]);
 });
 
+test('A region of the address is filled where the row names its country alone, by any of its codes, and nowhere else', async () => {
+  const { duckdb, enrichment } = await open();
+  const ipv4 = '81.2.3.4';
+  const rows = await give(duckdb, [
+    { id_app: 1, ipv4, id_country_iso_alpha2: 'DE' },
+    { id_app: 2, ipv4, id_country_iso_numeric: 276 },
+    { id_app: 3, ipv4, id_country: 188 },
+    { id_app: 4, ipv4, id_country_title: 'Germany' },
+    { id_app: 5, ipv4, id_country_iso_alpha2: 'DE', id_region_title: 'Hesse' },
+    { id_app: 6, ipv4, id_country_iso_alpha2: 'DE', geo_date: '2020-01-01' },
+    { id_app: 7, ipv4, id_region_title: 'Hesse' },
+  ]);
+  const found = await enrich(duckdb, enrichment, rows);
+  const columns = ['id_country', 'id_region_title', 'id_region'];
+  expect(found.map((row) => [...columns.map((name) => row[name] ?? null), (row['geo_date'] ?? null) !== null])).toEqual(
+    [
+      [null, 'Bavaria', 7n, true],
+      [null, 'Bavaria', 7n, true],
+      [188n, null, null, false],
+      [null, null, null, false],
+      [null, 'Hesse', null, false],
+      [null, null, null, true],
+      [202n, 'Hesse', null, true],
+    ],
+  );
+});
+
 test('Every dataset with addresses and User-Agents can be enriched, and its columns are those of its table', () => {
   for (const dataset of datasets.values()) {
     const names = new Set(dataset.columns.map(({ name }) => name));
     const groups = findEnrichedGroups(dataset);
-    expect(groups.map(({ from }) => from)).toEqual(['address', 'agent', 'agent', 'agent']);
+    expect(groups.map(({ from }) => from)).toEqual(['address', 'address', 'agent', 'agent', 'agent']);
     for (const { columns, saidBy } of groups)
       for (const column of [...columns.map((one) => one.column), ...saidBy]) expect(names).toContain(column);
     expect(names).toContain('geo_date');

@@ -50,7 +50,7 @@ describe('segment add', () => {
     const folder = path.join(testFolder(), 'lists');
     const ids = ['b', ' a ', '"q', '007', 'ÿ', '日本', '🙂', 'x,y', '\\n', '\uFEFFz', 'b'];
     const list = `\uFEFF${ids.slice(0, 4).join('\n')}\r\n\n\r\n${ids.slice(4).join('\r\n')}`;
-    expect(await add(folder, listOf(list))).toEqual({ ...segment, ids: 10, lines: 11, replaced: false });
+    expect(await add(folder, listOf(list))).toEqual({ ...segment, members: 10, ids: 10, lines: 11, replaced: false });
     const expected = [...new Set(ids)].toSorted((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
     expect(await readIds(folder)).toEqual(expected);
   });

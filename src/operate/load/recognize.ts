@@ -1,0 +1,138 @@
+import { isAppError, isSystemError } from '../../runtime/errors.ts';
+import { readPlain, readStart } from '../../runtime/files/input-file.ts';
+import type { Duckdb } from '../../lake/sql/duckdb.ts';
+import { sqlList, sqlText } from '../../lake/sql/literals.ts';
+import { walkRecords } from './csv-records.ts';
+import type { RefusedFile } from './file-fields.ts';
+
+/** How a file is written. */
+export const sourceFormats = ['csv', 'ndjson', 'parquet'] as const;
+export type SourceFormat = (typeof sourceFormats)[number];
+
+/** A file to load: under a name of ours, which has no character that the engine takes for a pattern. */
+export interface SourceFile {
+  readonly file: string;
+  readonly format: SourceFormat;
+  readonly gzip: boolean;
+}
+
+/** A file whose format is known. `isArray`: its objects are the items of one JSON array. */
+export interface RecognizedFile extends SourceFile {
+  readonly isArray: boolean;
+}
+
+/** The longest record, bytes. The engine skips longer lines without an error, or never ends. */
+export const maxLineBytes = 16 * 1024 * 1024;
+
+/** What other files begin with, as hex digits. */
+const otherFiles: readonly (readonly [string, string])[] = [
+  ['fffe', 'UTF-16'],
+  ['feff', 'UTF-16'],
+  ['504b0304', 'an Excel workbook or a ZIP archive'],
+  ['d0cf11e0', 'an Excel workbook'],
+  ['28b52ffd', 'compressed by zstd'],
+  ['fd377a58', 'compressed by xz'],
+  ['425a68', 'compressed by bzip2'],
+];
+
+const refused = (detail: string): RefusedFile => ({ reason: 'bad_format', detail });
+
+/** Refuses a file for the record that begins on a line. */
+export const tooLong = (line: number): RefusedFile =>
+  refused(`line ${line} is longer than ${maxLineBytes} bytes: the file is damaged, or a quote is not closed.`);
+
+function findOther(start: Buffer): string | undefined {
+  const hex = start.toString('hex');
+  const known = otherFiles.find(([prefix]) => hex.startsWith(prefix))?.[1];
+  return known ?? (/^(?:00(?!00)..|(?!00)..00)/.test(hex) ? 'UTF-16' : undefined);
+}
+
+interface Text {
+  /** Its first bytes. */
+  readonly first: Buffer;
+  /** Its first character that is no white space; empty where there is none. */
+  readonly start: string;
+  /** Offset of a line that is too long, at which the reading ends. */
+  readonly longLine?: number;
+  /** Its last byte that was read is NUL. */
+  readonly endsWithNul: boolean;
+}
+
+/** Reads a text to its end, or to a line that is too long; the items of an array need no lines. */
+async function scanText(chunks: AsyncIterable<Buffer>, signal: AbortSignal): Promise<Text> {
+  let [first, start, offset, line, last] = [Buffer.alloc(0), '', 0, 0, -1];
+  let longLine: number | undefined;
+  for await (const chunk of chunks) {
+    if (signal.aborted) break;
+    if (first.length < 4) first = Buffer.concat([first, chunk.subarray(0, 4)]);
+    if (start === '') start = chunk.toString('utf8').trimStart().slice(0, 1);
+    last = chunk.at(-1) ?? last;
+    // A line within a chunk is shorter than the chunk.
+    const end = chunk.indexOf('\n');
+    if (start !== '[' && offset - line + (end === -1 ? chunk.length : end) > maxLineBytes) longLine = line;
+    if (longLine !== undefined) break;
+    if (end !== -1) line = offset + chunk.lastIndexOf('\n') + 1;
+    offset += chunk.length;
+  }
+  return { first, start, endsWithNul: last === 0, ...(longLine === undefined ? {} : { longLine }) };
+}
+
+/** The number of the line that begins at an offset. */
+async function findLine(chunks: AsyncIterable<Buffer>, at: number): Promise<number> {
+  if (at > 0)
+    for await (const { line, offset, bytes } of walkRecords(chunks)) if (offset + bytes === at) return line + 1;
+  return 1;
+}
+
+/**
+ * Recognizes a file by its first bytes, whatever it is called: `format`, when it is known. Reads a text once to its end:
+ * the engine takes the end of a gzip file that was cut off for that of its text, looks at no checksum, and skips lines
+ * that are too long for it. Errors: those of the system.
+ */
+export async function recognizeFile(
+  file: string,
+  { format, allowsEmpty = false }: { readonly format?: SourceFormat; readonly allowsEmpty?: boolean },
+  signal: AbortSignal,
+): Promise<RecognizedFile | RefusedFile> {
+  const start = await readStart(file, 4);
+  const gzip = start[0] === 0x1f && start[1] === 0x8b;
+  if (start.toString('latin1') === 'PAR1') return { file, format: 'parquet', gzip: false, isArray: false };
+  let text: Text;
+  try {
+    text = await scanText(readPlain(file, gzip), signal);
+  } catch (error) {
+    if (!isSystemError(error, 'Z_BUF_ERROR', 'Z_DATA_ERROR')) throw error;
+    return refused('the file is compressed by gzip and cannot be unpacked to its end: it is cut off or damaged.');
+  }
+  if (text.start === '')
+    return allowsEmpty
+      ? { file, format: 'ndjson', gzip, isArray: false }
+      : { reason: 'empty_file', detail: 'the file is empty. Pass --allow-empty if it may be.' };
+  const other = findOther(text.first);
+  if (other !== undefined)
+    return refused(`the file is ${other}: save it as CSV or JSON lines in UTF-8, or as Parquet.`);
+  if (text.endsWithNul) return refused('the file is filled up with NUL bytes: it was not written to its end.');
+  if (text.longLine !== undefined) return tooLong(await findLine(readPlain(file, gzip), text.longLine));
+  const isArray = text.start === '[' && format !== 'csv';
+  return { file, format: format ?? (isArray || text.start === '{' ? 'ndjson' : 'csv'), gzip, isArray };
+}
+
+/** Writes the items of a JSON array as lines, byte for byte but for line breaks between their parts. */
+export async function splitArray(
+  duckdb: Duckdb,
+  { file, gzip }: SourceFile,
+  target: string,
+): Promise<SourceFile | RefusedFile> {
+  const items = `read_json_objects(${sqlList([file])}, format = 'array', maximum_object_size = ${maxLineBytes}, compression = ${sqlText(gzip ? 'gzip' : 'uncompressed')})`;
+  try {
+    await duckdb.run(
+      `COPY (SELECT replace(replace(json, chr(10), ' '), chr(13), ' ') FROM ${items}) TO ${sqlText(target)} (FORMAT csv, HEADER false, DELIMITER '\u0001', QUOTE '', ESCAPE '')`,
+    );
+  } catch (error) {
+    if (!isAppError(error, 'sql')) throw error;
+    return refused(
+      'the file is a JSON array that cannot be read to its end: it is cut off, damaged or has too long items.',
+    );
+  }
+  return { file: target, format: 'ndjson', gzip: false };
+}
