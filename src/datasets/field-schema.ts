@@ -43,6 +43,8 @@ export interface Column {
   readonly description: string;
   readonly unit?: string;
   readonly field?: string;
+  /** The value of rows whose sender names none. */
+  readonly default?: number;
 }
 
 /** The column that a field is stored in. */
@@ -52,6 +54,7 @@ export function toColumn(name: string, schema: FieldSchema): Column {
     type: schema['x-column-type'],
     description: schema.description,
     ...(schema['x-unit'] === undefined ? {} : { unit: schema['x-unit'] }),
+    ...(schema.default === undefined ? {} : { default: schema.default }),
     field: name,
   };
 }

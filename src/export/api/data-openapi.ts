@@ -43,13 +43,20 @@ export function describeDataApi(): OpenApiPart {
     dateTo: date,
     days: { type: 'array', items: day, description: 'A day and kind without events has no line.' },
   });
-  const field = object({
-    name: text,
-    column: text,
-    type: text,
-    description: text,
-    filled: { ...count, description: 'Of the events that were looked at, those that have a value.' },
-  });
+  const field = object(
+    {
+      name: text,
+      column: text,
+      type: text,
+      description: text,
+      filled: {
+        ...count,
+        description: 'Of the events that were looked at, those that have a value other than the default.',
+      },
+      default: { type: 'number', description: 'The value stored if none was sent; absent if there is none.' },
+    },
+    ['name', 'column', 'type', 'description', 'filled'],
+  );
   const fields = object(
     {
       version: text,

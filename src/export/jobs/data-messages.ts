@@ -36,7 +36,10 @@ export interface Volume {
   readonly days: readonly DayCount[];
 }
 
-/** A field, and how many of the events that were looked at have a value of it. */
+/**
+ * A field, and how many of the events that were looked at have a value of it. The lake does not tell a default from the
+ * same value that was sent: of a field with a default, those that have another one.
+ */
 export interface FieldFill {
   readonly name: string;
   /** The column of the lake. */
@@ -44,6 +47,7 @@ export interface FieldFill {
   readonly type: string;
   readonly description: string;
   readonly filled: number;
+  readonly default?: number;
 }
 
 /** How full the fields of a kind are, counted exactly in the newest events up to a bound. */

@@ -29,6 +29,9 @@ async function openArea(runQuestion?: RunQuestion) {
   return { owner, running: await area.start(runQuestion === undefined ? {} : { runQuestion }) };
 }
 
+/** As the import stores what a client of a website does not send. */
+const defaults = { connection_type: 0, bluetooth_enabled: 0, ad_tracking_enabled: 1, ad_blocker: 0 };
+
 const days = 'dateFrom=2025-05-01&dateTo=2025-05-07';
 const dataOf = ({ json }: Answer) => (json?.data ?? {}) as unknown as Readonly<Record<string, unknown>>;
 const appId = ({ idApp }: { readonly idApp: string }): string => idApp;
@@ -54,7 +57,12 @@ describe('what data an account has', () => {
       many(5, () => event(7, 'login', 1, { custom_user_id: 'ann' })),
       [
         ...many(3, () => event(7, 'custom_event', 2, { custom_event_name: 'level' })),
-        ...many(4, (n) => event(7, 'registration', 3, n === 0 ? { custom_user_id: 'bob' } : {})),
+        ...many(4, (n) =>
+          event(7, 'registration', 3, {
+            ...defaults,
+            ...(n === 0 ? { custom_user_id: 'bob', connection_type: 2 } : {}),
+          }),
+        ),
       ],
       [
         event(7, 'login', 2, { custom_user_id: 'ann' }),
@@ -121,6 +129,14 @@ describe('what data an account has', () => {
     const fields = answer['fields'] as { readonly name: string; readonly filled: number }[];
     expect(fields.find(({ name }) => name === 'customUserId')).toMatchObject({ column: 'custom_user_id', filled: 1 });
     expect(fields.some(({ name }) => name === 'customEventName')).toBe(false);
+    // What no client sent is stored as the default; one event has another value.
+    const withDefault = fields.filter((field) => 'default' in field);
+    expect(withDefault.map(({ name, filled }) => `${name} ${filled}`)).toEqual([
+      'connectionType 1',
+      'bluetoothEnabled 0',
+      'adTrackingEnabled 0',
+      'adBlocker 0',
+    ]);
     // Beside a hundred of another account's, in the same file.
     const logins = dataOf(await ask(owner, `fields.json?idApp=7&kind=login&${days}`));
     expect(logins).toMatchObject({ looked: 6, isWhole: true });

@@ -26,7 +26,7 @@ function FieldTable({ looked, fields }: Pick<Fields, 'looked' | 'fields'>) {
           </tr>
         </thead>
         <tbody>
-          {fields.map(({ name, column, filled, description, type }) => (
+          {fields.map(({ name, column, filled, description, type, default: value }) => (
             <tr key={column}>
               <td>
                 <code title={`Column ${column}, ${type}`}>{name}</code>
@@ -35,7 +35,10 @@ function FieldTable({ looked, fields }: Pick<Fields, 'looked' | 'fields'>) {
                 <ShareBar share={filled / looked} />
               </td>
               <td class="number wide-only">{formatCount(filled)}</td>
-              <td class="muted small wide-only">{description}</td>
+              <td class="muted small wide-only">
+                {description}
+                {value !== undefined && ` Counted where it is not ${value}, which is stored where none was sent.`}
+              </td>
             </tr>
           ))}
         </tbody>
@@ -106,7 +109,7 @@ export function FieldsCard({
       {data !== undefined && data.looked > 0 && empty > 0 && (
         <label class="check small">
           <input type="checkbox" checked={showsEmpty} onChange={() => setShowsEmpty(!showsEmpty)} />
-          <span>Show fields without any value ({formatCount(empty)})</span>
+          <span>Show fields without any value, or with the default alone ({formatCount(empty)})</span>
         </label>
       )}
     </section>

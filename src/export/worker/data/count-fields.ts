@@ -72,19 +72,25 @@ export async function countFields(
 ): Promise<Omit<Fields, 'version'>> {
   const columns = fieldColumns(dataset, kind);
   const describe = (filled: (index: number) => number) =>
-    columns.map(({ name, type, description, field = name }, index) => ({
+    columns.map(({ name, type, description, field = name, default: value }, index) => ({
       name: field,
       column: name,
       type,
       description,
       filled: filled(index),
+      ...(value === undefined ? {} : { default: value }),
     }));
   const nothing = { kind, looked: 0, isWhole: true, fields: describe(() => 0) };
   if (files.length === 0) return nothing;
   const { chosen, isWhole } = await chooseNewest(engine, files, plan);
   if (chosen.length === 0) return { ...nothing, isWhole };
   const isEvent = dataset === events;
-  const counts = columns.map(({ name }, index) => `count(events.${sqlName(name)}) AS f${index}`).join(', ');
+  const counts = columns
+    .map(({ name, default: value }) =>
+      value === undefined ? `events.${sqlName(name)}` : `nullif(events.${sqlName(name)}, ${value})`,
+    )
+    .map((value, index) => `count(${value}) AS f${index}`)
+    .join(', ');
   const [row = {}] = await engine.rows(
     {
       sql: `SELECT count(*) AS looked, strftime(min(date), '%Y-%m-%d') AS date_from, strftime(max(date), '%Y-%m-%d') AS date_to, ${counts}
