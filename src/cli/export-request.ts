@@ -12,7 +12,7 @@ function parsePair(value: string, what: string): readonly [string, string] {
   return at < 1 ? refuse(`${what} must be NAME=VALUE, not '${value}'`) : [value.slice(0, at), value.slice(at + 1)];
 }
 
-const day = (about: string) =>
+export const day = (about: string) =>
   parsed(about, 'DAY', (value, what) =>
     /^(\d{4}-\d{2}-\d{2}|today|yesterday)$/.test(value)
       ? value
@@ -88,7 +88,7 @@ function ownZone(): string {
 }
 
 /** A day in a zone, as YYYY-MM-DD: so many before today. */
-function dayBefore(days: number, timeZone: string, nowMs: number): string {
+export function dayBefore(days: number, timeZone: string, nowMs: number): string {
   const parts = new Intl.DateTimeFormat('en-CA', { timeZone, year: 'numeric', month: '2-digit', day: '2-digit' });
   const [year = 0, month = 1, date = 1] = parts.format(nowMs).split('-').map(Number);
   return new Date(Date.UTC(year, month - 1, date - days)).toISOString().slice(0, 10);
@@ -96,7 +96,7 @@ function dayBefore(days: number, timeZone: string, nowMs: number): string {
 
 const isDerived = (event: string): boolean => 'derive' in getExport(event).event;
 
-function toDay(value: string, timezone: string, nowMs: number): string {
+export function toDay(value: string, timezone: string, nowMs: number): string {
   if (value === 'today') return dayBefore(0, timezone, nowMs);
   return value === 'yesterday' ? dayBefore(1, timezone, nowMs) : value;
 }

@@ -2,7 +2,6 @@ import { availableParallelism } from 'node:os';
 import type { AccessReader } from '../access/access.ts';
 import type { Sessions } from '../access/sessions.ts';
 import type { Config } from '../config.ts';
-import { readCatalogue } from '../lake/catalogue/read-catalogue.ts';
 import { findKeptVersions } from '../lake/log/kept-versions.ts';
 import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
@@ -237,10 +236,7 @@ function addRoutes(
   if (appView !== undefined) addAppRoutes(addMethod, access, appView);
   addDataRoutes(addMethod, { access, looks, clock });
   if (operations !== undefined) addOperations(addMethod, operations, { clock, logger });
-  addCatalogueRoutes(addMethod, {
-    access,
-    read: (idApp, event) => readCatalogue(options.lakeDir, idApp, event),
-  });
+  addCatalogueRoutes(addMethod, { access, looks, clock });
   addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger, files, manifestKey });
   addManifestRoutes(server, manifestKey);
   for (const add of extraRoutes) add(server);

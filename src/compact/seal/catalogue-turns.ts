@@ -1,8 +1,7 @@
-import { createHash } from 'node:crypto';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import { cataloguePaths } from '../../lake/catalogue/catalogue-paths.ts';
 import { openPacks, type Packs } from '../../lake/catalogue/packs.ts';
-import type { PartSource } from '../../lake/catalogue/parts.ts';
+import { listSources, type PartSource } from '../../lake/catalogue/parts.ts';
 import {
   digestOf,
   findFolded,
@@ -12,8 +11,6 @@ import {
   tidyCatalogue,
   withdrawCatalogue,
 } from '../../lake/catalogue/renew.ts';
-import type { DataFile } from '../../lake/log/snapshot.ts';
-import { pruneFiles } from '../../lake/files/prune.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
 import type { MaintenanceOptions, TableDependencies } from './maintenance-options.ts';
@@ -33,10 +30,6 @@ const mostRows = 2_000_000;
 const restAfter = 20;
 const hourMs = 3_600_000;
 
-/** The name of a file's part: the hash of its bytes, or where the log has none, of what the log knows it by. */
-const keyOf = ({ sha256, path, sizeBytes }: DataFile): string =>
-  sha256 ?? createHash('sha256').update(`${path} ${sizeBytes}`).digest('hex');
-
 /** The newest date whose events are sealed by now, unless they come late. */
 function sealedDay(nowMs: number, sealAgeMs: number): string {
   return new Date(nowMs - 25 * hourMs - 2 * sealAgeMs).toISOString().slice(0, 10);
@@ -47,15 +40,6 @@ function nextBatch(missing: readonly PartSource[]): PartSource[] {
   let rows = 0;
   const end = missing.findIndex((source, index) => index > 0 && (rows += source.rows) > mostRows);
   return missing.slice(0, Math.min(mostFiles, end === -1 ? missing.length : end));
-}
-
-/** The sealed files that may have custom events, each content once, the newest dates first. */
-function listSources(files: readonly DataFile[]): PartSource[] {
-  const sources = pruneFiles(files, { kinds: ['custom_event'] })
-    .filter((file) => !file.young)
-    .map((file) => ({ key: keyOf(file), file: file.absolutePath, rows: file.numRecords ?? 0 }))
-    .toSorted((a, b) => (a.file > b.file ? -1 : 1));
-  return [...new Map(sources.map((source) => [source.key, source])).values()];
 }
 
 /** The parts as one process makes them. */

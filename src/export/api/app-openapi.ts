@@ -71,26 +71,36 @@ function describeCatalogue(): Record<string, Schema> {
   const event = object(
     {
       customEventName: text,
-      ...counted(['events', 'looked', 'moreParameters']),
+      events: { ...count, description: 'Of the given dates; of all dates without them.' },
+      sealed: { ...count, description: 'Of all dates, those that parameters are counted in.' },
+      looked: { ...count, description: 'Of the sealed ones, those that were looked at for parameters.' },
+      moreParameters: count,
       ...seen,
       days: { type: 'array', items: object({ date: { type: 'string', format: 'date' }, events: count }) },
       parameters: { type: 'array', items: parameter, description: 'Where customEventName is given.' },
     },
-    ['customEventName', 'events', 'looked', 'firstSeen', 'lastSeen', 'moreParameters', 'days'],
+    ['customEventName', 'events', 'sealed', 'looked', 'firstSeen', 'lastSeen', 'moreParameters', 'days'],
   );
   const catalogue = object(
     {
       version: { ...text, description: 'Version of the data; without it, there is no catalogue yet.' },
+      isWhole: { type: 'boolean', description: 'Whether every event of the dates is counted.' },
+      sealedUntil: {
+        ...moment,
+        description: 'Events available before it are sealed; absent if no event of the dates is unsealed.',
+      },
       missingFiles: count,
       customEvents: { type: 'array', items: event },
       more: object(counted(['names', 'events'])),
       notices: { type: 'array', items: notice },
     },
-    ['missingFiles', 'customEvents', 'more', 'notices'],
+    ['isWhole', 'missingFiles', 'customEvents', 'more', 'notices'],
   );
   const given = [
     argument('idApp', true, 'The app, of the account.'),
     argument('customEventName', false, 'The custom event whose parameters are wanted.'),
+    argument('dateFrom', false, 'The first UTC date whose events are counted.'),
+    argument('dateTo', false, 'The last one.'),
     {
       ...argument('days', false, 'How many dates of each event, the newest.'),
       schema: { type: 'integer', minimum: 0, maximum: 400, default: 400 },

@@ -47,7 +47,7 @@ function parseDate(text: string): string | undefined {
 const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
 
 /** The dates that are asked for; without any the last 30. */
-function parseDates(given: Arguments, nowMs: number): DateSpan | Refusal {
+export function parseDates(given: Arguments, nowMs: number): DateSpan | Refusal {
   const texts = ['dateFrom', 'dateTo'].map((name) => (given.has(name) ? (single(given, name) ?? '') : undefined));
   const [from, to] = texts;
   if ((from === undefined) !== (to === undefined)) return badRequest('Arguments dateFrom and dateTo go together');
@@ -72,27 +72,17 @@ function parseApps(apps: readonly App[], given: Arguments, needsOne: boolean): r
   return app === undefined ? { code: 404, detail: 'The app is not found' } : [app];
 }
 
+/** Why a question has no answer. */
+export function refuseEnd({ kind }: DataResult): Refusal {
+  return kind === 'busy' ? busy : kind === 'timed_out' ? tooLong : failed;
+}
+
 /** What the end of a question is answered with. */
 function toAnswer(result: DataResult, dates: DateSpan): Answer {
-  switch (result.kind) {
-    case 'volume': {
-      const { version, days } = result.volume;
-      return { data: { version: String(version), dateFrom: dates.from, dateTo: dates.to, days } };
-    }
-    case 'fields':
-      return { data: { ...result.fields, version: String(result.fields.version) } };
-    case 'busy':
-      return busy;
-    case 'timed_out':
-      return tooLong;
-    case 'failed':
-    case 'aborted':
-    case 'killed':
-    case 'crashed':
-      return failed;
-    default:
-      return result satisfies never;
-  }
+  if (result.kind === 'fields') return { data: { ...result.fields, version: String(result.fields.version) } };
+  if (result.kind !== 'volume') return refuseEnd(result);
+  const { version, days } = result.volume;
+  return { data: { version: String(version), dateFrom: dates.from, dateTo: dates.to, days } };
 }
 
 /** The apps of an account whose title or id has a text, by id. */
@@ -135,7 +125,7 @@ export function addDataRoutes(addMethod: AddMethod, { access, looks, clock }: Da
     return { data: { apps: found.slice(offset, offset + limit).map(describeApp), total: found.length } };
   });
 
-  const add = (ask: DataQuestion['ask'], known: readonly string[]): void =>
+  const add = (ask: 'volume' | 'fields', known: readonly string[]): void =>
     addMethod(['GET'], `/api/data/v1/${ask}.json`, `data_${ask}`, async (user, given, { whileConnected }) => {
       if (!user.canExport) return noPermission;
       const unknown = findUnknown(given, known);

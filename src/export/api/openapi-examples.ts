@@ -141,11 +141,13 @@ export const appExamples: Examples = {
     given: { idApp: '1', customEventName: 'level_up' },
     answer: done({
       version: '812',
+      isWhole: true,
       missingFiles: 0,
       customEvents: [
         {
           customEventName: 'level_up',
           events: 4200,
+          sealed: 4200,
           looked: 4200,
           ...seen,
           moreParameters: 0,

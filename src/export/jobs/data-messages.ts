@@ -1,16 +1,23 @@
+import type { CatalogueDates, CurrentCatalogue } from '../../lake/catalogue/current-catalogue.ts';
 import type { ExportApp } from './export-spec.ts';
 import type { WorkerLimits } from './worker-messages.ts';
 
-/** Whole UTC dates, `YYYY-MM-DD`, both inclusive. */
-export interface DateSpan {
-  readonly from: string;
-  readonly to: string;
-}
+export type DateSpan = CatalogueDates;
 
-/** What is asked of the data of some apps: how many events of each kind each day has, or how full the fields of a kind are. */
+/**
+ * What is asked of the data of some apps: how many events of each kind each day has, how full the fields of a kind are, or
+ * what the custom events of one app have in their parameters.
+ */
 export type DataQuestion =
   | { readonly ask: 'volume'; readonly dates: DateSpan }
-  | { readonly ask: 'fields'; readonly dates: DateSpan; readonly kind: string };
+  | { readonly ask: 'fields'; readonly dates: DateSpan; readonly kind: string }
+  | {
+      readonly ask: 'catalogue';
+      readonly dates?: DateSpan;
+      readonly customEventName?: string;
+      /** Dates of each event, the newest. */
+      readonly days: number;
+    };
 
 /** Everything a worker is given that answers a question; it writes nothing. */
 export interface DataPlan {
@@ -68,20 +75,25 @@ export interface Fields {
 export type DataOutcome =
   | { readonly kind: 'volume'; readonly volume: Volume }
   | { readonly kind: 'fields'; readonly fields: Fields }
+  | { readonly kind: 'catalogue'; readonly catalogue: CurrentCatalogue }
   | { readonly kind: 'failed'; readonly reason: 'damage' | 'error'; readonly error: string };
 
 const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null;
 
+/** The list that an answer of each kind has. */
+const lists: Readonly<Record<string, string>> = { volume: 'days', fields: 'fields', catalogue: 'customEvents' };
+
 /** Reads a worker's message; undefined for anything else. */
 export function parseDataOutcome(value: unknown): DataOutcome | undefined {
   if (!isObject(value)) return undefined;
   const { kind } = value;
-  const answer = kind === 'volume' || kind === 'fields' ? value[kind] : undefined;
+  const list = typeof kind === 'string' && Object.hasOwn(lists, kind) ? lists[kind] : undefined;
+  const answer = list === undefined ? undefined : value[String(kind)];
   const isGood =
     kind === 'failed'
       ? ['damage', 'error'].includes(String(value['reason'])) && typeof value['error'] === 'string'
-      : isObject(answer) && Array.isArray(answer[kind === 'volume' ? 'days' : 'fields']);
+      : list !== undefined && isObject(answer) && Array.isArray(answer[list]);
   return isGood ? (value as unknown as DataOutcome) : undefined;
 }
 

@@ -8,6 +8,9 @@
  * another hash, and so another part; one whose file the table does not name is taken out of its pack.
  * Crash: what is missing is made at the next turn, what is left over is removed then: no step relies on another.
  */
+import { createHash } from 'node:crypto';
+import { pruneFiles } from '../files/prune.ts';
+import type { DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 import { parameterTypes, typeColumn, typeOfSql } from './parameter-types.ts';
@@ -42,6 +45,19 @@ export interface PartSource {
   /** Absolute path. */
   readonly file: string;
   readonly rows: number;
+}
+
+/** The name of a file's part: the hash of its bytes, or where the log has none, of what the log knows it by. */
+export const partKey = ({ sha256, path, sizeBytes }: DataFile): string =>
+  sha256 ?? createHash('sha256').update(`${path} ${sizeBytes}`).digest('hex');
+
+/** The sealed files that may have custom events, each content once, the newest dates first. */
+export function listSources(files: readonly DataFile[]): PartSource[] {
+  const sources = pruneFiles(files, { kinds: ['custom_event'] })
+    .filter((file) => !file.young)
+    .map((file) => ({ key: partKey(file), file: file.absolutePath, rows: file.numRecords ?? 0 }))
+    .toSorted((a, b) => (a.file > b.file ? -1 : 1));
+  return [...new Map(sources.map((source) => [source.key, source])).values()];
 }
 
 /** Every so many-th block of a file is looked at for the parameters of its events; 1: all of it is. */

@@ -47,8 +47,10 @@ export interface Catalogue {
   readonly missingFiles: number;
   readonly customEvents: readonly CatalogueEvent[];
   /** What stands behind the bound: names, and their events. */
-  readonly more: { readonly names: number; readonly events: number };
+  readonly more: Pick<CatalogueEvent, 'events' | 'days'> & { readonly names: number };
   readonly notices: readonly Notice[];
+  /** The beginnings of the keys of the files that are in it. */
+  readonly keys: ReadonlySet<string>;
 }
 
 /** A row of the fold as JSON. */
@@ -122,6 +124,11 @@ async function readRows(duckdb: Duckdb, file: string, idApp: number, event?: str
   return rows.map(({ row }) => JSON.parse(String(row)) as FoldRow);
 }
 
+async function readKeys(duckdb: Duckdb, file: string): Promise<Set<string>> {
+  const rows = await duckdb.rows(`SELECT event AS key FROM read_parquet(${sqlText(file)}) WHERE id_app IS NULL`);
+  return new Set(rows.map(({ key }) => String(key)));
+}
+
 /** Bytes of a name that count as one column. */
 const nameBytes = 64;
 
@@ -142,7 +149,7 @@ export async function readLargest(
 ): Promise<AppEvents[]> {
   const fold = `read_parquet(${sqlText(file)})`;
   const rows = await duckdb.rows(`
-    WITH counted AS (SELECT id_app, event, max(events) AS size, (sum(1 + strlen(coalesce(parameter, event)) // ${nameBytes}) + ${own - 1})::BIGINT AS columns FROM ${fold} WHERE event IS NOT NULL GROUP BY ALL),
+    WITH counted AS (SELECT id_app, event, max(events) AS size, (sum(1 + strlen(coalesce(parameter, event)) // ${nameBytes}) + ${own - 1})::BIGINT AS columns FROM ${fold} WHERE id_app IS NOT NULL AND event IS NOT NULL GROUP BY ALL),
     summed AS (SELECT id_app, event, sum(columns) OVER (ORDER BY size DESC, id_app, event) AS columns FROM counted)
     SELECT id_app, ${shortRowSql} AS row FROM ${fold} SEMI JOIN (FROM summed WHERE columns <= ${most}) USING (id_app, event)
     ORDER BY id_app, events DESC`);
@@ -169,7 +176,9 @@ async function readFold(
   lakeDir: string,
   idApp: number,
   event: string | undefined,
-): Promise<{ rows: readonly FoldRow[]; facts: Readonly<Record<string, unknown>> } | undefined> {
+): Promise<
+  { rows: readonly FoldRow[]; keys: ReadonlySet<string>; facts: Readonly<Record<string, unknown>> } | undefined
+> {
   for (let attempt = 1; ; attempt += 1) {
     const record = await findRecord(cataloguePaths(lakeDir).folder, catalogueName).catch(refuseDamaged);
     if (record?.facts['form'] !== catalogueForm) return undefined;
@@ -177,6 +186,7 @@ async function readFold(
     try {
       return {
         rows: await readRows(duckdb, record.file, idApp, event),
+        keys: await readKeys(duckdb, record.file),
         facts: record.facts,
       };
     } catch (error) {
@@ -205,7 +215,8 @@ export async function readCatalogue(lakeDir: string, idApp: number, event?: stri
     version: fold === undefined ? undefined : Number(fold.facts['tableVersion']),
     missingFiles: Number(fold?.facts['missingFiles'] ?? 0),
     customEvents: toEvents(rows),
-    more: { names: rest?.more ?? 0, events: rest?.events ?? 0 },
+    more: { names: rest?.more ?? 0, events: rest?.events ?? 0, days: rest?.days ?? [] },
     notices,
+    keys: fold?.keys ?? new Set(),
   };
 }

@@ -289,7 +289,10 @@ describe('catalogue of parameters', () => {
     publish(stream, sent);
     const lakeDir = await sealAll(testFolder(), stream, sent);
     const { customEvents, more } = await readCatalogue(lakeDir, 1);
-    expect([customEvents.length, more]).toEqual([500, { names: 101, events: 101 }]);
+    expect([customEvents.length, more]).toEqual([
+      500,
+      { names: 101, events: 101, days: [{ date: '2024-05-01', events: 101 }] },
+    ]);
     const [wide] = (await readCatalogue(lakeDir, 1, 'wide')).customEvents;
     expect([wide?.events, wide?.parameters.length, wide?.parameters[0]?.name]).toEqual([2400, 100, 'all']);
     expect(wide?.moreParameters).toBeGreaterThan(1000);
@@ -314,7 +317,7 @@ describe('catalogue of parameters', () => {
     expect(await findNames(packs)).not.toEqual([]);
     const [fold = ''] = (await findNames(own)).filter((name) => name.endsWith('.parquet'));
     const bytes = await readFile(path.join(own, fold));
-    await writeFile(path.join(own, fold), bytes.fill(0xff, 8, bytes.length / 2));
+    await writeFile(path.join(own, fold), bytes.fill(0xff, 8, Math.floor(bytes.length / 2)));
     await expect(readCatalogue(lakeDir, 1)).rejects.toThrow('the catalogue of parameters is damaged');
     await sealAll(folder, stream, sent);
     await expectCatalogue(lakeDir, sent, 1);

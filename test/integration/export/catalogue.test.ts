@@ -9,23 +9,27 @@ import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
+import { answerQuestion } from '../../../src/export/worker/data/answer-question.ts';
+import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 
 const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
 
-const line = (index: number): Record<string, unknown> =>
+const line = (index: number, more: Record<string, unknown> = {}): Record<string, unknown> =>
   eventLine({
     kind: 'custom_event',
     custom_user_id: `u${index}`,
     custom_event_name: 'level_complete',
     custom_event_params: { level: String(index % 3) },
+    ...more,
   });
+const many = (count: number, more?: Record<string, unknown>) =>
+  Array.from({ length: count }, (_, index) => line(index, more));
 
 /** Takes level_complete of app 1 into the lake of a data folder, and into its catalogue. */
-async function fillLake(dataDir: string): Promise<void> {
-  const stream = createMemoryStream();
+async function fillLake(dataDir: string, lines = many(30), stream = createMemoryStream()): Promise<void> {
   const compact = await startTestCompact(dataDir, stream, { sealAgeMs: 10 });
-  stream.publish(Array.from({ length: 30 }, (_, index) => line(index)));
+  stream.publish(lines);
   await waitFor(
     'in the catalogue',
     async () => (await readCatalogue(path.join(dataDir, 'lake'), 1)).customEvents.length > 0,
@@ -48,7 +52,7 @@ test('The documented call answers the parameters of an event, to users of the ac
   const other = await area.addUser({ idAccount: 2 });
   const limited = await area.addUser({ idAccount: 1, canExport: false });
   await fillLake(area.dataDir);
-  const api = await area.start();
+  const api = await area.start({ runQuestion: answerQuestion });
   const [, target = ''] = /(\/api\/catalogue\/v1\/get\.json\?[^"\s`]+)"/.exec(read('docs/api.md')) ?? [];
   const answer = await api.call(user, target);
   expect(answer.json?.data).toMatchObject({
@@ -69,6 +73,89 @@ test('The documented call answers the parameters of an event, to users of the ac
   await api.stop();
 });
 
+/** Answers of the command. */
+async function runCatalogue(words: readonly string[], notes: string[] = []): Promise<readonly object[]> {
+  const answers: object[] = [];
+  const { signal } = new AbortController();
+  await runCommandHere(catalogueCommand, words, {
+    environment: {},
+    entry: '',
+    answer: (value) => void answers.push(value as object),
+    print: () => undefined,
+    note: (text) => void notes.push(text),
+    isTerminal: false,
+    stop: signal,
+    force: signal,
+  });
+  return answers;
+}
+
+const at = (date: string) => ({ event_time: Date.parse(`${date}T12:00:00Z`) / 1000 });
+
+test('Events are listed as many as the chart of the same days has, those that are not sealed too, and parameters say as of when', async () => {
+  const area = createExportArea(testFolder());
+  await area.addApp({ idApp: 1, platform: 'web', idAccount: 1 });
+  await area.addApp({ idApp: 2, platform: 'web', idAccount: 1 });
+  const user = await area.addUser({ idAccount: 1 });
+  const stream = createMemoryStream();
+  const days = ['2024-05-01', '2024-05-02', '2024-05-03'] as const;
+  await fillLake(area.dataDir, [...many(30, at(days[0])), ...many(20, at(days[1]))], stream);
+  const compact = await startTestCompact(area.dataDir, stream, { sealAgeMs: 3_600_000 });
+  stream.publish([
+    ...many(5, at(days[1])),
+    ...many(7, { ...at(days[2]), custom_event_name: 'brand_new' }),
+    ...many(100, { ...at(days[2]), id_app: 2 }),
+  ]);
+  const tableDir = path.join(area.dataDir, 'lake', 'events');
+  await waitFor('young', async () => (await readSnapshot(tableDir)).young.length > 0);
+  await compact.stop();
+  const api = await area.start({ runQuestion: answerQuestion });
+  const ask = async (target: string) => (await api.call(user, `/api/${target}`)).json?.data as Record<string, unknown>;
+  for (const [from, to] of [
+    [days[0], days[2]],
+    [days[1], days[2]],
+    [days[1], days[1]],
+    ['2024-04-01', '2024-04-30'],
+  ] as const) {
+    const dates = `idApp=1&dateFrom=${from}&dateTo=${to}`;
+    const found = await ask(`catalogue/v1/get.json?${dates}`);
+    const listed = found['customEvents'] as { customEventName: string; events: number; days: object[] }[];
+    const charted = (await ask(`data/v1/volume.json?${dates}`))['days'] as { date: string; events: number }[];
+    const total = charted.reduce((sum, { events }) => sum + events, 0);
+    expect([from, to, listed.reduce((sum, { events }) => sum + events, 0)]).toEqual([from, to, total]);
+    expect(found['isWhole']).toBe(true);
+    const printed = await runCatalogue(['1', '--from', from, '--to', to, '--data', area.dataDir]);
+    expect(printed.map((event) => ({ ...event, parameters: undefined }))).toEqual(listed);
+  }
+  const whole = await ask('catalogue/v1/get.json?idApp=1');
+  expect(whole).toMatchObject({
+    sealedUntil: expect.stringMatching(/^20.*Z$/),
+    customEvents: [
+      {
+        customEventName: 'level_complete',
+        events: 55,
+        sealed: 50,
+        looked: 50,
+        days: [
+          { date: days[1], events: 25 },
+          { date: days[0], events: 30 },
+        ],
+      },
+      { customEventName: 'brand_new', events: 7, sealed: 0, looked: 0 },
+    ],
+  });
+  const { young } = await readSnapshot(tableDir);
+  expect(Date.parse(String(whole['sealedUntil']))).toBeLessThanOrEqual(
+    Date.parse(String(young[0]?.minValues['available_at'])),
+  );
+  const [one] = (await ask('catalogue/v1/get.json?idApp=1&customEventName=level_complete'))['customEvents'] as object[];
+  expect(one).toMatchObject({ events: 55, sealed: 50, parameters: [{ ...level, seen: 50, types: { integer: 50 } }] });
+  const notes: string[] = [];
+  await runCatalogue(['1', '--data', area.dataDir], notes);
+  expect(notes.join()).toContain(`parameters are as of ${String(whole['sealedUntil'])}`);
+  await api.stop();
+});
+
 test('The documented commands answer the events of an app, and the parameters of one', async () => {
   const area = createExportArea(testFolder());
   await fillLake(area.dataDir);
@@ -77,27 +164,9 @@ test('The documented commands answer the events of an app, and the parameters of
     words.trim().split(/\s+/).slice(1),
   );
   expect(commands).toHaveLength(2);
-  const run = async (words: readonly string[]): Promise<unknown[]> => {
-    const answers: unknown[] = [];
-    const { signal } = new AbortController();
-    await runCommandHere(
-      catalogueCommand,
-      words.map((word) => (word === 'data' ? area.dataDir : word)),
-      {
-        environment: {},
-        entry: '',
-        answer: (value) => void answers.push(value),
-        print: () => undefined,
-        note: () => undefined,
-        isTerminal: false,
-        stop: signal,
-        force: signal,
-      },
-    );
-    return answers;
-  };
   const answered = [];
-  for (const words of commands) answered.push(await run(words));
+  for (const words of commands)
+    answered.push(await runCatalogue(words.map((word) => (word === 'data' ? area.dataDir : word))));
   const event = { customEventName: 'level_complete', events: 30, looked: 30 };
   expect(answered).toMatchObject([[event], [event, { parameter: level }]]);
 });

@@ -110,7 +110,11 @@ describe('docs/lake.md', () => {
         ...(field === undefined ? {} : { field }),
       }),
     );
-    expect(listed).toEqual(eventColumns);
+    const columns = eventColumns.map((column) => {
+      const { default: _, ...rest } = column;
+      return rest;
+    });
+    expect(listed).toEqual(columns);
   });
 });
 

@@ -1,10 +1,11 @@
 import { useState } from 'preact/hooks';
-import { formatCount, formatDate } from '../parts/format.ts';
+import { formatCount, formatDate, formatTime } from '../parts/format.ts';
 import { useLoaded } from '../parts/load.ts';
 import { Message } from '../parts/message.tsx';
 import { SearchField } from '../parts/search-field.tsx';
 import { loadCatalogue, type Catalogue, type CatalogueEvent } from './catalogue.ts';
 import { ParametersPart } from './parameters-part.tsx';
+import type { Period } from './volume.ts';
 
 const pageSize = 50;
 const dateOf = (time: string): string => formatDate(time.slice(0, 10));
@@ -69,17 +70,26 @@ function Notices({ notices }: Pick<Catalogue, 'notices'>) {
   );
 }
 
-/** What is said beside the list: that there is none yet, or what it lacks. */
-function Remarks({ catalogue: { version, more, missingFiles } }: { readonly catalogue: Catalogue }) {
-  if (version === undefined)
-    return (
-      <p class="muted">
-        There is no catalogue yet. The service makes it of events that are sealed, which takes an hour or so after the
-        first of them.
-      </p>
-    );
+/** What the list counts, and what it lacks. */
+function Remarks({
+  catalogue: { version, more, missingFiles, isWhole, sealedUntil },
+}: {
+  readonly catalogue: Catalogue;
+}) {
   return (
     <>
+      {version === undefined && (
+        <p class="muted small">
+          Parameters are counted when events are sealed, which takes an hour or so after the first of them.
+        </p>
+      )}
+      {version !== undefined && sealedUntil !== undefined && (
+        <p class="muted small">
+          Parameters are as of {formatTime(Date.parse(sealedUntil) / 1000)}: later events are counted, and not looked at
+          yet.
+        </p>
+      )}
+      {!isWhole && <p class="muted small">There are more events than were counted: the catalogue is being made.</p>}
       {more.names > 0 && (
         <p class="muted small">
           {formatCount(more.names)} more names, with {formatCount(more.events)} events, are not listed.
@@ -92,9 +102,9 @@ function Remarks({ catalogue: { version, more, missingFiles } }: { readonly cata
   );
 }
 
-/** The custom events of an app, and of one of them the parameters. */
-export function CatalogueCard({ idApp }: { readonly idApp: string }) {
-  const { data, error } = useLoaded((signal) => loadCatalogue(idApp, signal), [idApp]);
+/** The custom events of an app in the days of the chart, and of one of them the parameters. */
+export function CatalogueCard({ idApp, period }: { readonly idApp: string; readonly period: Period }) {
+  const { data, error, isLoading } = useLoaded((signal) => loadCatalogue({ idApp, period }, signal), [idApp, period]);
   const [search, setSearch] = useState('');
   const [chosen, setChosen] = useState<string>();
   const [shown, setShown] = useState(pageSize);
@@ -103,11 +113,10 @@ export function CatalogueCard({ idApp }: { readonly idApp: string }) {
     customEventName.toLowerCase().includes(wanted),
   );
   return (
-    <section class="card stack" aria-labelledby="catalogue">
+    <section class="card stack" aria-labelledby="catalogue" aria-busy={isLoading}>
       <div class="spread">
         <h2 id="catalogue">
-          Custom events{' '}
-          <span class="muted">{data?.version === undefined ? '' : formatCount(data.customEvents.length)}</span>
+          Custom events <span class="muted">{data === undefined ? '' : formatCount(data.customEvents.length)}</span>
         </h2>
         {(data?.customEvents.length ?? 0) > 0 && <SearchField label="Find a custom event" onSearch={setSearch} />}
       </div>
@@ -120,9 +129,7 @@ export function CatalogueCard({ idApp }: { readonly idApp: string }) {
           {data.customEvents.length > 0 && found.length === 0 && (
             <p class="muted">No custom event has this in its name.</p>
           )}
-          {data.version !== undefined && data.customEvents.length === 0 && (
-            <p class="muted">None of the sealed events is a custom event of this app.</p>
-          )}
+          {data.customEvents.length === 0 && <p class="muted">No custom events of this app in these days.</p>}
           {found.length > shown && (
             <button class="button small fit" type="button" onClick={() => setShown(shown + pageSize)}>
               Show {formatCount(Math.min(pageSize, found.length - shown))} more of {formatCount(found.length)}
@@ -131,7 +138,7 @@ export function CatalogueCard({ idApp }: { readonly idApp: string }) {
           <Remarks catalogue={data} />
         </>
       )}
-      {chosen !== undefined && <ParametersPart key={chosen} idApp={idApp} customEventName={chosen} />}
+      {chosen !== undefined && <ParametersPart key={chosen} idApp={idApp} period={period} customEventName={chosen} />}
     </section>
   );
 }

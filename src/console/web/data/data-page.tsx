@@ -16,7 +16,7 @@ function AppData({ idApp }: { readonly idApp: string }) {
       <div class="stack">
         <VolumeCard volume={volume} period={period} onPeriod={setPeriod} />
         <FieldsCard idApp={idApp} period={period} kinds={kindsOf(volume.data)} />
-        <CatalogueCard idApp={idApp} />
+        <CatalogueCard idApp={idApp} period={period} />
       </div>
     </>
   );

@@ -4,7 +4,7 @@ import { useLoaded } from '../parts/load.ts';
 import { Message } from '../parts/message.tsx';
 import { SearchField } from '../parts/search-field.tsx';
 import { ShareBar } from '../parts/share-bar.tsx';
-import { loadCatalogue, type CatalogueEvent, type CatalogueParameter } from './catalogue.ts';
+import { loadCatalogue, type CatalogueEvent, type CatalogueKeys, type CatalogueParameter } from './catalogue.ts';
 
 const dateOf = (time: string): string => formatDate(time.slice(0, 10));
 
@@ -70,14 +70,15 @@ function ParameterTable({
 
 function Parameters({ event }: { readonly event: CatalogueEvent }) {
   const [search, setSearch] = useState('');
-  const { looked, events, parameters = [], moreParameters } = event;
+  const { looked, sealed, parameters = [], moreParameters } = event;
   const found = parameters.filter(({ name }) => name.toLowerCase().includes(search.toLowerCase()));
+  if (sealed === 0) return <p class="muted">None of its events is sealed yet.</p>;
   if (parameters.length === 0) return <p class="muted">Its events have no parameters.</p>;
   return (
     <>
       <div class="spread">
         <p class="muted small">
-          Of {formatCount(looked)} events that were looked at, of {formatCount(events)}.
+          Of {formatCount(looked)} events that were looked at, of {formatCount(sealed)} that are sealed, of all days.
         </p>
         <SearchField label="Find a parameter" onSearch={setSearch} />
       </div>
@@ -92,16 +93,10 @@ function Parameters({ event }: { readonly event: CatalogueEvent }) {
 }
 
 /** What the events of one name have in their parameters. */
-export function ParametersPart({
-  idApp,
-  customEventName,
-}: {
-  readonly idApp: string;
-  readonly customEventName: string;
-}) {
+export function ParametersPart({ idApp, period, customEventName }: Required<CatalogueKeys>) {
   const { data, error, isLoading } = useLoaded(
-    (signal) => loadCatalogue(idApp, signal, customEventName),
-    [idApp, customEventName],
+    (signal) => loadCatalogue({ idApp, period, customEventName }, signal),
+    [idApp, period, customEventName],
   );
   const heading = useRef<HTMLHeadingElement>(null);
   useLayoutEffect(() => heading.current?.focus(), []);

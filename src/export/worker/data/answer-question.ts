@@ -1,11 +1,13 @@
 /**
- * Questions after the data of an account's apps: how many events of each kind each day has, how full their fields are.
+ * Questions after the data of an account's apps: how many events of each kind each day has, how full their fields are, what
+ * their custom events have in their parameters.
  *
  * In: a plan (jobs/data-messages.ts), the newest version of the tables. Out: one outcome; nothing is written.
  * Invariant: only rows of the plan's apps are counted, and what is counted is exact; what was not looked at is said.
  * Crash: nothing is left.
  */
 import { datasets, events, type Dataset } from '../../../datasets/dataset.ts';
+import { readCurrentCatalogue } from '../../../lake/catalogue/current-catalogue.ts';
 import { listTables } from '../../../lake/lake.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
 import type { DataOutcome, DataPlan, DataQuestion } from '../../jobs/data-messages.ts';
@@ -66,11 +68,22 @@ async function findFields(
   return { kind: 'fields', fields: { version: chosen.snapshot.version, ...found } };
 }
 
+async function findCatalogue(
+  { apps, lakeDir }: DataPlan,
+  { dates, customEventName, days: most }: Extract<DataQuestion, { ask: 'catalogue' }>,
+): Promise<DataOutcome> {
+  const idApp = apps[0]?.idApp ?? 0;
+  const { customEvents, ...catalogue } = await readCurrentCatalogue(lakeDir, { idApp, dates, customEventName });
+  const cut = customEvents.map(({ days, ...event }) => ({ ...event, days: days.slice(0, most) }));
+  return { kind: 'catalogue', catalogue: { ...catalogue, customEvents: cut } };
+}
+
 /** Answers a question. Never throws: what went wrong is the outcome. */
 export async function answerQuestion(plan: DataPlan): Promise<DataOutcome> {
   const { question } = plan;
   for (let attempt = 1; ; attempt += 1) {
     try {
+      if (question.ask === 'catalogue') return await findCatalogue(plan, question);
       return await withEngine(plan, (engine) =>
         question.ask === 'volume' ? findVolume(plan, question, engine) : findFields(plan, question, engine),
       );

@@ -1,59 +1,53 @@
+import { EventEmitter, once } from 'node:events';
 import { expect, it } from 'vitest';
 import type { AccessReader, User } from '../../../../src/access/access.ts';
 import { addCatalogueRoutes } from '../../../../src/export/api/catalogue-routes.ts';
 import type { CallContext, Method } from '../../../../src/export/api/methods-routes.ts';
-import type { Catalogue } from '../../../../src/lake/catalogue/read-catalogue.ts';
+import type { DataRequest, DataResult, Looks } from '../../../../src/export/jobs/looks.ts';
+import { machineClock } from '../../../../src/runtime/clock.ts';
 
-const empty: Catalogue = {
-  version: 1,
-  missingFiles: 0,
-  customEvents: [],
-  more: { names: 0, events: 0 },
-  notices: [],
-};
-
-/** The method, over accounts that have the app of their own number, and readers that wait until they are let go. */
-function createMethod() {
-  const taken = new Set<number>();
-  const access = {
-    current: () => ({ findApp: (idApp: number) => (taken.has(idApp) ? undefined : { idAccount: idApp }) }),
-  } as unknown as AccessReader;
-  const reading: { readonly idApp: number; readonly end: () => void }[] = [];
-  const added: Method[] = [];
-  addCatalogueRoutes((_methods, _url, _name, method) => added.push(method), {
-    access,
-    read: (idApp) => new Promise((resolve) => reading.push({ idApp, end: () => resolve(empty) })),
-  });
-  const call = async (idAccount: number) => {
-    const given = new Map([['idApp', [String(idAccount)]]]);
-    return await added[0]?.({ idAccount, canExport: true } as User, given, {} as CallContext);
+/** The method, over an account that has the app 1 until it is taken away, and a reader that ends as it is told. */
+function createMethod(result: DataResult, ended: Promise<unknown> = Promise.resolve()) {
+  const apps = [{ idApp: 1 }];
+  const asked: DataRequest[] = [];
+  const access = { current: () => ({ appsOfAccount: () => apps }) } as unknown as AccessReader;
+  const ask = async (request: DataRequest) => {
+    asked.push(request);
+    await ended;
+    return result;
   };
-  return { call, reading, taken };
+  const added: Method[] = [];
+  const looks = { ask } as unknown as Looks;
+  addCatalogueRoutes((_methods, _url, _name, method) => added.push(method), { access, looks, clock: machineClock });
+  const context = { whileConnected: (work: (signal: AbortSignal) => unknown) => work(new AbortController().signal) };
+  const call = async (given: Readonly<Record<string, string>>) =>
+    await added[0]?.(
+      { idAccount: 1, canExport: true } as User,
+      new Map(Object.entries({ idApp: '1', ...given }).map(([name, value]) => [name, [value]])),
+      context as unknown as CallContext,
+    );
+  return { call, asked, apps };
 }
 
-it('Calls for the catalogue are read one of an account at a time, and of one that makes too many the others are refused', async () => {
-  const { call, reading } = createMethod();
-  const calls = Array.from({ length: 8 }, () => call(1));
-  await expect(call(1)).resolves.toMatchObject({ code: 429, retryAfterSeconds: 1 });
-  const other = call(2);
-  await expect.poll(() => reading.map(({ idApp }) => idApp)).toEqual([1, 2]);
-  reading[1]?.end();
-  await expect(other).resolves.toMatchObject({ data: { version: '1' } });
-  for (let n = 0; n < 8; n += 1) {
-    const ofOne = () => reading.filter(({ idApp }) => idApp === 1);
-    await expect.poll(() => ofOne().length).toBe(n + 1);
-    ofOne()[n]?.end();
-  }
-  await Promise.all(calls);
-  void call(1);
-  await expect.poll(() => reading.length).toBe(10);
+it('An app that is taken away while its catalogue is read is not found', async () => {
+  const reader = new EventEmitter();
+  const { call, asked, apps } = createMethod({ kind: 'busy' }, once(reader, 'ended'));
+  const answer = call({});
+  await expect.poll(() => asked.length).toBe(1);
+  apps.pop();
+  reader.emit('ended');
+  await expect(answer).resolves.toMatchObject({ code: 404 });
 });
 
-it('An app that is taken away while its catalogue is read is not found', async () => {
-  const { call, reading, taken } = createMethod();
-  const answer = call(1);
-  await expect.poll(() => reading.length).toBe(1);
-  taken.add(1);
-  reading[0]?.end();
-  await expect(answer).resolves.toMatchObject({ code: 404 });
+it('The catalogue is asked for the dates that are given, and for all without any', async () => {
+  const { call, asked } = createMethod({ kind: 'busy' });
+  await expect(call({ dateFrom: '2026-01-01', dateTo: '2026-01-31' })).resolves.toMatchObject({ code: 429 });
+  await call({ days: '0', customEventName: 'level' });
+  expect(asked.map(({ question }) => question)).toEqual([
+    { ask: 'catalogue', days: 400, dates: { from: '2026-01-01', to: '2026-01-31' } },
+    { ask: 'catalogue', days: 0, customEventName: 'level' },
+  ]);
+  for (const wrong of [{ dateFrom: '2026-01-01' }, { dateTo: 'today', dateFrom: '2026-01-01' }])
+    await expect(call(wrong)).resolves.toMatchObject({ code: 400 });
+  expect(asked).toHaveLength(2);
 });

@@ -1,0 +1,205 @@
+import { events as eventsDataset } from '../../datasets/dataset.ts';
+import { isAppError } from '../../runtime/errors.ts';
+import { pruneFiles } from '../files/prune.ts';
+import { tablePaths } from '../lake.ts';
+import { readSnapshot, type DataFile, type Snapshot } from '../log/snapshot.ts';
+import { openDuckdb } from '../sql/duckdb.ts';
+import { sqlList, sqlText } from '../sql/literals.ts';
+import { foldedKeyLength } from './fold.ts';
+import { listSources, partBounds, partKey } from './parts.ts';
+import { readCatalogue, type Catalogue, type CatalogueEvent } from './read-catalogue.ts';
+
+/** Whole UTC dates, `YYYY-MM-DD`, both inclusive. */
+export interface CatalogueDates {
+  readonly from: string;
+  readonly to: string;
+}
+
+export interface CatalogueQuestion {
+  readonly idApp: number;
+  /** An event with its parameters; undefined: the events of the app without any. */
+  readonly customEventName?: string | undefined;
+  /** Undefined: all dates. */
+  readonly dates?: CatalogueDates | undefined;
+}
+
+/** A custom event with the events of some dates, and as `sealed` those of all dates that its parameters are of. */
+export type CurrentEvent = CatalogueEvent & { readonly sealed: number };
+
+/** The catalogue of the newest version of the lake: events that are not sealed yet are counted, and not looked at. */
+export interface CurrentCatalogue extends Omit<Catalogue, 'keys' | 'customEvents'> {
+  readonly customEvents: readonly CurrentEvent[];
+  /** Every event of these dates is counted. */
+  readonly isWhole: boolean;
+  /** ISO 8601: what came before it has been looked at for parameters; undefined: there is nothing that has not. */
+  readonly sealedUntil?: string;
+}
+
+/** Events that no part of the catalogue has, by name and date; times are ISO 8601. */
+interface Fresh {
+  readonly event: string;
+  readonly date: string;
+  readonly events: number;
+  readonly first: string;
+  readonly last: string;
+}
+
+/** Rows of young files, and of sealed ones whose parts are not made yet: about as many are read at most, the newest. */
+const mostRows = 20_000_000;
+/** To open a file takes as long as to read so many rows. */
+const leastRows = 10_000;
+const memoryMb = 256;
+const tries = 3;
+
+const shorten = (key: string): string => key.slice(0, foldedKeyLength);
+
+/** The files whose events the fold does not have, young ones first, then the newest. */
+function listFresh({ files }: Snapshot, keys: ReadonlySet<string>, { idApp, dates }: CatalogueQuestion): DataFile[] {
+  const sealed = new Set(listSources(files).map(({ key }) => shorten(key)));
+  // While the fold still has files that were replaced, it has the rows of those that replace them.
+  const isBehind = [...keys].some((key) => !sealed.has(key));
+  const eventTime = dates && {
+    fromMs: Date.parse(`${dates.from}T00:00:00Z`),
+    toMs: Date.parse(`${dates.to}T23:59:59.999Z`),
+  };
+  const times = eventTime === undefined ? {} : { eventTime };
+  return pruneFiles(files, { idApps: [idApp], kinds: ['custom_event'], ...times })
+    .filter((file) => file.young || (!isBehind && !keys.has(shorten(partKey(file)))))
+    .toSorted((a, b) => Number(b.young) - Number(a.young) || (a.path > b.path ? -1 : 1));
+}
+
+/** Takes files up to the bound of rows. */
+function boundFiles(files: readonly DataFile[]): readonly DataFile[] {
+  let left = mostRows;
+  const end = files.findIndex(({ numRecords = 0 }) => (left -= Math.max(numRecords, leastRows)) < 0);
+  return end === -1 ? files : files.slice(0, end);
+}
+
+const isoSql = (time: string): string => `strftime(${time}::TIMESTAMP, '%Y-%m-%dT%H:%M:%S.%gZ')`;
+
+async function countFresh(
+  { emptyFile }: Snapshot,
+  files: readonly DataFile[],
+  { idApp, customEventName, dates }: CatalogueQuestion,
+): Promise<Fresh[]> {
+  const given = [
+    ...(dates === undefined ? [] : [`date BETWEEN DATE ${sqlText(dates.from)} AND DATE ${sqlText(dates.to)}`]),
+    ...(customEventName === undefined ? [] : ['custom_event_name = $1']),
+  ].map((condition) => ` AND ${condition}`);
+  const duckdb = await openDuckdb({ memoryMb, threads: 1 });
+  try {
+    const rows = await duckdb.rows(
+      `SELECT to_json({event: custom_event_name, date: date, events: count(*), first: ${isoSql('min(event_time)')}, last: ${isoSql('max(event_time)')}})::VARCHAR AS row
+       FROM read_parquet(${sqlList([emptyFile, ...files.map(({ absolutePath }) => absolutePath)])}, union_by_name = true, hive_partitioning = false)
+       WHERE kind = 'custom_event' AND id_app = ${idApp} AND custom_event_name IS NOT NULL${given.join('')}
+       GROUP BY custom_event_name, date`,
+      customEventName === undefined ? [] : [customEventName],
+    );
+    return rows.map(({ row }) => JSON.parse(String(row)) as Fresh);
+  } finally {
+    duckdb.close();
+  }
+}
+
+type Days = CatalogueEvent['days'];
+
+const sumOf = (days: Days): number => days.reduce((sum, { events }) => sum + events, 0);
+
+/** Adds days up by their dates, the newest first. */
+function addDays(days: Days): Days {
+  const sums = new Map<string, number>();
+  for (const { date, events } of days) sums.set(date, (sums.get(date) ?? 0) + events);
+  return [...sums].map(([date, events]) => ({ date, events })).toSorted((a, b) => (a.date < b.date ? 1 : -1));
+}
+
+/** What the fold has of an event, or of those that it does not list, with what is fresh of it. */
+function addFresh<T extends Pick<CatalogueEvent, 'events' | 'days'>>(
+  found: T,
+  fresh: Days,
+  dates: CatalogueDates | undefined,
+): T {
+  const kept = found.days.filter(({ date }) => dates === undefined || (date >= dates.from && date <= dates.to));
+  const days = addDays([...kept, ...fresh]);
+  return { ...found, days, events: dates === undefined ? found.events + sumOf(fresh) : sumOf(days) };
+}
+
+function toCurrent(found: CatalogueEvent, fresh: readonly Fresh[], dates: CatalogueDates | undefined): CurrentEvent {
+  const times = [found.firstSeen, found.lastSeen, ...fresh.flatMap(({ first, last }) => [first, last])];
+  const known = times.filter((time) => time !== '').toSorted();
+  const seen = { firstSeen: known[0] ?? '', lastSeen: known.at(-1) ?? '' };
+  return { ...addFresh(found, fresh, dates), ...seen, sealed: found.events };
+}
+
+/** An event that the fold does not have. */
+const newEvent = (customEventName: string): CatalogueEvent => ({
+  customEventName,
+  events: 0,
+  looked: 0,
+  firstSeen: '',
+  lastSeen: '',
+  moreParameters: 0,
+  days: [],
+  parameters: [],
+});
+
+/** Puts the events of a fold and fresh ones together, those with most events first, as many as a fold has names. */
+function merge(
+  { customEvents, more }: Pick<Catalogue, 'customEvents' | 'more'>,
+  fresh: readonly Fresh[],
+  { customEventName, dates }: CatalogueQuestion,
+): Pick<CurrentCatalogue, 'customEvents' | 'more'> {
+  const events = new Map(customEvents.map((event) => [event.customEventName, event]));
+  const freshOf = new Map<string, Fresh[]>();
+  const unlisted: Fresh[] = [];
+  for (const row of fresh) {
+    const { event } = row;
+    // A name that the fold does not list may be one of those that it has counted under `more`.
+    if (!events.has(event) && more.names > 0) unlisted.push(row);
+    else {
+      events.set(event, events.get(event) ?? newEvent(event));
+      freshOf.set(event, [...(freshOf.get(event) ?? []), row]);
+    }
+  }
+  const listed = [...events]
+    .map(([name, event]) => toCurrent(event, freshOf.get(name) ?? [], dates))
+    .filter((event) => event.events > 0 || customEventName !== undefined)
+    .toSorted((a, b) => b.events - a.events || (a.customEventName < b.customEventName ? -1 : 1));
+  const beyond = listed.slice(partBounds.events);
+  const rest = addFresh(more, [...unlisted, ...beyond.flatMap(({ days }) => days)], dates);
+  return {
+    customEvents: listed.slice(0, partBounds.events),
+    more: { ...rest, names: more.names + beyond.length },
+  };
+}
+
+async function readOnce(lakeDir: string, question: CatalogueQuestion, isLast: boolean): Promise<CurrentCatalogue> {
+  const { keys, ...catalogue } = await readCatalogue(lakeDir, question.idApp, question.customEventName);
+  const snapshot = await readSnapshot(tablePaths(lakeDir, eventsDataset).table);
+  const files = listFresh(snapshot, keys, question);
+  // A sealed file that cannot be read is in no part either.
+  const counted = boundFiles(isLast ? files.filter((file) => file.young) : files);
+  const fresh = counted.length === 0 ? [] : await countFresh(snapshot, counted, question);
+  const since = files.flatMap(({ minValues: { available_at: time } }) =>
+    typeof time === 'string' ? Date.parse(time) : [],
+  );
+  return {
+    ...catalogue,
+    ...merge(catalogue, fresh, question),
+    isWhole: counted.length === files.length,
+    ...(since.length === 0 ? {} : { sealedUntil: new Date(since.reduce((a, b) => Math.min(a, b))).toISOString() }),
+  };
+}
+
+/**
+ * Reads the catalogue of an app, with the events of the newest version of the lake. Files that are replaced meanwhile may
+ * be gone where little is kept: then it reads again. Errors: those of `readCatalogue` and `readSnapshot`, the engine's.
+ */
+export async function readCurrentCatalogue(lakeDir: string, question: CatalogueQuestion): Promise<CurrentCatalogue> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await readOnce(lakeDir, question, attempt === tries);
+    } catch (error) {
+      if (attempt === tries || !isAppError(error, 'sql')) throw error;
+    }
+  }
+}
