@@ -94,12 +94,12 @@ test(
   { timeout: 180_000 },
   async () => {
     const lakeDir = await newLake();
-    await addWideRows(lakeDir, payments, 10_000);
+    await addWideRows(lakeDir, payments, 30_000);
     const { problems } = await compactOn(lakeDir, { sealAgeMs: 50, duckdbMemoryMb: 256 });
     await waitFor('payments are sealed', () => isSealed(lakeDir, payments), 150_000);
     const { files } = await readSnapshot(tablePaths(lakeDir, payments).table);
     expect(files.length).toBeGreaterThan(1);
-    expect(files.reduce((sum, file) => sum + (file.numRecords ?? 0), 0)).toBe(10_000);
+    expect(files.reduce((sum, file) => sum + (file.numRecords ?? 0), 0)).toBe(30_000);
     expect(problems()).toEqual([]);
   },
 );
