@@ -1,5 +1,5 @@
 import { Argument, Command as Parser, CommanderError, Option } from 'commander';
-import { AppError, isAppError } from '../runtime/errors.ts';
+import { AppError, describeError, isAppError, isDiskFull } from '../runtime/errors.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import { type Command, type CommandContext, type Declarations, type Group, type Verb } from './command.ts';
 import { flagOf, helpStyle, optionsOf, pathOf, renderEnd, usageLines, usagesOf } from './help.ts';
@@ -114,17 +114,20 @@ function toParser(verb: Verb, call: Call): Parser {
     });
 }
 
-/** Runs a verb; on a terminal its answers are shown for a person, unless they are to be JSON. */
+/** Runs a verb; on a terminal its answers are shown for a person, unless they are to be JSON. Error: `disk` for a full one. */
 async function runVerb(verb: Verb, given: Parameters<Verb['run']>[0], context: CommandContext): Promise<number> {
-  if (context.screen === undefined || given.json) return (await verb.run(given, context)) ?? 0;
-  const shown = showAnswers(context, context.screen.columns, verb.isList === true);
+  const isShown = context.screen !== undefined && !given.json;
+  const shown = isShown ? showAnswers(context, context.screen.columns, verb.isList === true) : undefined;
   let isDone = false;
   try {
-    const exitCode = (await verb.run(given, shown.context)) ?? 0;
+    const exitCode = (await verb.run(given, shown?.context ?? context)) ?? 0;
     isDone = exitCode === 0;
     return exitCode;
+  } catch (error) {
+    if (!isDiskFull(error)) throw error;
+    throw new AppError('disk', describeError(error), { hint: 'Free space there, then repeat the command.' });
   } finally {
-    shown.end(isDone);
+    shown?.end(isDone);
   }
 }
 

@@ -4,7 +4,7 @@ import { homedir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import type { Environment } from '../config.ts';
-import { isSystemError } from '../runtime/errors.ts';
+import { AppError, isSystemError } from '../runtime/errors.ts';
 
 const run = promisify(execFile);
 
@@ -46,9 +46,14 @@ export function cachedServersFolder(cache: string): string {
 
 /**
  * Finds a nats-server of at least `minimumNatsVersion`: on PATH, else the newest in the cache. Each candidate is run.
+ * Error: `broker_missing` if the cache is needed and cannot be read.
  */
 export async function findNatsServer(places: NatsServerPlaces): Promise<NatsServer | undefined> {
-  for (const binary of [...onPath(places.path), ...(await inCache(places.cacheFolder))]) {
+  return (await findUsable(onPath(places.path))) ?? (await findUsable(await inCache(places.cacheFolder)));
+}
+
+async function findUsable(binaries: readonly string[]): Promise<NatsServer | undefined> {
+  for (const binary of binaries) {
     const version = await findVersion(binary);
     if (version !== undefined && compareVersions(version, minimumNatsVersion) >= 0) return { binary, version };
   }
@@ -92,6 +97,10 @@ async function inCache(cache: string): Promise<string[]> {
       .map((version) => path.join(folder, version, 'nats-server'));
   } catch (error) {
     if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return [];
-    throw error;
+    throw new AppError(
+      'broker_missing',
+      `no nats-server of version ${minimumNatsVersion} or newer on PATH, and the cache folder ${folder} cannot be read`,
+      { cause: error, hint: 'Set TRIBUTARY_CACHE_DIR to a folder that this user may read and write.' },
+    );
   }
 }

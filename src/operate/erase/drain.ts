@@ -3,6 +3,7 @@ import path from 'node:path';
 import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import { listTree } from '../../runtime/files/folder-names.ts';
+import { readFreeBytes } from '../../runtime/files/disk-watch.ts';
 import { getBytes } from '../../runtime/files/text-file.ts';
 import { listFailedFiles, listSettledFiles } from '../../lake/files/failed-events.ts';
 import { lakePaths } from '../../lake/lake.ts';
@@ -99,12 +100,33 @@ async function passFiller(dependencies: DrainDependencies): Promise<string> {
   return mark;
 }
 
+/** The error of a drain that got no further: that of a full disk if there is one. */
+async function explain(error: unknown, { table, storeDir = table.dir }: DrainDependencies): Promise<unknown> {
+  if (!isAppError(error, 'publish_unknown') && !isAppError(error, 'overloaded')) return error;
+  for (const folder of [storeDir, table.dir])
+    if ((await readFreeBytes(folder)) < fillers * fillerBytes)
+      return new AppError('disk', `nothing was erased: no space is left on the disk of ${folder}`, {
+        cause: error,
+        hint: 'Free space there, then repeat the command.',
+      });
+  const hint = "Check what 'tributary status' says of the broker, then repeat the command.";
+  return new AppError(error.code, error.message, { cause: error.cause, hint: error.hint ?? hint });
+}
+
 /**
  * Waits until the lake has everything that is in the stream now, and the broker's files no longer have it: filler is
  * published behind it, and once that is gone from the files, so is what came before. Errors: `overloaded` when the
- * compactor does not move on, or the broker keeps the bytes.
+ * compactor does not move on, or the broker keeps the bytes; `disk` when one is full; `publish_unknown`.
  */
 export async function drainStream(dependencies: DrainDependencies): Promise<void> {
+  try {
+    await drain(dependencies);
+  } catch (error) {
+    throw await explain(error, dependencies);
+  }
+}
+
+async function drain(dependencies: DrainDependencies): Promise<void> {
   const { table, lakeDir, storeDir, signal } = dependencies;
   const { failed } = lakePaths(lakeDir);
   for (let round = 1; ; round += 1) {

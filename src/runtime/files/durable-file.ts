@@ -9,7 +9,7 @@ import { constants } from 'node:fs';
 import { link, open, readFile, rename, rmdir, unlink, writeFile } from 'node:fs/promises';
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
-import { isSystemError } from '../errors.ts';
+import { isDiskFull, isSystemError } from '../errors.ts';
 import { inParallel } from '../async/in-parallel.ts';
 import { makeFolder } from './make-folder.ts';
 
@@ -88,18 +88,32 @@ export async function ensureFolders(folders: Iterable<string>, mode = 0o700): Pr
   );
 }
 
+/** Runs a write. The error of a full disk, in which the system names no file, then says which disk it is, with its code. */
+export async function namingDisk<T>(file: string, write: () => Promise<T>): Promise<T> {
+  try {
+    return await write();
+  } catch (error) {
+    if (!isDiskFull(error)) throw error;
+    const { code } = error as NodeJS.ErrnoException;
+    const named = new Error(`no space is left on the disk of ${path.dirname(file)}`, { cause: error });
+    throw Object.assign(named, { code });
+  }
+}
+
 /**
  * Writes a new file and makes its bytes survive a power cut; its name does once the caller has synced the folder.
  * Error: EEXIST. Mode 0600 unless another is given.
  */
 export async function writeNewFile(file: string, data: string | Uint8Array, mode = 0o600): Promise<void> {
-  const handle = await open(file, 'wx', mode);
-  try {
-    await handle.writeFile(data);
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
+  await namingDisk(file, async () => {
+    const handle = await open(file, 'wx', mode);
+    try {
+      await handle.writeFile(data);
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+  });
 }
 
 const temporaryOf = (file: string): string => `${file}.${process.pid}.${randomBytes(4).toString('hex')}.tmp`;
@@ -162,7 +176,7 @@ export async function writeFileDurably(file: string, data: string | Uint8Array, 
 export async function replaceFile(file: string, data: string | Uint8Array, mode = 0o600): Promise<void> {
   const temporary = temporaryOf(file);
   try {
-    await writeFile(temporary, data, { mode });
+    await namingDisk(file, () => writeFile(temporary, data, { mode }));
     await rename(temporary, file);
   } catch (error) {
     await removeFile(temporary);

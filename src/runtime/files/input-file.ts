@@ -5,6 +5,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGunzip, createGzip } from 'node:zlib';
 import { isSystemError } from '../errors.ts';
+import { namingDisk } from './durable-file.ts';
 
 /** Files that others wrote and that are read as they are. */
 
@@ -55,7 +56,8 @@ export async function isWholeGzip(file: string, signal: AbortSignal): Promise<bo
 
 /** Writes a stream of bytes to a new work file. Errors: those of the system, and of the signal. */
 export async function writeInput(input: AsyncIterable<Uint8Array>, file: string, signal: AbortSignal): Promise<void> {
-  await pipeline(Readable.from(input), createWriteStream(file, { flags: 'wx', mode: 0o600 }), { signal });
+  const target = createWriteStream(file, { flags: 'wx', mode: 0o600 });
+  await namingDisk(file, () => pipeline(Readable.from(input), target, { signal }));
 }
 
 /** Gives a file a second name, a symbolic link, for whoever reads more into a name than it says. */
@@ -70,6 +72,8 @@ export async function writePieces(
   { gzip, signal }: { readonly gzip: boolean; readonly signal: AbortSignal },
 ): Promise<void> {
   const target = createWriteStream(file, { flags: 'w', mode: 0o600, flush: true });
-  if (gzip) await pipeline(Readable.from(pieces), createGzip({ level: 1 }), target, { signal });
-  else await pipeline(Readable.from(pieces), target, { signal });
+  const source = Readable.from(pieces);
+  await namingDisk(file, () =>
+    gzip ? pipeline(source, createGzip({ level: 1 }), target, { signal }) : pipeline(source, target, { signal }),
+  );
 }

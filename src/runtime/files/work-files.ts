@@ -1,4 +1,5 @@
 import { mkdir, open, rm, writeFile, type FileHandle } from 'node:fs/promises';
+import { namingDisk } from './durable-file.ts';
 
 /**
  * Files and folders that only the work under way needs: nothing is fsynced, and what a crash leaves of them is removed
@@ -7,7 +8,7 @@ import { mkdir, open, rm, writeFile, type FileHandle } from 'node:fs/promises';
 
 /** Writes a work file, in the place of one of its name. */
 export async function writeWorkFile(file: string, data: string | Uint8Array): Promise<void> {
-  await writeFile(file, data, { mode: 0o600 });
+  await namingDisk(file, () => writeFile(file, data, { mode: 0o600 }));
 }
 
 /** Makes a work folder. Error: EEXIST. */
@@ -50,8 +51,8 @@ async function writeAll(handle: FileHandle, parts: readonly Uint8Array[]): Promi
 export async function openWorkFile(file: string): Promise<WorkFile> {
   const handle = await open(file, 'w', 0o600);
   return {
-    append: (bytes) => handle.appendFile(bytes),
-    appendAll: (parts) => writeAll(handle, parts),
+    append: (bytes) => namingDisk(file, () => handle.appendFile(bytes)),
+    appendAll: (parts) => namingDisk(file, () => writeAll(handle, parts)),
     close: () => handle.close(),
   };
 }

@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { listApps, listUsers } from '../../../src/access/listing.ts';
@@ -6,11 +7,18 @@ import { appCommand } from '../../../src/cli/app.ts';
 import { resolveImport } from '../../../src/cli/caller.ts';
 import type { Command, CommandContext } from '../../../src/cli/command.ts';
 import { initCommand } from '../../../src/cli/init.ts';
+import { keyCommand } from '../../../src/cli/key.ts';
+import { segmentCommand } from '../../../src/cli/segment.ts';
 import { userCommand } from '../../../src/cli/user.ts';
 import { changeProfiles, profilesPath, readProfiles } from '../../../src/client/profiles.ts';
 import { dataPaths } from '../../../src/config.ts';
+import type { Table } from '../../../src/lake/log/table.ts';
+import { drainStream } from '../../../src/operate/erase/drain.ts';
+import { AppError } from '../../../src/runtime/errors.ts';
 import { hasEnded } from '../../../src/runtime/processes/process-identity.ts';
+import type { StreamPublisher } from '../../../src/stream/stream.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { mountSmallDisk } from '../../helpers/small-disk.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 
 const never = new AbortController().signal;
@@ -64,6 +72,45 @@ describe('apps and users of the command line', () => {
     const environment = { XDG_CONFIG_HOME: '/proc/nowhere' };
     await expect(run(initCommand, data, '--title Mine', environment)).rejects.toThrow(/takes no new folder/);
     expect([listApps(dataPaths(data)), listUsers(dataPaths(data))]).toEqual([[], []]);
+  });
+
+  it('A command for which a disk has no room names the disk and what to do, and changes nothing', async ({ skip }) => {
+    const data = path.join(testFolder(), 'data');
+    const disk = mountSmallDisk(data, 2 * 1024 * 1024) ?? skip('no rights to mount a file system');
+    await run(userCommand, data, 'add ann --account 1');
+    await run(keyCommand, data, 'rotate');
+    const users = listUsers(dataPaths(data));
+    const ids = path.join(testFolder(), 'ids.txt');
+    writeFileSync(ids, 'u-1\nu-2\n');
+    disk.fill(0);
+    for (const [command, words] of [
+      [userCommand, 'add bob --account 1'],
+      [appCommand, 'add 7 --platform web'],
+      [keyCommand, 'rotate'],
+      [segmentCommand, `add 5 --account 1 ${ids}`],
+    ] as const)
+      await expect(run(command, data, words), words).rejects.toMatchObject({
+        code: 'disk',
+        message: expect.stringMatching(
+          `no space is left on the disk of ${data}|${data}.* cannot be made: the disk is full`,
+        ) as unknown,
+        hint: 'Free space there, then repeat the command.',
+      });
+    const drained = drainStream({
+      table: { dir: data, lake: () => ({}) } as unknown as Table,
+      lakeDir: data,
+      publisher: {
+        publish: () => Promise.reject(new AppError('publish_unknown', 'no answer')),
+      } as unknown as StreamPublisher,
+      signal: never,
+    });
+    await expect(drained).rejects.toMatchObject({
+      code: 'disk',
+      message: `nothing was erased: no space is left on the disk of ${data}`,
+    });
+    expect([listUsers(dataPaths(data)), listApps(dataPaths(data))]).toEqual([users, []]);
+    disk.empty();
+    await run(appCommand, data, 'add 7 --platform web');
   });
 
   it('Each data folder has a profile of its own, which import and export use at hand of it', async () => {

@@ -1,4 +1,4 @@
-import { chmod, mkdir, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, symlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { cacheFolder, compareVersions, findNatsServer, findVersion } from '../../../src/setup/find-nats-server.ts';
@@ -45,6 +45,20 @@ describe('the search for a nats-server', () => {
     const folder = testFolder();
     expect(await findNatsServer({ path: folder, cacheFolder: folder })).toBeUndefined();
     expect(await findVersion(folder)).toBeUndefined();
+  });
+
+  it('The search for a nats-server names a cache that cannot be read, unless PATH has one', async () => {
+    const cache = testFolder();
+    // A link that leads to itself, which nobody can read.
+    await symlink('nats-server', path.join(cache, 'nats-server'));
+    await expect(findNatsServer({ path: '', cacheFolder: cache })).rejects.toMatchObject({
+      code: 'broker_missing',
+      message: expect.stringContaining(`the cache folder ${path.join(cache, 'nats-server')} cannot be read`) as unknown,
+      hint: expect.stringContaining('TRIBUTARY_CACHE_DIR') as unknown,
+    });
+    const bin = path.join(testFolder(), 'bin');
+    const binary = await program(bin, 'nats-server: v2.14.0');
+    expect(await findNatsServer({ path: bin, cacheFolder: cache })).toEqual({ binary, version: '2.14.0' });
   });
 
   it('The search for a nats-server compares versions as numbers', () => {
