@@ -42,8 +42,9 @@ const floatPlaces = 9;
  */
 export function parseFloatDecimal(text: string, places: number): string | undefined {
   const exact = parseJsonDecimal(text, places);
+  if (exact !== undefined || !jsonNumber.test(text)) return exact;
   const parts = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d{1,4}))?$/.exec(text);
-  if (exact !== undefined || parts === null || !jsonNumber.test(text)) return exact;
+  if (parts === null) return undefined;
   const [, sign = '', whole = '', fraction = '', exponent = '0'] = parts;
   const scale = fraction.length - Number(exponent);
   const digits = BigInt(whole + fraction);

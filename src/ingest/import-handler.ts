@@ -242,8 +242,7 @@ export function createImportHandler(dependencies: ImportDependencies, usedKeys =
     );
   }
 
-  function begin(request: Omit<Exchange, 'startedMs'>): void {
-    const exchange = { ...request, startedMs: performance.now() };
+  function begin(exchange: Exchange): void {
     attempt(exchange, () => start(exchange));
   }
 
@@ -251,12 +250,13 @@ export function createImportHandler(dependencies: ImportDependencies, usedKeys =
     handle(method, query, request, response) {
       const { idApp, validate } = query;
       const unknownQuery = Object.keys(query).filter((name) => !queryNames.includes(name));
-      begin({ method, idApp, validate, unknownQuery, request, response });
+      begin({ method, idApp, validate, unknownQuery, request, response, startedMs: performance.now() });
     },
     take(request, response) {
       const [, method = '', idApp] = (request.method === 'POST' && usualAddress.exec(request.url ?? '')) || [];
       if (!importMethods.has(method)) return false;
-      begin({ method, idApp, validate: undefined, unknownQuery: [], request, response });
+      const startedMs = performance.now();
+      begin({ method, idApp, validate: undefined, unknownQuery: [], request, response, startedMs });
       return true;
     },
   };
