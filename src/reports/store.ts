@@ -4,11 +4,10 @@ import path from 'node:path';
 import { inParallel } from '../runtime/async/in-parallel.ts';
 import { createKeyedMutex } from '../runtime/async/mutex.ts';
 import type { Clock } from '../runtime/clock.ts';
-import { isSystemError } from '../runtime/errors.ts';
+import { describeError, isDamage, isSystemError } from '../runtime/errors.ts';
 import { ensureFolder, removeFile, syncFolder } from '../runtime/files/durable-file.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { createEarlierRequests } from './earlier-requests.ts';
-import { readHighestId } from './highest-id.ts';
 import { createJobAttempts, type JobAttempts } from './job-attempts.ts';
 import { jobPath } from './job-file.ts';
 import { createJobRecords, type JobRecords } from './job-records.ts';
@@ -118,7 +117,15 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
   const { reportsDir, linkTtlSeconds, readFirst = defaultReadFirst } = options;
   await ensureFolder(reportsDir);
   const found = await listIds(reportsDir);
-  const ids = createReportIds(reportsDir, await readHighestId(reportsDir), found[0] ?? 0);
+  const ids = createReportIds(reportsDir, found[0] ?? 0);
+  // Without the highest id no request is created or deleted; those that are there are served.
+  const idsFault = await ids.load().then(
+    () => [],
+    (error: unknown) => {
+      if (!isDamage(error)) throw error;
+      return [`no export can be created: ${describeError(error)}`];
+    },
+  );
   const records = createJobRecords(reportsDir, found);
   const mutex = createKeyedMutex();
   const progress = createProgressNotes(reportsDir, logger);
@@ -145,7 +152,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     knows: (id) => records.find(id) !== undefined,
     load: (signal, onInProgress) => earlier.load(signal, onInProgress),
     isLoaded: () => records.unread.size === 0,
-    damaged: () => earlier.damaged(),
+    damaged: () => [...idsFault, ...earlier.damaged()],
     noteProgress(id, percent) {
       const job = records.find(id);
       if (job !== undefined && isInProgress(job)) progress.note(id, percent);

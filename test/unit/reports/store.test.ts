@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { NewReport, ReportFile } from '../../../src/reports/reports.ts';
@@ -96,6 +96,24 @@ describe('the report store', () => {
     const second = await open(folder);
     expect(readdirSync(path.join(folder, String(id)))).toEqual(['job.json']);
     expect(readdirSync(folder).toSorted()).toEqual([String(id), 'highest-id']);
+    expect((await second.create(report)).id).toBe(3);
+  });
+
+  it('The report store with a damaged highest id serves its requests, and creates others once the id is restored', async () => {
+    const folder = testFolder();
+    const first = await open(folder);
+    const { id } = await first.create(report);
+    await first.end(id, { state: 'canceled' });
+    await first.remove(id);
+    await first.create(report);
+    const highest = path.join(folder, 'highest-id');
+    const whole = readFileSync(highest);
+    writeFileSync(highest, '7');
+    const second = await open(folder);
+    expect(await second.find(2)).toMatchObject({ state: 'queued' });
+    expect(second.damaged()).toEqual([expect.stringContaining('highest-id is damaged')]);
+    await expect(second.create(report)).rejects.toMatchObject({ code: 'report_damaged' });
+    writeFileSync(highest, whole);
     expect((await second.create(report)).id).toBe(3);
   });
 
