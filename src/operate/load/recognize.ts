@@ -41,6 +41,10 @@ const refused = (detail: string): RefusedFile => ({ reason: 'bad_format', detail
 export const tooLong = (line: number): RefusedFile =>
   refused(`line ${line} is longer than ${maxLineBytes} bytes: the file is damaged, or a quote is not closed.`);
 
+export const damagedParquet = refused(
+  'the file begins like Parquet, and cannot be read as such: it is cut off or damaged.',
+);
+
 function findOther(start: Buffer): string | undefined {
   const hex = start.toString('hex');
   const known = otherFiles.find(([prefix]) => hex.startsWith(prefix))?.[1];

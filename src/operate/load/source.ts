@@ -4,7 +4,7 @@ import { sqlList, sqlName, sqlText } from '../../lake/sql/literals.ts';
 import type { Check } from './bad-row.ts';
 import { findHeader, type CsvHeader } from './csv-records.ts';
 import type { FileField, RefusedFile } from './file-fields.ts';
-import { maxLineBytes, type SourceFile } from './recognize.ts';
+import { damagedParquet, maxLineBytes, type SourceFile } from './recognize.ts';
 import type { FileCell } from './row-parts.ts';
 import type { CellKind } from './value-sql.ts';
 
@@ -319,10 +319,7 @@ async function openParquet(duckdb: Duckdb, source: SourceFile): Promise<Source |
   try {
     described = await duckdb.rows(`DESCRIBE SELECT * EXCLUDE (file_row_number) FROM ${read}`);
   } catch {
-    return {
-      reason: 'bad_format',
-      detail: 'the file begins like Parquet, and cannot be read as such: it is cut off or damaged.',
-    };
+    return damagedParquet;
   }
   const types = new Map(
     described.map((row): [string, ParquetType] => {

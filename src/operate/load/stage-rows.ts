@@ -6,7 +6,7 @@ import { readPlain } from '../../runtime/files/input-file.ts';
 import { findBadRows, isRefused, noBad, type BadBounds, type BadRows } from './bad-rows.ts';
 import { findLongRecord, walkRecords } from './csv-records.ts';
 import type { FileField, RefusedFile } from './file-fields.ts';
-import { maxLineBytes, tooLong } from './recognize.ts';
+import { damagedParquet, maxLineBytes, tooLong } from './recognize.ts';
 import { buildRowsSql, type LoadStamp, type RowsSql } from './row-sql.ts';
 import type { Relation, Source, StrictSource } from './source.ts';
 
@@ -138,8 +138,13 @@ export async function stageRows(
   source: Source,
   options: StageOptions,
 ): Promise<StagedRows | RefusedFile> {
-  return (
-    (await stageStrictly(duckdb, source, options)) ??
-    (await interruptible(duckdb, options.signal, () => writeLeniently(duckdb, source, options)))
-  );
+  const staged = await stageStrictly(duckdb, source, options);
+  if (staged !== undefined) return staged;
+  try {
+    return await interruptible(duckdb, options.signal, () => writeLeniently(duckdb, source, options));
+  } catch (error) {
+    // A damaged page of Parquet is found when it is read.
+    if (source.format === 'parquet' && isAppError(error, 'sql')) return damagedParquet;
+    throw error;
+  }
 }

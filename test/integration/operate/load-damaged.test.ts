@@ -1,6 +1,8 @@
-import { closeSync, openSync, truncateSync, writeSync } from 'node:fs';
+import { closeSync, openSync, readFileSync, truncateSync, writeSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
 import { beforeEach, describe, expect, it } from 'vitest';
+import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
+import { sqlText } from '../../../src/lake/sql/literals.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { openLoadArea, type LoadArea } from '../../helpers/loads.ts';
 
@@ -49,6 +51,29 @@ describe('a file that is compressed by gzip', () => {
   it('A compressed file of several members is one file', async () => {
     const members = [header, ...rows].map((text) => gzipSync(text));
     expect(await area.load(area.write('members.csv.gz', Buffer.concat(members)))).toMatchObject({ stored: 20 });
+  });
+});
+
+describe('a Parquet file', () => {
+  it('A Parquet file that is cut off, or damaged within, is refused as such', async () => {
+    const file = area.write('whole.parquet', '');
+    const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+    await duckdb.run(
+      `COPY (SELECT i AS "tsEvent", 1 AS "idApp", md5(i::VARCHAR) AS "eventId" FROM range(1000) AS t (i)) TO ${sqlText(file)} (FORMAT parquet)`,
+    );
+    duckdb.close();
+    const whole = readFileSync(file);
+    const damaged = {
+      cut: whole.subarray(0, 500),
+      head: Buffer.from(whole).fill(0, 4, 100),
+      data: Buffer.from(whole).fill(255, 3000, 9000),
+    };
+    for (const [name, bytes] of Object.entries(damaged))
+      expect([name, await area.load(area.write(name, bytes))]).toMatchObject([
+        name,
+        { refused: { reason: 'bad_format' } },
+      ]);
+    expect(await area.load(file)).toMatchObject({ stored: 1000 });
   });
 });
 
