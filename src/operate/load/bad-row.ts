@@ -1,6 +1,6 @@
 /** Why a row of a file cannot be loaded: a closed list, with what each means. */
 export const badReasons = {
-  bad_line: 'the line is no row: not UTF-8, too long, an unclosed quote, or the wrong number of cells',
+  bad_line: 'the line is no row: not UTF-8, an unclosed quote, or the wrong number of cells',
   bad_json: 'the line is no JSON object',
   missing: 'a required field has no value',
   bad_type: 'the value is not of the type of its field',
