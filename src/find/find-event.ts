@@ -134,10 +134,11 @@ async function look(places: Places, question: Question): Promise<Looked | undefi
   // lake. What moves out of the stream shows, since it is purged behind the position only.
   const { streamId, position: after } = await tables.readPosition();
   const unchecked = new Map<EventPlace, AppError>();
-  /** What could not be looked through in time leaves the other places to be looked through. */
+  /** What cannot be looked through, in time or because it is damaged, leaves the other places to be looked through. */
   const check = <T>(place: EventPlace, work: Promise<readonly T[]>): Promise<readonly T[]> =>
     work.catch((error: unknown) => {
-      if (!isAppError(error, 'overloaded')) throw error;
+      const isDamaged = place === 'failed' && isAppError(error, 'file_damaged');
+      if (!isAppError(error, 'overloaded') && !isDamaged) throw error;
       unchecked.set(place, error);
       return [];
     });
@@ -200,6 +201,20 @@ async function lookUntilStill(places: Places, question: Question): Promise<Looke
   );
 }
 
+/** Throws `file_damaged` where fewer events are kept as failed than the log counts: what is asked for may be one of them. */
+async function assertFailedThere({ tables, failed }: Places, { sought, idApps, deadlineMs }: Question): Promise<void> {
+  for (;;) {
+    const { version, failed: counted } = await tables.readPosition();
+    await failed.find(sought, idApps, deadlineMs);
+    const missing = counted - failed.count();
+    if (missing <= 0) return;
+    if ((await tables.readPosition()).version === version)
+      throw new AppError('file_damaged', `${missing} events that count as failed are missing`, {
+        hint: "Run 'tributary lake check', and restore the files of lake/failed from a backup.",
+      });
+  }
+}
+
 /**
  * Says where an event is, or the events of a request. Right also while they move: from the stream to the lake or to the
  * failed events, from these to the lake, from young files to sealed ones, and out of the lake. Errors: `overloaded` with
@@ -218,6 +233,7 @@ export async function findEvent(places: Places, question: Question): Promise<Eve
     throw new AppError('broker_away', 'not in the lake, and what waits in the stream cannot be looked through', {
       hint: 'Start the service, and ask again.',
     });
+  await assertFailedThere(places, question);
   return {
     state: 'never_seen',
     events,

@@ -14,6 +14,8 @@ export interface LakePosition {
   /** The stream that the position is in; undefined: nothing has been read from one yet. */
   readonly streamId: string | undefined;
   readonly position: number;
+  /** How many events count as failed. */
+  readonly failed: number;
 }
 
 /** The tables that imported events are in, followed commit by commit. For one caller at a time. */
@@ -62,8 +64,13 @@ export function createFollowedTables(lakeDir: string): FollowedTables {
     },
     async readPosition() {
       const follower = await open(events);
-      const epoch = follower?.lake().epoch;
-      return { version: follower?.state.version ?? -1, streamId: epoch?.streamId, position: epoch?.position ?? 0 };
+      const { epoch, totals } = follower?.lake() ?? {};
+      return {
+        version: follower?.state.version ?? -1,
+        streamId: epoch?.streamId,
+        position: epoch?.position ?? 0,
+        failed: totals?.failed ?? 0,
+      };
     },
   };
 }

@@ -7,6 +7,7 @@ import { checkPoints } from './check-points.ts';
 import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
 import { sqlText } from './sql/literals.ts';
 import { listFailedFiles, readFailedFile } from './files/failed-events.ts';
+import { failedRowsFolder, listFailedRows } from './files/failed-rows.ts';
 import { createErasedIdsSearch, findErasedIdsDamage } from './find/erased-ids.ts';
 import { isOfRunningLoad } from './files/load-folders.ts';
 import { exists, findSize, hashFile } from '../runtime/files/file-checks.ts';
@@ -142,15 +143,39 @@ async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]
   }
 }
 
-/** Counts the failed events at a moment at which no commit changes them. */
-async function countFailed(lakeDir: string): Promise<{ failed: number; lake: LakeState | undefined }> {
-  const paths = lakePaths(lakeDir);
+interface FailedCount {
+  readonly failed: number;
+  readonly damaged: readonly Problem[];
+  readonly lake: LakeState | undefined;
+}
+
+/**
+ * Counts the failed events, or of another table the failed rows of its loads, at a moment at which no commit changes
+ * them. Those of a damaged file are not counted.
+ */
+async function countFailed(lakeDir: string, dataset: TableName): Promise<FailedCount> {
+  const { failed: folder } = lakePaths(lakeDir);
+  const { table } = tablePaths(lakeDir, dataset);
+  const list = async ({ txns }: TableState): Promise<readonly string[]> =>
+    dataset.table === events.table
+      ? listFailedFiles(folder, table)
+      : (await listFailedRows(failedRowsFolder(folder, table), txns)).files;
   for (let attempt = 1; ; attempt += 1) {
-    const { state: before } = await loadOwnState(paths.table);
+    const { state: before } = await loadOwnState(table);
     let failed = 0;
-    for (const file of await listFailedFiles(paths.failed, paths.table)) failed += (await readFailedFile(file)).length;
-    const { state: after } = await loadOwnState(paths.table);
-    if (after.version === before.version || attempt === 10) return { failed, lake: findLakeState(after.lastCommit) };
+    const damaged: Problem[] = [];
+    for (const file of await list(before)) {
+      const read = await readFailedFile(file).catch((error: unknown) => {
+        if (!isAppError(error, 'file_damaged')) throw error;
+        return error;
+      });
+      const at = path.relative(path.resolve(lakeDir), file);
+      if (isAppError(read)) damaged.push({ problem: 'damaged_file', path: at, detail: describeError(read) });
+      else failed += read.length;
+    }
+    const { state: after } = await loadOwnState(table);
+    if (after.version === before.version || attempt === 10)
+      return { failed, damaged, lake: findLakeState(after.lastCommit) };
   }
 }
 
@@ -167,12 +192,12 @@ function checkBooks(tableDir: string, { totals }: LakeState, rows: number): Prob
   ];
 }
 
-async function checkTotals(lakeDir: string, lake: LakeState, rows: number): Promise<Problem[]> {
-  const tableDir = lakePaths(lakeDir).table;
-  const now = await countFailed(lakeDir);
+async function checkTotals(lakeDir: string, dataset: TableName, lake: LakeState, rows: number): Promise<Problem[]> {
+  const tableDir = tablePaths(lakeDir, dataset).table;
+  const now = await countFailed(lakeDir, dataset);
   const failed =
-    now.failed === now.lake?.totals.failed
-      ? []
+    now.damaged.length > 0 || now.failed === now.lake?.totals.failed
+      ? now.damaged
       : [wrongTotals(tableDir, `there are ${now.failed} failed events, the totals say ${now.lake?.totals.failed}`)];
   return [...checkBooks(tableDir, lake, rows), ...failed];
 }
@@ -274,7 +299,7 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
   const tableDir = lakePaths(lakeDir).table;
   const { problems, lake, ...leader } = await checkTable(lakeDir, tableDir);
   problems.push(...(await listPutAside(lakeDir)), ...(await checkErasedIds(lakeDir)));
-  if (lake !== undefined) problems.push(...(await checkTotals(lakeDir, lake, leader.rows)));
+  if (lake !== undefined) problems.push(...(await checkTotals(lakeDir, events, lake, leader.rows)));
   const tables: Record<string, TableCheck> = {};
   const unnamed = await listUnnamedTables(lakeDir);
   for (const { table } of unnamed)
@@ -284,7 +309,7 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
     const { problems: found, lake: own, ...report } = await checkTable(lakeDir, dir);
     // A folder whose table was not begun yet.
     if (report.version < 0 && found.length === 0) continue;
-    problems.push(...found, ...(own === undefined ? [] : checkBooks(dir, own, report.rows)));
+    problems.push(...found, ...(own === undefined ? [] : await checkTotals(lakeDir, dataset, own, report.rows)));
     tables[dataset.table] = report;
   }
   return {

@@ -24,7 +24,13 @@ import { nextAvailableAtMs } from '../lake/log/available-at.ts';
 import { toAdd } from '../lake/files/data-file.ts';
 import type { Enricher } from '../lake/files/enricher.ts';
 import type { Duckdb } from '../lake/sql/duckdb.ts';
-import { listSettledFiles, readFailedFile, type FailedEvent, type FailureReason } from '../lake/files/failed-events.ts';
+import {
+  listSettledFiles,
+  readFailedFile,
+  renderFailed,
+  type FailedEvent,
+  type FailureReason,
+} from '../lake/files/failed-events.ts';
 import { carryOut, openStaging, recoverIntents } from '../lake/files/staged-rewrite.ts';
 import { lakePaths } from '../lake/lake.ts';
 import type { Change, Table } from '../lake/log/table.ts';
@@ -137,7 +143,7 @@ async function commitReplay(
       events.length === 0 ? [] : [{ name: `${index}.ndjson`, to: file, events }],
     );
     for (const { name, events } of left) {
-      await writeNewFile(path.join(folder, name), events.map((event) => `${JSON.stringify(event)}\n`).join(''));
+      await writeNewFile(path.join(folder, name), renderFailed(events));
     }
     const actions: Action[] = stored > 0 ? [{ add: toAdd(relative, written, nowMs, true, !judged.addsKeys) }] : [];
     const change: Change = {

@@ -1,8 +1,9 @@
+import { createHash } from 'node:crypto';
 import { statSync } from 'node:fs';
 import { readdir, readFile, rename } from 'node:fs/promises';
 import path from 'node:path';
 import { removeFile, syncFolder, writeNewFile } from '../../runtime/files/durable-file.ts';
-import { isSystemError } from '../../runtime/errors.ts';
+import { AppError, isSystemError } from '../../runtime/errors.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
 import { findLakeState } from '../log/lake-state.ts';
 import { readCommit } from '../log/log-files.ts';
@@ -45,6 +46,33 @@ const settledName = /^[0-9a-f-]{36}\.ndjson$/;
 
 const settledPath = (folder: string, commitId: string): string => path.join(folder, `${commitId}.ndjson`);
 
+const checkOf = (rest: string): string => createHash('sha256').update(rest).digest('hex').slice(0, 16);
+const checkedHead = /^\{"check":"([0-9a-f]{16})",/;
+/** What a line of a version before 0.4 begins with, which has no checksum. */
+const uncheckedHead = /^\{"(?:reason|line|lineBase64|failedAt|load)":/;
+
+/** Renders failed events as lines of JSON, each of which begins with a checksum of the rest. */
+export function renderFailed(events: readonly FailedEvent[]): string {
+  return events
+    .map((event) => {
+      const rest = JSON.stringify(event).slice(1);
+      return `{"check":"${checkOf(rest)}",${rest}\n`;
+    })
+    .join('');
+}
+
+/** Throws `file_damaged` unless each line of a file of failed events is what was written. */
+function assertLines(text: string, file: string): void {
+  for (const [index, line] of text.split('\n').entries()) {
+    const [head, check] = checkedHead.exec(line) ?? [];
+    if (head === undefined ? line === '' || uncheckedHead.test(line) : checkOf(line.slice(head.length)) === check)
+      continue;
+    throw new AppError('file_damaged', `${file} is damaged: line ${index + 1} is not what was written`, {
+      hint: "Restore the file from a backup; 'tributary lake check' lists every damaged one.",
+    });
+  }
+}
+
 /** Writes the failed events of a commit to come, durably. Returns the path to pass to `settleFailed`. */
 export async function writePendingFailed(
   folder: string,
@@ -53,7 +81,7 @@ export async function writePendingFailed(
   events: readonly FailedEvent[],
 ): Promise<string> {
   const file = path.join(folder, `pending-${baseVersion}-${commitId}.ndjson`);
-  await writeNewFile(file, events.map((event) => `${JSON.stringify(event)}\n`).join(''));
+  await writeNewFile(file, renderFailed(events));
   await syncFolder(folder);
   return file;
 }
@@ -203,14 +231,17 @@ export async function listSettledFiles(folder: string): Promise<string[]> {
 }
 
 /**
- * Reads one file as it is; one that was pending when it was listed, also under the name that it has got since.
+ * Reads one file; one that was pending when it was listed, also under the name that it has got since. Errors:
+ * `file_damaged`.
  */
 export async function readFailedText(file: string): Promise<string> {
   const commitId = pendingName.exec(path.basename(file))?.[2];
-  return readFile(file, 'utf8').catch((error: unknown) => {
+  const text = await readFile(file, 'utf8').catch((error: unknown) => {
     if (commitId === undefined || !isSystemError(error, 'ENOENT')) throw error;
     return readFile(settledPath(path.dirname(file), commitId), 'utf8');
   });
+  assertLines(text, file);
+  return text;
 }
 
 /** Reads the events of one file, as `readFailedText`. */
@@ -218,5 +249,8 @@ export async function readFailedFile(file: string): Promise<FailedEvent[]> {
   return (await readFailedText(file))
     .split('\n')
     .filter((line) => line !== '')
-    .map((line) => JSON.parse(line) as FailedEvent);
+    .map((line) => {
+      const { check: _, ...event } = JSON.parse(line) as FailedEvent & { readonly check?: string };
+      return event;
+    });
 }

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { ensureFolder, moveFile, removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
 import { findLoadState } from '../log/load-state.ts';
-import { readFailedFile, type FailedEvent } from './failed-events.ts';
+import { readFailedFile, renderFailed, type FailedEvent } from './failed-events.ts';
 
 /**
  * The rows of loaded files that could not be loaded, where that was allowed: a file for each load, in a folder for each
@@ -36,7 +36,7 @@ export async function writeFailedRows(
   const temporary = `${file}.tmp`;
   const handle = await open(temporary, 'w', 0o600);
   try {
-    for (const event of events) await handle.appendFile(`${JSON.stringify(event)}\n`);
+    for (const event of events) await handle.appendFile(renderFailed([event]));
     await handle.sync();
   } finally {
     await handle.close();

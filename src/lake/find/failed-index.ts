@@ -34,6 +34,8 @@ export interface FailedIndex {
    * there are more failed events than it keeps hashes of.
    */
   find(sought: Sought, idApps: readonly number[], deadlineMs: number): Promise<FoundFailed[]>;
+  /** How many events the files had that were read: no fewer than there are, unless files are missing. */
+  count(): number;
   /** Reads the files that are still to be read, as far as their hashes are kept; one after the other, with rests. */
   readOn(signal: AbortSignal): Promise<void>;
 }
@@ -139,7 +141,7 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
   const list = createFailedList(folder, tableDir);
   const ownHalves = createOwnHalves();
   const hashes = createKeySet('any');
-  const groups = new Map<string, number>();
+  const groups = new Map<string, { readonly group: number; readonly events: number }>();
   const names = new Map<number, string>();
   /** What is known whole. */
   let known: FailedListing | undefined;
@@ -155,13 +157,13 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
       { lows: Uint32Array.from(ids, ([low]) => low), highs: Uint32Array.from(ids, ([, high]) => high) },
       group,
     );
-    groups.set(name, group);
+    groups.set(name, { group, events: text.split('\n').length - 1 });
     names.set(group, name);
   }
 
   /** The files that are still to be read; those that are gone are forgotten. */
   function compare(listing: FailedListing): (readonly [name: string, file: string])[] {
-    for (const [name, group] of groups) {
+    for (const [name, { group }] of groups) {
       if (listing.has(name)) continue;
       hashes.dropGroup(group);
       groups.delete(name);
@@ -195,6 +197,7 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
       }
       return found;
     },
+    count: () => [...groups.values()].reduce((sum, { events }) => sum + events, 0),
     async readOn(signal) {
       const listing = await list();
       if (listing === known) return;

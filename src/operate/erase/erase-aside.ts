@@ -11,7 +11,7 @@ import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlList } from '../../lake/sql/literals.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
 import { readOwnedId, type OwnedId } from '../../lake/find/erased-ids.ts';
-import { listSettledFiles, readFailedFile, type FailedEvent } from '../../lake/files/failed-events.ts';
+import { listSettledFiles, readFailedFile, renderFailed, type FailedEvent } from '../../lake/files/failed-events.ts';
 import { failedRowsFolder, listFailedRows } from '../../lake/files/failed-rows.ts';
 import { carryOut, openStaging } from '../../lake/files/staged-rewrite.ts';
 import { lakePaths, tablePaths } from '../../lake/lake.ts';
@@ -108,7 +108,7 @@ export async function removeFailed(
   const folder = await openStaging(staging, commitId);
   try {
     for (const { name, left } of rewritten) {
-      await writeNewFile(path.join(folder, name), left.map((event) => `${JSON.stringify(event)}\n`).join(''));
+      await writeNewFile(path.join(folder, name), renderFailed(left));
     }
   } catch (error) {
     await removeTree(folder);

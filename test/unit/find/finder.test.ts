@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { events } from '../../../src/datasets/dataset.ts';
@@ -8,6 +8,7 @@ import { findEvent, type Places, type ReadTail } from '../../../src/find/find-ev
 import { createFinder, type Finder } from '../../../src/find/finder.ts';
 import { createFollowedTables } from '../../../src/find/followed-tables.ts';
 import { createErasedIdsSearch } from '../../../src/lake/find/erased-ids.ts';
+import { checkLake } from '../../../src/lake/check.ts';
 import { findRows } from '../../../src/lake/find/find-rows.ts';
 import { openIdIndex, type IdIndex } from '../../../src/lake/find/id-index.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
@@ -71,6 +72,37 @@ test('An event that failed and was stored since is in the lake, and is named onc
   expect(await ask(finder, eventId)).toMatchObject({ state: 'failed', events: [{ reason: 'bad_value' }] });
   await publish(folder, stream, [line], 2);
   expect(await ask(finder, eventId)).toMatchObject({ state: 'in_lake', events: [{ state: 'in_lake', eventId }] });
+});
+
+test('No event is said to have never come while failed events are missing, or not what was written', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const compact = await startTestCompact(folder, stream);
+  onTestFinished(() => compact.stop());
+  const [stored, line] = [eventLine(), { ...eventLine(), ...bad }];
+  await publish(folder, stream, [stored, line], 2);
+  const { failed } = lakePaths(path.join(folder, 'lake'));
+  const settled = (): string[] => readdirSync(failed).filter((name) => !name.startsWith('pending-'));
+  await waitFor('the file has its final name', () => settled().length === 1);
+  const file = path.join(failed, settled()[0] ?? '');
+  const whole = readFileSync(file);
+  const [known, unknown] = [idOf(line), idOf(eventLine())];
+  expect(await ask(openFinder(folder), unknown)).toMatchObject({ state: 'never_seen' });
+  for (let place = 0; place < 12; place += 1) {
+    const bytes = Buffer.from(whole);
+    const at = Math.floor((place * bytes.length) / 12);
+    bytes.writeUInt8((bytes[at] ?? 0) ^ 1, at);
+    writeFileSync(file, bytes);
+    for (const id of [known, unknown])
+      await expect(ask(openFinder(folder), id)).rejects.toMatchObject({ code: 'file_damaged' });
+    expect(await ask(openFinder(folder), idOf(stored))).toMatchObject({ state: 'in_lake' });
+    const { problems } = await checkLake(path.join(folder, 'lake'));
+    expect(problems).toMatchObject([{ problem: 'damaged_file', path: path.join('failed', path.basename(file)) }]);
+  }
+  rmSync(file);
+  await expect(ask(openFinder(folder), known)).rejects.toMatchObject({ code: 'file_damaged' });
+  writeFileSync(file, whole);
+  expect(await ask(openFinder(folder), known)).toMatchObject({ state: 'failed' });
 });
 
 test('An event whose line is damaged behind its head has failed with the reason, and waits before that', async () => {
@@ -233,7 +265,7 @@ test('An id that is in the lake is found while failed events are still to be loo
     tables: createFollowedTables(lakeDir),
     index: openIdIndex(testFolder(), duckdb),
     versions: new Map(),
-    failed: { find: () => Promise.reject(busy), readOn: async () => undefined },
+    failed: { find: () => Promise.reject(busy), count: () => 0, readOn: async () => undefined },
     erasedIds: createErasedIdsSearch(lakePaths(lakeDir)),
     readWatermarkMs: async () => undefined,
     readTail: async () => 'whole',

@@ -86,6 +86,8 @@ describe('the files of failed events', () => {
     writeFileSync(path.join(folder, other.name), 'not what was there');
     const foreign = { eventId: other.eventId, idApp: 2 };
     expect(await index.find(foreign, [2], performance.now() + 10_000)).toEqual([]);
-    await expect(index.find({ ...foreign, idApp: 1 }, [1], performance.now() + 10_000)).rejects.toThrow(SyntaxError);
+    await expect(index.find({ ...foreign, idApp: 1 }, [1], performance.now() + 10_000)).rejects.toMatchObject({
+      code: 'file_damaged',
+    });
   });
 });
