@@ -24,7 +24,8 @@ export interface Profiles {
 }
 
 const none: Profiles = { profiles: {} };
-const lockWaitMs = 5000;
+/** Changes take turns; on a slow disk each takes a second. */
+const lockWaitMs = 30_000;
 const nameRule = /^[A-Za-z0-9][\w.-]{0,63}$/;
 const urlMembers = ['importUrl', 'exportUrl'] as const;
 
