@@ -26,7 +26,7 @@ import { findAbsentAccess, startStateLoop } from './service/state-loop.ts';
 
 /** The running service. */
 export interface Service extends Stoppable {
-  /** False: it runs, and refuses everybody, because its folder has no access data. */
+  /** Whether requests can succeed; false without access data in the folder of a service of one area. */
   readonly ready: boolean;
   readonly s2s: string | undefined;
   readonly api: string | undefined;

@@ -9,11 +9,11 @@ import { watchFile } from '../runtime/files/watched-file.ts';
 import type { Logger } from '../runtime/logger.ts';
 
 /**
- * Until when the sessions of each user are over because of a sign-out. Other processes learn of a sign-out within a
+ * The time up to which each user's sessions have ended by a sign-out. Other processes learn of a sign-out within a
  * second, and a restart keeps it.
  */
 export interface SessionEnds {
-  /** Returns the Unix second up to which sessions that began are over; 0: none. */
+  /** Returns the Unix second up to which sessions that began have ended; 0: none. */
   of(idUser: string): number;
   /** Ends the user's sessions that began until `seconds`. Durable when it resolves. */
   end(idUser: string, seconds: number): Promise<void>;
@@ -30,7 +30,7 @@ export interface SessionEndsOptions {
 }
 
 const lockWaitMs = 10_000;
-/** Stands for every user in the file: nobody has this id. */
+/** Key of all users in the file. No user has this id. */
 const everybody = '0';
 
 function readEnds(file: string): Ends {
@@ -40,7 +40,7 @@ function readEnds(file: string): Ends {
   return new Map(Object.entries(ends as Readonly<Record<string, number>>));
 }
 
-/** Opens the sign-outs in `keys/session-ends.json`. If the file is damaged, every session that began before now is over. */
+/** Opens the sign-outs in `keys/session-ends.json`. If the file is damaged, every session that began before now has ended. */
 export function openSessionEnds(
   keysFolder: string,
   logger: Logger,

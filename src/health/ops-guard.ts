@@ -3,15 +3,15 @@ import { isIP, type Socket } from 'node:net';
 import { hostname } from 'node:os';
 import { addressOf } from '../runtime/http/request-head.ts';
 
-/** A refused client may read its answer, and finish its body, for this long. */
+/** Time in which a refused client may read its response and finish its body, ms. */
 const lingerMs = 1000;
 
-/** Removes a connection from those that make room for new ones. */
+/** Exempts a connection from being replaced by a new one. */
 export type KeepConnection = (socket: Socket) => void;
 
 /**
- * Limits connections to `most`. A new connection replaces the oldest one that is not kept: the port asks nobody who they
- * are, and slow clients must not keep health and metrics from answering.
+ * Limits connections to `most`. A new connection replaces the oldest one that is not kept: the port has no
+ * authentication, and slow clients must not keep health and metrics from answering.
  */
 export function replaceOldest(server: Server, most: number): KeepConnection {
   const open = new Set<Socket>();

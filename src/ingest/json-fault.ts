@@ -3,7 +3,7 @@ const space = /[ \t\n\r]*/y;
 const scalar =
   /"(?:[ !#-[\]-\uffff]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"|(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)(?![\w.+-])/y;
 
-/** What was probably meant, by what stands at the fault. The first that matches counts. */
+/** Hints by the text at the fault. The first that matches counts. */
 const hints: readonly (readonly [RegExp, string])[] = [
   [/^$/, 'the text ends too early'],
   [/^'/, 'use double quotes, not single quotes'],
@@ -19,7 +19,7 @@ type State = 'value' | 'first value' | 'name' | 'first name' | 'colon' | 'end';
 /** The place where a text stops being JSON. */
 interface Stop {
   readonly at: number;
-  /** What was expected there. */
+  /** The kind of token expected there. */
   readonly state: State;
   /** The mark that closes the innermost object or array; absent: outside of all. */
   readonly close: string | undefined;

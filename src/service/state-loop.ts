@@ -48,8 +48,8 @@ export interface StateDependencies {
 }
 
 /**
- * Finds that a service of one area runs on a folder without access data, and so refuses everybody. Of a whole service
- * that is new, the apps and users come next.
+ * Returns the problem of a service of one area whose folder has no access data: it rejects all requests. A new service
+ * of both areas gets its apps and users next.
  */
 export function findAbsentAccess({ config, roles }: ServiceOptions): Problem[] {
   const { access } = dataPaths(config.dataDir);
@@ -57,7 +57,7 @@ export function findAbsentAccess({ config, roles }: ServiceOptions): Problem[] {
   return [
     {
       code: 'access_missing',
-      what: `${access} does not exist: nobody is known, and every request is refused`,
+      what: `${access} does not exist: all requests are rejected`,
       todo: 'Set TRIBUTARY_DATA_DIR to the data folder of the service, or add apps and users by commands on this folder.',
     },
   ];
