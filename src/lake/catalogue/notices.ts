@@ -76,15 +76,20 @@ const parametersSql = (files: readonly string[], day: string): string => `
       WHEN before_seen = 0 AND recent_seen >= ${r.newSeen} AND first > DATE ${sqlText(day)} - ${r.recentDays} AND more = 0 THEN 'parameter_new'
       WHEN recent_seen = 0 AND before_seen >= ${r.lostShare} * before AND more = 0 THEN 'parameter_lost'
       WHEN (${totalOf('before')}) >= ${r.lookedBefore} AND (${totalOf('recent')}) >= ${r.lookedRecently} AND (${changedSql}) THEN 'parameter_changed'
-    END AS kind, id_app, event, parameter, recent_seen, before_seen, recent, before
+    END AS kind, id_app, event, parameter, recent_seen, before_seen, recent, before, ${Object.keys(groups)
+      .flatMap((name) => [`before_${name}`, `recent_${name}`])
+      .join(', ')}
   FROM counted JOIN looked USING (id_app, event) JOIN firsts USING (id_app, event, parameter)
   WHERE before >= ${r.lookedBefore} AND recent >= ${r.lookedRecently} AND kind IS NOT NULL
   QUALIFY row_number() OVER (PARTITION BY id_app ORDER BY before DESC, event, parameter) <= ${r.mostRows}
   ORDER BY before DESC, id_app, event, parameter`;
 
+/** Events that an event may have beside those that are named. */
+const unnamedSql = 'CASE WHEN event IS NULL THEN 0 ELSE coalesce(unnamed.most, 0) END';
+
 /**
- * Events with less than their weekday has, by more than the whole app has less; an app as a whole has no event. A weekday
- * without events counts as none. Where a file has more names than its part, an event that is not in it may have as many
+ * Events with less than half of what their weekday has, and a smaller part of it than their app; an app as a whole has no
+ * event. One that drags its app down has the smaller part, unless the app has no other. A weekday without events counts as none. Where a file has more names than its part, an event that is not in it may have as many
  * events there as the smallest that is.
  */
 const fallenSql = (files: readonly string[], day: string): string => `
@@ -100,10 +105,10 @@ const fallenSql = (files: readonly string[], day: string): string => `
     SELECT key, id_app, coalesce(sum(events) FILTER (event IS NULL AND date = DATE ${sqlText(day)}), 0) AS rest, coalesce(min(events) FILTER (event IS NOT NULL), 0) AS fewest
     FROM read_parquet(${sqlList(files)}) WHERE id_app IS NOT NULL AND parameter IS NULL GROUP BY key, id_app),
   unnamed AS (SELECT id_app, sum(least(rest, fewest))::DOUBLE AS most FROM rests WHERE rest > 0 GROUP BY id_app),
-  apps AS (SELECT id_app, least(1, CASE WHEN usual > 0 THEN events / usual ELSE 1 END) AS kept FROM volumes WHERE event IS NULL)
+  apps AS (SELECT id_app, events AS app_events, usual AS app_usual FROM volumes WHERE event IS NULL)
   SELECT id_app, event, events::BIGINT AS events, usual::BIGINT AS usual FROM volumes JOIN apps USING (id_app) LEFT JOIN unnamed USING (id_app)
-  WHERE usual >= ${r.medianEvents} AND CASE WHEN event IS NULL THEN events < ${r.fallenTo} * usual
-    ELSE events + coalesce(unnamed.most, 0) < ${r.fallenTo} * usual * kept END
+  WHERE usual >= ${r.medianEvents} AND events + ${unnamedSql} < ${r.fallenTo} * usual
+    AND (event IS NULL OR (events + ${unnamedSql}) * app_usual < app_events * usual)
   QUALIFY row_number() OVER (PARTITION BY id_app ORDER BY usual DESC, event NULLS FIRST) <= ${r.mostRows}
   ORDER BY usual DESC, id_app, event NULLS FIRST`;
 
@@ -122,6 +127,13 @@ async function readRows(duckdb: Duckdb, sql: string): Promise<Row[]> {
   );
 }
 
+/** Names the type of most values of a time, and how many have it. */
+function describeType(row: Row, when: 'before' | 'recent'): string {
+  const counts = Object.keys(groups).map((name) => ({ name, count: Number(row[`${when}_${name}`]) }));
+  const [first] = counts.toSorted((a, b) => b.count - a.count);
+  return `${first?.name} in ${first?.count} of ${counts.reduce((sum, { count }) => sum + count, 0)} values`;
+}
+
 function describe(row: Row): string {
   const parameter = `parameter ${JSON.stringify(row.parameter)}`;
   switch (row.kind) {
@@ -130,7 +142,7 @@ function describe(row: Row): string {
     case 'parameter_lost':
       return `${parameter} is gone: ${row['before_seen']} of ${row['before']} events looked at in the four weeks before had it, none of ${row['recent']} since`;
     case 'parameter_changed':
-      return `${parameter} has values of another type than in the four weeks before`;
+      return `${parameter} changed its type: ${describeType(row, 'before')} of the four weeks before, ${describeType(row, 'recent')} since`;
     case undefined:
       return `${row['events']} events, where the same weekday had ${row['usual']} in the four weeks before`;
     default:

@@ -64,6 +64,10 @@ const range = (from: number, to: number): number[] => Array.from({ length: to - 
 const of = (event: string | null, from: number, to: number, events: number | ((day: number) => number), idApp = 1) =>
   range(from, to).map((day) => ({ idApp, event, day, events: typeof events === 'number' ? events : events(day) }));
 
+/** An event with another volume on the last of 41 days. */
+const fall = (event: string, idApp: number, before: number, last: number) =>
+  of(event, 0, 40, (day) => (day === 40 ? last : before), idApp);
+
 const having = (names: readonly string[], count: number) => Object.fromEntries(names.map((name) => [name, count]));
 
 describe('notices of the catalogue', () => {
@@ -90,6 +94,41 @@ describe('notices of the catalogue', () => {
         isOver: true,
       },
     );
+  });
+
+  it('An event is noticed when it fell by more than its app did, also where it drags the app down', async () => {
+    const { look } = await openPack();
+    const { found } = await look(
+      [
+        // The app keeps 49 % of its events.
+        ...fall('fell by 70 %', 1, 1000, 300),
+        ...fall('fell by 41 %', 1, 1000, 590),
+        ...fall('fell by 50 %', 1, 1000, 500),
+        ...fall('fell by 42 %', 1, 1000, 580),
+        // The app keeps 58 % of its events: one event is most of them.
+        ...fall('drags', 2, 6000, 1800),
+        ...fall('steady', 2, 4000, 4000),
+        // The event is all that its app has: the app's notice is the event's.
+        ...fall('alone', 3, 1000, 300),
+        // Nearly all.
+        ...fall('large', 4, 9800, 2900),
+        ...fall('small', 4, 200, 200),
+        // An app that grows keeps no event from being noticed, nor does it raise the bound.
+        ...fall('grows', 5, 1000, 9000),
+        ...fall('half', 5, 1000, 490),
+        ...fall('more than half', 5, 1000, 510),
+      ],
+      [40],
+    );
+    expect(found.toSorted()).toEqual([
+      '40: volume_fallen 1',
+      '40: volume_fallen 1 fell by 70 %',
+      '40: volume_fallen 2 drags',
+      '40: volume_fallen 3',
+      '40: volume_fallen 4',
+      '40: volume_fallen 4 large',
+      '40: volume_fallen 5 half',
+    ]);
   });
 
   it('An event with which a file is too full to name it is not taken for one that has fallen', async () => {
