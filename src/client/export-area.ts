@@ -70,7 +70,9 @@ const defaultPatienceMs = 60_000;
 
 interface Envelope {
   readonly message?: unknown;
-  readonly data?: (ExportData & { readonly error?: { readonly detail?: unknown } }) | null;
+  readonly data?:
+    | (ExportData & { readonly error?: { readonly detail?: unknown; readonly info?: { readonly exports?: unknown } } })
+    | null;
 }
 
 function parseEnvelope(text: string): Envelope {
@@ -95,9 +97,20 @@ const hints: Readonly<Record<number, string>> = {
   404: "'tributary export list' shows the requests that there are.",
 };
 
+/** Names the exports in progress that leave no room for another; undefined for another refusal. */
+function hintOfFull({ text }: HttpAnswer): string | undefined {
+  const exports = parseEnvelope(text).data?.error?.info?.exports;
+  if (!Array.isArray(exports) || exports.length === 0) return undefined;
+  const ids = (exports as { readonly idRawExport?: unknown }[]).map(({ idRawExport }) => toLine(String(idRawExport)));
+  return `Wait until one of these ends, or run 'tributary export cancel ID' for one of them: ${ids.join(', ')}.`;
+}
+
 function refusal(url: string, answer: HttpAnswer): AppError {
   return new AppError('service_refused', `${url} refuses: ${describe(answer)}`, {
-    hint: hints[answer.status] ?? "'tributary export EVENT --help' and docs/api.md have what is allowed.",
+    hint:
+      hintOfFull(answer) ??
+      hints[answer.status] ??
+      "'tributary export EVENT --help' and docs/api.md have what is allowed.",
   });
 }
 

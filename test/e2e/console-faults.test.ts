@@ -1,5 +1,6 @@
 import type { Browser, BrowserContext, Page, Route } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { operationsExamples } from '../../src/export/operations/openapi-examples.ts';
 import { findAxeFaults, findChromium, launchChromium, noChromium, windowOf } from '../helpers/browser.ts';
 import { echo, startConsoleServer, type ConsoleServer } from '../helpers/console-server.ts';
 import type { Credentials } from '../helpers/export-area.ts';
@@ -205,9 +206,86 @@ describe('an answer', () => {
     await page.getByText('Export 90: Ready.').waitFor({ state: 'attached' });
     expect(await page.getByText('Export 90: Ready.').getAttribute('role')).toBe('status');
   });
+
+  it('Operations says of a service that is not reached neither that it works nor that its processes run', async () => {
+    let isAway = false;
+    const { answer: good } = operationsExamples['/api/operations/v1/status.json'] ?? {};
+    const status = { ...(good as { data: object }).data, ready: true, problems: [] };
+    await answer({
+      '/api/operations/v1/status.json': (route) => (isAway ? route.abort() : route.fulfill({ json: { data: status } })),
+    });
+    const page = await open('operations', server.users.olga);
+    await page.locator('.badge.good', { hasText: 'Everything works' }).waitFor();
+    isAway = true;
+    await page.getByText('What is shown is older.').waitFor();
+    expect(await page.locator('.badge.good').count()).toBe(0);
+    expect(await findAxeFaults(page)).toEqual([]);
+  });
+
+  it('A list of one piece has no buttons to step, and a file of an export has one line on a narrow page', async () => {
+    const file = {
+      link: `${at('')}files/1.customEvents.5d8b2572a132ba56df31aabb.csv`,
+      rows: 342,
+      bytes: 6800,
+      sha256: 'ab'.repeat(32),
+      timestampExpires: '1795132803',
+    };
+    const exports = [{ ...line, idRawExport: '1' }];
+    await answer({
+      [`${api}/list.json`]: { exports, total: 1 },
+      [`${api}/get.json`]: { ...exports[0], files: [file] },
+    });
+    const page = await open('exports/1');
+    await page.setViewportSize({ width: 390, height: 900 });
+    const files = page.getByRole('region', { name: 'Files, to be scrolled' });
+    await files.waitFor();
+    expect((await files.boundingBox())?.height).toBeLessThan(120);
+    const pieces = page.getByRole('navigation', { name: 'Pieces of the list' });
+    await pieces.getByText('1 export').waitFor();
+    expect(await pieces.getByRole('button').count()).toBe(0);
+  });
 });
 
 describe('the form of an export', () => {
+  it('The summary covers no first rows, payments have their amount, and a full queue is named', async () => {
+    const exports = Array.from({ length: 10 }, (_, place) => ({ idRawExport: String(41 + place) }));
+    const detail = 'The maximum number of simultaneous requests is reached: 10. Wait for room in the queue.';
+    await answer({
+      [`${api}/estimate.json`]: (route) => route.fulfill({ status: 400, json: { data: { error: { detail: 'no' } } } }),
+      [`${api}/create.json`]: (route) =>
+        route.fulfill({ status: 400, json: { data: { error: { detail, info: { exports } } } } }),
+      [`${api}/preview.json`]: {
+        columns: ['tsEvent'],
+        rows: Array.from({ length: 20 }, (_, row) => [String(row)]),
+        isCut: true,
+      },
+    });
+    const page = await open('');
+    const events = page.getByRole('region', { name: 'Event', exact: true }).getByRole('combobox');
+    const columns = page.getByRole('list', { name: /^Chosen columns/ });
+    for (const [event, column] of [
+      ['payments', 'total'],
+      ['adMonetization', 'revenue'],
+      ['partnerSKANpostbacks', 'sourceId'],
+    ] as const) {
+      await events.selectOption(event);
+      expect(await columns.getByText(column, { exact: true }).count()).toBe(1);
+    }
+    await page.getByRole('button', { name: 'Order the export' }).click();
+    await page.getByRole('link', { name: '#50' }).waitFor();
+    expect(await page.getByRole('link', { name: /^#4/ }).count()).toBe(9);
+    await page.getByRole('button', { name: 'Show the first rows' }).click();
+    const rows = page.getByRole('region', { name: 'First rows', exact: true });
+    await rows.getByText('The first 20; there are more.').waitFor();
+    const summary = page.getByRole('region', { name: 'Your order', exact: true });
+    await expect
+      .poll(async () => {
+        const [above, below] = [await summary.boundingBox(), await rows.boundingBox()];
+        return (above?.y ?? 0) + (above?.height ?? 0) <= (below?.y ?? 0);
+      })
+      .toBe(true);
+  });
+
   it('Times that the clocks show twice mean both, filters show what they are, and the focus stays where the work is', async () => {
     await answer({
       '/api/data/v1/apps.json': { apps: [], total: 0 },

@@ -58,6 +58,16 @@ describe('what stands between a command and the service', () => {
     },
   );
 
+  it('An order that finds no room says which exports take it', async () => {
+    const info = { exports: [{ idRawExport: '41' }, { idRawExport: '42' }] };
+    const error = { detail: 'The maximum number of simultaneous requests is reached: 2.', info };
+    const area = areaOf(await serve(page(400, JSON.stringify({ message: 'Bad Request', data: { error } }))));
+    await expect(create(area)).rejects.toMatchObject({
+      code: 'service_refused',
+      hint: "Wait until one of these ends, or run 'tributary export cancel ID' for one of them: 41, 42.",
+    });
+  });
+
   it('An order whose answer was lost behind a gateway is not ordered again, and one that was surely not taken is', async () => {
     let calls = 0;
     const lost = areaOf(

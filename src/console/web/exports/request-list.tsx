@@ -128,11 +128,12 @@ function Pieces({
     <nav class="spread pages" aria-label="Pieces of the list">
       <span class="muted">{total === 1 ? '1 export' : `${formatCount(total)} exports`}</span>
       <span class="row">
-        {steps.map(([title, isAtEnd, to]) => (
-          <button key={title} type="button" class="button" disabled={isAtEnd} onClick={() => onMove(to)}>
-            {title}
-          </button>
-        ))}
+        {!(isFirst && before === undefined) &&
+          steps.map(([title, isAtEnd, to]) => (
+            <button key={title} type="button" class="button" disabled={isAtEnd} onClick={() => onMove(to)}>
+              {title}
+            </button>
+          ))}
       </span>
     </nav>
   );

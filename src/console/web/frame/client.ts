@@ -3,16 +3,24 @@ import { signal } from '@preact/signals';
 import type { Answers } from 'api-answers';
 import { renderArguments, type CallArguments } from './call-arguments.ts';
 
+interface ErrorInfo {
+  readonly waitSeconds?: number | undefined;
+  readonly exports?: readonly { readonly idRawExport: string }[];
+}
+
 /** An answer that is no success: what the service says, and how to go on. Status 0: there was no whole answer. */
 export class ApiError extends Error {
   readonly status: number;
   /** Seconds after which the same may be asked again. */
   readonly waitSeconds: number | undefined;
+  /** Ids of the exports in progress that leave no room for another. */
+  readonly exports: readonly string[];
 
-  constructor(status: number, detail: string, waitSeconds?: number) {
+  constructor(status: number, detail: string, { waitSeconds, exports = [] }: ErrorInfo = {}) {
     super(detail);
     this.status = status;
     this.waitSeconds = waitSeconds;
+    this.exports = exports.map(({ idRawExport }) => idRawExport);
   }
 
   /** Whether the same may be answered otherwise later: not reached, too often, not able to now, or a proxy says so. */
@@ -37,7 +45,7 @@ export function onDenied(look: () => Promise<void>): void {
 
 interface Envelope {
   readonly data?: {
-    readonly error?: { readonly detail?: string; readonly info?: { readonly waitSeconds?: number } };
+    readonly error?: { readonly detail?: string; readonly info?: ErrorInfo };
   } | null;
 }
 
@@ -54,8 +62,8 @@ async function toError(response: Response): Promise<ApiError> {
   const body = (await response.json().catch(() => ({}))) as Envelope;
   const { detail, info } = body.data?.error ?? {};
   const retryAfter = Number(response.headers.get('retry-after') ?? Number.NaN);
-  const wait = info?.waitSeconds ?? (Number.isFinite(retryAfter) ? retryAfter : undefined);
-  return new ApiError(response.status, detail ?? hintOf(response.status), wait);
+  const waitSeconds = Number.isFinite(retryAfter) ? retryAfter : undefined;
+  return new ApiError(response.status, detail ?? hintOf(response.status), { waitSeconds, ...info });
 }
 
 /** Sends a request of a page's; `ApiError` with status 0 where the service is not reached. */

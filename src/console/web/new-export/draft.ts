@@ -67,7 +67,7 @@ export function columnsFor(event: string, { events, selectors }: Dictionary): re
   const always = ['tsEvent', 'eventId', 'idApp', 'customUserId'];
   const common = new Set(['dtEvent', 'tsInsert', 'countCustomEvent', ...always]);
   const own = selectors.filter(({ name, group }) => group === 'event' && !common.has(name)).map(({ name }) => name);
-  return [...always, ...own].filter((name) => possible.has(name)).slice(0, 12);
+  return [...always, ...own].filter((name) => possible.has(name));
 }
 
 /** Takes a draft from elsewhere: of an export that is to be ordered again. */

@@ -1,3 +1,4 @@
+import { Fragment } from 'preact';
 import { useState } from 'preact/hooks';
 import type { CallArguments } from '../frame/call-arguments.ts';
 import { callApi, type ApiError } from '../frame/client.ts';
@@ -62,6 +63,13 @@ function Summary({
       {error !== undefined && (
         <Message kind="error">
           {error.message}
+          {error.exports.length > 0 && ' In progress:'}
+          {error.exports.map((id) => (
+            <Fragment key={id}>
+              {' '}
+              <a href={hrefOf(`exports/${id}`)}>#{id}</a>
+            </Fragment>
+          ))}
           {(error.status === 0 || error.status >= 500) && (
             <>
               {' '}

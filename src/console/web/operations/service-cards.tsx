@@ -4,8 +4,14 @@ import { sumRefusals, type Process, type Problem, type Status } from './status.t
 const tones = { running: 'good', starting: 'busy', waiting: 'bad', stopped: 'warn' } as const;
 const words = { running: 'runs', starting: 'starts', waiting: 'down', stopped: 'stopped' } as const;
 
-/** The processes, and how often each was started again. */
-export function ProcessesCard({ processes }: { readonly processes: readonly Process[] }) {
+/** The processes, and how often each was started again; `isOld`: as they were when the service was last reached. */
+export function ProcessesCard({
+  processes,
+  isOld,
+}: {
+  readonly processes: readonly Process[];
+  readonly isOld: boolean;
+}) {
   return (
     <section class="card stack" aria-labelledby="processes">
       <h2 id="processes">Processes</h2>
@@ -28,7 +34,7 @@ export function ProcessesCard({ processes }: { readonly processes: readonly Proc
                   {lastError !== undefined && <div class="muted small">{lastError}</div>}
                 </td>
                 <td>
-                  <span class={`badge ${tones[state]}`}>{words[state]}</span>
+                  <span class={`badge ${isOld ? '' : tones[state]}`}>{words[state]}</span>
                 </td>
                 <td class="number">{formatCount(restarts)}</td>
               </tr>

@@ -127,8 +127,12 @@ export function ServicePart() {
     <div class="stack">
       {error && <Message kind="warning">{error.message} What is shown is older.</Message>}
       <div class="row" role="status">
-        <span class={`badge ${status.ready ? 'good' : 'bad'}`}>
-          {status.ready ? 'Everything works' : `${formatCount(status.problems.length)} to be mended`}
+        <span class={`badge ${error ? 'warn' : status.ready ? 'good' : 'bad'}`}>
+          {error
+            ? 'Not known now'
+            : status.ready
+              ? 'Everything works'
+              : `${formatCount(status.problems.length)} to be mended`}
         </span>
         <span class="muted small">
           Version {status.version}
@@ -140,7 +144,7 @@ export function ServicePart() {
       <Tiles status={status} sample={samples.at(-1)} />
       <RateCard samples={samples} />
       <div class="columns">
-        <ProcessesCard processes={status.processes} />
+        <ProcessesCard processes={status.processes} isOld={error !== undefined} />
         <DisksCard status={status} />
       </div>
       <div class="columns">
