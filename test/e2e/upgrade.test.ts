@@ -6,6 +6,7 @@ import { openLakeReader } from '../../src/demo/lake-query.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { basic } from '../helpers/export-area.ts';
 import { testFolder } from '../helpers/folder.ts';
+import { readTotals } from '../helpers/lake.ts';
 import { startTestService } from '../helpers/service.ts';
 
 /**
@@ -35,8 +36,8 @@ it.each([
   const service = await startTestService({ dataDir, settings: { TRIBUTARY_CLOCK_OFFSET_SECONDS: String(offset) } });
   onTestFinished(() => service.destroy());
 
-  const send = async (key: string, body: unknown): Promise<void> => {
-    const answer = await fetch(`${service.s2s}/v1/customEvent/?idApp=1`, {
+  const send = async (key: string, body: unknown, method = 'customEvent'): Promise<void> => {
+    const answer = await fetch(`${service.s2s}/v1/${method}/?idApp=1`, {
       method: 'POST',
       headers: { authorization: token, 'idempotency-key': key },
       body: JSON.stringify(body),
@@ -44,8 +45,16 @@ it.each([
     expect(await answer.json()).toEqual({ message: 'Ok' });
   };
   await send('key-4', { customUserId: 'new', customEventName: 'after' });
-  // A retry of what 0.2 has stored.
-  if (isKept) await send('key-1', { customUserId: 'ben', customEventName: 'start', eventTimestamp: 1_795_249_838 });
+  // Retries of what 0.2 has stored, an event and a batch.
+  if (isKept) {
+    await send('key-1', { customUserId: 'ben', customEventName: 'start', eventTimestamp: 1_795_249_838 });
+    const shop = { customEventName: 'shop', customEventParams: { item: 'sword, "long"' } };
+    const batch = [
+      { customUserId: 'cem', ...shop },
+      { customUserId: 'dan', customEventName: 'level_up' },
+    ];
+    await send('key-2', batch, 'customEventBatch');
+  }
   await waitUntilWorkedOff(service);
   const lake = await openLakeReader(dataDir);
   onTestFinished(() => lake.close());
@@ -70,4 +79,5 @@ it.each([
   expect([downloaded.status, text.includes(isKept ? file : 'Access denied')]).toEqual([isKept ? 200 : 403, true]);
   expect(await service.command('lake', 'check')).toMatchObject({ ok: true });
   expect(await service.status()).toMatchObject({ problems: [] });
+  expect(await readTotals(path.join(dataDir, 'lake'))).toMatchObject({ failed: 0 });
 });

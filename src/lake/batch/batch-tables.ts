@@ -32,6 +32,7 @@ import {
   type DedupeRule,
   type Verdict,
 } from './deduplicate.ts';
+import { findFormerTimes, lookUpFormer } from './former-keys.ts';
 import type { KeyHashes } from './key-set.ts';
 import { createBatchEnrichment, type BatchEnrichment } from './enrich-batch.ts';
 import { loadKeyedLines, nameLeftOut } from './keyed-lines.ts';
@@ -102,6 +103,13 @@ export interface BatchLookUp {
   lookUpEvents(files: readonly DataFile[]): Promise<void>;
   /** Adds to the known keys what some files have under those of the batch. The caller has seen that they are whole. */
   addOwnKeys(files: readonly DataFile[]): Promise<void>;
+  /**
+   * Returns when the requests were received that version 0.2 may have taken in first, of those whose keys were reused by
+   * the verdict before, Unix milliseconds.
+   */
+  formerTimes(): Promise<readonly number[]>;
+  /** Looks those up in files by their values: what is there is a repeat. The caller has seen that they are whole. */
+  lookUpFormer(files: readonly DataFile[], emptyFile: string): Promise<void>;
   /** The rows of a dataset's kinds that have a key of their own. */
   readOwnKeys(dataset: Dataset): Promise<OwnKeys>;
   /** Looks such rows up in files: one that is there is a repeat. The caller has seen that they are whole. */
@@ -128,6 +136,8 @@ export interface JudgedPart {
 export interface KeyVerdict {
   /** Among the rows to write are some under an Idempotency-Key. */
   readonly addsKeys: boolean;
+  /** Keys of some lines stand for other requests. */
+  readonly reusesKeys: boolean;
   /** Adds the keys of the batch to the known ones, once it is committed. */
   keepKeys(): Promise<void>;
   /** As in `BatchLookUp`. */
@@ -256,6 +266,7 @@ function toJudgedBatch(
     others,
     failedLines,
     addsKeys,
+    reusesKeys: reused.length > 0,
     async keepKeys() {
       assertCurrent();
       assert(!keysKept, 'the keys of the batch are known already');
@@ -286,6 +297,11 @@ function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: Asser
       await lookUpEvents(duckdb, files);
     },
     addOwnKeys: (files) => keys.addOfBatch(files),
+    formerTimes: () => findFormerTimes(duckdb, keys),
+    async lookUpFormer(files, emptyFile) {
+      isLookedUp = true;
+      await lookUpFormer(duckdb, keys, files, emptyFile);
+    },
     readOwnKeys: (dataset) => readOwnKeys(duckdb, dataset),
     lookUpOwnKeys: (files, rowids) => lookUpOwnKeys(duckdb, files, rowids),
   };
@@ -323,6 +339,7 @@ function toLoadedKeys(intake: Intake, lines: PlainLines, keyed: number, assertLo
         rows,
         repeats,
         addsKeys,
+        reusesKeys: judged.reusesKeys,
         keepKeys: () => judged.keepKeys(),
         keyedHours: (hourMs) => judged.keyedHours(hourMs),
         async writePlain(file, availableAtMs) {

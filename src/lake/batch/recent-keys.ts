@@ -17,6 +17,8 @@ const hourMs = 3_600_000;
  * the lake.
  */
 const slackMs = hourMs;
+/** Bytes of files that are read for the retries of requests that version 0.2 took in. */
+const maxFormerBytes = 512 * 1024 ** 2;
 
 /**
  * The compactor's memory of the events stored under Idempotency-Keys: the known keys of its tables, gone with the
@@ -130,6 +132,39 @@ function rangesAround(hours: readonly number[]): Range[] {
 /** The same times for the statistics of files. */
 const toTimeRange = ({ fromMs, toMs }: Range): TimeRange => (Number.isFinite(toMs) ? { fromMs, toMs } : { fromMs });
 
+/** Looks for events that version 0.2 took in at these times, unless that would read very much. */
+async function lookUpFormer(
+  dependencies: RecentKeysDependencies,
+  lookUp: BatchLookUp,
+  times: readonly number[],
+): Promise<void> {
+  const { files, emptyFile } = dependencies.table.snapshot();
+  const keyed = files.filter(({ keyless }) => keyless !== true);
+  const near = new Set(times.flatMap((ms) => pruneFiles(keyed, { receivedAt: { fromMs: ms, toMs: ms } })));
+  const bytes = [...near].reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  if (times.length === 0 || bytes > maxFormerBytes) return;
+  await lookUp.lookUpFormer(await findWhole(dependencies, [...near]), emptyFile);
+}
+
+/** Judges a batch; where keys are reused also by the events that version 0.2 took in under them. */
+async function judgeByFormer<T extends KeyVerdict>(
+  dependencies: RecentKeysDependencies,
+  batch: { judge(known: KnownEvents): Promise<T> },
+  load: KnownEvents['load'],
+): Promise<T> {
+  const judged = await batch.judge({ rule: 'stream', load });
+  if (!judged.reusesKeys) return judged;
+  return batch.judge({
+    rule: 'stream',
+    async load(lookUp) {
+      // First: the verdict before, and what it was made by, go with what is loaded.
+      const times = await lookUp.formerTimes();
+      await load(lookUp);
+      await lookUpFormer(dependencies, lookUp, times);
+    },
+  });
+}
+
 /** Creates a memory that is asked for one thing at a time. */
 function createMemory(dependencies: RecentKeysDependencies): RecentKeys {
   const { table } = dependencies;
@@ -195,14 +230,15 @@ function createMemory(dependencies: RecentKeysDependencies): RecentKeys {
     warmUp: (nowMs, signal) => load({ fromMs: nowMs - keyWindowMs - slackMs, toMs: Number.POSITIVE_INFINITY }, signal),
     size: () => keys.size(),
     async judge(batch, lookUpAll, loadMore) {
-      const judged = await batch.judge({
-        rule: 'stream',
-        async load(lookUp) {
-          await cover(lookUp);
-          if (lookUpAll) await lookUp.lookUpEvents(table.snapshot().files);
-          await loadMore?.(lookUp);
-        },
-      });
+      const loadAll: KnownEvents['load'] = async (lookUp) => {
+        await cover(lookUp);
+        if (lookUpAll) await lookUp.lookUpEvents(table.snapshot().files);
+        await loadMore?.(lookUp);
+      };
+      // Only a batch that is loaded as a whole has the values that a retry of version 0.2's is known by.
+      const judged = await (loadMore === undefined
+        ? batch.judge({ rule: 'stream', load: loadAll })
+        : judgeByFormer(dependencies, batch, loadAll));
       return { ...judged, keysSeen: seen?.keysCommit };
     },
     async remember(batch, added) {

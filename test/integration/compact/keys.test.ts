@@ -57,11 +57,6 @@ const cases: Readonly<Record<string, { messages: Line[][]; stored: string; reuse
   },
   'nor is a shorter batch': { messages: [request('ab'), request('a'), request('b')], stored: 'ab', reused: 'ab' },
   'nor the same events in another order': { messages: [request('ab'), request('ba')], stored: 'ab', reused: 'ab' },
-  'nor the same event to another method': {
-    messages: [request('a', { method: 'customEvent' }), request('a')],
-    stored: 'a',
-    reused: 'a',
-  },
   'nor an event of another kind': {
     messages: [request('a', { method: 'registration' }), request('b', { method: 'customEvent' })],
     stored: 'a',
@@ -77,9 +72,9 @@ const cases: Readonly<Record<string, { messages: Line[][]; stored: string; reuse
     stored: 'aaab',
   },
   'a batch whose first event fails has the key all the same': {
-    messages: [[badA, goodB], request('b'), [badA, goodB]],
+    messages: [[badA, goodB], request('c'), [badA, goodB]],
     stored: 'b',
-    reused: 'b',
+    reused: 'c',
     bad: 'aa',
   },
   'an event that failed is stored by a retry that can be written': {
@@ -98,8 +93,24 @@ const cases: Readonly<Record<string, { messages: Line[][]; stored: string; reuse
   },
   'another lake has other keys': { messages: [request('a', { mask }), request('a', { mask: 7 })], stored: 'aa' },
   'a batch that an earlier version took in': {
-    messages: [requestOfEarlierVersion('ab', 'k'), request('ab')],
+    messages: [
+      requestOfEarlierVersion('ab', 'k'),
+      request('ab'),
+      request('abc'),
+      request('ba', { mask }),
+      request('ab'),
+    ],
     stored: 'ab',
+    reused: 'aabbc',
+  },
+  'a batch of one that an earlier version took in': {
+    messages: [requestOfEarlierVersion('a', 'k'), request('a', { mask }), request('b')],
+    stored: 'a',
+    reused: 'b',
+  },
+  'an event that was sent by itself, and then as a batch': {
+    messages: [request('a', { method: 'customEvent' }), request('a'), request('ab')],
+    stored: 'a',
     reused: 'ab',
   },
   'a repeat in the last millisecond of the day, and at its end': {
