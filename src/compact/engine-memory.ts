@@ -12,7 +12,7 @@ const leastMb = 128;
 /**
  * Divides the memory setting: half of it for flushing, whose batches are bounded by that, and for sealing what is left
  * beside it and the process itself, at least a quarter. With the default of 2048 MiB and two arenas of glibc the
- * whole process took 1.2 GB at most in a soak of real events at full rate, seals of 128 MiB of young files among them.
+ * whole process took 1.3 GB at most in a soak of real events at full rate, seals of 128 MiB of young files among them.
  */
 export function divideMemory(memoryMb: number): EngineMemory {
   const flushMb = Math.ceil(memoryMb / 2);
