@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { events } from '../../datasets/dataset.ts';
-import { listFailedFilesAt } from '../../lake/files/failed-events.ts';
+import { listFailedFilesAt, readFailedText } from '../../lake/files/failed-events.ts';
 import { failedRowsFolder, listFailedRows } from '../../lake/files/failed-rows.ts';
 import { createErasedIdsSearch } from '../../lake/find/erased-ids.ts';
 import { ensureLakeId, identityPath } from '../../lake/identity.ts';
@@ -75,12 +75,16 @@ export async function copyBulk(target: BackupFolder, options: LakeCopyOptions): 
   }
 }
 
-/** Copies the first of some files that is there: one may be given its final name meanwhile. */
+/**
+ * Copies the first of some files of failed events that is there: one may be given its final name meanwhile. A damaged one
+ * must not take the place of what an earlier backup has.
+ */
 async function putFirst(
   target: BackupFolder,
   [file = '', ...others]: readonly string[],
 ): Promise<Awaited<ReturnType<BackupFolder['put']>>> {
   try {
+    await readFailedText(file);
     return await target.put(file);
   } catch (error) {
     if (others.length === 0 || !isSystemError(error, 'ENOENT')) throw error;
@@ -176,7 +180,7 @@ async function copyFailedRows(
 ): Promise<BackupFile[]> {
   const { files } = await listFailedRows(failedRowsFolder(lakePaths(lakeDir).failed, tableDir), txns);
   const copied: BackupFile[] = [];
-  for (const file of files) copied.push({ path: pathBelow(lakeDir, file), ...(await target.put(file)) });
+  for (const file of files) copied.push({ path: pathBelow(lakeDir, file), ...(await putFirst(target, [file])) });
   return copied;
 }
 

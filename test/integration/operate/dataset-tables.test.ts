@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
@@ -302,6 +302,13 @@ test('A backup has the bad rows of the loads that it has, with which a restored 
   const load = 'load' in loaded ? loaded.load : '';
   const dir = path.join(root, 'backup');
   await backUp(data, dir, stream);
+  // A damaged file takes the place of no whole one.
+  const folder = failedRowsFolder(lakePaths(area.lakeDir).failed, area.tableDir);
+  const file = path.join(folder, readdirSync(folder)[0] ?? '');
+  const whole = readFileSync(file, 'utf8');
+  writeFileSync(file, whole.replace('torn', 'worn'));
+  await expect(backUp(data, dir, stream)).rejects.toMatchObject({ code: 'file_damaged' });
+  writeFileSync(file, whole);
   await area.undo(load);
   const copy = path.join(root, 'copy');
   await restore(dir, copy);
