@@ -1,4 +1,5 @@
 import adMediators from '../../schemas/dictionaries/ad-mediators.json' with { type: 'json' };
+import countryCodes from '../../schemas/dictionaries/country-codes.json' with { type: 'json' };
 import countries from '../../schemas/dictionaries/countries.json' with { type: 'json' };
 import purchaseTypes from '../../schemas/dictionaries/purchase-types.json' with { type: 'json' };
 import { oracleApps, type OracleApp } from './export-events.ts';
@@ -48,6 +49,26 @@ function isOfEvent(event: string, row: LoadedRow): boolean {
     trialpayments: isTrial && !isTest,
   }[sort];
   return (!isUsers || hasUser) && (ofSort ?? true);
+}
+
+/** The countries that rows can name, under the names of their fields. */
+const codes: readonly Readonly<Record<string, unknown>>[] = [
+  ...Object.entries(countryCodes.byId).map(([id, { alpha2, numeric }]) => ({
+    idCountry: Number(id),
+    idCountryISOAlpha2: alpha2,
+    idCountryISONumeric: numeric,
+  })),
+  ...Object.entries(countryCodes.codesWithoutId).map(([alpha2, numeric]) => ({
+    idCountryISOAlpha2: alpha2,
+    idCountryISONumeric: numeric,
+  })),
+];
+
+/** A row with the other codes of the country that it names first; what it says itself stays. */
+function withCountry(row: LoadedRow): LoadedRow {
+  const said = ['idCountry', 'idCountryISOAlpha2', 'idCountryISONumeric'].find((name) => row[name] !== undefined);
+  const country = said === undefined ? undefined : codes.find((code) => code[said] === row[said]);
+  return { ...country, ...row };
 }
 
 /** Titles that a dictionary has, by the id's field. */
@@ -136,7 +157,7 @@ function passesFilters(request: OracleRequest, row: LoadedRow, app: OracleApp): 
  */
 export function expectedLoadedRows(request: OracleRequest, loaded: readonly LoadedRow[]): string[][] {
   const zone = (request['timezone'] as string | undefined) ?? 'Europe/Moscow';
-  const rows = loaded.flatMap((row) => {
+  const rows = loaded.map(withCountry).flatMap((row) => {
     const app = oracleApps.find(({ idApp, idAccount }) => idApp === row['idApp'] && idAccount === 1);
     if (app === undefined || !isOfEvent(request.event, row) || !passesFilters(request, row, app)) return [];
     if (!isInTime(request, zone, Number(row['tsEvent']))) return [];
