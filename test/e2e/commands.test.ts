@@ -126,7 +126,7 @@ describe('the lists of an operator', () => {
     const add = (...words: string[]): Promise<Outcome> => tributary(cwd, ['segment', 'add', ...words]);
     const added = await add('5', '--account', '7', 'ids.txt.gz');
     expect(linesOf(added.out)).toEqual([
-      { idSegment: '5', idAccount: '7', kind: 'custom', ids: 2, lines: 3, replaced: false },
+      { idSegment: '5', idAccount: '7', kind: 'custom', members: 2, ids: 2, lines: 3, replaced: false },
     ]);
     const child = run(process.execPath, [program, 'segment', 'add', '6', '--account', '7', '--kind', 'device', '-'], {
       cwd,
