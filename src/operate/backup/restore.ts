@@ -9,6 +9,7 @@
  */
 import { readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
+import { renewSessionKey } from '../../access/session-key.ts';
 import { findDataFormat, writeDataFormat } from '../../runtime/files/data-format.ts';
 import { ensureFolder, ensureFolders, syncFolders } from '../../runtime/files/durable-file.ts';
 import { AppError, describeError, isAppError, isSystemError } from '../../runtime/errors.ts';
@@ -102,6 +103,9 @@ async function restoreInto(dir: string, dataDir: string, options: RestoreOptions
   try {
     await clear(dataDir, [...emptyNames, 'format.json']);
     await copyFiles(dir, dataDir, manifest, options.signal);
+    // A session that was signed out after the backup must not be valid again.
+    if (manifest.files.some((file) => file.path === 'keys/sessions.key'))
+      await renewSessionKey(path.join(dataDir, 'keys'));
     const reader = tail === undefined ? undefined : await openTailReader(storedPath(dir, tail.sha256), tail.stream);
     try {
       await options.completeLake(manifest, reader);

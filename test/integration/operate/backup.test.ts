@@ -3,6 +3,7 @@ import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { addApp, addUser } from '../../../src/access/commands.ts';
 import { eraseEvents } from '../../../src/operate/erase/erase.ts';
+import { renewSessionKey } from '../../../src/access/session-key.ts';
 import { dataPaths } from '../../../src/config.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { listFailedFilesAt } from '../../../src/lake/files/failed-events.ts';
@@ -273,9 +274,10 @@ describe('a backup', () => {
     await expectEvents(path.join(root, 'copy'), ids.slice(0, 4));
   });
 
-  it('A backup has apps, users and keys as they were, readable by their owner only', async () => {
+  it('A backup has apps, users and keys as they were, readable by their owner only, and a restore ends every session', async () => {
     const { data, dir, root } = createScene();
     const paths = dataPaths(data);
+    await renewSessionKey(paths.keys);
     await addApp(paths, { idApp: 1, platform: 'web', idAccount: 1 }, 0);
     await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
     await backUp(data, dir, undefined);
@@ -284,10 +286,13 @@ describe('a backup', () => {
     for (const name of [
       'access.json',
       ...readdirSync(paths.keys)
-        .filter((key) => key !== '.lock')
+        .filter((key) => !['.lock', 'sessions.key'].includes(key))
         .map((key) => `keys/${key}`),
     ])
       expect(readFileSync(path.join(copy, name))).toEqual(readFileSync(path.join(data, name)));
+    const [before, after] = [data, copy].map((folder) => readFileSync(path.join(folder, 'keys/sessions.key'), 'utf8'));
+    expect(after).toMatch(/^[0-9a-f]{64}\n$/);
+    expect(after).not.toBe(before);
     for (const folder of [dir, copy])
       for (const name of readdirSync(folder, { recursive: true, withFileTypes: true }))
         expect([name.name, statSync(path.join(name.parentPath, name.name)).mode & 0o077]).toEqual([name.name, 0]);
