@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { dataPaths, type Config } from '../config.ts';
-import { startResponder } from '../find/responder.ts';
 import type { PublicServer } from '../health/routes.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { retry } from '../runtime/async/retry.ts';
@@ -129,10 +128,11 @@ export function startStandIn({ config, logger, closers }: Parts): void {
   const stopping = new AbortController();
   const open = () => openConnection({ url, name: 'tributary-stand-in', logger });
   const opened = retry(open, { forMs: Infinity, everyMs: 1000, signal: stopping.signal }).then(
-    (connection) => ({
-      connection,
-      responder: startResponder({ connection, streamName, logger }, options, 'stand-in'),
-    }),
+    async (connection) => {
+      // Loaded here: import has no part of it, and would carry the SQL engine.
+      const { startResponder } = await import('../find/responder.ts');
+      return { connection, responder: startResponder({ connection, streamName, logger }, options, 'stand-in') };
+    },
     () => undefined,
   );
   closers.add('stand-in', async () => {

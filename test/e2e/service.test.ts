@@ -41,6 +41,11 @@ describe('a running service', () => {
     ).toEqual(['compact', 'export', 'ingest', 'ingest', 'nats-server', 'supervisor']);
   });
 
+  it('A running service loads the SQL engine only where it runs queries', () => {
+    const loads = service.processes().filter(({ pid }) => readFileSync(`/proc/${pid}/maps`, 'utf8').includes('duckdb'));
+    expect(loads.map(({ role }) => role).toSorted()).toEqual(['compact', 'export']);
+  });
+
   it('A running service bounds the memory that the compactor keeps of what its engines free', () => {
     const pid = service.processes().find(({ role }) => role === 'compact')?.pid;
     expect(readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0')).toContain('MALLOC_ARENA_MAX=2');
