@@ -63,6 +63,9 @@ export function findNotices({ facts, since }: Pick<ServiceState, 'facts' | 'sinc
 /** Problems of the supervisor that concern every port. */
 const ofAllPorts: readonly ProblemCode[] = [...closing, 'access_missing'];
 
+/** Problems of a part of a port: a balancer must not take the whole port away for one. */
+const ofPartOfPort: readonly ProblemCode[] = ['record_missing', 'session_key_unreadable'];
+
 /**
  * Collects the problems that keep one process from its own work: what it reports, what closes the service, and, for
  * import, the broker. A compactor that restarts keeps no port from answering.
@@ -77,7 +80,9 @@ export function findOwnProblems(state: Parameters<typeof findProblems>[0], name:
     processes: state.processes.filter((child) => names.includes(child.name)),
     facts: Object.fromEntries(Object.entries(state.facts).filter(([reporter]) => names.includes(reporter))),
   };
-  return findProblems(own, nowMs).filter((problem) => !foreign.some((other) => isSameProblem(other, problem)));
+  return findProblems(own, nowMs).filter(
+    (problem) => !ofPartOfPort.includes(problem.code) && !foreign.some((other) => isSameProblem(other, problem)),
+  );
 }
 
 /**

@@ -61,6 +61,7 @@ describe('health', () => {
       expect(ownProblems({ [name]: { problems: [problemOf('access_unreadable')] } }, name)).toEqual([
         'access_unreadable',
       ]);
+      expect(ownProblems({ [name]: { problems: [problemOf('record_missing')] } }, name)).toEqual([]);
     }
     expect(ownProblems({}, 'ingest-1', 'nats-server')).toEqual(['process_down']);
     expect(ownProblems({}, 'export', 'nats-server')).toEqual([]);
