@@ -80,19 +80,27 @@ export async function findHits(duckdb: Duckdb, snapshot: Snapshot, target: Erasu
 
 /**
  * Reports whether files that the log has removed, and that readers of older versions still have, hold rows of a target.
- * One that cannot be read counts as one that does.
+ * One that cannot be read counts as one that does. A busy lake has thousands of them: many are read by one query.
  */
 export async function isInRemovedFiles(duckdb: Duckdb, table: Table, target: ErasureTarget): Promise<boolean> {
   const snapshot = table.snapshot();
   const matches = matchSql(target, columnsOf(snapshot));
-  for (const encoded of table.state().tombstones.keys()) {
-    const file = path.join(table.dir, decodePath(encoded) ?? '');
-    if (!(await exists(file))) continue;
-    const source = `read_parquet(${sqlList([snapshot.emptyFile, file])}, union_by_name = true, hive_partitioning = false)`;
-    const found = await duckdb
-      .rows(`SELECT 1 AS found FROM ${source} WHERE ${matches} LIMIT 1`)
-      .catch(async () => ((await exists(file)) ? [file] : []));
-    if (found.length > 0) return true;
+  const find = async (files: readonly string[]): Promise<boolean> => {
+    const source = `read_parquet(${sqlList([snapshot.emptyFile, ...files])}, union_by_name = true, hive_partitioning = false)`;
+    return (await duckdb.rows(`SELECT 1 AS found FROM ${source} WHERE ${matches} LIMIT 1`)).length > 0;
+  };
+  const removed = [...table.state().tombstones.keys()].map((encoded) =>
+    path.join(table.dir, decodePath(encoded) ?? ''),
+  );
+  for (let from = 0; from < removed.length; from += filesPerLook) {
+    const there: string[] = [];
+    for (const file of removed.slice(from, from + filesPerLook)) if (await exists(file)) there.push(file);
+    // Some may go meanwhile.
+    const isAny = await find(there).catch(async () => {
+      for (const file of there) if ((await exists(file)) && (await find([file]).catch(() => exists(file)))) return true;
+      return false;
+    });
+    if (isAny) return true;
   }
   return false;
 }

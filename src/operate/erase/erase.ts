@@ -327,7 +327,8 @@ export async function eraseEvents(
     for (const { erasure, hits } of found) {
       const beside = (failed.get(erasure.dataset) ?? 0) + (erasure.dataset === events ? orphans.length : 0);
       // Rows that were taken out before stay for readers of older versions, until those are not waited for any more.
-      const isPending = hits.length === 0 && (await isInRemovedFiles(duckdb, erasure.table, target));
+      const mayBePending = now || (erasure.table.lake().forgetAtMs ?? 0) > clock.nowMs();
+      const isPending = hits.length === 0 && mayBePending && (await isInRemovedFiles(duckdb, erasure.table, target));
       if (isPending) pendingMs = Math.max(pendingMs, erasure.table.lake().forgetAtMs ?? 0);
       const hasErased = hits.length + beside > 0 || (now && isPending);
       const historyFrom = await forgetHistory(erasure, hasErased, now ? undefined : finishesAtMs);

@@ -108,6 +108,9 @@ test('An erased user is in no file, no failed event and no message, and everyone
   expect(kept).not.toEqual([]);
   expect(await erase(folder, stream, { users: ['mallory'] })).toEqual(nothing);
   expect(await erase(folder, stream, { users: ['alice'] }, { retentionMs: 9 })).toEqual({ ...nothing, finishesAt });
+  // A time that has passed is no promise.
+  const later = { clock: { nowMs: () => Date.now() + 2 * 86_400_000 } };
+  expect(await erase(folder, stream, { users: ['alice'] }, { retentionMs: 9 }, later)).toEqual(nothing);
   expect(await findFilesWith(folder, 'alice')).toEqual(kept);
   const report = await erase(folder, stream, { users: ['alice'] });
   expect(report).toMatchObject(nothing);
