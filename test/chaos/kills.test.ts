@@ -143,7 +143,7 @@ describe('kill -9', () => {
       expect(watermark.figures().eventsBeforeWatermarks).toBeGreaterThan(0);
       const exportAccount = await accountForExports(service, client, requests, exported.rows);
       const reused = createLedger('reused');
-      await fillEveryPlace(service, load.token, reused, eachOtherPlace);
+      await fillEveryPlace(service, load.token, { ledger: reused, each: eachOtherPlace, random });
       await waitUntilWorkedOff(service);
       await service.command('erase', '--user', 'forgotten');
       await service.stop();

@@ -39,7 +39,7 @@ function start(
 const hasSince = ({ since }: { readonly since?: unknown }): boolean => Date.parse(String(since)) <= Date.now();
 
 /** Waits until the problem stands in all three places, each time with its next step, and with since when it holds. */
-async function isTold(service: TestService, what: RegExp, todo: RegExp): Promise<void> {
+async function isTold(service: TestService, what: RegExp, todo: RegExp, isImportReady = false): Promise<void> {
   const matches = (problem: { readonly what?: unknown; readonly todo?: unknown }): boolean =>
     what.test(String(problem.what)) && todo.test(String(problem.todo));
   await waitFor(
@@ -50,13 +50,17 @@ async function isTold(service: TestService, what: RegExp, todo: RegExp): Promise
     },
     patienceMs,
   );
-  // the public ports say that, and no more
+  // A public port says whether its own work goes on, and no more.
   await waitFor(
-    'the public ports say that the service is not ready',
+    `the public ports say that imports are ${isImportReady ? '' : 'not '}ready and exports are`,
     async () => {
       const answers = await Promise.all([service.s2s, service.api].map((area) => fetch(`${area}/readyz`)));
       const texts = await Promise.all(answers.map((answer) => answer.text()));
-      return answers.every(({ status }) => status === 503) && texts.every((text) => text === '{"ready":false}');
+      const wanted = [isImportReady, true];
+      return (
+        answers.every(({ status }, n) => status === (wanted[n] === true ? 200 : 503)) &&
+        texts.every((text, n) => text === JSON.stringify({ ready: wanted[n] }))
+      );
     },
     patienceMs,
   );
@@ -110,7 +114,7 @@ describe('problems in /readyz, the log and status', () => {
       // nobody sends here either; what is sent meanwhile is taken
       const readOnly = makeReadOnly(path.join(service.dataDir, 'lake'));
       if (readOnly !== undefined) {
-        await isTold(service, /^the lake cannot be written since .*: (EROFS|EACCES)/, /mounted read-only/);
+        await isTold(service, /^the lake cannot be written since .*: (EROFS|EACCES)/, /mounted read-only/, true);
         await importEvent(service, token, { key: 'read-only', name: 'read-only', user: 'steady' });
         readOnly.undo();
         await isOver(service, /^the lake cannot be written/);
@@ -147,7 +151,7 @@ describe('problems in /readyz, the log and status', () => {
         }
         return lock !== undefined;
       });
-      await isTold(service, /^compact is (down|being started again)/, /log lines with "process":"compact"/);
+      await isTold(service, /^compact is (down|being started again)/, /log lines with "process":"compact"/, true);
       lock?.release();
       await isOver(service, /^compact is/);
       expect(await readStatusProblems(service)).toEqual([]);
@@ -187,11 +191,12 @@ describe('problems in /readyz, the log and status', () => {
     const { service, token } = await start({ TRIBUTARY_DISK_RESERVE_BYTES: String(mebibyte) }, dataDir);
     const probe = startProbe(createLedger('probe'), { s2s: () => service.s2s, idApp: 1, token });
     disk.fill(0);
-    await isTold(service, /^the lake's disk has come down to its reserve/, /Free some space/);
+    await isTold(service, /^the lake's disk has come down to its reserve/, /Free some space/, true);
     await isTold(
       service,
       /^events have not come from the stream into the lake since .*: .*(No space left|ENOSPC)/i,
       /Remove the cause/,
+      true,
     );
     disk.empty();
     await isOver(service, /^events have not come from the stream into the lake/);

@@ -117,6 +117,7 @@ export function createEverything({
         key: name,
         name: random.chance(0.5) ? name : `another body of ${name}`,
         user: random.chance(0.5) ? 'steady' : 'another',
+        isReuse: true,
       });
     },
     async forget() {

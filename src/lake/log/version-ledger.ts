@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { copyFile, open, truncate, type FileHandle } from 'node:fs/promises';
 import path from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { AppError, isSystemError } from '../../runtime/errors.ts';
 import { syncFolder } from '../../runtime/files/durable-file.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
@@ -144,16 +145,21 @@ export function findEnd(tableDir: string): Promise<LedgerEnd> {
   return withLedger<LedgerEnd>(tableDir, { lines: 0, last: undefined, isCutOff: false }, readEnd);
 }
 
-/** The numbers, from 1 on, of the lines before the last whole one that are not what was written, at most some. */
+/**
+ * The numbers, from 1 on, of the lines before the last whole one that are not what was written, at most some. A line may
+ * stand twice: of two compactors, one of which was stopped in mid-trimming and has lost its lease, each appends it.
+ */
 export function findBrokenLines(tableDir: string): Promise<number[]> {
   return withLedger<number[]>(tableDir, [], async (file) => {
     const { lines } = await readEnd(file);
     const broken: number[] = [];
-    let before = -1;
+    let before: LedgerLine | undefined;
     for (let from = 0; from < lines && broken.length < 10; from += linesTogether) {
       for (const [n, line] of (await readLines(file, from, Math.min(linesTogether, lines - from))).entries()) {
-        if (line === undefined || line.version <= before) broken.push(from + n + 1);
-        before = line?.version ?? before;
+        const isNext =
+          line !== undefined && (line.version > (before?.version ?? -1) || isDeepStrictEqual(line, before));
+        if (!isNext) broken.push(from + n + 1);
+        before = line ?? before;
       }
     }
     return broken.slice(0, 10);

@@ -144,3 +144,16 @@ test('A copy of a ledger has each version once, also where the log is trimmed wh
     undefined,
   ]);
 });
+
+test('A line that two compactors have appended is whole, and a version that is said twice in different ways is not', async () => {
+  const folder = testFolder();
+  await appendLines(folder, [line(0, 1), line(3, 2, '0123abcd')]);
+  const twice = readFileSync(ledgerFile(folder)).subarray(45);
+  appendFileSync(ledgerFile(folder), twice);
+  await appendLines(folder, [line(5, 3, 'ffffffff')]);
+  expect(await findBrokenLines(folder)).toEqual([]);
+  expect((await findInLedger(folder, 4))?.mark).toBe('0123abcd');
+  await appendLines(folder, [line(5, 4, 'ffffffff')]);
+  await appendLines(folder, [line(6, 4, 'ffffffff')]);
+  expect(await findBrokenLines(folder)).toEqual([5]);
+});
