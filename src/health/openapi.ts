@@ -23,7 +23,7 @@ export function describeHealth(): OpenApiPart {
     area: 'export',
     paths: {
       '/healthz': describeRoute('Whether the process that serves this area answers.', {
-        200: answer('It does.', 'application/json', object({ alive: { const: true } })),
+        200: answer('It does.', 'application/json', object({ alive: { type: 'boolean' } })),
       }),
       '/readyz': describeRoute(
         "Whether the whole service works. What is wrong is shown on the operator's own address.",

@@ -17,7 +17,7 @@ export const lookUpSchemas: Record<string, OpenApiObject> = {
     required: ['state', 'eventId'],
     additionalProperties: false,
     properties: {
-      state: { enum: ['in_stream', 'in_lake', 'failed'] },
+      state: { type: 'string', enum: ['in_stream', 'in_lake', 'failed'] },
       eventId: { type: 'string' },
       kind: { type: 'string' },
       eventTime: time,
@@ -30,6 +30,7 @@ export const lookUpSchemas: Record<string, OpenApiObject> = {
           'In the lake: the first version of that table that has it; absent where the log does not reach back so far.',
       },
       reason: {
+        type: 'string',
         enum: ['bad_json', 'bad_value', 'key_reused', 'too_large'],
         description: 'Failed: why it could not be written. key_reused: the key stands for another request.',
       },
@@ -42,13 +43,14 @@ export const lookUpSchemas: Record<string, OpenApiObject> = {
     additionalProperties: false,
     properties: {
       state: {
+        type: 'string',
         enum: ['in_stream', 'in_lake', 'failed', 'erased', 'never_seen'],
         description: 'That of the first event. never_seen: the app has no such event.',
       },
       events: { type: 'array', maxItems: 768, items: { $ref: '#/components/schemas/FoundEvent' } },
       unchecked: {
         type: 'array',
-        items: { enum: ['lake', 'failed', 'stream'] },
+        items: { type: 'string', enum: ['lake', 'failed', 'stream'] },
         description:
           'Where more events of the request may be, since it could not be looked through in time; absent if there are none.',
       },

@@ -149,7 +149,7 @@ const validate = {
   in: 'query',
   required: false,
   description: '1: the request is checked, and nothing is stored.',
-  schema: { enum: ['0', '1'], default: '0' },
+  schema: { type: 'string', enum: ['0', '1'], default: '0' },
 };
 const prefer = {
   name: 'Prefer',
@@ -212,7 +212,7 @@ const answerSchemas = {
     type: 'object',
     required: ['message'],
     properties: {
-      message: { enum: ['Ok', 'Valid, nothing was stored'] },
+      message: { type: 'string', enum: ['Ok', 'Valid, nothing was stored'] },
       receipt: { $ref: '#/components/schemas/Receipt' },
     },
   },
@@ -266,7 +266,7 @@ export function describeImport(): OpenApiPart {
           summary: 'Whether a token suits an app',
           security: [{ importToken: [] }],
           parameters: [idApp],
-          requestBody: { required: false, content: { 'application/json': { schema: { const: true } } } },
+          requestBody: { required: false, content: { 'application/json': { schema: { type: 'boolean' } } } },
           responses: { '200': { ...accepted, description: 'It does.' }, '403': forbidden, '500': failed },
         },
       },

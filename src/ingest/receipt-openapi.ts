@@ -14,10 +14,10 @@ function closed(properties: Readonly<Record<string, OpenApiObject>>, description
 /** A receipt (src/receipts/receipt.ts), as the API reference shows it. */
 export const receiptSchema: OpenApiObject = closed(
   {
-    receiptVersion: { const: 1 },
+    receiptVersion: { type: 'integer', const: 1 },
     idApp: count,
     method: text,
-    platform: { enum: platforms },
+    platform: { type: 'string', enum: platforms },
     receivedAt: time,
     salt: { type: 'string', pattern: '^[0-9a-f]{32}$' },
     events: {
@@ -54,7 +54,11 @@ export const receiptKey: OpenApiObject = {
           schema: {
             type: 'object',
             required: ['algorithm', 'key', 'keys'],
-            properties: { algorithm: { const: 'Ed25519' }, key: hash, keys: { type: 'array', items: hash } },
+            properties: {
+              algorithm: { type: 'string', const: 'Ed25519' },
+              key: hash,
+              keys: { type: 'array', items: hash },
+            },
           },
         },
       },

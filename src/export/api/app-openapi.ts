@@ -43,7 +43,7 @@ export const moment: Schema = { type: 'string', format: 'date-time' };
 export const notice = object(
   {
     id: text,
-    kind: { enum: noticeKinds },
+    kind: { type: 'string', enum: noticeKinds },
     idApp: count,
     customEventName: text,
     parameter: text,
@@ -61,7 +61,7 @@ function describeCatalogue(): Record<string, Schema> {
   const seen = { firstSeen: moment, lastSeen: moment };
   const parameter = object({
     name: text,
-    type: { enum: parameterTypes },
+    type: { type: 'string', enum: parameterTypes },
     ...counted(['seen', 'values']),
     untyped: { ...count, description: 'Values of another type, empty ones aside: NULL in views.sql.' },
     types: object(counted(parameterTypes)),

@@ -30,13 +30,13 @@ const dates: readonly Schema[] = [
 
 /** The part of the API reference on what data an account has. */
 export function describeDataApi(): OpenApiPart {
-  const app = object({ idApp: text, title: text, platform: { enum: platforms }, idProject: text }, [
+  const app = object({ idApp: text, title: text, platform: { type: 'string', enum: platforms }, idProject: text }, [
     'idApp',
     'title',
     'platform',
   ]);
   const apps = object({ apps: { type: 'array', items: app }, total: count });
-  const day = object({ date, kind: { enum: dataKinds }, events: count });
+  const day = object({ date, kind: { type: 'string', enum: dataKinds }, events: count });
   const volume = object({
     version: { ...text, description: 'Version of the table of events that was counted.' },
     dateFrom: date,
@@ -60,7 +60,7 @@ export function describeDataApi(): OpenApiPart {
   const fields = object(
     {
       version: text,
-      kind: { enum: dataKinds },
+      kind: { type: 'string', enum: dataKinds },
       looked: { ...count, description: 'The newest events of those dates, in files of about twenty million rows.' },
       dateFrom: date,
       dateTo: date,
@@ -69,7 +69,7 @@ export function describeDataApi(): OpenApiPart {
     },
     ['version', 'kind', 'looked', 'isWhole', 'fields'],
   );
-  const kind = argument('kind', true, 'The kind of event, or the dataset.', { enum: dataKinds });
+  const kind = argument('kind', true, 'The kind of event, or the dataset.', { type: 'string', enum: dataKinds });
   const idApp = (required: boolean): Schema =>
     argument('idApp', required, `An app of the caller's account${required ? '' : '; all of them without it'}.`);
   return {

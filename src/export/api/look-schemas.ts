@@ -25,7 +25,7 @@ export const lookSchemas: Readonly<Record<string, Schema>> = {
     overLimits: {
       type: 'array',
       items: object({
-        limit: { enum: ['rows', 'bytes'] },
+        limit: { type: 'string', enum: ['rows', 'bytes'] },
         allowed: count,
         isCertain: { type: 'boolean', description: 'true: the export would end in an error.' },
         todo: text,

@@ -13,7 +13,7 @@ function object(properties: Readonly<Record<string, Schema>>, optional: readonly
 
 export const manifestSchema: Schema = {
   ...object({
-    manifestVersion: { const: 1 },
+    manifestVersion: { type: 'integer', const: 1 },
     idReportFile: text,
     event: text,
     request: { type: 'object', description: 'As it was understood: days are Unix seconds, aliases their event.' },

@@ -143,7 +143,7 @@ export const slot = {
 
 /** What is said of the files of a finished export, and of the version of the data that it was read from. */
 const basis = {
-  format: { enum: fileFormats },
+  format: { type: 'string', enum: fileFormats },
   hasHeader: { type: 'boolean', description: 'Whether each file begins with a line of column names.' },
   manifest: { ...object(link), description: 'Leads to the signed record of the export, a Manifest.' },
   version: text,
@@ -161,7 +161,11 @@ const basis = {
 
 const schemas: Readonly<Record<string, Schema>> = {
   ...lookSchemas,
-  AccessDenied: object({ code: { const: 403 }, message: { const: 'Access denied' }, data: { type: 'null' } }),
+  AccessDenied: object({
+    code: { type: 'integer', const: 403 },
+    message: { type: 'string', const: 'Access denied' },
+    data: { type: 'null' },
+  }),
   ExportRefusal: object({
     code: { type: 'integer' },
     message: text,
@@ -172,11 +176,11 @@ const schemas: Readonly<Record<string, Schema>> = {
       ),
     }),
   }),
-  Failed: object({ code: { const: 500 }, message: text, data: { type: ['object', 'null'] } }),
+  Failed: object({ code: { type: 'integer', const: 500 }, message: text, data: { type: ['object', 'null'] } }),
   ReportFile: object(
     {
       idReportFile: text,
-      status: { enum: ['In progress', 'Error occurred', 'Success!'] },
+      status: { type: 'string', enum: ['In progress', 'Error occurred', 'Success!'] },
       progress,
       files,
       archive: object(link),
@@ -188,7 +192,10 @@ const schemas: Readonly<Record<string, Schema>> = {
     {
       idRawExport: text,
       idReportFile: text,
-      status: { enum: ['In progress', 'Error occurred', 'Success!', 'User error occurred', 'Canceled by user'] },
+      status: {
+        type: 'string',
+        enum: ['In progress', 'Error occurred', 'Success!', 'User error occurred', 'Canceled by user'],
+      },
       ...slot,
       isCancellable: { type: 'boolean', description: 'true while in progress.' },
       errorMessage: text,
@@ -262,7 +269,7 @@ const manifestKey = {
   summary: 'The public key of the manifests.',
   tags: ['Export'],
   security: [],
-  responses: { 200: json('Done.', envelope(object({ algorithm: { const: 'Ed25519' }, key: text }))) },
+  responses: { 200: json('Done.', envelope(object({ algorithm: { type: 'string', const: 'Ed25519' }, key: text }))) },
 };
 
 const texts: Schema = { type: 'object', additionalProperties: text };
@@ -326,7 +333,7 @@ export function describeExportApi(): OpenApiPart {
   const cancel = method(
     'Cancel an export request in progress.',
     [idParameter('idRawExport')],
-    object({ idRawExport: text, info: { const: 'Canceled' } }),
+    object({ idRawExport: text, info: { type: 'string', const: 'Canceled' } }),
     notFound,
   );
   const getReport = method(

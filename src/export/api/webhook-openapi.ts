@@ -6,7 +6,7 @@ import { count, method, notFound, object, slot, text, type Schema } from './open
 const webhook = { idWebhook: text, url: { type: 'string', format: 'uri' }, timestampCreated: text };
 
 const describeMessage = (types: readonly string[], data: Schema): Schema =>
-  object({ id: text, type: { enum: types }, timestamp: moment, data });
+  object({ id: text, type: { type: 'string', enum: types }, timestamp: moment, data });
 
 const ofExport = describeMessage(
   ['export.finished', 'export.failed'],

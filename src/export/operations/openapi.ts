@@ -13,7 +13,7 @@ const optional = (required: Readonly<Record<string, Schema>>, others: Readonly<R
 function describeStatus(): Schema {
   const problem = optional({ code: text, what: text, todo: text }, { subject: text, since: moment });
   const process = optional(
-    { name: text, state: { enum: ['starting', 'running', 'waiting', 'stopped'] }, restarts: count },
+    { name: text, state: { type: 'string', enum: ['starting', 'running', 'waiting', 'stopped'] }, restarts: count },
     { pid: count, lastError: text, unsteady: flag },
   );
   const ingest = optional(
@@ -49,7 +49,7 @@ function describeAppChanges(): Record<string, Schema> {
   const app = optional(
     {
       idApp: text,
-      platform: { enum: platforms },
+      platform: { type: 'string', enum: platforms },
       title: text,
       idAccount: text,
       sdkKey: text,
@@ -57,10 +57,10 @@ function describeAppChanges(): Record<string, Schema> {
     },
     { idProject: text, removedAt: moment },
   );
-  const removed = argument('removed', false, '1: those that were removed.', { enum: ['1'] });
+  const removed = argument('removed', false, '1: those that were removed.', { type: 'string', enum: ['1'] });
   const given = [
     idApp,
-    argument('platform', true, 'Its platform.', { enum: platforms }),
+    argument('platform', true, 'Its platform.', { type: 'string', enum: platforms }),
     argument('title', false, 'Its title.'),
     argument('idAccount', false, 'Whose app it is; 1 without it.'),
     argument('idProject', false, 'For the idProject filter of exports.'),
@@ -113,17 +113,17 @@ function describeAppChanges(): Record<string, Schema> {
 
 function describeUserChanges(): Record<string, Schema> {
   const user = optional(
-    { idUser: text, name: text, canExport: flag, files: { enum: ['auto', 'gzip'] } },
+    { idUser: text, name: text, canExport: flag, files: { type: 'string', enum: ['auto', 'gzip'] } },
     { idAccount: text, maxExports: count, operator: flag },
   );
-  const toggle: Schema = { enum: ['0', '1'] };
+  const toggle: Schema = { type: 'string', enum: ['0', '1'] };
   const given = [
     argument('name', true, 'A name that the account does not have yet.'),
     argument('idAccount', false, 'The account; an operator may go without.'),
     argument('operator', false, 'An operator; 0 without it.', toggle),
     argument('canExport', false, 'May order exports; 1 without it.', toggle),
     argument('maxExports', false, "Simultaneous requests of this user, within the account's."),
-    argument('files', false, 'gzip: every file compressed.', { enum: ['auto', 'gzip'] }),
+    argument('files', false, 'gzip: every file compressed.', { type: 'string', enum: ['auto', 'gzip'] }),
   ];
   const base = '/api/operations/v1';
   return {
@@ -138,7 +138,7 @@ function describeUserChanges(): Record<string, Schema> {
           idUser,
           argument('canExport', false, 'May order exports.', toggle),
           argument('maxExports', false, "Simultaneous requests of this user; none: as many as the account's."),
-          argument('files', false, 'gzip: every file compressed.', { enum: ['auto', 'gzip'] }),
+          argument('files', false, 'gzip: every file compressed.', { type: 'string', enum: ['auto', 'gzip'] }),
         ],
         user,
         ofNobody,

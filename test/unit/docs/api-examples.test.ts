@@ -99,6 +99,12 @@ test('A choice of schemas has its default in one of them: beside them, typed cli
   expect(choices.filter(([, schema]) => 'default' in schema).map(([place]) => place)).toEqual([]);
 });
 
+test('A schema that lists its values names their type: without it, clients in Go fail on a parameter that is left out', () => {
+  const lists = Object.entries(describedSchemas()).filter(([, schema]) => 'enum' in schema || 'const' in schema);
+  expect(lists.length).toBeGreaterThan(50);
+  expect(lists.filter(([, schema]) => !('type' in schema)).map(([place]) => place)).toEqual([]);
+});
+
 /** Every object of the document that may be a schema, by its place. */
 function describedSchemas(part: object = document, place = ''): Readonly<Record<string, object>> {
   const within = Object.entries(part).filter(([, value]) => typeof value === 'object' && value !== null);
