@@ -74,10 +74,9 @@ async function describeWaiting(lakeDir: string, files: readonly DataFile[], lake
   const { forgetBefore = 0, forgetAtMs = 0 } = lake ?? {};
   const filesToReplace = files.filter((file) => file.replaces !== undefined).length;
   const { commits } = await listLog(lakePaths(lakeDir).table);
-  const isForgotten = (commits[0] ?? forgetBefore) >= forgetBefore;
-  // A repair of times has sealed files replaced, too.
-  if (lake?.forgetBefore === undefined) return filesToReplace === 0 ? {} : { filesToReplace };
-  if (filesToReplace === 0 && isForgotten) return {};
+  const isErasing = lake?.forgetBefore !== undefined && (commits[0] ?? forgetBefore) < forgetBefore;
+  // A repair of times and a new column have sealed files replaced, too.
+  if (!isErasing) return filesToReplace === 0 ? {} : { filesToReplace };
   return { erasure: { finishesAt: new Date(forgetAtMs).toISOString(), filesToReplace } };
 }
 

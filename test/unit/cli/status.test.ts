@@ -3,10 +3,30 @@ import path from 'node:path';
 import { expect, it } from 'vitest';
 import { statusCommand } from '../../../src/cli/status.ts';
 import { dataPaths } from '../../../src/config.ts';
+import { openLake } from '../../../src/lake/lake.ts';
+import { createClock } from '../../../src/runtime/clock.ts';
+import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { findProcessStart } from '../../../src/runtime/processes/process-identity.ts';
 import { writeServiceState } from '../../../src/runtime/processes/service-state.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
+
+async function runStatus(dataDir: string) {
+  const answers: unknown[] = [];
+  const notes: string[] = [];
+  const keep = (line: unknown): void => void answers.push(line);
+  const never = new AbortController().signal;
+  const code = await runCommandHere(statusCommand, ['--data', dataDir], {
+    environment: { TRIBUTARY_LOGLEVEL: 'debug' },
+    entry: '',
+    answer: keep,
+    print: keep,
+    note: (line) => void notes.push(line),
+    stop: never,
+    force: never,
+  });
+  return { code, answers, notes };
+}
 
 it('The status of a service whose folder is gone names that folder, not what follows from it, and a misspelt setting is named', async () => {
   const dataDir = path.join(testFolder(), 'data');
@@ -26,22 +46,35 @@ it('The status of a service whose folder is gone names that folder, not what fol
     facts: {},
     silentMs: {},
   });
-  const answers: unknown[] = [];
-  const notes: string[] = [];
-  const keep = (line: unknown): void => void answers.push(line);
-  const never = new AbortController().signal;
-  const code = await runCommandHere(statusCommand, ['--data', dataDir], {
-    environment: { TRIBUTARY_LOGLEVEL: 'debug' },
-    entry: '',
-    answer: keep,
-    print: keep,
-    note: (line) => void notes.push(line),
-    stop: never,
-    force: never,
-  });
+  const { code, answers, notes } = await runStatus(dataDir);
   expect(notes).toEqual(['tributary: TRIBUTARY_LOGLEVEL is no setting; did you mean TRIBUTARY_LOG_LEVEL?']);
   expect(code).toBe(1);
   const what = `the folder ${lake} was taken from under the running service: it was moved, removed or replaced`;
   expect(answers).toMatchObject([{ running: true, problems: [{ code: 'folder_lost', what }] }]);
   expect(answers).toMatchObject([{ stream: undefined, lake: undefined }]);
+});
+
+it('The status names an erasure while its history stays, and not for files that are replaced afterwards', async () => {
+  const dataDir = path.join(testFolder(), 'data');
+  const clock = createClock(0);
+  const { lake } = dataPaths(dataDir);
+  const table = await openLake(lake, { clock, crashPoint: noCrashPoint, retentionMs: 1 });
+  const replacing = {
+    path: '_rewritten/1.parquet',
+    partitionValues: {},
+    size: 1,
+    modificationTime: 1,
+    dataChange: false,
+    tags: { replaces: 'kind=login/date=2026-01-31/1.parquet' },
+  };
+  await table.commit(() => ({ cause: 'schema', actions: [{ add: replacing }] }));
+  for (const [forgetBefore, erasure] of [
+    [1, { finishesAt: '1970-01-01T00:00:00.001Z', filesToReplace: 1 }],
+    [0, undefined],
+  ] as const) {
+    await table.commit(() => ({ cause: 'erase', actions: [], erasedApps: [], forgetBefore, forgetAtMs: 1 }));
+    const [answer] = (await runStatus(dataDir)).answers as { readonly lake: Readonly<Record<string, unknown>> }[];
+    expect(answer?.lake['erasure']).toEqual(erasure);
+    expect(answer?.lake['filesToReplace']).toBe(erasure === undefined ? 1 : undefined);
+  }
 });
