@@ -129,7 +129,7 @@ function withoutPaths(output: string, folders: readonly string[]): string {
       .slice(1, -1)
       .replaceAll(/[^\w/-]/g, '\\$&'),
   );
-  const ofService = new RegExp(`(?:${paths.join('|')})(?:/[^\\s"':,;]*)?`, 'g');
+  const ofService = new RegExp(`(?:${paths.join('|')})(?:/[^\\s"':,;]*|(?![\\w.-]))`, 'g');
   return output.replaceAll(ofService, 'a file of the service').replaceAll('--map a file of the service', 'map');
 }
 
@@ -174,8 +174,9 @@ async function runLoad(
     const [output, errors] = [text(child.stdout), text(child.stderr)];
     await passOn(request, child, idleMs);
     const [code] = await ended;
-    const body = parseAnswer(withoutPaths(await output, [folder, path.resolve(dataDir)])) ?? {
-      error: (await errors).trim() || 'The load ended without an answer.',
+    const folders = [folder, path.resolve(dataDir)];
+    const body = parseAnswer(withoutPaths(await output, folders)) ?? {
+      error: withoutPaths((await errors).trim(), folders) || 'The load ended without an answer.',
     };
     return { status: toStatus(code, body), body };
   } finally {

@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdirSync } from 'node:fs';
 import { request, type ClientRequest, type IncomingMessage } from 'node:http';
 import { connect } from 'node:net';
 import path from 'node:path';
@@ -82,6 +83,16 @@ describe('the route of loads', () => {
       const { error } = (await response.json()) as { readonly error: string };
       expect([response.status, error]).toEqual([400, expect.stringMatching(/^map cannot be used: [^/]*$/)]);
     }
+    // A value of the client's own that only begins like a folder of the service stays.
+    const own = `${dataDir}base`;
+    const refused = await fetch(`${url}?app=${encodeURIComponent(own)}`, { method: 'POST', headers, body: file });
+    expect(await refused.json()).toMatchObject({ error: expect.stringContaining(own) as string });
+    // A command that ends before it can answer says why in its log.
+    mkdirSync(path.join(dataDir, 'datasets', 'astray'), { recursive: true });
+    const ended = await fetch(url, { method: 'POST', headers, body: file });
+    const { error } = (await ended.json()) as { readonly error: string };
+    expect([ended.status, error]).toEqual([500, expect.stringContaining('must lie in pipelines') as string]);
+    expect(error).not.toContain(dataDir);
   });
 
   it('A load that is under way is not ended by strangers who take all other places', async () => {
