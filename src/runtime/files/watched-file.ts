@@ -26,6 +26,8 @@ export interface WatchOptions<T> {
   readonly beside?: readonly string[];
   /** Makes the later readings; `load` by default. */
   readonly reload?: () => T | Promise<T>;
+  /** Reports whether the first reading has failed, without an error: it is made again until one succeeds. */
+  readonly isUnread?: () => boolean;
   /**
    * Called after each later reading, with the new value in force, and when what could not be read is again as it was.
    */
@@ -75,11 +77,12 @@ export function watchFile<T>(
   file: string,
   load: () => T,
   logger: Logger,
-  { beside = [], reload = load, onChange }: WatchOptions<T> = {},
+  { beside = [], reload = load, isUnread = () => false, onChange }: WatchOptions<T> = {},
 ): WatchedFile<T> {
   const look = (): string => [file, ...beside].map((one) => findStamp(one) ?? 'none').join();
-  let seen = look();
+  const first = look();
   let value = load();
+  let seen = isUnread() ? undefined : first;
   let problem: string | undefined;
 
   async function readAgain(now: string, signal: AbortSignal): Promise<void> {
@@ -150,6 +153,8 @@ export function watchOptionalFile<T>(
     missing = undefined;
     return value;
   };
-  const watched = watchFile<T | undefined>(file, readFirst, logger, { ...options, reload: readLater });
+  // What keeps a file from being read, such as its owner, may change without a change of the file.
+  const isUnread = (): boolean => missing !== undefined;
+  const watched = watchFile<T | undefined>(file, readFirst, logger, { ...options, reload: readLater, isUnread });
   return { ...watched, problem: () => watched.problem() ?? missing };
 }

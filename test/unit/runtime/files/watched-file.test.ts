@@ -1,7 +1,7 @@
 import { mkdirSync, renameSync, writeFileSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { watchFile, type WatchedFile } from '../../../../src/runtime/files/watched-file.ts';
+import { watchFile, watchOptionalFile, type WatchedFile } from '../../../../src/runtime/files/watched-file.ts';
 import { createLogger } from '../../../../src/runtime/logger.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 import { waitFor } from '../../../helpers/wait.ts';
@@ -59,4 +59,20 @@ it('A file that goes is a problem, with its last reading in force, until it is t
   renameSync(`${file}.away`, file);
   await waitFor('it was seen again', () => watched.problem() === undefined);
   expect(watched.current()).toBe('first none');
+});
+
+it('A file that cannot be read at first is read when it can be, also if it has not changed', async () => {
+  const file = path.join(testFolder(), 'file');
+  replace(file, 'first');
+  let isDenied = true;
+  const load = (): string => {
+    if (isDenied) throw new Error('denied');
+    return read(file);
+  };
+  const watched = watchOptionalFile(file, load, logger);
+  onTestFinished(() => watched.close());
+  expect([watched.current(), watched.problem()]).toEqual([undefined, 'denied']);
+  isDenied = false;
+  await waitFor('the file was read', () => watched.current() === 'first');
+  expect(watched.problem()).toBeUndefined();
 });
