@@ -157,7 +157,8 @@ async function send(
     throw new Error(
       `${answer.status} ${String(answer.headers['x-error-detail'])} for ${method} of ${platform}: ${bytes.toString().slice(0, 2000)}`,
     );
-  const value = JSON.parse(bytes.toString()) as Row | Row[];
+  // One byte order mark is ignored.
+  const value = JSON.parse(bytes.toString().replace(/^\uFEFF/, '')) as Row | Row[];
   const ids = keyedEventIds({ idApp: testApps[platform], key, method, given: [''] });
   const all = (Array.isArray(value) ? value : [value]).entries();
   return new Map(

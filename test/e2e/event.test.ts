@@ -10,6 +10,7 @@ import { testFolder } from '../helpers/folder.ts';
 import { isStopped, signalProcess } from '../helpers/processes.ts';
 import { addTestApp } from '../helpers/service-access.ts';
 import { runCommand, startTestService } from '../helpers/service.ts';
+import { noCurl } from '../helpers/shell.ts';
 import { createRandom } from '../../src/demo/random.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -22,7 +23,8 @@ const inUtf8 = (key: string): string => Buffer.from(key).toString('latin1');
 
 const namesOf = (text: string): unknown => Object.keys((JSON.parse(text) as Answer).events[0] ?? {});
 
-it('The example of the page answers where the event is that it sends', async () => {
+it('The example of the page answers where the event is that it sends', async (ctx) => {
+  if (noCurl !== false) ctx.skip(noCurl);
   const dataDir = path.join(testFolder(), 'data');
   const token = await addTestApp(dataDir);
   const service = await startTestService({ dataDir });

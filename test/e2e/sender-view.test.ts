@@ -14,6 +14,7 @@ import { readEvents, type ServerSentEvent } from '../helpers/event-stream.ts';
 import { findFilesWith } from '../helpers/find-bytes.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { startWithUser, type ServiceWithUser } from '../helpers/service-access.ts';
+import { noCurl } from '../helpers/shell.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const run = promisify(execFile);
@@ -197,7 +198,8 @@ describe('what a sender and an account see of what comes in', () => {
     expect(await ended).toEqual([0, null]);
   });
 
-  it('The examples of docs/api.md show what is wrong, what was refused and what arrives', async () => {
+  it('The examples of docs/api.md show what is wrong, what was refused and what arrives', async (ctx) => {
+    if (noCurl !== false) ctx.skip(noCurl);
     const place = await startWithUser({ dataDir: path.join(testFolder(), 'data') });
     const env = { ...process.env, TOKEN: place.token };
     const checking = exampleOf('While you write a client', place);
