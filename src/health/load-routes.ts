@@ -129,7 +129,7 @@ function withoutPaths(output: string, folders: readonly string[]): string {
       .slice(1, -1)
       .replaceAll(/[^\w/-]/g, '\\$&'),
   );
-  const ofService = new RegExp(`(?:${paths.join('|')})(?:/[^\\s"':,;]*|(?![\\w.-]))`, 'g');
+  const ofService = new RegExp(`(?:${paths.join('|')})(?:/[^\\s"':,;]*|(?![\\w-]|\\.\\w))`, 'g');
   return output.replaceAll(ofService, 'a file of the service').replaceAll('--map a file of the service', 'map');
 }
 

@@ -69,6 +69,8 @@ function countHosts(rawHeaders: readonly string[]): number {
  */
 export function takeOverHeads(server: Server): void {
   server.maxHeadersCount = maxHeaderLines;
+  // Debian's Node 20.19 has no name for the newest method that its parser knows.
+  server.prependListener('request', (request) => void (request.method ??= 'QUERY'));
   server.on('checkExpectation', (request, response) => void server.emit('request', request, response));
   // Without it the server closes a connection as soon as its client has nothing more to send, whatever is still to be
   // answered.
