@@ -3,7 +3,9 @@ import type { OpenApiExample } from '../runtime/http/openapi.ts';
 /** The examples of the import area in the API reference; a test validates each against what stands there. */
 type Examples = Readonly<Record<string, OpenApiExample>>;
 
-const given = { idApp: 1, 'Idempotency-Key': 'order-4711' };
+const given = { idApp: 1 };
+/** Each example has a key of its own: another request under the same key is refused. */
+const under = (key: string) => ({ ...given, 'Idempotency-Key': key });
 const answer = { message: 'Ok' };
 const registration = { customUserId: 'u-1', idGender: 2, age: 33 };
 const login = { customUserId: 'u-1', eventTimestamp: 1_767_225_600 };
@@ -31,14 +33,22 @@ const live = `event: event\ndata: {"kind":"custom_event","custom_event_name":"le
 
 /** By path. */
 export const importExamples: Examples = {
-  '/v1/registration/': { given, body: registration, answer },
-  '/v1/registrationBatch/': { given, body: [registration, { customUserId: 'u-2' }], answer },
-  '/v1/login/': { given, body: login, answer },
-  '/v1/loginBatch/': { given, body: [login, { customUserId: 'u-2' }], answer },
-  '/v1/customEvent/': { given, body: customEvent, answer },
-  '/v1/customEventBatch/': { given, body: [customEvent, { ...customEvent, customUserId: 'u-2' }], answer },
-  '/v1/customRevenue/': { given, body: revenue, answer },
-  '/v1/customRevenueBatch/': { given, body: [revenue, { ...revenue, idTransaction: 't-4712' }], answer },
+  '/v1/registration/': { given: under('signup-1'), body: registration, answer },
+  '/v1/registrationBatch/': { given: under('signups-1'), body: [registration, { customUserId: 'u-2' }], answer },
+  '/v1/login/': { given: under('login-1'), body: login, answer },
+  '/v1/loginBatch/': { given: under('logins-1'), body: [login, { customUserId: 'u-2' }], answer },
+  '/v1/customEvent/': { given: under('order-4711'), body: customEvent, answer },
+  '/v1/customEventBatch/': {
+    given: under('orders-4711'),
+    body: [customEvent, { ...customEvent, customUserId: 'u-2' }],
+    answer,
+  },
+  '/v1/customRevenue/': { given: under('payment-4711'), body: revenue, answer },
+  '/v1/customRevenueBatch/': {
+    given: under('payments-4711'),
+    body: [revenue, { ...revenue, idTransaction: 't-4712' }],
+    answer,
+  },
   '/v1/event': {
     given: { ...given, key: 'order-4711' },
     answer: {
