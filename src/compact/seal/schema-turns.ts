@@ -25,7 +25,7 @@ export interface SchemaTurns {
   notices(): Problem[];
 }
 
-/** Work of one turn, milliseconds. As long a rest follows, so that the rewrite takes half of a core at most. */
+/** Work of one turn, milliseconds. As long a rest of the table follows: one table takes half of a core. */
 const budgetMs = 5000;
 /** Most that one commit rewrites, files and bytes: commands wait for the maintenance lock meanwhile. */
 const mostFiles = 64;
