@@ -36,26 +36,29 @@ function sumBytes(files: readonly DataFile[]): number {
   return files.reduce((sum, file) => sum + file.sizeBytes, 0);
 }
 
-/** Seals again and again while something is due; what cannot be sealed is noted in `leftOut`. */
+/**
+ * Seals again and again while something is due; what cannot be sealed is noted in `leftOut`. False when another holds the
+ * maintenance lock: what is due was not looked for.
+ */
 async function sealAll(
   dependencies: TableDependencies,
   sealing: SealDependencies & { readonly signal: AbortSignal },
   options: MaintenanceOptions,
   leftOut: Map<string, AppError>,
-): Promise<void> {
+): Promise<boolean> {
   const { dataset, leader, logger, counted, writer } = dependencies;
-  for (let more = true; more && !sealing.signal.aborted;) {
+  while (!sealing.signal.aborted) {
     const startedAt = performance.now();
-    const sealed = await underMaintenanceLock(dependencies, () => {
+    const look = await underMaintenanceLock(dependencies, async () => {
       assertOwner(leader.lake(), writer);
-      return sealDue(sealing, options, leftOut);
+      return { sealed: await sealDue(sealing, options, leftOut) };
     });
-    more = sealed !== undefined;
-    if (sealed === undefined) break;
+    if (look?.sealed === undefined) return look !== undefined;
     const durationMs = Math.round(performance.now() - startedAt);
-    counted.sealed(sealed, durationMs);
-    logger.info({ ...nameTable(dataset), ...sealed, durationMs }, 'sealed');
+    counted.sealed(look.sealed, durationMs);
+    logger.info({ ...nameTable(dataset), ...look.sealed, durationMs }, 'sealed');
   }
+  return true;
 }
 
 /** Creates the turns; the first is due at once. */
@@ -107,8 +110,7 @@ export function createSealTurns(dependencies: TableDependencies, options: Mainte
         signal,
       };
       try {
-        await sealAll(dependencies, sealing, options, files);
-        checkedAtMs = nowMs;
+        if (await sealAll(dependencies, sealing, options, files)) checkedAtMs = nowMs;
       } finally {
         for (const [file, error] of files)
           if (!noted.has(error))

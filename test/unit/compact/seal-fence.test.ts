@@ -1,3 +1,4 @@
+import { existsSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import type { AddAction } from '../../../src/lake/log/actions.ts';
@@ -6,6 +7,7 @@ import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable, type BuildChange } from '../../../src/lake/log/table.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
+import { acquireLock } from '../../../src/runtime/files/lock.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -91,4 +93,25 @@ test('A seal whose rows were removed from the table while it was renaming does n
     stored: 0,
     erased: 2,
   });
+});
+
+test('Rows that were due while a command held the maintenance lock are sealed when it lets go', async () => {
+  const { folder, stream } = await withYoungFile();
+  const { table, maintenanceLock } = lakePaths(path.join(folder, 'lake'));
+  const checkpoint = path.join(table, '_delta_log/_last_checkpoint');
+  rmSync(checkpoint, { force: true });
+  const lock = acquireLock(maintenanceLock, 'a command');
+  const laterMs = clock.nowMs() + 2 * 3_600_000;
+  const compact = await startTestCompact(folder, stream, {
+    sealAgeMs: 3_600_000,
+    checkpointEvery: 1,
+    // It stands still: only a look that is still owed comes.
+    clock: { nowMs: () => laterMs },
+  });
+  onTestFinished(() => compact.stop());
+  // A turn checkpoints after it has looked for due rows.
+  await waitFor('a turn is over', () => existsSync(checkpoint), soonMs);
+  expect(await sealedFiles(folder)).toBe(0);
+  lock.release();
+  await waitFor('the rows are sealed', async () => (await sealedFiles(folder)) === 1, soonMs);
 });
