@@ -27,7 +27,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   segment: async () => (await import('./cli/segment.ts')).segmentCommand,
   schedule: async () => (await import('./cli/schedule.ts')).scheduleCommand,
   webhook: async () => (await import('./cli/webhook.ts')).webhookCommand,
-  refusals: async () => (await import('./cli/refusals.ts')).refusalsCommand,
+  refusals: async () => (await import('./cli/catalogue.ts')).refusalsCommand,
   tail: async () => (await import('./cli/tail.ts')).tailCommand,
   failed: async () => (await import('./cli/failed.ts')).failedCommand,
   event: async () => (await import('./cli/event.ts')).eventCommand,
@@ -36,7 +36,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   restore: async () => (await import('./cli/restore.ts')).restoreCommand,
   verify: async () => (await import('./cli/verify.ts')).verifyCommand,
   key: async () => (await import('./cli/key.ts')).keyCommand,
-  demo: async () => (await import('./cli/demo-command.ts')).demoCommand,
+  demo: async () => (await import('./cli/setup.ts')).demoCommand,
   completion: async () => (await import('./cli/completion.ts')).completionCommand,
   setup: async () => (await import('./cli/setup.ts')).setupCommand,
   role: async () => (await import('./cli/role.ts')).roleCommand,
@@ -154,7 +154,7 @@ async function main(given: readonly string[], unread: AbortSignal): Promise<numb
   };
   // Loaded as the commands are, with V8's compiled code.
   const { runProgram } = await import('./cli/program.ts');
-  const { useDatasetsOf } = await import('./cli/data-folder.ts');
+  const { useDatasetsOf } = await import('./cli/command.ts');
   useDatasetsOf(words, process.env);
   return await runProgram(await loadCommands(name), words, context);
 }

@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { platforms, type Platform } from '../datasets/event-kinds.ts';
+import { platforms, type Platform } from '../datasets/field-schema.ts';
 import { noAccount } from './access.ts';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { ensureDataFolder } from '../runtime/files/data-folder.ts';

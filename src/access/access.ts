@@ -1,4 +1,4 @@
-import type { Platform } from '../datasets/event-kinds.ts';
+import type { Platform } from '../datasets/field-schema.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 
 /**

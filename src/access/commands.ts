@@ -1,7 +1,7 @@
 import { randomInt } from 'node:crypto';
 import path from 'node:path';
 import { noAccount } from './access.ts';
-import type { Platform } from '../datasets/event-kinds.ts';
+import type { Platform } from '../datasets/field-schema.ts';
 import { isSdkKey, sdkKeyRule } from './sdk-key.ts';
 import { ensureDataFolder } from '../runtime/files/data-folder.ts';
 import { AppError } from '../runtime/errors.ts';

@@ -1,5 +1,5 @@
 import { noAccount, type FileHabit } from './access.ts';
-import type { Platform } from '../datasets/event-kinds.ts';
+import type { Platform } from '../datasets/field-schema.ts';
 import { AppError } from '../runtime/errors.ts';
 import { readAccessFile, type AccessPaths, type AppRecord, type UserRecord } from './access-file.ts';
 

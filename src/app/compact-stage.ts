@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { startCompact } from '../compact/compact.ts';
 import { dataPaths } from '../config.ts';
-import { sweepLoads } from '../operate/load/sweep-loads.ts';
+import { sweepLoads } from '../operate/load/list-loads.ts';
 import { startResponder } from '../find/responder.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { describeError } from '../runtime/errors.ts';

@@ -3,11 +3,10 @@ import { listApps } from '../access/listing.ts';
 import { setApp } from '../access/settings.ts';
 import { removeApp, restoreApp } from '../access/take-back.ts';
 import { dataPaths, type Config } from '../config.ts';
-import { platforms } from '../datasets/event-kinds.ts';
+import { platforms } from '../datasets/field-schema.ts';
 import { isSdkKey } from '../access/sdk-key.ts';
 import { createClock } from '../runtime/clock.ts';
-import { resolveConfig, verb, type Group } from './command.ts';
-import { assertConfirmed, yesOption } from './confirm.ts';
+import { resolveConfig, verb, type Group, assertConfirmed, yesOption } from './command.ts';
 import { flag, oneOf, parsed, parsePositiveOrNone, positive, refuse, required, text, withDefault } from './words.ts';
 
 const id = { ID: positive('the id of the app: a positive integer') };

@@ -1,5 +1,5 @@
 import type { Command, Verb } from './command.ts';
-import { flagOf, optionsOf } from './help.ts';
+import { flagOf, optionsOf } from './program.ts';
 import type { Declared } from './words.ts';
 
 /** What a shell offers for a value: one of a few words, or names of files; neither: it is for the person to know. */

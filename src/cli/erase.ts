@@ -1,14 +1,14 @@
-import path from 'node:path';
 import { dataPaths, type Config } from '../config.ts';
+import type { ErasureTarget } from '../operate/erase/erase-target.ts';
+import { forgetIds, type ForgottenIds } from '../operate/lists/add-segment.ts';
+import { type Clock, createClock } from '../runtime/clock.ts';
+import path from 'node:path';
 import { listApps } from '../access/listing.ts';
 import { eraseEvents, surveyErasure, type ErasureSurvey } from '../operate/erase/erase.ts';
-import type { ErasureTarget } from '../operate/erase/erase-target.ts';
-import type { ForgottenIds } from '../operate/lists/forget-ids.ts';
 import { openCommandEngine } from '../lake/command-engine.ts';
 import { removeRefusals } from '../refusals/refusal-files.ts';
 import { ensureLake, isCompactorRunning, lakePaths } from '../lake/lake.ts';
 import { openTable } from '../lake/log/table.ts';
-import { createClock, type Clock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
 import { buildWithClosers, type Closers } from '../runtime/lifecycle.ts';
@@ -19,10 +19,41 @@ import { startService } from '../service.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openPublisher } from '../stream/publisher.ts';
-import { eraseFromSegments, findForgotten } from './erase-segments.ts';
-import { resolveConfig, verb, type CommandContext } from './command.ts';
-import { queryRooms } from './data-folder.ts';
+import { resolveConfig, verb, type CommandContext, queryRooms } from './command.ts';
 import { assertOneMeaning, eraseOptions, parseErasure, type AccountOfApp } from './erase-words.ts';
+
+/** Where the ids of an erasure may stand in segments: words of the command line, as far as they matter here. */
+export interface ErasedFrom {
+  readonly app?: number | undefined;
+  readonly account?: number | undefined;
+}
+
+/**
+ * The ids that an erasure takes out of segments: those of users (custom ones) or of devices, of one account where it
+ * is named. None where only some of a person's events are meant: those of one app, or of a user on one device.
+ */
+export function findForgotten(
+  { users, userKind, devices }: ErasureTarget,
+  { app, account }: ErasedFrom,
+): ForgottenIds | undefined {
+  if (app !== undefined || (users !== undefined && devices !== undefined)) return undefined;
+  const within = account === undefined ? {} : { idAccount: account };
+  if (devices !== undefined) return { kind: 'device', ids: devices, ...within };
+  const isCustom = userKind === undefined || userKind === 'custom';
+  return users !== undefined && isCustom ? { kind: 'custom', ids: users, ...within } : undefined;
+}
+
+/** Takes the ids of an erasure out of segments; returns how many segments had any. Errors: those of `forgetIds`. */
+export async function eraseFromSegments(
+  config: Config,
+  forgotten: ForgottenIds | undefined,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<number> {
+  if (forgotten === undefined) return 0;
+  const options = { clock, memoryMb: config.duckdbMemoryMb, signal };
+  return forgetIds(dataPaths(config.dataDir).segments, forgotten, options);
+}
 
 /**
  * The engine's part of the memory that the setting allows the process: the rest is for the program and what the engine

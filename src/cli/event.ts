@@ -23,8 +23,7 @@ import { createLogger, type Logger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/processes/service-state.ts';
 import { openConnection } from '../stream/connection.ts';
 import { readTail } from '../stream/tail.ts';
-import { assertLake } from './data-folder.ts';
-import { resolveConfig, verb } from './command.ts';
+import { assertLake, resolveConfig, verb } from './command.ts';
 import { optional, positive, refuse, text } from './words.ts';
 
 /** A person waits for it, and the first time ids may have to be indexed. */

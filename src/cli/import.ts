@@ -12,7 +12,7 @@ import { retry } from '../runtime/async/retry.ts';
 import { isAppError } from '../runtime/errors.ts';
 import { callerOptions, createWaitNotes, resolveImport } from './caller.ts';
 import { verb, type CommandContext } from './command.ts';
-import { formatCount, formatDuration } from './numbers.ts';
+import { formatCount, formatDuration } from './answers.ts';
 import { file, flag, many, oneOf, parsed, positive, refuse, withDefault } from './words.ts';
 
 const refusedExit = 2;

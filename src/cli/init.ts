@@ -11,15 +11,14 @@ import {
   type Profiles,
 } from '../client/profiles.ts';
 import { dataPaths, type Config } from '../config.ts';
-import { platforms, type Platform } from '../datasets/event-kinds.ts';
+import { platforms, type Platform } from '../datasets/field-schema.ts';
 import { pause, retry } from '../runtime/async/retry.ts';
 import { createClock } from '../runtime/clock.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { hasEnded } from '../runtime/processes/process-identity.ts';
 import { readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
-import { awaitService } from './await-service.ts';
+import { awaitService, askToStop } from './stop.ts';
 import { resolveConfig, verb, type CommandContext, type GivenOptions } from './command.ts';
-import { askToStop } from './stop.ts';
 import { file, flag, oneOf, parsed, positive, refuse, text, withDefault } from './words.ts';
 
 const [firstApp, firstAccount] = [1, 1];

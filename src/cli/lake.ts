@@ -1,12 +1,140 @@
+import { pruneFiles } from '../lake/files/prune.ts';
+import { findSinceMs, nextPlace, parsePlace } from '../lake/log/change-feed.ts';
+import { openDuckdb } from '../lake/sql/duckdb.ts';
+import { sqlList, sqlText } from '../lake/sql/literals.ts';
+import { readMarkedSnapshot } from '../lake/watermark.ts';
+import { machineClock, createClock } from '../runtime/clock.ts';
+import { AppError } from '../runtime/errors.ts';
 import { dataPaths, type Config } from '../config.ts';
+import { openEnrichment } from '../enrichment/enrichment.ts';
+import { openCommandEngine } from '../lake/command-engine.ts';
+import { enrichLake, type TableEnriched } from '../operate/enrich.ts';
+import { noCrashPoint } from '../runtime/crash-point.ts';
+import { repairLake, type LakeRepair } from '../lake/repair/repair-lake.ts';
+import path from 'node:path';
+import { lakePaths, listOtherTables, tablePaths } from '../lake/lake.ts';
+import { listLog } from '../lake/log/log-files.ts';
+import { snapshotSql } from '../lake/sql/snapshot-sql.ts';
 import { checkLake } from '../lake/check.ts';
 import { readHistory, readLakeStats } from '../lake/history.ts';
 import { datasets, events } from '../datasets/dataset.ts';
-import { tablePaths } from '../lake/lake.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
-import { assertLake } from './data-folder.ts';
-import { resolveConfig, verb, type CommandContext, type Group } from './command.ts';
+import { assertLake, resolveConfig, verb, type CommandContext, type Group } from './command.ts';
 import { flag, oneOf, positive, text, withDefault } from './words.ts';
+
+/** What came to a table since a place in its history. */
+export interface Changes {
+  /** The version that was read. */
+  readonly version: number;
+  readonly rows: number;
+  /** SQL that gives the rows, for as long as the files that it names are there: the retention. */
+  readonly sql: string;
+  /** The place to ask from next time. */
+  readonly next: string;
+  /**
+   * Every event that was acknowledged before this is in the version, ISO 8601, by the broker's clock; absent where that
+   * is not known, as of a table that gets no imported events.
+   */
+  readonly watermark?: string;
+}
+
+/**
+ * Finds what came to a table since a place, or everything. Errors: `usage` for a text that is no place, those of
+ * `findSinceMs`.
+ */
+export async function readChanges(tableDir: string, since: string | undefined): Promise<Changes> {
+  const place = parsePlace(since ?? '0');
+  if (place === undefined)
+    throw new AppError('usage', `'${since}' is no place in the history of a table`, {
+      hint: "Give a version, or what the last answer of 'tributary lake changes' has as next.",
+    });
+  const { snapshot, watermarkMs } = await readMarkedSnapshot(tableDir, machineClock);
+  const sinceMs = since === undefined ? 0 : await findSinceMs(place, snapshot);
+  const kept = pruneFiles(snapshot.files, { availableAt: { fromMs: sinceMs } }).map(({ absolutePath }) => absolutePath);
+  const files = snapshot.version < 0 ? [] : [snapshot.emptyFile, ...kept];
+  const named = {
+    next: nextPlace(snapshot),
+    ...(watermarkMs === undefined ? {} : { watermark: new Date(watermarkMs).toISOString() }),
+  };
+  const version = Math.max(snapshot.version, 0);
+  if (files.length === 0) return { version, rows: 0, sql: 'SELECT 1 WHERE false', ...named };
+  const from = `read_parquet(${sqlList(files)}, union_by_name = true, hive_partitioning = false)`;
+  const where = `available_at > TIMESTAMPTZ ${sqlText(new Date(sinceMs).toISOString())}`;
+  const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
+  try {
+    const [counted] = await duckdb.rows(`SELECT count(*) AS n FROM ${from} WHERE ${where}`);
+    return { version, rows: Number(counted?.['n']), sql: `SELECT * FROM ${from} WHERE ${where}`, ...named };
+  } finally {
+    duckdb.close();
+  }
+}
+
+/** What `tributary lake enrich` has done. */
+export interface LakeEnriched {
+  /** Date of the database that places came from. */
+  readonly geoDate: string;
+  readonly tables: readonly TableEnriched[];
+}
+
+/**
+ * `tributary lake enrich`: fills what rows do not say, with the service running or stopped. Errors: those of
+ * `enrichLake`, and `geo_database_damaged` where the database cannot be read: nothing is changed then.
+ */
+export async function runLakeEnrich(config: Config, signal: AbortSignal): Promise<LakeEnriched> {
+  const { lake: lakeDir } = dataPaths(config.dataDir);
+  const enricher = await openEnrichment(config);
+  const { databaseDate: geoDate } = enricher;
+  if (geoDate === undefined)
+    throw new AppError('geo_database_damaged', enricher.problems()[0]?.what ?? 'there is no geo database', {
+      hint: 'Name a good MMDB file by TRIBUTARY_GEO_DB, or leave it out for the database of the package.',
+    });
+  const engine = await openCommandEngine(lakeDir, { memoryMb: config.duckdbMemoryMb, threads: 2 });
+  try {
+    const clock = createClock(config.clockOffsetSeconds);
+    const { duckdb } = engine;
+    const { retentionMs } = config;
+    const dependencies = { lakeDir, duckdb, enricher, clock, crashPoint: noCrashPoint, signal, retentionMs };
+    return { geoDate, tables: await enrichLake(dependencies) };
+  } finally {
+    await engine.close();
+    enricher.close();
+  }
+}
+
+/** `tributary lake repair`: mends the lake, with the service running or stopped. */
+export async function runLakeRepair(config: Config, acceptsLoss: boolean): Promise<LakeRepair> {
+  const { lake: lakeDir } = dataPaths(config.dataDir);
+  const engine = await openCommandEngine(lakeDir, { memoryMb: config.duckdbMemoryMb, threads: 2 });
+  try {
+    return await repairLake(
+      { lakeDir, duckdb: engine.duckdb, clock: createClock(config.clockOffsetSeconds), crashPoint: noCrashPoint },
+      acceptsLoss,
+    );
+  } finally {
+    await engine.close();
+  }
+}
+
+const isAddress = (text: string): boolean => /^[a-z][a-z0-9+.-]+:\/\//i.test(text);
+
+/**
+ * `tributary lake snapshot [--root DIR_OR_URL]`: the SQL of the views over a lake, to be kept and run from any folder.
+ * The root is the data folder's own lake, or where the reader finds that lake or a copy of it; the views are those of
+ * the tables that the own lake has now. Errors: `not_found` when
+ * the data folder has no lake.
+ */
+export async function renderLakeSnapshot(config: Config, root: string | undefined): Promise<string> {
+  const { root: own, table } = lakePaths(dataPaths(config.dataDir).lake);
+  if (root === undefined) {
+    const { commits, checkpoints } = await listLog(table);
+    if (commits.length + checkpoints.length === 0)
+      throw new AppError('not_found', `there is no lake in ${config.dataDir}`, {
+        hint: 'Name the data folder by --data, or where the lake lies by --root.',
+      });
+  }
+  const at = root === undefined ? own : isAddress(root) ? root.replace(/\/+$/, '') : path.resolve(root);
+  return snapshotSql({ root: at, followers: await listOtherTables(own), retentionMs: config.retentionMs });
+}
 
 const table = withDefault(oneOf([...datasets.keys()], 'the table', 'NAME'), events.table);
 
@@ -83,7 +211,7 @@ const changes = verb({
   examples: ['lake changes --since 12'],
   async run({ since, table: name, data }, context) {
     const tableDir = openTableDir(data, name, context);
-    const { readChanges } = await import('./lake-changes.ts');
+    const { readChanges } = await import('./lake.ts');
     context.answer(await readChanges(tableDir, since));
   },
 });
@@ -96,7 +224,7 @@ const repair = verb({
   exitCodes: { 1: 'files are missing that only a backup can bring back' },
   async run({ acceptLoss, data }, context) {
     const config = openConfig(data, context);
-    const { runLakeRepair } = await import('./lake-repair.ts');
+    const { runLakeRepair } = await import('./lake.ts');
     const repaired = await runLakeRepair(config, acceptLoss);
     context.answer(repaired);
     if ([repaired, ...Object.values(repaired.tables ?? {})].every(({ missing }) => missing.length === 0)) return 0;
@@ -114,7 +242,7 @@ const enrich = verb({
   examples: ['lake enrich'],
   async run({ data }, context) {
     const config = openConfig(data, context);
-    const { runLakeEnrich } = await import('./lake-enrich.ts');
+    const { runLakeEnrich } = await import('./lake.ts');
     context.answer(await runLakeEnrich(config, context.stop));
   },
 });
@@ -126,7 +254,7 @@ const snapshot = verb({
   examples: ['lake snapshot > lake.sql', 'lake snapshot --root s3://bucket/lake'],
   async run({ root, data }, context) {
     const config = openConfig(data, context);
-    const { renderLakeSnapshot } = await import('./lake-snapshot.ts');
+    const { renderLakeSnapshot } = await import('./lake.ts');
     context.print(await renderLakeSnapshot(config, root));
   },
 });

@@ -8,9 +8,8 @@ import { splitSql } from '../lake/sql/split-sql.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { findTextFile } from '../runtime/files/durable-file.ts';
 import { openWorkRoom, type WorkRoom } from '../runtime/files/work-room.ts';
-import { resolveConfig, verb, type CommandContext } from './command.ts';
-import { assertLake, queryRooms } from './data-folder.ts';
-import { renderLakeSnapshot } from './lake-snapshot.ts';
+import { resolveConfig, verb, type CommandContext, assertLake, queryRooms } from './command.ts';
+import { renderLakeSnapshot } from './lake.ts';
 import {
   chooseQueryFormat,
   queryFormats,
@@ -21,8 +20,8 @@ import {
   writeQueryRows,
   type QueryFile,
   type QueryFormat,
+  runQueryPrompt,
 } from './query-output.ts';
-import { runQueryPrompt } from './query-prompt.ts';
 import { file, oneOf, optional, positive, refuse, short, text, withDefault } from './words.ts';
 
 /** Mentions a macro of views.sql. */

@@ -1,12 +1,34 @@
+import path from 'node:path';
+import type { ListInput, RefusedList } from '../operate/lists/text-lines.ts';
+import { AppError } from '../runtime/errors.ts';
+import { streamFile } from '../runtime/files/text-file.ts';
+import { type CommandContext, resolveConfig, verb, type Group } from './command.ts';
 import { assertAccount } from '../access/listing.ts';
 import { dataPaths, type Config } from '../config.ts';
 import { addSegment } from '../operate/lists/add-segment.ts';
 import { createClock } from '../runtime/clock.ts';
 import { listSegments, removeSegment, type SegmentId } from '../segments/segment-store.ts';
 import { segmentKinds } from '../segments/segments.ts';
-import { resolveConfig, verb, type CommandContext, type Group } from './command.ts';
-import { answerRefused, openList } from './list-input.ts';
 import { file, oneOf, positive, required, withDefault } from './words.ts';
+
+/** Opens the list that a word of the command line names: a file, or standard input for `-`. Error: `usage`. */
+export function openList(word: string, { input }: Pick<CommandContext, 'input'>): ListInput {
+  if (word !== '-') return { name: word, pieces: streamFile(path.resolve(word)) };
+  if (input === undefined)
+    throw new AppError('usage', 'there is no standard input to read', { hint: 'Name a file instead of -.' });
+  return { name: 'standard input', pieces: input() };
+}
+
+/** Answers what is wrong with lists, a line each; returns the exit code of a command that has changed nothing. */
+export function answerRefused(refused: readonly RefusedList[], { answer, note }: CommandContext): number {
+  for (const list of refused) {
+    answer(list);
+    const [first] = list.first;
+    note(`${list.file}: ${list.badLines} bad lines, the first is line ${first?.line}, which ${first?.reason}`);
+  }
+  note('nothing was changed');
+  return 1;
+}
 
 /** Ids are texts in every answer. */
 function showId<T extends SegmentId>({ idAccount, idSegment, ...rest }: T) {

@@ -1,9 +1,73 @@
-import { dataPaths } from '../config.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
-import { isSameProcess } from '../runtime/processes/process-identity.ts';
+import { findSize } from '../runtime/files/file-checks.ts';
+import { readPlain } from '../runtime/files/input-file.ts';
+import { hasEnded, isSameProcess } from '../runtime/processes/process-identity.ts';
 import { readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
+import { dataPaths } from '../config.ts';
 import { resolveConfig, verb } from './command.ts';
+
+const startPatienceMs = 120_000;
+const startLookEveryMs = 250;
+/** Of the end of a log, which a line fits into. */
+const endBytes = 16_384;
+
+/** A service that is to run soon. */
+export interface AwaitedService {
+  readonly dataDir: string;
+  readonly runFolder: string;
+  /** The process that was started for it, where it is known: its end ends the waiting. */
+  readonly pid?: number | undefined;
+  /** What that process writes. */
+  readonly log?: string | undefined;
+  readonly signal: AbortSignal;
+  /** Said once, where it does not run yet. */
+  readonly note: (line: string) => void;
+}
+
+/** The sentence with which a program ended: the last line of its log. */
+async function findLastSentence(log: string): Promise<string | undefined> {
+  const size = await findSize(log);
+  if (size === undefined) return undefined;
+  const pieces: Uint8Array[] = [];
+  for await (const piece of readPlain(log, false, Math.max(0, size - endBytes))) pieces.push(piece);
+  const lines = Buffer.concat(pieces).toString('utf8').trimEnd().split('\n');
+  return lines
+    .at(-1)
+    ?.replace(/^tributary: /, '')
+    .trim();
+}
+
+/** Waits for the service on a data folder. Errors: `start_failed`, at once when its process has ended; `stopping`. */
+export async function awaitService(awaited: AwaitedService): Promise<ServiceState> {
+  const { dataDir, runFolder, pid, log, signal, note } = awaited;
+  const begun = performance.now();
+  let isNoted = false;
+  const whole = log === undefined ? 'the log of its start' : log;
+  for (;;) {
+    // Looked at first: a service that ran already ends the second one, and is the one that is meant.
+    const isOver = pid !== undefined && hasEnded(pid);
+    const running = readServiceStates(runFolder).find(({ s2s, api }) => s2s !== undefined && api !== undefined);
+    if (running !== undefined) return running;
+    const seconds = Math.round((performance.now() - begun) / 1000);
+    if (isOver) {
+      const why = log === undefined ? undefined : await findLastSentence(log);
+      throw new AppError('start_failed', `the service did not start: ${why || `the process ${pid} has ended`}`, {
+        hint: `Look at ${whole} for more, then repeat the command.`,
+      });
+    }
+    if (signal.aborted)
+      throw new AppError('stopping', `interrupted after ${seconds} s: no service runs on ${dataDir} yet`);
+    if (performance.now() - begun > startPatienceMs)
+      throw new AppError('start_failed', `no service runs on ${dataDir} after ${seconds} s`, {
+        hint: `Look at ${whole}; 'tributary start' runs it.`,
+      });
+    if (!isNoted)
+      note(`tributary: waiting for the service on ${dataDir}${log === undefined ? '' : `, which logs into ${log}`}`);
+    isNoted = true;
+    await pause(startLookEveryMs, signal);
+  }
+}
 
 /** A service ends its processes itself when they take too long: longer than that nothing is waited for. */
 const patienceMs = 300_000;

@@ -4,8 +4,7 @@ import { listUsers } from '../access/listing.ts';
 import { setUser } from '../access/settings.ts';
 import { removeUser, renewSecret } from '../access/take-back.ts';
 import { dataPaths } from '../config.ts';
-import { resolveConfig, verb, type Group } from './command.ts';
-import { assertConfirmed, yesOption } from './confirm.ts';
+import { resolveConfig, verb, type Group, assertConfirmed, yesOption } from './command.ts';
 import { flag, oneOf, parsed, parsePositiveOrNone, positive, refuse, text, withDefault } from './words.ts';
 
 const id = { ID: positive("the id of the user, as 'tributary user list' has it") };

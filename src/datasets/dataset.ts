@@ -7,8 +7,7 @@
  * program when it is loaded. Crash: nothing rests here.
  */
 import { enrichedFields, eventColumns } from './event-fields.ts';
-import type { EventKind, ImportMethod } from './event-kinds.ts';
-import type { Column } from './field-schema.ts';
+import type { EventKind, ImportMethod, Column } from './field-schema.ts';
 import {
   eventsPipeline,
   pipelines,

@@ -1,7 +1,6 @@
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import { datasets, exportNames, getExport } from './dataset.ts';
-import type { EventKind } from './event-kinds.ts';
-import type { ColumnType, FieldSchema } from './field-schema.ts';
+import type { EventKind, ColumnType, FieldSchema } from './field-schema.ts';
 
 /** Titles by id, as the API's dictionaries have them. The ids are decimal numbers written as text. */
 export type TitleDictionary = Readonly<Record<string, string>>;
@@ -194,4 +193,91 @@ export const adMediators = dictionaries['ad-mediators'] as TitleDictionary;
 /** The value of a title dictionary, whatever the id is; `__proto__` and the like are not ids. */
 export function findTitle(dictionary: TitleDictionary, id: string): string | undefined {
   return Object.hasOwn(dictionary, id) ? dictionary[id] : undefined;
+}
+
+/** A field of ids that titles can be loaded for: `idCampaign`, whose titles the selector `idCampaignTitle` shows. */
+export interface TitledField {
+  readonly name: string;
+  /** Its ids are whole numbers, otherwise texts. */
+  readonly isNumber: boolean;
+}
+
+/** What a selector is the title of, and whether a dictionary has the titles; undefined for other selectors. */
+function findTitled({ source }: Selector): { readonly name: string; readonly isInDictionary: boolean } | undefined {
+  if (!('column' in source) || source.titleOf === undefined) return undefined;
+  return { name: source.titleOf, isInDictionary: source.dictionary !== undefined };
+}
+
+const titled = [...selectors.values()].flatMap((selector) => findTitled(selector) ?? []);
+
+/** Every field that titles can be loaded for, by its name, in the order of the selectors. */
+export const titledFields: ReadonlyMap<string, TitledField> = new Map(
+  titled
+    .filter(({ isInDictionary }) => !isInDictionary)
+    .map(({ name }) => [name, { name, isNumber: selectors.get(name)?.type === 'integer' }]),
+);
+
+/** Where the titles of the other fields of ids come from. */
+const elsewhere: ReadonlyMap<string, string> = new Map([
+  ...titled
+    .filter(({ isInDictionary }) => isInDictionary)
+    .map(({ name }) => [name, 'a dictionary of the API'] as const),
+  ...['idApp', 'idPlatform'].map((name) => [name, "the app's registration"] as const),
+]);
+
+/** Where the titles of a field come from that none can be loaded for; undefined for those that can, and for no field. */
+export function findTitlesElsewhere(name: string): string | undefined {
+  return elsewhere.get(name);
+}
+
+/**
+ * The fields whose loaded titles a selector may show, the first that has one first: that of its own id, and for an
+ * attributed one that of the thing itself, since `idCampaignAttr` 66 is the campaign 66. None for other selectors.
+ */
+export function listTitleFields(selector: string): readonly TitledField[] {
+  const known = selectors.get(selector);
+  const name = known === undefined ? undefined : findTitled(known)?.name;
+  if (name === undefined) return [];
+  return [...new Set([name, name.replace(/(?:Prev)?Attr$/, '')])].flatMap((field) => titledFields.get(field) ?? []);
+}
+
+/** A country, by its ISO 3166 code. */
+export interface Country {
+  /** Two capital letters. `AN` and `XK` are in use and stand outside ISO 3166: they have no number. */
+  readonly alpha2: string;
+  readonly numeric?: number;
+  /** The country's id in the dictionary `countries`; absent where the dictionary does not have it. */
+  readonly id?: number;
+}
+
+interface CountryCodesFile {
+  /** The codes of the dictionary's countries. */
+  readonly byId: Readonly<Record<string, { readonly alpha2: string; readonly numeric: number }>>;
+  /** Countries of the dictionary that ISO 3166 does not have. */
+  readonly idsWithoutCode: readonly string[];
+  /** Countries of ISO 3166 that the dictionary does not have, and their numbers. */
+  readonly codesWithoutId: Readonly<Record<string, number>>;
+  /** Codes that address databases use, and that neither ISO 3166 nor the dictionary has. */
+  readonly codesOutsideIso: readonly string[];
+}
+
+/** The codes as their file has them. */
+export const countryCodes = readPackageJson('schemas/dictionaries/country-codes.json') as CountryCodesFile;
+
+const countriesByCode: ReadonlyMap<string, Country> = new Map(
+  [
+    ...Object.entries(countryCodes.byId).map(([id, code]): Country => ({ ...code, id: Number(id) })),
+    ...Object.entries(countryCodes.codesWithoutId).map(([alpha2, numeric]): Country => ({ alpha2, numeric })),
+    ...countryCodes.codesOutsideIso.map((alpha2): Country => ({ alpha2 })),
+  ].map((country) => [country.alpha2, country]),
+);
+
+/** The country of a two-letter code in capitals; undefined when no country has it. */
+export function findCountry(alpha2: string): Country | undefined {
+  return countriesByCode.get(alpha2);
+}
+
+/** Lists all countries. */
+export function listCountries(): readonly Country[] {
+  return [...countriesByCode.values()];
 }

@@ -1,5 +1,5 @@
 import type { Dataset } from './dataset.ts';
-import { geoDateColumn } from './own-columns.ts';
+import { geoDateColumn } from './field-schema.ts';
 
 const countryFields = ['idCountry', 'idCountryISOAlpha2', 'idCountryISONumeric'] as const;
 const regionFields = ['idRegion', 'idRegionTitle', 'idRegionLow', 'idRegionLowTitle'] as const;

@@ -1,10 +1,14 @@
 import { isDeepStrictEqual } from 'node:util';
 import { readPackageJson } from '../runtime/files/package-files.ts';
-import type { EventKind } from './event-kinds.ts';
-import { toColumn, type Column, type FieldSchema } from './field-schema.ts';
-import { fieldsSchema } from './fields-schema.ts';
+import {
+  type EventKind,
+  toColumn,
+  type Column,
+  type FieldSchema,
+  fieldsSchema,
+  geoDateColumn,
+} from './field-schema.ts';
 import { eventsPipeline, pipelines } from './pipeline-file.ts';
-import { geoDateColumn } from './own-columns.ts';
 import { getCommonField, type RowField } from './row-fields.ts';
 
 /** An imported field: its name in the API, its schema, and the kinds of event that have it. */

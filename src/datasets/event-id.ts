@@ -1,6 +1,6 @@
 import { createHash, randomFillSync } from 'node:crypto';
 import { getKind, getMethod, importKinds } from './dataset.ts';
-import type { EventKind, ImportMethod } from './event-kinds.ts';
+import type { EventKind, ImportMethod } from './field-schema.ts';
 import type { GivenFields } from './schema-registry.ts';
 
 /**

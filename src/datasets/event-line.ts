@@ -2,8 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { importKinds } from './dataset.ts';
 import { columnFields, eventColumns } from './event-fields.ts';
 import type { EventIds } from './event-id.ts';
-import { platforms, type EventKind, type Platform } from './event-kinds.ts';
-import { toColumn, type Column } from './field-schema.ts';
+import { platforms, type EventKind, type Platform, toColumn, type Column } from './field-schema.ts';
 import type { GivenFields } from './schema-registry.ts';
 
 /**

@@ -1,7 +1,79 @@
+import { type FieldSchema, fieldsSchema, ownRowColumns, toColumn, type Column } from './field-schema.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
-import { toColumn, type Column, type FieldSchema } from './field-schema.ts';
-import { ownRowColumns } from './own-columns.ts';
-import { parseRowSchemas } from './row-schema.ts';
+
+const ownColumnNames = ownRowColumns.map(({ name }) => name);
+const fieldName = /^[a-zA-Z][a-zA-Z0-9]*$/;
+const columnName = /^[a-z][a-z0-9_]*$/;
+const columnTypes = ['VARCHAR', 'SMALLINT', 'BIGINT', 'DOUBLE', 'DATE', 'TIMESTAMPTZ'];
+/** Dictionaries that have titles by id. */
+const titleDictionaries = ['countries', 'verification', 'purchase-types', 'rooted', 'ad-mediators', 'connection-types'];
+const importedPrefix = `${fieldsSchema.$id}#/$defs/`;
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** A decimal of at most 38 digits, as DuckDB and Delta write its type. */
+function isDecimal(type: string): boolean {
+  const [, digits, scale] = /^DECIMAL\((\d{1,2}),(\d{1,2})\)$/.exec(type) ?? [];
+  return Number(digits) >= 1 && Number(digits) <= 38 && Number(scale) <= Number(digits);
+}
+
+/** A field that imported events have too refers to theirs, and may say by itself what it means. */
+function resolveReference({ $ref, ...own }: Readonly<Record<string, unknown>>): object | undefined {
+  if ($ref === undefined) return own;
+  const name = typeof $ref === 'string' && $ref.startsWith(importedPrefix) ? $ref.slice(importedPrefix.length) : '';
+  const imported = Object.hasOwn(fieldsSchema.$defs, name) ? fieldsSchema.$defs[name] : undefined;
+  if (imported === undefined) return undefined;
+  // Who does not say has none: the default is for events that come in.
+  const { default: _, ...rest } = imported;
+  return { ...rest, ...own };
+}
+
+/** Says what is wrong with the schema of a field; undefined: nothing. */
+function findFault(name: string, schema: Readonly<Record<string, unknown>>): string | undefined {
+  const { description, 'x-column': column, 'x-column-type': type } = schema;
+  const { 'x-filter': filter, 'x-dictionary': dictionary } = schema;
+  if (!fieldName.test(name)) return 'must have a name of letters and digits';
+  if (typeof description !== 'string' || description === '') return 'must have a description';
+  if (typeof column !== 'string' || !columnName.test(column) || ownColumnNames.includes(column))
+    return `must have an x-column of lower-case letters, digits and underscores, which is none of ${ownColumnNames.join(', ')}`;
+  if (typeof type !== 'string' || !(columnTypes.includes(type) || isDecimal(type)))
+    return `must have an x-column-type of ${columnTypes.join(', ')} or DECIMAL(digits,scale)`;
+  if (dictionary !== undefined && !titleDictionaries.includes(dictionary as string))
+    return `must have an x-dictionary of ${titleDictionaries.join(', ')}`;
+  if (filter !== undefined && filter !== 'one' && filter !== 'set') return 'must have an x-filter of one or set';
+  const isFilterable = type === 'VARCHAR' || type === 'SMALLINT' || type === 'BIGINT';
+  if (filter !== undefined && !isFilterable) return 'can have an x-filter only as text or as a whole number';
+  return undefined;
+}
+
+/**
+ * Reads the schemas of the fields in a file of `schemas/rows`. Throws an error that names the file and the field: the
+ * package is wrong, nothing can go on.
+ */
+export function parseRowSchemas(
+  file: string,
+  value: unknown,
+): { readonly name: string; readonly schema: FieldSchema }[] {
+  if (!isRecord(value)) throw new Error(`${file}: properties must be an object with the schemas of the fields`);
+  const columns = new Map<string, string>();
+  return Object.entries(value).map(([name, given]) => {
+    const schema = isRecord(given) ? resolveReference(given) : undefined;
+    if (schema === undefined)
+      throw new Error(`${file}: ${name} must be a schema, or refer to one of ${fieldsSchema.$id}`);
+    const fault = findFault(name, schema as Readonly<Record<string, unknown>>);
+    if (fault !== undefined) throw new Error(`${file}: ${name} ${fault}`);
+    const field = schema as FieldSchema;
+    const known = columns.get(field['x-column']);
+    if (known !== undefined && known !== field['x-column-type'])
+      throw new Error(
+        `${file}: ${name} has another type than the field before it with the column ${field['x-column']}`,
+      );
+    columns.set(field['x-column'], field['x-column-type']);
+    return { name, schema: field };
+  });
+}
 
 /**
  * A field of a row that is stored as it comes, under the name of its selector (spec/datasets.md): of every dataset of

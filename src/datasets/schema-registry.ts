@@ -1,8 +1,6 @@
 import { Ajv2020, type ErrorObject, type FuncKeywordDefinition, type ValidateFunction } from 'ajv/dist/2020.js';
 import { eventSchemas, eventFields } from './event-fields.ts';
-import type { EventKind } from './event-kinds.ts';
-import type { FieldSchema } from './field-schema.ts';
-import { fieldsSchema } from './fields-schema.ts';
+import { type EventKind, type FieldSchema, fieldsSchema } from './field-schema.ts';
 import { parseFloatDecimal, parseJsonInteger, parseJsonNumber, quoteNumbers } from './json-number.ts';
 
 /** The first rule that a value breaks: where (a JSON pointer below the value) and why, in the schema's own terms. */

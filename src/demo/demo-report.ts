@@ -1,9 +1,188 @@
-import type { SqlRow } from '../lake/sql/duckdb.ts';
-import type { DownloadedReport } from './downloaded-report.ts';
-import type { ImportResult } from './import-events.ts';
-import { otherEventsAgree, type OtherEvents } from './other-events.ts';
-import type { StageTiming } from './stage-timing.ts';
-import { cutLine, formatCount, formatSeconds, formatTable } from './text-table.ts';
+import { performance } from 'node:perf_hooks';
+import { readFile, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { openDuckdb, type Duckdb, type SqlRow } from '../lake/sql/duckdb.ts';
+import { sqlList } from '../lake/sql/literals.ts';
+import {
+  createExport,
+  downloadLinks,
+  waitForReport,
+  type ExportOptions,
+  runCommand,
+  type ServiceChildOptions,
+  type ImportResult,
+} from './demo-client.ts';
+
+/** Lays out rows as aligned columns under a header; cells that are whole numbers align right. */
+export function formatTable(header: readonly string[], rows: readonly (readonly string[])[]): string {
+  const widths = header.map((title, column) =>
+    Math.max(title.length, ...rows.map((row) => (row[column] ?? '').length)),
+  );
+  const line = (cells: readonly string[]): string =>
+    cells
+      .map((cell, column) =>
+        /^[\d,]+$/.test(cell) ? cell.padStart(widths[column] ?? 0) : cell.padEnd(widths[column] ?? 0),
+      )
+      .join('  ')
+      .trimEnd();
+  return [line(header), widths.map((width) => '-'.repeat(width)).join('  '), ...rows.map(line)].join('\n');
+}
+
+/** Writes a whole number with separators: `1,234,567`. */
+export function formatCount(value: number | bigint): string {
+  return value.toLocaleString('en-US');
+}
+
+/** Writes a duration in seconds, one digit after the point. */
+export function formatSeconds(ms: number): string {
+  return `${(ms / 1000).toFixed(1)} s`;
+}
+
+/** Cuts a line to a width and marks the cut. */
+export function cutLine(text: string, width: number): string {
+  return text.length <= width ? text : `${text.slice(0, width - 1)}…`;
+}
+
+/** Measures stages by name; a stage that fails is measured up to its error. */
+export interface StageTiming {
+  /** Runs a stage and remembers how long it took. */
+  measure<T>(stage: string, work: () => Promise<T>): Promise<T>;
+  /** How long a stage took, milliseconds; 0 before it has run. */
+  ms(stage: string): number;
+}
+
+/** Creates an empty set of measurements. */
+export function createStageTiming(): StageTiming {
+  const durations = new Map<string, number>();
+  return {
+    async measure(stage, work) {
+      const started = performance.now();
+      try {
+        return await work();
+      } finally {
+        durations.set(stage, performance.now() - started);
+      }
+    },
+    ms: (stage) => durations.get(stage) ?? 0,
+  };
+}
+
+/** Reads the lake as any DuckDB does: through `lake/snapshot.sql`, each query on the newest commit. */
+export interface LakeReader {
+  /** Runs a query over the views of snapshot.sql. */
+  query(sql: string): Promise<SqlRow[]>;
+  /** Runs a query that needs no lake, as over a downloaded file. */
+  plain(sql: string): Promise<SqlRow[]>;
+  close(): void;
+}
+
+/** Opens a reader of the lake in a data folder; the service may be running. */
+export async function openLakeReader(dataDir: string): Promise<LakeReader> {
+  const duckdb: Duckdb = await openDuckdb({ memoryMb: 1024, threads: 2 });
+  const snapshotSql = await readFile(path.join(dataDir, 'lake', 'snapshot.sql'), 'utf8');
+  return {
+    async query(sql) {
+      await duckdb.run(snapshotSql);
+      return duckdb.rows(sql);
+    },
+    plain: (sql) => duckdb.rows(sql),
+    close: () => duckdb.close(),
+  };
+}
+
+/** What the files of one report hold, all parts together. */
+export interface DownloadedReport {
+  readonly rows: number;
+  readonly distinctIds: number;
+  readonly bytes: number;
+  readonly parts: number;
+  /** Rows by eventName. */
+  readonly byName: ReadonlyMap<string, number>;
+}
+
+/** Reads a report's parts (`.csv` or `.csv.gz`, each with the header) that have the selectors eventId and eventName. */
+export async function readDownloadedReport(
+  reader: LakeReader,
+  files: readonly { file: string; bytes: number }[],
+): Promise<DownloadedReport> {
+  const csv = `read_csv(${sqlList(files.map(({ file }) => file))}, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"')`;
+  const [totals] = await reader.plain(`SELECT count(*) AS rows, count(DISTINCT eventId) AS ids FROM ${csv}`);
+  const names = await reader.plain(`SELECT eventName AS name, count(*) AS events FROM ${csv} GROUP BY ALL`);
+  return {
+    rows: Number(totals?.['rows']),
+    distinctIds: Number(totals?.['ids']),
+    bytes: files.reduce((sum, { bytes }) => sum + bytes, 0),
+    parts: files.length,
+    byName: new Map(names.map((row) => [String(row['name']), Number(row['events'])])),
+  };
+}
+
+/** What the demo counted of events that nobody imports: one that is loaded, one that is derived. */
+export interface OtherEvents {
+  /** Rows of the loaded file, and of the export of it. */
+  readonly loaded: number;
+  readonly installs: number;
+  /** Users' events in the lake, and how many of them the exported sessions stand for. */
+  readonly usersEvents: number;
+  readonly sessions: number;
+  readonly sessionEvents: number;
+}
+
+export interface OtherEventsOptions extends ExportOptions {
+  /** The service's program and data folder, for the command that loads. */
+  readonly child: ServiceChildOptions;
+  readonly idApp: number;
+  /** `dateFrom` and `dateTo` of the exports, in UTC. */
+  readonly dates: Readonly<Record<string, string>>;
+  readonly print: (line: string) => void;
+}
+
+const campaigns = ['Winter', 'Spring', 'Summer'];
+
+/** A tracker's file of installs, as an operator gets it. */
+function installsFile(idApp: number, tsEvent: number): string {
+  const rows = campaigns.map((title, index) => `install-${index + 1},${idApp},${tsEvent},${index + 1},${title}`);
+  return `eventId,idApp,tsEvent,idCampaign,idCampaignTitle\n${rows.join('\n')}\n`;
+}
+
+/** Exports an event and downloads it; gives the row that a query over the file's columns has. */
+async function exportAndQuery(
+  event: string,
+  selectors: string,
+  sql: string,
+  options: OtherEventsOptions,
+  lake: LakeReader,
+): Promise<Readonly<Record<string, unknown>>> {
+  const id = await createExport({ event, selectors, timezone: 'UTC', ...options.dates }, options);
+  const files = await downloadLinks(
+    await waitForReport(id, options, () => undefined),
+    options.child.dataDir,
+    options.signal,
+  );
+  const [row] = await lake.plain(`${sql} FROM read_csv(${sqlList(files.map(({ file }) => file))}, header = true)`);
+  return row ?? {};
+}
+
+/** Loads a file of installs and exports it, and exports the sessions that the imported events make. */
+export async function showOtherEvents(options: OtherEventsOptions, lake: LakeReader): Promise<OtherEvents> {
+  const { child, idApp, dates, print } = options;
+  const file = path.join(child.dataDir, 'installs.csv');
+  await writeFile(file, installsFile(idApp, Date.parse(`${String(dates['dateFrom'])}T00:00:00Z`) / 1000));
+  await runCommand(child, 'load', 'installs', file);
+  const { n } = await exportAndQuery('installs', 'eventId,idCampaignTitle', 'SELECT count(*) AS n', options, lake);
+  print(`loaded    ${campaigns.length} installs by 'tributary load installs FILE'; their export has ${Number(n)}`);
+  const sums = 'SELECT count(*) AS sessions, sum(countEvent)::BIGINT AS events';
+  const derived = await exportAndQuery('userSessions', 'tsEvent,customUserId,duration,countEvent', sums, options, lake);
+  const [users] = await lake.query("SELECT count(*) AS n FROM events WHERE custom_user_id <> ''");
+  const [sessions, sessionEvents] = [Number(derived['sessions']), Number(derived['events'])];
+  print(`derived   ${formatCount(sessions)} userSessions, which stand for ${formatCount(sessionEvents)} events\n`);
+  return { loaded: campaigns.length, installs: Number(n), usersEvents: Number(users?.['n']), sessions, sessionEvents };
+}
+
+/** Says whether the loaded rows came back, and every user's event is in one session. */
+export function otherEventsAgree({ loaded, installs, usersEvents, sessionEvents }: OtherEvents): boolean {
+  return installs === loaded && sessionEvents === usersEvents;
+}
 
 /** What the demo counted in the three places where each event must be exactly once. */
 export interface DemoCounts {

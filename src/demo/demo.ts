@@ -15,17 +15,40 @@ import type { Environment } from '../config.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { AppError } from '../runtime/errors.ts';
 import { ensureNatsServer } from '../setup/ensure-nats-server.ts';
-import { countsAgree, countsByName, formatCountsByName, formatSummary, type DemoCounts } from './demo-report.ts';
-import { readDownloadedReport } from './downloaded-report.ts';
-import { checkReadable, parseDemoEvent, readEventFile, readLines, type DemoEvent } from './event-file.ts';
-import { createExport, downloadLinks, waitForReport, type ExportOptions } from './export-report.ts';
+import {
+  countsAgree,
+  countsByName,
+  formatCountsByName,
+  formatSummary,
+  type DemoCounts,
+  readDownloadedReport,
+  openLakeReader,
+  type LakeReader,
+  showOtherEvents,
+  createStageTiming,
+  type StageTiming,
+  cutLine,
+  formatCount,
+  formatSeconds,
+} from './demo-report.ts';
+import {
+  checkReadable,
+  parseDemoEvent,
+  readEventFile,
+  readLines,
+  type DemoEvent,
+  createExport,
+  downloadLinks,
+  waitForReport,
+  type ExportOptions,
+  importEvents,
+  type ImportResult,
+  runCommand,
+  startServiceChild,
+  type ServiceChild,
+  type ServiceChildOptions,
+} from './demo-client.ts';
 import { generateGameSessions } from './game-sessions.ts';
-import { importEvents, type ImportResult } from './import-events.ts';
-import { openLakeReader, type LakeReader } from './lake-query.ts';
-import { showOtherEvents } from './other-events.ts';
-import { runCommand, startServiceChild, type ServiceChild, type ServiceChildOptions } from './service-child.ts';
-import { createStageTiming, type StageTiming } from './stage-timing.ts';
-import { cutLine, formatCount, formatSeconds } from './text-table.ts';
 
 export interface DemoOptions {
   /** The program's entry file, which the service runs from. */

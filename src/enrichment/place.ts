@@ -1,4 +1,4 @@
-import { findCountry } from '../datasets/country-codes.ts';
+import { findCountry } from '../datasets/dictionaries.ts';
 
 /** Where an address is used, as far as the database says so, under the names of the fields that it fills. */
 export interface Place {

@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http';
-import type { ImportMethod } from '../datasets/event-kinds.ts';
+import type { ImportMethod } from '../datasets/field-schema.ts';
 import type { Receipt } from '../receipts/receipt.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
 import type { RefusalLog } from './refusal-log.ts';

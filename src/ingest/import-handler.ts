@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AccessReader, App } from '../access/access.ts';
 import { importMethods } from '../datasets/dataset.ts';
 import type { KeyMask } from '../datasets/event-id.ts';
-import type { ImportMethod } from '../datasets/event-kinds.ts';
+import type { ImportMethod } from '../datasets/field-schema.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { Accepted, Answers } from './answers.ts';
 import { findApp } from './find-app.ts';

@@ -4,7 +4,7 @@ import type { App } from '../access/access.ts';
 import { getKind, getMethod, importKinds, importMethods } from '../datasets/dataset.ts';
 import { eventFields } from '../datasets/event-fields.ts';
 import { keyedEventIds, ownKeyEventIds, plainEventIds, type EventIds, type KeyMask } from '../datasets/event-id.ts';
-import type { EventKind, ImportMethod } from '../datasets/event-kinds.ts';
+import type { EventKind, ImportMethod } from '../datasets/field-schema.ts';
 import { renderEvent, renderGiven, renderLines } from '../datasets/event-line.ts';
 import { renderPlainEvents, type PlainEvents } from '../datasets/plain-event.ts';
 import { parseEventJson, validateEvent, type GivenFields, type Violation } from '../datasets/schema-registry.ts';

@@ -1,5 +1,5 @@
 import { importKinds } from '../datasets/dataset.ts';
-import type { EventKind, ImportMethod } from '../datasets/event-kinds.ts';
+import type { EventKind, ImportMethod } from '../datasets/field-schema.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { GroupFigures } from './group-commit.ts';
 import { refusalReasons, type RefusalReason } from './refusal.ts';

@@ -1,7 +1,6 @@
 import { getKind, importKinds, importMethods } from '../datasets/dataset.ts';
 import { eventFields, eventSchemas } from '../datasets/event-fields.ts';
-import type { FieldSchema } from '../datasets/field-schema.ts';
-import type { EventKind } from '../datasets/event-kinds.ts';
+import type { FieldSchema, EventKind } from '../datasets/field-schema.ts';
 import { jsonNumberPattern } from '../datasets/json-number.ts';
 import type { OpenApiObject, OpenApiPart } from '../runtime/http/openapi.ts';
 import { importExamples } from './openapi-examples.ts';

@@ -1,4 +1,4 @@
-import { platforms } from '../datasets/event-kinds.ts';
+import { platforms } from '../datasets/field-schema.ts';
 import type { OpenApiObject } from '../runtime/http/openapi.ts';
 
 const hash: OpenApiObject = { type: 'string', pattern: '^[0-9a-f]{64}$' };

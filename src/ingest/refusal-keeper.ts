@@ -1,5 +1,5 @@
 import type { App } from '../access/access.ts';
-import type { ImportMethod } from '../datasets/event-kinds.ts';
+import type { ImportMethod } from '../datasets/field-schema.ts';
 import type { BodyPolicy, RefusalRecord } from '../refusals/refusal-record.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { createBoundedLog, failureBound } from '../runtime/conditions/bounded-log.ts';

@@ -1,6 +1,6 @@
 import { getKind } from '../datasets/dataset.ts';
 import { eventFields } from '../datasets/event-fields.ts';
-import type { EventKind, Platform } from '../datasets/event-kinds.ts';
+import type { EventKind, Platform } from '../datasets/field-schema.ts';
 import type { GivenFields, Violation } from '../datasets/schema-registry.ts';
 
 /** The seven device identifiers of service.md 2.2. */

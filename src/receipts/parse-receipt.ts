@@ -1,4 +1,4 @@
-import { platforms } from '../datasets/event-kinds.ts';
+import { platforms } from '../datasets/field-schema.ts';
 import { AppError } from '../runtime/errors.ts';
 import { isSigned, type Receipt } from './receipt.ts';
 

@@ -8,7 +8,7 @@
  * Crash: nothing of a receipt rests here; the keys that sign are in the data folder (receipt-keys.ts).
  */
 import { randomBytes, sign, verify, type KeyObject } from 'node:crypto';
-import type { ImportMethod, Platform } from '../datasets/event-kinds.ts';
+import type { ImportMethod, Platform } from '../datasets/field-schema.ts';
 import { toPublicKey } from '../runtime/ed25519.ts';
 import { digestEvent, readLines } from './event-digest.ts';
 import { buildTree, followPath, hashLeaf } from './merkle-tree.ts';

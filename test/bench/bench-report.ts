@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
-import { formatTable } from '../../src/demo/text-table.ts';
+import { formatTable } from '../../src/demo/demo-report.ts';
 
 /** Prints a benchmark's table and keeps its figures as JSON in `data/bench/`, beside what ran them. */
 export function reportBench(

@@ -10,7 +10,7 @@ import { createDueRows } from '../../src/compact/seal/seal-policy.ts';
 import { sealDue } from '../../src/compact/seal/seal.ts';
 import { events } from '../../src/datasets/dataset.ts';
 import { eventColumns } from '../../src/datasets/event-fields.ts';
-import { formatCount } from '../../src/demo/text-table.ts';
+import { formatCount } from '../../src/demo/demo-report.ts';
 import { cataloguePaths } from '../../src/lake/catalogue/catalogue-paths.ts';
 import { openPacks } from '../../src/lake/catalogue/packs.ts';
 import { renewCatalogue } from '../../src/lake/catalogue/renew.ts';

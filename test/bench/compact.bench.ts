@@ -1,7 +1,7 @@
 import { rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { formatCount } from '../../src/demo/text-table.ts';
+import { formatCount } from '../../src/demo/demo-report.ts';
 import { parseConfig } from '../../src/config.ts';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../../src/lake/sql/literals.ts';

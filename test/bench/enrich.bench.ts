@@ -3,7 +3,7 @@ import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parseConfig } from '../../src/config.ts';
 import { generateGameSessions } from '../../src/demo/game-sessions.ts';
-import { formatCount } from '../../src/demo/text-table.ts';
+import { formatCount } from '../../src/demo/demo-report.ts';
 import { sqlList } from '../../src/lake/sql/literals.ts';
 import type { Table } from '../../src/lake/log/table.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';

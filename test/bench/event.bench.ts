@@ -3,7 +3,7 @@ import { existsSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { eventColumns } from '../../src/datasets/event-fields.ts';
-import { formatCount } from '../../src/demo/text-table.ts';
+import { formatCount } from '../../src/demo/demo-report.ts';
 import { dataPaths } from '../../src/config.ts';
 import { openDuckdb, type Duckdb } from '../../src/lake/sql/duckdb.ts';
 import { sqlList } from '../../src/lake/sql/literals.ts';

@@ -2,7 +2,7 @@ import { readdirSync } from 'node:fs';
 import { rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { formatCount } from '../../src/demo/text-table.ts';
+import { formatCount } from '../../src/demo/demo-report.ts';
 import { parseConfig } from '../../src/config.ts';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { createExportArea, type Credentials, type RunningArea } from '../helpers/export-area.ts';

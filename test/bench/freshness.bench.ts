@@ -2,7 +2,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { createRandom } from '../../src/demo/random.ts';
-import { openLakeReader, type LakeReader } from '../../src/demo/lake-query.ts';
+import { openLakeReader, type LakeReader } from '../../src/demo/demo-report.ts';
 import { parseConfig } from '../../src/config.ts';
 import { basic, send, targetOf, type AnswerData } from '../helpers/export-area.ts';
 import { testFolder } from '../helpers/folder.ts';

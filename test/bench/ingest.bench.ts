@@ -2,7 +2,7 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { formatCount } from '../../src/demo/text-table.ts';
+import { formatCount } from '../../src/demo/demo-report.ts';
 import { bundleChild } from '../helpers/bundled.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { addTestApp } from '../helpers/service-access.ts';

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { eventColumns } from '../../src/datasets/event-fields.ts';
 import { keyedEventIds } from '../../src/datasets/event-id.ts';
-import { formatCount } from '../../src/demo/text-table.ts';
+import { formatCount } from '../../src/demo/demo-report.ts';
 import { openDuckdb, type Duckdb } from '../../src/lake/sql/duckdb.ts';
 import { sqlText } from '../../src/lake/sql/literals.ts';
 import { testFolder } from '../helpers/folder.ts';

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { dataPaths } from '../../src/config.ts';
-import { formatCount } from '../../src/demo/text-table.ts';
+import { formatCount } from '../../src/demo/demo-report.ts';
 import { readEvents, type ServerSentEvent } from '../helpers/event-stream.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { basic, type Credentials } from '../helpers/export-area.ts';

@@ -2,7 +2,7 @@ import { rm, stat } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { formatCount } from '../../src/demo/text-table.ts';
+import { formatCount } from '../../src/demo/demo-report.ts';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { sqlText } from '../../src/lake/sql/literals.ts';
 import { temporaryFolder } from '../helpers/folder.ts';

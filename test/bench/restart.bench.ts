@@ -1,8 +1,7 @@
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { eventColumns } from '../../src/datasets/event-fields.ts';
-import { openLakeReader } from '../../src/demo/lake-query.ts';
-import { formatCount } from '../../src/demo/text-table.ts';
+import { openLakeReader, formatCount } from '../../src/demo/demo-report.ts';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';

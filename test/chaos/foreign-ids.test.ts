@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startStage } from '../../src/app.ts';
 import { parseConfig } from '../../src/config.ts';
-import { platforms } from '../../src/datasets/event-kinds.ts';
+import { platforms } from '../../src/datasets/field-schema.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';
 import type { Stage } from '../../src/runtime/processes/role-process.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';

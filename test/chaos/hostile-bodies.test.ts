@@ -5,7 +5,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { keyedEventIds, ownKeyEventIds, requestKeyOf } from '../../src/datasets/event-id.ts';
 import { eventFields } from '../../src/datasets/event-fields.ts';
 import { events, getMethod, type Dataset } from '../../src/datasets/dataset.ts';
-import type { Platform } from '../../src/datasets/event-kinds.ts';
+import type { Platform } from '../../src/datasets/field-schema.ts';
 import { openReader } from '../../src/stream/reader.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { setTimeout as pass } from 'node:timers/promises';
 import { describe, expect, it, type TestContext } from 'vitest';
 import { createRandom } from '../../src/demo/random.ts';
-import { openLakeReader } from '../../src/demo/lake-query.ts';
+import { openLakeReader } from '../../src/demo/demo-report.ts';
 import { checkLake } from '../../src/lake/check.ts';
 import { totalsOf, waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openLakeReader } from '../../src/demo/lake-query.ts';
+import { openLakeReader } from '../../src/demo/demo-report.ts';
 import { createExportClient, exportQuery, type ExportClient } from '../helpers/export-client.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { buildPackageCopy } from '../helpers/package-copy.ts';

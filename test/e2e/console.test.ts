@@ -7,7 +7,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished }
 import { changeAccessFile } from '../../src/access/access-file.ts';
 import { addUser } from '../../src/access/commands.ts';
 import { dataPaths } from '../../src/config.ts';
-import { openLakeReader } from '../../src/demo/lake-query.ts';
+import { openLakeReader } from '../../src/demo/demo-report.ts';
 import { signLink } from '../../src/reports/signed-links.ts';
 import { openSigningKeys } from '../../src/reports/signing-keys.ts';
 import { createClock } from '../../src/runtime/clock.ts';

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import { expect, it, onTestFinished } from 'vitest';
 import { ownKeyEventIds } from '../../src/datasets/event-id.ts';
-import { openLakeReader } from '../../src/demo/lake-query.ts';
+import { openLakeReader } from '../../src/demo/demo-report.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { isStopped, signalProcess } from '../helpers/processes.ts';

@@ -11,7 +11,7 @@ import { dataPaths } from '../../src/config.ts';
 import { makeSnippets } from '../../src/console/web/new-export/snippets.ts';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import { readServiceStates } from '../../src/runtime/processes/service-state.ts';
-import { cacheFolder } from '../../src/setup/find-nats-server.ts';
+import { cacheFolder } from '../../src/setup/ensure-nats-server.ts';
 import { eventLines } from '../helpers/client-import.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';

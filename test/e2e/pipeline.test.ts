@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openLakeReader } from '../../src/demo/lake-query.ts';
+import { openLakeReader } from '../../src/demo/demo-report.ts';
 import { basic, type Credentials } from '../helpers/export-area.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
 import { addTestApp, addTestUser } from '../helpers/service-access.ts';

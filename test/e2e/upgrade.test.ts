@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
-import { openLakeReader } from '../../src/demo/lake-query.ts';
+import { openLakeReader } from '../../src/demo/demo-report.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { basic } from '../helpers/export-area.ts';
 import { testFolder } from '../helpers/folder.ts';

@@ -1,4 +1,4 @@
-import { openLakeReader } from '../../src/demo/lake-query.ts';
+import { openLakeReader } from '../../src/demo/demo-report.ts';
 import { plainEventIds } from '../../src/datasets/event-id.ts';
 import { renderLine } from './render-line.ts';
 import { isAppError } from '../../src/runtime/errors.ts';

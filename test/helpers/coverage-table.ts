@@ -1,6 +1,6 @@
 import path from 'node:path';
 import type { Reporter } from 'vitest/node';
-import { formatTable } from '../../src/demo/text-table.ts';
+import { formatTable } from '../../src/demo/demo-report.ts';
 
 const measures = ['lines', 'branches', 'functions'] as const;
 type Measure = (typeof measures)[number];

@@ -2,9 +2,8 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { cp, mkdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
-import { fetchWithApt } from '../../src/setup/apt-fetch.ts';
-import { readAptMirrors } from '../../src/setup/apt-sources.ts';
-import { cacheFolder } from '../../src/setup/find-nats-server.ts';
+import { fetchWithApt, readAptMirrors } from '../../src/setup/apt-fetch.ts';
+import { cacheFolder } from '../../src/setup/ensure-nats-server.ts';
 
 /** What is fetched from this machine's Debian archive: a package whose programs run without others. */
 export interface DebianPrograms {

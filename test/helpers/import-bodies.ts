@@ -1,6 +1,6 @@
 import * as fc from 'fast-check';
 import { getMethod, importMethods } from '../../src/datasets/dataset.ts';
-import { platforms, type ImportMethod, type Platform } from '../../src/datasets/event-kinds.ts';
+import { platforms, type ImportMethod, type Platform } from '../../src/datasets/field-schema.ts';
 
 /** A request body made by chance. */
 export interface GeneratedBody {

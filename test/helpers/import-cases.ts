@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect } from 'vitest';
-import type { Platform } from '../../src/datasets/event-kinds.ts';
+import type { Platform } from '../../src/datasets/field-schema.ts';
 
 /** A line of a case file; test/fixtures/import/README.md says what the fields mean. */
 export interface ImportCase {

@@ -4,7 +4,7 @@ import type { AccessPaths } from '../../src/access/access-file.ts';
 import { openAccessReader } from '../../src/access/store.ts';
 import type { SenderView } from '../../src/ingest/sender-routes.ts';
 import { startIngest, type Ingest, type IngestOptions } from '../../src/ingest/ingest.ts';
-import { platforms, type Platform } from '../../src/datasets/event-kinds.ts';
+import { platforms, type Platform } from '../../src/datasets/field-schema.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { createMetrics, renderMetrics, type Metrics } from '../../src/runtime/metrics.ts';
 import { openReceiptKeys } from '../../src/receipts/receipt-keys.ts';

@@ -1,6 +1,6 @@
 import { keyedEventIds } from '../../src/datasets/event-id.ts';
 import { getMethod } from '../../src/datasets/dataset.ts';
-import type { ImportMethod } from '../../src/datasets/event-kinds.ts';
+import type { ImportMethod } from '../../src/datasets/field-schema.ts';
 import { eventLine } from './lake.ts';
 
 /** A request under an Idempotency-Key, as a test sends it: each event is known by its name. */

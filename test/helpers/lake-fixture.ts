@@ -6,8 +6,7 @@ import { emptyFilePath } from '../../src/lake/log/snapshot.ts';
 import { youngFolder } from '../../src/lake/log/young-folder.ts';
 import { toSchemaString } from '../../src/lake/table-schema.ts';
 import { eventColumns } from '../../src/datasets/event-fields.ts';
-import type { Column } from '../../src/datasets/field-schema.ts';
-import type { EventKind } from '../../src/datasets/event-kinds.ts';
+import type { Column, EventKind } from '../../src/datasets/field-schema.ts';
 
 /** An event as a test writes it into a lake: column names, times as Unix seconds (a fraction is kept). */
 export interface FixtureEvent {

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pino } from 'pino';
-import { findNatsServer, cacheFolder, type NatsServer as FoundServer } from '../../src/setup/find-nats-server.ts';
+import { findNatsServer, cacheFolder, type NatsServer as FoundServer } from '../../src/setup/ensure-nats-server.ts';
 import { openConnection, type StreamConnection } from '../../src/stream/connection.ts';
 import { startNatsServer, type NatsServer } from '../../src/stream/nats-server.ts';
 import { ensureStream } from '../../src/stream/topology.ts';

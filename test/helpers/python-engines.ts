@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
-import { cacheFolder } from '../../src/setup/find-nats-server.ts';
+import { cacheFolder } from '../../src/setup/ensure-nats-server.ts';
 
 /** A Python environment: its packages, of the versions that were tried, and what shows that they are there. */
 interface PythonEnvironment {

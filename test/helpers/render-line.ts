@@ -1,5 +1,5 @@
 import { renderEvent, renderLines, type LineContext } from '../../src/datasets/event-line.ts';
-import type { Platform } from '../../src/datasets/event-kinds.ts';
+import type { Platform } from '../../src/datasets/field-schema.ts';
 import type { GivenFields } from '../../src/datasets/schema-registry.ts';
 
 /** Who sent the events of a request, to which method, when, and from which platform. */

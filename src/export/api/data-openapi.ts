@@ -1,4 +1,4 @@
-import { platforms } from '../../datasets/event-kinds.ts';
+import { platforms } from '../../datasets/field-schema.ts';
 import type { OpenApiPart } from '../../runtime/http/openapi.ts';
 import { dataExamples } from './data-openapi-examples.ts';
 import { dataKinds, mostDates } from './data-routes.ts';

@@ -1,4 +1,4 @@
-import { listTitleFields } from '../../datasets/titled-fields.ts';
+import { listTitleFields } from '../../datasets/dictionaries.ts';
 import { describeError, isDamage } from '../../runtime/errors.ts';
 import { findSegment } from '../../segments/segment-store.ts';
 import { findTitles } from '../../titles/title-store.ts';

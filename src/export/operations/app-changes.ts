@@ -3,7 +3,7 @@ import { addApp, addAppToken, revokeAppToken } from '../../access/commands.ts';
 import { listApps } from '../../access/listing.ts';
 import { setApp, type AppSettings } from '../../access/settings.ts';
 import { removeApp, restoreApp } from '../../access/take-back.ts';
-import { platforms, type Platform } from '../../datasets/event-kinds.ts';
+import { platforms, type Platform } from '../../datasets/field-schema.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { Arguments } from '../api/arguments.ts';
 import { badRequest, type Refusal } from '../api/envelope.ts';

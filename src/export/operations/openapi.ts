@@ -1,4 +1,4 @@
-import { platforms } from '../../datasets/event-kinds.ts';
+import { platforms } from '../../datasets/field-schema.ts';
 import type { OpenApiPart } from '../../runtime/http/openapi.ts';
 import { moment } from '../api/app-openapi.ts';
 import { argument, pageArguments } from '../api/data-openapi.ts';

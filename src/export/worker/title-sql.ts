@@ -1,4 +1,4 @@
-import { listTitleFields } from '../../datasets/titled-fields.ts';
+import { listTitleFields } from '../../datasets/dictionaries.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
 
 /** How many titles were loaded for each field, by the field's name. */

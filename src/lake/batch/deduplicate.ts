@@ -1,6 +1,6 @@
 import { importDatasets } from '../../datasets/dataset.ts';
 import { isKeyedSql, keyWindowMs } from '../../datasets/event-id.ts';
-import type { EventKind } from '../../datasets/event-kinds.ts';
+import type { EventKind } from '../../datasets/field-schema.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList } from '../sql/literals.ts';
 import type { DataFile } from '../log/snapshot.ts';

@@ -6,7 +6,7 @@
  * the columns of a row which says nothing itself.
  * Bounds: User-Agents that are not parsed within the time of a look-up stay unknown.
  */
-import { geoDateColumn } from '../../datasets/own-columns.ts';
+import { geoDateColumn } from '../../datasets/field-schema.ts';
 import type { EnrichedGroup } from '../../datasets/enriched-columns.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';

@@ -3,7 +3,7 @@ import { parseChecked, renderChecked } from '../../runtime/files/checked-json.ts
 import { assertKnownFormat, dataFormat, programVersion } from '../../runtime/files/data-format.ts';
 import { findTextFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
 import { AppError } from '../../runtime/errors.ts';
-import type { StoredBytes } from './stored-bytes.ts';
+import type { StoredBytes } from './backup-folder.ts';
 
 /** A file of the data folder in a backup. */
 export interface BackupFile extends StoredBytes {

@@ -25,12 +25,18 @@ import { isWithin } from '../../runtime/files/folder-within.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { retry } from '../../runtime/async/retry.ts';
 import type { StreamReader } from '../../stream/stream.ts';
-import { copyAccess } from './access-copy.ts';
+import {
+  copyAccess,
+  copyDatasets,
+  copyLists,
+  copySchedules,
+  keepMissing,
+  type ListPaths,
+  copyReports,
+} from './record-copy.ts';
 import { openBackupFolder, type BackupFolder } from './backup-folder.ts';
 import { summarize, type BackupAnswer, type BackupFile, type BackupTail } from './backup-manifest.ts';
 import { copyBulk, copyFollowers, copyLake, type LakeCopy, type LakeCopyOptions } from './lake-copy.ts';
-import { copyDatasets, copyLists, copySchedules, keepMissing, type ListPaths } from './list-copy.ts';
-import { copyReports } from './report-copy.ts';
 import { captureTail, copyFrames, countFrames, type CapturedTail } from './stream-tail.ts';
 
 /** The places of a data folder, as config.ts has them. */

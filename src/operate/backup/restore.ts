@@ -17,10 +17,9 @@ import { isWithin } from '../../runtime/files/folder-within.ts';
 import { acquireLock } from '../../runtime/files/lock.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import type { StreamReader } from '../../stream/stream.ts';
-import { lockBackup, storedPath } from './backup-folder.ts';
+import { lockBackup, storedPath, findStored, isSame, readPieces, writePieces } from './backup-folder.ts';
 import { findManifest, summarize, type BackupAnswer, type BackupManifest } from './backup-manifest.ts';
-import { findStored, isSame, readPieces, writePieces } from './stored-bytes.ts';
-import { openTailReader } from './tail-reader.ts';
+import { openTailReader } from './stream-tail.ts';
 
 export interface RestoreOptions {
   /**

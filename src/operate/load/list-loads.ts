@@ -4,6 +4,10 @@ import { findLakeState } from '../../lake/log/lake-state.ts';
 import { listLoadStates, type LoadStatus } from '../../lake/log/load-state.ts';
 import { listLog, readCommit } from '../../lake/log/log-files.ts';
 import { readSnapshot } from '../../lake/log/snapshot.ts';
+import { datasets } from '../../datasets/dataset.ts';
+import { sweepLoadFolders } from '../../lake/files/load-folders.ts';
+import { hasTable, tablePaths } from '../../lake/lake.ts';
+import { openTable, type TableOptions } from '../../lake/log/table.ts';
 
 /** A load of a table, as `load list` shows it. */
 export interface ListedLoad {
@@ -59,4 +63,14 @@ export async function listLoads(
   } finally {
     duckdb.close();
   }
+}
+
+/** Removes what killed loads have left in any table. Loads that are under way stay. Returns how many files went. */
+export async function sweepLoads(lakeDir: string, options: TableOptions): Promise<number> {
+  let removed = 0;
+  for (const dataset of datasets.values()) {
+    if (!dataset.isLoadable || !(await hasTable(lakeDir, dataset))) continue;
+    removed += await sweepLoadFolders(await openTable(tablePaths(lakeDir, dataset).table, options));
+  }
+  return removed;
 }

@@ -41,8 +41,7 @@ import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
 import { findLoadState } from '../../lake/log/load-state.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { openDuckdb, type Duckdb, type DuckdbOptions } from '../../lake/sql/duckdb.ts';
-import type { BadRow } from './bad-row.ts';
-import { defaultKeptBytes, isRefused, type BadBounds, type BadRows, type KeptBadRow } from './bad-rows.ts';
+import { type BadRow, defaultKeptBytes, isRefused, type BadBounds, type BadRows, type KeptBadRow } from './bad-rows.ts';
 import { commitLoad, nextLoadState } from './commit-load.ts';
 import { enrichStaged } from './enrich-staged.ts';
 import { findFaultOfMap, planFields, type FieldMap, type RefusedFile } from './file-fields.ts';
@@ -56,8 +55,9 @@ import {
   type RegisteredApp,
   type StagedRows,
   type StageOptions,
+  watchProgress,
+  type Progress,
 } from './stage-rows.ts';
-import { watchProgress, type Progress } from './progress.ts';
 
 /** The steps of a load at which a crash is tested, beside those of its commit. */
 export const loadSteps = [

@@ -1,9 +1,8 @@
 import type { Dataset } from '../../datasets/dataset.ts';
 import { sqlName, sqlText, utcDateSql } from '../../lake/sql/literals.ts';
-import type { Check } from './bad-row.ts';
-import type { CountrySql } from './country-sql.ts';
+import type { Check } from './bad-rows.ts';
+import { type CountrySql, planParts, type FileCell, type Part, type RowParts } from './row-parts.ts';
 import type { OwnField } from './file-fields.ts';
-import { planParts, type FileCell, type Part, type RowParts } from './row-parts.ts';
 
 /**
  * The SQL that makes rows of a table out of the cells of a file: typed by the schema, checked, each of its app and with

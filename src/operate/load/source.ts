@@ -1,7 +1,7 @@
 import { readPlain } from '../../runtime/files/input-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlList, sqlName, sqlText } from '../../lake/sql/literals.ts';
-import type { Check } from './bad-row.ts';
+import type { Check } from './bad-rows.ts';
 import { findHeader, type CsvHeader } from './csv-records.ts';
 import type { FileField, RefusedFile } from './file-fields.ts';
 import { damagedParquet, maxLineBytes, type SourceFile } from './recognize.ts';

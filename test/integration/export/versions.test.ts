@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { CommandContext } from '../../../src/cli/command.ts';
-import { readChanges } from '../../../src/cli/lake-changes.ts';
+import { readChanges } from '../../../src/cli/lake.ts';
 import { verifyCommand } from '../../../src/cli/verify.ts';
 import type { Compact } from '../../../src/compact/compact.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';

@@ -1,6 +1,14 @@
 import { beforeAll, describe, expect, it } from 'vitest';
-import { renderFields, renderTable } from '../../../src/cli/answer-table.ts';
-import { cutText, escapeText, showBytes, showTime, showValue, widthOf } from '../../../src/cli/answer-values.ts';
+import {
+  renderFields,
+  renderTable,
+  cutText,
+  escapeText,
+  showBytes,
+  showTime,
+  showValue,
+  widthOf,
+} from '../../../src/cli/answers.ts';
 import { verb, type CommandContext } from '../../../src/cli/command.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 

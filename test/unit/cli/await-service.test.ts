@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { awaitService } from '../../../src/cli/await-service.ts';
+import { awaitService } from '../../../src/cli/stop.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 const note = (): void => undefined;

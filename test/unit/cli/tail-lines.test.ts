@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { showEvent, showLeftOut, showRefusal, tailHead } from '../../../src/cli/tail-lines.ts';
+import { showEvent, showLeftOut, showRefusal, tailHead } from '../../../src/cli/tail.ts';
 
 const at = Date.parse('2026-03-01T12:00:05Z');
 const own = { event_id: 'x', id_app: 1, event_time: 1, received_at: at };

@@ -1,8 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { Reader, type Response } from 'mmdb-lib';
 import { describe, expect, it } from 'vitest';
-import { countryCodes, findCountry } from '../../../src/datasets/country-codes.ts';
-import { countries } from '../../../src/datasets/dictionaries.ts';
+import { countryCodes, findCountry, countries } from '../../../src/datasets/dictionaries.ts';
 import { findPackagedFile } from '../../../src/runtime/files/package-files.ts';
 
 const { byId, idsWithoutCode, codesWithoutId, codesOutsideIso } = countryCodes;

@@ -1,8 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { renderEvent } from '../../../src/datasets/event-line.ts';
-import { platforms, type EventKind, type Platform } from '../../../src/datasets/event-kinds.ts';
-import { renderPlainEvents } from '../../../src/datasets/plain-event.ts';
-import { createPlainRenderer } from '../../../src/datasets/plain-value.ts';
+import { platforms, type EventKind, type Platform } from '../../../src/datasets/field-schema.ts';
+import { renderPlainEvents, createPlainRenderer } from '../../../src/datasets/plain-event.ts';
 import type { GivenFields } from '../../../src/datasets/schema-registry.ts';
 import { generateGameSessions } from '../../../src/demo/game-sessions.ts';
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parseRowSchemas } from '../../../src/datasets/row-schema.ts';
+import { parseRowSchemas } from '../../../src/datasets/row-fields.ts';
 
 const good = { description: 'A level.', type: 'integer', 'x-column': 'level', 'x-column-type': 'BIGINT' };
 

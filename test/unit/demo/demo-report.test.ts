@@ -1,6 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { countsAgree, formatCountsByName, formatSummary, type DemoCounts } from '../../../src/demo/demo-report.ts';
-import { createStageTiming } from '../../../src/demo/stage-timing.ts';
+import {
+  countsAgree,
+  formatCountsByName,
+  formatSummary,
+  type DemoCounts,
+  createStageTiming,
+} from '../../../src/demo/demo-report.ts';
 
 const good: DemoCounts = {
   sent: {

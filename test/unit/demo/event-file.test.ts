@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import { checkReadable, readEventFile, readLines, type DemoEvent } from '../../../src/demo/event-file.ts';
+import { checkReadable, readEventFile, readLines, type DemoEvent } from '../../../src/demo/demo-client.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 async function collect<T>(items: AsyncIterable<T>): Promise<T[]> {

@@ -1,7 +1,6 @@
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { DemoEvent } from '../../../src/demo/event-file.ts';
-import { batchEvents } from '../../../src/demo/import-events.ts';
+import { type DemoEvent, batchEvents } from '../../../src/demo/demo-client.ts';
 
 async function bodiesOf(events: readonly DemoEvent[]): Promise<string[]> {
   const bodies: string[] = [];

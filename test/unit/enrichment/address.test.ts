@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { isReserved, parseAddress } from '../../../src/enrichment/address.ts';
+import { isReserved, parseAddress } from '../../../src/enrichment/geo-database.ts';
 
 it.each([
   ['8.8.8.8', '8.8.8.8', 4],

@@ -1,6 +1,6 @@
 import * as fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { parseUserAgent } from '../../../src/enrichment/user-agent.ts';
+import { parseUserAgent } from '../../../src/enrichment/enrichment.ts';
 
 it.each([
   [

@@ -1,7 +1,7 @@
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { events } from '../../../src/datasets/dataset.ts';
-import { platforms } from '../../../src/datasets/event-kinds.ts';
+import { platforms } from '../../../src/datasets/field-schema.ts';
 import { parseImportRequest, type ImportedLines, type ImportRequest } from '../../../src/ingest/import-request.ts';
 import { answerOf, renderDetail, type Refusal } from '../../../src/ingest/refusal.ts';
 import { bodyOf, expectedLines, headersOf, readImportCases, type ImportCase } from '../../helpers/import-cases.ts';

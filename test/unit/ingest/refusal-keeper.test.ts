@@ -1,6 +1,6 @@
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import type { ImportMethod } from '../../../src/datasets/event-kinds.ts';
+import type { ImportMethod } from '../../../src/datasets/field-schema.ts';
 import { parseImportRequest } from '../../../src/ingest/import-request.ts';
 import { describeForLog } from '../../../src/ingest/refusal-excerpt.ts';
 import { createRefusalKeeper, type RefusedRequest } from '../../../src/ingest/refusal-keeper.ts';

@@ -2,7 +2,7 @@ import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { importMethods } from '../../../src/datasets/dataset.ts';
 import { eventFields } from '../../../src/datasets/event-fields.ts';
-import type { Platform } from '../../../src/datasets/event-kinds.ts';
+import type { Platform } from '../../../src/datasets/field-schema.ts';
 import { parseImportRequest, type ImportRequest } from '../../../src/ingest/import-request.ts';
 import { listFaults } from '../../../src/ingest/request-faults.ts';
 

@@ -1,7 +1,7 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { parseDeb822Sources, parseOneLineSources, readAptMirrors } from '../../../src/setup/apt-sources.ts';
+import { parseDeb822Sources, parseOneLineSources, readAptMirrors } from '../../../src/setup/apt-fetch.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 describe('the machine’s package sources', () => {

@@ -1,7 +1,7 @@
 import { chmod, mkdir, symlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { cacheFolder, compareVersions, findNatsServer, findVersion } from '../../../src/setup/find-nats-server.ts';
+import { cacheFolder, compareVersions, findNatsServer, findVersion } from '../../../src/setup/ensure-nats-server.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 /** A program that answers `--version` as nats-server does. */

@@ -2,7 +2,7 @@ import { platform } from 'node:os';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { installCommand, readSystem } from '../../../src/setup/install-advice.ts';
+import { installCommand, readSystem } from '../../../src/setup/ensure-nats-server.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 describe('the advice for a system without nats-server', () => {

@@ -1,8 +1,8 @@
 import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it } from 'vitest';
-import { findForgotten } from '../../../../src/cli/erase-segments.ts';
-import { forgetIds } from '../../../../src/operate/lists/forget-ids.ts';
+import { findForgotten } from '../../../../src/cli/erase.ts';
+import { forgetIds } from '../../../../src/operate/lists/add-segment.ts';
 import { findSegment } from '../../../../src/segments/segment-store.ts';
 import { filesNaming } from '../../../helpers/folder-bytes.ts';
 import { testFolder } from '../../../helpers/folder.ts';

@@ -3,8 +3,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { FieldSchema } from '../../../../src/datasets/field-schema.ts';
 import { openDuckdb, type Duckdb } from '../../../../src/lake/sql/duckdb.ts';
-import { listSql } from '../../../../src/operate/load/list-sql.ts';
-import { valueSql } from '../../../../src/operate/load/value-sql.ts';
+import { listSql, valueSql } from '../../../../src/operate/load/value-sql.ts';
 
 interface Cases {
   readonly schemas: Readonly<Record<string, object>>;

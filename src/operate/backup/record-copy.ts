@@ -1,0 +1,298 @@
+import { existsSync } from 'node:fs';
+import { readdir } from 'node:fs/promises';
+import path from 'node:path';
+import type { AccessPaths } from '../../access/access-file.ts';
+import { isSystemError, AppError, describeError, isAppError } from '../../runtime/errors.ts';
+import { waitForLock } from '../../runtime/files/lock.ts';
+import type { BackupFolder } from './backup-folder.ts';
+import type { BackupFile } from './backup-manifest.ts';
+import { deliveriesPath } from '../../reports/deliveries-file.ts';
+import { highestIdPath } from '../../reports/highest-id.ts';
+import { findJobFile, jobPath } from '../../reports/job-file.ts';
+import { isInProgress, partsFolder, type ReportJob } from '../../reports/reports.ts';
+import type { Logger } from '../../runtime/logger.ts';
+import { exists } from '../../runtime/files/file-checks.ts';
+import { findNames, listTree } from '../../runtime/files/folder-names.ts';
+import { listMissingRecords } from '../../runtime/files/known-records.ts';
+import { findRecord, listRecords, recordPath } from '../../runtime/files/recorded-file.ts';
+import { listSegmentAccounts, withSegmentsLock } from '../../segments/segment-store.ts';
+import { withTitlesLock } from '../../titles/title-store.ts';
+
+const lockWaitMs = 30_000;
+
+/**
+ * Copies the access data with the keys that it needs, as they are at one moment: under the lock of whoever changes
+ * them.
+ */
+export async function copyAccess(target: BackupFolder, { access, keys }: AccessPaths): Promise<BackupFile[]> {
+  if (!existsSync(keys)) return [];
+  const lock = await waitForLock(keys, 'a backup', lockWaitMs);
+  try {
+    const files: BackupFile[] = [];
+    try {
+      files.push({ path: path.basename(access), ...(await target.put(access)) });
+    } catch (error) {
+      if (!isSystemError(error, 'ENOENT')) throw error;
+    }
+    // Whatever is a key, now or in a later version; temporaries and the lock's own file are none.
+    const names = (await readdir(keys, { withFileTypes: true })).filter(
+      (entry) => entry.isFile() && !entry.name.startsWith('.') && !entry.name.endsWith('.tmp'),
+    );
+    for (const { name } of names)
+      files.push({ path: path.posix.join(path.basename(keys), name), ...(await target.put(path.join(keys, name))) });
+    return files;
+  } finally {
+    lock.release();
+  }
+}
+
+export interface ReportCopyOptions {
+  readonly reportsDir: string;
+  readonly signal: AbortSignal;
+  readonly logger: Logger;
+}
+
+/** A request may change, or end, while it is copied. */
+const attempts = 5;
+
+async function listIds(reportsDir: string): Promise<number[]> {
+  try {
+    const names = await readdir(reportsDir);
+    return names
+      .filter((name) => /^[1-9]\d{0,14}$/.test(name))
+      .map(Number)
+      .toSorted((a, b) => a - b);
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return [];
+    throw error;
+  }
+}
+
+/**
+ * Copies the files of a request that has ended well. One that is damaged is left out and reported: the others are not
+ * to suffer for it.
+ */
+async function copyParts(folder: string, job: ReportJob, target: BackupFolder, logger: Logger): Promise<BackupFile[]> {
+  const copied: BackupFile[] = [];
+  for (const { name, bytes, sha256 } of job.state === 'success' ? (job.files ?? []) : []) {
+    try {
+      copied.push({
+        path: path.posix.join('reports', String(job.id), partsFolder, name),
+        ...(await target.put(path.join(folder, partsFolder, name), { sha256, size: bytes })),
+      });
+    } catch (error) {
+      if (!isAppError(error, 'file_damaged')) throw error;
+      logger.warn({ idReport: job.id, error: describeError(error) }, 'report file is damaged and not in the backup');
+    }
+  }
+  return copied;
+}
+
+/**
+ * Copies who was told of the end of a request, so that a restore does not tell all of them anew. Of one that had not ended
+ * yet nobody was: in a restored folder it ends once more.
+ */
+async function copyDeliveries(folder: string, job: ReportJob, target: BackupFolder): Promise<BackupFile[]> {
+  if (isInProgress(job)) return [];
+  const file = deliveriesPath(folder);
+  try {
+    return [{ path: path.posix.join('reports', String(job.id), path.basename(file)), ...(await target.put(file)) }];
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return [];
+    throw error;
+  }
+}
+
+/**
+ * Copies a request as it stands; nothing when it is gone. A record that is damaged is copied as it is, for the service
+ * reports it.
+ */
+async function copyReport(
+  id: number,
+  target: BackupFolder,
+  { reportsDir, logger }: ReportCopyOptions,
+): Promise<BackupFile[]> {
+  const folder = path.join(reportsDir, String(id));
+  const record = path.posix.join('reports', String(id), 'job.json');
+  const find = (): Promise<ReportJob | undefined> => findJobFile(folder, id);
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      const job = await find();
+      if (job === undefined) return [];
+      const parts = await copyParts(folder, job, target, logger);
+      const stored = await target.put(jobPath(folder));
+      const deliveries = await copyDeliveries(folder, job, target);
+      if (JSON.stringify(await find()) === JSON.stringify(job))
+        return [...parts, { path: record, ...stored }, ...deliveries];
+    } catch (error) {
+      if (isAppError(error, 'report_damaged')) {
+        logger.warn(
+          { idReport: id, error: describeError(error) },
+          'export request is damaged: the backup has it as it is',
+        );
+        return [{ path: record, ...(await target.put(jobPath(folder))) }];
+      }
+      if (!isSystemError(error, 'ENOENT')) throw error;
+      if (attempt === attempts) {
+        logger.warn(
+          { idReport: id, error: describeError(error) },
+          'files of a report are missing, and not in the backup',
+        );
+        return (await find()) === undefined ? [] : [{ path: record, ...(await target.put(jobPath(folder))) }];
+      }
+    }
+  }
+}
+
+/**
+ * Copies the export requests and their files, while the service runs. Work in hand is not copied: a restored request
+ * begins it anew.
+ */
+export async function copyReports(target: BackupFolder, options: ReportCopyOptions): Promise<BackupFile[]> {
+  const files: BackupFile[] = [];
+  for (const id of await listIds(options.reportsDir)) {
+    if (options.signal.aborted)
+      throw new AppError('stopping', 'the backup was stopped', { hint: 'One that the folder held before is whole.' });
+    files.push(...(await copyReport(id, target, options)));
+  }
+  // Last: no id that was given out before may be given out again.
+  const highest = highestIdPath(options.reportsDir);
+  try {
+    files.push({ path: path.posix.join('reports', path.basename(highest)), ...(await target.put(highest)) });
+  } catch (error) {
+    if (!isSystemError(error, 'ENOENT')) throw error;
+  }
+  return files;
+}
+
+export interface ListPaths {
+  readonly segments: string;
+  readonly titles: string;
+  readonly webhooks: string;
+  readonly schedules: string;
+}
+
+/** Folder of the operator's datasets in a backup and in the data folder that is restored from it. */
+const datasetsPlace = 'datasets';
+
+/** Says whether an error is that of a record or a file, rather than that of a disk or of the backup. */
+function isDamage(error: unknown): boolean {
+  if (isAppError(error)) return error.code === 'file_damaged';
+  // A record that is damaged is a plain error.
+  return isSystemError(error, 'ENOENT') || !(error instanceof Error && 'code' in error);
+}
+
+/**
+ * Copies the records of a folder and their files; `place` is its path below the data folder. A file that is damaged or
+ * missing is left out and reported, so that the rest does not suffer for it; its record says what it was.
+ */
+async function copyRecords(target: BackupFolder, folder: string, place: string, logger: Logger): Promise<BackupFile[]> {
+  const files: BackupFile[] = [];
+  for (const name of await listRecords(folder)) {
+    const record = recordPath(folder, name);
+    try {
+      const found = await findRecord(folder, name);
+      if (found === undefined) continue;
+      const { file, sizeBytes: size, sha256 } = found;
+      files.push({ path: path.posix.join(place, path.basename(file)), ...(await target.put(file, { sha256, size })) });
+    } catch (error) {
+      if (!isDamage(error)) throw error;
+      logger.warn({ record, error: describeError(error) }, 'a list is damaged, and its file is not in the backup');
+    }
+    files.push({ path: path.posix.join(place, path.basename(record)), ...(await target.put(record)) });
+  }
+  return files;
+}
+
+/**
+ * Keeps what the backup in force has of records that are missing in the data folder. `copied` is what this run has copied
+ * of lists.
+ */
+export async function keepMissing(
+  { manifest }: BackupFolder,
+  dataDir: string,
+  copied: readonly BackupFile[],
+): Promise<BackupFile[]> {
+  const missing = await listMissingRecords(dataDir);
+  const stems = missing.map((name) => name.split(path.sep).join('/').slice(0, -'.json'.length));
+  return (manifest?.files ?? []).filter(
+    (file) =>
+      stems.some((stem) => file.path.startsWith(`${stem}.`) || file.path.startsWith(`${stem}-`)) &&
+      !copied.some((known) => known.path === file.path),
+  );
+}
+
+/** Copies the records that accounts have in folders of their own: each whole or not there. */
+async function copyAccountRecords(target: BackupFolder, records: string): Promise<BackupFile[]> {
+  const files: BackupFile[] = [];
+  for (const account of await findNames(records)) {
+    for (const name of await findNames(path.join(records, account))) {
+      if (!name.endsWith('.json')) continue;
+      const place = path.posix.join(path.basename(records), account, name);
+      try {
+        files.push({ path: place, ...(await target.put(path.join(records, account, name))) });
+      } catch (error) {
+        // Removed meanwhile.
+        if (!isSystemError(error, 'ENOENT')) throw error;
+      }
+    }
+  }
+  return files;
+}
+
+/**
+ * Copies the operator's datasets, wherever they lie, to where a restored service reads them. While no pipeline names a
+ * table of the lake (`isAnyMissing`), the files that the backup has from before stay in it.
+ */
+export async function copyDatasets(
+  target: BackupFolder,
+  datasetsDir: string,
+  isAnyMissing: boolean,
+): Promise<BackupFile[]> {
+  const files: BackupFile[] = [];
+  for (const name of (await exists(datasetsDir)) ? await listTree(datasetsDir) : []) {
+    if (!name.endsWith('.json')) continue;
+    const place = path.posix.join(datasetsPlace, name.split(path.sep).join('/'));
+    files.push({ path: place, ...(await target.put(path.join(datasetsDir, name))) });
+  }
+  const earlier = isAnyMissing ? (target.manifest?.files ?? []) : [];
+  const kept = earlier.filter(
+    (file) => file.path.startsWith(`${datasetsPlace}/`) && !files.some((known) => known.path === file.path),
+  );
+  return [...files, ...kept];
+}
+
+/**
+ * Copies the schedules. To be done before the export requests: a slot whose request the backup has not must not be known
+ * as made, and one whose request it has is found by it.
+ */
+export async function copySchedules(
+  target: BackupFolder,
+  { schedules }: Pick<ListPaths, 'schedules'>,
+): Promise<BackupFile[]> {
+  return await copyAccountRecords(target, schedules);
+}
+
+/**
+ * Copies the segments and the titles, each as they are at one moment, under the lock of whoever changes them; and the
+ * webhooks.
+ */
+export async function copyLists(
+  target: BackupFolder,
+  { segments, titles, webhooks }: Omit<ListPaths, 'schedules'>,
+  logger: Logger,
+): Promise<BackupFile[]> {
+  const files: BackupFile[] = await copyAccountRecords(target, webhooks);
+  if (await exists(segments))
+    await withSegmentsLock(segments, 'a backup', async () => {
+      for (const account of await listSegmentAccounts(segments)) {
+        const place = path.posix.join(path.basename(segments), String(account));
+        files.push(...(await copyRecords(target, path.join(segments, String(account)), place, logger)));
+      }
+    });
+  if (await exists(titles))
+    await withTitlesLock(titles, 'a backup', async () => {
+      files.push(...(await copyRecords(target, titles, path.basename(titles), logger)));
+    });
+  return files;
+}
