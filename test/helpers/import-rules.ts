@@ -122,9 +122,9 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^prom-client$/, home: /^runtime\/metrics\.ts$/ },
   { library: /^archiver$/, home: /^reports\// },
   { library: /^(preact|@preact\/|uplot)/, home: /^console\/web\// },
-  { library: /^commander$/, home: /^cli\/(program|help)\.ts$/ },
+  { library: /^commander$/, home: /^cli\/program\.ts$/ },
   { library: /^mmdb-lib$/, home: /^enrichment\/geo-database\.ts$/ },
-  { library: /^my-ua-parser$/, home: /^enrichment\/user-agent\.ts$/ },
+  { library: /^my-ua-parser$/, home: /^enrichment\/enrichment\.ts$/ },
 ];
 
 /**
