@@ -24,10 +24,7 @@ async function assertNoStream({ dataDir }: Config): Promise<void> {
   throw new AppError(
     'broker_away',
     `the lake of ${dataDir} follows the stream ${lake.epoch.streamId}, and no broker is known that has it`,
-    {
-      hint: 'Name the broker by TRIBUTARY_NATS_URL, or start the service, and repeat the backup.',
-      retryable: false,
-    },
+    { hint: 'Name the broker by TRIBUTARY_NATS_URL, or start the service, and repeat the backup.', retryable: false },
   );
 }
 

@@ -50,12 +50,7 @@ export const startCommand = verb({
   async run({ role: named = roles, s2sPort, apiPort, host, data }, { environment, entry, answer, stop, force }) {
     const config = resolveConfig(
       environment,
-      {
-        TRIBUTARY_DATA_DIR: data,
-        TRIBUTARY_S2S_PORT: s2sPort,
-        TRIBUTARY_API_PORT: apiPort,
-        TRIBUTARY_HOST: host,
-      },
+      { TRIBUTARY_DATA_DIR: data, TRIBUTARY_S2S_PORT: s2sPort, TRIBUTARY_API_PORT: apiPort, TRIBUTARY_HOST: host },
       'any',
     );
     const logger = createLogger(config.logLevel, { role: 'supervisor' });

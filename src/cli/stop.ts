@@ -105,9 +105,7 @@ export const stopCommand = verb({
           throw new AppError(
             'stopping',
             `the service of pid ${pid} was asked to stop ${seconds} s ago, and still runs`,
-            {
-              hint: 'Repeat the command to wait longer, or look at its log.',
-            },
+            { hint: 'Repeat the command to wait longer, or look at its log.' },
           );
         show?.(`waiting for the service of pid ${pid} to end, ${seconds} s`);
         await pause(lookEveryMs, stop);

@@ -160,13 +160,7 @@ export interface LineHead {
 export function readLineHead(line: string): LineHead | undefined {
   const { eventId, kind, idApp, time, receivedAt } = renderedHead.exec(line)?.groups ?? {};
   if (eventId === undefined || kind === undefined) return undefined;
-  return {
-    eventId,
-    kind,
-    idApp: Number(idApp),
-    eventTimeMs: Number(time) * 1000,
-    receivedAtMs: Number(receivedAt),
-  };
+  return { eventId, kind, idApp: Number(idApp), eventTimeMs: Number(time) * 1000, receivedAtMs: Number(receivedAt) };
 }
 
 function isStringMap(value: unknown): boolean {

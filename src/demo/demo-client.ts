@@ -338,9 +338,5 @@ export async function startServiceChild({ entry, dataDir, environment }: Service
     const [code, signal] = await exited;
     if (code !== 0) throw await ended(`ended with ${signal ?? `exit code ${code}`}`);
   };
-  return {
-    s2s: ready.s2s,
-    api: ready.api,
-    stop: () => (stopping ??= stop()),
-  };
+  return { s2s: ready.s2s, api: ready.api, stop: () => (stopping ??= stop()) };
 }

@@ -143,9 +143,5 @@ export async function openWatchedDatabase(file: string): Promise<WatchedDatabase
   }
 
   await read();
-  return {
-    current: () => database,
-    fault: () => fault,
-    refresh: async () => look(file) !== stamp && (await read()),
-  };
+  return { current: () => database, fault: () => fault, refresh: async () => look(file) !== stamp && (await read()) };
 }

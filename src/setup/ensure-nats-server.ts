@@ -97,10 +97,7 @@ async function ensureCache(cache: string): Promise<void> {
     throw new AppError(
       'broker_missing',
       `no nats-server of version ${minimumNatsVersion} or newer on PATH, and the folder to fetch one into cannot be written: ${describeError(error)}`,
-      {
-        cause: error,
-        hint: 'Set TRIBUTARY_CACHE_DIR to a folder that this user may write to.',
-      },
+      { cause: error, hint: 'Set TRIBUTARY_CACHE_DIR to a folder that this user may write to.' },
     );
   }
 }
