@@ -37,7 +37,6 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   verify: async () => (await import('./cli/verify.ts')).verifyCommand,
   key: async () => (await import('./cli/key.ts')).keyCommand,
   demo: async () => (await import('./cli/setup.ts')).demoCommand,
-  completion: async () => (await import('./cli/completion.ts')).completionCommand,
   setup: async () => (await import('./cli/setup.ts')).setupCommand,
   role: async () => (await import('./cli/role.ts')).roleCommand,
 };
@@ -148,7 +147,6 @@ async function main(given: readonly string[], unread: AbortSignal): Promise<numb
       : {}),
     ...(process.stdout.isTTY ? { screen: { columns: process.stdout.columns || usualColumns } } : {}),
     ...(process.stdin.isTTY && process.stderr.isTTY ? { confirm } : {}),
-    loadCommands: () => loadCommands(undefined),
     ...signals,
     unread,
   };

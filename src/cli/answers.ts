@@ -1,4 +1,11 @@
+import stringWidth from 'string-width';
 import type { CommandContext } from './command.ts';
+import { isRecord } from '../runtime/files/checked-json.ts';
+
+/*
+ * Answers as a person at a terminal reads them: values, tables that give way where the screen is narrow, and fields below
+ * each other. No library lays such tables out: cli-table3 cuts no column for another, and halves characters.
+ */
 
 /** Writes a whole number with separators: `1,234,567`. */
 export function formatCount(value: number): string {
@@ -12,11 +19,13 @@ export function formatDuration(seconds: number): string {
   return `${(seconds / 3600).toFixed(1)} h`;
 }
 
-/** Writes bytes as a person reads them: `900 B`, `1.2 MiB`. */
-export function formatBytes(bytes: number): string {
-  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
-  const power = bytes < 1024 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(bytes) / 10));
-  return `${(bytes / 1024 ** power).toFixed(power === 0 ? 0 : 1)} ${units[power] ?? ''}`;
+const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+
+/** Writes bytes as a person reads them: `900 B`, `12.3 MiB`. */
+export function showBytes(bytes: number): string {
+  const power = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(1, Math.abs(bytes))) / 10)));
+  const value = bytes / 1024 ** power;
+  return `${value.toFixed(power === 0 || value >= 100 ? 0 : 1)} ${units[power]}`;
 }
 
 /** What may stand for a value on a terminal: control characters and marks of direction would change what is read. */
@@ -32,22 +41,9 @@ export function escapeText(text: string): string {
   );
 }
 
-const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
-
-/** `12.3 MiB`. */
-export function showBytes(bytes: number): string {
-  const power = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(1, Math.abs(bytes))) / 10)));
-  const value = bytes / 1024 ** power;
-  return `${value.toFixed(power === 0 || value >= 100 ? 0 : 1)} ${units[power]}`;
-}
-
+const digits = '2-digit';
 const clock = new Intl.DateTimeFormat('en-GB', {
-  year: 'numeric',
-  month: '2-digit',
-  day: '2-digit',
-  hour: '2-digit',
-  minute: '2-digit',
-  second: '2-digit',
+  ...{ year: 'numeric', month: digits, day: digits, hour: digits, minute: digits, second: digits },
   timeZoneName: 'short',
 });
 
@@ -79,18 +75,6 @@ function timeOf(text: string, name: string): number | undefined {
   return /^timestamp[A-Z]/.test(name) && /^\d{9,11}$/.test(text) ? Number(text) * 1000 : undefined;
 }
 
-/** Says whether a value means nothing when a part of it is left out: a number, a time, yes or no. */
-export function isWhole(value: unknown, name: string): boolean {
-  return typeof value === 'string'
-    ? timeOf(value, name) !== undefined
-    : !['object', 'undefined'].includes(typeof value);
-}
-
-/** Says whether a value is an object of fields. */
-export function isFields(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
 /** Shows a value on one line; `name` is that of its field, which says what a number is. */
 export function showValue(value: unknown, name: string): string {
   if (value === null || value === undefined) return '-';
@@ -101,51 +85,46 @@ export function showValue(value: unknown, name: string): string {
   if (typeof value === 'number' || typeof value === 'bigint') return showNumber(value, name);
   if (typeof value === 'boolean') return value ? 'yes' : 'no';
   if (Array.isArray(value)) return value.map((each: unknown) => showValue(each, name)).join(', ');
-  if (!isFields(value)) return '';
+  if (!isRecord(value)) return '';
   return Object.entries(value)
     .filter(([, each]) => each !== undefined)
-    .map(([key, each]) => `${escapeText(key)} ${isFields(each) ? `(${showValue(each, key)})` : showValue(each, key)}`)
+    .map(([key, each]) => `${escapeText(key)} ${isRecord(each) ? `(${showValue(each, key)})` : showValue(each, key)}`)
     .join(', ');
 }
 
-const wide =
-  /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/u;
 const graphemes = new Intl.Segmenter();
-const isAscii = /^[\u0020-\u007e]*$/;
-
-const widthOfGrapheme = (grapheme: string): number => (wide.test(grapheme) ? 2 : /^\p{M}/u.test(grapheme) ? 0 : 1);
-
-/** Columns of a terminal that a text takes. */
-export function widthOf(text: string): number {
-  if (isAscii.test(text)) return text.length;
-  return [...graphemes.segment(text)].reduce((width, { segment }) => width + widthOfGrapheme(segment), 0);
-}
-
-/** Lays a text out in lines of so many columns at most, cut at spaces; a word that is longer has a line of its own. */
-export function wrapText(text: string, columns: number): string[] {
-  const lines: string[] = [];
-  for (const word of text.split(' ')) {
-    const line = lines.at(-1);
-    if (line === undefined || widthOf(line) + 1 + widthOf(word) > columns) lines.push(word);
-    else lines[lines.length - 1] = `${line} ${word}`;
-  }
-  return lines;
-}
 
 /** Cuts a text to so many columns; an ellipsis says that there is more. */
 export function cutText(text: string, columns: number): string {
-  if (widthOf(text) <= columns) return text;
+  if (stringWidth(text) <= columns) return text;
   let [kept, width] = ['', 0];
   for (const { segment } of graphemes.segment(text)) {
-    width += widthOfGrapheme(segment);
+    width += stringWidth(segment);
     if (width > columns - 1) break;
     kept += segment;
   }
   return `${kept}…`;
 }
 
+/** Pads a text to so many columns. */
+export function padText(text: string, width: number, toRight = false): string {
+  const space = ' '.repeat(Math.max(0, width - stringWidth(text)));
+  return toRight ? `${space}${text}` : `${text}${space}`;
+}
+
+/** Lays a text out in lines of so many columns at most, cut at spaces; a word that is longer has a line of its own. */
+function wrapText(text: string, columns: number): string[] {
+  const lines: string[] = [];
+  for (const word of text.split(' ')) {
+    const line = lines.at(-1);
+    if (line === undefined || stringWidth(line) + 1 + stringWidth(word) > columns) lines.push(word);
+    else lines[lines.length - 1] = `${line} ${word}`;
+  }
+  return lines;
+}
+
 /** One row of an answer. */
-export type AnswerRow = Readonly<Record<string, unknown>>;
+type AnswerRow = Readonly<Record<string, unknown>>;
 
 /** Columns between two of a table. */
 const gap = 2;
@@ -153,7 +132,7 @@ const gap = 2;
 const narrowest = 8;
 
 /** A column of texts as they are shown, but for what a terminal would obey. */
-export interface GridColumn {
+interface GridColumn {
   readonly name: string;
   readonly cells: readonly string[];
   /** To the right, and never cut. */
@@ -168,21 +147,11 @@ interface Column extends GridColumn {
   readonly least: number;
 }
 
-function measure({ name, cells, isNumeric, isWhole: isKept = false }: GridColumn): Column {
-  const [head, shown] = [escapeText(name), cells.map(escapeText)];
-  const width = shown.reduce((most, cell) => Math.max(most, widthOf(cell)), widthOf(head));
-  const least = isNumeric || isKept ? width : Math.min(width, narrowest);
+function measure({ name, cells, isNumeric, isWhole = false }: GridColumn): Column {
+  const [head = '', ...shown] = [name, ...cells].map(escapeText);
+  const width = Math.max(...[head, ...shown].map((cell) => stringWidth(cell)));
+  const least = isNumeric || isWhole ? width : Math.min(width, narrowest);
   return { name: head, cells: shown, isNumeric, width, least };
-}
-
-function toColumn(name: string, rows: readonly AnswerRow[]): GridColumn {
-  const values = rows.map((row) => row[name]);
-  return {
-    name,
-    cells: values.map((value) => (value === undefined ? '' : showValue(value, name))),
-    isNumeric: values.every((value) => value === undefined || ['number', 'bigint'].includes(typeof value)),
-    isWhole: values.every((value) => value === undefined || isWhole(value, name)),
-  };
 }
 
 /** The widths of those columns that fit into `room`: the widest texts give way first, the last columns fall away. */
@@ -197,11 +166,6 @@ function fitWidths(columns: readonly Column[], room: number): readonly number[] 
   return columns.slice(0, count).map((column) => Math.min(cut(column), room));
 }
 
-function pad(text: string, width: number, toRight: boolean): string {
-  const space = ' '.repeat(Math.max(0, width - widthOf(text)));
-  return toRight ? `${space}${text}` : `${text}${space}`;
-}
-
 /**
  * Lays columns of equal length out as a table, at most so wide: a head with their names, a line for each row. What does
  * not fit is cut, and said.
@@ -209,12 +173,12 @@ function pad(text: string, width: number, toRight: boolean): string {
 export function renderGrid(grid: readonly GridColumn[], columns: number): string[] {
   const all = grid.map(measure);
   const widths = fitWidths(all, columns);
-  const shown = all.slice(0, widths.length);
   const line = (textOf: (column: Column) => string): string =>
-    shown
+    all
+      .slice(0, widths.length)
       .map((column, index) => {
         const width = widths[index] ?? 0;
-        return pad(cutText(textOf(column), width), width, column.isNumeric);
+        return padText(cutText(textOf(column), width), width, column.isNumeric);
       })
       .join(' '.repeat(gap))
       .trimEnd();
@@ -226,21 +190,30 @@ export function renderGrid(grid: readonly GridColumn[], columns: number): string
   ];
 }
 
+/** Says whether a value means nothing when a part of it is left out: a number, a time, yes or no. */
+const isWholeValue = (value: unknown, name: string): boolean =>
+  typeof value === 'string' ? timeOf(value, name) !== undefined : typeof value !== 'object';
+
 /** Lays rows out as a table of the fields that any of them has. */
 export function renderTable(rows: readonly AnswerRow[], columns: number): string[] {
   const names = [...new Set(rows.flatMap((row) => Object.keys(row).filter((name) => row[name] !== undefined)))];
-  return renderGrid(
-    names.map((name) => toColumn(name, rows)),
-    columns,
-  );
+  const grid = names.map((name): GridColumn => {
+    const values = rows.map((row) => row[name]);
+    const given = values.filter((value) => value !== undefined);
+    return {
+      name,
+      cells: values.map((value) => (value === undefined ? '' : showValue(value, name))),
+      isNumeric: given.every((value) => ['number', 'bigint'].includes(typeof value)),
+      isWhole: given.every((value) => isWholeValue(value, name)),
+    };
+  });
+  return renderGrid(grid, columns);
 }
 
 const isRows = (value: unknown): value is readonly AnswerRow[] =>
-  Array.isArray(value) && value.length > 0 && value.every(isFields);
-
+  Array.isArray(value) && value.length > 0 && value.every(isRecord);
 /** Says whether a value takes lines of its own. */
-const isBlock = (value: unknown): boolean => isRows(value) || (isFields(value) && Object.keys(value).length > 0);
-
+const isBlock = (value: unknown): boolean => isRows(value) || (isRecord(value) && Object.keys(value).length > 0);
 /** A text that is read, not looked up: what is cut off it is missed. */
 const isSentence = (value: unknown): boolean => typeof value === 'string' && value.length > 50 && value.includes(' ');
 
@@ -254,16 +227,16 @@ function renderRows(rows: readonly AnswerRow[], columns: number): string[] {
 /** Lays an object out, a line for each field, sentences in as many as they take; objects and lists of objects below their name. */
 export function renderFields(fields: AnswerRow, columns: number): string[] {
   const entries = Object.entries(fields).filter(([, value]) => value !== undefined);
-  const names = entries.filter(([, value]) => !isBlock(value)).map(([name]) => widthOf(escapeText(name)));
+  const names = entries.filter(([, value]) => !isBlock(value)).map(([name]) => stringWidth(escapeText(name)));
   const width = Math.max(0, ...names);
   return entries.flatMap(([name, value]) => {
     const head = escapeText(name);
     const inner = columns - gap;
-    const below = isRows(value) ? renderRows(value, inner) : isFields(value) ? renderFields(value, inner) : [];
+    const below = isRows(value) ? renderRows(value, inner) : isRecord(value) ? renderFields(value, inner) : [];
     if (isBlock(value)) return [head, ...below.map((line) => (line === '' ? '' : `${' '.repeat(gap)}${line}`))];
-    const text = isFields(value) || (Array.isArray(value) && value.length === 0) ? 'none' : showValue(value, name);
+    const text = isRecord(value) || (Array.isArray(value) && value.length === 0) ? 'none' : showValue(value, name);
     const lines = isSentence(value) ? wrapText(text, Math.max(narrowest, columns - width - gap)) : [text];
-    return lines.map((line, index) => `${pad(index === 0 ? head : '', width, false)}  ${line}`);
+    return lines.map((line, index) => `${padText(index === 0 ? head : '', width)}  ${line}`);
   });
 }
 
@@ -271,35 +244,27 @@ export function renderFields(fields: AnswerRow, columns: number): string[] {
 const rowsAtOnce = 1000;
 
 /** What is told apart in a list of answers: `{"notice":{...}}` is a row of notices. */
-interface Part {
-  readonly name: string;
-  readonly row: AnswerRow;
-}
-
-function toPart(answer: AnswerRow): Part {
-  const [entry, ...more] = Object.entries(answer);
-  const [name, value] = entry ?? ['', undefined];
-  return more.length === 0 && isFields(value) ? { name, row: value } : { name: '', row: answer };
-}
-
-/** The context of a command whose answers a person reads, and what ends it. */
-export interface Shown {
-  readonly context: CommandContext;
-  /** Writes what is collected; says so where a list was done and had nothing. */
-  readonly end: (isDone: boolean) => void;
+function toPart(answer: AnswerRow): { readonly name: string; readonly row: AnswerRow } {
+  const [[name, value] = ['', undefined], ...more] = Object.entries(answer);
+  return more.length === 0 && isRecord(value) ? { name, row: value } : { name: '', row: answer };
 }
 
 /**
  * Shows the answers of a command for a person: fields, or, where they are a list, a table. What else the command writes
- * comes behind the rows that it has answered before.
+ * comes behind the rows that it has answered before. `end` writes what is collected, and says where a list that is done
+ * had nothing.
  */
-export function showAnswers(context: CommandContext, columns: number, isList: boolean): Shown {
+export function showAnswers(
+  context: CommandContext,
+  columns: number,
+  isList: boolean,
+): { readonly context: CommandContext; readonly end: (isDone: boolean) => void } {
   const { print, note } = context;
-  let parts: Part[] = [];
+  let parts: ReturnType<typeof toPart>[] = [];
   let shown = 0;
   const flush = (): void => {
+    const [{ name } = { name: '' }] = parts;
     const rows = parts.map(({ row }) => row);
-    const name = parts[0]?.name ?? '';
     parts = [];
     if (rows.length === 0) return;
     if (shown > 0) print('');
@@ -308,7 +273,7 @@ export function showAnswers(context: CommandContext, columns: number, isList: bo
     for (const line of renderTable(rows, columns)) print(line);
   };
   const answer = (value: unknown): void => {
-    if (!isFields(value)) return print(JSON.stringify(value));
+    if (!isRecord(value)) return print(JSON.stringify(value));
     if (!isList) return renderFields(value, columns).forEach((line) => print(line));
     const part = toPart(value);
     if (parts.length >= rowsAtOnce || (parts.length > 0 && parts[0]?.name !== part.name)) flush();

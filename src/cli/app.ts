@@ -2,18 +2,23 @@ import { addApp, addAppToken, revokeAppToken } from '../access/commands.ts';
 import { listApps } from '../access/listing.ts';
 import { setApp } from '../access/settings.ts';
 import { removeApp, restoreApp } from '../access/take-back.ts';
-import { dataPaths, type Config } from '../config.ts';
 import { platforms } from '../datasets/field-schema.ts';
 import { isSdkKey } from '../access/sdk-key.ts';
-import { createClock } from '../runtime/clock.ts';
-import { resolveConfig, verb, type Group, assertConfirmed, yesOption } from './command.ts';
-import { flag, oneOf, parsed, parsePositiveOrNone, positive, refuse, required, text, withDefault } from './words.ts';
+import { verb, type Group, assertConfirmed, yesOption, openData } from './command.ts';
+import {
+  flag,
+  oneOf,
+  parsed,
+  parsePositiveOrNone,
+  positive,
+  refuse,
+  required,
+  text,
+  withDefault,
+  present,
+} from './words.ts';
 
 const id = { ID: positive('the id of the app: a positive integer') };
-
-function nowOf(config: Config): number {
-  return createClock(config.clockOffsetSeconds).nowMs();
-}
 
 const add = verb({
   name: 'add',
@@ -28,16 +33,9 @@ const add = verb({
   },
   examples: ['app add 7 --platform web --title "My shop"'],
   async run({ ID: idApp, platform, title, sdkKey, account, project, data }, { environment, answer }) {
-    const app = {
-      idApp,
-      platform,
-      idAccount: account,
-      ...(title === undefined ? {} : { title }),
-      ...(sdkKey === undefined ? {} : { sdkKey }),
-      ...(project === undefined ? {} : { idProject: project }),
-    };
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data }, 'named');
-    answer(await addApp(dataPaths(config.dataDir), app, nowOf(config)));
+    const app = { idApp, platform, idAccount: account, ...present({ title, sdkKey, idProject: project }) };
+    const { paths, clock } = openData(data, { environment }, 'named');
+    answer(await addApp(paths, app, clock.nowMs()));
   },
 });
 
@@ -53,12 +51,9 @@ const set = verb({
   examples: ['app set 7 --title "My shop"', 'app set 7 --project none'],
   async run({ ID: idApp, title, project, data }, { environment, answer }) {
     if (title === undefined && project === undefined) refuse('nothing is to be changed: give --title or --project');
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    const settings = {
-      ...(title === undefined ? {} : { title }),
-      ...(project === undefined ? {} : { idProject: project === 'none' ? null : project }),
-    };
-    answer(await setApp(dataPaths(config.dataDir), idApp, settings));
+    const { paths } = openData(data, { environment });
+    const settings = present({ title, idProject: project === 'none' ? null : project });
+    answer(await setApp(paths, idApp, settings));
   },
 });
 
@@ -70,9 +65,8 @@ const token = verb({
   details: ['A token is shown once.'],
   examples: ['app token 7', 'app token 7 --revoke Kx2mQ0aZ'],
   async run({ ID: idApp, revoke, data }, { environment, answer, note }) {
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    const paths = dataPaths(config.dataDir);
-    if (revoke === undefined) return answer(await addAppToken(paths, idApp, nowOf(config)));
+    const { paths, clock } = openData(data, { environment });
+    if (revoke === undefined) return answer(await addAppToken(paths, idApp, clock.nowMs()));
     const { tokens, ...revoked } = await revokeAppToken(paths, idApp, revoke);
     answer(revoked);
     if (tokens.length === 0)
@@ -89,8 +83,8 @@ const list = verb({
   options: { removed: flag('those that were removed') },
   examples: ['app list', 'app list --removed'],
   async run({ removed, data }, { environment, answer, note }) {
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    const apps = listApps(dataPaths(config.dataDir), removed);
+    const { paths } = openData(data, { environment });
+    const apps = listApps(paths, removed);
     for (const app of apps) answer(app);
     // An earlier version took any key.
     for (const { idApp, sdkKey } of apps)
@@ -109,9 +103,9 @@ const remove = verb({
   examples: ['app remove 7', 'app remove 7 --yes'],
   async run({ ID: idApp, yes, data }, context) {
     const { environment, answer, note } = context;
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    const { paths, clock } = openData(data, { environment });
     await assertConfirmed(`End all tokens of app ${idApp} and refuse its imports?`, { yes }, context);
-    answer(await removeApp(dataPaths(config.dataDir), idApp, nowOf(config)));
+    answer(await removeApp(paths, idApp, clock.nowMs()));
     note(
       `imports of app ${idApp} are answered 403 from now on; its rows stay in the lake until 'tributary erase --app ${idApp}', and 'tributary app restore ${idApp}' brings it back`,
     );
@@ -124,8 +118,8 @@ const restore = verb({
   words: id,
   examples: ['app restore 7'],
   async run({ ID: idApp, data }, { environment, answer }) {
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    answer(await restoreApp(dataPaths(config.dataDir), idApp, nowOf(config)));
+    const { paths, clock } = openData(data, { environment });
+    answer(await restoreApp(paths, idApp, clock.nowMs()));
   },
 });
 

@@ -3,7 +3,6 @@ import { dataPaths, type Config } from '../config.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
 import { lakePaths } from '../lake/lake.ts';
 import { makeBackup, type BackupSource } from '../operate/backup/backup.ts';
-import { createClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { buildWithClosers } from '../runtime/lifecycle.ts';
@@ -14,7 +13,7 @@ import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openReader } from '../stream/reader.ts';
 import { hasStream } from '../stream/topology.ts';
-import { resolveConfig, verb, type CommandContext } from './command.ts';
+import { verb, type CommandContext, openData } from './command.ts';
 import { flag, folder } from './words.ts';
 
 /** Refuses a folder whose lake has followed a stream that is nowhere to be found: what waits in it would be missing. */
@@ -87,22 +86,15 @@ export const backupCommand = verb({
   },
   examples: ['backup /mnt/backup/tributary'],
   async run({ DIR: dir, link, data }, { environment, entry, answer, stop }) {
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    const { config, paths, clock } = openData(data, { environment });
     const { dataDir } = config;
     const logger = createLogger(config.logLevel, { role: 'backup' });
     const source = {
       dataDir,
-      paths: dataPaths(dataDir),
+      paths,
       datasetsDir: config.datasetsDir,
       withStream: findStreamOf(config, logger, { entry, environment, stop }),
     };
-    answer(
-      await makeBackup(source, path.resolve(dir), {
-        clock: createClock(config.clockOffsetSeconds),
-        link,
-        signal: stop,
-        logger,
-      }),
-    );
+    answer(await makeBackup(source, path.resolve(dir), { clock, link, signal: stop, logger }));
   },
 });

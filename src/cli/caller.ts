@@ -7,7 +7,7 @@ import { dataPaths } from '../config.ts';
 import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import type { CommandContext } from './command.ts';
-import { parsePositive, text } from './words.ts';
+import { parsePositive, text, present } from './words.ts';
 
 /** Options of every command that works against a running service. */
 export const callerOptions = {
@@ -26,18 +26,15 @@ interface Given {
 /** What the environment says, as a profile does. Error: `usage`. */
 function profileOf({ environment }: CommandContext): Profile {
   const read = (name: string): string | undefined => environment[`TRIBUTARY_${name}`] || undefined;
-  const idApp = read('APP');
-  const members = {
+  const app = read('APP');
+  return present({
     importUrl: read('IMPORT_URL'),
     exportUrl: read('EXPORT_URL'),
+    idApp: app === undefined ? undefined : parsePositive(app, 'TRIBUTARY_APP'),
     token: read('TOKEN'),
     idUser: read('USER'),
     secret: read('SECRET'),
-  };
-  return {
-    ...Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)),
-    ...(idApp === undefined ? {} : { idApp: parsePositive(idApp, 'TRIBUTARY_APP') }),
-  };
+  });
 }
 
 /**
@@ -71,10 +68,8 @@ export async function resolveImport(
   given: Given & { readonly app?: number | undefined },
   context: CommandContext,
 ): Promise<ImportAccess> {
-  const { importUrl, idApp, token } = await resolve(given, context, {
-    ...(given.url === undefined ? {} : { importUrl: given.url }),
-    ...(given.app === undefined ? {} : { idApp: given.app }),
-  });
+  const options = present({ importUrl: given.url, idApp: given.app });
+  const { importUrl, idApp, token } = await resolve(given, context, options);
   if (importUrl === undefined) throw missing('the address of the import area', '--url or TRIBUTARY_IMPORT_URL');
   if (idApp === undefined) throw missing('the app', '--app or TRIBUTARY_APP');
   if (token === undefined) throw missing(`the token of app ${idApp}`, 'TRIBUTARY_TOKEN');
@@ -86,10 +81,8 @@ export async function resolveExport(
   given: Given & { readonly user?: number | undefined },
   context: CommandContext,
 ): Promise<ExportAccess> {
-  const { exportUrl, idUser, secret } = await resolve(given, context, {
-    ...(given.url === undefined ? {} : { exportUrl: given.url }),
-    ...(given.user === undefined ? {} : { idUser: String(given.user) }),
-  });
+  const options = present({ exportUrl: given.url, idUser: given.user?.toString() });
+  const { exportUrl, idUser, secret } = await resolve(given, context, options);
   if (exportUrl === undefined) throw missing('the address of the export area', '--url or TRIBUTARY_EXPORT_URL');
   if (idUser === undefined) throw missing('the user', '--user or TRIBUTARY_USER');
   if (secret === undefined) throw missing(`the secret of user ${idUser}`, 'TRIBUTARY_SECRET');

@@ -1,8 +1,6 @@
 import { listApps } from '../access/listing.ts';
-import { dataPaths } from '../config.ts';
 import { readRefusals } from '../refusals/refusal-files.ts';
-import { createClock } from '../runtime/clock.ts';
-import { resolveConfig, verb, assertLake } from './command.ts';
+import { verb, openData, openLake } from './command.ts';
 import { positive, withDefault, refuse, text } from './words.ts';
 import { readCurrentCatalogue } from '../lake/catalogue/current-catalogue.ts';
 import { day, toDay } from './export-request.ts';
@@ -21,11 +19,10 @@ export const refusalsCommand = verb({
   },
   examples: ['refusals 7', 'refusals 7 --limit 10'],
   async run({ APP: idApp, limit: most, data }, { environment, answer, note }) {
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    const paths = dataPaths(config.dataDir);
+    const { config, paths, clock } = openData(data, { environment });
     // Whose shell it is, sees what there is: the setting is the service's, which removes what may not be.
     const kept = { folder: paths.refusals, bodies: 'on', ageMs: config.refusalsAgeMs } as const;
-    const nowMs = createClock(config.clockOffsetSeconds).nowMs();
+    const nowMs = clock.nowMs();
     const refusals = await readRefusals(kept, idApp, { nowMs, most });
     for (const refusal of refusals) answer(refusal);
     if (refusals.length > 0) return;
@@ -48,14 +45,13 @@ export const catalogueCommand = verb({
   },
   examples: ['catalogue 7', 'catalogue 7 --event purchase'],
   async run({ APP: idApp, event: name, from, to, data }, { environment, answer, note }) {
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    assertLake(config);
+    const { paths } = openLake(data, { environment });
     const nowMs = Date.now();
     if (from === undefined && to !== undefined) refuse('--to is given without --from');
     const dates =
       from === undefined ? undefined : { from: toDay(from, 'UTC', nowMs), to: toDay(to ?? 'today', 'UTC', nowMs) };
     const { customEvents, more, notices, missingFiles, version, isWhole, sealedUntil } = await readCurrentCatalogue(
-      dataPaths(config.dataDir).lake,
+      paths.lake,
       { idApp, customEventName: name, dates },
     );
     for (const { parameters, ...event } of customEvents) {

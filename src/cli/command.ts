@@ -13,6 +13,7 @@ import { parseConfig, type Config, type Environment, dataPaths } from '../config
 import { assertDataFormat } from '../runtime/files/data-format.ts';
 import { flag, folder, type Declared } from './words.ts';
 import path from 'node:path';
+import { createClock, type Clock } from '../runtime/clock.ts';
 import { useDatasetsFolder } from '../runtime/files/package-files.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { findNamesSync } from '../runtime/files/folder-names.ts';
@@ -42,8 +43,6 @@ export interface CommandContext {
   readonly show?: (line: string) => void;
   /** Asks a person at the terminal; absent where there is none. */
   readonly confirm?: (question: string) => Promise<boolean>;
-  /** Loads every command of the program. */
-  readonly loadCommands?: () => Promise<readonly Command[]>;
   /** Aborted by the first SIGTERM or SIGINT. */
   readonly stop: AbortSignal;
   /** Aborted by the second. */
@@ -74,14 +73,14 @@ type WordValues<W> = string extends keyof W
     };
 
 /** What the words and options of a command were, by their names. */
-export type Given<W extends Declarations, O extends Declarations> = WordValues<W> & GivenOptions<O>;
+type Given<W extends Declarations, O extends Declarations> = WordValues<W> & GivenOptions<O>;
 
 /** What the options of a command were, the common ones too. */
 export type GivenOptions<O extends Declarations> = string extends keyof O
   ? OptionValues<CommonOptions>
   : OptionValues<O> & OptionValues<Omit<CommonOptions, keyof O>>;
 
-export interface Described {
+interface Described {
   readonly name: string;
   /** What it does, for the lists of the help: no capital, no full stop. Absent: an internal command, which they leave out. */
   readonly summary?: string;
@@ -122,11 +121,6 @@ export function verb<W extends Declarations, O extends Declarations>(declaration
   return declaration as unknown as Verb;
 }
 
-/** The verbs behind a name: itself, or those of a group. */
-export function verbsOf(command: Command): readonly Verb[] {
-  return 'verbs' in command ? command.verbs : [command];
-}
-
 /**
  * The settings of a command: the environment, and above it the command's own options (`--data`, ports, host). Every
  * command that touches a data folder comes through here, so that one which is not there is refused unless `use` says
@@ -147,6 +141,32 @@ export function resolveConfig(
   return config;
 }
 
+/** A data folder that a command works on. */
+export interface OpenData {
+  readonly config: Config;
+  readonly paths: ReturnType<typeof dataPaths>;
+  readonly clock: Clock;
+}
+
+/** Opens the data folder that `--data` names. Errors: those of `resolveConfig`. */
+export function openData(
+  data: string | undefined,
+  { environment }: Pick<CommandContext, 'environment'>,
+  use: DataFolderUse = 'existing',
+): OpenData {
+  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data }, use);
+  return { config, paths: dataPaths(config.dataDir), clock: createClock(config.clockOffsetSeconds) };
+}
+
+/** Opens a data folder that has a lake. Errors: those of `openData`, `not_found`. */
+export function openLake(data: string | undefined, context: Pick<CommandContext, 'environment'>): OpenData {
+  const opened = openData(data, context);
+  if (findNames(opened.paths.lake) !== undefined) return opened;
+  throw new AppError('not_found', `there is no lake in ${opened.config.dataDir} yet`, {
+    hint: "The first 'tributary start' makes it.",
+  });
+}
+
 /**
  * What a command may do about a data folder that is not there.
  *
@@ -156,7 +176,7 @@ export function resolveConfig(
  * in a wrong directory that would begin a second service.
  * - `any`: make it. `start` alone.
  */
-export type DataFolderUse = 'existing' | 'named' | 'any';
+type DataFolderUse = 'existing' | 'named' | 'any';
 
 /** Lists a folder; undefined when there is none. */
 function findNames(folder: string): readonly string[] | undefined {
@@ -188,7 +208,7 @@ function isNamed(option: string | undefined, environment: Environment): boolean 
  * Refuses a data folder that is not there, as `use` says; creates nothing itself. `option` is the value of `--data`.
  * Errors: `not_found`; `usage` for a file; `disk` when it cannot be read.
  */
-export function assertDataFolder(
+function assertDataFolder(
   { dataDir }: Config,
   use: DataFolderUse,
   option: string | undefined,
@@ -216,15 +236,6 @@ export function assertDataFolder(
 
 /** Where queries spill what does not fit into their memory, each in a room of its own. */
 export const queryRooms = (spool: string): string => path.join(spool, 'query');
-
-/** Refuses a data folder that has no lake yet. Error: `not_found`. */
-export function assertLake(config: Config): void {
-  const { lake } = dataPaths(config.dataDir);
-  if (findNames(lake) !== undefined) return;
-  throw new AppError('not_found', `there is no lake in ${config.dataDir} yet`, {
-    hint: "The first 'tributary start' makes it.",
-  });
-}
 
 /**
  * Sets the folder of the operator's datasets by the data folder that the words or the environment name. Commands load

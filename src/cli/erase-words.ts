@@ -3,7 +3,7 @@ import { userKinds, type ErasureTarget } from '../operate/erase/erase-target.ts'
 import { AppError } from '../runtime/errors.ts';
 import { getTextFile } from '../runtime/files/text-file.ts';
 import type { OptionValues } from './command.ts';
-import { file, flag, oneOf, positive, refuse, text, withDefault } from './words.ts';
+import { file, flag, oneOf, positive, refuse, text, withDefault, present } from './words.ts';
 
 /** Whose events `tributary erase` is to remove. */
 export const eraseOptions = {
@@ -20,7 +20,7 @@ export const eraseOptions = {
 } as const;
 
 /** The options of an erasure that say whose events it takes. */
-export type EraseWords = Partial<
+type EraseWords = Partial<
   Pick<OptionValues<typeof eraseOptions>, 'user' | 'device' | 'app' | 'account' | 'kind' | 'file' | 'as'>
 >;
 
@@ -74,12 +74,7 @@ export async function parseErasure(
   // A whole account is not taken out by one word that was meant to narrow a person down.
   if (users === undefined && devices === undefined && app === undefined)
     refuse("'erase' needs --user, --device, --file or --app");
-  return {
-    ...(users === undefined ? {} : { users }),
-    ...(userKind === undefined ? {} : { userKind }),
-    ...(devices === undefined ? {} : { devices }),
-    ...(apps === undefined ? {} : { apps }),
-  };
+  return present({ users, userKind, devices, apps });
 }
 
 function describeIds(ids: readonly string[]): string {

@@ -19,11 +19,11 @@ import { startService } from '../service.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openPublisher } from '../stream/publisher.ts';
-import { resolveConfig, verb, type CommandContext, queryRooms } from './command.ts';
+import { verb, type CommandContext, queryRooms, openData } from './command.ts';
 import { assertOneMeaning, eraseOptions, parseErasure, type AccountOfApp } from './erase-words.ts';
 
 /** Where the ids of an erasure may stand in segments: words of the command line, as far as they matter here. */
-export interface ErasedFrom {
+interface ErasedFrom {
   readonly app?: number | undefined;
   readonly account?: number | undefined;
 }
@@ -44,7 +44,7 @@ export function findForgotten(
 }
 
 /** Takes the ids of an erasure out of segments; returns how many segments had any. Errors: those of `forgetIds`. */
-export async function eraseFromSegments(
+async function eraseFromSegments(
   config: Config,
   forgotten: ForgottenIds | undefined,
   clock: Clock,
@@ -184,11 +184,9 @@ export const eraseCommand = verb({
   options: eraseOptions,
   examples: ['erase --user 4711 --dry-run', 'erase --file ids.txt --as device --account 1'],
   async run(given, context) {
-    const config = resolveConfig(context.environment, { TRIBUTARY_DATA_DIR: given.data });
-    const paths = dataPaths(config.dataDir);
+    const { config, paths, clock } = openData(given.data, context);
     const listAllApps = () => [...listApps(paths), ...listApps(paths, true)];
     const target = await parseErasure(given, listAllApps);
-    const clock = createClock(config.clockOffsetSeconds);
     const logger = createLogger(config.logLevel, { role: 'erase' });
     const forgotten = findForgotten(target, given);
     const erasure = { config, target, forgotten, listAllApps, context, clock, now: given.now };

@@ -23,7 +23,7 @@ import { createLogger, type Logger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/processes/service-state.ts';
 import { openConnection } from '../stream/connection.ts';
 import { readTail } from '../stream/tail.ts';
-import { assertLake, resolveConfig, verb } from './command.ts';
+import { verb, openLake } from './command.ts';
 import { optional, positive, refuse, text } from './words.ts';
 
 /** A person waits for it, and the first time ids may have to be indexed. */
@@ -111,9 +111,7 @@ export const eventCommand = verb({
   },
   examples: ['event 01928f3e-6a2b-7c4d-8e5f-0123456789ab', 'event --key order-4711 --app 7'],
   async run({ ID: id, key, transaction, app: idApp, data }, { environment, answer }) {
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    assertLake(config);
-    const paths = dataPaths(config.dataDir);
+    const { config, paths } = openLake(data, { environment });
     const mask = maskOfLake(key === undefined ? undefined : await ensureLakeId(paths.lake));
     const soughts = parseSought({ id, key, transaction }, idApp, mask);
     const logger = createLogger(config.logLevel, { role: 'event' });

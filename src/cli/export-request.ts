@@ -65,7 +65,7 @@ export const requestOptions = {
 export type GivenRequest = OptionValues<typeof requestOptions>;
 
 /** The fields that an analyst expects of an event where none are named. */
-export function usualSelectors(event: string): readonly string[] {
+function usualSelectors(event: string): readonly string[] {
   const { dataset, event: spec } = getExport(event);
   const common = new Set(commonFields.map(({ name }) => name));
   const own = dataset.isLoadable ? dataset.fields.map(({ name }) => name).filter((name) => !common.has(name)) : [];
@@ -88,7 +88,7 @@ function ownZone(): string {
 }
 
 /** A day in a zone, as YYYY-MM-DD: so many before today. */
-export function dayBefore(days: number, timeZone: string, nowMs: number): string {
+function dayBefore(days: number, timeZone: string, nowMs: number): string {
   const parts = new Intl.DateTimeFormat('en-CA', { timeZone, year: 'numeric', month: '2-digit', day: '2-digit' });
   const [year = 0, month = 1, date = 1] = parts.format(nowMs).split('-').map(Number);
   return new Date(Date.UTC(year, month - 1, date - days)).toISOString().slice(0, 10);
@@ -102,7 +102,7 @@ export function toDay(value: string, timezone: string, nowMs: number): string {
 }
 
 /** What is asked of the service: its arguments, and the days and the zone among them for a person. */
-export interface ExportRequest {
+interface ExportRequest {
   readonly parameters: ExportArguments;
   readonly form: OutputForm;
   readonly days: { readonly from: string; readonly to: string } | undefined;

@@ -7,14 +7,14 @@ import { removeFile } from '../runtime/files/durable-file.ts';
 import { readPlain } from '../runtime/files/input-file.ts';
 import { type ExportCaller, callerOptions, withExports } from './caller.ts';
 import { type CommandContext, verb, type Group, type Verb } from './command.ts';
-import { formatBytes, formatCount } from './answers.ts';
+import { showBytes, formatCount } from './answers.ts';
 import { waitForExport } from '../client/wait-for-export.ts';
 import { eventAliases, eventNames } from '../datasets/dictionaries.ts';
 import { defaultOutput, endingOf, requestOptions, toRequest } from './export-request.ts';
 import { oneOf, parsed, positive, refuse, short, text } from './words.ts';
 
 /** The output that stands for standard output. */
-export const standardOutput = '-';
+const standardOutput = '-';
 
 /** Fetches a finished export, each byte compared with what the service has signed. */
 async function fetchFiles(
@@ -38,7 +38,7 @@ async function fetchFiles(
       renew: async () => (await area.get(report.id)).files ?? [],
       onBytes(bytes) {
         have += bytes;
-        show?.(`export ${report.id}: ${formatBytes(have)} of ${formatBytes(total)} downloaded`);
+        show?.(`export ${report.id}: ${showBytes(have)} of ${showBytes(total)} downloaded`);
       },
       onWait,
     });
@@ -69,7 +69,7 @@ async function writeOut(file: string, { write, unread }: CommandContext): Promis
  * Fetches a finished export to its output and answers what it is. On standard output are its bytes alone, once all of
  * them have come and are right; what else there is to say is a note then. `ending` is that of the file, `.csv.gz`.
  */
-export async function deliver(
+async function deliver(
   caller: ExportCaller,
   report: ExportReport,
   { output, ending }: { readonly output: string; readonly ending: string },
@@ -82,7 +82,7 @@ export async function deliver(
   const { files, rows, bytes } = await fetchFiles(caller, report, place, output, context);
   context.show?.('');
   const where = isOut ? 'on standard output' : `in ${files.join(', ')}`;
-  context.note(`tributary: ${formatCount(rows)} rows, ${formatBytes(bytes)} ${where}`);
+  context.note(`tributary: ${formatCount(rows)} rows, ${showBytes(bytes)} ${where}`);
   // What is not known, such as the watermark of a loaded dataset, is left out.
   const basis = { version, nextSinceVersion, timestampKeptUntil, timestampWatermark };
   if (!isOut) return context.answer({ url: caller.url, idRawExport, files, rows, bytes, ...basis });

@@ -14,20 +14,11 @@ import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
 import { createExclusive } from '../runtime/files/durable-file.ts';
 import { exists } from '../runtime/files/file-checks.ts';
-import {
-  assertConfirmed,
-  yesOption,
-  assertLake,
-  resolveConfig,
-  verb,
-  type CommandContext,
-  type Group,
-} from './command.ts';
+import { assertConfirmed, yesOption, verb, type CommandContext, type Group, openLake } from './command.ts';
 import { file as filePath, oneOf, positive, required } from './words.ts';
 
 function openConfig(data: string | undefined, { environment }: CommandContext): Config {
-  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-  assertLake(config);
+  const { config } = openLake(data, { environment });
   return config;
 }
 

@@ -18,7 +18,7 @@ import { AppError, isAppError } from '../runtime/errors.ts';
 import { hasEnded } from '../runtime/processes/process-identity.ts';
 import { readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
 import { awaitService, askToStop } from './stop.ts';
-import { resolveConfig, verb, type CommandContext, type GivenOptions } from './command.ts';
+import { verb, type CommandContext, type GivenOptions, openData } from './command.ts';
 import { file, flag, oneOf, parsed, positive, refuse, text, withDefault } from './words.ts';
 
 const [firstApp, firstAccount] = [1, 1];
@@ -160,7 +160,7 @@ async function stopStarted(pid: number, { note, force }: CommandContext): Promis
 
 async function init({ platform, title, profile: wanted, wait, started, log, data }: Given, context: CommandContext) {
   const { environment, answer, note, stop } = context;
-  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data }, 'any');
+  const { config } = openData(data, { environment }, 'any');
   const { dataDir } = config;
   const { run } = dataPaths(dataDir);
   const profiles = profilesPath(environment);

@@ -1,27 +1,21 @@
 import { renewOperatorToken } from '../access/operator-token.ts';
 import { renewSessionKey } from '../access/session-key.ts';
-import { dataPaths, type Config } from '../config.ts';
 import { rotateReceiptKey } from '../receipts/receipt-keys.ts';
 import { rotateSigningKey } from '../reports/signing-keys.ts';
-import { createClock } from '../runtime/clock.ts';
-import { resolveConfig, verb, type CommandContext, type Group, type Verb } from './command.ts';
+import type { Clock } from '../runtime/clock.ts';
+import { verb, type CommandContext, type Group, type Verb, openData } from './command.ts';
 
 /** A verb that makes a new key, or token, and answers what is known of it. */
-function keyVerb(
-  declared: Pick<Verb, 'name' | 'summary'>,
-  renew: (keysDir: string, config: Config) => Promise<unknown>,
-) {
+function keyVerb(declared: Pick<Verb, 'name' | 'summary'>, renew: (keysDir: string, clock: Clock) => Promise<unknown>) {
   return verb({
     ...declared,
     examples: [`key ${declared.name}`],
     async run({ data }, { environment, answer }: CommandContext) {
-      const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data }, 'named');
-      answer(await renew(dataPaths(config.dataDir).keys, config));
+      const { paths, clock } = openData(data, { environment }, 'named');
+      answer(await renew(paths.keys, clock));
     },
   });
 }
-
-const clockOf = ({ clockOffsetSeconds }: Config) => createClock(clockOffsetSeconds);
 
 /** `tributary key rotate|receipts|sessions|operator`: new keys, and a new token for the operator's address. */
 export const keyCommand: Group = {
@@ -30,15 +24,10 @@ export const keyCommand: Group = {
   verbs: [
     keyVerb(
       { name: 'rotate', summary: 'sign new links with a new key; the old ones verify until their links have ended' },
-      (keysDir, config) => rotateSigningKey(keysDir, clockOf(config)),
+      rotateSigningKey,
     ),
-    keyVerb(
-      { name: 'receipts', summary: 'sign receipts with a new key; those of before verify on' },
-      (keysDir, config) => rotateReceiptKey(keysDir, clockOf(config)),
-    ),
-    keyVerb({ name: 'sessions', summary: 'everybody signs in to the console again' }, (keysDir) =>
-      renewSessionKey(keysDir),
-    ),
+    keyVerb({ name: 'receipts', summary: 'sign receipts with a new key; those of before verify on' }, rotateReceiptKey),
+    keyVerb({ name: 'sessions', summary: 'everybody signs in to the console again' }, renewSessionKey),
     keyVerb(
       { name: 'operator', summary: "make a new token for the operator's address, which ends the one before" },
       async (keysDir) => ({ operatorToken: await renewOperatorToken(keysDir) }),

@@ -1,29 +1,25 @@
 import { pruneFiles } from '../lake/files/prune.ts';
 import { findSinceMs, nextPlace, parsePlace } from '../lake/log/change-feed.ts';
-import { openDuckdb } from '../lake/sql/duckdb.ts';
+import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../lake/sql/literals.ts';
 import { readMarkedSnapshot } from '../lake/watermark.ts';
-import { machineClock, createClock } from '../runtime/clock.ts';
+import { machineClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
-import { dataPaths, type Config } from '../config.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
 import { openCommandEngine } from '../lake/command-engine.ts';
-import { enrichLake, type TableEnriched } from '../operate/enrich.ts';
+import { enrichLake } from '../operate/enrich.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
-import { repairLake, type LakeRepair } from '../lake/repair/repair-lake.ts';
-import path from 'node:path';
-import { lakePaths, listOtherTables, tablePaths } from '../lake/lake.ts';
-import { listLog } from '../lake/log/log-files.ts';
-import { snapshotSql } from '../lake/sql/snapshot-sql.ts';
+import { repairLake } from '../lake/repair/repair-lake.ts';
+import { tablePaths } from '../lake/lake.ts';
 import { checkLake } from '../lake/check.ts';
 import { readHistory, readLakeStats } from '../lake/history.ts';
 import { datasets, events } from '../datasets/dataset.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
-import { assertLake, resolveConfig, verb, type CommandContext, type Group } from './command.ts';
+import { verb, type CommandContext, type Group, type OpenData, openLake } from './command.ts';
 import { flag, oneOf, positive, text, withDefault } from './words.ts';
 
 /** What came to a table since a place in its history. */
-export interface Changes {
+interface Changes {
   /** The version that was read. */
   readonly version: number;
   readonly rows: number;
@@ -69,89 +65,43 @@ export async function readChanges(tableDir: string, since: string | undefined): 
   }
 }
 
-/** What `tributary lake enrich` has done. */
-export interface LakeEnriched {
-  /** Date of the database that places came from. */
-  readonly geoDate: string;
-  readonly tables: readonly TableEnriched[];
+/** Runs work on the lake with an engine of its own, with the service running or stopped. */
+async function withEngine<T>(opened: OpenData, work: (duckdb: Duckdb, opened: OpenData) => Promise<T>): Promise<T> {
+  const { config, paths } = opened;
+  const engine = await openCommandEngine(paths.lake, { memoryMb: config.duckdbMemoryMb, threads: 2 });
+  try {
+    return await work(engine.duckdb, opened);
+  } finally {
+    await engine.close();
+  }
 }
 
 /**
- * `tributary lake enrich`: fills what rows do not say, with the service running or stopped. Errors: those of
- * `enrichLake`, and `geo_database_damaged` where the database cannot be read: nothing is changed then.
+ * Fills what rows do not say. Answers the date of the database that places came from. Errors: those of `enrichLake`, and
+ * `geo_database_damaged` where the database cannot be read: nothing is changed then.
  */
-export async function runLakeEnrich(config: Config, signal: AbortSignal): Promise<LakeEnriched> {
-  const { lake: lakeDir } = dataPaths(config.dataDir);
+async function enrichAll(opened: OpenData, signal: AbortSignal) {
+  const { config, paths, clock } = opened;
   const enricher = await openEnrichment(config);
-  const { databaseDate: geoDate } = enricher;
-  if (geoDate === undefined)
-    throw new AppError('geo_database_damaged', enricher.problems()[0]?.what ?? 'there is no geo database', {
-      hint: 'Name a good MMDB file by TRIBUTARY_GEO_DB, or leave it out for the database of the package.',
-    });
-  const engine = await openCommandEngine(lakeDir, { memoryMb: config.duckdbMemoryMb, threads: 2 });
   try {
-    const clock = createClock(config.clockOffsetSeconds);
-    const { duckdb } = engine;
+    const { databaseDate: geoDate } = enricher;
+    if (geoDate === undefined)
+      throw new AppError('geo_database_damaged', enricher.problems()[0]?.what ?? 'there is no geo database', {
+        hint: 'Name a good MMDB file by TRIBUTARY_GEO_DB, or leave it out for the database of the package.',
+      });
+    const common = { lakeDir: paths.lake, enricher, clock, crashPoint: noCrashPoint, signal };
     const { retentionMs } = config;
-    const dependencies = { lakeDir, duckdb, enricher, clock, crashPoint: noCrashPoint, signal, retentionMs };
-    return { geoDate, tables: await enrichLake(dependencies) };
+    return { geoDate, tables: await withEngine(opened, (duckdb) => enrichLake({ ...common, duckdb, retentionMs })) };
   } finally {
-    await engine.close();
     enricher.close();
   }
 }
 
-/** `tributary lake repair`: mends the lake, with the service running or stopped. */
-export async function runLakeRepair(config: Config, acceptsLoss: boolean): Promise<LakeRepair> {
-  const { lake: lakeDir } = dataPaths(config.dataDir);
-  const engine = await openCommandEngine(lakeDir, { memoryMb: config.duckdbMemoryMb, threads: 2 });
-  try {
-    return await repairLake(
-      { lakeDir, duckdb: engine.duckdb, clock: createClock(config.clockOffsetSeconds), crashPoint: noCrashPoint },
-      acceptsLoss,
-    );
-  } finally {
-    await engine.close();
-  }
-}
-
-const isAddress = (text: string): boolean => /^[a-z][a-z0-9+.-]+:\/\//i.test(text);
-
-/**
- * `tributary lake snapshot [--root DIR_OR_URL]`: the SQL of the views over a lake, to be kept and run from any folder.
- * The root is the data folder's own lake, or where the reader finds that lake or a copy of it; the views are those of
- * the tables that the own lake has now. Errors: `not_found` when
- * the data folder has no lake.
- */
-export async function renderLakeSnapshot(config: Config, root: string | undefined): Promise<string> {
-  const { root: own, table } = lakePaths(dataPaths(config.dataDir).lake);
-  if (root === undefined) {
-    const { commits, checkpoints } = await listLog(table);
-    if (commits.length + checkpoints.length === 0)
-      throw new AppError('not_found', `there is no lake in ${config.dataDir}`, {
-        hint: 'Name the data folder by --data, or where the lake lies by --root.',
-      });
-  }
-  const at = root === undefined ? own : isAddress(root) ? root.replace(/\/+$/, '') : path.resolve(root);
-  return snapshotSql({ root: at, followers: await listOtherTables(own), retentionMs: config.retentionMs });
-}
-
 const table = withDefault(oneOf([...datasets.keys()], 'the table', 'NAME'), events.table);
 
-/** The settings of a data folder that has a lake. Errors: those of `resolveConfig`, `not_found`. */
-function openConfig(data: string | undefined, { environment }: CommandContext): Config {
-  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-  assertLake(config);
-  return config;
-}
-
-/** The folder of the lake of a data folder. Errors: those of `openConfig`. */
-const openLakeDir = (data: string | undefined, context: CommandContext): string =>
-  dataPaths(openConfig(data, context).dataDir).lake;
-
-/** The folder of a table of the lake. Errors: those of `openConfig`. */
+/** The folder of a table of the lake. Errors: those of `openLake`. */
 const openTableDir = (data: string | undefined, name: string, context: CommandContext): string =>
-  tablePaths(openLakeDir(data, context), datasets.get(name) ?? events).table;
+  tablePaths(openLake(data, context).paths.lake, datasets.get(name) ?? events).table;
 
 const check = verb({
   name: 'check',
@@ -159,7 +109,7 @@ const check = verb({
   examples: ['lake check'],
   exitCodes: { 1: 'something is wrong: the answer lists it' },
   async run({ data }, context) {
-    const report = await checkLake(openLakeDir(data, context));
+    const report = await checkLake(openLake(data, context).paths.lake);
     context.answer(report);
     if (report.ok) return 0;
     context.note(
@@ -174,7 +124,7 @@ const stats = verb({
   summary: 'show rows and bytes by kind and date, and by table',
   examples: ['lake stats'],
   async run({ data }, context) {
-    context.answer(await readLakeStats(openLakeDir(data, context)));
+    context.answer(await readLakeStats(openLake(data, context).paths.lake));
   },
 });
 
@@ -198,8 +148,8 @@ const log = verb({
   options: { limit: withDefault(positive('so many'), 50), table },
   examples: ['lake log --limit 10'],
   async run({ limit, table: name, data }, context) {
-    const lakeDir = openLakeDir(data, context);
-    for (const entry of await readHistory(lakeDir, limit, datasets.get(name) ?? events)) context.answer(entry);
+    const { lake } = openLake(data, context).paths;
+    for (const entry of await readHistory(lake, limit, datasets.get(name) ?? events)) context.answer(entry);
   },
 });
 
@@ -210,9 +160,7 @@ const changes = verb({
   options: { since: text('a version, or `next` of the last answer; all rows when it is left out', 'PLACE'), table },
   examples: ['lake changes --since 12'],
   async run({ since, table: name, data }, context) {
-    const tableDir = openTableDir(data, name, context);
-    const { readChanges } = await import('./lake.ts');
-    context.answer(await readChanges(tableDir, since));
+    context.answer(await readChanges(openTableDir(data, name, context), since));
   },
 });
 
@@ -223,9 +171,9 @@ const repair = verb({
   examples: ['lake repair'],
   exitCodes: { 1: 'files are missing that only a backup can bring back' },
   async run({ acceptLoss, data }, context) {
-    const config = openConfig(data, context);
-    const { runLakeRepair } = await import('./lake.ts');
-    const repaired = await runLakeRepair(config, acceptLoss);
+    const repaired = await withEngine(openLake(data, context), (duckdb, { paths, clock }) =>
+      repairLake({ lakeDir: paths.lake, duckdb, clock, crashPoint: noCrashPoint }, acceptLoss),
+    );
     context.answer(repaired);
     if ([repaired, ...Object.values(repaired.tables ?? {})].every(({ missing }) => missing.length === 0)) return 0;
     context.note(
@@ -241,9 +189,7 @@ const enrich = verb({
     'fill countries, systems, devices and browsers where rows do not say them and their addresses and User-Agents do',
   examples: ['lake enrich'],
   async run({ data }, context) {
-    const config = openConfig(data, context);
-    const { runLakeEnrich } = await import('./lake.ts');
-    context.answer(await runLakeEnrich(config, context.stop));
+    context.answer(await enrichAll(openLake(data, context), context.stop));
   },
 });
 
@@ -253,8 +199,8 @@ const snapshot = verb({
   options: { root: text('where its reader finds the lake', 'DIR_OR_URL') },
   examples: ['lake snapshot > lake.sql', 'lake snapshot --root s3://bucket/lake'],
   async run({ root, data }, context) {
-    const config = openConfig(data, context);
-    const { renderLakeSnapshot } = await import('./lake.ts');
+    const { config } = openLake(data, context);
+    const { renderLakeSnapshot } = await import('./query.ts');
     context.print(await renderLakeSnapshot(config, root));
   },
 });

@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { listApps } from '../access/listing.ts';
-import { dataPaths, type Config } from '../config.ts';
+import type { Config } from '../config.ts';
 import { datasets, type Dataset } from '../datasets/dataset.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
 import { ensureLake, hasTable, openDatasetTable, tablePaths } from '../lake/lake.ts';
@@ -12,18 +12,18 @@ import { loadFile, type LoadDependencies, type LoadOptions } from '../operate/lo
 import type { Progress } from '../operate/load/stage-rows.ts';
 import { sourceFormats } from '../operate/load/recognize.ts';
 import { undoLoad } from '../operate/load/undo-load.ts';
-import { createClock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { getTextFile } from '../runtime/files/text-file.ts';
 import { readTold, wholeDescriptor } from '../runtime/files/told-input.ts';
-import { resolveConfig, type CommandContext, type GivenOptions, verb, type Group } from './command.ts';
-import { file, flag, hidden, oneOf, parsed, positive, refuse, many, text } from './words.ts';
+import { type CommandContext, type GivenOptions, verb, type Group, openData } from './command.ts';
+import { file, flag, hidden, oneOf, parsed, positive, refuse, many, text, present } from './words.ts';
 import { loadTitles } from '../operate/lists/load-titles.ts';
 import { answerRefused, openList } from './segment.ts';
+import { isRecord } from '../runtime/files/checked-json.ts';
 
 /** The datasets whose rows can be loaded, by name. */
-export const loadable: readonly Dataset[] = [...datasets.values()].filter(({ isLoadable }) => isLoadable);
+const loadable: readonly Dataset[] = [...datasets.values()].filter(({ isLoadable }) => isLoadable);
 
 const mostBad = 100_000;
 
@@ -33,7 +33,7 @@ function parseMaxBad(value: string): number {
 }
 
 /** The options of `tributary load DATASET`. */
-export const loadOptions = {
+const loadOptions = {
   map: file('JSON: names of the file and the fields that they are, null to drop one: {"sum": "total", "note": null}'),
   app: positive('the app of rows that name none by idApp or SDKKey', 'ID'),
   maxBad: parsed('so many rows may be bad, and are kept as failed ones (0)', 'N', parseMaxBad),
@@ -43,9 +43,6 @@ export const loadOptions = {
   // Of the service alone (health/load-routes.ts): the input is passed on, and an error is answered with its code.
   byHttp: hidden(flag('answers an error as JSON, and takes standard input as whole only when it is said to be')),
 } as const;
-
-/** The words of `tributary load DATASET`, as they were given. */
-export type LoadWords = GivenOptions<typeof loadOptions> & { readonly files: readonly string[] };
 
 /** The engine's part of the memory that the setting allows, and as many threads as it has memory for. */
 function engineLimits({ duckdbMemoryMb }: Config): { readonly memoryMb: number; readonly threads: number } {
@@ -60,8 +57,7 @@ async function readMap(name: string): Promise<FieldMap> {
     'Write an object of names in the file and names of fields, or null to drop one: {"sum": "total", "note": null}.';
   try {
     const value: unknown = JSON.parse(await getTextFile(name));
-    const isMap = typeof value === 'object' && value !== null && !Array.isArray(value);
-    if (!isMap || Object.values(value).some((field) => field !== null && typeof field !== 'string'))
+    if (!isRecord(value) || Object.values(value).some((field) => field !== null && typeof field !== 'string'))
       throw new Error('it is no object of names');
     return value as FieldMap;
   } catch (error) {
@@ -69,12 +65,17 @@ async function readMap(name: string): Promise<FieldMap> {
   }
 }
 
-async function toOptions({ map, app, format, maxBad, restoreErased, allowEmpty }: LoadWords): Promise<LoadOptions> {
+async function toOptions({
+  map,
+  app,
+  format,
+  maxBad,
+  restoreErased,
+  allowEmpty,
+}: Omit<GivenOptions<typeof loadOptions>, 'data'>): Promise<LoadOptions> {
   return {
     ...(map === undefined ? {} : { map: await readMap(map) }),
-    ...(app === undefined ? {} : { idApp: app }),
-    ...(maxBad === undefined ? {} : { maxBad }),
-    ...(format === undefined ? {} : { format }),
+    ...present({ idApp: app, maxBad, format }),
     restoreErased,
     allowsEmpty: allowEmpty,
   };
@@ -98,108 +99,53 @@ function showProgress(name: string, context: CommandContext): Pick<LoadDependenc
   };
 }
 
-function openInput({ byHttp }: LoadWords, { input }: CommandContext): AsyncIterable<Uint8Array> {
-  if (input === undefined) throw new AppError('usage', 'there is no standard input');
-  return byHttp ? readTold(input(), wholeDescriptor) : input();
-}
-
-interface Opened {
-  readonly config: Config;
-  readonly lakeDir: string;
-  readonly common: Pick<LoadDependencies, 'lakeDir' | 'clock' | 'crashPoint' | 'signal' | 'limits'>;
-  readonly open: (dataset: Dataset) => Promise<Table>;
-}
-
-function openData(data: string | undefined, context: CommandContext): Opened {
-  const config = resolveConfig(context.environment, { TRIBUTARY_DATA_DIR: data });
-  const { lake: lakeDir } = dataPaths(config.dataDir);
-  const clock = createClock(config.clockOffsetSeconds);
+/** The tables of a data folder, for a load or its undoing. */
+function openTables(data: string | undefined, context: CommandContext) {
+  const { config, paths, clock } = openData(data, context);
+  const { lake: lakeDir } = paths;
   const options = { clock, retentionMs: config.retentionMs, crashPoint: noCrashPoint };
   return {
     config,
-    lakeDir,
+    paths,
     common: { lakeDir, clock, crashPoint: noCrashPoint, signal: context.stop, limits: engineLimits(config) },
-    async open(dataset) {
+    async open(dataset: Dataset): Promise<Table> {
       await ensureLake(lakeDir, options);
       return openDatasetTable(lakeDir, dataset, options);
     },
   };
 }
 
-/** `tributary load DATASET FILE...`: each file whole or not at all. Returns 1 when one was refused. */
-export async function runLoadDataset(dataset: Dataset, words: LoadWords, context: CommandContext): Promise<number> {
-  if (words.files.filter((word) => word === '-').length > 1) refuse('standard input can be read once');
+function assertOneInput(files: readonly string[]): void {
+  if (files.filter((word) => word === '-').length > 1) refuse('standard input can be read once');
+}
+
+/** Loads each file whole or not at all. Returns 1 when one was refused. */
+async function loadFiles(
+  dataset: Dataset,
+  { FILE: files, data, ...words }: GivenOptions<typeof loadOptions> & { readonly FILE: readonly string[] },
+  context: CommandContext,
+): Promise<number> {
+  assertOneInput(files);
   const options = await toOptions(words);
-  const { config, common, open } = openData(words.data, context);
-  const apps = listApps(dataPaths(config.dataDir)).map(({ idApp, sdkKey }) => ({ idApp: Number(idApp), sdkKey }));
+  const { config, paths, common, open } = openTables(data, context);
+  const apps = listApps(paths).map(({ idApp, sdkKey }) => ({ idApp: Number(idApp), sdkKey }));
   const table = await open(dataset);
   const enricher = config.enriches ? await openEnrichment(config) : undefined;
   let exitCode = 0;
-  for (const word of words.files) {
-    const from = word === '-' ? openInput(words, context) : word;
+  for (const word of files) {
     const name = word === '-' ? word : path.basename(word);
-    const outcome = await loadFile(
-      { ...common, dataset, apps, table, enricher, ...showProgress(name, context) },
-      { name, from },
-      options,
-    );
+    const input = word === '-' ? openList(word, context).pieces : undefined;
+    const from = input === undefined ? word : words.byHttp ? readTold(input, wholeDescriptor) : input;
+    const dependencies = { ...common, dataset, apps, table, enricher, ...showProgress(name, context) };
+    const outcome = await loadFile(dependencies, { name, from }, options);
     context.answer({ dataset: dataset.table, ...outcome });
-    if ('refused' in outcome) {
-      context.note(`tributary: ${word} was not loaded: ${outcome.refused.detail}`);
-      exitCode = 1;
-    }
+    if (!('refused' in outcome)) continue;
+    context.note(`tributary: ${word} was not loaded: ${outcome.refused.detail}`);
+    exitCode = 1;
   }
   for (const { what, todo } of enricher?.problems() ?? []) context.note(`tributary: ${what}. ${todo}`);
   enricher?.close();
   return exitCode;
-}
-
-/** `tributary load list`: every load of every dataset. */
-export async function runLoadList(data: string | undefined, context: CommandContext): Promise<number> {
-  const { lakeDir, common } = openData(data, context);
-  for (const dataset of loadable) {
-    if (!(await hasTable(lakeDir, dataset))) continue;
-    const { table } = tablePaths(lakeDir, dataset);
-    for (const load of await listLoads(table, dataset.table, common.limits)) context.answer(load);
-  }
-  return 0;
-}
-
-/** `tributary load undo ID`: takes the rows of a load out. */
-export async function runLoadUndo(loadId: string, data: string | undefined, context: CommandContext): Promise<number> {
-  const { lakeDir, common, open } = openData(data, context);
-  for (const dataset of loadable) {
-    if (!(await hasTable(lakeDir, dataset))) continue;
-    try {
-      context.answer({
-        dataset: dataset.table,
-        ...(await undoLoad({ ...common, table: await open(dataset) }, loadId)),
-      });
-      return 0;
-    } catch (error) {
-      if (!isAppError(error, 'not_found')) throw error;
-    }
-  }
-  throw new AppError('not_found', `there is no load ${loadId}`, { hint: "'tributary load list' lists them." });
-}
-
-/** `tributary load titles FILE...`: what ids of campaigns, partners, links and the like are called in exports. */
-export async function runLoadTitles(
-  files: readonly string[],
-  data: string | undefined,
-  context: CommandContext,
-): Promise<number> {
-  if (files.filter((file) => file === '-').length > 1) refuse('standard input can be read once');
-  const config = resolveConfig(context.environment, { TRIBUTARY_DATA_DIR: data });
-  const inputs = files.map((file) => openList(file, context));
-  const loaded = await loadTitles(dataPaths(config.dataDir).titles, inputs, {
-    clock: createClock(config.clockOffsetSeconds),
-    memoryMb: config.duckdbMemoryMb,
-    signal: context.stop,
-  });
-  if (!('titles' in loaded)) return answerRefused(loaded, context);
-  context.answer(loaded);
-  return 0;
 }
 
 /** An abbreviation keeps its capitals. */
@@ -217,7 +163,7 @@ const loadDataset = (dataset: Dataset) =>
     details: ['Fields have the names of selectors; each file is loaded whole or not at all, and never twice.'],
     examples: [`load ${dataset.table} rows.csv`, `load ${dataset.table} --map map.json --max-bad 10 rows.ndjson.gz`],
     exitCodes: { 1: 'a file was refused: its line says why' },
-    run: ({ FILE: files, ...options }, context) => runLoadDataset(dataset, { files, ...options }, context),
+    run: (given, context) => loadFiles(dataset, given, context),
   });
 
 const titles = verb({
@@ -229,7 +175,16 @@ const titles = verb({
   ],
   examples: ['load titles titles.csv'],
   exitCodes: { 1: 'a file has bad lines, which are answered; nothing was changed' },
-  run: ({ FILE: files, data }, context) => runLoadTitles(files, data, context),
+  async run({ FILE: files, data }, context) {
+    assertOneInput(files);
+    const { config, paths, clock } = openData(data, context);
+    const inputs = files.map((word) => openList(word, context));
+    const options = { clock, memoryMb: config.duckdbMemoryMb, signal: context.stop };
+    const loaded = await loadTitles(paths.titles, inputs, options);
+    if (!('titles' in loaded)) return answerRefused(loaded, context);
+    context.answer(loaded);
+    return 0;
+  },
 });
 
 const list = verb({
@@ -237,7 +192,14 @@ const list = verb({
   summary: 'list the loads of every dataset',
   isList: true,
   examples: ['load list'],
-  run: ({ data }, context) => runLoadList(data, context),
+  async run({ data }, context) {
+    const { paths, common } = openTables(data, context);
+    for (const dataset of loadable) {
+      if (!(await hasTable(paths.lake, dataset))) continue;
+      const { table } = tablePaths(paths.lake, dataset);
+      for (const load of await listLoads(table, dataset.table, common.limits)) context.answer(load);
+    }
+  },
 });
 
 const undo = verb({
@@ -245,7 +207,19 @@ const undo = verb({
   summary: 'take the rows of a load out again',
   words: { ID: text("the load, as 'tributary load list' has it") },
   examples: ['load undo 4f1c2a90'],
-  run: ({ ID: load, data }, context) => runLoadUndo(load, data, context),
+  async run({ ID: loadId, data }, context) {
+    const { paths, common, open } = openTables(data, context);
+    for (const dataset of loadable) {
+      if (!(await hasTable(paths.lake, dataset))) continue;
+      try {
+        const undone = await undoLoad({ ...common, table: await open(dataset) }, loadId);
+        return context.answer({ dataset: dataset.table, ...undone });
+      } catch (error) {
+        if (!isAppError(error, 'not_found')) throw error;
+      }
+    }
+    throw new AppError('not_found', `there is no load ${loadId}`, { hint: "'tributary load list' lists them." });
+  },
 });
 
 /** `tributary load NAME ...`: takes an operator's own data in. */

@@ -10,7 +10,7 @@ import {
   type Profiles,
 } from '../client/profiles.ts';
 import { verb, type CommandContext, type Group } from './command.ts';
-import { flag, parsed, positive, refuse } from './words.ts';
+import { flag, parsed, positive, refuse, present } from './words.ts';
 
 const name = { NAME: parsed('the name of the profile', 'NAME', parseProfileName) };
 const maxSecretsBytes = 64 * 1024;
@@ -63,14 +63,7 @@ const add = verb({
     const fromInput = stdin ? await readSecrets(context) : {};
     const token = fromInput.token ?? (environment['TRIBUTARY_TOKEN'] || undefined);
     const secret = fromInput.secret ?? (environment['TRIBUTARY_SECRET'] || undefined);
-    const given: Profile = {
-      ...(importUrl === undefined ? {} : { importUrl }),
-      ...(exportUrl === undefined ? {} : { exportUrl }),
-      ...(app === undefined ? {} : { idApp: app }),
-      ...(user === undefined ? {} : { idUser: String(user) }),
-      ...(token === undefined ? {} : { token }),
-      ...(secret === undefined ? {} : { secret }),
-    };
+    const given: Profile = present({ importUrl, exportUrl, idApp: app, idUser: user?.toString(), token, secret });
     const changed = await changeProfiles(profilesPath(environment), ({ current = chosen, profiles }) => ({
       current,
       profiles: { ...profiles, [chosen]: { ...profiles[chosen], ...given } },

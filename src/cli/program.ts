@@ -1,58 +1,46 @@
-import { Command as Parser, type Help, Option, Argument, CommanderError } from 'commander';
-import {
-  commonOptions,
-  type Declarations,
-  type Verb,
-  type Command,
-  type CommandContext,
-  type Group,
-} from './command.ts';
-import { type Declared, refuse } from './words.ts';
+import { Argument, Command as Parser, CommanderError, Option, type Help } from 'commander';
 import { AppError, describeError, isAppError, isDiskFull } from '../runtime/errors.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import { showAnswers } from './answers.ts';
+import { commonOptions, type Command, type CommandContext, type Declarations, type Verb } from './command.ts';
+import { refuse, type Declared } from './words.ts';
+
+/** One call of the program: its words, and the exit code once a verb has run. */
+interface Call {
+  readonly words: readonly string[];
+  readonly context: CommandContext;
+  exitCode: number;
+}
 
 /** `maxExports` as it is written on the command line: `--max-exports`. */
-export function flagOf(name: string): string {
+function flagOf(name: string): string {
   return `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
 /** The options of a verb: its own, and those of every command. */
-export function optionsOf({ options = {}, isWithoutData }: Verb): Declarations {
+function optionsOf({ options = {}, isWithoutData }: Verb): Declarations {
   const { data, json } = commonOptions;
   return { ...options, ...(isWithoutData === true ? {} : { data }), json, ...options };
 }
 
-function showOption([name, { shown, letter, isRequired, isMany }]: [string, Declared<unknown>]): string {
-  const option = `${letter === undefined ? flagOf(name) : `-${letter}`}${shown === undefined ? '' : ` ${shown}`}`;
-  return `${isRequired === true ? option : `[${option}]`}${isMany === true ? '...' : ''}`;
-}
-
-function showWord([name, { isOptional, isMany }]: [string, Declared<unknown>]): string {
-  const word = `${name}${isMany === true ? '...' : ''}`;
-  return isOptional === true ? `[${word}]` : word;
-}
-
-/** How a verb is called, behind its name: `ID --platform P [--title T] [--data DIR]`. */
-export function usagesOf(verb: Verb): readonly string[] {
-  if (verb.usage !== undefined) return verb.usage;
+/** How a verb is called: `tributary app add ID --platform P [--title T] [--data DIR]`, a line for each way. */
+function usagesOf(verb: Verb, path: string): readonly string[] {
+  if (verb.usage !== undefined) return verb.usage.map((usage) => `${path} ${usage}`);
+  const show = (text: string, isBare: boolean, isMany = false): string =>
+    `${isBare ? text : `[${text}]`}${isMany ? '...' : ''}`;
+  const words = Object.entries(verb.words ?? {}).map(([name, { isOptional, isMany }]) =>
+    show(`${name}${isMany === true ? '...' : ''}`, isOptional !== true),
+  );
   // Everybody has --json, and its own help says so.
   const { json: _, ...options } = optionsOf(verb);
-  const shown = Object.entries(options).filter(([, { isHidden }]) => isHidden !== true);
-  const [must, may] = [true, false].map((wanted) =>
-    shown.filter(([, { isRequired = false }]) => isRequired === wanted).map(showOption),
-  );
-  return [[...Object.entries(verb.words ?? {}).map(showWord), ...(must ?? []), ...(may ?? [])].join(' ')];
-}
-
-/** The whole lines of a usage: `tributary app list [--removed] [--data DIR]`. */
-export function usageLines(parser: Parser, usages: readonly string[]): string[] {
-  return usages.map((usage) => `${pathOf(parser)} ${usage}`.trimEnd());
-}
-
-/** `tributary app add`. */
-export function pathOf(parser: Parser): string {
-  return parser.parent === null ? parser.name() : `${pathOf(parser.parent)} ${parser.name()}`;
+  const shown = Object.entries(options)
+    .filter(([, { isHidden }]) => isHidden !== true)
+    .toSorted(([, a], [, b]) => Number(b.isRequired ?? false) - Number(a.isRequired ?? false))
+    .map(([name, { shown: value, letter, isRequired, isMany }]) => {
+      const flag = letter === undefined ? flagOf(name) : `-${letter}`;
+      return show(value === undefined ? flag : `${flag} ${value}`, isRequired === true, isMany);
+    });
+  return [[path, ...words, ...shown].join(' ')];
 }
 
 const exitCodes: Readonly<Record<number, string>> = {
@@ -61,7 +49,7 @@ const exitCodes: Readonly<Record<number, string>> = {
 };
 
 /** Examples and exit codes, below the lists of the help. */
-export function renderEnd({ examples = [], exitCodes: own = {} }: Verb): string {
+function renderEnd({ examples = [], exitCodes: own = {} }: Verb): string {
   const shown = examples.length === 0 ? '' : `\nExamples:\n${examples.map((line) => `  tributary ${line}\n`).join('')}`;
   const codes = Object.entries({ ...exitCodes, ...own }).map(([code, meaning]) => {
     const common = exitCodes[Number(code)];
@@ -71,7 +59,7 @@ export function renderEnd({ examples = [], exitCodes: own = {} }: Verb): string 
 }
 
 /** How the parser shows what it knows: names in capitals as they are, without brackets of its own. */
-export const helpStyle: Partial<Help> = {
+const helpStyle: Partial<Help> = {
   optionTerm: ({ flags }: Option) => flags.replaceAll(/[<>]/g, ''),
   subcommandTerm: (parser: Parser) => {
     const words = parser.registeredArguments.map((argument) => {
@@ -83,19 +71,13 @@ export const helpStyle: Partial<Help> = {
   commandUsage: (parser: Parser) => parser.usage(),
 };
 
-/** One call of the program: its words, and the exit code once a verb has run. */
-interface Call {
-  readonly words: readonly string[];
-  readonly context: CommandContext;
-  exitCode: number;
-}
-
-/** Writes a text of the parser's as lines of the program. */
-const printBy = (write: (line: string) => void) => (text: string) => write(text.replace(/\n+$/, ''));
-
 /** A parser that throws what it has to say: help and the version when they were printed, and what is wrong. */
-function createParser(name: string, { context }: Call): Parser {
+function createParser({ name, summary = '', details = [] }: Omit<Command, 'run' | 'verbs'>, { context }: Call): Parser {
+  const printBy = (write: (line: string) => void) => (text: string) => write(text.replace(/\n+$/, ''));
+  const sentence = summary === '' ? [] : [`${summary.charAt(0).toUpperCase()}${summary.slice(1)}.`];
   return new Parser(name)
+    .summary(summary)
+    .description([...sentence, ...details].join('\n'))
     .helpOption('-h, --help', 'show this help')
     .helpCommand(false)
     .configureHelp(helpStyle)
@@ -115,15 +97,14 @@ function addVersion(parser: Parser): Parser {
 
 /** Parses the text of an option; `previous` is what it was given before. Error: `usage`. */
 function parseOption(parser: Parser, option: Option, { parse, isMany }: Declared<unknown>, { words }: Call) {
-  const { long } = option;
-  const flag = String(long);
+  const flag = String(option.long);
   return (text: string, previous: unknown): unknown => {
     const isGiven = parser.getOptionValueSource(option.attributeName()) === 'cli';
     if (isGiven && isMany !== true) refuse(`${flag} is given twice, and takes one value`);
     // An unset variable of a script (`--data "$DATA"`) must not fall back to a default.
     if (text === '') refuse(`${flag} has an empty value`);
     // A value may begin with a dash, as a token's prefix and a client's id may.
-    const known = [...parser.options.flatMap(({ long: other, short }) => [other, short]), '--help', '-h'];
+    const known = [...parser.options.flatMap(({ long, short }) => [long, short]), '--help', '-h'];
     if (known.includes(text.replace(/=.*/s, '')) && !words.includes(`${flag}=${text}`))
       refuse(`${flag} has no value: ${text} is an option`);
     const value = parse?.(text, flag);
@@ -158,7 +139,7 @@ function addWord(parser: Parser, name: string, { about, parse, choices, isMany, 
 }
 
 /** What was given, by the names of the declaration. */
-function collect(parser: Parser, words: Declarations, options: ReadonlyMap<string, Option>, declared: Declarations) {
+function collect(parser: Parser, { words = {} }: Verb, options: ReadonlyMap<string, Option>, declared: Declarations) {
   const given: Record<string, unknown> = {};
   Object.entries(words).forEach(([name, { fallback }], index) => {
     given[name] = (parser.processedArgs as unknown[])[index] ?? fallback;
@@ -171,24 +152,7 @@ function collect(parser: Parser, words: Declarations, options: ReadonlyMap<strin
     if (!isGiven && declared[name]?.isRequired === true) refuse(`${String(option.long)} is missing`);
     given[name] = isGiven ? isFlag || (parser.getOptionValue(key) as unknown) : declared[name]?.fallback;
   }
-  return given;
-}
-
-function toParser(verb: Verb, call: Call): Parser {
-  const { name, summary = '', details = [], words = {} } = verb;
-  const parser = createParser(name, call).summary(summary);
-  const declared = optionsOf(verb);
-  Object.entries(words).forEach(([word, value]) => addWord(parser, word, value));
-  const options = new Map(
-    Object.entries(declared).map(([option, value]) => [option, addOption(parser, option, value, call)] as const),
-  );
-  return addVersion(parser)
-    .description(describe({ summary, details }))
-    .addHelpText('after', renderEnd(verb))
-    .action(async () => {
-      const given = collect(parser, words, options, declared);
-      call.exitCode = await runVerb(verb, given as Parameters<Verb['run']>[0], call.context);
-    });
+  return given as Parameters<Verb['run']>[0];
 }
 
 /** Runs a verb; on a terminal its answers are shown for a person, unless they are to be JSON. Error: `disk` for a full one. */
@@ -208,76 +172,63 @@ async function runVerb(verb: Verb, given: Parameters<Verb['run']>[0], context: C
   }
 }
 
-function describe({ summary = '', details = [] }: Pick<Command, 'summary' | 'details'>): string {
-  const sentence = summary === '' ? [] : [`${summary.charAt(0).toUpperCase()}${summary.slice(1)}.`];
-  return [...sentence, ...details].join('\n');
-}
-
 /** Between the lines of a usage, below each other. */
 const usageSeparator = '\n       ';
 
-/** Makes the usage of a parser and of those below it, which name the whole way to them. */
-function addUsages(parser: Parser, command: Command): string[] {
-  const below =
-    'verbs' in command
-      ? command.verbs.flatMap((verb, index) => {
-          const own = addUsages(parser.commands[index] as Parser, verb);
-          return verb.summary === undefined ? [] : own;
-        })
-      : usageLines(parser, usagesOf(command));
-  const lines = command.usage === undefined ? below : usageLines(parser, command.usage);
-  parser.usage(lines.join(usageSeparator));
-  return lines;
+function toVerbParser(verb: Verb, path: string, call: Call): Parser {
+  const parser = createParser(verb, call).usage(usagesOf(verb, path).join(usageSeparator));
+  Object.entries(verb.words ?? {}).forEach(([word, value]) => addWord(parser, word, value));
+  const declared = optionsOf(verb);
+  const options = new Map(
+    Object.entries(declared).map(([name, value]) => [name, addOption(parser, name, value, call)] as const),
+  );
+  return addVersion(parser)
+    .addHelpText('after', renderEnd(verb))
+    .action(async () => {
+      call.exitCode = await runVerb(verb, collect(parser, verb, options, declared), call.context);
+    });
 }
 
-function toGroupParser(group: Group, call: Call): Parser {
-  const parser = createParser(group.name, call)
-    .summary(group.summary ?? '')
-    .enablePositionalOptions();
-  for (const verb of group.verbs) parser.addCommand(toParser(verb, call), { hidden: verb.summary === undefined });
-  return addVersion(parser).description(describe(group));
+/** The parser of a command; that of a group has the usage of all its verbs. */
+function toParser(command: Command, call: Call): Parser {
+  const path = `tributary ${command.name}`;
+  if (!('verbs' in command)) return toVerbParser(command, path, call);
+  const usages =
+    command.usage?.map((usage) => `${path} ${usage}`) ??
+    command.verbs.flatMap((verb) => (verb.summary === undefined ? [] : usagesOf(verb, `${path} ${verb.name}`)));
+  const parser = createParser(command, call).usage(usages.join(usageSeparator)).enablePositionalOptions();
+  for (const verb of command.verbs)
+    parser.addCommand(toVerbParser(verb, `${path} ${verb.name}`, call), { hidden: verb.summary === undefined });
+  return addVersion(parser);
 }
 
-/** The parser that the words lead to: of a verb, of a group, or of the program. */
-function findParser(parser: Parser, [word, ...words]: readonly string[]): Parser {
+/** The parser that the words lead to: of a verb, of a group, or of the program; and its name. */
+function findParser(
+  parser: Parser,
+  [word, ...words]: readonly string[],
+  path = parser.name(),
+): { readonly parser: Parser; readonly path: string } {
   const found = parser.commands.find((command) => command.name() === word);
-  return found === undefined ? parser : findParser(found, words);
+  return found === undefined ? { parser, path } : findParser(found, words, `${path} ${word}`);
 }
 
-/** Makes one sentence of what the parser has found wrong, and the usage of what was called. */
-function describeUsage(message: string): string {
-  return message
+/** Makes one sentence of what the parser has found wrong, with the usage of what was called. */
+function toUsageError(error: unknown, program: Parser, words: readonly string[]): unknown {
+  const { parser, path } = findParser(program, words);
+  const hint =
+    parser.commands.length > 0
+      ? `'${path} --help' lists what there is.`
+      : `Usage: ${parser.usage().split(usageSeparator).join(', ')}`;
+  if (isAppError(error, 'usage') && error.hint === undefined && parser !== program)
+    return new AppError('usage', error.message, { hint, cause: error.cause });
+  if (!(error instanceof CommanderError)) return error;
+  const message = error.message
     .replace(/^error: /, '')
     .replace(/^unknown command/, 'there is no command')
     .replace(/\n\(Did you mean (.*?)\?\)$/s, ' (did you mean $1?)')
     .replace(/^option '(--[\w-]+) <.+?>' argument missing/, '$1 has no value')
     .replace(/^missing required argument '(.+)'/, '$1 is missing');
-}
-
-function toUsageError(error: unknown, program: Parser, words: readonly string[]): unknown {
-  const parser = findParser(program, words);
-  const usage =
-    parser.commands.length > 0
-      ? `'${pathOf(parser)} --help' lists what there is.`
-      : `Usage: ${parser.usage().split(usageSeparator).join(', ')}`;
-  if (error instanceof CommanderError) return new AppError('usage', describeUsage(error.message), { hint: usage });
-  return isAppError(error, 'usage') && error.hint === undefined && parser !== program
-    ? new AppError('usage', error.message, { hint: usage, cause: error.cause })
-    : error;
-}
-
-/** A parser of the program with these commands. */
-function createProgram(commands: readonly Command[], call: Call): Parser {
-  const program = addVersion(createParser('tributary', call))
-    .usage('tributary COMMAND ...')
-    .description('Events in over HTTP, an open Parquet lake, raw exports out.')
-    .enablePositionalOptions();
-  for (const command of commands) {
-    const parser = 'verbs' in command ? toGroupParser(command, call) : toParser(command, call);
-    program.addCommand(parser, { hidden: command.summary === undefined });
-    addUsages(parser, command);
-  }
-  return program;
+  return new AppError('usage', message, { hint });
 }
 
 /**
@@ -290,18 +241,22 @@ export async function runProgram(
   context: CommandContext,
 ): Promise<number> {
   const call: Call = { words, context, exitCode: 0 };
-  const program = createProgram(commands, call);
+  const details = ['Events in over HTTP, an open Parquet lake, raw exports out.'];
+  const program = addVersion(createParser({ name: 'tributary', details }, call))
+    .usage('tributary COMMAND ...')
+    .enablePositionalOptions();
+  for (const command of commands)
+    program.addCommand(toParser(command, call), { hidden: command.summary === undefined });
+  const command = commands.find(({ name }) => name === words[0]);
   try {
     // What follows a word that is no command means nothing, `--help` neither.
-    const isCommand = [undefined, ...commands.map(({ name }) => name)].includes(words[0]);
-    const parsed = isCommand || words[0]?.startsWith('-') === true ? words : words.slice(0, 1);
-    await program.parseAsync([...parsed], { from: 'user' });
+    const isRead = words[0] === undefined || command !== undefined || words[0].startsWith('-');
+    await program.parseAsync(isRead ? [...words] : words.slice(0, 1), { from: 'user' });
   } catch (thrown) {
     // Help and the version are printed.
     if (thrown instanceof CommanderError && /^commander\.(help|helpDisplayed|version)$/.test(thrown.code))
       return thrown.exitCode;
     const error = toUsageError(thrown, program, words);
-    const command = commands.find(({ name }) => name === words[0]);
     if (command === undefined || !('recover' in command) || command.recover === undefined) throw error;
     return command.recover(error, words, context);
   }

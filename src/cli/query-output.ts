@@ -138,7 +138,7 @@ export async function showPlan(
 type OpenedEngine = ReadOnlyEngine & { readonly remove: () => Promise<void> };
 
 /** What the prompt works with. */
-export interface PromptWork {
+interface PromptWork {
   readonly context: CommandContext;
   /** Opens an engine on the newest version of the lake. */
   readonly openEngine: () => Promise<OpenedEngine>;

@@ -2,14 +2,16 @@ import { randomUUID } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { dataPaths, type Config } from '../config.ts';
+import { lakePaths, listOtherTables } from '../lake/lake.ts';
+import { listLog } from '../lake/log/log-files.ts';
+import { snapshotSql } from '../lake/sql/snapshot-sql.ts';
 import { cataloguePaths } from '../lake/catalogue/catalogue-paths.ts';
 import { openReadOnlyEngine, type ReadOnlyEngine } from '../lake/sql/read-only-engine.ts';
 import { splitSql } from '../lake/sql/split-sql.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { findTextFile } from '../runtime/files/durable-file.ts';
 import { openWorkRoom, type WorkRoom } from '../runtime/files/work-room.ts';
-import { resolveConfig, verb, type CommandContext, assertLake, queryRooms } from './command.ts';
-import { renderLakeSnapshot } from './lake.ts';
+import { verb, type CommandContext, queryRooms, openLake } from './command.ts';
 import {
   chooseQueryFormat,
   queryFormats,
@@ -24,11 +26,32 @@ import {
 } from './query-output.ts';
 import { file, oneOf, optional, positive, refuse, short, text, withDefault } from './words.ts';
 
+const isAddress = (text: string): boolean => /^[a-z][a-z0-9+.-]+:\/\//i.test(text);
+
+/**
+ * `tributary lake snapshot [--root DIR_OR_URL]`: the SQL of the views over a lake, to be kept and run from any folder.
+ * The root is the data folder's own lake, or where the reader finds that lake or a copy of it; the views are those of
+ * the tables that the own lake has now. Errors: `not_found` when
+ * the data folder has no lake.
+ */
+export async function renderLakeSnapshot(config: Config, root: string | undefined): Promise<string> {
+  const { root: own, table } = lakePaths(dataPaths(config.dataDir).lake);
+  if (root === undefined) {
+    const { commits, checkpoints } = await listLog(table);
+    if (commits.length + checkpoints.length === 0)
+      throw new AppError('not_found', `there is no lake in ${config.dataDir}`, {
+        hint: 'Name the data folder by --data, or where the lake lies by --root.',
+      });
+  }
+  const at = root === undefined ? own : isAddress(root) ? root.replace(/\/+$/, '') : path.resolve(root);
+  return snapshotSql({ root: at, followers: await listOtherTables(own), retentionMs: config.retentionMs });
+}
+
 /** Mentions a macro of views.sql. */
 const typedViews = /\bapp_\d+"?\s*\./;
 
 /** How the statements of one call are answered. */
-export interface QueryAnswers {
+interface QueryAnswers {
   readonly format: QueryFormat;
   /** Most rows of a table. */
   readonly rows: number;
@@ -203,8 +226,7 @@ export const queryCommand = verb({
     const isForPerson = context.screen !== undefined && !json;
     const chosen = chooseQueryFormat(format, name, isForPerson);
     const output = name === undefined ? undefined : toQueryFile(name);
-    const config = resolveConfig(context.environment, { TRIBUTARY_DATA_DIR: data });
-    assertLake(config);
+    const { config } = openLake(data, context);
     const answers = { format: chosen, rows, output };
     const { openPrompt } = context;
     if (sql !== undefined || openPrompt === undefined)

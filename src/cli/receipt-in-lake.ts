@@ -14,13 +14,13 @@ import { digestEvent, type EventValues } from '../receipts/event-digest.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 
 /** What is said of an event of a receipt that is neither in a table nor failed. */
-export interface Absence {
+interface Absence {
   readonly state: 'pending' | 'erased' | 'missing';
   readonly reason?: string;
 }
 
 /** The versions in which an event is not: of the table of the events, and of the one that it should be in. */
-export interface WithoutEvent {
+interface WithoutEvent {
   readonly log: Snapshot;
   readonly table: Snapshot;
 }
@@ -55,7 +55,7 @@ function judgeUnerased({ group }: Receipt, { log, table }: WithoutEvent, isCompl
  * both were looked at, since an erasure writes down the hash of an id before the row goes. Where the hashes are missing or
  * damaged, which ids were erased is not known.
  */
-export async function judgeAbsent(
+async function judgeAbsent(
   lakeDir: string,
   receipt: Receipt,
   absent: readonly ReceiptEvent[],
@@ -96,7 +96,7 @@ export async function judgeAbsent(
 export type EventState = 'stored' | 'repeat' | 'failed' | 'pending' | 'erased' | 'changed' | 'missing';
 
 /** What was found out of one event. */
-export interface FoundEvent {
+interface FoundEvent {
   readonly eventId: string;
   readonly state: EventState;
   /** The version that brought its row. */

@@ -14,7 +14,7 @@ import { AppError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
 import type { User } from '../access/access.ts';
-import { resolveConfig, verb, type Group } from './command.ts';
+import { verb, type Group, openData } from './command.ts';
 import { many, positive, refuse, required, text } from './words.ts';
 
 /** The schedules of a data folder, and its users, while a command works on them. */
@@ -82,7 +82,7 @@ const add = verb({
     const idUser = String(id);
     const given = parseArguments(`?${query.join('&')}`, undefined);
     assertDone(given);
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    const { config } = openData(data, { environment });
     await withSchedules(config, async ({ schedules, findUser }) => {
       const user = findUser(idUser);
       if (user === undefined)
@@ -103,7 +103,7 @@ const list = verb({
   options: { account },
   examples: ['schedule list --account 1'],
   async run({ account: idAccount, data }, { environment, answer }) {
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    const { config } = openData(data, { environment });
     await withSchedules(config, async ({ schedules }) => {
       const listed = await schedules.list(idAccount);
       for (const schedule of listed.schedules) answer(schedule);
@@ -123,7 +123,7 @@ const changeVerb = (name: string, summary: string, change: Change) =>
     options: { account },
     examples: [`schedule ${name} sc_8b7f9a0b78ee61cb --account 1`],
     async run({ ID: idSchedule, account: idAccount, data }, { environment, answer }) {
-      const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+      const { config } = openData(data, { environment });
       await withSchedules(config, async ({ schedules }) => {
         const changed = await change(schedules, idAccount, idSchedule);
         if (changed === undefined)

@@ -2,9 +2,9 @@ import path from 'node:path';
 import type { ListInput, RefusedList } from '../operate/lists/text-lines.ts';
 import { AppError } from '../runtime/errors.ts';
 import { streamFile } from '../runtime/files/text-file.ts';
-import { type CommandContext, resolveConfig, verb, type Group } from './command.ts';
+import { type CommandContext, verb, type Group, openData } from './command.ts';
 import { assertAccount } from '../access/listing.ts';
-import { dataPaths, type Config } from '../config.ts';
+import type { Config } from '../config.ts';
 import { addSegment } from '../operate/lists/add-segment.ts';
 import { createClock } from '../runtime/clock.ts';
 import { listSegments, removeSegment, type SegmentId } from '../segments/segment-store.ts';
@@ -59,8 +59,7 @@ const add = verb({
   examples: ['segment add 5 --account 1 payers.txt', 'segment add 6 --account 1 --kind device -'],
   exitCodes: { 1: 'the file has bad lines, which are answered; nothing was changed' },
   async run({ ID: idSegment, FILE: name, account: idAccount, kind, data }, context) {
-    const config = resolveConfig(context.environment, { TRIBUTARY_DATA_DIR: data });
-    const paths = dataPaths(config.dataDir);
+    const { config, paths } = openData(data, context);
     assertAccount(paths, idAccount);
     const given = openList(name, context);
     const segment = { idSegment, idAccount, kind };
@@ -78,8 +77,8 @@ const list = verb({
   options: { account: positive('those of one account') },
   examples: ['segment list', 'segment list --account 1'],
   async run({ account: idAccount, data }, { environment, answer }) {
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    for (const segment of await listSegments(dataPaths(config.dataDir).segments, idAccount)) {
+    const { paths } = openData(data, { environment });
+    for (const segment of await listSegments(paths.segments, idAccount)) {
       const { kind, ids, addedAt, sizeBytes: bytes } = segment;
       answer(
         showId({ idSegment: segment.idSegment, idAccount: segment.idAccount, kind, members: ids, ids, bytes, addedAt }),
@@ -95,9 +94,9 @@ const remove = verb({
   options: { account },
   examples: ['segment remove 5 --account 1'],
   async run({ ID: idSegment, account: idAccount, data }, { environment, answer }) {
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    const { paths } = openData(data, { environment });
     const segment = { idSegment, idAccount };
-    await removeSegment(dataPaths(config.dataDir).segments, segment);
+    await removeSegment(paths.segments, segment);
     answer({ ...showId(segment), removed: true });
   },
 });

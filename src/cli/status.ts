@@ -1,4 +1,4 @@
-import { dataPaths, findUnknownSettings } from '../config.ts';
+import { findUnknownSettings } from '../config.ts';
 import { findNotices, findProblems } from '../health/health.ts';
 import { events } from '../datasets/dataset.ts';
 import { readFollowers, summarizeTables } from '../lake/history.ts';
@@ -9,7 +9,6 @@ import type { LakeState } from '../lake/log/lake-state.ts';
 import { listLog } from '../lake/log/log-files.ts';
 import { readSnapshot, type DataFile } from '../lake/log/snapshot.ts';
 import { summarizeReports } from '../reports/summary.ts';
-import { createClock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { findFolderId } from '../runtime/files/folder-id.ts';
@@ -20,7 +19,7 @@ import { listLostServices, readServiceStates, type ServiceState } from '../runti
 import { openConnection } from '../stream/connection.ts';
 import { openReader } from '../stream/reader.ts';
 import type { StreamState } from '../stream/stream.ts';
-import { resolveConfig, verb } from './command.ts';
+import { verb, openData } from './command.ts';
 
 async function readStream(natsUrl: string, streamName: string): Promise<StreamState> {
   const connection = await openConnection({ url: natsUrl, name: 'tributary-status', logger: createLogger('silent') });
@@ -116,13 +115,12 @@ export const statusCommand = verb({
   examples: ['status', "status | jq '.problems'"],
   exitCodes: { 1: 'there is a problem: `problems` says which, and what to do' },
   async run({ data }, { environment, answer, note }) {
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    const { config, paths, clock } = openData(data, { environment });
     // Those of this environment: the service's own are in its log.
     for (const { variable, probably } of findUnknownSettings(environment))
       note(`tributary: ${variable} is no setting${probably === undefined ? '' : `; did you mean ${probably}?`}`);
-    const paths = dataPaths(config.dataDir);
     const services = readServiceStates(paths.run);
-    const nowMs = createClock(config.clockOffsetSeconds).nowMs();
+    const nowMs = clock.nowMs();
     const problems = services.flatMap((service) => findServiceProblems(service, nowMs));
     for (const lost of listLostServices(paths.run)) {
       problems.push({

@@ -4,8 +4,7 @@ import { findSize } from '../runtime/files/file-checks.ts';
 import { readPlain } from '../runtime/files/input-file.ts';
 import { hasEnded, isSameProcess } from '../runtime/processes/process-identity.ts';
 import { readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
-import { dataPaths } from '../config.ts';
-import { resolveConfig, verb } from './command.ts';
+import { verb, openData } from './command.ts';
 
 const startPatienceMs = 120_000;
 const startLookEveryMs = 250;
@@ -13,7 +12,7 @@ const startLookEveryMs = 250;
 const endBytes = 16_384;
 
 /** A service that is to run soon. */
-export interface AwaitedService {
+interface AwaitedService {
   readonly dataDir: string;
   readonly runFolder: string;
   /** The process that was started for it, where it is known: its end ends the waiting. */
@@ -93,8 +92,8 @@ export const stopCommand = verb({
   details: ['As SIGTERM does: what was acknowledged is kept. One that a service manager runs is stopped by that.'],
   examples: ['stop', 'stop --data /srv/tributary/data'],
   async run({ data }, { environment, answer, note, show, stop }) {
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    const services = readServiceStates(dataPaths(config.dataDir).run);
+    const { config, paths } = openData(data, { environment });
+    const services = readServiceStates(paths.run);
     if (services.length === 0) note(`No service runs on ${config.dataDir}.`);
     services.forEach(askToStop);
     const begun = performance.now();

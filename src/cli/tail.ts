@@ -1,5 +1,5 @@
 import { parseRecord } from '../refusals/refusal-record.ts';
-import { cutText, escapeText, isFields, widthOf } from './answers.ts';
+import { cutText, escapeText, padText } from './answers.ts';
 import { listApps } from '../access/listing.ts';
 import { dataPaths, type Config } from '../config.ts';
 import { parseMessage, type LiveMessage } from '../live/live-message.ts';
@@ -9,8 +9,9 @@ import { createLogger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/processes/service-state.ts';
 import { rightsTodo } from '../stream/broker-errors.ts';
 import { createLiveChannel, type LiveChannel } from '../stream/live-channel.ts';
-import { resolveConfig, verb, type CommandContext } from './command.ts';
+import { verb, type CommandContext, openData } from './command.ts';
 import { positive } from './words.ts';
+import { isRecord } from '../runtime/files/checked-json.ts';
 
 /** What `tributary tail` shows on a terminal: a line for each event and refusal, in columns that stay where they are. */
 const widths = [8, 12, 24] as const;
@@ -28,8 +29,7 @@ function layOut(cells: readonly string[], columns: number): string {
     const width = widths[index];
     const text = escapeText(cell);
     if (width === undefined) return text;
-    const cut = cutText(text, width);
-    return `${cut}${' '.repeat(width - widthOf(cut))}`;
+    return padText(cutText(text, width), width);
   });
   return cutText(laid.join(gap).trimEnd(), columns);
 }
@@ -45,7 +45,7 @@ export function tailHead(columns: number): string {
 function parseFields(line: string): Readonly<Record<string, unknown>> {
   try {
     const fields: unknown = JSON.parse(line);
-    return isFields(fields) ? fields : {};
+    return isRecord(fields) ? fields : {};
   } catch {
     return {};
   }
@@ -57,7 +57,7 @@ export function showEvent(line: string, columns: number): string {
   const { kind, received_at: at, custom_event_name: name, custom_event_params: params, ...others } = event;
   const subject = subjects.find((column) => ![undefined, null, ''].includes(others[column] as string));
   const rest = Object.entries(others).filter(([column]) => column !== subject && !common.includes(column));
-  const fields = [...(isFields(params) ? Object.entries(params) : []), ...rest];
+  const fields = [...(isRecord(params) ? Object.entries(params) : []), ...rest];
   const what = [
     ...(name === undefined ? [] : [show(name)]),
     ...fields.map(([column, value]) => `${column}=${show(value)}`),
@@ -199,12 +199,12 @@ export const tailCommand = verb({
   async run({ APP: idApp, data, json }, context) {
     const { environment, screen, print, note, stop, unread } = context;
     const columns = json ? undefined : screen?.columns;
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    const { config, paths } = openData(data, { environment });
     const find = (): Place | undefined => findPlace(config);
     const place = find();
     if (place === undefined)
       throw new AppError('broker_away', 'no service runs on this data folder', { hint: 'Start it first.' });
-    if (!listApps(dataPaths(config.dataDir)).some((app) => app.idApp === String(idApp)))
+    if (!listApps(paths).some((app) => app.idApp === String(idApp)))
       note(`there is no app ${idApp} here: 'tributary app list' names those that there are`);
     // What a log would say of the connection is said in words.
     const logger = createLogger('silent');

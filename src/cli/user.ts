@@ -3,11 +3,14 @@ import { addUser } from '../access/commands.ts';
 import { listUsers } from '../access/listing.ts';
 import { setUser } from '../access/settings.ts';
 import { removeUser, renewSecret } from '../access/take-back.ts';
-import { dataPaths } from '../config.ts';
-import { resolveConfig, verb, type Group, assertConfirmed, yesOption } from './command.ts';
-import { flag, oneOf, parsed, parsePositiveOrNone, positive, refuse, text, withDefault } from './words.ts';
+import { verb, type Group, assertConfirmed, yesOption, openData } from './command.ts';
+import { flag, oneOf, parsed, parsePositiveOrNone, positive, refuse, text, withDefault, present } from './words.ts';
 
 const id = { ID: positive("the id of the user, as 'tributary user list' has it") };
+const files = oneOf(
+  ['auto', 'gzip'],
+  'gzip: every file compressed where a request does not say otherwise; auto: large ones',
+);
 
 const add = verb({
   name: 'add',
@@ -20,24 +23,20 @@ const add = verb({
     ),
     noExport: flag('may read reports of the account, and order none'),
     maxExports: positive("simultaneous requests of this user, within the account's", 'K'),
-    files: withDefault(
-      oneOf(['auto', 'gzip'], 'gzip: every file compressed where a request does not say otherwise; auto: large ones'),
-      'auto',
-    ),
+    files: withDefault(files, 'auto'),
   },
   examples: ['user add ann --account 1', 'user add root --operator', 'user add python --account 1 --files gzip'],
-  async run({ NAME: name, account, operator, noExport, maxExports, files, data }, { environment, answer }) {
+  async run({ NAME: name, account, operator, noExport, maxExports, files: form, data }, { environment, answer }) {
     if (account === undefined && !operator) refuse('--account is expected: only an operator goes without');
     const user = {
       name,
       idAccount: account ?? noAccount,
       canExport: account !== undefined && !noExport,
       ...(operator ? { operator: true as const } : {}),
-      ...(files === 'gzip' ? { files } : {}),
-      ...(maxExports === undefined ? {} : { maxExports }),
+      ...present({ files: form === 'gzip' ? form : undefined, maxExports }),
     };
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data }, 'named');
-    answer(await addUser(dataPaths(config.dataDir), user));
+    const { paths } = openData(data, { environment }, 'named');
+    answer(await addUser(paths, user));
   },
 });
 
@@ -52,23 +51,20 @@ const set = verb({
       'K|none',
       parsePositiveOrNone,
     ),
-    files: oneOf(
-      ['auto', 'gzip'],
-      'gzip: every file compressed where a request does not say otherwise; auto: large ones',
-    ),
+    files,
   },
   details: ['It holds for what is asked from then on. Name and account stay; a new secret comes from user secret.'],
   examples: ['user set 1 --max-exports 2', 'user set 1 --export no'],
-  async run({ ID: idUser, export: mayExport, maxExports, files, data }, { environment, answer }) {
-    if ((mayExport ?? maxExports ?? files) === undefined)
+  async run({ ID: idUser, export: mayExport, maxExports, files: form, data }, { environment, answer }) {
+    if ((mayExport ?? maxExports ?? form) === undefined)
       refuse('nothing is to be changed: give --export, --max-exports or --files');
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    const settings = {
-      ...(mayExport === undefined ? {} : { canExport: mayExport === 'yes' }),
-      ...(maxExports === undefined ? {} : { maxExports: maxExports === 'none' ? null : maxExports }),
-      ...(files === undefined ? {} : { files }),
-    };
-    answer(await setUser(dataPaths(config.dataDir), idUser, settings));
+    const { paths } = openData(data, { environment });
+    const settings = present({
+      canExport: mayExport === undefined ? undefined : mayExport === 'yes',
+      maxExports: maxExports === 'none' ? null : maxExports,
+      files: form,
+    });
+    answer(await setUser(paths, idUser, settings));
   },
 });
 
@@ -78,8 +74,8 @@ const list = verb({
   isList: true,
   examples: ['user list'],
   async run({ data }, { environment, answer }) {
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    for (const user of listUsers(dataPaths(config.dataDir))) answer(user);
+    const { paths } = openData(data, { environment });
+    for (const user of listUsers(paths)) answer(user);
   },
 });
 
@@ -91,9 +87,9 @@ const remove = verb({
   examples: ['user remove 1', 'user remove 1 --yes'],
   async run({ ID: idUser, yes, data }, context) {
     const { environment, answer } = context;
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
+    const { paths } = openData(data, { environment });
     await assertConfirmed(`Remove user ${idUser} for good, with every link that was given to them?`, { yes }, context);
-    answer(await removeUser(dataPaths(config.dataDir), idUser));
+    answer(await removeUser(paths, idUser));
   },
 });
 
@@ -103,8 +99,8 @@ const secret = verb({
   words: id,
   examples: ['user secret 1'],
   async run({ ID: idUser, data }, { environment, answer }) {
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    answer(await renewSecret(dataPaths(config.dataDir), idUser));
+    const { paths } = openData(data, { environment });
+    answer(await renewSecret(paths, idUser));
   },
 });
 

@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { dataPaths, type Environment } from '../config.ts';
+import type { Environment } from '../config.ts';
 import { importMethods } from '../datasets/dataset.ts';
 import { parseImportRequest } from '../ingest/import-request.ts';
 import { parseReceipt } from '../receipts/parse-receipt.ts';
@@ -8,15 +8,15 @@ import { digestEvent, readLines } from '../receipts/event-digest.ts';
 import type { Receipt } from '../receipts/receipt.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { exists, getSize, hashFile } from '../runtime/files/file-checks.ts';
-import { assertLake, resolveConfig, verb, type CommandContext, type OptionValues } from './command.ts';
+import { verb, type CommandContext, type OptionValues, openLake } from './command.ts';
 import { findReceiptInLake, type EventState, type ReceiptInLake } from './receipt-in-lake.ts';
 import { isManifestText, parseManifest, type Manifest } from '../reports/manifest.ts';
 import type { ReportFile } from '../reports/reports.ts';
 import { getBytes } from '../runtime/files/text-file.ts';
-import { file, flag, folder, many, parsed, refuse } from './words.ts';
+import { file, flag, folder, many, parsed, refuse, present } from './words.ts';
 
 /** What a receipt is verified with beside itself. */
-export interface ReceiptWords {
+interface ReceiptWords {
   /** The public key of the service, hex. */
   readonly key: string | undefined;
   /** The bytes that the client has sent. */
@@ -77,9 +77,7 @@ async function findPlaces({ key, data, lake }: ReceiptWords, environment: Enviro
     return { lakeDir, trusted: given };
   }
   if (data === undefined) return { lakeDir: undefined, trusted: given };
-  const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-  assertLake(config);
-  const paths = dataPaths(config.dataDir);
+  const { paths } = openLake(data, { environment });
   const known = await findReceiptKeys(paths.keys);
   return { lakeDir: paths.lake, trusted: given ?? (known.length === 0 ? undefined : known) };
 }
@@ -107,8 +105,7 @@ export async function verifyReceipt(
     ok: body?.ok !== false && lake?.events.some(({ state }) => notInLake.includes(state)) !== true,
     trusted: trusted !== undefined,
     receipt: { idApp, method, receivedAt, events: events.length, stream, sequence, storedAt, key },
-    ...(body === undefined ? {} : { body }),
-    ...(lake === undefined ? {} : { lake }),
+    ...present({ body, lake }),
   };
 }
 

@@ -1,10 +1,8 @@
-import { dataPaths } from '../config.ts';
 import { mostWebhooks, parseWebhookUrl } from '../export/api/webhook-routes.ts';
-import { createClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { createOutgoingRules } from '../runtime/http/outgoing-rules.ts';
 import { addWebhook, listWebhooks, removeWebhook } from '../webhooks/webhook-store.ts';
-import { resolveConfig, verb, type Group } from './command.ts';
+import { verb, type Group, openData } from './command.ts';
 import { positive, refuse, required, text } from './words.ts';
 import { assertAccount } from '../access/listing.ts';
 
@@ -17,8 +15,7 @@ const add = verb({
   options: { account },
   examples: ['webhook add https://hooks.example.com/exports --account 1'],
   async run({ URL: word, account: idAccount, data }, { environment, answer }) {
-    const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    const paths = dataPaths(config.dataDir);
+    const { config, paths, clock } = openData(data, { environment });
     assertAccount(paths, idAccount);
     const rules = createOutgoingRules(config.webhooksAllow);
     if (typeof rules === 'string')
@@ -27,7 +24,7 @@ const add = verb({
       });
     const url = parseWebhookUrl(word, rules);
     if (typeof url === 'string') refuse(`URL ${url}`);
-    const nowMs = createClock(config.clockOffsetSeconds).nowMs();
+    const nowMs = clock.nowMs();
     const { webhook, secret } = await addWebhook(paths, { idAccount, url: url.href }, { nowMs, most: mostWebhooks });
     answer({ idWebhook: webhook.idWebhook, idAccount, url: webhook.url, secret });
   },
@@ -40,8 +37,8 @@ const list = verb({
   options: { account },
   examples: ['webhook list --account 1'],
   async run({ account: idAccount, data }, { environment, answer }) {
-    const { dataDir } = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    const { known, damaged } = await listWebhooks(dataPaths(dataDir), idAccount);
+    const { paths } = openData(data, { environment });
+    const { known, damaged } = await listWebhooks(paths, idAccount);
     for (const { sealedSecret: _, ...webhook } of known) answer(webhook);
     for (const idWebhook of damaged) answer({ idWebhook, status: 'Damaged' });
   },
@@ -54,8 +51,8 @@ const remove = verb({
   options: { account },
   examples: ['webhook remove wh_3f2a90c1d84b7e65 --account 1'],
   async run({ ID: idWebhook, account: idAccount, data }, { environment, answer }) {
-    const { dataDir } = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data });
-    if (!(await removeWebhook(dataPaths(dataDir), idAccount, idWebhook)))
+    const { paths } = openData(data, { environment });
+    if (!(await removeWebhook(paths, idAccount, idWebhook)))
       throw new AppError('not_found', `account ${idAccount} has no webhook ${idWebhook}`, {
         hint: "'tributary webhook list' names them.",
       });

@@ -1,9 +1,6 @@
 import { AppError } from '../runtime/errors.ts';
 
-/**
- * What a word or an option of a command takes: declared once, for the parser, the help and the completion. `T` is what
- * the command gets.
- */
+/** What a word or an option of a command takes: declared once, for the parser and the help. `T` is what the command gets. */
 export interface Declared<T> {
   /** What it means, for the help: no capital, no full stop. */
   readonly about: string;
@@ -17,8 +14,6 @@ export interface Declared<T> {
   readonly choices?: readonly string[];
   /** An option's one letter: `o` for `-o`. */
   readonly letter?: string;
-  /** What a shell offers for it. */
-  readonly offers?: 'files' | 'folders';
   /** An option that must be given. */
   readonly isRequired?: boolean;
   /** A word that may be left out. */
@@ -39,11 +34,6 @@ export function flag(about: string): Declared<boolean> {
   return { about, fallback: false };
 }
 
-/** Any text but an empty one. */
-export function text(about: string, shown = 'TEXT'): Declared<string | undefined> {
-  return { about, shown, parse: (value) => value };
-}
-
 /** A value of a kind of its own; `parse` turns a text that is not empty into it, or refuses. */
 export function parsed<T>(
   about: string,
@@ -53,14 +43,19 @@ export function parsed<T>(
   return { about, shown, parse };
 }
 
+/** Any text but an empty one. */
+export function text(about: string, shown = 'TEXT'): Declared<string | undefined> {
+  return parsed(about, shown, (value) => value);
+}
+
 /** The path of a file; nothing is looked up. */
 export function file(about: string, shown = 'FILE'): Declared<string | undefined> {
-  return { ...text(about, shown), offers: 'files' };
+  return text(about, shown);
 }
 
 /** The path of a folder; nothing is looked up. */
 export function folder(about: string, shown = 'DIR'): Declared<string | undefined> {
-  return { ...text(about, shown), offers: 'folders' };
+  return text(about, shown);
 }
 
 /** Parses a positive integer of the command line. Error: `usage`. */
@@ -76,14 +71,10 @@ export function parsePositiveOrNone(value: string, what: string): number | 'none
 
 /** A positive integer, `most` at most. */
 export function positive(about: string, shown = 'N', most = Number.MAX_SAFE_INTEGER): Declared<number | undefined> {
-  return {
-    about,
-    shown,
-    parse(value, what) {
-      const number = parsePositive(value, what);
-      return number <= most ? number : refuse(`${what} must be at most ${most}, not ${value}`);
-    },
-  };
+  return parsed(about, shown, (value, what) => {
+    const number = parsePositive(value, what);
+    return number <= most ? number : refuse(`${what} must be at most ${most}, not ${value}`);
+  });
 }
 
 /** One of a few texts. */
@@ -92,14 +83,10 @@ export function oneOf<const T extends string>(
   about: string,
   shown: string = choices.join('|'),
 ): Declared<T | undefined> {
-  return {
-    about,
-    shown,
-    choices,
-    parse: (value, what) =>
-      choices.find((choice) => choice === value) ??
-      refuse(`${what} must be one of ${choices.join(', ')}, not '${value}'`),
-  };
+  const find = (value: string, what: string): T =>
+    choices.find((choice) => choice === value) ??
+    refuse(`${what} must be one of ${choices.join(', ')}, not '${value}'`);
+  return { ...parsed(about, shown, find), choices };
 }
 
 /** An option that must be given. */
@@ -136,4 +123,10 @@ export function short<T>(letter: string, declared: Declared<T>): Declared<T> {
 /** An option that the help leaves out. */
 export function hidden<T>(declared: Declared<T>): Declared<T> {
   return { ...declared, isHidden: true };
+}
+
+/** Leaves out the members that were not given. */
+export function present<T extends object>(members: T): { readonly [K in keyof T]?: Exclude<T[K], undefined> } {
+  const some = Object.entries(members).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(some) as { readonly [K in keyof T]?: Exclude<T[K], undefined> };
 }

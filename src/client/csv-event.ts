@@ -1,39 +1,22 @@
+import { parseCells, separators, type Separator } from '../runtime/csv.ts';
+import { getKind, getMethod } from '../datasets/dataset.ts';
+import { eventFields, eventSchemas } from '../datasets/event-fields.ts';
+import { AppError, describeError } from '../runtime/errors.ts';
+
 /** Which field of an event a column becomes; an empty name drops it. */
-export type ColumnMap = ReadonlyMap<string, string>;
+type ColumnMap = ReadonlyMap<string, string>;
 
 /** The map's own separator: what stands before the dot is an object, what stands behind it a name in that. */
 const dot = '.';
 
-/** What may stand between cells. */
-export type Separator = ',' | ';' | '\t' | '|';
-
-const cellOf: Readonly<Record<Separator, RegExp>> = {
-  ',': /(?:"((?:[^"]|"")*)"|([^,"]*))(,|$)/gy,
-  ';': /(?:"((?:[^"]|"")*)"|([^;"]*))(;|$)/gy,
-  '\t': /(?:"((?:[^"]|"")*)"|([^\t"]*))(\t|$)/gy,
-  '|': /(?:"((?:[^"]|"")*)"|([^|"]*))(\||$)/gy,
-};
-
 /** What separates the columns of a header: commas, and where it has none semicolons, tabs or bars. */
-export function findSeparator(header: string): Separator {
+function findSeparator(header: string): Separator {
   const bare = header.replaceAll(/"[^"]*"/g, '');
-  return ([',', ';', '\t', '|'] as const).find((separator) => bare.includes(separator)) ?? ',';
-}
-
-/** Reads the cells of one CSV record: separators, quotes doubled within quotes. Undefined when it is none. */
-export function parseCells(text: string, separator: Separator): string[] | undefined {
-  const cells: string[] = [];
-  const cell = cellOf[separator];
-  cell.lastIndex = 0;
-  for (let match = cell.exec(text); match !== null; match = cell.exec(text)) {
-    cells.push(match[1]?.replaceAll('""', '"') ?? match[2] ?? '');
-    if (match[3] === '') return cells;
-  }
-  return undefined;
+  return separators.find((separator) => bare.includes(separator)) ?? ',';
 }
 
 /** The fields that the columns of a header become; undefined: none. Throws a sentence for a map that does not suit. */
-export function mapHeader(header: readonly string[], map: ColumnMap): readonly (string | undefined)[] {
+function mapHeader(header: readonly string[], map: ColumnMap): readonly (string | undefined)[] {
   const unknown = [...map.keys()].find((column) => !header.includes(column));
   if (unknown !== undefined)
     throw new Error(`--map names the column ${unknown}, and the header has ${header.join(', ')}`);
@@ -76,4 +59,73 @@ export function toEvent(fields: readonly (string | undefined)[], cells: readonly
 /** `__proto__` is a name like any other. */
 function define(object: Record<string, unknown>, name: string, value: unknown): void {
   Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
+}
+
+/** What the header of a CSV says of the records behind it. */
+export interface CsvColumns {
+  readonly separator: Separator;
+  /** The field that each column becomes; undefined: none. */
+  readonly fields: readonly (string | undefined)[];
+}
+
+/** How the header of an input is read. */
+export interface HeaderReading {
+  /** Of the input, for errors. */
+  readonly name: string;
+  /** The method for one event. */
+  readonly event: string;
+  readonly map: ColumnMap;
+}
+
+/** The fields that say whom an event is about, on one platform or another: the service knows which it is. */
+const identities = [
+  'customUserId',
+  'customPlatformUserId',
+  'sezamUserId',
+  ...eventFields.filter(({ schema }) => schema['x-device-id'] === true).map(({ name }) => name),
+];
+/** Columns that a message names. */
+const shownColumns = 10;
+const byteOrderMark = '\uFEFF';
+
+/** Refuses columns of which no event can be made that the service takes, whatever is in them. Error: `usage`. */
+function assertUseful({ name, event }: HeaderReading, columns: readonly string[], fields: CsvColumns['fields']): void {
+  const { kind } = getMethod(event);
+  const { properties = {}, required = [] } = eventSchemas.get(kind) ?? {};
+  const heads = fields.map((field) => field?.replace(/\..*/s, ''));
+  const ids = identities.filter((id) => Object.hasOwn(properties, id));
+  const lacking = required.filter((field) => !heads.includes(field));
+  if (ids.length > 0 && !ids.some((id) => heads.includes(id)))
+    lacking.unshift(getKind(kind).ofDevice ? `any of ${ids.join(', ')}` : 'customUserId');
+  if (lacking.length === 0) return;
+  const unknown = columns.filter((_, index) => !Object.hasOwn(properties, heads[index] ?? ''));
+  const shown = unknown.slice(0, shownColumns).map((column) => JSON.stringify(column));
+  const more = unknown.length > shownColumns ? ', ...' : '';
+  const what = unknown.length === 0 ? '' : `; no fields are its columns ${shown.join(', ')}${more}`;
+  throw new AppError('usage', `${name} has no column for ${lacking.join(', and none for ')} of ${event}${what}`, {
+    hint: 'Write --map COLUMN=FIELD for a column of another name, such as --map user=customUserId; nothing was sent.',
+  });
+}
+
+/**
+ * Reads the header of a CSV. Error: `usage` where it is none, the map does not suit it, or no event can become of what
+ * is below it.
+ */
+export function readHeader(reading: HeaderReading, bytes: Buffer | undefined): CsvColumns {
+  const { name, map } = reading;
+  const text = bytes?.toString('utf8').replace(byteOrderMark, '') ?? '';
+  const separator = findSeparator(text);
+  const columns = parseCells(text, separator);
+  if (columns === undefined || text.trim() === '')
+    throw new AppError('usage', `${name} has no header of CSV in its first line`, {
+      hint: 'Put the names of the columns there, with commas between them.',
+    });
+  try {
+    const fields = mapHeader(columns, map);
+    assertUseful(reading, columns, fields);
+    return { separator, fields };
+  } catch (error) {
+    if (error instanceof AppError) throw error;
+    throw new AppError('usage', `${name}: ${describeError(error)}`, { hint: 'Write --map column=field.' });
+  }
 }

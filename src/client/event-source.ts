@@ -1,8 +1,9 @@
+import { parseCells } from '../runtime/csv.ts';
 import { isUtf8 } from 'node:buffer';
 import { readPlain } from '../runtime/files/input-file.ts';
-import { parseCells, toEvent } from './csv-event.ts';
-import { readHeader, type CsvColumns, type HeaderReading } from './csv-header.ts';
+import { toEvent, readHeader, type CsvColumns, type HeaderReading } from './csv-event.ts';
 import { readRecords, type InputRecord, type Place } from './records.ts';
+import { isRecord } from '../runtime/files/checked-json.ts';
 
 /** An event of an input, as it goes over the wire. */
 export interface SourceEvent {
@@ -58,10 +59,6 @@ const refuse = ({ line, next, bytes }: InputRecord, reason: string, hint?: strin
   },
 });
 
-function isObject(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
 function withinSize(record: InputRecord, json: string): SourceItem {
   return Buffer.byteLength(json) > maxEventBytes
     ? refuse(record, tooLarge)
@@ -75,7 +72,7 @@ function readJson(record: InputRecord): SourceItem {
   const text = record.bytes.toString('utf8').trim();
   if (text === '') return { next: record.next };
   try {
-    if (isObject(JSON.parse(text))) return withinSize(record, text);
+    if (isRecord(JSON.parse(text))) return withinSize(record, text);
   } catch {
     return refuse(record, 'is no JSON', oneOnEach);
   }

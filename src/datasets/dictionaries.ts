@@ -14,7 +14,7 @@ export type AppFact = 'sdkKey' | 'title' | 'idAccount' | 'idProject' | 'platform
  * the dictionary of its values or by the titles that were loaded; else the row's own. `derived`: only rows that are
  * derived from events have it.
  */
-export type SelectorSource =
+type SelectorSource =
   | { readonly column: string; readonly titleOf?: string; readonly dictionary?: TitleDictionary }
   | { readonly seconds: string }
   | { readonly zoneDate: string }
@@ -54,7 +54,7 @@ export const dictionaryNames = [
   'ad-mediators',
   'connection-types',
 ] as const;
-export type DictionaryName = (typeof dictionaryNames)[number];
+type DictionaryName = (typeof dictionaryNames)[number];
 
 type JsonFile = Readonly<Record<DictionaryName, unknown>>;
 
@@ -185,10 +185,6 @@ export function findTimezone(name: string): string | undefined {
 }
 
 export const countries = dictionaries.countries as TitleDictionary;
-export const verification = dictionaries.verification as TitleDictionary;
-export const purchaseTypes = dictionaries['purchase-types'] as TitleDictionary;
-export const rooted = dictionaries.rooted as TitleDictionary;
-export const adMediators = dictionaries['ad-mediators'] as TitleDictionary;
 
 /** The value of a title dictionary, whatever the id is; `__proto__` and the like are not ids. */
 export function findTitle(dictionary: TitleDictionary, id: string): string | undefined {
@@ -196,7 +192,7 @@ export function findTitle(dictionary: TitleDictionary, id: string): string | und
 }
 
 /** A field of ids that titles can be loaded for: `idCampaign`, whose titles the selector `idCampaignTitle` shows. */
-export interface TitledField {
+interface TitledField {
   readonly name: string;
   /** Its ids are whole numbers, otherwise texts. */
   readonly isNumber: boolean;
@@ -242,7 +238,7 @@ export function listTitleFields(selector: string): readonly TitledField[] {
 }
 
 /** A country, by its ISO 3166 code. */
-export interface Country {
+interface Country {
   /** Two capital letters. `AN` and `XK` are in use and stand outside ISO 3166: they have no number. */
   readonly alpha2: string;
   readonly numeric?: number;

@@ -4,11 +4,11 @@ import { geoDateColumn } from './field-schema.ts';
 const countryFields = ['idCountry', 'idCountryISOAlpha2', 'idCountryISONumeric'] as const;
 const regionFields = ['idRegion', 'idRegionTitle', 'idRegionLow', 'idRegionLowTitle'] as const;
 /** The fields that the place of an address fills, under the names of their selectors. */
-export const placeFields = [...countryFields, ...regionFields] as const;
+const placeFields = [...countryFields, ...regionFields] as const;
 export type PlaceField = (typeof placeFields)[number];
 
 /** The fields that a User-Agent fills. */
-export const agentFields = [
+const agentFields = [
   'idOsTitle',
   'idOsVersionTitle',
   'idManufacturerTitle',

@@ -12,13 +12,13 @@ import { eventsPipeline, pipelines } from './pipeline-file.ts';
 import { getCommonField, type RowField } from './row-fields.ts';
 
 /** An imported field: its name in the API, its schema, and the kinds of event that have it. */
-export interface EventField {
+interface EventField {
   readonly name: string;
   readonly schema: FieldSchema;
   readonly kinds: readonly EventKind[];
 }
 
-export interface EventSchema {
+interface EventSchema {
   readonly $id: string;
   readonly title: string;
   readonly description: string;

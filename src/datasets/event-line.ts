@@ -4,6 +4,7 @@ import { columnFields, eventColumns } from './event-fields.ts';
 import type { EventIds } from './event-id.ts';
 import { platforms, type EventKind, type Platform, toColumn, type Column } from './field-schema.ts';
 import type { GivenFields } from './schema-registry.ts';
+import { isRecord } from '../runtime/files/checked-json.ts';
 
 /**
  * One event as it travels in the stream and the spool: a line of NDJSON whose keys are column names of the table that
@@ -148,7 +149,7 @@ const renderedHead =
   /^\{"event_id":"(?<eventId>[0-9a-f-]{36})","kind":"(?<kind>\w+)","id_app":(?<idApp>\d{1,16}),"event_time":(?<time>\d{1,12}),"received_at":(?<receivedAt>\d{1,15})[,}]/;
 
 /** What a line says of its event: whose it is and when it came. Times are Unix milliseconds. */
-export interface LineHead {
+interface LineHead {
   readonly eventId: string;
   readonly kind: string;
   readonly idApp: number;
@@ -165,9 +166,7 @@ export function readLineHead(line: string): LineHead | undefined {
 
 function isStringMap(value: unknown): boolean {
   return (
-    typeof value === 'object' &&
-    value !== null &&
-    !Array.isArray(value) &&
+    isRecord(value) &&
     Object.entries(value).every(
       ([name, text]) => name.isWellFormed() && typeof text === 'string' && text.isWellFormed(),
     )
@@ -183,7 +182,7 @@ export function parseLine(line: Buffer): { readonly text: string } | { readonly 
   } catch {
     return { reason: 'bad_json' };
   }
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) return { reason: 'bad_json' };
+  if (!isRecord(value)) return { reason: 'bad_json' };
   const members = Object.entries(value).filter(([name, member]) => columnNames.has(name) && member !== null);
   // No column takes a fraction or a boolean, and a larger integer would have lost digits in JSON.parse.
   const good = members.every(([name, member]) =>

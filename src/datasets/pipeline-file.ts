@@ -1,5 +1,6 @@
 import path from 'node:path';
 import { listDatasetFiles, listPackageJson, readPackageJson } from '../runtime/files/package-files.ts';
+import { isRecord } from '../runtime/files/checked-json.ts';
 
 /** A kind of event that import methods bring; in a file the path of its schema alone where it needs no more. */
 export interface KindSpec {
@@ -72,10 +73,6 @@ const columnName = /^[a-z][a-z0-9_]*$/;
 const takenNames = ['failed', 'staging', 'orphans', 'catalogue'];
 const requirements = [undefined, 'user', 'device'];
 const derivations = ['first', 'days', 'sessions'];
-
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
 
 function isNameList(value: unknown): value is readonly string[] {
   return (

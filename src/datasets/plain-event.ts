@@ -8,7 +8,7 @@ import type { GivenFields } from './schema-registry.ts';
  * Renders a value that is plainly valid as its JSON; undefined for any other: it may be valid all the same, which the
  * schema's own judge (schema-registry.ts) knows.
  */
-export type PlainRenderer = (value: unknown) => string | undefined;
+type PlainRenderer = (value: unknown) => string | undefined;
 
 /** How long a text may be, in characters. */
 interface Lengths {

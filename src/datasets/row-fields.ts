@@ -1,5 +1,6 @@
 import { type FieldSchema, fieldsSchema, ownRowColumns, toColumn, type Column } from './field-schema.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
+import { isRecord } from '../runtime/files/checked-json.ts';
 
 const ownColumnNames = ownRowColumns.map(({ name }) => name);
 const fieldName = /^[a-zA-Z][a-zA-Z0-9]*$/;
@@ -8,10 +9,6 @@ const columnTypes = ['VARCHAR', 'SMALLINT', 'BIGINT', 'DOUBLE', 'DATE', 'TIMESTA
 /** Dictionaries that have titles by id. */
 const titleDictionaries = ['countries', 'verification', 'purchase-types', 'rooted', 'ad-mediators', 'connection-types'];
 const importedPrefix = `${fieldsSchema.$id}#/$defs/`;
-
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
 
 /** A decimal of at most 38 digits, as DuckDB and Delta write its type. */
 function isDecimal(type: string): boolean {

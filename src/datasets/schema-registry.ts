@@ -19,7 +19,7 @@ export type GivenFields = Record<string, unknown>;
  * JSON's grammar, the value becomes that number (64-bit fields and decimals stay strings of digits); where it is a map,
  * an empty array becomes the empty map. Nothing else is ever coerced.
  */
-export type EventValidator = (fields: GivenFields) => Violation | undefined;
+type EventValidator = (fields: GivenFields) => Violation | undefined;
 
 interface DecimalRange {
   /** Whole numbers. */

@@ -1,17 +1,20 @@
-import { createReadStream, createWriteStream, openSync, closeSync } from 'node:fs';
-import { access, constants, readFile } from 'node:fs/promises';
-import { createInterface } from 'node:readline';
-import { createGunzip } from 'node:zlib';
-import { AppError, describeError, isAppError } from '../runtime/errors.ts';
-import { retry, pause } from '../runtime/async/retry.ts';
-import path from 'node:path';
-import { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { closeSync, createReadStream, createWriteStream, openSync } from 'node:fs';
+import { access, constants, readFile } from 'node:fs/promises';
+import path from 'node:path';
 import process from 'node:process';
+import { createInterface } from 'node:readline';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 import { promisify } from 'node:util';
+import { createGunzip } from 'node:zlib';
 import type { Environment } from '../config.ts';
+import { pause, retry } from '../runtime/async/retry.ts';
+import { AppError, describeError, isAppError } from '../runtime/errors.ts';
+import { isRecord } from '../runtime/files/checked-json.ts';
+
+/* The demo as a client and as an operator: it reads a file, imports, exports, and runs the program. */
 
 /** One event to import: its JSON as it goes over the wire, and what the demo compares afterwards. */
 export interface DemoEvent {
@@ -23,10 +26,16 @@ export interface DemoEvent {
 
 /** Takes the JSON of one body of `/v1/customEvent/`. Throws `usage` for text that is not a JSON object. */
 export function parseDemoEvent(json: string): DemoEvent {
-  const body = parseObject(json);
-  if (body === undefined) throw new AppError('usage', `not a JSON object: ${json.slice(0, 80)}`);
-  const timestamp = Number(body['eventTimestamp'] ?? Number.NaN);
-  return { json, name: String(body['customEventName']), timestamp: Number.isFinite(timestamp) ? timestamp : undefined };
+  let body: unknown;
+  try {
+    body = JSON.parse(json);
+  } catch {
+    body = undefined;
+  }
+  if (!isRecord(body)) throw new AppError('usage', `not a JSON object: ${json.slice(0, 80)}`);
+  const { eventTimestamp, customEventName } = body;
+  const timestamp = Number(eventTimestamp ?? Number.NaN);
+  return { json, name: String(customEventName), timestamp: Number.isFinite(timestamp) ? timestamp : undefined };
 }
 
 /** Reads the lines of a text file, gunzipped when its name ends in `.gz`. Breaking off the loop closes the file. */
@@ -61,31 +70,20 @@ export async function* readEventFile(file: string): AsyncGenerator<DemoEvent, vo
   }
 }
 
-function parseObject(json: string): Record<string, unknown> | undefined {
-  try {
-    const value: unknown = JSON.parse(json);
-    return typeof value === 'object' && value !== null && !Array.isArray(value)
-      ? (value as Record<string, unknown>)
-      : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
 /** The API's limits (service.md 8): elements of a batch, bytes of a body. */
 const maxBatchEvents = 20;
 const maxBodyBytes = 10_240;
 /** How long, and how often, one batch is tried again when the service says "retry later" or is away. */
 const retryForMs = 30_000;
 const retryEveryMs = 250;
+const connections = 4;
 
-export interface ImportOptions {
+interface ImportOptions {
   /** The import area's address, without a trailing slash. */
   readonly s2s: string;
   readonly idApp: number;
   readonly token: string;
-  readonly connections: number;
-  /** Start of the Idempotency-Keys of this import: a batch that is sent again is stored once. */
+  /** Start of the Idempotency-Keys: a batch that is sent again is stored once. */
   readonly keyPrefix: string;
   readonly signal: AbortSignal;
   /** Gets, after every batch, how many events were acknowledged so far. */
@@ -110,6 +108,11 @@ interface Batch {
   readonly events: readonly DemoEvent[];
 }
 
+const toBatch = (events: readonly DemoEvent[]): Batch => ({
+  body: `[${events.map(({ json }) => json).join(',')}]`,
+  events,
+});
+
 /**
  * Groups events into bodies of `customEventBatch` within the API's limits, in order. An event too large for any body
  * goes alone.
@@ -119,19 +122,16 @@ export async function* batchEvents(
 ): AsyncGenerator<Batch, void, void> {
   let pending: DemoEvent[] = [];
   let bytes = 2;
-  const flush = (): Batch => {
-    const batch = { body: `[${pending.map((event) => event.json).join(',')}]`, events: pending };
-    pending = [];
-    bytes = 2;
-    return batch;
-  };
   for await (const event of events) {
     const size = Buffer.byteLength(event.json) + 1;
-    if (pending.length > 0 && (pending.length === maxBatchEvents || bytes + size - 1 > maxBodyBytes)) yield flush();
+    if (pending.length > 0 && (pending.length === maxBatchEvents || bytes + size - 1 > maxBodyBytes)) {
+      yield toBatch(pending);
+      [pending, bytes] = [[], 2];
+    }
     pending.push(event);
     bytes += size;
   }
-  if (pending.length > 0) yield flush();
+  if (pending.length > 0) yield toBatch(pending);
 }
 
 /**
@@ -146,36 +146,31 @@ export async function importEvents(
   const batches = batchEvents(events);
   const byName = new Map<string, number>();
   let [acknowledged, requests, timedByReceipt] = [0, 0, false];
-  let firstTimestamp: number | undefined;
-  let lastTimestamp: number | undefined;
-
-  const note = (event: DemoEvent): void => {
-    byName.set(event.name, (byName.get(event.name) ?? 0) + 1);
-    if (event.timestamp === undefined) timedByReceipt = true;
-    else {
-      firstTimestamp = Math.min(firstTimestamp ?? event.timestamp, event.timestamp);
-      lastTimestamp = Math.max(lastTimestamp ?? event.timestamp, event.timestamp);
-    }
-  };
-  // the first connection that fails stops the others, which would go on trying after the service is gone
+  let [first, last] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+  // The first connection that fails stops the others, which would go on trying after the service is gone.
   const failed = new AbortController();
   const signal = AbortSignal.any([options.signal, failed.signal]);
   const send = async (): Promise<void> => {
-    // the generator hands each batch to exactly one of the connections that ask for the next
+    // The generator hands each batch to exactly one of the connections that ask for the next.
     for (let next = await batches.next(); next.done !== true; next = await batches.next()) {
       requests += 1;
       await postBatch(next.value, `${options.keyPrefix}-${requests}`, { ...options, signal });
-      next.value.events.forEach(note);
+      for (const { name, timestamp } of next.value.events) {
+        byName.set(name, (byName.get(name) ?? 0) + 1);
+        if (timestamp === undefined) timedByReceipt = true;
+        else [first, last] = [Math.min(first, timestamp), Math.max(last, timestamp)];
+      }
       acknowledged += next.value.events.length;
       options.onProgress(acknowledged);
     }
   };
   try {
-    await Promise.all(Array.from({ length: options.connections }, send));
+    await Promise.all(Array.from({ length: connections }, send));
   } catch (error) {
     failed.abort();
     throw error;
   }
+  const [firstTimestamp, lastTimestamp] = last < first ? [] : [first, last];
   return { events: acknowledged, requests, byName, firstTimestamp, lastTimestamp, timedByReceipt };
 }
 
@@ -185,7 +180,7 @@ async function postBatch(batch: Batch, key: string, { s2s, idApp, token, signal 
   const headers = { authorization: token, 'content-type': 'application/json', 'idempotency-key': key };
   const post = async (): Promise<void> => {
     signal.throwIfAborted();
-    // without the signal: each request would hang a listener on it, and the service answers within two seconds
+    // Without the signal: each request would hang a listener on it, and the service answers within two seconds.
     const response = await fetch(url, { method: 'POST', headers, body: batch.body });
     const answer = await response.text();
     if (response.status === 200) return;
@@ -212,14 +207,11 @@ export interface ExportOptions {
   readonly signal: AbortSignal;
 }
 
-/** Some of the parameters of `create.json` (service.md 2.4); sets are given as comma-separated values. */
-export type ExportSpec = Readonly<Record<string, string>>;
-
 /** Polls this often: within the export area's quota of 100 requests a minute. */
 const pollEveryMs = 700;
 
-/** Requests an export. Returns its idRawExport. */
-export async function createExport(request: ExportSpec, options: ExportOptions): Promise<string> {
+/** Requests an export by parameters of `create.json` (service.md 2.4). Returns its idRawExport. */
+export async function createExport(request: Readonly<Record<string, string>>, options: ExportOptions): Promise<string> {
   const data = await call('POST', `/api/raw/v1/export/create.json?${new URLSearchParams(request).toString()}`, options);
   return String(data['idRawExport']);
 }
@@ -228,10 +220,10 @@ export async function createExport(request: ExportSpec, options: ExportOptions):
 export async function waitForReport(
   id: string,
   options: ExportOptions,
-  onProgress: (text: string) => void,
+  onProgress: (text: string) => void = () => undefined,
 ): Promise<string[]> {
-  let shown = '';
-  for (;;) {
+  for (let shown = ''; ; await pause(pollEveryMs, options.signal)) {
+    options.signal.throwIfAborted();
     const data = await call('GET', `/api/report/v1/file/get.json?idReportFile=${id}`, options);
     const status = String(data['status']);
     const progress = status === 'In progress' ? `${status}, ${String(data['progress'])}` : status;
@@ -239,8 +231,6 @@ export async function waitForReport(
     shown = progress;
     if (status === 'Success!') return (data['files'] as { link: string }[]).map((file) => file.link);
     if (status !== 'In progress') throw new AppError('start_failed', `the export ended with '${status}'`);
-    await pause(pollEveryMs, options.signal);
-    options.signal.throwIfAborted();
   }
 }
 
@@ -252,10 +242,11 @@ export async function downloadLinks(
 ): Promise<{ file: string; bytes: number }[]> {
   const downloads: { file: string; bytes: number }[] = [];
   for (const link of links) {
+    const { pathname } = new URL(link);
     const response = await fetch(link, { signal });
     if (response.status !== 200 || response.body === null)
-      throw new AppError('not_found', `the link ${new URL(link).pathname} answered ${response.status}`);
-    const file = path.join(folder, path.basename(new URL(link).pathname));
+      throw new AppError('not_found', `the link ${pathname} answered ${response.status}`);
+    const file = path.join(folder, path.basename(pathname));
     let bytes = 0;
     const counted = Readable.fromWeb(response.body).on('data', (chunk: Uint8Array) => void (bytes += chunk.length));
     await pipeline(counted, createWriteStream(file), { signal });
@@ -268,21 +259,24 @@ export async function downloadLinks(
 async function call(
   method: string,
   pathAndQuery: string,
-  options: ExportOptions,
+  { api, idUser, secret, signal }: ExportOptions,
 ): Promise<Readonly<Record<string, unknown>>> {
-  const authorization = `Basic ${Buffer.from(`${options.idUser}:${options.secret}`).toString('base64')}`;
-  const response = await fetch(`${options.api}${pathAndQuery}`, {
-    method,
-    headers: { authorization },
-    signal: options.signal,
-  });
+  const authorization = `Basic ${Buffer.from(`${idUser}:${secret}`).toString('base64')}`;
+  const response = await fetch(`${api}${pathAndQuery}`, { method, headers: { authorization }, signal });
   const text = await response.text();
   if (response.status !== 200)
     throw new AppError('usage', `${pathAndQuery.split('?')[0]} answered ${response.status}: ${text.slice(0, 400)}`);
   return (JSON.parse(text) as { data: Readonly<Record<string, unknown>> }).data;
 }
 
-const run = promisify(execFile);
+/** The program on a data folder. */
+export interface ServiceChildOptions {
+  /** The program's entry file. */
+  readonly entry: string;
+  readonly dataDir: string;
+  /** Everything the child gets; nothing else of this process's environment. */
+  readonly environment: Environment;
+}
 
 /** A short-lived service that runs as a child, as an operator would start it. */
 export interface ServiceChild {
@@ -292,20 +286,13 @@ export interface ServiceChild {
   stop(): Promise<void>;
 }
 
-export interface ServiceChildOptions {
-  /** The program's entry file. */
-  readonly entry: string;
-  readonly dataDir: string;
-  /** Everything the child gets; nothing else of this process's environment. */
-  readonly environment: Environment;
-}
-
 /** Runs a command of the program on a data folder, as an operator would, and returns its JSON answer. */
 export async function runCommand(
   { entry, dataDir, environment }: ServiceChildOptions,
   ...words: readonly string[]
 ): Promise<Readonly<Record<string, unknown>>> {
-  const { stdout } = await run(process.execPath, [entry, ...words, '--data', dataDir], { env: environment });
+  const given = [entry, ...words, '--data', dataDir];
+  const { stdout } = await promisify(execFile)(process.execPath, given, { env: environment });
   return JSON.parse(stdout) as Readonly<Record<string, unknown>>;
 }
 
@@ -316,10 +303,8 @@ export async function runCommand(
 export async function startServiceChild({ entry, dataDir, environment }: ServiceChildOptions): Promise<ServiceChild> {
   const logFile = path.join(dataDir, 'service.log');
   const log = openSync(logFile, 'a', 0o600);
-  const child = spawn(process.execPath, [entry, 'start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0'], {
-    env: environment,
-    stdio: ['ignore', 'pipe', log],
-  });
+  const words = [entry, 'start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0'];
+  const child = spawn(process.execPath, words, { env: environment, stdio: ['ignore', 'pipe', log] });
   closeSync(log);
   const exited = once(child, 'exit') as Promise<[number | null, NodeJS.Signals | null]>;
   const firstLine = once(createInterface({ input: child.stdout as Readable }), 'line') as Promise<[string]>;
@@ -330,7 +315,7 @@ export async function startServiceChild({ entry, dataDir, environment }: Service
   };
   const started = await Promise.race([firstLine, exited.then(() => undefined)]);
   if (started === undefined) throw await ended('did not start');
-  const ready = JSON.parse(started[0]) as { s2s: string; api: string };
+  const { s2s, api } = JSON.parse(started[0]) as { s2s: string; api: string };
 
   let stopping: Promise<void> | undefined;
   const stop = async (): Promise<void> => {
@@ -338,5 +323,5 @@ export async function startServiceChild({ entry, dataDir, environment }: Service
     const [code, signal] = await exited;
     if (code !== 0) throw await ended(`ended with ${signal ?? `exit code ${code}`}`);
   };
-  return { s2s: ready.s2s, api: ready.api, stop: () => (stopping ??= stop()) };
+  return { s2s, api, stop: () => (stopping ??= stop()) };
 }

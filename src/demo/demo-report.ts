@@ -1,16 +1,15 @@
-import { performance } from 'node:perf_hooks';
 import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
-import { openDuckdb, type Duckdb, type SqlRow } from '../lake/sql/duckdb.ts';
+import { openDuckdb, type SqlRow } from '../lake/sql/duckdb.ts';
 import { sqlList } from '../lake/sql/literals.ts';
 import {
   createExport,
   downloadLinks,
+  runCommand,
   waitForReport,
   type ExportOptions,
-  runCommand,
-  type ServiceChildOptions,
   type ImportResult,
+  type ServiceChildOptions,
 } from './demo-client.ts';
 
 /** Lays out rows as aligned columns under a header; cells that are whole numbers align right. */
@@ -20,9 +19,7 @@ export function formatTable(header: readonly string[], rows: readonly (readonly 
   );
   const line = (cells: readonly string[]): string =>
     cells
-      .map((cell, column) =>
-        /^[\d,]+$/.test(cell) ? cell.padStart(widths[column] ?? 0) : cell.padEnd(widths[column] ?? 0),
-      )
+      .map((cell, column) => cell[/^[\d,]+$/.test(cell) ? 'padStart' : 'padEnd'](widths[column] ?? 0))
       .join('  ')
       .trimEnd();
   return [line(header), widths.map((width) => '-'.repeat(width)).join('  '), ...rows.map(line)].join('\n');
@@ -78,7 +75,7 @@ export interface LakeReader {
 
 /** Opens a reader of the lake in a data folder; the service may be running. */
 export async function openLakeReader(dataDir: string): Promise<LakeReader> {
-  const duckdb: Duckdb = await openDuckdb({ memoryMb: 1024, threads: 2 });
+  const duckdb = await openDuckdb({ memoryMb: 1024, threads: 2 });
   const snapshotSql = await readFile(path.join(dataDir, 'lake', 'snapshot.sql'), 'utf8');
   return {
     async query(sql) {
@@ -91,11 +88,9 @@ export async function openLakeReader(dataDir: string): Promise<LakeReader> {
 }
 
 /** What the files of one report hold, all parts together. */
-export interface DownloadedReport {
+interface DownloadedReport {
   readonly rows: number;
   readonly distinctIds: number;
-  readonly bytes: number;
-  readonly parts: number;
   /** Rows by eventName. */
   readonly byName: ReadonlyMap<string, number>;
 }
@@ -103,7 +98,7 @@ export interface DownloadedReport {
 /** Reads a report's parts (`.csv` or `.csv.gz`, each with the header) that have the selectors eventId and eventName. */
 export async function readDownloadedReport(
   reader: LakeReader,
-  files: readonly { file: string; bytes: number }[],
+  files: readonly { readonly file: string }[],
 ): Promise<DownloadedReport> {
   const csv = `read_csv(${sqlList(files.map(({ file }) => file))}, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"')`;
   const [totals] = await reader.plain(`SELECT count(*) AS rows, count(DISTINCT eventId) AS ids FROM ${csv}`);
@@ -111,14 +106,12 @@ export async function readDownloadedReport(
   return {
     rows: Number(totals?.['rows']),
     distinctIds: Number(totals?.['ids']),
-    bytes: files.reduce((sum, { bytes }) => sum + bytes, 0),
-    parts: files.length,
     byName: new Map(names.map((row) => [String(row['name']), Number(row['events'])])),
   };
 }
 
 /** What the demo counted of events that nobody imports: one that is loaded, one that is derived. */
-export interface OtherEvents {
+interface OtherEvents {
   /** Rows of the loaded file, and of the export of it. */
   readonly loaded: number;
   readonly installs: number;
@@ -128,22 +121,16 @@ export interface OtherEvents {
   readonly sessionEvents: number;
 }
 
-export interface OtherEventsOptions extends ExportOptions {
+interface OtherEventsOptions extends ExportOptions {
   /** The service's program and data folder, for the command that loads. */
   readonly child: ServiceChildOptions;
   readonly idApp: number;
-  /** `dateFrom` and `dateTo` of the exports, in UTC. */
-  readonly dates: Readonly<Record<string, string>>;
+  /** The days of the exports, in UTC. */
+  readonly dates: { readonly dateFrom: string; readonly dateTo: string };
   readonly print: (line: string) => void;
 }
 
 const campaigns = ['Winter', 'Spring', 'Summer'];
-
-/** A tracker's file of installs, as an operator gets it. */
-function installsFile(idApp: number, tsEvent: number): string {
-  const rows = campaigns.map((title, index) => `install-${index + 1},${idApp},${tsEvent},${index + 1},${title}`);
-  return `eventId,idApp,tsEvent,idCampaign,idCampaignTitle\n${rows.join('\n')}\n`;
-}
 
 /** Exports an event and downloads it; gives the row that a query over the file's columns has. */
 async function exportAndQuery(
@@ -152,22 +139,21 @@ async function exportAndQuery(
   sql: string,
   options: OtherEventsOptions,
   lake: LakeReader,
-): Promise<Readonly<Record<string, unknown>>> {
+): Promise<SqlRow> {
   const id = await createExport({ event, selectors, timezone: 'UTC', ...options.dates }, options);
-  const files = await downloadLinks(
-    await waitForReport(id, options, () => undefined),
-    options.child.dataDir,
-    options.signal,
-  );
+  const links = await waitForReport(id, options);
+  const files = await downloadLinks(links, options.child.dataDir, options.signal);
   const [row] = await lake.plain(`${sql} FROM read_csv(${sqlList(files.map(({ file }) => file))}, header = true)`);
   return row ?? {};
 }
 
-/** Loads a file of installs and exports it, and exports the sessions that the imported events make. */
+/** Loads a tracker's file of installs and exports it, and exports the sessions that the imported events make. */
 export async function showOtherEvents(options: OtherEventsOptions, lake: LakeReader): Promise<OtherEvents> {
   const { child, idApp, dates, print } = options;
   const file = path.join(child.dataDir, 'installs.csv');
-  await writeFile(file, installsFile(idApp, Date.parse(`${String(dates['dateFrom'])}T00:00:00Z`) / 1000));
+  const tsEvent = Date.parse(`${dates.dateFrom}T00:00:00Z`) / 1000;
+  const rows = campaigns.map((title, index) => `install-${index + 1},${idApp},${tsEvent},${index + 1},${title}\n`);
+  await writeFile(file, `eventId,idApp,tsEvent,idCampaign,idCampaignTitle\n${rows.join('')}`);
   await runCommand(child, 'load', 'installs', file);
   const { n } = await exportAndQuery('installs', 'eventId,idCampaignTitle', 'SELECT count(*) AS n', options, lake);
   print(`loaded    ${campaigns.length} installs by 'tributary load installs FILE'; their export has ${Number(n)}`);
@@ -180,7 +166,7 @@ export async function showOtherEvents(options: OtherEventsOptions, lake: LakeRea
 }
 
 /** Says whether the loaded rows came back, and every user's event is in one session. */
-export function otherEventsAgree({ loaded, installs, usersEvents, sessionEvents }: OtherEvents): boolean {
+function otherEventsAgree({ loaded, installs, usersEvents, sessionEvents }: OtherEvents): boolean {
   return installs === loaded && sessionEvents === usersEvents;
 }
 
@@ -199,32 +185,30 @@ export interface DemoCounts {
 export const countsByName = `SELECT custom_event_name AS name, count(*) AS events, count(DISTINCT custom_user_id) AS users
 FROM custom_event GROUP BY ALL ORDER BY events DESC, name`;
 
-/** The event names, as the lake has them and then those that it lacks. */
-function eventNames({ sent, lakeRows, report }: DemoCounts): string[] {
-  return [...new Set([...lakeRows.map((row) => String(row['name'])), ...sent.byName.keys(), ...report.byName.keys()])];
+/** The counts of each event name, as the lake has them and then those that it lacks. */
+function listCounts({ sent, lakeRows, report }: DemoCounts) {
+  const inLake = new Map(lakeRows.map((row) => [String(row['name']), row]));
+  return [...new Set([...inLake.keys(), ...sent.byName.keys(), ...report.byName.keys()])].map((name) => {
+    const { events, users } = inLake.get(name) ?? {};
+    const [stored, distinct] = [Number(events ?? 0), Number(users ?? 0)];
+    return { name, stored, users: distinct, sent: sent.byName.get(name) ?? 0, exported: report.byName.get(name) ?? 0 };
+  });
 }
 
 /** The counts of each event name in what was sent, the lake, and the report's files, as a table. */
 export function formatCountsByName(counts: DemoCounts): string {
-  const { sent, lakeRows, report } = counts;
   return formatTable(
     ['name', 'events', 'users', 'sent', 'in the file'],
-    eventNames(counts).map((name) => {
-      const row = lakeRows.find((candidate) => candidate['name'] === name);
-      const numbers = [row?.['events'], row?.['users'], sent.byName.get(name), report.byName.get(name)];
-      return [cutLine(name, 60), ...numbers.map((value) => formatCount(Number(value ?? 0)))];
-    }),
+    listCounts(counts).map(({ name, stored, users, sent, exported }) => [
+      cutLine(name, 60),
+      ...[stored, users, sent, exported].map(formatCount),
+    ]),
   );
 }
 
 /** Says whether every event name has the same count in what was sent, the lake, and the report's files. */
-function sameByName(counts: DemoCounts): boolean {
-  const { sent, lakeRows, report } = counts;
-  const inLake = new Map(lakeRows.map((row) => [String(row['name']), Number(row['events'])]));
-  return eventNames(counts).every(
-    (name) => sent.byName.get(name) === inLake.get(name) && sent.byName.get(name) === report.byName.get(name),
-  );
-}
+const sameByName = (counts: DemoCounts): boolean =>
+  listCounts(counts).every(({ stored, sent, exported }) => sent === stored && sent === exported);
 
 /**
  * Says whether every event that was acknowledged is exactly once in the lake and in the report's files, and the loaded
@@ -240,29 +224,19 @@ export function countsAgree(counts: DemoCounts): boolean {
 export function formatSummary(counts: DemoCounts, time: StageTiming): string {
   const { sent, stored, report, others } = counts;
   const seconds = (stage: string): string => formatSeconds(time.ms(stage));
+  const isOnce = report.distinctIds === sent.events;
+  const exported = `${seconds('export')} for the export, ${seconds('download')} for the download`;
+  const sessions = otherEventsAgree(others)
+    ? "every loaded row, and every user's event in one session"
+    : 'their counts DIFFER';
+  const names = sameByName(counts) ? 'the same count of each in all three' : 'their counts DIFFER';
   const lines: readonly [string, number, string][] = [
     ['events sent and acknowledged', sent.events, `${seconds('import')} for the import`],
     ['distinct event ids in the lake', stored, `${seconds('lake')} until the last one was there`],
-    [
-      'rows in the exported file',
-      report.rows,
-      `${seconds('export')} for the export, ${seconds('download')} for the download`,
-    ],
-    [
-      'distinct event ids in the file',
-      report.distinctIds,
-      report.distinctIds === sent.events ? 'every event once' : 'NOT every event once',
-    ],
-    [
-      'event names',
-      eventNames(counts).length,
-      sameByName(counts) ? 'the same count of each in all three' : 'their counts DIFFER',
-    ],
-    [
-      'installs loaded, sessions made',
-      others.installs + others.sessions,
-      otherEventsAgree(others) ? "every loaded row, and every user's event in one session" : 'their counts DIFFER',
-    ],
+    ['rows in the exported file', report.rows, exported],
+    ['distinct event ids in the file', report.distinctIds, isOnce ? 'every event once' : 'NOT every event once'],
+    ['event names', listCounts(counts).length, names],
+    ['installs loaded, sessions made', others.installs + others.sessions, sessions],
   ];
   return lines
     .map(([what, count, note]) => `${what.padEnd(30)} ${formatCount(count).padStart(10)}   ${note}`)

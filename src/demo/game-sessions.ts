@@ -1,7 +1,7 @@
 import { createRandom, type Random } from './random.ts';
 
 /** One body of `/v1/customEvent/` for a web app, as the generator makes it. */
-export interface CustomEventBody {
+interface CustomEventBody {
   /** Unix seconds. */
   readonly eventTimestamp: number;
   readonly customUserId: string;
@@ -80,12 +80,8 @@ export function* generateGameSessions(options: GameSessionsOptions): Generator<C
     let elapsed = 0;
     for (const step of playSession(player, random)) {
       elapsed = Math.min(elapsed + step.after, maxSessionSeconds - 1);
-      yield {
-        eventTimestamp: start + elapsed,
-        ...player.identity,
-        customEventName: step.name,
-        customEventParams: step.params,
-      };
+      const { name: customEventName, params: customEventParams } = step;
+      yield { eventTimestamp: start + elapsed, ...player.identity, customEventName, customEventParams };
       made += 1;
       if (made === options.events) return;
     }
@@ -114,11 +110,8 @@ function createPlayer(random: Random, index: number): Player {
 function* playSession(player: Player, random: Random): Generator<Step, void, void> {
   const session = random.hex(8);
   const levels = random.integer(1, 12);
-  yield {
-    name: 'session_start',
-    params: { session, level: String(player.level), coins: String(player.coins) },
-    after: 0,
-  };
+  const begun = { session, level: String(player.level), coins: String(player.coins) };
+  yield { name: 'session_start', params: begun, after: 0 };
   if (player.level === 1) {
     for (const step of ['move', 'jump', 'fight'])
       yield { name: 'tutorial_step', params: { session, step }, after: random.integer(5, 40) };
@@ -127,11 +120,8 @@ function* playSession(player: Player, random: Random): Generator<Step, void, voi
     yield* playLevel(player, session, random);
     if (random.chance(player.spending)) yield* buy(player, session, random);
   }
-  yield {
-    name: 'session_end',
-    params: { session, levels: String(levels), coins: String(player.coins) },
-    after: random.integer(1, 60),
-  };
+  const ended = { session, levels: String(levels), coins: String(player.coins) };
+  yield { name: 'session_end', params: ended, after: random.integer(1, 60) };
 }
 
 function* playLevel(player: Player, session: string, random: Random): Generator<Step, void, void> {

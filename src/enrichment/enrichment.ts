@@ -36,7 +36,7 @@ export interface Enrichment {
   close(): void;
 }
 
-export interface EnrichmentOptions {
+interface EnrichmentOptions {
   /** Path of an MMDB file to use in place of the package's own. */
   readonly geoDatabase?: string | undefined;
 }

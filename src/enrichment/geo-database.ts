@@ -5,7 +5,7 @@ import { findStamp } from '../runtime/files/file-stamp.ts';
 import { getBytes } from '../runtime/files/text-file.ts';
 
 /** An address to look up. */
-export interface Address {
+interface Address {
   readonly address: string;
   readonly version: 4 | 6;
 }

@@ -1,9 +1,10 @@
+import { findNames } from '../runtime/files/folder-names.ts';
 import { execFile } from 'node:child_process';
 import { chmod, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
+import { AppError, describeError } from '../runtime/errors.ts';
 import { makeFolder } from '../runtime/files/make-folder.ts';
 import { findTextFile } from '../runtime/files/durable-file.ts';
 
@@ -15,7 +16,7 @@ const run = promisify(execFile);
  */
 const oldestIndexSeconds = 90 * 86_400;
 
-export interface AptFetch {
+interface AptFetch {
   readonly package: string;
   /** The suite that has it new enough, as `sid`; never added to the machine's own sources. */
   readonly suite: string;
@@ -81,12 +82,8 @@ async function download(
     Architectures: architecture.trim(),
     ...mirror.options,
   };
-  await writeFile(
-    sources,
-    `${Object.entries(stanza)
-      .map(([name, value]) => `${name}: ${value}`)
-      .join('\n')}\n`,
-  );
+  const fields = Object.entries(stanza).map(([name, value]) => `${name}: ${value}\n`);
+  await writeFile(sources, fields.join(''));
 
   // read after the machine's own settings, so that what is cleared here stays cleared
   const settings = path.join(work, 'apt.conf');
@@ -140,14 +137,14 @@ function firstWords(error: unknown): string {
 }
 
 /** One archive that this machine already trusts: where it is, and the options under which apt trusts it. */
-export interface AptMirror {
+interface AptMirror {
   readonly uri: string;
   /** deb822 fields to carry over (`Signed-By`, `Trusted`), as the machine's own sources have them. */
   readonly options: Readonly<Record<string, string>>;
 }
 
 /** One entry of the machine's sources, in either of apt's formats. */
-export interface AptSource {
+interface AptSource {
   readonly uris: readonly string[];
   readonly suites: readonly string[];
   readonly components: readonly string[];
@@ -208,7 +205,7 @@ export async function readAptMirrors(etcApt: string): Promise<AptMirror[]> {
   const folder = path.join(etcApt, 'sources.list.d');
   const files = [
     path.join(etcApt, 'sources.list'),
-    ...(await listFolder(folder)).map((name) => path.join(folder, name)),
+    ...(await findNames(folder)).toSorted().map((name) => path.join(folder, name)),
   ];
   const mirrors = new Map<string, AptMirror>();
   for (const file of files) {
@@ -230,23 +227,8 @@ export async function readAptMirrors(etcApt: string): Promise<AptMirror[]> {
   return [...mirrors.values()];
 }
 
+/** The options of a source under which apt trusts it. */
 function trustOptions(find: (name: string) => string | undefined): Record<string, string> {
-  const options: Record<string, string> = {};
-  for (const [name, field] of [
-    ['signed-by', 'Signed-By'],
-    ['trusted', 'Trusted'],
-  ] as const) {
-    const value = find(name);
-    if (value !== undefined && value !== '') options[field] = value;
-  }
-  return options;
-}
-
-async function listFolder(folder: string): Promise<string[]> {
-  try {
-    return (await readdir(folder)).toSorted();
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return [];
-    throw error;
-  }
+  const options = ['Signed-By', 'Trusted'].map((field) => [field, find(field.toLowerCase()) ?? ''] as const);
+  return Object.fromEntries(options.filter(([, value]) => value !== ''));
 }

@@ -19,12 +19,12 @@ import { promisify } from 'node:util';
 import { findTextFile } from '../runtime/files/durable-file.ts';
 
 /** What the service will use: a cluster the operator names, or a server on this machine. */
-export type NatsProvision = { readonly how: 'external' } | LocalNatsServer;
+type NatsProvision = { readonly how: 'external' } | LocalNatsServer;
 
 /** A server on this machine, and whether it was there or was fetched just now. */
 export type LocalNatsServer = { readonly how: 'found' | 'fetched' } & NatsServer;
 
-export interface EnsureOptions {
+interface EnsureOptions {
   /** The machine's configuration folder; only tests name another than `/etc`. */
   readonly etc?: string;
   /** Told once, before anything is fetched. */
@@ -150,7 +150,7 @@ function missing(system: System, why: string, cause?: unknown): AppError {
 const run = promisify(execFile);
 
 /** The oldest nats-server that keeps its promises: before 2.14 a hard kill during a purge could empty a stream. */
-export const minimumNatsVersion = '2.14';
+const minimumNatsVersion = '2.14';
 
 /** A nats-server that ran and named its version. */
 export interface NatsServer {
@@ -160,7 +160,7 @@ export interface NatsServer {
   readonly version: string;
 }
 
-export interface NatsServerPlaces {
+interface NatsServerPlaces {
   /** Folders to search in order, as PATH holds them. */
   readonly path: string | undefined;
   /** The folder `cacheFolder` names; servers lie below it as `nats-server/<version>/nats-server`. */
@@ -181,7 +181,7 @@ export function cacheFolder(environment: Environment): string {
 }
 
 /** The folder that holds one folder a version, below the cache folder. */
-export function cachedServersFolder(cache: string): string {
+function cachedServersFolder(cache: string): string {
   return path.join(cache, 'nats-server');
 }
 
@@ -214,14 +214,11 @@ export async function findVersion(binary: string): Promise<string | undefined> {
   }
 }
 
-/** Compares dotted numbers part by part: negative, zero or positive, as for sort. Missing parts count as zero. */
+const versions = new Intl.Collator('en', { numeric: true });
+
+/** Compares dotted numbers part by part: negative, zero or positive, as for sort. */
 export function compareVersions(left: string, right: string): number {
-  const [a, b] = [left.split('.').map(Number), right.split('.').map(Number)];
-  for (let index = 0; index < Math.max(a.length, b.length); index += 1) {
-    const difference = (a[index] ?? 0) - (b[index] ?? 0);
-    if (difference !== 0) return difference;
-  }
-  return 0;
+  return versions.compare(left, right);
 }
 
 function onPath(searchPath: string | undefined): string[] {
@@ -232,8 +229,8 @@ function onPath(searchPath: string | undefined): string[] {
 async function inCache(cache: string): Promise<string[]> {
   const folder = cachedServersFolder(cache);
   try {
-    const versions = (await readdir(folder)).filter((name) => /^\d+\.\d+\.\d+$/.test(name));
-    return versions
+    return (await readdir(folder))
+      .filter((name) => /^\d+\.\d+\.\d+$/.test(name))
       .toSorted((a, b) => compareVersions(b, a))
       .map((version) => path.join(folder, version, 'nats-server'));
   } catch (error) {
@@ -247,7 +244,7 @@ async function inCache(cache: string): Promise<string[]> {
 }
 
 /** Which system this is, as far as getting a package matters. */
-export interface System {
+interface System {
   /** `linux`, `darwin`, ... as Node names it. */
   readonly platform: string;
   /**

@@ -95,7 +95,7 @@ async function listLoaded(cwd: string, words: readonly string[]): Promise<string
 
 it('The version is answered without loading a command', async () => {
   const cwd = testFolder();
-  const loaded = new Set(await listLoaded(cwd, ['completion', '--help']));
+  const loaded = new Set(await listLoaded(cwd, ['key', '--help']));
   const ofVersion = await listLoaded(cwd, ['--version']);
   expect(ofVersion).not.toEqual([]);
   expect(ofVersion.filter((file) => !loaded.has(file))).toEqual([]);

@@ -49,7 +49,6 @@ describe.skipIf(executable === undefined || !isAsked)('the pictures of the conso
       s2s: service.s2s,
       idApp: 1,
       token,
-      connections: 8,
       keyPrefix,
       signal: ending.signal,
       onProgress: () => undefined,

@@ -123,6 +123,7 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^archiver$/, home: /^reports\// },
   { library: /^(preact|@preact\/|uplot)/, home: /^console\/web\// },
   { library: /^commander$/, home: /^cli\/program\.ts$/ },
+  { library: /^string-width$/, home: /^cli\/answers\.ts$/ },
   { library: /^mmdb-lib$/, home: /^enrichment\/geo-database\.ts$/ },
   { library: /^my-ua-parser$/, home: /^enrichment\/enrichment\.ts$/ },
 ];

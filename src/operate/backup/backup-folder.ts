@@ -1,79 +1,22 @@
-import { createHash, randomUUID } from 'node:crypto';
-import { open, type FileHandle, link, mkdir, readdir, rename, rm } from 'node:fs/promises';
+import { randomUUID } from 'node:crypto';
+import { link, mkdir, readdir, rename, rm } from 'node:fs/promises';
 import { isSystemError, AppError, describeError, isAppError } from '../../runtime/errors.ts';
 import path from 'node:path';
 import { ensureFolder, removeFile, syncFile, syncFolders } from '../../runtime/files/durable-file.ts';
 import { makeFolder } from '../../runtime/files/make-folder.ts';
 import { acquireLock, type Lock } from '../../runtime/files/lock.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import { findManifest, writeManifest, type BackupManifest } from './backup-manifest.ts';
-
-/** Bytes that a backup keeps, under their own hash. */
-export interface StoredBytes {
-  /** SHA-256, hex. */
-  readonly sha256: string;
-  readonly size: number;
-}
-
-const pieceBytes = 1024 * 1024;
-
-/** Reads a file in pieces of at most 1 MiB; the buffer is used again for each. */
-export async function* readPieces(file: string): AsyncGenerator<Uint8Array> {
-  const handle = await open(file, 'r');
-  try {
-    const buffer = Buffer.allocUnsafe(pieceBytes);
-    for (;;) {
-      const { bytesRead } = await handle.read(buffer, 0, pieceBytes);
-      if (bytesRead === 0) return;
-      yield buffer.subarray(0, bytesRead);
-    }
-  } finally {
-    await handle.close();
-  }
-}
-
-async function writeWhole(handle: FileHandle, bytes: Uint8Array): Promise<void> {
-  for (let at = 0; at < bytes.length;) at += (await handle.write(bytes, at)).bytesWritten;
-}
-
-/** Writes pieces to a new file, mode 0600, and fsyncs it; says what was written. The caller makes its name durable. */
-export async function writePieces(pieces: AsyncIterable<Uint8Array>, file: string): Promise<StoredBytes> {
-  const hash = createHash('sha256');
-  let size = 0;
-  const handle = await open(file, 'wx', 0o600);
-  try {
-    for await (const piece of pieces) {
-      hash.update(piece);
-      size += piece.length;
-      await writeWhole(handle, piece);
-    }
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
-  return { sha256: hash.digest('hex'), size };
-}
-
-/** Hashes a file; undefined when it is not there. */
-export async function findStored(file: string): Promise<StoredBytes | undefined> {
-  const hash = createHash('sha256');
-  let size = 0;
-  try {
-    for await (const piece of readPieces(file)) {
-      hash.update(piece);
-      size += piece.length;
-    }
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return undefined;
-    throw error;
-  }
-  return { sha256: hash.digest('hex'), size };
-}
-
-/** Says whether two are the same bytes. */
-export function isSame(a: StoredBytes | undefined, b: StoredBytes): boolean {
-  return a?.sha256 === b.sha256 && a.size === b.size;
-}
+import {
+  findManifest,
+  writeManifest,
+  type BackupFile,
+  type BackupManifest,
+  type StoredBytes,
+  readPieces,
+  writePieces,
+  findStored,
+  isSame,
+} from './backup-manifest.ts';
 
 /**
  * The folder that a backup is made into: bytes under their own hash (`files/ab/ab12...`), and the manifest that says
@@ -86,10 +29,13 @@ export interface BackupFolder {
   /** The backup in force; undefined: none was finished here. */
   readonly manifest: BackupManifest | undefined;
   /**
-   * Stores the bytes of a file, unless they are there already: those are read and compared first. `expected`: what they
-   * must be. ENOENT of the file as it is; `file_damaged` when it holds other bytes than expected.
+   * Stores the bytes of a file as one of the data folder, unless they are there already: those are read and compared
+   * first. `expected`: what they must be. ENOENT of the file as it is; `file_damaged` when it holds other bytes than
+   * expected.
    */
-  put(source: string, expected?: StoredBytes, mayLink?: boolean): Promise<StoredBytes>;
+  put(place: string, source: string, expected?: StoredBytes, mayLink?: boolean): Promise<BackupFile>;
+  /** The same, of a file that may be gone: nothing then. */
+  putIfThere(place: string, source: string): Promise<BackupFile[]>;
   /** Stores bytes that are written piece by piece. */
   write(pieces: AsyncIterable<Uint8Array>): Promise<StoredBytes>;
   /** A path in the folder for work in hand; gone when the folder is closed. */
@@ -99,10 +45,16 @@ export interface BackupFolder {
   close(): Promise<void>;
 }
 
-export interface BackupFolderOptions {
+interface BackupFolderOptions {
   /** Locked instead of a folder on a file system that knows no locks. */
   readonly spareLock: string;
   readonly logger: Logger;
+}
+
+/** Throws `stopping` once the backup is to end. */
+export function assertGoingOn(signal: AbortSignal): void {
+  if (signal.aborted)
+    throw new AppError('stopping', 'the backup was stopped', { hint: 'One that the folder held before is whole.' });
 }
 
 /** What a backup's folder may hold: anything else is somebody else's. */
@@ -297,14 +249,24 @@ export async function openBackupFolder(dir: string, options: BackupFolderOptions
     }
   }
 
+  async function put(place: string, source: string, expected?: StoredBytes, mayLink = false): Promise<BackupFile> {
+    if (expected !== undefined && (await files.isKept(expected))) return { path: place, ...expected };
+    return { path: place, ...(await keepMade((temporary) => copyFile(source, temporary, expected, mayLink))) };
+  }
+
   return {
     dir,
     manifest,
     workPath: (name) => path.join(work, name),
-    async put(source, expected, mayLink = false) {
-      if (expected !== undefined && (await files.isKept(expected))) return expected;
-      return keepMade((temporary) => copyFile(source, temporary, expected, mayLink));
-    },
+    put,
+    putIfThere: async (place, source) =>
+      put(place, source).then(
+        (file) => [file],
+        (error: unknown) => {
+          if (!isSystemError(error, 'ENOENT')) throw error;
+          return [];
+        },
+      ),
     write: (pieces) => keepMade((temporary) => writePieces(pieces, temporary)),
     async finish(next) {
       await files.sync();

@@ -40,7 +40,7 @@ import { copyBulk, copyFollowers, copyLake, type LakeCopy, type LakeCopyOptions 
 import { captureTail, copyFrames, countFrames, type CapturedTail } from './stream-tail.ts';
 
 /** The places of a data folder, as config.ts has them. */
-export interface DataPaths extends AccessPaths, ListPaths {
+interface DataPaths extends AccessPaths, ListPaths {
   readonly claim: string;
   readonly nats: string;
   readonly lake: string;
@@ -61,7 +61,7 @@ export interface BackupSource {
   readonly withStream: <T>(work: (reader: StreamReader | undefined) => Promise<T>) => Promise<T>;
 }
 
-export interface BackupOptions {
+interface BackupOptions {
   readonly clock: Clock;
   readonly link: boolean;
   readonly signal: AbortSignal;

@@ -12,7 +12,7 @@ import { noCrashPoint } from '../../runtime/crash-point.ts';
 import { AppError, isSystemError, isAppError } from '../../runtime/errors.ts';
 import { makeFolder } from '../../runtime/files/make-folder.ts';
 import { removeTree } from '../../runtime/files/work-files.ts';
-import type { BackupFolder } from './backup-folder.ts';
+import { assertGoingOn, type BackupFolder } from './backup-folder.ts';
 import type { BackupFile } from './backup-manifest.ts';
 import { events } from '../../datasets/dataset.ts';
 import { listFailedFilesAt, readFailedText } from '../../lake/files/failed-events.ts';
@@ -29,21 +29,15 @@ import { acquireLock } from '../../runtime/files/lock.ts';
 import { retry } from '../../runtime/async/retry.ts';
 
 /** The copy of one version of a table. Its log is a checkpoint, without the files that the version no longer names. */
-export interface TableCopyOptions {
+interface TableCopyOptions {
   readonly lakeDir: string;
   /** Hard links to the files of the table instead of copies, where that is possible. */
   readonly link: boolean;
   readonly signal: AbortSignal;
 }
 
-/** Throws `stopping` once the backup is to end. */
-export function assertGoingOn(signal: AbortSignal): void {
-  if (signal.aborted)
-    throw new AppError('stopping', 'the backup was stopped', { hint: 'One that the folder held before is whole.' });
-}
-
 /** Path of a file of the lake in the data folder, as the manifest has it. */
-export function pathBelow(lakeDir: string, file: string): string {
+function pathBelow(lakeDir: string, file: string): string {
   return path.posix.join('lake', path.relative(lakeDir, file).split(path.sep).join('/'));
 }
 
@@ -51,7 +45,7 @@ export function pathBelow(lakeDir: string, file: string): string {
  * Copies the live files of a snapshot; those that are not there any more are left out, for a newer version may not name
  * them.
  */
-export async function copyLiveFiles(
+async function copyLiveFiles(
   { files }: Snapshot,
   target: BackupFolder,
   { lakeDir, link, signal }: TableCopyOptions,
@@ -61,23 +55,14 @@ export async function copyLiveFiles(
   for (const { absolutePath, sha256, sizeBytes } of files) {
     assertGoingOn(signal);
     try {
-      const stored = await target.put(
-        absolutePath,
-        sha256 === undefined ? undefined : { sha256, size: sizeBytes },
-        link,
-      );
-      copied.push({ path: pathBelow(lakeDir, absolutePath), ...stored });
+      const expected = sha256 === undefined ? undefined : { sha256, size: sizeBytes };
+      copied.push(await target.put(pathBelow(lakeDir, absolutePath), absolutePath, expected, link));
     } catch (error) {
       if (!isSystemError(error, 'ENOENT')) throw error;
       gone.push(absolutePath);
     }
   }
   return { copied, gone };
-}
-
-/** Copies `source` into the backup, as the lake's file `file`. */
-async function putAs(file: string, source: string, target: BackupFolder, lakeDir: string): Promise<BackupFile> {
-  return { path: pathBelow(lakeDir, file), ...(await target.put(source)) };
 }
 
 /**
@@ -109,7 +94,7 @@ async function copyLog(
   }
   const files: BackupFile[] = [];
   for (const source of sources)
-    files.push(await putAs(path.join(logFolder(tableDir), path.basename(source)), source, target, lakeDir));
+    files.push(await target.put(pathBelow(lakeDir, path.join(logFolder(tableDir), path.basename(source))), source));
   return files;
 }
 
@@ -126,17 +111,17 @@ async function copyPoints(
   const folder = target.workPath(path.basename(tableDir));
   // The log may be trimmed in between, and the original then has some of the lines itself.
   await copyLedger(tableDir, folder, await listUntrimmed(tableDir, state.version));
-  const files = [await putAs(ledgerFile(tableDir), ledgerFile(folder), target, lakeDir)];
+  const files = [await target.put(pathBelow(lakeDir, ledgerFile(tableDir)), ledgerFile(folder))];
   for (const { steps } of findLakeState(state.lastCommit)?.restamps ?? []) {
     if (steps === undefined) continue;
     const file = path.join(tableDir, steps);
-    files.push(await putAs(file, file, target, lakeDir));
+    files.push(await target.put(pathBelow(lakeDir, file), file));
   }
   return files;
 }
 
 /** How far in the stream the rows of a copied table may reach. */
-export interface PositionBound {
+interface PositionBound {
   /** Identity of the txn action that carries the position. */
   readonly appId: string;
   /** Last sequence that the backup has the message of. */
@@ -148,7 +133,7 @@ export interface PositionBound {
  * committed before their position moves on, and so may be ahead of what the backup has of the stream. Errors:
  * `commit_conflict` where the log no longer has the commits to tell it by.
  */
-export async function loadWithin(
+async function loadWithin(
   tableDir: string,
   state: Readonly<TableState>,
   { appId, sequence }: PositionBound,
@@ -174,7 +159,7 @@ export async function loadWithin(
  * Copies a version of a table: its live files, its log, the empty file. Errors: `file_damaged`, retryable where a file
  * is missing; ENOENT where an entry of the log was trimmed meanwhile.
  */
-export async function copyTable(
+async function copyTable(
   tableDir: string,
   state: Readonly<TableState>,
   target: BackupFolder,
@@ -188,7 +173,7 @@ export async function copyTable(
       hint: "'tributary lake check' lists every missing file, and 'tributary lake repair' takes them out.",
     });
   const log = await copyLog(tableDir, state, target, options);
-  const empty = { path: pathBelow(options.lakeDir, snapshot.emptyFile), ...(await target.put(snapshot.emptyFile)) };
+  const empty = await target.put(pathBelow(options.lakeDir, snapshot.emptyFile), snapshot.emptyFile);
   const points = await copyPoints(tableDir, state, target, options);
   return [...copied, ...log, ...points, empty];
 }
@@ -244,14 +229,15 @@ export async function copyBulk(target: BackupFolder, options: LakeCopyOptions): 
  */
 async function putFirst(
   target: BackupFolder,
+  place: string,
   [file = '', ...others]: readonly string[],
-): Promise<Awaited<ReturnType<BackupFolder['put']>>> {
+): Promise<BackupFile> {
   try {
     await readFailedText(file);
-    return await target.put(file);
+    return await target.put(place, file);
   } catch (error) {
     if (others.length === 0 || !isSystemError(error, 'ENOENT')) throw error;
-    return putFirst(target, others);
+    return putFirst(target, place, others);
   }
 }
 
@@ -260,16 +246,16 @@ async function copyBeside(table: Table, target: BackupFolder, { lakeDir }: LakeC
   const paths = lakePaths(lakeDir);
   const files: BackupFile[] = [];
   for (const { files: candidates, name } of await listFailedFilesAt(paths.failed, table.dir, table.state().version)) {
-    files.push({ path: pathBelow(lakeDir, path.join(paths.failed, name)), ...(await putFirst(target, candidates)) });
+    files.push(await putFirst(target, pathBelow(lakeDir, path.join(paths.failed, name)), candidates));
   }
   for (const name of await findNames(paths.orphans)) {
     const file = path.join(paths.orphans, name);
-    files.push({ path: pathBelow(lakeDir, file), ...(await target.put(file)) });
+    files.push(await target.put(pathBelow(lakeDir, file), file));
   }
   if ((await createErasedIdsSearch(paths)()).file !== undefined)
-    files.push({ path: pathBelow(lakeDir, paths.erasedIds), ...(await target.put(paths.erasedIds)) });
+    files.push(await target.put(pathBelow(lakeDir, paths.erasedIds), paths.erasedIds));
   const id = identityPath(lakeDir);
-  return [...files, { path: pathBelow(lakeDir, id), ...(await target.put(id)) }];
+  return [...files, await target.put(pathBelow(lakeDir, id), id)];
 }
 
 /**
@@ -343,7 +329,7 @@ async function copyFailedRows(
 ): Promise<BackupFile[]> {
   const { files } = await listFailedRows(failedRowsFolder(lakePaths(lakeDir).failed, tableDir), txns);
   const copied: BackupFile[] = [];
-  for (const file of files) copied.push({ path: pathBelow(lakeDir, file), ...(await putFirst(target, [file])) });
+  for (const file of files) copied.push(await putFirst(target, pathBelow(lakeDir, file), [file]));
   return copied;
 }
 

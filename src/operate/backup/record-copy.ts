@@ -2,9 +2,9 @@ import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import type { AccessPaths } from '../../access/access-file.ts';
-import { isSystemError, AppError, describeError, isAppError } from '../../runtime/errors.ts';
+import { isSystemError, describeError, isAppError } from '../../runtime/errors.ts';
 import { waitForLock } from '../../runtime/files/lock.ts';
-import type { BackupFolder } from './backup-folder.ts';
+import { assertGoingOn, type BackupFolder } from './backup-folder.ts';
 import type { BackupFile } from './backup-manifest.ts';
 import { deliveriesPath } from '../../reports/deliveries-file.ts';
 import { highestIdPath } from '../../reports/highest-id.ts';
@@ -28,25 +28,20 @@ export async function copyAccess(target: BackupFolder, { access, keys }: AccessP
   if (!existsSync(keys)) return [];
   const lock = await waitForLock(keys, 'a backup', lockWaitMs);
   try {
-    const files: BackupFile[] = [];
-    try {
-      files.push({ path: path.basename(access), ...(await target.put(access)) });
-    } catch (error) {
-      if (!isSystemError(error, 'ENOENT')) throw error;
-    }
+    const files = await target.putIfThere(path.basename(access), access);
     // Whatever is a key, now or in a later version; temporaries and the lock's own file are none.
     const names = (await readdir(keys, { withFileTypes: true })).filter(
       (entry) => entry.isFile() && !entry.name.startsWith('.') && !entry.name.endsWith('.tmp'),
     );
     for (const { name } of names)
-      files.push({ path: path.posix.join(path.basename(keys), name), ...(await target.put(path.join(keys, name))) });
+      files.push(await target.put(path.posix.join(path.basename(keys), name), path.join(keys, name)));
     return files;
   } finally {
     lock.release();
   }
 }
 
-export interface ReportCopyOptions {
+interface ReportCopyOptions {
   readonly reportsDir: string;
   readonly signal: AbortSignal;
   readonly logger: Logger;
@@ -56,16 +51,10 @@ export interface ReportCopyOptions {
 const attempts = 5;
 
 async function listIds(reportsDir: string): Promise<number[]> {
-  try {
-    const names = await readdir(reportsDir);
-    return names
-      .filter((name) => /^[1-9]\d{0,14}$/.test(name))
-      .map(Number)
-      .toSorted((a, b) => a - b);
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return [];
-    throw error;
-  }
+  return (await findNames(reportsDir))
+    .filter((name) => /^[1-9]\d{0,14}$/.test(name))
+    .map(Number)
+    .toSorted((a, b) => a - b);
 }
 
 /**
@@ -76,10 +65,8 @@ async function copyParts(folder: string, job: ReportJob, target: BackupFolder, l
   const copied: BackupFile[] = [];
   for (const { name, bytes, sha256 } of job.state === 'success' ? (job.files ?? []) : []) {
     try {
-      copied.push({
-        path: path.posix.join('reports', String(job.id), partsFolder, name),
-        ...(await target.put(path.join(folder, partsFolder, name), { sha256, size: bytes })),
-      });
+      const place = path.posix.join('reports', String(job.id), partsFolder, name);
+      copied.push(await target.put(place, path.join(folder, partsFolder, name), { sha256, size: bytes }));
     } catch (error) {
       if (!isAppError(error, 'file_damaged')) throw error;
       logger.warn({ idReport: job.id, error: describeError(error) }, 'report file is damaged and not in the backup');
@@ -95,12 +82,7 @@ async function copyParts(folder: string, job: ReportJob, target: BackupFolder, l
 async function copyDeliveries(folder: string, job: ReportJob, target: BackupFolder): Promise<BackupFile[]> {
   if (isInProgress(job)) return [];
   const file = deliveriesPath(folder);
-  try {
-    return [{ path: path.posix.join('reports', String(job.id), path.basename(file)), ...(await target.put(file)) }];
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return [];
-    throw error;
-  }
+  return target.putIfThere(path.posix.join('reports', String(job.id), path.basename(file)), file);
 }
 
 /**
@@ -120,17 +102,16 @@ async function copyReport(
       const job = await find();
       if (job === undefined) return [];
       const parts = await copyParts(folder, job, target, logger);
-      const stored = await target.put(jobPath(folder));
+      const stored = await target.put(record, jobPath(folder));
       const deliveries = await copyDeliveries(folder, job, target);
-      if (JSON.stringify(await find()) === JSON.stringify(job))
-        return [...parts, { path: record, ...stored }, ...deliveries];
+      if (JSON.stringify(await find()) === JSON.stringify(job)) return [...parts, stored, ...deliveries];
     } catch (error) {
       if (isAppError(error, 'report_damaged')) {
         logger.warn(
           { idReport: id, error: describeError(error) },
           'export request is damaged: the backup has it as it is',
         );
-        return [{ path: record, ...(await target.put(jobPath(folder))) }];
+        return [await target.put(record, jobPath(folder))];
       }
       if (!isSystemError(error, 'ENOENT')) throw error;
       if (attempt === attempts) {
@@ -138,7 +119,7 @@ async function copyReport(
           { idReport: id, error: describeError(error) },
           'files of a report are missing, and not in the backup',
         );
-        return (await find()) === undefined ? [] : [{ path: record, ...(await target.put(jobPath(folder))) }];
+        return (await find()) === undefined ? [] : [await target.put(record, jobPath(folder))];
       }
     }
   }
@@ -151,18 +132,12 @@ async function copyReport(
 export async function copyReports(target: BackupFolder, options: ReportCopyOptions): Promise<BackupFile[]> {
   const files: BackupFile[] = [];
   for (const id of await listIds(options.reportsDir)) {
-    if (options.signal.aborted)
-      throw new AppError('stopping', 'the backup was stopped', { hint: 'One that the folder held before is whole.' });
+    assertGoingOn(options.signal);
     files.push(...(await copyReport(id, target, options)));
   }
   // Last: no id that was given out before may be given out again.
   const highest = highestIdPath(options.reportsDir);
-  try {
-    files.push({ path: path.posix.join('reports', path.basename(highest)), ...(await target.put(highest)) });
-  } catch (error) {
-    if (!isSystemError(error, 'ENOENT')) throw error;
-  }
-  return files;
+  return [...files, ...(await target.putIfThere(path.posix.join('reports', path.basename(highest)), highest))];
 }
 
 export interface ListPaths {
@@ -194,12 +169,12 @@ async function copyRecords(target: BackupFolder, folder: string, place: string, 
       const found = await findRecord(folder, name);
       if (found === undefined) continue;
       const { file, sizeBytes: size, sha256 } = found;
-      files.push({ path: path.posix.join(place, path.basename(file)), ...(await target.put(file, { sha256, size })) });
+      files.push(await target.put(path.posix.join(place, path.basename(file)), file, { sha256, size }));
     } catch (error) {
       if (!isDamage(error)) throw error;
       logger.warn({ record, error: describeError(error) }, 'a list is damaged, and its file is not in the backup');
     }
-    files.push({ path: path.posix.join(place, path.basename(record)), ...(await target.put(record)) });
+    files.push(await target.put(path.posix.join(place, path.basename(record)), record));
   }
   return files;
 }
@@ -229,12 +204,7 @@ async function copyAccountRecords(target: BackupFolder, records: string): Promis
     for (const name of await findNames(path.join(records, account))) {
       if (!name.endsWith('.json')) continue;
       const place = path.posix.join(path.basename(records), account, name);
-      try {
-        files.push({ path: place, ...(await target.put(path.join(records, account, name))) });
-      } catch (error) {
-        // Removed meanwhile.
-        if (!isSystemError(error, 'ENOENT')) throw error;
-      }
+      files.push(...(await target.putIfThere(place, path.join(records, account, name))));
     }
   }
   return files;
@@ -253,7 +223,7 @@ export async function copyDatasets(
   for (const name of (await exists(datasetsDir)) ? await listTree(datasetsDir) : []) {
     if (!name.endsWith('.json')) continue;
     const place = path.posix.join(datasetsPlace, name.split(path.sep).join('/'));
-    files.push({ path: place, ...(await target.put(path.join(datasetsDir, name))) });
+    files.push(await target.put(place, path.join(datasetsDir, name)));
   }
   const earlier = isAnyMissing ? (target.manifest?.files ?? []) : [];
   const kept = earlier.filter(
@@ -266,11 +236,8 @@ export async function copyDatasets(
  * Copies the schedules. To be done before the export requests: a slot whose request the backup has not must not be known
  * as made, and one whose request it has is found by it.
  */
-export async function copySchedules(
-  target: BackupFolder,
-  { schedules }: Pick<ListPaths, 'schedules'>,
-): Promise<BackupFile[]> {
-  return await copyAccountRecords(target, schedules);
+export function copySchedules(target: BackupFolder, { schedules }: Pick<ListPaths, 'schedules'>) {
+  return copyAccountRecords(target, schedules);
 }
 
 /**

@@ -17,11 +17,20 @@ import { isWithin } from '../../runtime/files/folder-within.ts';
 import { acquireLock } from '../../runtime/files/lock.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import type { StreamReader } from '../../stream/stream.ts';
-import { lockBackup, storedPath, findStored, isSame, readPieces, writePieces } from './backup-folder.ts';
-import { findManifest, summarize, type BackupAnswer, type BackupManifest } from './backup-manifest.ts';
+import { lockBackup, storedPath } from './backup-folder.ts';
+import {
+  findManifest,
+  summarize,
+  type BackupAnswer,
+  type BackupManifest,
+  readPieces,
+  writePieces,
+  findStored,
+  isSame,
+} from './backup-manifest.ts';
 import { openTailReader } from './stream-tail.ts';
 
-export interface RestoreOptions {
+interface RestoreOptions {
   /**
    * Makes the restored lake ready: takes in the tail, where there is one, and ends what waits for readers of the
    * original.

@@ -1,3 +1,4 @@
+import { assertGoingOn } from './backup-folder.ts';
 import { open, type FileHandle } from 'node:fs/promises';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
@@ -25,7 +26,7 @@ export interface CapturedTail {
 }
 
 /** Where the lake is in the stream now; undefined when it has followed none. */
-export type FindEpoch = () => Promise<Epoch | undefined>;
+type FindEpoch = () => Promise<Epoch | undefined>;
 
 const frameHeadBytes = 12;
 const pullBytes = 16 * 1024 * 1024;
@@ -47,7 +48,7 @@ function renderFrames(messages: readonly StreamMessage[]): Buffer {
 }
 
 /** A message in the file of a tail. */
-export interface TailFrame {
+interface TailFrame {
   readonly sequence: number;
   /** Offset of the payload in the file. */
   readonly at: number;
@@ -66,7 +67,7 @@ async function readExactly(handle: FileHandle, at: number, length: number): Prom
 }
 
 /** Reads the bytes of one message. Errors: `backup_damaged` when the file ends before they do. */
-export async function readPayload(handle: FileHandle, { at, length }: TailFrame): Promise<Buffer> {
+async function readPayload(handle: FileHandle, { at, length }: TailFrame): Promise<Buffer> {
   const payload = await readExactly(handle, at, length);
   if (payload.length < length)
     throw new AppError('backup_damaged', 'the tail of the stream in the backup ends within a message', {
@@ -78,7 +79,7 @@ export async function readPayload(handle: FileHandle, { at, length }: TailFrame)
 /**
  * Lists the messages in the file of a tail. Reads their heads, a chunk of the file at a time. Errors: `backup_damaged`.
  */
-export async function* listFrames(handle: FileHandle): AsyncGenerator<TailFrame> {
+async function* listFrames(handle: FileHandle): AsyncGenerator<TailFrame> {
   const chunkBytes = 1024 * 1024;
   let chunk: Buffer = Buffer.alloc(0);
   let chunkAt = 0;
@@ -122,7 +123,7 @@ export async function countFrames(file: string, after: number): Promise<number> 
   return count;
 }
 
-export interface CaptureOptions {
+interface CaptureOptions {
   readonly findEpoch: FindEpoch;
   /** Where the tail is written; replaced when it is there. */
   readonly file: string;
@@ -188,8 +189,7 @@ export async function captureTail(
     await beginAfter((await findPosition()) ?? Math.max(0, firstSequence - 1));
     let movedMs = performance.now();
     while (reached.after < lastSequence) {
-      if (signal.aborted)
-        throw new AppError('stopping', 'the backup was stopped', { hint: 'One that the folder held before is whole.' });
+      assertGoingOn(signal);
       const before = reached.after;
       try {
         await append(await reader.pull(reached.after, { maxBytes: pullBytes, waitMs: pullWaitMs, signal }));

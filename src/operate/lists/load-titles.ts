@@ -1,3 +1,4 @@
+import { parseCells } from '../../runtime/csv.ts';
 import { findTitlesElsewhere, titledFields } from '../../datasets/dictionaries.ts';
 import path from 'node:path';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
@@ -9,19 +10,20 @@ import { openWorkRoom } from '../../runtime/files/work-room.ts';
 import { changeTitles, type NewTitles, type TitleCounts, type Titles } from '../../titles/title-store.ts';
 import { assertGoesOn, openSortEngine, writeListFile, type ListOptions } from './add-segment.ts';
 import { createBadLines, type RefusedList, readLines, type ListInput } from './text-lines.ts';
+import { isRecord } from '../../runtime/files/checked-json.ts';
 
 /** A title of an id. An empty one takes a title away that was loaded before. */
-export interface TitleRow {
+interface TitleRow {
   readonly field: string;
   readonly id: string;
   readonly title: string;
 }
 
 /** What a line of a list of titles is: a row, the header, nothing, or bad for a reason. */
-export type TitleLine = { readonly row: TitleRow } | { readonly reason: string } | 'none';
+type TitleLine = { readonly row: TitleRow } | { readonly reason: string } | 'none';
 
 /** Reads the lines of one list, one after the other: the first that is not empty says which form the list has. */
-export interface TitleReader {
+interface TitleReader {
   read(text: string): TitleLine;
 }
 
@@ -33,23 +35,6 @@ const maxTitleLength = 1024;
 const maxNumber = 2n ** 63n - 1n;
 const control = /\p{Cc}/u;
 
-/** A cell of CSV at the beginning of a text: in quotes, which stand doubled inside, or as it is. */
-const quotedCell = /^"((?:[^"]|"")*)"(?=,|$)/;
-const plainCell = /^[^,"]*(?=,|$)/;
-
-/** Takes a line of CSV apart; undefined when its quotes do not match. */
-function parseCsvLine(line: string): string[] | undefined {
-  const cells: string[] = [];
-  for (let rest = line; ; rest = rest.slice(1)) {
-    const quoted = quotedCell.exec(rest);
-    const match = quoted ?? plainCell.exec(rest);
-    if (match === null) return undefined;
-    cells.push(quoted === null ? match[0] : (quoted[1] ?? '').replaceAll('""', '"'));
-    rest = rest.slice(match[0].length);
-    if (rest === '') return cells;
-  }
-}
-
 function parseJsonLine(line: string): Cells | string {
   let value: unknown;
   try {
@@ -57,8 +42,8 @@ function parseJsonLine(line: string): Cells | string {
   } catch {
     return 'is not JSON';
   }
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) return 'is no JSON object';
-  const { field, id, title, ...others } = value as Readonly<Record<string, unknown>>;
+  if (!isRecord(value)) return 'is no JSON object';
+  const { field, id, title, ...others } = value;
   const [unknownName] = Object.keys(others);
   if (unknownName !== undefined) return `has ${JSON.stringify(unknownName)}, which is none of ${columns.join(', ')}`;
   const number = typeof id === 'number' && Number.isSafeInteger(id) ? String(id) : id;
@@ -93,12 +78,12 @@ function findHeader(cells: readonly string[]): readonly string[] | undefined {
 }
 
 /** Creates a reader of one list: CSV with a header or without one, or a JSON object a line. */
-export function createTitleReader(): TitleReader {
+function createTitleReader(): TitleReader {
   let form: 'csv' | 'json' | undefined;
   let header: readonly string[] = columns;
 
   function readCsv(text: string, isFirst: boolean): TitleLine {
-    const cells = parseCsvLine(text);
+    const cells = parseCells(text, ',');
     if (cells === undefined) return { reason: 'has quotes that do not match: a cell has no line break' };
     const found = isFirst ? findHeader(cells) : undefined;
     if (found !== undefined) {
@@ -124,7 +109,7 @@ export function createTitleReader(): TitleReader {
 }
 
 /** What became of lists of titles. */
-export interface LoadedTitles {
+interface LoadedTitles {
   /** Rows of the lists. */
   readonly rows: number;
   /** Titles that there are now, and how many of them each field has. */

@@ -25,7 +25,7 @@ export interface LineBlock {
 }
 
 /** A line without an end is not collected beyond this many bytes. */
-export const maxLineBytes = 64 * 1024;
+const maxLineBytes = 64 * 1024;
 const lineFeed = 10;
 const notUtf8 = 'is not UTF-8';
 const tooLong = `is longer than ${maxLineBytes} bytes`;
@@ -130,7 +130,7 @@ export interface RefusedList {
 }
 
 /** Collects the bad lines of a list: all are counted, the first are kept. */
-export interface BadLines {
+interface BadLines {
   add(bad: BadLine): void;
   readonly count: number;
   toRefused(file: string): RefusedList;

@@ -1,3 +1,5 @@
+import { parseCells, separators, type Separator } from '../../runtime/csv.ts';
+
 /**
  * The records of a CSV text, as far as the engine does not say where they stand: the header, and the lines on which
  * records begin. Commas, semicolons, tabs or bars, quotes doubled within quotes, lines ended by LF or CRLF. Pure but for the reading of chunks.
@@ -8,8 +10,6 @@ const space = 0x20;
 const lineFeed = 0x0a;
 const carriageReturn = 0x0d;
 const maxHeaderBytes = 1024 * 1024;
-/** What may stand between cells; of several that fit a header the first. */
-const delimiters = [',', ';', '\t', '|'];
 
 /** A record's place. Records without a byte are none to the engine, where the file has several columns. */
 interface RecordPlace {
@@ -66,21 +66,10 @@ export async function findLongRecord(
   return undefined;
 }
 
-/** Parses the cells of one record of text. */
-function parseRecord(text: string, delimiter: string): string[] {
-  const cells: string[] = [];
-  const cell = new RegExp(`(?:"((?:[^"]|"")*)"|([^${delimiter}"]*))([${delimiter}]|$)`, 'gy');
-  for (let match = cell.exec(text); match !== null; match = cell.exec(text)) {
-    cells.push(match[1]?.replaceAll('""', '"') ?? match[2] ?? '');
-    if (match[3] === '') return cells;
-  }
-  return [];
-}
-
 /** The header of a CSV file. */
 export interface CsvHeader {
   readonly names: readonly string[];
-  readonly delimiter: string;
+  readonly delimiter: Separator;
   /** Records before the first row: the header, and a line `sep=;` before it, by which Excel knows the delimiter. */
   readonly records: 1 | 2;
 }
@@ -99,8 +88,9 @@ export async function findHeader(chunks: AsyncIterable<Uint8Array>): Promise<Csv
   const end = findRecordEnd(start.subarray(line.length));
   if (end === -1 && start.length >= maxHeaderBytes) return undefined;
   const text = toText(start.subarray(line.length, end === -1 ? start.length : line.length + end));
-  const [best] = (separator === undefined ? delimiters : [separator])
-    .map((delimiter) => ({ delimiter, names: parseRecord(text, delimiter) }))
+  const [best] = separators
+    .filter((delimiter) => separator === undefined || separator === delimiter)
+    .map((delimiter) => ({ delimiter, names: parseCells(text, delimiter) ?? [] }))
     .toSorted((a, b) => b.names.length - a.names.length);
   if (best === undefined || best.names.includes('') || new Set(best.names).size !== best.names.length) return undefined;
   return best.names.length === 0 ? undefined : { ...best, records: separator === undefined ? 1 : 2 };

@@ -17,7 +17,7 @@ import { assertGoesOn, rowGroupsPerFile } from './stage-rows.ts';
 /** A command has the time that a flush has not. */
 const agentBudgetMs = Number.POSITIVE_INFINITY;
 
-export interface EnrichStagedOptions {
+interface EnrichStagedOptions {
   readonly dataset: Dataset;
   readonly enricher: Enricher | undefined;
   readonly signal: AbortSignal;

@@ -12,7 +12,7 @@ export const ownFields = ['tsEvent', 'idApp', 'SDKKey', 'eventId', 'params.name'
 export type OwnField = (typeof ownFields)[number];
 
 /** The use of a field. `foreign`: one of other datasets, which must be empty. What is ignored or dropped has none. */
-export type FieldUse = { readonly own: OwnField } | { readonly field: RowField } | { readonly foreign: string };
+type FieldUse = { readonly own: OwnField } | { readonly field: RowField } | { readonly foreign: string };
 
 /** A field of a file that is read. */
 export interface FileField {
@@ -25,7 +25,7 @@ export interface FileField {
 export type FieldMap = Readonly<Record<string, string | null>>;
 
 /** Why a file as a whole cannot be loaded: a closed list. */
-export type FileFault = 'unknown_field' | 'field_twice' | 'missing_field' | 'bad_header' | 'bad_format' | 'empty_file';
+type FileFault = 'unknown_field' | 'field_twice' | 'missing_field' | 'bad_header' | 'bad_format' | 'empty_file';
 
 /** A file that is refused before its rows are looked at. */
 export interface RefusedFile {
@@ -33,11 +33,6 @@ export interface RefusedFile {
   readonly field?: string;
   /** What is wrong and what to do, a sentence. */
   readonly detail: string;
-}
-
-/** The names that a file of this dataset may have, without those that are ignored; for help and errors. */
-export function listFieldNames({ fields }: Dataset): readonly string[] {
-  return [...ownFields, ...fields.map(({ name }) => name)].toSorted();
 }
 
 function findUse(dataset: Dataset, name: string): FieldUse | 'ignored' | undefined {
@@ -109,4 +104,41 @@ export function planFields(
       detail: `the file has no ${missing}: give a field that name in the file of --map${missing === 'idApp' ? ', or the app of all rows by --app' : ''}.`,
     };
   return { fields };
+}
+
+/** Why a row of a file cannot be loaded: a closed list, with what each means. */
+const badReasons = {
+  bad_line: 'the line is no row: not UTF-8, an unclosed quote, or the wrong number of cells',
+  bad_json: 'the line is no JSON object',
+  missing: 'a required field has no value',
+  bad_type: 'the value is not of the type of its field',
+  inexact: 'the number has more digits than its field keeps',
+  out_of_range: 'the number is below the minimum or above the maximum',
+  not_allowed: 'the value is none of those that are allowed',
+  bad_length: 'the text is too short or too long',
+  bad_pattern: 'the text is not in the form of its field',
+  bad_list: 'the value is no list of texts, or params.name and params.value do not belong together',
+  conflict: 'two fields that are the same thing have different values',
+  unknown_app: 'no registered app has this idApp or SDKKey',
+  foreign_field: 'the field is one of other datasets',
+} as const satisfies Readonly<Record<string, string>>;
+
+export type BadReason = keyof typeof badReasons;
+
+/** A row that cannot be loaded. */
+export interface BadRow {
+  /** Line of the file, from 1 (CSV: where the row begins; its header is line 1); in Parquet the number of the row, from 1. */
+  readonly line: number;
+  readonly reason: BadReason;
+  /** The field at fault, by its name in the schema; absent where the row as a whole is. */
+  readonly field?: string;
+}
+
+/** A condition on a row, SQL that is true where the row is bad and never an error; of several the first counts. */
+export interface Check {
+  readonly reason: BadReason;
+  readonly field?: string;
+  readonly sql: string;
+  /** It only says more of why: a later check fails too, so that whether a row is bad can be known without it. */
+  readonly isDetail?: true;
 }

@@ -10,7 +10,7 @@ import { hasTable, tablePaths } from '../../lake/lake.ts';
 import { openTable, type TableOptions } from '../../lake/log/table.ts';
 
 /** A load of a table, as `load list` shows it. */
-export interface ListedLoad {
+interface ListedLoad {
   readonly load: string;
   readonly dataset: string;
   /** `review`: loaded, and loading its file again looks through its rows anew, since another load was undone. */

@@ -41,17 +41,16 @@ import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
 import { findLoadState } from '../../lake/log/load-state.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { openDuckdb, type Duckdb, type DuckdbOptions } from '../../lake/sql/duckdb.ts';
-import { type BadRow, defaultKeptBytes, isRefused, type BadBounds, type BadRows, type KeptBadRow } from './bad-rows.ts';
+import { defaultKeptBytes, isRefused, noBad, type BadBounds, type BadRows, type KeptBadRow } from './bad-rows.ts';
 import { commitLoad, nextLoadState } from './commit-load.ts';
 import { enrichStaged } from './enrich-staged.ts';
-import { findFaultOfMap, planFields, type FieldMap, type RefusedFile } from './file-fields.ts';
+import { findFaultOfMap, planFields, type FieldMap, type RefusedFile, type BadRow } from './file-fields.ts';
 import { recognizeFile, splitArray, type RecognizedFile, type SourceFormat } from './recognize.ts';
-import { openSource, openUniform } from './source.ts';
+import { openSource } from './source.ts';
 import {
   assertGoesOn,
   loadApps,
   stageRows,
-  stageStrictly,
   type RegisteredApp,
   type StagedRows,
   type StageOptions,
@@ -211,20 +210,15 @@ async function stageFile(
   map: FieldMap,
   rest: Omit<StageOptions, 'fields'>,
 ): Promise<StagedRows | RefusedFile> {
-  const file = recognized.isArray
-    ? await splitArray(duckdb, recognized, path.join(await rest.makeRoom(), 'items'))
-    : recognized;
+  const file =
+    recognized.isArray === true
+      ? await splitArray(duckdb, recognized, path.join(await rest.makeRoom(), 'items'))
+      : recognized;
   if ('reason' in file) return file;
-  const plan = (names: readonly string[]) => planFields(rest.dataset, names, map, rest.idApp !== undefined);
-  const uniform = await openUniform(duckdb, file);
-  const uniformPlan = uniform === undefined ? undefined : plan(uniform.names);
-  if (uniform !== undefined && uniformPlan !== undefined && 'fields' in uniformPlan) {
-    const staged = await stageStrictly(duckdb, uniform, { ...rest, fields: uniformPlan.fields });
-    if (staged !== undefined) return staged;
-  }
+  if (file.isEmpty === true) return { files: [], bad: noBad };
   const source = await openSource(duckdb, file);
   if ('reason' in source) return source;
-  const planned = plan(source.names);
+  const planned = planFields(rest.dataset, source.names, map, rest.idApp !== undefined);
   return 'reason' in planned ? planned : stageRows(duckdb, source, { ...rest, fields: planned.fields });
 }
 

@@ -16,9 +16,12 @@ export interface SourceFile {
   readonly gzip: boolean;
 }
 
-/** A file whose format is known. `isArray`: its objects are the items of one JSON array. */
+/** A file whose format is known. */
 export interface RecognizedFile extends SourceFile {
-  readonly isArray: boolean;
+  /** Its objects are the items of one JSON array. */
+  readonly isArray?: boolean;
+  /** It has no text, which the engine cannot read. */
+  readonly isEmpty?: boolean;
 }
 
 /** The longest record, bytes. The engine skips longer lines without an error, or never ends. */
@@ -100,7 +103,7 @@ export async function recognizeFile(
 ): Promise<RecognizedFile | RefusedFile> {
   const start = await readStart(file, 4);
   const gzip = start[0] === 0x1f && start[1] === 0x8b;
-  if (start.toString('latin1') === 'PAR1') return { file, format: 'parquet', gzip: false, isArray: false };
+  if (start.toString('latin1') === 'PAR1') return { file, format: 'parquet', gzip: false };
   let text: Text;
   try {
     text = await scanText(readPlain(file, gzip), signal);
@@ -110,7 +113,7 @@ export async function recognizeFile(
   }
   if (text.start === '')
     return allowsEmpty
-      ? { file, format: 'ndjson', gzip, isArray: false }
+      ? { file, format: 'ndjson', gzip, isEmpty: true }
       : { reason: 'empty_file', detail: 'the file is empty. Pass --allow-empty if it may be.' };
   const other = findOther(text.first);
   if (other !== undefined)
@@ -126,17 +129,17 @@ export async function splitArray(
   duckdb: Duckdb,
   { file, gzip }: SourceFile,
   target: string,
-): Promise<SourceFile | RefusedFile> {
+): Promise<RecognizedFile | RefusedFile> {
   const items = `read_json_objects(${sqlList([file])}, format = 'array', maximum_object_size = ${maxLineBytes}, compression = ${sqlText(gzip ? 'gzip' : 'uncompressed')})`;
   try {
-    await duckdb.run(
+    const [row] = await duckdb.rows(
       `COPY (SELECT replace(replace(json, chr(10), ' '), chr(13), ' ') FROM ${items}) TO ${sqlText(target)} (FORMAT csv, HEADER false, DELIMITER '\u0001', QUOTE '', ESCAPE '')`,
     );
+    return { file: target, format: 'ndjson', gzip: false, ...(Number(row?.['Count']) === 0 ? { isEmpty: true } : {}) };
   } catch (error) {
     if (!isAppError(error, 'sql')) throw error;
     return refused(
       'the file is a JSON array that cannot be read to its end: it is cut off, damaged or has too long items.',
     );
   }
-  return { file: target, format: 'ndjson', gzip: false };
 }

@@ -2,8 +2,7 @@ import { listCountries } from '../../datasets/dictionaries.ts';
 import type { RowField } from '../../datasets/row-fields.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
-import type { Check } from './bad-rows.ts';
-import type { FileField, OwnField } from './file-fields.ts';
+import type { FileField, OwnField, Check } from './file-fields.ts';
 import { listSql, valueSql, type CellKind } from './value-sql.ts';
 
 /** The fields that say which country a row is of, in the order in which they are asked, and their parts of a code. */
@@ -37,7 +36,7 @@ function countriesSql(): string {
  * Fills the fields of a country of which a row has one. `valueOf` gives the value of a column that the file has. What
  * the row says wins. Undefined for a file without such a field.
  */
-export function planCountry(
+function planCountry(
   fields: readonly RowField[],
   valueOf: (column: string) => string | undefined,
 ): CountrySql | undefined {

@@ -1,8 +1,7 @@
 import type { Dataset } from '../../datasets/dataset.ts';
 import { sqlName, sqlText, utcDateSql } from '../../lake/sql/literals.ts';
-import type { Check } from './bad-rows.ts';
 import { type CountrySql, planParts, type FileCell, type Part, type RowParts } from './row-parts.ts';
-import type { OwnField } from './file-fields.ts';
+import type { OwnField, Check } from './file-fields.ts';
 
 /**
  * The SQL that makes rows of a table out of the cells of a file: typed by the schema, checked, each of its app and with
@@ -12,7 +11,7 @@ import type { OwnField } from './file-fields.ts';
  * often as it stands there.
  */
 
-export interface RowPlan {
+interface RowPlan {
   readonly dataset: Dataset;
   readonly cells: readonly FileCell[];
   /** The relation of the file's rows, for FROM. */

@@ -8,7 +8,7 @@ import { findLongRecord, walkRecords } from './csv-records.ts';
 import type { FileField, RefusedFile } from './file-fields.ts';
 import { damagedParquet, maxLineBytes, tooLong } from './recognize.ts';
 import { buildRowsSql, type LoadStamp, type RowsSql } from './row-sql.ts';
-import type { Relation, Source, StrictSource } from './source.ts';
+import type { Source } from './source.ts';
 
 /**
  * The rows of a file become Parquet files that no commit names yet.
@@ -60,36 +60,35 @@ export interface StagedRows {
   readonly bad: BadRows;
 }
 
-function buildSql({ dataset, idApp }: StageOptions, { checks, ...relation }: Relation, isStrict: boolean): RowsSql {
-  return buildRowsSql({ ...relation, dataset, firstChecks: checks, idApp, appsTable, isStrict });
+/** The SQL of a file's rows; `isFirst`: the fastest way, which ends in an error at the first bad row. */
+function buildSql(source: Source, { dataset, idApp, fields }: StageOptions, isFirst: boolean): RowsSql {
+  const { checks, ...relation } = source.relation(fields, !isFirst);
+  return buildRowsSql({ ...relation, dataset, firstChecks: checks, idApp, appsTable, isStrict: isFirst });
 }
 
-async function writeStrictly(duckdb: Duckdb, source: StrictSource, options: StageOptions): Promise<WrittenPart[]> {
-  const sql = buildSql(options, source.strict(options.fields), true);
-  return writeDataFiles(
-    duckdb,
-    `SELECT ${sql.toColumns(options.stamp)} FROM (${sql.checkedSql}) AS checked`,
-    await options.makeRoom(),
-    rowGroupsPerFile,
-  );
-}
-
-async function writeLeniently(
+/** Writes the rows of a source to files. */
+async function writeRows(
   duckdb: Duckdb,
-  source: Source,
-  options: StageOptions,
-): Promise<StagedRows | RefusedFile> {
+  sql: RowsSql,
+  { stamp, makeRoom }: StageOptions,
+  where: string,
+): Promise<WrittenPart[]> {
+  const query = `SELECT ${sql.toColumns(stamp)} FROM (${sql.checkedSql}) AS checked ${where}`;
+  return writeDataFiles(duckdb, query, await makeRoom(), rowGroupsPerFile);
+}
+
+/** Counts and places the bad rows of a source; writes the others where so many may be bad. */
+async function writeGoodRows(duckdb: Duckdb, source: Source, options: StageOptions): Promise<StagedRows | RefusedFile> {
   const { header } = source;
   if (header !== undefined) {
     const records = walkRecords(readPlain(source.file, source.gzip), header.delimiter);
     const long = await findLongRecord(records, maxLineBytes);
     if (long !== undefined) return tooLong(long);
   }
-  const sql = buildSql(options, source.lenient(options.fields), false);
+  const sql = buildSql(source, options, false);
   const bad = await findBadRows(duckdb, source, sql, options.bounds);
   if (isRefused(bad, options.bounds)) return { files: [], bad };
-  const query = `SELECT ${sql.toColumns(options.stamp)} FROM (${sql.checkedSql}) AS checked WHERE fault IS NULL`;
-  return { files: await writeDataFiles(duckdb, query, await options.makeRoom(), rowGroupsPerFile), bad };
+  return { files: await writeRows(duckdb, sql, options, 'WHERE fault IS NULL'), bad };
 }
 
 /** Throws when the load was asked to stop. */
@@ -97,55 +96,34 @@ export function assertGoesOn(signal: AbortSignal, cause?: unknown): void {
   if (signal.aborted) throw new AppError('stopping', 'the load was stopped: nothing of the file was loaded', { cause });
 }
 
-/** Runs work of the engine that ends when the load is asked to stop. */
-async function interruptible<T>(duckdb: Duckdb, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
-  assertGoesOn(signal);
-  const interrupt = (): void => duckdb.interrupt();
-  signal.addEventListener('abort', interrupt);
-  try {
-    return await work();
-  } catch (error) {
-    assertGoesOn(signal, error);
-    throw error;
-  } finally {
-    signal.removeEventListener('abort', interrupt);
-  }
-}
-
 /**
- * Writes the rows of a source to files the fastest way; undefined where a row is bad, or cannot be read so. Errors:
- * `stopping`, `disk`, `memory`.
+ * Writes the rows of a source to files, or says which are bad. Ends when the load is asked to stop. Errors: `stopping`,
+ * `disk`, `memory`, `sql`.
  */
-export async function stageStrictly(
-  duckdb: Duckdb,
-  source: StrictSource,
-  options: StageOptions,
-): Promise<StagedRows | undefined> {
-  return await interruptible(duckdb, options.signal, async () => {
-    try {
-      return { files: await writeStrictly(duckdb, source, options), bad: noBad };
-    } catch (error) {
-      assertGoesOn(options.signal, error);
-      if (!isAppError(error, 'sql')) throw error;
-      return undefined;
-    }
-  });
-}
-
-/** Writes the rows of a source to files, or says which are bad. Errors: `stopping`, `disk`, `memory`, `sql`. */
 export async function stageRows(
   duckdb: Duckdb,
   source: Source,
   options: StageOptions,
 ): Promise<StagedRows | RefusedFile> {
-  const staged = await stageStrictly(duckdb, source, options);
-  if (staged !== undefined) return staged;
+  const { signal } = options;
+  assertGoesOn(signal);
+  const interrupt = (): void => duckdb.interrupt();
+  signal.addEventListener('abort', interrupt);
   try {
-    return await interruptible(duckdb, options.signal, () => writeLeniently(duckdb, source, options));
+    try {
+      return { files: await writeRows(duckdb, buildSql(source, options, true), options, ''), bad: noBad };
+    } catch (error) {
+      assertGoesOn(signal, error);
+      if (!isAppError(error, 'sql')) throw error;
+    }
+    return await writeGoodRows(duckdb, source, options);
   } catch (error) {
+    assertGoesOn(signal, error);
     // A damaged page of Parquet is found when it is read.
     if (source.format === 'parquet' && isAppError(error, 'sql')) return damagedParquet;
     throw error;
+  } finally {
+    signal.removeEventListener('abort', interrupt);
   }
 }
 

@@ -1,7 +1,7 @@
 import type { FieldSchema } from '../../datasets/field-schema.ts';
 import { jsonNumberPattern } from '../../datasets/json-number.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
-import type { BadReason, Check } from './bad-rows.ts';
+import type { BadReason, Check } from './file-fields.ts';
 
 /**
  * From the JSON Schema of a field to SQL: the value of a cell in the type of its column, and what makes it bad. Pure:
@@ -14,7 +14,7 @@ import type { BadReason, Check } from './bad-rows.ts';
  */
 export type CellKind = 'text' | 'number' | 'list';
 
-export interface ValueSql {
+interface ValueSql {
   /** What the engine's own cast makes of the cell, for `value` to use often; absent where it needs none. */
   readonly cast?: string;
   /**

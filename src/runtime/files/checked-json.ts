@@ -3,6 +3,11 @@ import { createHash } from 'node:crypto';
 /** The format from which on a file says by its checksum whether its bytes are still those that were written. */
 const checkedVersion = 2;
 
+/** Reports whether a value is an object with members of any kind. */
+export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
 function checksum(text: string): string {
   return createHash('sha256').update(text).digest('hex');
 }
@@ -23,8 +28,8 @@ export function renderChecked(record: Readonly<Record<string, unknown>>, indent?
  */
 export function parseChecked(text: string): Readonly<Record<string, unknown>> {
   const value: unknown = JSON.parse(text);
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new Error('it is not an object');
-  const { sha256, ...body } = value as Record<string, unknown>;
+  if (!isRecord(value)) throw new Error('it is not an object');
+  const { sha256, ...body } = value;
   const early = sha256 === undefined && (body['version'] === undefined || body['version'] === 1);
   if (!early && sha256 !== checksum(JSON.stringify(body)))
     throw new Error('its content is not what was written: the checksum differs');

@@ -1,13 +1,14 @@
+import stringWidth from 'string-width';
 import { beforeAll, describe, expect, it } from 'vitest';
 import {
   renderFields,
   renderTable,
   cutText,
+  padText,
   escapeText,
   showBytes,
   showTime,
   showValue,
-  widthOf,
 } from '../../../src/cli/answers.ts';
 import { verb, type CommandContext } from '../../../src/cli/command.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
@@ -91,7 +92,12 @@ describe('a value on a terminal', () => {
   });
 
   it('A text is measured and cut by the columns that it takes', () => {
-    expect(['abc', '日本', 'e\u0301', '👩‍💻'].map(widthOf)).toEqual([3, 4, 1, 2]);
+    expect(['abc', '日本', 'e\u0301', '👩‍💻'].map((text) => padText(text, 5))).toEqual([
+      'abc  ',
+      '日本 ',
+      'e\u0301    ',
+      '👩‍💻   ',
+    ]);
     expect(cutText('日本語', 5)).toBe('日本…');
     expect(cutText('日本語', 6)).toBe('日本語');
   });
@@ -131,7 +137,7 @@ describe('a table of answers', () => {
   it('A table of answers is never wider than the screen: texts are cut first, the last columns go at last, and are named', () => {
     for (let columns = 200; columns >= 8; columns -= 1) {
       const lines = renderTable(rows, columns);
-      for (const line of lines) expect(widthOf(line), `${columns}: ${line}`).toBeLessThanOrEqual(columns);
+      for (const line of lines) expect(stringWidth(line), `${columns}: ${line}`).toBeLessThanOrEqual(columns);
       // A time is there as a whole, or not at all.
       expect(lines[1], String(columns)).toMatch(/^1 .*2026-01-01 \d\d:\d\d:\d\d \S+$|^[^:]*$/);
     }

@@ -27,8 +27,6 @@ const good: DemoCounts = {
   report: {
     rows: 3,
     distinctIds: 3,
-    bytes: 10,
-    parts: 1,
     byName: new Map([
       ['a', 2],
       ['b', 1],
