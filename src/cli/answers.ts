@@ -41,9 +41,13 @@ export function escapeText(text: string): string {
   );
 }
 
-const digits = '2-digit';
 const clock = new Intl.DateTimeFormat('en-GB', {
-  ...{ year: 'numeric', month: digits, day: digits, hour: digits, minute: digits, second: digits },
+  year: 'numeric',
+  month: '2-digit',
+  day: '2-digit',
+  hour: '2-digit',
+  minute: '2-digit',
+  second: '2-digit',
   timeZoneName: 'short',
 });
 

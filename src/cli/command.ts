@@ -179,13 +179,13 @@ export function openLake(data: string | undefined, context: Pick<CommandContext,
 type DataFolderUse = 'existing' | 'named' | 'any';
 
 /** Lists a folder; undefined when there is none. */
-function findNames(folder: string): readonly string[] | undefined {
+function findNames(dir: string): readonly string[] | undefined {
   try {
-    return findNamesSync(folder);
+    return findNamesSync(dir);
   } catch (error) {
     if (isSystemError(error, 'ENOTDIR'))
-      throw new AppError('usage', `${folder} is a file and no folder`, { hint: 'Name the data folder by --data.' });
-    throw new AppError('disk', `the data folder ${folder} cannot be read`, {
+      throw new AppError('usage', `${dir} is a file and no folder`, { hint: 'Name the data folder by --data.' });
+    throw new AppError('disk', `the data folder ${dir} cannot be read`, {
       cause: error,
       hint: 'Run the command as the user that the service runs as.',
       retryable: false,

@@ -22,19 +22,13 @@ import { openPublisher } from '../stream/publisher.ts';
 import { verb, type CommandContext, queryRooms, openData } from './command.ts';
 import { assertOneMeaning, eraseOptions, parseErasure, type AccountOfApp } from './erase-words.ts';
 
-/** Where the ids of an erasure may stand in segments: words of the command line, as far as they matter here. */
-interface ErasedFrom {
-  readonly app?: number | undefined;
-  readonly account?: number | undefined;
-}
-
 /**
  * The ids that an erasure takes out of segments: those of users (custom ones) or of devices, of one account where it
  * is named. None where only some of a person's events are meant: those of one app, or of a user on one device.
  */
 export function findForgotten(
   { users, userKind, devices }: ErasureTarget,
-  { app, account }: ErasedFrom,
+  { app, account }: { readonly app?: number | undefined; readonly account?: number | undefined },
 ): ForgottenIds | undefined {
   if (app !== undefined || (users !== undefined && devices !== undefined)) return undefined;
   const within = account === undefined ? {} : { idAccount: account };

@@ -29,15 +29,12 @@ import { optional, positive, refuse, text } from './words.ts';
 /** A person waits for it, and the first time ids may have to be indexed. */
 const answerWithinMs = 120_000;
 
-/** What names an event, or a request. */
-interface Named {
-  readonly id: string | undefined;
-  readonly key: string | undefined;
-  readonly transaction: string | undefined;
-}
-
 /** What is to be looked for, one after the other: a key may be read in several ways. */
-function parseSought({ id, key, transaction }: Named, idApp: number | undefined, mask: KeyMask): readonly Sought[] {
+function parseSought(
+  { id, key, transaction }: Readonly<Record<'id' | 'key' | 'transaction', string | undefined>>,
+  idApp: number | undefined,
+  mask: KeyMask,
+): readonly Sought[] {
   if ([id, key, transaction].filter((one) => one !== undefined).length !== 1)
     refuse('expected ID, or --key, or --transaction');
   if (id !== undefined) {

@@ -108,7 +108,7 @@ function openTables(data: string | undefined, context: CommandContext) {
     config,
     paths,
     common: { lakeDir, clock, crashPoint: noCrashPoint, signal: context.stop, limits: engineLimits(config) },
-    async open(dataset: Dataset): Promise<Table> {
+    open: async (dataset: Dataset): Promise<Table> => {
       await ensureLake(lakeDir, options);
       return openDatasetTable(lakeDir, dataset, options);
     },

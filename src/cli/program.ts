@@ -23,11 +23,12 @@ function optionsOf({ options = {}, isWithoutData }: Verb): Declarations {
   return { ...options, ...(isWithoutData === true ? {} : { data }), json, ...options };
 }
 
+const show = (text: string, isBare: boolean, isMany = false): string =>
+  `${isBare ? text : `[${text}]`}${isMany ? '...' : ''}`;
+
 /** How a verb is called: `tributary app add ID --platform P [--title T] [--data DIR]`, a line for each way. */
 function usagesOf(verb: Verb, path: string): readonly string[] {
   if (verb.usage !== undefined) return verb.usage.map((usage) => `${path} ${usage}`);
-  const show = (text: string, isBare: boolean, isMany = false): string =>
-    `${isBare ? text : `[${text}]`}${isMany ? '...' : ''}`;
   const words = Object.entries(verb.words ?? {}).map(([name, { isOptional, isMany }]) =>
     show(`${name}${isMany === true ? '...' : ''}`, isOptional !== true),
   );
@@ -71,9 +72,11 @@ const helpStyle: Partial<Help> = {
   commandUsage: (parser: Parser) => parser.usage(),
 };
 
+/** Writes a text of the parser's as lines of the program. */
+const printBy = (write: (line: string) => void) => (text: string) => write(text.replace(/\n+$/, ''));
+
 /** A parser that throws what it has to say: help and the version when they were printed, and what is wrong. */
 function createParser({ name, summary = '', details = [] }: Omit<Command, 'run' | 'verbs'>, { context }: Call): Parser {
-  const printBy = (write: (line: string) => void) => (text: string) => write(text.replace(/\n+$/, ''));
   const sentence = summary === '' ? [] : [`${summary.charAt(0).toUpperCase()}${summary.slice(1)}.`];
   return new Parser(name)
     .summary(summary)

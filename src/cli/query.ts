@@ -26,7 +26,7 @@ import {
 } from './query-output.ts';
 import { file, oneOf, optional, positive, refuse, short, text, withDefault } from './words.ts';
 
-const isAddress = (text: string): boolean => /^[a-z][a-z0-9+.-]+:\/\//i.test(text);
+const isAddress = (root: string): boolean => /^[a-z][a-z0-9+.-]+:\/\//i.test(root);
 
 /**
  * `tributary lake snapshot [--root DIR_OR_URL]`: the SQL of the views over a lake, to be kept and run from any folder.

@@ -132,11 +132,6 @@ async function assertReady(channel: LiveChannel): Promise<void> {
 const away = 'the service does not answer; what arrives is shown again when it does';
 const back = 'the service answers again';
 
-/** Follows an app from one place of the service to the next. */
-interface Following {
-  close(): Promise<void>;
-}
-
 /**
  * Follows an app. A service that was started anew has another place, with a server of its own. Errors of the start:
  * `broker_away`, `broker_refused`.
@@ -149,7 +144,7 @@ async function follow(
     find,
     note,
   }: { open: (place: Place) => LiveChannel; find: () => Place | undefined; note: (line: string) => void },
-): Promise<Following> {
+) {
   let [place, channel, isAway] = [first, open(first), false];
   try {
     await assertReady(channel);

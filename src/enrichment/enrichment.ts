@@ -36,11 +36,6 @@ export interface Enrichment {
   close(): void;
 }
 
-interface EnrichmentOptions {
-  /** Path of an MMDB file to use in place of the package's own. */
-  readonly geoDatabase?: string | undefined;
-}
-
 const ownDatabase = '@ip-location-db/geo-whois-asn-country-mmdb/geo-whois-asn-country.mmdb';
 
 /** User-Agents that are remembered: with 2,048 characters each, 20 MB at most. */
@@ -102,7 +97,9 @@ function describeFailure(fault: string): Problem {
  * Opens the database of the package, or an operator's. Never fails for the database's sake: without one that can be
  * read no place is known, and `problems` says so.
  */
-export async function openEnrichment({ geoDatabase }: EnrichmentOptions = {}): Promise<Enrichment> {
+export async function openEnrichment({
+  geoDatabase,
+}: { readonly geoDatabase?: string | undefined } = {}): Promise<Enrichment> {
   const file = geoDatabase ?? findPackagedFile(ownDatabase) ?? ownDatabase;
   const watched = await openWatchedDatabase(file);
   const recallAgent = createAgentMemory();

@@ -101,16 +101,6 @@ async function openGeoDatabase(file: string): Promise<GeoDatabase> {
   }
 }
 
-/** The geo database of a file that others may replace. */
-interface WatchedDatabase {
-  /** What was read last; undefined while nothing could be. */
-  current(): GeoDatabase | undefined;
-  /** Why the newest reading failed; undefined when it did not. */
-  fault(): string | undefined;
-  /** Reads the file again when it has changed; returns whether another database is in use now. */
-  refresh(): Promise<boolean>;
-}
-
 function look(file: string): string | undefined {
   try {
     return findStamp(file);
@@ -124,7 +114,7 @@ function look(file: string): string | undefined {
  * Reads the database of a file. Never fails: one that cannot be read leaves the one before in use, if there was one,
  * and is read again once its file has changed.
  */
-export async function openWatchedDatabase(file: string): Promise<WatchedDatabase> {
+export async function openWatchedDatabase(file: string) {
   let stamp: string | undefined;
   let database: GeoDatabase | undefined;
   let fault: string | undefined;
@@ -143,5 +133,12 @@ export async function openWatchedDatabase(file: string): Promise<WatchedDatabase
   }
 
   await read();
-  return { current: () => database, fault: () => fault, refresh: async () => look(file) !== stamp && (await read()) };
+  return {
+    /** What was read last; undefined while nothing could be. */
+    current: () => database,
+    /** Why the newest reading failed; undefined when it did not. */
+    fault: () => fault,
+    /** Reads the file again when it has changed; returns whether another database is in use now. */
+    refresh: async (): Promise<boolean> => look(file) !== stamp && (await read()),
+  };
 }

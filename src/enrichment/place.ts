@@ -35,13 +35,8 @@ function toId(value: unknown): number | undefined {
   return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : undefined;
 }
 
-interface Division {
-  readonly id: number | undefined;
-  readonly title: string | undefined;
-}
-
 /** The division at a depth: `subdivisions` of MaxMind's and DB-IP's databases, else the flat member of others. */
-function readDivision(record: unknown, depth: 0 | 1): Division {
+function readDivision(record: unknown, depth: 0 | 1) {
   const divisions = member(record, 'subdivisions');
   const division: unknown = Array.isArray(divisions) ? divisions[depth] : undefined;
   const flat = depth === 0 ? (toTitle(member(record, 'state1')) ?? member(record, 'region')) : member(record, 'state2');

@@ -160,13 +160,6 @@ export interface NatsServer {
   readonly version: string;
 }
 
-interface NatsServerPlaces {
-  /** Folders to search in order, as PATH holds them. */
-  readonly path: string | undefined;
-  /** The folder `cacheFolder` names; servers lie below it as `nats-server/<version>/nats-server`. */
-  readonly cacheFolder: string;
-}
-
 /**
  * The folder for what the set-up fetches, shared by every checkout of this user: `TRIBUTARY_CACHE_DIR`, else
  * `tributary` in `XDG_CACHE_HOME`, else in `~/.cache`. Relative values of XDG_CACHE_HOME are ignored, as its rules say.
@@ -189,7 +182,10 @@ function cachedServersFolder(cache: string): string {
  * Finds a nats-server of at least `minimumNatsVersion`: on PATH, else the newest in the cache. Each candidate is run.
  * Error: `broker_missing` if the cache is needed and cannot be read.
  */
-export async function findNatsServer(places: NatsServerPlaces): Promise<NatsServer | undefined> {
+export async function findNatsServer(places: {
+  readonly path: string | undefined;
+  readonly cacheFolder: string;
+}): Promise<NatsServer | undefined> {
   return (await findUsable(onPath(places.path))) ?? (await findUsable(await inCache(places.cacheFolder)));
 }
 

@@ -22,13 +22,8 @@ interface TitleRow {
 /** What a line of a list of titles is: a row, the header, nothing, or bad for a reason. */
 type TitleLine = { readonly row: TitleRow } | { readonly reason: string } | 'none';
 
-/** Reads the lines of one list, one after the other: the first that is not empty says which form the list has. */
-interface TitleReader {
-  read(text: string): TitleLine;
-}
-
-const columns = ['field', 'id', 'title'] as const;
-type Cells = Readonly<Record<(typeof columns)[number], string>>;
+const cellNames = ['field', 'id', 'title'] as const;
+type Cells = Readonly<Record<(typeof cellNames)[number], string>>;
 
 const maxIdLength = 255;
 const maxTitleLength = 1024;
@@ -45,7 +40,7 @@ function parseJsonLine(line: string): Cells | string {
   if (!isRecord(value)) return 'is no JSON object';
   const { field, id, title, ...others } = value;
   const [unknownName] = Object.keys(others);
-  if (unknownName !== undefined) return `has ${JSON.stringify(unknownName)}, which is none of ${columns.join(', ')}`;
+  if (unknownName !== undefined) return `has ${JSON.stringify(unknownName)}, which is none of ${cellNames.join(', ')}`;
   const number = typeof id === 'number' && Number.isSafeInteger(id) ? String(id) : id;
   if (typeof field !== 'string' || typeof number !== 'string' || typeof title !== 'string')
     return 'must have field and title as texts, and id as a text or a whole number';
@@ -74,13 +69,13 @@ function parseRow({ field, id, title }: Cells): TitleLine {
 
 /** The columns that a header names, in its order; undefined for cells that are no header. */
 function findHeader(cells: readonly string[]): readonly string[] | undefined {
-  return cells.length === columns.length && columns.every((name) => cells.includes(name)) ? cells : undefined;
+  return cells.length === cellNames.length && cellNames.every((name) => cells.includes(name)) ? cells : undefined;
 }
 
 /** Creates a reader of one list: CSV with a header or without one, or a JSON object a line. */
-function createTitleReader(): TitleReader {
+function createTitleReader(): { read(text: string): TitleLine } {
   let form: 'csv' | 'json' | undefined;
-  let header: readonly string[] = columns;
+  let header: readonly string[] = cellNames;
 
   function readCsv(text: string, isFirst: boolean): TitleLine {
     const cells = parseCells(text, ',');
@@ -90,8 +85,8 @@ function createTitleReader(): TitleReader {
       header = found;
       return 'none';
     }
-    if (cells.length !== columns.length)
-      return { reason: `has ${cells.length} cells instead of the 3 of ${columns.join(', ')}` };
+    if (cells.length !== cellNames.length)
+      return { reason: `has ${cells.length} cells instead of the 3 of ${cellNames.join(', ')}` };
     const cellOf = (name: string): string => cells[header.indexOf(name)] ?? '';
     return parseRow({ field: cellOf('field'), id: cellOf('id'), title: cellOf('title') });
   }

@@ -129,27 +129,20 @@ export interface RefusedList {
   readonly first: readonly BadLine[];
 }
 
-/** Collects the bad lines of a list: all are counted, the first are kept. */
-interface BadLines {
-  add(bad: BadLine): void;
-  readonly count: number;
-  toRefused(file: string): RefusedList;
-}
-
 const namedLines = 20;
 
 /** Creates an empty collection. */
-export function createBadLines(): BadLines {
+export function createBadLines() {
   const first: BadLine[] = [];
   let count = 0;
   return {
-    add(bad) {
+    add(bad: BadLine): void {
       count += 1;
       if (first.length < namedLines) first.push(bad);
     },
     get count() {
       return count;
     },
-    toRefused: (file) => ({ file, badLines: count, first }),
+    toRefused: (file: string): RefusedList => ({ file, badLines: count, first }),
   };
 }

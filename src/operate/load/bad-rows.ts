@@ -47,18 +47,7 @@ interface Found {
   readonly raw: string;
 }
 
-interface Rejected {
-  readonly offset: number;
-  readonly text: string;
-}
-
-/** How many bad rows there are, and their bytes. */
-interface Size {
-  readonly count: number;
-  readonly bytes: number;
-}
-
-async function readSize(duckdb: Duckdb, from: string): Promise<Size> {
+async function readSize(duckdb: Duckdb, from: string) {
   const [row] = await duckdb.rows(`SELECT count(*) AS n, coalesce(sum(bytes), 0)::BIGINT AS bytes FROM ${from}`);
   return { count: Number(row?.['n']), bytes: Number(row?.['bytes']) };
 }
@@ -68,7 +57,7 @@ const rejectedSql = `(SELECT line_byte_position - 1 AS place, ltrim(coalesce(any
   FROM reject_errors WHERE scan_id = (SELECT max(scan_id) FROM reject_errors) GROUP BY line_byte_position)`;
 
 /** All rejected lines with their texts, or the first without. */
-async function readRejected(duckdb: Duckdb, isKept: boolean): Promise<readonly Rejected[]> {
+async function readRejected(duckdb: Duckdb, isKept: boolean) {
   const rows = await duckdb.rows(
     `SELECT place, ${isKept ? 'text' : "''"} AS text FROM ${rejectedSql} ORDER BY place ${isKept ? '' : `LIMIT ${namedRows}`}`,
   );

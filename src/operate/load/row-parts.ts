@@ -18,18 +18,18 @@ export interface CountrySql {
   readonly columns: readonly { readonly column: string; readonly stored: string }[];
 }
 
-const names = Object.keys(countryFields) as CountryField[];
+const countryNames = Object.keys(countryFields) as CountryField[];
 
 /** The countries by each of their codes, which `said` has with the name of its field. */
 function countriesSql(): string {
   const rows = listCountries().flatMap((country) => {
-    const codes = names.map((name) => country[countryFields[name]]);
+    const codes = countryNames.map((name) => country[countryFields[name]]);
     const values = codes.map((code) => (code === undefined ? 'NULL' : typeof code === 'string' ? sqlText(code) : code));
     return codes.flatMap((code, index) =>
-      code === undefined ? [] : [`(${sqlText(`${names[index]} ${code}`)}, ${values.join(', ')})`],
+      code === undefined ? [] : [`(${sqlText(`${countryNames[index]} ${code}`)}, ${values.join(', ')})`],
     );
   });
-  return `(VALUES ${rows.join(', ')}) AS country (said, ${names.join(', ')})`;
+  return `(VALUES ${rows.join(', ')}) AS country (said, ${countryNames.join(', ')})`;
 }
 
 /**
@@ -40,7 +40,7 @@ function planCountry(
   fields: readonly RowField[],
   valueOf: (column: string) => string | undefined,
 ): CountrySql | undefined {
-  const columns = names.flatMap((name) => {
+  const columns = countryNames.flatMap((name) => {
     const column = fields.find((field) => field.name === name)?.schema['x-column'];
     return column === undefined ? [] : [{ name, column, value: valueOf(column) }];
   });
@@ -50,7 +50,7 @@ function planCountry(
   if (said.length === 0) return undefined;
   return {
     join: `LEFT JOIN ${countriesSql()} ON country.said = coalesce(${said.join(', ')})`,
-    selected: names.map((name) => `country.${name} AS country_${name}`).join(', '),
+    selected: countryNames.map((name) => `country.${name} AS country_${name}`).join(', '),
     columns: columns.map(({ name, column, value }) => ({
       column,
       stored: value === undefined ? `country_${name}` : `coalesce(${value}, country_${name})`,
