@@ -1,7 +1,15 @@
-import { formOf, type OutputForm } from '../client/export-output.ts';
 import type { ExportArguments } from '../client/export-area.ts';
 import { getExport } from '../datasets/dataset.ts';
 import { findTimezone } from '../datasets/dictionaries.ts';
+import {
+  compressions,
+  defaultFormat,
+  endingOf,
+  findForm,
+  formatNames,
+  getFormat,
+  type FileForm,
+} from '../datasets/file-formats.ts';
 import { commonFields } from '../datasets/row-fields.ts';
 import type { OptionValues } from './command.ts';
 import { flag, many, oneOf, parsed, positive, refuse, text } from './words.ts';
@@ -58,8 +66,8 @@ export const requestOptions = {
   ),
   sinceVersion: text('only what came after this place: nextSinceVersion of the export before', 'PLACE'),
   asOf: text('the data as they were at this place', 'PLACE'),
-  format: oneOf(['csv', 'jsonl', 'parquet'], 'the kind of file (that of the output, csv)'),
-  compression: oneOf(['none', 'gzip', 'zstd'], 'of the files (that of the output)'),
+  format: oneOf(formatNames, `the kind of file (that of the output, ${defaultFormat})`),
+  compression: oneOf(compressions, 'of the files (that of the output)'),
 };
 
 export type GivenRequest = OptionValues<typeof requestOptions>;
@@ -104,7 +112,7 @@ export function toDay(value: string, timezone: string, nowMs: number): string {
 /** What is asked of the service: its arguments, and the days and the zone among them for a person. */
 interface ExportRequest {
   readonly parameters: ExportArguments;
-  readonly form: OutputForm;
+  readonly form: FileForm;
   readonly days: { readonly from: string; readonly to: string } | undefined;
   readonly timezone: string;
 }
@@ -133,12 +141,12 @@ export function toRequest(
   const timezone = findTimezone(given.timezone ?? ownZone());
   if (timezone === undefined)
     return refuse(`--timezone must be a zone such as Europe/Berlin, not '${given.timezone ?? ''}'`);
-  const named = output === undefined ? undefined : formOf(output);
-  const format = given.format ?? named?.format ?? 'csv';
+  const named = output === undefined ? undefined : findForm(output);
+  const format = given.format ?? named?.format ?? defaultFormat;
   if (named !== undefined && named.format !== format)
     refuse(`--format ${format} does not suit the name ${output ?? ''}`);
   // Nothing here packs or unpacks zstd; what is gzip is unpacked where the name says so.
-  const isZstd = (packing: string | undefined): boolean => packing === 'zstd' && format !== 'parquet';
+  const isZstd = (packing: string | undefined): boolean => packing === 'zstd' && getFormat(format).kind === 'text';
   const { compression: asked = named?.compression } = given;
   if (named !== undefined && isZstd(asked) !== isZstd(named.compression))
     refuse(`--compression ${asked ?? ''} does not suit the name ${output ?? ''}`);
@@ -164,13 +172,6 @@ export function toRequest(
     ...where,
   ];
   return { parameters, form: { format, compression: given.compression ?? 'none' }, days, timezone };
-}
-
-const endings: Readonly<Record<OutputForm['compression'], string>> = { none: '', gzip: '.gz', zstd: '.zst' };
-
-/** The ending of a file of a form. */
-export function endingOf({ format, compression }: OutputForm): string {
-  return `.${format}${format === 'parquet' ? '' : endings[compression]}`;
 }
 
 /** The file of an export that names none, in the working folder. */

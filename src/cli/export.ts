@@ -10,7 +10,8 @@ import { type CommandContext, verb, type Group, type Verb } from './command.ts';
 import { showBytes, formatCount } from './answers.ts';
 import { waitForExport } from '../client/wait-for-export.ts';
 import { eventAliases, eventNames } from '../datasets/dictionaries.ts';
-import { defaultOutput, endingOf, requestOptions, toRequest } from './export-request.ts';
+import { endingOf } from '../datasets/file-formats.ts';
+import { defaultOutput, requestOptions, toRequest } from './export-request.ts';
 import { oneOf, parsed, positive, refuse, short, text } from './words.ts';
 
 /** The output that stands for standard output. */

@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { endingOf, findForm, formatNames, getFormat } from '../datasets/file-formats.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { moveFile, syncFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { listNames } from '../runtime/files/folder-names.ts';
@@ -8,12 +9,6 @@ import { acquireLock } from '../runtime/files/lock.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import { downloadFile, type DownloadOptions } from './download.ts';
 import type { ExportFile, ExportReport } from './export-area.ts';
-
-/** What an export's file is by its name. */
-export interface OutputForm {
-  readonly format: 'csv' | 'jsonl' | 'parquet';
-  readonly compression: 'none' | 'gzip' | 'zstd';
-}
 
 /** What is there of an export in the end. */
 export interface Fetched {
@@ -27,17 +22,9 @@ export type ReadManifest = (text: string) => readonly Pick<ExportFile, 'name' | 
 
 const lineFeed = 0x0a;
 
-/** The form that a file name says: `.csv`, `.jsonl`, `.ndjson` or `.parquet`, with `.gz` or `.zst` behind it. */
-export function formOf(name: string): OutputForm | undefined {
-  const match = /\.(csv|jsonl|ndjson|parquet)(?:\.(gz|zst))?$/i.exec(name);
-  if (match === null) return undefined;
-  const kind = match[1]?.toLowerCase();
-  const packed = match[2]?.toLowerCase();
-  return {
-    format: kind === 'ndjson' ? 'jsonl' : (kind as OutputForm['format']),
-    compression: packed === 'gz' ? 'gzip' : packed === 'zst' ? 'zstd' : 'none',
-  };
-}
+const knownEndings = new Intl.ListFormat('en', { type: 'disjunction' }).format(
+  formatNames.map((format) => endingOf({ format, compression: 'none' })),
+);
 
 /** Endings of names that say nothing of the form; what is no word, such as a date, is no ending. */
 const neutralEnding = /\.(txt|tmp|part|gz|zst)$/i;
@@ -65,10 +52,10 @@ export async function assertPlace(output: string): Promise<void> {
       },
     );
   }
-  const isKnown = formOf(output) !== undefined || neutralEnding.test(output);
+  const isKnown = findForm(output) !== undefined || neutralEnding.test(output);
   if (isKnown || !/\.[a-z][a-z\d]{0,7}$/i.test(output) || isIntoFolder) return;
   throw new AppError('usage', `the name ${output} says a form that exports do not have`, {
-    hint: 'Name a file that ends in .csv, .csv.gz, .jsonl or .parquet, or a folder with a slash at its end.',
+    hint: `Name a file that ends in ${knownEndings}, or a folder with a slash at its end.`,
   });
 }
 
@@ -102,9 +89,11 @@ const isAsItIs = (names: readonly string[], output: string): boolean =>
 /** Refuses, before anything is fetched, an output that the files cannot become. Error: `usage`. */
 function assertFits({ id, files = [] }: ExportReport, output: string): void {
   const names = files.map(({ name }) => name);
-  const isPlain = !names.some((name) => /\.(zst|parquet)$/.test(name)) && packingOf(output) !== 'zst';
-  const format = formOf(output)?.format;
-  const isOther = format !== undefined && names.some((name) => (formOf(name)?.format ?? format) !== format);
+  const forms = names.flatMap((name) => findForm(name) ?? []);
+  const isText = forms.every(({ format, compression }) => getFormat(format).kind === 'text' && compression !== 'zstd');
+  const isPlain = isText && packingOf(output) !== 'zst';
+  const wanted = findForm(output)?.format;
+  const isOther = wanted !== undefined && forms.some(({ format }) => format !== wanted);
   if (!isOther && (isPlain || isAsItIs(names, output))) return;
   throw new AppError('usage', `${names.join(', ')} cannot become ${output}`, {
     hint: `'tributary export download ${id} -o FOLDER/' fetches them as they are.`,

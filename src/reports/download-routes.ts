@@ -1,5 +1,6 @@
 import type { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { contentTypeOf } from '../datasets/file-formats.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
@@ -34,19 +35,6 @@ export interface LinkHolders {
   mayLackUsers(): boolean;
   /** Calls back when users have changed. */
   onChange(listener: () => void): () => void;
-}
-
-/** Media types of files, by how their names end. */
-const contentTypes: readonly (readonly [ending: string, type: string])[] = [
-  ['.gz', 'application/gzip'],
-  ['.zst', 'application/zstd'],
-  ['.parquet', 'application/vnd.apache.parquet'],
-  ['.jsonl', 'application/jsonl; charset=utf-8'],
-  ['.csv', 'text/csv; charset=utf-8'],
-];
-
-function contentTypeOf(name: string): string {
-  return contentTypes.find(([ending]) => name.endsWith(ending))?.[1] ?? 'application/octet-stream';
 }
 
 /** An archive of at most so many bytes is verified before it is begun, which takes a second or so. */

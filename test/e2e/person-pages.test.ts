@@ -8,6 +8,7 @@ import { promisify } from 'node:util';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Profile } from '../../src/client/profiles.ts';
 import { dataPaths } from '../../src/config.ts';
+import { describeOrders } from '../../src/export/api/order-dictionary.ts';
 import { makeSnippets } from '../../src/console/web/new-export/snippets.ts';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import { readServiceStates } from '../../src/runtime/processes/service-state.ts';
@@ -283,7 +284,9 @@ describe('the pages of people', { timeout: 300_000 }, () => {
       format: 'jsonl',
       compression: 'gzip',
     };
-    const written = makeSnippets(service.api, order).find(({ name }) => name === 'Command line');
+    const written = makeSnippets(service.api, order, describeOrders().formats).find(
+      ({ name }) => name === 'Command line',
+    );
     const asUser = { ...environment, USER_ID: user.idUser };
     expect(answersIn(await paste(written?.text ?? '', home, asUser))).toMatchObject([
       { files: ['customEvents.jsonl.gz'], rows: 500 },

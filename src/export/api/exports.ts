@@ -8,6 +8,7 @@
  * Crash: nothing rests here; a request that was stored and not yet answered runs, and expires.
  */
 import type { User } from '../../access/access.ts';
+import { defaultFormat, getFormat } from '../../datasets/file-formats.ts';
 import { isExpired, type ReportJob, type ReportSlot } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import type { Clock } from '../../runtime/clock.ts';
@@ -78,7 +79,7 @@ function refuseSlotOver(jobs: readonly ReportJob[], limit: number): Refusal | un
 
 /** A request that says nothing of its files' compression gets its user's default. */
 function withUsersFiles(request: ExportSpec, { files }: User): ExportSpec {
-  const isOpen = request.compression === undefined && request.format !== 'parquet';
+  const isOpen = request.compression === undefined && getFormat(request.format ?? defaultFormat).kind === 'text';
   return files === 'gzip' && isOpen ? { ...request, compression: 'gzip' } : request;
 }
 

@@ -1,6 +1,6 @@
 import { dictionaryNames } from '../../datasets/dictionaries.ts';
 import type { OpenApiPart } from '../../runtime/http/openapi.ts';
-import { fileFormats } from '../jobs/export-spec.ts';
+import { formatNames } from '../../datasets/file-formats.ts';
 import { listParameters, listSchemas, listSummary } from './list-schemas.ts';
 import { exportExamples } from './openapi-examples.ts';
 import { lookSchemas } from './look-schemas.ts';
@@ -143,7 +143,7 @@ export const slot = {
 
 /** What is said of the files of a finished export, and of the version of the data that it was read from. */
 const basis = {
-  format: { type: 'string', enum: fileFormats },
+  format: { type: 'string', enum: formatNames },
   hasHeader: { type: 'boolean', description: 'Whether each file begins with a line of column names.' },
   manifest: { ...object(link), description: 'Leads to the signed record of the export, a Manifest.' },
   version: text,

@@ -9,10 +9,16 @@ import {
   type Selector,
   type TitleDictionary,
 } from '../../datasets/dictionaries.ts';
+import {
+  compressions,
+  describeUsualCompression,
+  endingOf,
+  formatNames,
+  getFormat,
+} from '../../datasets/file-formats.ts';
 import { eventFields } from '../../datasets/event-fields.ts';
 import type { ExportEvent } from '../../datasets/pipeline-file.ts';
 import { commonFields } from '../../datasets/row-fields.ts';
-import { compressions, fileFormats } from '../jobs/export-spec.ts';
 import { filterNames, parameters, type Parameter, basisParameters } from './parameters.ts';
 import { defaultTimezone } from './parse-request.ts';
 
@@ -24,8 +30,17 @@ export interface OrderDictionary {
   readonly timezones: readonly string[];
   /** Where none is named. */
   readonly timezone: string;
-  readonly formats: readonly string[];
+  readonly formats: readonly OrderFormat[];
   readonly compressions: readonly string[];
+}
+
+export interface OrderFormat {
+  readonly name: string;
+  readonly title: string;
+  /** The compression of files where none is named. */
+  readonly usual: string;
+  /** Endings of file names by compression. */
+  readonly endings: Readonly<Record<string, string>>;
 }
 
 export interface OrderEvent {
@@ -151,7 +166,12 @@ export function describeOrders(): OrderDictionary {
     filters: filters.map(describeFilter),
     timezones: [...timezones],
     timezone: defaultTimezone,
-    formats: fileFormats,
+    formats: formatNames.map((name) => ({
+      name,
+      title: getFormat(name).title,
+      usual: describeUsualCompression(name),
+      endings: Object.fromEntries(compressions.map((each) => [each, endingOf({ format: name, compression: each })])),
+    })),
     compressions,
   };
 }

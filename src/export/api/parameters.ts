@@ -1,4 +1,5 @@
 import { datasets } from '../../datasets/dataset.ts';
+import { compressions, defaultFormat, describeUsualCompression, formatNames } from '../../datasets/file-formats.ts';
 import {
   eventAliases,
   eventNames,
@@ -15,7 +16,6 @@ import { commonFields } from '../../datasets/row-fields.ts';
 import { findNearest } from '../../runtime/nearest-name.ts';
 import { isSdkKey } from '../../access/sdk-key.ts';
 import { parsePlace } from '../../lake/log/change-feed.ts';
-import { compressions, fileFormats } from '../jobs/export-spec.ts';
 
 /** What a single value must be. `accept` returns it in its one spelling, or undefined when the rule forbids it. */
 export interface ValueRule {
@@ -160,6 +160,8 @@ function filterOn(name: string, meaning?: string): Parameter {
   };
 }
 
+const usualCompressions = formatNames.map((name) => `${name}: ${describeUsualCompression(name)}`).join(', ');
+
 /** The parameters that service.md 2.4 names, and those of the files. */
 const ownParameters: readonly Parameter[] = [
   { name: 'event', meaning: 'Event to export.', shape: 'one', rule: eventRule },
@@ -240,14 +242,13 @@ const ownParameters: readonly Parameter[] = [
   filterOn('idAdMediator', 'Ad mediator.'),
   {
     name: 'format',
-    meaning: 'Kind of file; csv by default.',
+    meaning: `Kind of file; ${defaultFormat} by default.`,
     shape: 'one',
-    rule: oneOf(fileFormats),
+    rule: oneOf(formatNames),
   },
   {
     name: 'compression',
-    meaning:
-      'Compression of the files. By default csv and jsonl are compressed by gzip when they are large, parquet by zstd.',
+    meaning: `Compression of the files. By default ${usualCompressions}.`,
     shape: 'one',
     rule: oneOf(compressions),
   },

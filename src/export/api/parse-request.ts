@@ -1,4 +1,5 @@
 import { quote, type Arguments } from './arguments.ts';
+import { compressions, isFileFormat } from '../../datasets/file-formats.ts';
 import { findNearest } from '../../runtime/nearest-name.ts';
 import { badRequest, isRefusal, type Refusal } from './envelope.ts';
 import {
@@ -11,7 +12,7 @@ import {
   setSizeLimit,
   type Parameter,
 } from './parameters.ts';
-import type { Compression, ExportSpec, FileFormat, ParamFilter, SecondsSpan } from '../jobs/export-spec.ts';
+import type { ExportSpec, ParamFilter, SecondsSpan } from '../jobs/export-spec.ts';
 import type { ZoneDays } from './calendar.ts';
 
 /** The values of each parameter given, each accepted by its rule. */
@@ -202,8 +203,8 @@ function refusePairs(values: Values): Refusal | undefined {
 
 /** How the files of the result are wanted; members that were not asked for are absent. */
 function readFileOptions(values: Values): Pick<ExportSpec, 'format' | 'compression' | 'order'> {
-  const format = values.get('format')?.[0] as FileFormat | undefined;
-  const compression = values.get('compression')?.[0] as Compression | undefined;
+  const format = values.get('format')?.find(isFileFormat);
+  const compression = compressions.find((each) => each === values.get('compression')?.[0]);
   return {
     ...(format === undefined ? {} : { format }),
     ...(compression === undefined ? {} : { compression }),

@@ -1,4 +1,5 @@
 import type { User } from '../../access/access.ts';
+import { defaultFormat, getFormat, isFileFormat } from '../../datasets/file-formats.ts';
 import { manifestName } from '../../reports/manifest.ts';
 import {
   archiveName,
@@ -10,7 +11,6 @@ import {
 } from '../../reports/reports.ts';
 import { signLink } from '../../reports/signed-links.ts';
 import type { SigningKeys } from '../../reports/signing-keys.ts';
-import { hasHeader, type ExportSpec } from '../jobs/export-spec.ts';
 import { holderOf } from './link-holders.ts';
 
 /** Turns requests into the data objects of the API's answers. */
@@ -55,7 +55,7 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
     if (isInProgress(job)) return { progress: `${progress(job)}%` };
     if (job.state !== 'success') return {};
     const expiresSeconds = job.expiresSeconds ?? 0;
-    const { format = 'csv' } = job.request as Pick<ExportSpec, 'format'>;
+    const { format = defaultFormat } = job.request as { readonly format?: string };
     const holder = holderOf(user);
     const link = (name: string) => ({
       link: `${baseUrl}${signLink(keys, { id: job.id, name, expiresSeconds, holder })}`,
@@ -64,7 +64,8 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
     return {
       files: (job.files ?? []).map(({ name, rows, bytes, sha256 }) => ({ ...link(name), rows, bytes, sha256 })),
       format,
-      hasHeader: hasHeader[format],
+      // Another version may have formats of its own.
+      hasHeader: isFileFormat(format) && getFormat(format).hasHeader,
       archive: link(archiveName(job)),
       ...(job.basis === undefined ? {} : { manifest: link(manifestName(fileStem(job))), ...describeBasis(job.basis) }),
     };

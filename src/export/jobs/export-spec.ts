@@ -1,3 +1,4 @@
+import { compressions, isFileFormat, type Compression, type FileFormat } from '../../datasets/file-formats.ts';
 import { parsePlace } from '../../lake/log/change-feed.ts';
 
 /**
@@ -8,14 +9,6 @@ export interface SecondsSpan {
   readonly fromSeconds?: number;
   readonly beforeSeconds?: number;
 }
-
-/** Kinds of file that an export can be written as, and how they are compressed. */
-export const fileFormats = ['csv', 'jsonl', 'parquet'] as const;
-export type FileFormat = (typeof fileFormats)[number];
-/** Whether each file of a format begins with a line of column names. */
-export const hasHeader: Readonly<Record<FileFormat, boolean>> = { csv: true, jsonl: false, parquet: false };
-export const compressions = ['none', 'gzip', 'zstd'] as const;
-export type Compression = (typeof compressions)[number];
 
 /** A filter on a parameter of custom events: it must be there and have one of the values. */
 export interface ParamFilter {
@@ -104,7 +97,7 @@ const members: Readonly<Record<keyof ExportSpec, (value: unknown) => boolean>> =
   eventNameInvert: (value) => typeof value === 'boolean',
   params: (value) => value === undefined || (Array.isArray(value) && value.every(isParamFilter)),
   idSegment: (value) => value === undefined || isText(value),
-  format: (value) => value === undefined || fileFormats.some((format) => format === value),
+  format: (value) => value === undefined || (isText(value) && isFileFormat(value)),
   compression: (value) => value === undefined || compressions.some((compression) => compression === value),
   order: (value) => value === undefined || value === 'time',
   filters: (value) => typeof value === 'object' && value !== null && Object.values(value).every(isTextList),

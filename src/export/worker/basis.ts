@@ -1,6 +1,9 @@
+import path from 'node:path';
 import { getExport } from '../../datasets/dataset.ts';
 import { machineClock } from '../../runtime/clock.ts';
-import { isAppError } from '../../runtime/errors.ts';
+import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
+import { findSize, hashFile } from '../../runtime/files/file-checks.ts';
+import { linkOrCopy } from '../../runtime/files/hard-links.ts';
 import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import { findSinceMs, nextPlace, parsePlace } from '../../lake/log/change-feed.ts';
 import { readCommit } from '../../lake/log/log-files.ts';
@@ -9,7 +12,7 @@ import { upgradeSchema } from '../../lake/table-schema.ts';
 import { readMarkedSnapshot, type MarkedSnapshot } from '../../lake/watermark.ts';
 import type { ReportBasis } from '../../reports/reports.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';
-import type { ReadPlan } from '../jobs/worker-messages.ts';
+import type { PlanFile, ReadPlan, WorkerPlan } from '../jobs/worker-messages.ts';
 import { LimitError } from './watch-statement.ts';
 
 /** What a request reads: one version of the table, and of that the rows that came after another. */
@@ -87,5 +90,46 @@ export async function describeBasis(
     keptUntilSeconds: Math.floor((endMs + retentionMs) / 1000),
     ...(snapshot.head === undefined ? {} : { head: snapshot.head }),
     ...(watermarkMs === undefined ? {} : { watermarkMs }),
+  };
+}
+
+/**
+ * Gives a file of another store a name in the work folder, where the locked engine may read it and nobody removes it,
+ * and compares it with its hash; returns the new path. So an export reads the file that its plan names to the end, or
+ * fails. Errors: `file_damaged`, `retryable` when the file is gone: it was replaced, and the next plan names another.
+ */
+async function pinFile({ file, sizeBytes, sha256 }: PlanFile, folder: string, name: string): Promise<string> {
+  const pinned = path.join(folder, name);
+  try {
+    await linkOrCopy(file, pinned);
+  } catch (error) {
+    if (!isSystemError(error, 'ENOENT')) throw error;
+    throw new AppError('file_damaged', `${file} is gone: it was removed or replaced`, {
+      cause: error,
+      retryable: true,
+      hint: 'Create the export again, or restore the file from a backup.',
+    });
+  }
+  await assertListWhole({ file, sizeBytes, sha256 }, pinned);
+  return pinned;
+}
+
+/** Compares what lies at a path with what a plan says of its file. Errors: `file_damaged`. */
+export async function assertListWhole({ file, sizeBytes, sha256 }: PlanFile, at: string): Promise<void> {
+  if ((await findSize(at)) === sizeBytes && (await hashFile(at)) === sha256) return;
+  throw new AppError('file_damaged', `${file} is damaged: its bytes are not those that were written`, {
+    hint: 'Add its list anew, or restore the file from a backup.',
+  });
+}
+
+/**
+ * Gives the lists of a plan names of their own in the work folder; the plan then names these. Errors: those of `pinFile`.
+ */
+export async function pinLists(plan: WorkerPlan, tempDir: string): Promise<WorkerPlan> {
+  const { segment, titles } = plan;
+  return {
+    ...plan,
+    ...(segment && { segment: { ...segment, file: await pinFile(segment, tempDir, 'segment.parquet') } }),
+    ...(titles && { titles: { ...titles, file: await pinFile(titles, tempDir, 'titles.parquet') } }),
   };
 }

@@ -3,8 +3,9 @@ import { findDictionary, rowFields } from '../../datasets/dictionaries.ts';
 import { eventFields } from '../../datasets/event-fields.ts';
 import type { FieldSchema } from '../../datasets/field-schema.ts';
 import type { StoredExport, Subject } from '../../datasets/pipeline-file.ts';
+import type { SegmentKind } from '../../segments/segments.ts';
 import type { ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
-import type { BoundValue } from './export-query.ts';
+import { filesSql, type BoundValue } from './export-query.ts';
 import { zoneDate } from './selector-sql.ts';
 
 /**
@@ -33,7 +34,7 @@ const deviceColumns = deviceFields.map((name) => {
 });
 
 /** Their columns. */
-export const deviceColumnNames: readonly string[] = deviceColumns.map(({ column }) => column);
+const deviceColumnNames: readonly string[] = deviceColumns.map(({ column }) => column);
 
 /** SQL for the text that identifies the subject of an event within its app; NULL where it has none. */
 export function subjectSql(subject: Subject): string {
@@ -67,7 +68,7 @@ export function storedConditions(
 }
 
 /** Whether a field's dictionary has `0` for what is unknown: an empty value stands for it, and for nothing else. */
-export function isZeroUnknown(schema: FieldSchema): boolean {
+function isZeroUnknown(schema: FieldSchema): boolean {
   return findDictionary(schema)?.['0']?.toLowerCase() === 'unknown';
 }
 
@@ -150,4 +151,34 @@ export function paramConditions({ params = [] }: ExportSpec, values: Record<stri
     Object.assign(values, { [name]: param.name }, wanted.values);
     return `len(list_filter(map_extract(events.custom_event_params, $${name}), lambda value: ${wanted.condition})) > 0`;
   });
+}
+
+/**
+ * What ids are compared by: 128 bits, of which no two ids have the same by chance. The engine holds the whole set in
+ * memory, and of texts it would hold twice the bytes: two million of them did not fit into 256 MB.
+ */
+const keySql = (id: string): string => `md5_number(${id})`;
+
+/** The relation of a segment's keys; its file binds as `$segment`. */
+const segmentSql = `(SELECT ${keySql('id')} AS key FROM read_parquet($segment, hive_partitioning = false))`;
+
+/**
+ * SQL of the join by which only rows of a segment stay: each once, whatever the number of its ids that are in the
+ * segment. It follows the relation `events` in FROM, and loses the order of the rows. `conditions` are those on `events`
+ * that the query has beside it: what they leave out is not compared.
+ *
+ * One join on one set of ids: a comparison for each device column would hold the set in memory once for each.
+ */
+export function segmentJoin(kind: SegmentKind, { columns }: Dataset, conditions: readonly string[]): string {
+  if (kind === 'custom')
+    return `SEMI JOIN ${segmentSql} AS segment ON ${keySql('events.custom_user_id')} = segment.key`;
+  const present = new Set(columns.map(({ name }) => name));
+  const ids = deviceColumnNames.filter((name) => present.has(name)).map((name) => `events.${name}`);
+  const given = `list_filter(CAST([${ids.join(', ')}] AS VARCHAR[]), lambda id: id IS NOT NULL)`;
+  return `SEMI JOIN (
+    SELECT DISTINCT named.file_index, named.file_row_number FROM (
+      SELECT events.file_index, events.file_row_number, unnest(list_transform(${given}, lambda id: ${keySql('id')})) AS key
+      FROM ${filesSql} AS events WHERE ${['true', ...conditions].join(' AND ')}
+    ) AS named SEMI JOIN ${segmentSql} AS segment ON named.key = segment.key
+  ) AS chosen ON events.file_index = chosen.file_index AND events.file_row_number = chosen.file_row_number`;
 }

@@ -212,8 +212,8 @@ JOIN apps ON events.id_app = apps.id_app ${added.join(' ')}${conditions.length =
     // The table has the rows of the time already.
     count:
       ofRow.length === 0
-        ? { sql: 'SELECT count(*) AS rows FROM derived', values: {} }
-        : { sql: `SELECT count(*) AS rows ${from([])}`, values },
+        ? { sql: 'SELECT file_index AS file, count(*) AS rows FROM derived GROUP BY ALL', values: {} }
+        : { sql: `SELECT events.file_index AS file, count(*) AS rows ${from([])} GROUP BY ALL`, values },
     inline: false,
     preparation: createPreparation(request, { dataset, event }, apps),
   };

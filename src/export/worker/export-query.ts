@@ -14,6 +14,7 @@ export interface Statement {
 /** What an export asks the engine. Rows come as they lie in the files, or in the order of time. */
 export interface ExportQuery {
   readonly select: Statement;
+  /** The rows of each file that has any: its index in the list of files, and their number. */
   readonly count: Statement;
   /**
    * Sets are compared value by value, which keeps the order of the rows. Otherwise they are looked up by a join, which

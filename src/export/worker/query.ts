@@ -1,20 +1,22 @@
 import { findExport, getExport, type Dataset } from '../../datasets/dataset.ts';
 import type { FileFilter, TimeRange } from '../../lake/files/prune.ts';
+import { parseSchemaString } from '../../lake/table-schema.ts';
 import type { ExportApp, ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
-import type { PlanSegment, PlanTitles } from '../jobs/worker-messages.ts';
+import type { PlanSegment, PlanTitles, ReadPlan } from '../jobs/worker-messages.ts';
+import type { Basis } from './basis.ts';
 import {
   dayConditions,
   fieldConditions,
   inSet,
   paramConditions,
   requirement,
+  segmentJoin,
   sinceConditions,
   spanConditions,
   storedConditions,
 } from './conditions.ts';
 import { buildDerivedQuery, readSpan } from './derived-query.ts';
 import { filesSql, orderByTime, type BoundValue, type ExportQuery } from './export-query.ts';
-import { segmentJoin } from './segment-condition.ts';
 import { emptyColumns, selectSql, selectTitled, showsTitles, type Cells } from './selector-sql.ts';
 
 /** The largest set that is compared value by value. */
@@ -151,7 +153,7 @@ export function buildQuery(
   const order = request.order === 'time' ? orderByTime : inOrderOfFiles;
   return {
     select: { sql: selectSql(columns, `${from(titleJoins)} ${order}`), values: selectValues },
-    count: { sql: `SELECT count(*) AS rows ${from([])}`, values },
+    count: { sql: `SELECT events.file_index AS file, count(*) AS rows ${from([])} GROUP BY ALL`, values },
     inline,
     ...(order === ''
       ? { selectRows: { sql: selectSql(columns, `${from(titleJoins)} AND ${ofSlice}`), values: selectValues } }
@@ -162,10 +164,20 @@ export function buildQuery(
 /** Builds the query of a result without rows, whatever the event: the columns that it would have. */
 export function buildEmptyQuery(request: ExportSpec): ExportQuery {
   const sql = `SELECT ${emptyColumns(request).join(', ')} WHERE false`;
-  const none = { sql, values: {} };
   return {
-    select: none,
-    count: { sql: `SELECT count(*) AS rows FROM (${sql})`, values: {} },
+    select: { sql, values: {} },
+    count: { sql: 'SELECT 0 AS file, 0 AS rows WHERE false', values: {} },
     inline: true,
   };
+}
+
+/** Builds the query of a plan over one version of its table; one without rows where the version can have none. */
+export function planQuery(
+  { request, apps, segment, titles }: ReadPlan,
+  { snapshot: { schemaString }, sinceMs }: Pick<Basis, 'snapshot' | 'sinceMs'>,
+  options: Required<Pick<QueryOptions, 'lean' | 'cells'>>,
+): ExportQuery {
+  if (schemaString === undefined || isEmptyResult(request, apps)) return buildEmptyQuery(request);
+  const columns = parseSchemaString(schemaString);
+  return buildQuery(request, apps, { ...options, columns, sinceMs, segment, titles });
 }

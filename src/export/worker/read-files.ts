@@ -2,7 +2,10 @@ import { pruneFiles } from '../../lake/files/prune.ts';
 import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
 import type { ReadPlan } from '../jobs/worker-messages.ts';
 import { assertBasisWhole } from './basis.ts';
+import type { ExportQuery } from './export-query.ts';
 import { fileFilter } from './query.ts';
+import type { QueryEngine } from './query-engine.ts';
+import { watch, type OnShare, type WatchedJob } from './watch-statement.ts';
 
 /** The files that a query reads: more with each reach, those that were there in their places. */
 export interface ReadFiles {
@@ -14,28 +17,29 @@ export interface ReadFiles {
 /** Compares files with their hashes, each of them once, whoever asks. Errors: `file_damaged`. */
 export type Verify = (files: readonly DataFile[]) => Promise<void>;
 
-/** What files are chosen by. */
-interface Choice {
+/** What is asked, and of which version of the table. */
+interface Asked {
   readonly plan: ReadPlan;
   readonly snapshot: Snapshot;
-  readonly sinceMs: number | undefined;
 }
 
-/** Creates the list of the files that are read of a snapshot, empty. */
-export function createReadFiles({ plan: { request, apps }, snapshot, sinceMs }: Choice): ReadFiles {
+/** Creates the list of the files that a query reads of a snapshot; one that has a preparation reads none before it. */
+export function createReadFiles(
+  { plan: { request, apps }, snapshot, sinceMs }: Asked & { readonly sinceMs: number | undefined },
+  { select, preparation }: ExportQuery,
+): ReadFiles {
   const files: DataFile[] = [];
-  return {
-    files,
-    reachOut(reachSeconds) {
-      const known = new Set(files);
-      const reached = pruneFiles(snapshot.files, fileFilter(request, apps, { reachSeconds, sinceMs }));
-      files.push(...reached.filter((file) => !known.has(file)));
-    },
-  };
+  function reachOut(reachSeconds: number): void {
+    const known = new Set(files);
+    const reached = pruneFiles(snapshot.files, fileFilter(request, apps, { reachSeconds, sinceMs }));
+    files.push(...reached.filter((file) => !known.has(file)));
+  }
+  if (preparation === undefined && select.sql.includes('$files')) reachOut(0);
+  return { files, reachOut };
 }
 
 /** Creates the verification of what an attempt reads. */
-export function createVerify({ plan: { request }, snapshot }: Pick<Choice, 'plan' | 'snapshot'>): Verify {
+export function createVerify({ plan: { request }, snapshot }: Asked): Verify {
   const verified = new Map<string, Promise<void>>();
   return async (files) => {
     for (const file of files) {
@@ -44,4 +48,42 @@ export function createVerify({ plan: { request }, snapshot }: Pick<Choice, 'plan
       await verifying;
     }
   };
+}
+
+/** What a query is made on, and of which files. */
+export interface Source {
+  readonly engines: readonly [QueryEngine, ...QueryEngine[]];
+  readonly read: ReadFiles;
+  readonly verify: Verify;
+}
+
+/** The files to read; the first holds every column, so that the list is never empty. */
+export function pathsOf({ snapshot }: Pick<Asked, 'snapshot'>, { files }: Pick<ReadFiles, 'files'>): string[] {
+  return [snapshot.emptyFile, ...files.map(({ absolutePath }) => absolutePath)];
+}
+
+/** A statement before any row is written. */
+export function before({ plan }: Pick<Asked, 'plan'>): WatchedJob {
+  return { plan, writtenBytes: () => Promise.resolve(0) };
+}
+
+/** Makes what a query reads beside the files: step after step, until no row can change any more. */
+export async function prepare(
+  { engines: [engine], read, verify }: Source,
+  { preparation }: ExportQuery,
+  asked: Asked,
+  onShare: OnShare = () => undefined,
+): Promise<void> {
+  if (preparation === undefined) return;
+  const { reachSeconds } = preparation;
+  for (const [step, reach] of reachSeconds.entries()) {
+    read.reachOut(reach);
+    await verify(read.files);
+    const paths = pathsOf(asked, read);
+    const onStepShare = (share: number): void => onShare((step + share) / reachSeconds.length);
+    for (const statement of preparation.statements(step))
+      await watch(engine, before(asked), onStepShare, engine.run(statement, paths));
+    const unfinished = preparation.unfinished(step);
+    if (unfinished === undefined || (await engine.run(unfinished, paths)) === 0) return;
+  }
 }

@@ -4,26 +4,14 @@ import { describeError, isAppError, isDamage, isDiskFull } from '../../runtime/e
 import { syncFolder } from '../../runtime/files/durable-file.ts';
 import { makeWorkFolder, removeTree } from '../../runtime/files/work-files.ts';
 import type { WorkerOutcome, WorkerPlan } from '../jobs/worker-messages.ts';
-import { describeBasis, findBasis } from './basis.ts';
-import { chooseFormat } from './formats/choose-format.ts';
-import type { Format } from './formats/format.ts';
-import { pinFile } from './pinned-file.ts';
+import { describeBasis, findBasis, pinLists } from './basis.ts';
+import { chooseFormat, type Format } from './formats/format.ts';
 import { LimitError, tooManyBytes } from './watch-statement.ts';
-import { writeRows, type Lists, type QueryJob, type WrittenRows } from './write-rows.ts';
+import { writeRows, type QueryJob, type WrittenRows } from './write-rows.ts';
 
 /** The share of the work that the query has; the rest is making files of its result. */
 const queryPercent = 70;
 const lastPercent = 99;
-
-/** Gives the lists of a plan names of their own in the work folder. Errors: those of `pinFile`. */
-async function pinLists({ segment, titles }: WorkerPlan, tempDir: string): Promise<Lists> {
-  return {
-    ...(segment === undefined
-      ? {}
-      : { segment: { ...segment, file: await pinFile(segment, tempDir, 'segment.parquet') } }),
-    ...(titles === undefined ? {} : { titles: { ...titles, file: await pinFile(titles, tempDir, 'titles.parquet') } }),
-  };
-}
 
 /** Ends the files of a result, which must hold its rows and no more bytes than the limit. */
 async function finishFiles({ plan }: QueryJob, { rows, bytes, result }: WrittenRows): Promise<ReportFile[]> {
@@ -47,11 +35,11 @@ async function makeFiles(
   const { folder } = plan;
   const tempDir = path.join(folder, 'work');
   await makeWorkFolder(tempDir);
-  const lists = await pinLists(plan, tempDir);
+  const pinned = await pinLists(plan, tempDir);
   const basis = await findBasis(plan);
   const onFileShare = (share: number): void =>
     onPercent(queryPercent + Math.floor(share * (lastPercent - queryPercent)));
-  const job: QueryJob = { plan, ...basis, format, tempDir, lists, onFileShare };
+  const job: QueryJob = { plan: pinned, ...basis, format, tempDir, onFileShare };
   const written = await writeRows(job, (share) => onPercent(Math.floor(share * queryPercent)));
   onPercent(queryPercent);
 

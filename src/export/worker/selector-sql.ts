@@ -1,10 +1,46 @@
 import type { Dataset, DatasetExport } from '../../datasets/dataset.ts';
-import { getSelector, type AppFact, type Selector } from '../../datasets/dictionaries.ts';
+import { getSelector, listTitleFields, type AppFact, type Selector } from '../../datasets/dictionaries.ts';
 import { sqlName, sqlText } from '../../lake/sql/literals.ts';
 import type { ExportApp, ExportSpec } from '../jobs/export-spec.ts';
 import type { PlanTitles } from '../jobs/worker-messages.ts';
 import type { BoundValue } from './export-query.ts';
-import { hasTitles, lookUpTitles, type TitleLookUp } from './title-sql.ts';
+
+/** The loaded titles that a selector shows. */
+interface TitleLookUp {
+  /** Joins that follow the relation `events` in FROM. They find at most one title for a row, and lose the order. */
+  readonly joins: readonly string[];
+  /** SQL of the titles that were found; the first that is not NULL counts. */
+  readonly titles: readonly string[];
+}
+
+/** The relation of the loaded titles; their file binds as `$titles`. */
+const titlesSql = 'read_parquet($titles, hive_partitioning = false)';
+
+function fieldsWithTitles(selector: string, counts: PlanTitles['counts']): string[] {
+  return listTitleFields(selector)
+    .map(({ name }) => name)
+    .filter((name) => (counts[name] ?? 0) > 0);
+}
+
+/** Says whether titles were loaded that a selector may show: only then is there anything to join. */
+function hasTitles(selector: string, counts: PlanTitles['counts']): boolean {
+  return fieldsWithTitles(selector, counts).length > 0;
+}
+
+/** Looks up the loaded titles of a selector, whose id is the SQL `id`. */
+function lookUpTitles(selector: string, id: string, counts: PlanTitles['counts']): TitleLookUp {
+  const named = fieldsWithTitles(selector, counts).map((name, index) => ({
+    name,
+    alias: `titles_${selector}_${index}`,
+  }));
+  return {
+    joins: named.map(
+      ({ name, alias }) =>
+        `LEFT JOIN (SELECT id, title FROM ${titlesSql} WHERE field = ${sqlText(name)}) AS ${alias} ON ${alias}.id = CAST(${id} AS VARCHAR)`,
+    ),
+    titles: named.map(({ alias }) => `${alias}.title`),
+  };
+}
 
 const appColumns: Readonly<Record<AppFact, string>> = {
   sdkKey: 'sdk_key',

@@ -1,21 +1,28 @@
 import path from 'node:path';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import type { Snapshot } from '../../lake/log/snapshot.ts';
-import { hasColumns, parseSchemaString } from '../../lake/table-schema.ts';
+import { hasColumns } from '../../lake/table-schema.ts';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
 import { writeWorkFile } from '../../runtime/files/work-files.ts';
 import type { WorkerPlan } from '../jobs/worker-messages.ts';
-import { copySlices } from './copy-slices.ts';
+import { copySlices, planSlices, type Slice } from './copy-slices.ts';
 import type { ExportQuery } from './export-query.ts';
 import type { Format } from './formats/format.ts';
 import { startResultFiles, type ResultFiles } from './formats/result-files.ts';
-import { buildEmptyQuery, buildQuery, fileFilter, isEmptyResult, isFiltered } from './query.ts';
+import { fileFilter, isEmptyResult, isFiltered, planQuery } from './query.ts';
 import { openQueryEngine, type QueryEngine } from './query-engine.ts';
-import { before, pathsOf, prepare, type Source } from './prepare.ts';
-import { createReadFiles, createVerify, type ReadFiles, type Verify } from './read-files.ts';
-import { planSlices, type Slice } from './slices.ts';
+import {
+  before,
+  createReadFiles,
+  createVerify,
+  pathsOf,
+  prepare,
+  type ReadFiles,
+  type Source,
+  type Verify,
+} from './read-files.ts';
 import { LimitError, tooManyBytes, watch, type OnShare } from './watch-statement.ts';
 
 /** The share of a query that its preparation has. */
@@ -26,11 +33,9 @@ const streamMemoryMb = 256;
 const leastEngineMb = 64;
 const tooManyRows = 'Too many lines in export';
 
-/** An operator's lists that a request reads. */
-export type Lists = Pick<WorkerPlan, 'segment' | 'titles'>;
-
 /** What a query runs on. */
 export interface QueryJob {
+  /** Its lists lie where nobody removes them. */
   readonly plan: WorkerPlan;
   readonly snapshot: Snapshot;
   /** Only rows that became available after this, Unix milliseconds; undefined: all. */
@@ -38,8 +43,6 @@ export interface QueryJob {
   readonly format: Format;
   /** For work files, the rows on their way among them. */
   readonly tempDir: string;
-  /** The plan's, with their files where nobody removes them. */
-  readonly lists: Lists;
   /** Gets the share of the result that has become files, from when the query has ended. */
   readonly onFileShare: OnShare;
 }
@@ -62,7 +65,8 @@ async function assertFewRows(
   const atMost = read.files.reduce((sum, { numRecords }) => sum + (numRecords ?? Infinity), 0);
   if (atMost <= maxRows) return;
   await verify(read.files);
-  const counting = engine.run(count, pathsOf(job, read));
+  const sum = { ...count, sql: `SELECT coalesce(sum(rows), 0) FROM (${count.sql})` };
+  const counting = engine.run(sum, pathsOf(job, read));
   if ((await watch(engine, before(job), () => undefined, counting)) > maxRows) throw new LimitError(tooManyRows);
 }
 
@@ -70,7 +74,7 @@ async function assertFewRows(
 function startFiles(job: QueryJob, slices: number): { paths: [string, ...string[]]; result: ResultFiles } {
   const { plan, format, tempDir, onFileShare } = job;
   const { folder, stem, limits } = plan;
-  const pathOf = (slice: number): string => path.join(tempDir, `result.${slice}.${format.extension}`);
+  const pathOf = (slice: number): string => path.join(tempDir, `result.${slice}${format.ending}`);
   const paths: [string, ...string[]] = [pathOf(0)];
   for (let slice = 1; slice < slices; slice += 1) paths.push(pathOf(slice));
   return { paths, result: startResultFiles(paths, format, { folder, stem, limits, onProgress: onFileShare }) };
@@ -149,27 +153,17 @@ async function openEngines(
 
 /** Runs the query of the request into work files. `lean` as in `buildQuery`, on as few threads as there may be. */
 async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, verify: Verify): Promise<WrittenRows> {
-  const { plan, snapshot, sinceMs, format, lists } = job;
-  const { request, apps } = plan;
-  const { schemaString } = snapshot;
-  const isEmpty = schemaString === undefined || isEmptyResult(request, apps);
-  const query = isEmpty
-    ? buildEmptyQuery(request)
-    : buildQuery(request, apps, {
-        lean,
-        cells: format.cells,
-        columns: parseSchemaString(schemaString),
-        sinceMs,
-        ...lists,
-      });
-  const read = createReadFiles(job);
-  if (!isEmpty && query.preparation === undefined) read.reachOut(0);
+  const { plan, snapshot, format } = job;
+  const { emptyFile, schemaString } = snapshot;
+  const query = planQuery(plan, job, { lean, cells: format.cells });
+  const read = createReadFiles(job, query);
   const slices = slicesOf(job, query, read, lean);
   const engines = await openEngines(job, query, slices.length, lean);
   const source: Source = { engines, read, verify };
   try {
-    if (!isEmpty && !hasColumns(await engines[0].describe(snapshot.emptyFile), schemaString))
-      throw new AppError('file_damaged', `${snapshot.emptyFile} is damaged: it has not the table's columns`, {
+    const schema = query.select.sql.includes('$files') ? schemaString : undefined;
+    if (schema !== undefined && !hasColumns(await engines[0].describe(emptyFile), schema))
+      throw new AppError('file_damaged', `${emptyFile} is damaged: it has not the table's columns`, {
         hint: 'Remove it: the next start writes it.',
       });
     const prepared = query.preparation === undefined ? 0 : preparationShare;
@@ -195,10 +189,10 @@ function hasNoFiles({ plan: { request, apps }, snapshot, sinceMs }: QueryJob): b
 
 /** Writes the rows of the request. Errors: `LimitError`, `file_damaged`, `disk`, `sql`. */
 export async function writeRows(job: QueryJob, onShare: OnShare): Promise<WrittenRows> {
-  const { emptyFile } = job.format;
-  if (emptyFile !== undefined && hasNoFiles(job)) {
+  const { emptyText } = job.format;
+  if (emptyText !== undefined && hasNoFiles(job)) {
     const { paths, result } = startFiles(job, 1);
-    await writeWorkFile(paths[0], emptyFile(job.plan.request.selectors));
+    await writeWorkFile(paths[0], emptyText(job.plan.request.selectors));
     return { rows: 0, bytes: (await findSize(paths[0])) ?? 0, result, filesRead: 0 };
   }
   const verify = createVerify(job);

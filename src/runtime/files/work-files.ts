@@ -1,4 +1,7 @@
+import { randomUUID } from 'node:crypto';
 import { mkdir, open, rm, writeFile, type FileHandle } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { namingDisk } from './durable-file.ts';
 
 /**
@@ -53,6 +56,29 @@ export async function openWorkFile(file: string): Promise<WorkFile> {
   return {
     append: (bytes) => namingDisk(file, () => handle.appendFile(bytes)),
     appendAll: (parts) => namingDisk(file, () => writeAll(handle, parts)),
+    close: () => handle.close(),
+  };
+}
+
+/** The folder of the paths by which a process reaches its open files. */
+export const unnamedFolder = '/proc/self/fd';
+
+/** A work file without a name: nothing of it is left, however the process ends. */
+export interface UnnamedFile {
+  /** Valid in this process, while the file is open. */
+  readonly path: string;
+  size(): Promise<number>;
+  close(): Promise<void>;
+}
+
+/** Opens an empty file without a name. */
+export async function openUnnamedFile(): Promise<UnnamedFile> {
+  const name = path.join(tmpdir(), `tributary-${randomUUID()}`);
+  const handle = await namingDisk(name, () => open(name, 'wx+', 0o600));
+  await rm(name);
+  return {
+    path: path.join(unnamedFolder, String(handle.fd)),
+    size: async () => (await handle.stat()).size,
     close: () => handle.close(),
   };
 }

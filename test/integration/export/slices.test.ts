@@ -5,7 +5,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import type { ExportApp, ExportSpec } from '../../../src/export/jobs/export-spec.ts';
 import type { WorkerLimits, WorkerOutcome } from '../../../src/export/jobs/worker-messages.ts';
 import { runExport } from '../../../src/export/worker/run-export.ts';
-import { planSlices } from '../../../src/export/worker/slices.ts';
+import { planSlices } from '../../../src/export/worker/copy-slices.ts';
 import { sqlList } from '../../../src/lake/sql/literals.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { readSnapshot, type DataFile } from '../../../src/lake/log/snapshot.ts';

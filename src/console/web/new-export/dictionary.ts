@@ -7,8 +7,17 @@ export interface Dictionary {
   readonly filters: readonly FilterEntry[];
   readonly timezones: readonly string[];
   readonly timezone: string;
-  readonly formats: readonly string[];
+  readonly formats: readonly FormatEntry[];
   readonly compressions: readonly string[];
+}
+
+export interface FormatEntry {
+  readonly name: string;
+  readonly title: string;
+  /** The compression of files where none is named. */
+  readonly usual: string;
+  /** Endings of file names by compression. */
+  readonly endings: Readonly<Record<string, string>>;
 }
 
 export interface EventEntry {

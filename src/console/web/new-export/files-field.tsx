@@ -1,34 +1,32 @@
 import type { Dictionary } from './dictionary.ts';
 import { changeDraft, type Draft } from './draft.ts';
 
-const formatTitles: Readonly<Record<string, string>> = { csv: 'CSV', jsonl: 'JSON lines', parquet: 'Parquet' };
-
 /** Which files. */
 export function FilesField({ draft, dictionary }: { readonly draft: Draft; readonly dictionary: Dictionary }) {
   const { format, compression, isByTime } = draft;
-  const byItself = format === 'parquet' ? 'Usual (zstd)' : 'Usual (gzip when large)';
+  const usual = dictionary.formats.find(({ name }) => name === format)?.usual ?? '';
   return (
     <section class="card stack" aria-labelledby="files-title">
       <h2 id="files-title">Files</h2>
       <div class="row wide-gap">
         <fieldset class="segments">
           <legend class="hidden">Format</legend>
-          {dictionary.formats.map((each) => (
-            <label key={each}>
+          {dictionary.formats.map(({ name, title }) => (
+            <label key={name}>
               <input
                 type="radio"
                 name="format"
-                checked={format === each}
-                onChange={() => changeDraft({ format: each })}
+                checked={format === name}
+                onChange={() => changeDraft({ format: name })}
               />
-              <span>{formatTitles[each] ?? each}</span>
+              <span>{title}</span>
             </label>
           ))}
         </fieldset>
         <label class="field inline">
           <span>Compression</span>
           <select value={compression} onChange={(event) => changeDraft({ compression: event.currentTarget.value })}>
-            <option value="">{byItself}</option>
+            <option value="">{`Usual (${usual})`}</option>
             {dictionary.compressions.map((each) => (
               <option key={each}>{each}</option>
             ))}

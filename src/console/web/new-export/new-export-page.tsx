@@ -104,7 +104,7 @@ function OrderForm({ dictionary }: { readonly dictionary: Dictionary }) {
       </aside>
       <div class="stack below">
         {asked !== undefined && <PreviewView asked={asked} isOld={orderKey(asked) !== orderKey(given)} />}
-        <SnippetsView given={given} />
+        <SnippetsView given={given} dictionary={dictionary} />
       </div>
     </div>
   );

@@ -1,11 +1,18 @@
 import { useState } from 'preact/hooks';
 import type { CallArguments } from '../frame/call-arguments.ts';
 import { CopyButton } from '../parts/copy-button.tsx';
+import type { Dictionary } from './dictionary.ts';
 import { makeSnippets } from './snippets.ts';
 
 /** The programs that order the same. */
-export function SnippetsView({ given }: { readonly given: CallArguments }) {
-  const snippets = makeSnippets(location.origin, given);
+export function SnippetsView({
+  given,
+  dictionary,
+}: {
+  readonly given: CallArguments;
+  readonly dictionary: Dictionary;
+}) {
+  const snippets = makeSnippets(location.origin, given, dictionary.formats);
   const [name, setName] = useState(snippets[0]?.name);
   const shown = snippets.find((snippet) => snippet.name === name);
   return (

@@ -1,4 +1,5 @@
 import { renderArguments, type CallArguments } from '../frame/call-arguments.ts';
+import type { FormatEntry } from './dictionary.ts';
 
 /** What a program that orders the same would be. */
 export interface Snippet {
@@ -40,15 +41,17 @@ const ownOptions: Readonly<Record<string, string>> = {
   format: '--format',
   compression: '--compression',
 };
-const packedEndings: Readonly<Record<string, string>> = { gzip: '.gz', zstd: '.zst' };
 
-/** A file name that says what is in it. */
-function fileName({ event, format = 'csv', compression = '' }: CallArguments): string {
-  const packed = format === 'parquet' ? '' : (packedEndings[String(compression)] ?? '');
-  return `${String(event)}.${String(format)}${packed}`;
+/** A file name with the ending of its form. */
+function fileName(
+  { event, format = 'csv', compression = 'none' }: CallArguments,
+  formats: readonly FormatEntry[],
+): string {
+  const endings = formats.find(({ name }) => name === format)?.endings;
+  return `${String(event)}${endings?.[String(compression)] ?? ''}`;
 }
 
-function toCommand(origin: string, given: CallArguments): string {
+function toCommand(origin: string, given: CallArguments, formats: readonly FormatEntry[]): string {
   const words = pairsOf(given)
     .filter(([name]) => name !== 'event')
     .map(([name, value]) => {
@@ -57,7 +60,7 @@ function toCommand(origin: string, given: CallArguments): string {
       return `${option}${value.startsWith('-') ? '=' : ' '}${quote(value)}`;
     });
   const head = `TRIBUTARY_SECRET=$SECRET tributary export ${String(given['event'])}`;
-  return [head, `--url ${origin} --user $USER_ID`, ...words, `-o ${quote(fileName(given))}`].join(' \\\n  ');
+  return [head, `--url ${origin} --user $USER_ID`, ...words, `-o ${quote(fileName(given, formats))}`].join(' \\\n  ');
 }
 
 /** A program of Python's own library alone: orders, waits, downloads each file and compares its checksum. */
@@ -99,10 +102,14 @@ for file in state["files"]:
 }
 
 /** The programs that order what the arguments say. */
-export function makeSnippets(origin: string, given: CallArguments): readonly Snippet[] {
+export function makeSnippets(
+  origin: string,
+  given: CallArguments,
+  formats: readonly FormatEntry[],
+): readonly Snippet[] {
   return [
     { name: 'curl', text: toCurl(origin, given) },
-    { name: 'Command line', text: toCommand(origin, given) },
+    { name: 'Command line', text: toCommand(origin, given, formats) },
     { name: 'Python', text: toPython(origin, given) },
   ];
 }

@@ -12,9 +12,7 @@ import { listTables } from '../../../lake/lake.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
 import type { DataOutcome, DataPlan, DataQuestion } from '../../jobs/data-messages.ts';
 import { openQueryEngine, type QueryEngine } from '../query-engine.ts';
-import { chooseFiles } from './choose-files.ts';
-import { countDays, sumDays } from './count-days.ts';
-import { countFields } from './count-fields.ts';
+import { chooseFiles, countDays, countFields, sumDays } from './count-events.ts';
 
 const engineMemoryMb = 384;
 /** Files that are replaced meanwhile may be gone where little is kept: then it is begun anew. */

@@ -1,136 +1,190 @@
-import { getExport, type Dataset } from '../../../datasets/dataset.ts';
-import { pruneFiles } from '../../../lake/files/prune.ts';
-import type { DataFile } from '../../../lake/log/snapshot.ts';
-import { parseSchemaString } from '../../../lake/table-schema.ts';
-import type { ReadPlan } from '../../jobs/worker-messages.ts';
 import type { Bounds, Estimate, OverLimit } from '../../jobs/look-messages.ts';
+import type { ReadPlan } from '../../jobs/worker-messages.ts';
+import { openUnnamedFile } from '../../../runtime/files/work-files.ts';
 import type { Basis } from '../basis.ts';
-import { fileFilter, isEmptyResult, withColumns } from '../query.ts';
+import { filesSql, type ExportQuery, type Statement } from '../export-query.ts';
+import { chooseFormat } from '../formats/format.ts';
+import { buildEmptyQuery } from '../query.ts';
 import type { QueryEngine } from '../query-engine.ts';
-import { hasTitles, lookUpTitles } from '../title-sql.ts';
-import { none, type Count } from './count.ts';
-import { countApps } from './count-apps.ts';
-import { measureTexts } from './measure-texts.ts';
-import { findAsked, readOwnFacts } from './own-facts.ts';
-import { resultBytes } from './result-bytes.ts';
-import { countRows, rowConditions } from './row-bounds.ts';
-import { readRowGroups } from './read-row-groups.ts';
-import { columnOf, type TypeOf } from './row-groups.ts';
-import type { SizePlan } from './value-size.ts';
+import { before, pathsOf, prepare, type ReadFiles, type Verify } from '../read-files.ts';
+import { watch } from '../watch-statement.ts';
 
-/** What an export takes beside its rows and bytes, and what it does of them in a second, as measured (docs/api.md). */
-const startSeconds = 0.7;
-const rowsRead = 4_000_000;
-const bytesWritten = 100_000_000;
+/** Time limits of counting the rows of a result, and of counting those of its apps or of sampling bytes, milliseconds. */
+const defaultTimes = { countMs: 8000, sampleMs: 4000 };
+/** Rows of one file that are written to measure them. */
+const sampleRows = 2048;
+/** Files that are sampled, at most. */
+const mostSampled = 32;
+/** Half the width of the bounds of sampled bytes, as a share of them. */
+const sampleMargin = 0.25;
+/** The start of an export, seconds, and its work in a second, as measured (docs/api.md). */
+const [startSeconds, rowsRead, bytesWritten] = [0.7, 4_000_000, 100_000_000];
+const todo = 'Ask for fewer days, apps or fields, one after the other, or have the operator raise the limit.';
 
-function toBounds({ least, most, expected }: Count): Bounds {
+/** The rows of an account's apps. */
+const ofApps = `SELECT events.file_index AS file, count(*) AS rows FROM ${filesSql} AS events
+  WHERE events.id_app IN (SELECT id_app FROM apps) GROUP BY ALL`;
+
+/** A request, the version that it reads, and what answers it. */
+export interface Look {
+  readonly plan: ReadPlan;
+  readonly basis: Basis;
+  readonly query: ExportQuery;
+  readonly engine: QueryEngine;
+  readonly read: ReadFiles;
+  readonly verify: Verify;
+}
+
+/** Numbers of rows by the index of their file. */
+interface Counted {
+  readonly files: ReadonlyMap<number, number>;
+  readonly rows: number;
+  /** The rows of the result; otherwise those of the apps, which are at least as many. */
+  readonly isExact: boolean;
+}
+
+/** Bytes of a result without rows, and of a mean row; `ofRow` is undefined if no row was found in time. */
+interface Sampled {
+  readonly empty: number;
+  readonly ofRow: number | undefined;
+  /** Every row was measured. */
+  readonly isWhole: boolean;
+}
+
+function createDeadline(ms: number): () => boolean {
+  const end = performance.now() + ms;
+  return () => performance.now() >= end;
+}
+
+/** Does work of an engine; undefined if it was not done in time. */
+async function inTime<T>(
+  { plan, engine }: Look,
+  isOver: () => boolean,
+  work: () => Promise<T>,
+): Promise<T | undefined> {
+  if (isOver()) return undefined;
+  const late = new Error('no time is left');
+  const working = watch(
+    engine,
+    before({ plan }),
+    () => undefined,
+    work(),
+    () => (isOver() ? late : undefined),
+  );
+  return await working.catch((error: unknown) => (error === late ? undefined : Promise.reject(error)));
+}
+
+/** Counts the rows of a result; undefined if not even those of the apps were counted in time. */
+async function countRows(look: Look, { countMs, sampleMs }: typeof defaultTimes): Promise<Counted | undefined> {
+  const { plan, basis, query, engine, read, verify } = look;
+  async function count(statement: Statement, isExact: boolean): Promise<Counted> {
+    const found = await engine.rows(statement, pathsOf(basis, read));
+    const files = new Map(found.map(({ file, rows }) => [Number(file), Number(rows)]));
+    return { files, rows: [...files.values()].reduce((sum, rows) => sum + rows, 0), isExact };
+  }
+  const exact = await inTime(look, createDeadline(countMs), () =>
+    prepare({ engines: [engine], read, verify }, query, { plan, ...basis }).then(() => count(query.count, true)),
+  );
+  return exact ?? inTime(look, createDeadline(sampleMs), () => count({ sql: ofApps, values: {} }, false));
+}
+
+/**
+ * The lists of files that are sampled, each with the number of rows that its sample stands for: some of all files.
+ * Derived rows are found by the index of their file, so that they are sampled from the whole list.
+ */
+function listSamples({ basis, query, read }: Look, { files, rows, isExact }: Counted) {
+  const [empty = '', ...paths] = pathsOf(basis, read);
+  if (query.preparation !== undefined) return isExact ? [{ paths: [empty, ...paths], rows }] : [];
+  const some = [...files].toSorted(([a], [b]) => a - b);
+  const step = Math.max(1, some.length / mostSampled);
+  return some
+    .filter((_file, n) => Math.floor(n / step) > Math.floor((n - 1) / step))
+    .map(([file, own]) => ({ paths: [empty, paths[file - 1] ?? empty], rows: own }));
+}
+
+/** Writes the first rows of some files as the export writes them, and measures them. */
+async function sampleBytes(look: Look, counted: Counted | undefined, ms: number): Promise<Sampled> {
+  const { plan, query, engine } = look;
+  const { copyOptions, parts } = chooseFormat(plan.request);
+  const isOver = createDeadline(ms);
+  const file = await openUnnamedFile();
+  async function measure(select: Statement, paths: readonly string[]) {
+    const rows = await engine.copyTo(select, paths, file.path, `${copyOptions}, USE_TMP_FILE false`);
+    return { rows, bytes: await file.size() };
+  }
+  try {
+    const { bytes: empty } = await measure(buildEmptyQuery(plan.request).select, []);
+    const first = { ...query.select, sql: `SELECT * FROM (${query.select.sql}) LIMIT ${sampleRows}` };
+    let [rows, bytes, measured] = [0, 0, 0];
+    for (const sample of counted === undefined ? [] : listSamples(look, counted)) {
+      const found = await inTime(look, isOver, () => measure(first, sample.paths));
+      if (found === undefined || found.rows === 0) continue;
+      measured += found.rows;
+      rows += sample.rows;
+      bytes += ((found.bytes - empty) * sample.rows) / found.rows;
+    }
+    // Compressed rows have other bytes together than in samples.
+    const isWhole = counted?.isExact === true && measured === counted.rows && (measured === 0 || parts !== undefined);
+    return { empty, ofRow: rows === 0 ? undefined : bytes / rows, isWhole };
+  } finally {
+    await file.close();
+  }
+}
+
+function boundRows(counted: Counted | undefined): Bounds {
+  const rows = counted?.rows ?? null;
+  return counted?.isExact === true
+    ? { atLeast: counted.rows, expected: rows, atMost: rows }
+    : { atLeast: 0, expected: null, atMost: rows };
+}
+
+function boundBytes({ expected, atMost }: Bounds, { empty, ofRow, isWhole }: Sampled): Bounds {
+  if (atMost === null || (ofRow === undefined && atMost > 0)) return { atLeast: empty, expected: null, atMost: null };
+  const margin = isWhole ? 0 : sampleMargin;
+  const bytesOf = (rows: number): number => Math.round(empty + rows * (ofRow ?? 0));
   return {
-    atLeast: Math.floor(least),
-    expected: Number.isFinite(expected) ? Math.round(expected) : null,
-    atMost: Number.isFinite(most) ? Math.ceil(most) : null,
+    atLeast: bytesOf((expected ?? 0) * (1 - margin)),
+    expected: expected === null ? null : bytesOf(expected),
+    atMost: bytesOf(atMost * (1 + margin)),
   };
 }
 
 /** How many files a result is. A part and the first row of the next do not fit into one. */
-function countParts({ request, limits }: ReadPlan, bytes: Count): Pick<Estimate, 'parts'> {
-  const { format = 'csv', compression } = request;
-  if (format === 'parquet' || compression === 'zstd') return { parts: { atLeast: 1, atMost: 1 } };
-  const { partMaxBytes, singleFileMaxBytes } = limits;
-  const plain = { none: partMaxBytes, gzip: -1, auto: singleFileMaxBytes }[compression ?? 'auto'];
-  const most = (size: number): number =>
-    size <= Math.max(plain, partMaxBytes) ? 1 : Math.ceil((2 * size) / partMaxBytes) + 1;
-  const isOne = bytes.least <= Math.max(plain, 0);
+function boundParts({ request, limits }: ReadPlan, { atLeast, atMost }: Bounds): Estimate['parts'] {
+  const { parts } = chooseFormat(request);
+  if (parts === undefined) return { atLeast: 1, atMost: 1 };
+  const { partMaxBytes } = limits;
+  const plain = Math.max(0, parts.plainMaxBytes(limits));
+  const most = (bytes: number): number =>
+    bytes <= Math.max(plain, partMaxBytes) ? 1 : Math.ceil((2 * bytes) / partMaxBytes) + 1;
   return {
-    parts: {
-      atLeast: isOne ? 1 : Math.max(1, Math.ceil(bytes.least / partMaxBytes)),
-      atMost: Number.isFinite(bytes.most) ? most(bytes.most) : null,
-    },
+    atLeast: atLeast <= plain ? 1 : Math.max(1, Math.ceil(atLeast / partMaxBytes)),
+    atMost: atMost === null ? null : most(atMost),
   };
 }
 
-const todo = 'Ask for fewer days, apps or fields, one after the other, or have the operator raise the limit.';
-
-function over(limit: OverLimit['limit'], allowed: number, { least, most }: Count): OverLimit[] {
-  return most > allowed ? [{ limit, allowed, isCertain: least > allowed, todo }] : [];
-}
-
-/** The limits that a result may be over. */
-function findOverLimit({ limits }: ReadPlan, rows: Count, bytes: Count): OverLimit[] {
-  return [...over('rows', limits.maxRows, rows), ...over('bytes', limits.maxBytes, bytes)];
-}
-
-async function sizePlan({ request, apps, titles }: ReadPlan, dataset: Dataset, engine: QueryEngine): Promise<SizePlan> {
-  const counts = titles?.counts ?? {};
-  const shown = request.selectors.filter((name) => hasTitles(name, counts));
-  const looked = shown.map((name) => [name, lookUpTitles(name, 'NULL', counts)] as const);
-  const longest = 'SELECT coalesce(max(strlen(title)), 0) FROM read_parquet($titles, hive_partitioning = false)';
-  const longestTitle =
-    titles === undefined || shown.length === 0
-      ? 0
-      : await engine.run({ sql: longest, values: { titles: titles.file } }, []);
-  const plan = { dataset, apps, inline: false, cells: 'text', titles: new Map(looked), longestTitle } as const;
-  return { ...getExport(request.event), ...plan };
-}
-
-/** The rows and bytes of the result. */
-async function bound(
-  plan: ReadPlan,
-  { snapshot, sinceMs }: Basis,
-  files: readonly DataFile[],
-  engine: QueryEngine,
-): Promise<{ readonly rows: Count; readonly bytes: Count }> {
-  const { request, apps } = plan;
-  const { format = 'csv' } = request;
-  const { dataset: declared, event } = getExport(request.event);
-  const schema = parseSchemaString(snapshot.schemaString ?? '{"fields":[]}');
-  const dataset = withColumns(declared, schema);
-  const types = new Map(schema.map(({ name, type }) => [name, type]));
-  const typeOf: TypeOf = (name) => types.get(name);
-  const { emptyFile } = snapshot;
-  const conditions = rowConditions(request, { dataset, event }, apps, sinceMs);
-  const sizes = await sizePlan(plan, dataset, engine);
-  const asked = findAsked((group) => {
-    const { ofGroups: counts } = countRows(request, { dataset, event }, [group], conditions);
-    resultBytes(request, { plan: sizes, groups: [group], counts });
-  });
-  const known = await readRowGroups(engine, files, [...new Set(asked.map(columnOf))], typeOf);
-  const counted = await countApps(engine, known, apps);
-  const own = await readOwnFacts(engine, counted, { asked, format, emptyFile, typeOf });
-  const groups = await measureTexts(engine, own, { selectors: request.selectors, format, emptyFile, typeOf });
-  const { ofGroups, rows } = countRows(request, { dataset, event }, groups, conditions);
-  return {
-    rows,
-    bytes: resultBytes(request, { plan: sizes, groups, counts: ofGroups }),
-  };
-}
-
-/** The files that have a row of the result, as far as the log says. */
-export function listFiles({ request, apps }: ReadPlan, { snapshot, sinceMs }: Basis): DataFile[] {
-  if (snapshot.schemaString === undefined || isEmptyResult(request, apps)) return [];
-  return pruneFiles(snapshot.files, fileFilter(request, apps, { sinceMs }));
+function over(limit: OverLimit['limit'], allowed: number, { atLeast, atMost }: Bounds): OverLimit[] {
+  return (atMost ?? Infinity) > allowed ? [{ limit, allowed, isCertain: atLeast > allowed, todo }] : [];
 }
 
 /**
- * Says what a result will be, by the statistics of the log and of the files' footers: of rows no more is read than whose
- * they are, where several apps lie together, and how long their texts are, where there are not too many. Errors: `sql`
- * where a file cannot be read; those of the system.
+ * Counts the rows of a result, and multiplies them by the mean bytes of the first rows of its files. Rows of other
+ * accounts are neither counted nor written. Errors: `sql` if a file cannot be read; those of the system.
  */
-export async function estimate(
-  plan: ReadPlan,
-  basis: Basis,
-  files: readonly DataFile[],
-  engine: QueryEngine,
-): Promise<Omit<Estimate, 'basis'>> {
-  const { rows, bytes } =
-    files.length === 0 ? { rows: none, bytes: resultBytes(plan.request) } : await bound(plan, basis, files, engine);
-  const read = files.reduce((all, { numRecords = 0 }) => all + numRecords, 0);
-  const seconds =
-    startSeconds + read / rowsRead + (Number.isFinite(bytes.expected) ? bytes.expected : 0) / bytesWritten;
+export async function estimate(look: Look, times = defaultTimes): Promise<Omit<Estimate, 'basis'>> {
+  const { plan, read, verify } = look;
+  const { limits } = plan;
+  await verify(read.files);
+  const counted = await countRows(look, times);
+  const rows = boundRows(counted);
+  const bytes = boundBytes(rows, await sampleBytes(look, counted, times.sampleMs));
+  const all = read.files.reduce((sum, { numRecords = 0 }) => sum + numRecords, 0);
+  const seconds = startSeconds + all / rowsRead + (bytes.expected ?? 0) / bytesWritten;
   return {
-    rows: toBounds(rows),
-    bytes: toBounds(bytes),
-    ...countParts(plan, bytes),
+    rows,
+    bytes,
+    parts: boundParts(plan, bytes),
     seconds: Math.ceil(seconds * 10) / 10,
-    overLimits: findOverLimit(plan, rows, bytes),
+    overLimits: [...over('rows', limits.maxRows, rows), ...over('bytes', limits.maxBytes, bytes)],
   };
 }

@@ -1,76 +1,103 @@
 /**
- * Looks: what an export would be, or its first rows, without making one.
+ * Looks: the size of an export, or its first rows, without making one.
  *
- * In: a plan (jobs/look-messages.ts), one snapshot of the lake. Out: one outcome. Nothing is written: no work folder,
- * no spilling; lists are read where they lie, after a look at their hash.
- * Invariant: what is said of a result holds for the version that is named with it.
+ * In: a plan (jobs/look-messages.ts), one snapshot of the lake. Out: one outcome. No file keeps a name: no work folder,
+ * no spilling; lists are read where they lie, after a comparison with their hash.
+ * Invariant: an answer holds for the version that is named with it.
  * Crash: nothing is left.
  */
 import path from 'node:path';
+import { getSelector } from '../../../datasets/dictionaries.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
 import { findSize } from '../../../runtime/files/file-checks.ts';
-import type { DataFile } from '../../../lake/log/snapshot.ts';
-import type { LookOutcome, LookPlan } from '../../jobs/look-messages.ts';
-import { assertBasisWhole, describeBasis, findBasis, type Basis } from '../basis.ts';
-import { assertListWhole } from '../pinned-file.ts';
-import { openQueryEngine, type QueryEngine } from '../query-engine.ts';
-import { LimitError } from '../watch-statement.ts';
-import { estimate, listFiles } from './estimate.ts';
-import { preview, previewQuery } from './preview.ts';
+import { unnamedFolder } from '../../../runtime/files/work-files.ts';
+import type { LookOutcome, LookPlan, Preview } from '../../jobs/look-messages.ts';
+import { assertListWhole, describeBasis, findBasis } from '../basis.ts';
+import { planSlices, type Slice } from '../copy-slices.ts';
+import { chooseFormat } from '../formats/format.ts';
+import { planQuery } from '../query.ts';
+import { openQueryEngine } from '../query-engine.ts';
+import { before, createReadFiles, createVerify, pathsOf, prepare, type Verify } from '../read-files.ts';
+import { LimitError, watch } from '../watch-statement.ts';
+import { estimate, type Look } from './estimate.ts';
 
-/** A look needs the memory of some row groups; what needs more is not for a look. */
+/** A look needs the memory of some row groups. */
 const engineMemoryMb = 384;
 /** Snapshots that a look is begun on, at most: files that are replaced meanwhile may be gone where little is kept. */
 const attempts = 3;
 const tooLarge = 'The preview needs more memory than it may take. Ask for fewer days or apps, or without order';
+/** Rows of a preview, at most. */
+const previewRows = 20;
 
-async function openEngine(
-  { apps, segment, titles, tableDir, limits }: LookPlan,
-  inline: boolean,
-): Promise<QueryEngine> {
-  const lists = [segment, titles].flatMap((list) => (list === undefined ? [] : [path.dirname(list.file)]));
-  return await openQueryEngine({
+/**
+ * The files in pieces, the first rows in the first. Rows of derived events and of `order=time` may be in any file: these
+ * are read in one piece.
+ */
+function piecesOf({ plan: { request }, query: { preparation }, read: { files } }: Look): Slice[] {
+  if (preparation !== undefined || request.order === 'time' || files.length === 0) return [{ files }];
+  return planSlices(files).filter(({ rows }) => rows === undefined || rows.from === 0);
+}
+
+/** Reads the first rows of a result, their cells as CSV has them, and as few of its files as have them. */
+async function preview(look: Look): Promise<Omit<Preview, 'basis'>> {
+  const { plan, basis, query, engine, read, verify } = look;
+  await prepare({ engines: [engine], read, verify }, query, { plan, ...basis });
+  const { sql, values } = query.select;
+  // One more than is shown says whether there are more.
+  const wanted = previewRows + 1;
+  const rows: (string | null)[][] = [];
+  for (const { files } of piecesOf(look)) {
+    const left = wanted - rows.length;
+    if (left === 0) break;
+    await verify(files);
+    const first = { sql: `SELECT CAST(COLUMNS(*) AS VARCHAR) FROM (${sql} LIMIT ${left})`, values };
+    const reading = engine.rows(first, pathsOf(basis, { files }));
+    const found = await watch(engine, before({ plan }), () => undefined, reading);
+    rows.push(...found.map((row) => Object.values(row).map((cell) => (typeof cell === 'string' ? cell : null))));
+  }
+  const columns = plan.request.selectors.map((name) => getSelector(name).name);
+  return { columns, rows: rows.slice(0, previewRows), isCut: rows.length > previewRows };
+}
+
+/** Compares the sizes of files, which takes no time, and their bytes only where a size is another. */
+function createSizeCheck(verify: Verify): Verify {
+  return async (files) => {
+    for (const file of files) if ((await findSize(file.absolutePath)) !== file.sizeBytes) await verify([file]);
+  };
+}
+
+async function look(plan: LookPlan): Promise<LookOutcome> {
+  const { request, apps, segment, titles, tableDir, limits } = plan;
+  const basis = await findBasis(plan);
+  const lists = [segment, titles].flatMap((list) => list ?? []);
+  for (const list of lists) await assertListWhole(list, list.file);
+  const isEstimate = plan.look === 'estimate';
+  // Samples are the same in any order.
+  const { order, ...unordered } = request;
+  const query = isEstimate
+    ? planQuery({ ...plan, request: unordered }, basis, { lean: true, cells: chooseFormat(request).cells })
+    : planQuery(plan, basis, { lean: true, cells: 'text' });
+  const engine = await openQueryEngine({
     apps,
-    inline,
-    folders: [tableDir, ...lists],
+    inline: query.inline,
+    folders: [tableDir, unnamedFolder, ...lists.map(({ file }) => path.dirname(file))],
     tempDir: '',
     tempMaxBytes: 0,
     memoryMb: Math.min(limits.memoryMb, engineMemoryMb),
     threads: limits.threads,
   });
-}
-
-/** Runs with an engine of its own. */
-async function withEngine<T>(plan: LookPlan, inline: boolean, work: (engine: QueryEngine) => Promise<T>): Promise<T> {
-  const engine = await openEngine(plan, inline);
   try {
-    return await work(engine);
+    const read = createReadFiles({ plan, ...basis }, query);
+    const verify = createVerify({ plan, ...basis });
+    const about = { plan, basis, query, engine, read, verify: isEstimate ? createSizeCheck(verify) : verify };
+    if (!isEstimate)
+      return { kind: 'preview', preview: { ...(await preview(about)), basis: await describeBasis(plan, basis) } };
+    // If a file cannot be read, its hash tells why.
+    const found = await estimate(about).catch((error: unknown) => verify(read.files).then(() => Promise.reject(error)));
+    return { kind: 'estimate', estimate: { ...found, basis: await describeBasis(plan, basis) } };
   } finally {
     engine.close();
   }
-}
-
-/** Compares the sizes of files, which costs nothing, and where one is another its bytes. Errors: `file_damaged`. */
-async function assertThere({ request }: LookPlan, { snapshot }: Basis, files: readonly DataFile[]): Promise<void> {
-  for (const file of files)
-    if ((await findSize(file.absolutePath)) !== file.sizeBytes) await assertBasisWhole(request, snapshot, [file]);
-}
-
-async function look(plan: LookPlan): Promise<LookOutcome> {
-  const found = await findBasis(plan);
-  if (plan.look === 'estimate') {
-    const files = listFiles(plan, found);
-    await assertThere(plan, found, files);
-    const told = await withEngine(plan, true, (engine) => estimate(plan, found, files, engine)).catch(
-      // A footer that cannot be read: the bytes of its file say why.
-      (error: unknown) => assertBasisWhole(plan.request, found.snapshot, files).then(() => Promise.reject(error)),
-    );
-    return { kind: 'estimate', estimate: { ...told, basis: await describeBasis(plan, found) } };
-  }
-  for (const list of [plan.segment, plan.titles]) if (list !== undefined) await assertListWhole(list, list.file);
-  const query = previewQuery(plan, found);
-  const told = await withEngine(plan, query.inline, (engine) => preview(plan, found, query, engine));
-  return { kind: 'preview', preview: { ...told, basis: await describeBasis(plan, found) } };
 }
 
 /** Looks at an export. Never throws: what went wrong is the outcome. */

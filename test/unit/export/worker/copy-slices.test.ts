@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { copySlices, type Copying } from '../../../../src/export/worker/copy-slices.ts';
-import { chooseFormat } from '../../../../src/export/worker/formats/choose-format.ts';
+import { chooseFormat } from '../../../../src/export/worker/formats/format.ts';
 import { startResultFiles, type ResultFiles } from '../../../../src/export/worker/formats/result-files.ts';
 import type { QueryEngine } from '../../../../src/export/worker/query-engine.ts';
 import { testFolder } from '../../../helpers/folder.ts';

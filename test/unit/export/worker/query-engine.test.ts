@@ -1,4 +1,4 @@
-import { csvCopyOptions } from '../../../../src/export/worker/formats/csv.ts';
+import { fileFormats } from '../../../../src/datasets/file-formats.ts';
 import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -54,7 +54,7 @@ describe('the engine of an export', () => {
         statement(`SELECT count(*) AS rows FROM read_parquet('${emptyFilePath(table)}')`),
         [],
         out,
-        csvCopyOptions,
+        fileFormats.csv.copyOptions,
       ),
     ).toBe(1);
     expect(readFileSync(out, 'utf8')).toBe('rows\n0\n');
@@ -76,14 +76,14 @@ describe('the engine of an export', () => {
   ])('The engine of an export does not read %s', async (_what, select) => {
     const { root, inside, engine } = await openJail();
     await expect(
-      engine.copyTo(statement(select(root)), [], path.join(inside, 'out.csv'), csvCopyOptions),
+      engine.copyTo(statement(select(root)), [], path.join(inside, 'out.csv'), fileFormats.csv.copyOptions),
     ).rejects.toThrow(refused);
   });
 
   it('The engine of an export does not write elsewhere', async () => {
     const { root, engine } = await openJail();
     await expect(
-      engine.copyTo(statement('SELECT 1 AS one'), [], path.join(root, 'out.csv'), csvCopyOptions),
+      engine.copyTo(statement('SELECT 1 AS one'), [], path.join(root, 'out.csv'), fileFormats.csv.copyOptions),
     ).rejects.toThrow(refused);
     expect(existsSync(path.join(root, 'out.csv'))).toBe(false);
   });
@@ -106,10 +106,10 @@ describe('the engine of an export', () => {
     );
     const roomy = await openJail({ memoryMb: 48 });
     const file = path.join(roomy.inside, 'out.csv');
-    expect(await roomy.engine.copyTo(sorted, [], file, csvCopyOptions)).toBe(400_000);
+    expect(await roomy.engine.copyTo(sorted, [], file, fileFormats.csv.copyOptions)).toBe(400_000);
     const tight = await openJail({ memoryMb: 48, tempMaxBytes: 20 * 1024 ** 2 });
     await expect(
-      tight.engine.copyTo(sorted, [], path.join(tight.inside, 'out.csv'), csvCopyOptions),
+      tight.engine.copyTo(sorted, [], path.join(tight.inside, 'out.csv'), fileFormats.csv.copyOptions),
     ).rejects.toMatchObject({ code: 'disk', message: expect.stringContaining('max_temp_directory_size') as string });
   });
 
@@ -128,7 +128,7 @@ describe('the engine of an export', () => {
       ),
       [],
       out,
-      csvCopyOptions,
+      fileFormats.csv.copyOptions,
     );
     expect(readFileSync(out, 'utf8').split('\n').slice(1, -1)).toEqual([
       'autoinstall_known_extensions,false',
@@ -140,7 +140,7 @@ describe('the engine of an export', () => {
       statement("SELECT value FROM duckdb_settings() WHERE name = 'allowed_directories'"),
       [],
       out,
-      csvCopyOptions,
+      fileFormats.csv.copyOptions,
     );
     for (const folder of [table, inside]) expect(readFileSync(out, 'utf8')).toContain(`${folder}/`);
   });

@@ -3,7 +3,7 @@ import path from 'node:path';
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { ExportApp, ExportSpec } from '../../../../src/export/jobs/export-spec.ts';
-import { csvCopyOptions } from '../../../../src/export/worker/formats/csv.ts';
+import { fileFormats } from '../../../../src/datasets/file-formats.ts';
 import { openQueryEngine } from '../../../../src/export/worker/query-engine.ts';
 import { buildQuery } from '../../../../src/export/worker/query.ts';
 import { emptyFilePath, readSnapshot } from '../../../../src/lake/log/snapshot.ts';
@@ -51,7 +51,7 @@ async function exportCells(events: readonly FixtureEvent[], requests: readonly E
   const results: string[][][] = [];
   for (const [index, request] of requests.entries()) {
     const file = path.join(folder, `${index}.csv`);
-    await engine.copyTo(buildQuery(request, apps).select, paths, file, csvCopyOptions);
+    await engine.copyTo(buildQuery(request, apps).select, paths, file, fileFormats.csv.copyOptions);
     results.push(parseCsv(readFileSync(file, 'utf8')).slice(1));
   }
   engine.close();

@@ -1,6 +1,6 @@
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { planSlices, type Slice } from '../../../../src/export/worker/slices.ts';
+import { planSlices, type Slice } from '../../../../src/export/worker/copy-slices.ts';
 import type { DataFile } from '../../../../src/lake/log/snapshot.ts';
 
 function fileOf(name: string, numRecords: number | undefined): DataFile {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { countDays, sumDays } from '../../../../../src/export/worker/data/count-days.ts';
-import type { Chosen } from '../../../../../src/export/worker/data/choose-files.ts';
+import { countDays, sumDays } from '../../../../../src/export/worker/data/count-events.ts';
+import type { Chosen } from '../../../../../src/export/worker/data/count-events.ts';
 import type { QueryEngine } from '../../../../../src/export/worker/query-engine.ts';
 import type { DataFile, Snapshot } from '../../../../../src/lake/log/snapshot.ts';
 

@@ -5,8 +5,8 @@ import { setImmediate } from 'node:timers/promises';
 import { gunzipSync } from 'node:zlib';
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { chooseFormat } from '../../../../../src/export/worker/formats/choose-format.ts';
-import { csvRows } from '../../../../../src/export/worker/formats/csv.ts';
+import { chooseFormat } from '../../../../../src/export/worker/formats/format.ts';
+import { fileFormats } from '../../../../../src/datasets/file-formats.ts';
 import { startResultFiles } from '../../../../../src/export/worker/formats/result-files.ts';
 import { parseCsv } from '../../../../helpers/export-oracle.ts';
 import { testFolder } from '../../../../helpers/folder.ts';
@@ -233,6 +233,6 @@ describe('the ends of rows', () => {
     ['"abc\n', []],
     ['"a\n","\n"\n"\n"\n', [9, 13]],
   ])('The ends of the rows of %j are %j', (text, ends) => {
-    expect(csvRows.findRowEnds(Buffer.from(text))).toEqual(ends);
+    expect(fileFormats.csv.findRowEnds(Buffer.from(text))).toEqual(ends);
   });
 });

@@ -1,6 +1,12 @@
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
+import { findBasis } from '../../../src/export/worker/basis.ts';
+import { estimate } from '../../../src/export/worker/looks/estimate.ts';
+import { planQuery } from '../../../src/export/worker/query.ts';
+import { openQueryEngine } from '../../../src/export/worker/query-engine.ts';
+import { createReadFiles } from '../../../src/export/worker/read-files.ts';
+import { unnamedFolder } from '../../../src/runtime/files/work-files.ts';
 import type { LookPlan } from '../../../src/export/jobs/look-messages.ts';
 import { runLook } from '../../../src/export/worker/looks/run-look.ts';
 import { runExport } from '../../../src/export/worker/run-export.ts';
@@ -87,4 +93,63 @@ test('The bounds of bytes have no quotes around whole numbers of the app or the 
     expect(atLeast).toBe(bytes);
     expect(atMost).toBeGreaterThanOrEqual(bytes);
   }
+});
+
+test('An estimate whose rows are not counted in time has at most the rows of the apps, and at most their bytes', async () => {
+  const lakeDir = path.join(testFolder(), 'lake');
+  await addSealedFile(lakeDir, 20_000, 300);
+  const { table: tableDir } = lakePaths(lakeDir);
+  const apps = [appOf(3)];
+  const plan: LookPlan = {
+    look: 'estimate',
+    request: {
+      event: 'customEvents',
+      selectors: ['eventName'],
+      timezone: 'UTC',
+      eventTime: {},
+      availableAt: {},
+      eventNameInvert: false,
+      eventName: ['level_7'],
+      filters: {},
+    },
+    apps,
+    tableDir,
+    limits: { ...limits, maxRows: 999 },
+    retentionMs: 1e9,
+    begunMs: Date.now(),
+  };
+  const basis = await findBasis(plan);
+  const query = planQuery(plan, basis, { lean: true, cells: 'text' });
+  const folders = [tableDir, unnamedFolder];
+  const { inline } = query;
+  const engine = await openQueryEngine({
+    apps,
+    inline,
+    folders,
+    tempDir: '',
+    tempMaxBytes: 0,
+    memoryMb: 256,
+    threads: 1,
+  });
+  onTestFinished(() => engine.close());
+  const look = {
+    plan,
+    basis,
+    query,
+    engine,
+    read: createReadFiles({ plan, ...basis }, query),
+    verify: () => Promise.resolve(),
+  };
+  const header = 'eventName\n'.length;
+  const ofRow = 'level_7\n'.length;
+  const told = await estimate(look, { countMs: 0, sampleMs: 60_000 });
+  expect(told).toMatchObject({
+    rows: { atLeast: 0, expected: null, atMost: 1000 },
+    bytes: { atLeast: header, expected: null, atMost: header + 1250 * ofRow },
+    overLimits: [{ limit: 'rows', isCertain: false }],
+  });
+  expect(await estimate(look, { countMs: 0, sampleMs: 0 })).toMatchObject({
+    rows: { atLeast: 0, expected: null, atMost: null },
+    bytes: { atLeast: header, expected: null, atMost: null },
+  });
 });

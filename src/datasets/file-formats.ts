@@ -1,0 +1,167 @@
+/**
+ * The kinds of file that an export can be written as. All that the service, its command line, its client, its console and
+ * its documents know of a format is its declaration here: a new one is a new member of `fileFormats`.
+ */
+
+export const compressions = ['none', 'gzip', 'zstd'] as const;
+export type Compression = (typeof compressions)[number];
+
+/** Endings of names of compressed texts, behind that of the format. */
+const packedEndings = { none: '', gzip: '.gz', zstd: '.zst' } as const;
+const packedTypes = { gzip: 'application/gzip', zstd: 'application/zstd' } as const;
+
+interface Shared {
+  /** For people. */
+  readonly title: string;
+  /** What a row and its cells are, a sentence for docs/api.md. */
+  readonly about: string;
+  /** Endings of file names, with their full stop; files of exports have the first. */
+  readonly endings: readonly [string, ...string[]];
+  readonly contentType: string;
+  /** `text`: a cell is a text, a list an array literal. `typed`: it has the selector's type. */
+  readonly cells: 'text' | 'typed';
+  /** The first row is a header, with which every file begins. */
+  readonly hasHeader: boolean;
+}
+
+/** A text of rows: it can be compressed whole, and cut between rows into parts. */
+export interface TextFormat extends Shared {
+  readonly kind: 'text';
+  /** Follows FORMAT in the engine's COPY statement, without a compression. */
+  readonly copyOptions: string;
+  /** The same for rows that are appended to a text. */
+  readonly appendOptions: string;
+  /** The text of a result without rows. */
+  emptyText(columns: readonly string[]): string;
+  /** Finds the ends (exclusive) of the rows in a buffer that begins with a row; the last may end beyond it. */
+  findRowEnds(buffer: Buffer): number[];
+}
+
+/** One file whatever its size, which compresses its own columns. */
+export interface BinaryFormat extends Shared {
+  readonly kind: 'binary';
+  /** Follows FORMAT in the engine's COPY statement. */
+  copyOptions(compression: Compression): string;
+  /** Further options, for rows of which the usual number at a time needs too much memory. */
+  readonly narrowOptions: string;
+  readonly usualCompression: Compression;
+}
+
+const newline = 0x0a;
+const quote = 0x22;
+
+/** Finds the line breaks outside quotes, by the native search: each byte is looked at by it, and few of them here. */
+function findQuotedRowEnds(buffer: Buffer): number[] {
+  const ends: number[] = [];
+  let isQuoted = false;
+  let quoteAt = buffer.indexOf(quote);
+  for (let at = buffer.indexOf(newline); at !== -1; at = buffer.indexOf(newline, at + 1)) {
+    for (; quoteAt !== -1 && quoteAt < at; quoteAt = buffer.indexOf(quote, quoteAt + 1)) isQuoted = !isQuoted;
+    if (!isQuoted) ends.push(at + 1);
+  }
+  return ends;
+}
+
+function findLineEnds(buffer: Buffer): number[] {
+  const ends: number[] = [];
+  for (let at = buffer.indexOf(newline); at !== -1; at = buffer.indexOf(newline, at + 1)) ends.push(at + 1);
+  return ends;
+}
+
+const csvCells = "DELIMITER ',', QUOTE '\"', ESCAPE '\"'";
+
+/** The declarations. */
+export const fileFormats = {
+  /** CSV of service.md 5: a header row, RFC 4180 quoting, LF. */
+  csv: {
+    kind: 'text',
+    title: 'CSV',
+    about: 'UTF-8, comma separated, lines end in LF. Cells are the imported values, also where they begin with `=`.',
+    endings: ['.csv'],
+    contentType: 'text/csv; charset=utf-8',
+    cells: 'text',
+    hasHeader: true,
+    copyOptions: `csv, HEADER true, ${csvCells}`,
+    appendOptions: `csv, HEADER false, ${csvCells}`,
+    // No selector's name has anything to quote.
+    emptyText: (columns) => `${columns.join(',')}\n`,
+    findRowEnds: findQuotedRowEnds,
+  },
+  jsonl: {
+    kind: 'text',
+    title: 'JSON lines',
+    about:
+      'An object a row: numbers are numbers, `params.name` and `params.value` lists, an empty cell is `null`. `hwid` may be larger than 2^53, which `JSON.parse` of JavaScript rounds.',
+    endings: ['.jsonl', '.ndjson'],
+    contentType: 'application/jsonl; charset=utf-8',
+    cells: 'typed',
+    hasHeader: false,
+    copyOptions: 'json',
+    appendOptions: 'json',
+    emptyText: () => '',
+    findRowEnds: findLineEnds,
+  },
+  parquet: {
+    kind: 'binary',
+    title: 'Parquet',
+    about:
+      'One file with the types of `jsonl`. One thread writes it, so that the same rows are the same bytes: CSV is the faster one on many cores.',
+    endings: ['.parquet'],
+    contentType: 'application/vnd.apache.parquet',
+    cells: 'typed',
+    hasHeader: false,
+    copyOptions: (compression) => `parquet, COMPRESSION ${compression === 'none' ? 'uncompressed' : compression}`,
+    // A sixth of the usual rows in a group, of which the engine holds several.
+    narrowOptions: 'ROW_GROUP_SIZE 20480',
+    usualCompression: 'zstd',
+  },
+} as const satisfies Readonly<Record<string, TextFormat | BinaryFormat>>;
+
+export type FileFormat = keyof typeof fileFormats;
+
+/** The format of a request that names none. */
+export const defaultFormat: FileFormat = 'csv';
+
+export function isFileFormat(name: string): name is FileFormat {
+  return Object.hasOwn(fileFormats, name);
+}
+
+export const formatNames: readonly FileFormat[] = Object.keys(fileFormats).filter(isFileFormat);
+
+export function getFormat(name: FileFormat): TextFormat | BinaryFormat {
+  return fileFormats[name];
+}
+
+/** What a file of an export is, as its name says. */
+export interface FileForm {
+  readonly format: FileFormat;
+  readonly compression: Compression;
+}
+
+/** The compression of files where a request names none, for people. */
+export function describeUsualCompression(name: FileFormat): string {
+  const format = getFormat(name);
+  return format.kind === 'text' ? 'gzip when large' : format.usualCompression;
+}
+
+/** The ending of a file's name; that of a binary format does not say how it is compressed. */
+export function endingOf({ format, compression }: FileForm): string {
+  const { kind, endings } = getFormat(format);
+  return `${endings[0]}${kind === 'text' ? packedEndings[compression] : ''}`;
+}
+
+/** Reads the form of a file from its name; undefined if the name has no ending of a format. */
+export function findForm(name: string): FileForm | undefined {
+  const lower = name.toLowerCase();
+  const compression = compressions.find((each) => each !== 'none' && lower.endsWith(packedEndings[each])) ?? 'none';
+  const plain = lower.slice(0, lower.length - packedEndings[compression].length);
+  const format = formatNames.find((each) => getFormat(each).endings.some((ending) => plain.endsWith(ending)));
+  return format && { format, compression };
+}
+
+/** The media type of a file of an export, by its name. */
+export function contentTypeOf(name: string): string {
+  const form = findForm(name);
+  if (form === undefined) return 'application/octet-stream';
+  return form.compression === 'none' ? getFormat(form.format).contentType : packedTypes[form.compression];
+}
