@@ -244,6 +244,11 @@ export function findUnknownSettings(
   return unknown.map((variable) => ({ variable, probably: findNearest(variable, known) }));
 }
 
+/** Takes the settings that one part of the service needs: it gets no others, such as the broker's password. */
+export function pickSettings<Name extends keyof Config>(config: Config, names: readonly Name[]): Pick<Config, Name> {
+  return Object.fromEntries(names.map((name) => [name, config[name]])) as Pick<Config, Name>;
+}
+
 /** The paths below the data folder; docs/operating.md says what is in each. */
 export function dataPaths(dataDir: string) {
   return {

@@ -15,7 +15,7 @@ export async function startClosedStage(role: Role, { config, logger, closed = ''
           await import('../ingest/closed-server.ts')
         ).startClosedIngest({ host, port: config.s2sPort }, addRoutes, logger)
       : await (
-          await import('../export/api/closed-server.ts')
+          await import('../export/api/server.ts')
         ).startClosedExport({ host, port: config.apiPort }, addRoutes, logger);
   const facts = (): { readonly problems: readonly Problem[] } => ({
     problems: [

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { openAccessReader } from '../access/store.ts';
-import { dataPaths } from '../config.ts';
-import { startExport } from '../export/export.ts';
+import { dataPaths, pickSettings } from '../config.ts';
+import { exportSettings, startExport } from '../export/export.ts';
 import { createLiveHub } from '../live/live-hub.ts';
 import { holdsEvents } from '../lake/files/holds-events.ts';
 import { areSameFolders } from '../runtime/files/folder-id.ts';
@@ -78,7 +78,7 @@ export async function startExportStage(parts: Parts): Promise<Stage> {
       ],
     },
     {
-      ...config,
+      ...pickSettings(config, exportSettings),
       port: config.apiPort,
       publicUrl: config.publicApiUrl,
       lakeDir: paths.lake,

@@ -13,7 +13,7 @@ const packedTypes = { gzip: 'application/gzip', zstd: 'application/zstd' } as co
 interface Shared {
   /** For people. */
   readonly title: string;
-  /** What a row and its cells are, a sentence for docs/api.md. */
+  /** The content, for the table of docs/api.md. */
   readonly about: string;
   /** Endings of file names, with their full stop; files of exports have the first. */
   readonly endings: readonly [string, ...string[]];
@@ -76,7 +76,8 @@ export const fileFormats = {
   csv: {
     kind: 'text',
     title: 'CSV',
-    about: 'UTF-8, comma separated, lines end in LF. Cells are the imported values, also where they begin with `=`.',
+    about:
+      'UTF-8, comma separated, lines end in LF, and every part has the header row. Cells are the imported values, also where they begin with `=`.',
     endings: ['.csv'],
     contentType: 'text/csv; charset=utf-8',
     cells: 'text',
@@ -105,7 +106,7 @@ export const fileFormats = {
     kind: 'binary',
     title: 'Parquet',
     about:
-      'One file with the types of `jsonl`. One thread writes it, so that the same rows are the same bytes: CSV is the faster one on many cores.',
+      'One file with the types of `jsonl`. One thread writes it, so that the same rows are the same bytes: CSV is faster on many cores.',
     endings: ['.parquet'],
     contentType: 'application/vnd.apache.parquet',
     cells: 'typed',

@@ -5,29 +5,21 @@ import type { Config } from '../config.ts';
 import { findKeptVersions } from '../lake/log/kept-versions.ts';
 import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
-import { addDataRoutes } from './api/data-routes.ts';
-import { addOperations } from './operations/add-operations.ts';
-import type { Operations } from './operations/operations.ts';
-import { addDownloadRoutes } from '../reports/download-routes.ts';
-import { openManifestKey, type ManifestKey } from '../reports/manifest-key.ts';
-import { addManifestRoutes } from '../reports/manifest-routes.ts';
-import { openSigningKeys, signingKeysPath, type SigningKeys } from '../reports/signing-keys.ts';
-import { openReportStore, type ReportStore } from '../reports/store.ts';
+import { addCatalogueRoutes, addDataRoutes } from './api/data-routes.ts';
+import { addOperations, type Operations } from './operations/operations.ts';
+import { addDownloadRoutes, addManifestRoutes } from '../reports/download-routes.ts';
+import { openReports, type Reports } from '../reports/open-reports.ts';
+import type { ReportStore } from '../reports/store.ts';
 import { startSweeper } from '../reports/sweeper.ts';
-import { createVerifiedFiles, type VerifiedFiles } from '../reports/verified-files.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../runtime/crash-point.ts';
-import { findTextFile } from '../runtime/files/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
 import { toListenError } from '../runtime/http/ports.ts';
 import { buildWithClosers, type Closers, type Stoppable } from '../runtime/lifecycle.ts';
-import { waitForLock } from '../runtime/files/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import { createExportMetrics, followRequests } from './export-metrics.ts';
-import { describeDamage, describeLostKeys } from './export-notices.ts';
-import { addCatalogueRoutes } from './api/catalogue-routes.ts';
-import { createAnswers } from './api/views.ts';
+import { createExportMetrics, describeDamage, followRequests } from './export-health.ts';
+import { createAnswers, createLinkHolders } from './api/views.ts';
 import { createExports, type Exports } from './api/exports.ts';
 import { createRequestRules } from './api/request-rules.ts';
 import { createAddMethod } from './api/methods-routes.ts';
@@ -38,10 +30,8 @@ import { startSchedules, type Schedules } from './schedules/start-schedules.ts';
 import type { LastTries } from '../webhooks/last-tries.ts';
 import { outgoingRules, startNotifiers, webhookPaths } from './notify/start-notifiers.ts';
 import { addAppRoutes, type AppView } from './api/app-routes.ts';
-import { addExportRoutes } from './api/export-routes.ts';
-import { addListRoutes } from './api/list-routes.ts';
+import { addExportRoutes, addListRoutes } from './api/export-routes.ts';
 import { addLookRoutes } from './api/look-routes.ts';
-import { createLinkHolders } from './api/link-holders.ts';
 import { startJobRunner, type JobRunner, type JobRunnerOptions } from './jobs/scheduler.ts';
 import { tableDirOf } from './jobs/table-of.ts';
 import { createLooks, type Looks } from './jobs/looks.ts';
@@ -91,26 +81,25 @@ export interface ExportDependencies {
   readonly operations?: Operations;
 }
 
-/** The service's settings that this stage obeys, as config.ts describes them. */
-type ExportSettings = Pick<
-  Config,
-  | 'host'
-  | 'linkTtlSeconds'
-  | 'maxExports'
-  | 'exportWorkers'
-  | 'exportMaxRows'
-  | 'retentionMs'
-  | 'exportMaxBytes'
-  | 'exportTimeoutMs'
-  | 'singleFileMaxBytes'
-  | 'partMaxBytes'
-  | 'duckdbMemoryMb'
-  | 'quotaUser'
-  | 'quotaIp'
-  | 'webhooksAllow'
->;
+/** The service's settings that this stage gets, as config.ts describes them. */
+export const exportSettings = [
+  'host',
+  'linkTtlSeconds',
+  'maxExports',
+  'exportWorkers',
+  'exportMaxRows',
+  'retentionMs',
+  'exportMaxBytes',
+  'exportTimeoutMs',
+  'singleFileMaxBytes',
+  'partMaxBytes',
+  'duckdbMemoryMb',
+  'quotaUser',
+  'quotaIp',
+  'webhooksAllow',
+] as const satisfies readonly (keyof Config)[];
 
-export interface ExportOptions extends ExportSettings {
+export interface ExportOptions extends Pick<Config, (typeof exportSettings)[number]> {
   /** 0: any free port. */
   readonly port: number;
   /** The address clients see, without a trailing slash; undefined: the one they used. */
@@ -134,7 +123,6 @@ export interface ExportStage extends Stoppable {
   facts(): Readonly<Record<string, unknown>>;
 }
 
-const lockWaitMs = 10_000;
 /** The engine of this process only reckons with days. */
 const zoneEngineMemoryMb = 64;
 
@@ -148,34 +136,6 @@ async function listen(server: ApiServer, host: string, port: number): Promise<nu
   if (address === null || typeof address === 'string')
     throw new AppError('start_failed', `cannot determine the port of ${host}`);
   return address.port;
-}
-
-/** The report files, owned by this process until the stage stops. */
-interface OpenReports {
-  readonly store: ReportStore;
-  readonly keys: SigningKeys;
-  /** Signs manifests. */
-  readonly manifestKey: ManifestKey;
-  /** The link keys were there before this start. */
-  readonly hadKeys: boolean;
-}
-
-async function openReports(
-  { clock, logger }: ExportDependencies,
-  { reportsDir, keysDir, linkTtlSeconds }: ExportOptions,
-  closers: Closers,
-): Promise<OpenReports> {
-  const lock = await waitForLock(reportsDir, 'the export role', lockWaitMs);
-  closers.add('reports lock', () => lock.release());
-  const store = await openReportStore(clock, logger, { reportsDir, linkTtlSeconds });
-  const hadKeys = (await findTextFile(signingKeysPath(keysDir))) !== undefined;
-  const hasLinks = store.list().some((job) => job.state === 'success');
-  const keys = await openSigningKeys(keysDir, clock, logger, hasLinks);
-  closers.add('link keys', () => keys.close());
-  const hasManifests = store.list().some(({ basis }) => basis !== undefined);
-  const manifestKey = await openManifestKey(keysDir, logger, hasManifests);
-  closers.add('manifest key', () => manifestKey.close());
-  return { store, keys, hadKeys, manifestKey };
 }
 
 function toRunnerOptions(options: ExportOptions): JobRunnerOptions {
@@ -207,10 +167,7 @@ export function startExport(dependencies: ExportDependencies, options: ExportOpt
 
 /** What the routes of the area share with the rest of the stage. */
 interface RouteParts {
-  readonly store: ReportStore;
-  readonly keys: SigningKeys;
-  readonly manifestKey: ManifestKey;
-  readonly files: VerifiedFiles;
+  readonly reports: Reports;
   readonly exports: Exports;
   readonly schedules: AccountSchedules;
   readonly looks: Looks;
@@ -223,9 +180,9 @@ function addRoutes(
   server: ApiServer,
   { access, clock, logger, sessions, extraRoutes = [], appView, operations }: ExportDependencies,
   options: ExportOptions,
-  { store, keys, manifestKey, files, exports, schedules, looks, tries, onAnswer }: RouteParts,
+  { reports, exports, schedules, looks, tries, onAnswer }: RouteParts,
 ): void {
-  const answers = createAnswers(keys, (job) => exports.progress(job));
+  const answers = createAnswers(reports.keys, (job) => exports.progress(job));
   const throttle = createThrottle(options);
   const addMethod = createAddMethod(server, { access, throttle, sessions, onAnswer }, { publicUrl: options.publicUrl });
   addExportRoutes(server, { exports, answers, throttle }, addMethod);
@@ -237,8 +194,8 @@ function addRoutes(
   addDataRoutes(addMethod, { access, looks, clock });
   if (operations !== undefined) addOperations(addMethod, operations, { clock, logger });
   addCatalogueRoutes(addMethod, { access, looks, clock });
-  addDownloadRoutes(server, { store, keys, holders: createLinkHolders(access), clock, logger, files, manifestKey });
-  addManifestRoutes(server, manifestKey);
+  addDownloadRoutes(server, { ...reports, holders: createLinkHolders(access), clock, logger });
+  addManifestRoutes(server, reports.manifestKey);
   for (const add of extraRoutes) add(server);
 }
 
@@ -301,8 +258,8 @@ async function buildExport(
   closers: Closers,
 ): Promise<ExportStage> {
   const { access, clock, logger } = dependencies;
-  const startedMs = clock.nowMs();
-  const { store, keys, hadKeys, manifestKey } = await openReports(dependencies, options, closers);
+  const reports = await openReports(dependencies, options, closers);
+  const { store, files } = reports;
   const engine = await openDuckdb({ memoryMb: zoneEngineMemoryMb, threads: 1 });
   closers.add('zone engine', () => engine.close());
 
@@ -310,7 +267,6 @@ async function buildExport(
   const { notifier, tries } = startNotifiers({ ...dependencies, store }, options, closers);
   const damages = new Set<string>();
   const onDamage = (error: string): void => void damages.add(error);
-  const files = createVerifiedFiles(logger);
   const runner = startJobRunner(
     {
       store,
@@ -338,8 +294,8 @@ async function buildExport(
   const server = createApiServer({ ...defaultApiServerLimits, ...options.limits }, logger);
   const { exports, schedules } = startOrders(dependencies, options, { store, runner, engine, loaded }, closers);
   const looks = looksOf(dependencies, options, onDamage);
-  const parts = { store, keys, manifestKey, files, exports, looks, tries, schedules: schedules.ofAccounts };
-  addRoutes(server, dependencies, options, { ...parts, onAnswer: metrics.answered });
+  const parts = { reports, exports, looks, tries, schedules: schedules.ofAccounts, onAnswer: metrics.answered };
+  addRoutes(server, dependencies, options, parts);
   // The server waits for its answers.
   closers.add('api server', () => looks.stop().then(() => server.close()));
   // Ended before the server: an answer that goes on until its client goes would keep it.
@@ -355,7 +311,7 @@ async function buildExport(
     ),
     ...schedules.runner.notices(),
     ...notifier.notices(),
-    ...(hadKeys ? [] : describeLostKeys(store, options.keysDir, startedMs, clock)),
+    ...reports.lostKeys(),
   ];
   return {
     port,
@@ -364,7 +320,7 @@ async function buildExport(
       exportsRunning: runner.running(),
       exportsInProgress: store.inProgress().length,
       reports: store.count(),
-      problems: [...keys.problems(), ...manifestKey.problems()],
+      problems: reports.problems(),
       notices: listNotices(),
     }),
   };

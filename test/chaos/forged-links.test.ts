@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { AccessReader } from '../../src/access/access.ts';
 import { openAccessReader } from '../../src/access/store.ts';
 import { dataPaths } from '../../src/config.ts';
-import { createLinkHolders } from '../../src/export/api/link-holders.ts';
+import { createLinkHolders } from '../../src/export/api/views.ts';
 import { openSigningKeys, rotateSigningKey, type SigningKeys } from '../../src/reports/signing-keys.ts';
 import { parseLink } from '../../src/reports/signed-links.ts';
 import { createClock } from '../../src/runtime/clock.ts';

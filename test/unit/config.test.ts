@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { findUnknownSettings, parseConfig } from '../../src/config.ts';
+import { findUnknownSettings, parseConfig, pickSettings } from '../../src/config.ts';
+import { exportSettings } from '../../src/export/export.ts';
 
 describe('settings', () => {
   it('Settings have their defaults with an empty environment', () => {
@@ -21,6 +22,14 @@ describe('settings', () => {
       { limit: 1000, windowMs: 3_600_000 },
     ]);
     expect(Object.isFrozen(config)).toBe(true);
+  });
+
+  it('The export stage gets its own settings, and not the password of the broker', () => {
+    const config = parseConfig({ TRIBUTARY_NATS_URL: 'nats://service:hidden@127.0.0.1:4222' });
+    expect(JSON.stringify(config)).toContain('hidden');
+    const given = pickSettings(config, exportSettings);
+    expect(Object.keys(given)).toEqual([...exportSettings]);
+    expect(JSON.stringify(given)).not.toContain('hidden');
   });
 
   it('An empty variable counts as unset', () => {

@@ -1,11 +1,12 @@
 import type { AccessReader, App, User } from '../../access/access.ts';
 import { datasets, events } from '../../datasets/dataset.ts';
+import type { CurrentCatalogue } from '../../lake/catalogue/current-catalogue.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { DataQuestion, DateSpan } from '../jobs/data-messages.ts';
-import { lookTimeoutMs, type DataResult, type Looks } from '../jobs/looks.ts';
-import { quote, type Arguments } from './arguments.ts';
+import { type DataResult, type Looks, lookTimeoutMs } from '../jobs/looks.ts';
+import { type Arguments, quote } from './arguments.ts';
 import { accessDenied, badRequest, isRefusal, type Refusal } from './envelope.ts';
-import { single, type AddMethod, type Answer } from './methods-routes.ts';
+import { type AddMethod, type Answer, single } from './methods-routes.ts';
 
 export interface DataRouteDependencies {
   readonly access: AccessReader;
@@ -16,7 +17,7 @@ export interface DataRouteDependencies {
 /** Apps of one answer. */
 const fallbackLimit = 100;
 const mostLimit = 1000;
-/** Dates of one answer. */
+/** Dates of one answer, and days of each event of the catalogue, at most. */
 export const mostDates = 400;
 const fallbackDates = 30;
 const dayMs = 86_400_000;
@@ -28,6 +29,8 @@ export const dataKinds: readonly string[] = [
   ...[...datasets.keys()].filter((table) => table !== events.table),
 ];
 
+/** An app that the account does not have is not told from one that nobody has. */
+const notFound: Refusal = { code: 404, detail: 'The app is not found' };
 const failed: Refusal = { code: 500, retryAfterSeconds };
 const busy: Refusal = { code: 429, detail: 'Too many questions of the account at once', retryAfterSeconds };
 const tooLong = badRequest(`The answer takes longer than ${lookTimeoutMs / 1000} s. Ask for fewer days or one app`);
@@ -47,7 +50,7 @@ function parseDate(text: string): string | undefined {
 const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
 
 /** The dates that are asked for; without any the last 30. */
-export function parseDates(given: Arguments, nowMs: number): DateSpan | Refusal {
+function parseDates(given: Arguments, nowMs: number): DateSpan | Refusal {
   const texts = ['dateFrom', 'dateTo'].map((name) => (given.has(name) ? (single(given, name) ?? '') : undefined));
   const [from, to] = texts;
   if ((from === undefined) !== (to === undefined)) return badRequest('Arguments dateFrom and dateTo go together');
@@ -69,11 +72,11 @@ function parseApps(apps: readonly App[], given: Arguments, needsOne: boolean): r
   const text = single(given, 'idApp') ?? '';
   if (!/^[1-9]\d{0,14}$/.test(text)) return badRequest('Argument idApp is expected: the id of one app');
   const app = apps.find(({ idApp }) => idApp === Number(text));
-  return app === undefined ? { code: 404, detail: 'The app is not found' } : [app];
+  return app === undefined ? notFound : [app];
 }
 
 /** Why a question has no answer. */
-export function refuseEnd({ kind }: DataResult): Refusal {
+function refuseEnd({ kind }: DataResult): Refusal {
   return kind === 'busy' ? busy : kind === 'timed_out' ? tooLong : failed;
 }
 
@@ -148,4 +151,47 @@ export function addDataRoutes(addMethod: AddMethod, { access, looks, clock }: Da
     });
   add('volume', ['idApp', 'dateFrom', 'dateTo']);
   add('fields', ['idApp', 'kind', 'dateFrom', 'dateTo']);
+}
+
+const catalogueArguments = ['idApp', 'customEventName', 'dateFrom', 'dateTo', 'days'];
+
+/** Adds the method that answers what the custom events of an app have in their parameters. */
+export function addCatalogueRoutes(addMethod: AddMethod, { access, looks, clock }: DataRouteDependencies): void {
+  addMethod(['GET', 'POST'], '/api/catalogue/v1/get.json', 'catalogue', async (user, given, { whileConnected }) => {
+    const { idAccount, canExport } = user;
+    if (!canExport) return noPermission;
+    const unknown = findUnknown(given, catalogueArguments);
+    if (unknown !== undefined) return unknown;
+    const customEventName = single(given, 'customEventName');
+    if (given.has('customEventName') && (customEventName ?? '') === '')
+      return badRequest('Argument customEventName is the name of one custom event');
+    const days = parseCount(given, 'days', mostDates, mostDates);
+    if (days === undefined) return badRequest(`Argument days must be from 0 to ${mostDates}`);
+    const dates = given.has('dateFrom') || given.has('dateTo') ? parseDates(given, clock.nowMs()) : undefined;
+    if (dates !== undefined && isRefusal(dates)) return dates;
+    const findApp = () => parseApps(access.current().appsOfAccount(idAccount), given, true);
+    const apps = findApp();
+    if (isRefusal(apps)) return apps;
+    const question = {
+      ask: 'catalogue',
+      days,
+      ...(dates === undefined ? {} : { dates }),
+      ...(customEventName === undefined ? {} : { customEventName }),
+    } as const;
+    const result = await whileConnected((signal) => looks.ask({ question, apps, idAccount }, signal));
+    // What was taken away meanwhile is told to nobody.
+    if (isRefusal(findApp())) return notFound;
+    if (result.kind !== 'catalogue') return refuseEnd(result);
+    return { data: renderCatalogue(result.catalogue, customEventName === undefined) };
+  });
+}
+
+/** The answer; events that are listed have no parameters. */
+function renderCatalogue({ version, customEvents, more, ...rest }: CurrentCatalogue, isListed: boolean): unknown {
+  return {
+    ...(version === undefined ? {} : { version: String(version) }),
+    customEvents: customEvents.map(({ parameters, ...event }) => (isListed ? event : { ...event, parameters })),
+    more: { names: more.names, events: more.events },
+    ...rest,
+  };
 }

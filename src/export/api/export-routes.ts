@@ -1,10 +1,14 @@
 import { dictionaries, dictionaryNames } from '../../datasets/dictionaries.ts';
-import type { Answers } from './views.ts';
-import { badRequest, isRefusal, success, type Refusal } from './envelope.ts';
+import { isInProgress, type ReportJob } from '../../reports/reports.ts';
+import { type ExportSpec, parseExportSpec } from '../jobs/export-spec.ts';
+import { quote } from './arguments.ts';
+import { badRequest, isRefusal, type Refusal, success } from './envelope.ts';
 import type { Exports } from './exports.ts';
-import { single, type AddMethod } from './methods-routes.ts';
-import { refuse, type ApiServer } from './server.ts';
+import { type AddMethod, single } from './methods-routes.ts';
+import { paramsName } from './parameters.ts';
+import { type ApiServer, refuse } from './server.ts';
 import type { Throttle } from './throttle.ts';
+import type { Answers } from './views.ts';
 
 export interface ExportRouteDependencies {
   readonly exports: Exports;
@@ -55,4 +59,79 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
         : refuse(reply, overQuota);
     });
   }
+}
+
+export interface ListRouteDependencies {
+  readonly exports: Exports;
+  readonly answers: Answers;
+}
+
+/** Requests of one answer. */
+export const listLimits = { fallback: 25, most: 200 } as const;
+
+/** A line of the list, with what was ordered. */
+function describeJob(job: ReportJob, answers: Answers): Record<string, unknown> {
+  const spec = parseExportSpec(job.request);
+  return {
+    ...answers.summary(job),
+    ...(isInProgress(job) ? { isCancellable: true } : {}),
+    ...(job.finishedMs === undefined ? {} : { timestampFinished: String(Math.floor(job.finishedMs / 1000)) }),
+    // Another version may have written what this one cannot read.
+    ...(spec === undefined ? {} : { arguments: describeOrder(spec) }),
+  };
+}
+
+/** Adds the list of the caller's requests in pieces, with what each was ordered with. */
+export function addListRoutes(addMethod: AddMethod, { exports, answers }: ListRouteDependencies): void {
+  addMethod(['GET'], '/api/raw/v1/export/list.json', 'raw_list', async (user, given) => {
+    const unknown = [...given.keys()].find((name) => name !== 'limit' && name !== 'before');
+    if (unknown !== undefined) return badRequest(`Argument ${quote(unknown)} is unknown; allowed: limit, before`);
+    const limit = given.has('limit') ? (single(given, 'limit') ?? '') : String(listLimits.fallback);
+    if (!/^[1-9]\d{0,3}$/.test(limit) || Number(limit) > listLimits.most)
+      return badRequest(`Argument limit must be from 1 to ${listLimits.most}`);
+    const before = given.has('before') ? (single(given, 'before') ?? '') : undefined;
+    if (before !== undefined && !/^[1-9]\d{0,14}$/.test(before))
+      return badRequest('Argument before is the idRawExport of a request');
+    const page = await exports.page(user, Number(limit), before === undefined ? Infinity : Number(before));
+    if (isRefusal(page)) return page;
+    const { jobs, total, hasMore } = page;
+    const next = hasMore ? { before: String(jobs.at(-1)?.id) } : {};
+    return { data: { exports: jobs.map((job) => describeJob(job, answers)), total, ...next } };
+  });
+}
+
+/** Arguments of a create call, by their names; those that take many values as lists. */
+export type OrderArguments = Readonly<Record<string, string | readonly string[]>>;
+
+/** The arguments of a span: its first and its last second. */
+function describeSpan([from, to]: readonly [string, string], span: ExportSpec['eventTime']): OrderArguments {
+  const { fromSeconds, beforeSeconds } = span;
+  return {
+    ...(fromSeconds === undefined ? {} : { [from]: String(fromSeconds) }),
+    ...(beforeSeconds === undefined ? {} : { [to]: String(beforeSeconds - 1) }),
+  };
+}
+
+/**
+ * The arguments by which a request can be ordered again: days as the seconds that they were, or as the days themselves
+ * where clocks that went back made the two differ.
+ */
+export function describeOrder(spec: ExportSpec): OrderArguments {
+  const { eventTime, availableAt, localDates, params = [], filters, eventNameInvert, ...others } = spec;
+  const { event, selectors, timezone, sinceVersion, asOf, idSegment, format, compression, order } = others;
+  const { idApp, SDKKey, idAccount, idProject, eventName } = others;
+  const single = { event, timezone, sinceVersion, asOf, idSegment, format, compression, order };
+  const many = { selectors, idApp, SDKKey, idAccount, idProject, eventName, ...filters };
+  return {
+    ...Object.fromEntries(Object.entries(single).filter((entry): entry is [string, string] => entry[1] !== undefined)),
+    ...Object.fromEntries(
+      Object.entries(many).filter((entry): entry is [string, readonly string[]] => entry[1] !== undefined),
+    ),
+    ...(localDates === undefined
+      ? describeSpan(['tsFrom', 'tsTo'], eventTime)
+      : { dateFrom: localDates.from, dateTo: localDates.to }),
+    ...describeSpan(['availabilityTsFrom', 'availabilityTsTo'], availableAt),
+    ...(eventNameInvert ? { eventNameInvert: '1' } : {}),
+    ...Object.fromEntries(params.map(({ name, values }) => [paramsName.replace('NAME', () => name), values])),
+  };
 }

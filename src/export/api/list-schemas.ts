@@ -1,5 +1,5 @@
 /** The list of requests in pieces, in the API reference. */
-import { listLimits } from './list-routes.ts';
+import { listLimits } from './export-routes.ts';
 
 type Schema = Readonly<Record<string, unknown>>;
 

@@ -1,10 +1,11 @@
-import type { ExportApp, ExportSpec } from '../jobs/export-spec.ts';
-import type { Arguments } from './arguments.ts';
+import { parsePlace } from '../../lake/log/change-feed.ts';
+import { type KeptVersions, refuseVersion } from '../../lake/log/kept-versions.ts';
+import { isAppError } from '../../runtime/errors.ts';
+import { type ExportApp, type ExportSpec, selectApps } from '../jobs/export-spec.ts';
+import { type Arguments, quote } from './arguments.ts';
 import type { ZoneDays } from './calendar.ts';
-import { isRefusal, type Refusal } from './envelope.ts';
+import { badRequest, isRefusal, type Refusal } from './envelope.ts';
 import { parseExportRequest } from './parse-request.ts';
-import { refuseSegment, type ListSegmentIds } from './segment-rule.ts';
-import { refuseVersions, type FindVersions } from './version-rule.ts';
 
 export interface RequestRuleDependencies {
   readonly zoneDays: ZoneDays;
@@ -28,4 +29,57 @@ export function createRequestRules(dependencies: RequestRuleDependencies): Parse
       (idSegment === undefined ? undefined : refuseSegment(idSegment, await listSegmentIds(idAccount)));
     return unavailable ?? parsed;
   };
+}
+
+/** The segments that a caller may name, by their ids: those of the caller's account. */
+export type ListSegmentIds = (idAccount: number) => Promise<readonly number[]>;
+
+/** How many of the allowed ids a refusal names. */
+const namedIds = 20;
+
+function describeAllowed(ids: readonly number[]): string {
+  if (ids.length === 0) return 'the id of an available segment, and there is none';
+  const more = ids.length > namedIds ? ` and ${ids.length - namedIds} more` : '';
+  return `the id of an available segment: ${ids.slice(0, namedIds).join(', ')}${more}`;
+}
+
+/**
+ * Refuses the id of a segment that the caller's account has not; one of another account is no other than one that
+ * nobody has. `ids` are those of the account, ascending.
+ */
+export function refuseSegment(idSegment: string, ids: readonly number[]): Refusal | undefined {
+  if (ids.some((id) => String(id) === idSegment)) return undefined;
+  return badRequest(`Argument idSegment is invalid: ${quote(idSegment)}; allowed: ${describeAllowed(ids)}`);
+}
+
+/** Which versions the table of an event has now. */
+export type FindVersions = (event: string) => Promise<KeptVersions>;
+
+/**
+ * Refuses versions that cannot be given, as far as a look at the log tells: the rest is seen when the export runs, and
+ * ends it with the reason.
+ */
+export async function refuseVersions(
+  spec: ExportSpec,
+  findVersions: FindVersions,
+  accountApps: readonly ExportApp[],
+): Promise<Refusal | undefined> {
+  const { event, asOf, sinceVersion } = spec;
+  if (asOf === undefined && sinceVersion === undefined) return undefined;
+  const kept = await findVersions(event).catch((error: unknown) => {
+    // The export meets the damage, and waits for its repair, as any other does.
+    if (isAppError(error, 'log_damaged')) return undefined;
+    throw error;
+  });
+  if (kept === undefined) return undefined;
+  const upTo = asOf === undefined ? Math.max(kept.newest, 0) : (parsePlace(asOf)?.version ?? 0);
+  const idApps = selectApps(spec, accountApps).map(({ idApp }) => idApp);
+  const refusal = asOf === undefined ? undefined : refuseVersion(upTo, kept, idApps);
+  if (refusal !== undefined) return badRequest(`Argument asOf is invalid: ${refusal}`);
+  const since = parsePlace(sinceVersion ?? '0')?.version ?? 0;
+  if (since > upTo)
+    return badRequest(
+      `Argument sinceVersion is invalid: ${quote(sinceVersion ?? '')} is later than the version that is read, ${upTo}`,
+    );
+  return undefined;
 }

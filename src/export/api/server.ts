@@ -1,14 +1,16 @@
-import type { Socket } from 'node:net';
-import Fastify, { type FastifyError, type FastifyInstance, type FastifyReply } from 'fastify';
-import { createBoundedLog, failureBound, type BoundedLog } from '../../runtime/conditions/bounded-log.ts';
-import { limitConnections } from '../../runtime/http/connection-limit.ts';
+import type { AddressInfo, Socket } from 'node:net';
+import Fastify from 'fastify';
+import type { FastifyError, FastifyInstance, FastifyReply } from 'fastify';
+import { type BoundedLog, createBoundedLog, failureBound } from '../../runtime/conditions/bounded-log.ts';
 import { describeError } from '../../runtime/errors.ts';
+import { limitConnections } from '../../runtime/http/connection-limit.ts';
 import { followExchanges } from '../../runtime/http/http-exchanges.ts';
-import type { Logger } from '../../runtime/logger.ts';
-import { describeHeadOverflow, findHeadFault, takeOverHeads } from '../../runtime/http/request-head.ts';
 import { ownSchemas } from '../../runtime/http/own-schemas.ts';
+import { describeHeadOverflow, findHeadFault, takeOverHeads } from '../../runtime/http/request-head.ts';
+import type { Stoppable } from '../../runtime/lifecycle.ts';
+import type { Logger } from '../../runtime/logger.ts';
 import { maxBodyBytes } from './arguments.ts';
-import { badRequest, refusalEnvelope, type Refusal } from './envelope.ts';
+import { badRequest, type Refusal, refusalEnvelope } from './envelope.ts';
 
 /** The HTTP server of the api port. */
 export type ApiServer = FastifyInstance;
@@ -156,4 +158,19 @@ export function createApiServer(
   );
   server.setNotFoundHandler((_request, reply) => refuse(reply, noRoute));
   return server;
+}
+
+/**
+ * Serves the api port while the service may not touch its folders: the routes that `addRoutes` brings (health), and a
+ * 500 for everything else, with Retry-After. No request or report file is read.
+ */
+export async function startClosedExport(
+  { host, port }: { readonly host: string; readonly port: number },
+  addRoutes: (server: ApiServer) => void,
+  logger: Logger,
+): Promise<Stoppable & { readonly port: number }> {
+  const server = createApiServer(defaultApiServerLimits, logger, { code: 500, retryAfterSeconds });
+  addRoutes(server);
+  await server.listen({ host, port });
+  return { port: (server.server.address() as AddressInfo).port, stop: () => server.close() };
 }

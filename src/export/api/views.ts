@@ -1,5 +1,7 @@
-import type { User } from '../../access/access.ts';
+import { createHash } from 'node:crypto';
+import type { AccessReader, User } from '../../access/access.ts';
 import { defaultFormat, getFormat, isFileFormat } from '../../datasets/file-formats.ts';
+import type { LinkHolders } from '../../reports/download-routes.ts';
 import { manifestName } from '../../reports/manifest.ts';
 import {
   archiveName,
@@ -9,9 +11,8 @@ import {
   type ReportBasis,
   type ReportJob,
 } from '../../reports/reports.ts';
-import { signLink } from '../../reports/signed-links.ts';
+import { type LinkHolder, signLink } from '../../reports/signed-links.ts';
 import type { SigningKeys } from '../../reports/signing-keys.ts';
-import { holderOf } from './link-holders.ts';
 
 /** Turns requests into the data objects of the API's answers. */
 export interface Answers {
@@ -104,5 +105,25 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
             bytes: job.files.reduce((sum, file) => sum + file.bytes, 0),
           }),
     }),
+  };
+}
+
+/**
+ * The holder of the links that a user is given. Its mark is a hash of the user's secret, so that a new secret ends
+ * them.
+ */
+export function holderOf({ idUser, secret }: User): LinkHolder {
+  return { idUser, mark: createHash('sha256').update(`links of ${idUser}\n${secret}`).digest('hex') };
+}
+
+/** The users as the downloads see them. */
+export function createLinkHolders(access: AccessReader): LinkHolders {
+  return {
+    findMark(idUser) {
+      const user = access.current().findUser(idUser);
+      return user === undefined ? undefined : holderOf(user).mark;
+    },
+    mayLackUsers: () => access.mayLackUsers(),
+    onChange: (listener) => access.onChange(listener),
   };
 }

@@ -8,8 +8,7 @@ import type { Clock } from '../../runtime/clock.ts';
 import type { Arguments } from '../api/arguments.ts';
 import { badRequest, type Refusal } from '../api/envelope.ts';
 import { single } from '../api/methods-routes.ts';
-import { parsePage, takePage } from './list-page.ts';
-import { parseId, parseIdOrNone, parseLabel, type OperatorMethods } from './operator-methods.ts';
+import { type OperatorMethods, parseId, parseIdOrNone, parseLabel, parsePage, takePage } from './operator-methods.ts';
 
 const longestTitle = 255;
 const idExpected = badRequest('Argument idApp is expected: a whole number from 1');

@@ -1,6 +1,12 @@
 import type { AccessPaths } from '../../access/access-file.ts';
-import type { ProcessState } from '../../runtime/processes/supervisor.ts';
+import type { Clock } from '../../runtime/clock.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
+import type { Logger } from '../../runtime/logger.ts';
+import type { ProcessState } from '../../runtime/processes/supervisor.ts';
+import type { AddMethod } from '../api/methods-routes.ts';
+import { addAppChanges } from './app-changes.ts';
+import { createOperatorMethods } from './operator-methods.ts';
+import { addUserChanges } from './user-changes.ts';
 
 /**
  * Operations: what operators do by the export area: look at how the service is, and change who may do what.
@@ -73,4 +79,16 @@ export interface ServiceStatus {
   readonly disks: readonly DiskStatus[];
   readonly problems: readonly Problem[];
   readonly notices: readonly Problem[];
+}
+
+/** Adds what operators do by the export area. */
+export function addOperations(
+  addMethod: AddMethod,
+  { paths, readStatus }: Operations,
+  { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
+): void {
+  const methods = createOperatorMethods(addMethod, logger.child({ stage: 'operations' }));
+  methods.look('/api/operations/v1/status.json', 'operations_status', [], () => readStatus());
+  addAppChanges(methods, paths, clock);
+  addUserChanges(methods, paths);
 }

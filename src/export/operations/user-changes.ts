@@ -7,8 +7,7 @@ import { removeUser, renewSecret } from '../../access/take-back.ts';
 import type { Arguments } from '../api/arguments.ts';
 import { badRequest, type Refusal } from '../api/envelope.ts';
 import { single } from '../api/methods-routes.ts';
-import { parsePage, takePage } from './list-page.ts';
-import { parseId, parseIdOrNone, parseLabel, type OperatorMethods } from './operator-methods.ts';
+import { type OperatorMethods, parseId, parseIdOrNone, parseLabel, parsePage, takePage } from './operator-methods.ts';
 
 const longestName = 100;
 const idExpected = badRequest('Argument idUser is expected: the id of a user');

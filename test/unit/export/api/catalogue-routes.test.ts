@@ -1,7 +1,7 @@
 import { EventEmitter, once } from 'node:events';
 import { expect, it } from 'vitest';
 import type { AccessReader, User } from '../../../../src/access/access.ts';
-import { addCatalogueRoutes } from '../../../../src/export/api/catalogue-routes.ts';
+import { addCatalogueRoutes } from '../../../../src/export/api/data-routes.ts';
 import type { CallContext, Method } from '../../../../src/export/api/methods-routes.ts';
 import type { DataRequest, DataResult, Looks } from '../../../../src/export/jobs/looks.ts';
 import { machineClock } from '../../../../src/runtime/clock.ts';

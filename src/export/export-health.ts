@@ -1,4 +1,6 @@
 import type { ReportJob, ReportState } from '../reports/reports.ts';
+import type { FileFault } from '../reports/verified-files.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 
 const secondsBuckets = [0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
@@ -37,4 +39,35 @@ export function createExportMetrics(metrics: Metrics): ExportMetrics {
     },
     answered: (method, status) => answered.inc({ method, status: String(status) }),
   };
+}
+
+/** Damaged files that are named one by one. */
+const newestDamages = 10;
+
+/** What an operator should look at: damage that an export has met, and requests that cannot be read. */
+export function describeDamage(
+  damages: ReadonlySet<string>,
+  requests: readonly string[],
+  files: readonly FileFault[],
+): Problem[] {
+  return [
+    ...[...damages].slice(-newestDamages).map((damage) => ({
+      code: 'export_met_damage' as const,
+      subject: damage,
+      what: `an export failed on damage: ${damage}`,
+      todo: "Run 'tributary lake check', and restore what it names from a backup.",
+    })),
+    ...files.slice(-newestDamages).map(({ idReport, detail }) => ({
+      code: 'report_file_damaged' as const,
+      subject: `${idReport} ${detail}`,
+      what: `a report file of export request ${idReport} cannot be downloaded: ${detail}`,
+      todo: 'Restore it from a backup, or have its user create the export again.',
+    })),
+    ...requests.slice(0, newestDamages).map((damage) => ({
+      code: 'export_request_unreadable' as const,
+      subject: damage,
+      what: `an export request cannot be read and is not served: ${damage}`,
+      todo: 'Do what it says, then start the service again: requests are read when it starts. All others are served meanwhile.',
+    })),
+  ];
 }

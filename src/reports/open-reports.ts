@@ -1,0 +1,74 @@
+import type { Clock } from '../runtime/clock.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
+import { findTextFile } from '../runtime/files/durable-file.ts';
+import { waitForLock } from '../runtime/files/lock.ts';
+import type { Closers } from '../runtime/lifecycle.ts';
+import type { Logger } from '../runtime/logger.ts';
+import { openManifestKey, type ManifestKey } from './manifest-key.ts';
+import { isExpired } from './reports.ts';
+import { openSigningKeys, signingKeysPath, type SigningKeys } from './signing-keys.ts';
+import { openReportStore, type ReportStore } from './store.ts';
+import { createVerifiedFiles, type VerifiedFiles } from './verified-files.ts';
+
+/** The report files with their keys, owned by one process. */
+export interface Reports {
+  readonly store: ReportStore;
+  /** Signs links. */
+  readonly keys: SigningKeys;
+  readonly manifestKey: ManifestKey;
+  readonly files: VerifiedFiles;
+  problems(): readonly Problem[];
+  /** The notice that links of requests that this start has found later are refused; none otherwise. */
+  lostKeys(): readonly Problem[];
+}
+
+export interface ReportsOptions {
+  readonly reportsDir: string;
+  readonly keysDir: string;
+  readonly linkTtlSeconds: number;
+}
+
+const lockWaitMs = 10_000;
+
+/** Opens the reports until the closers close. Errors: `locked` when another process owns them, `file_damaged`. */
+export async function openReports(
+  { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
+  { reportsDir, keysDir, linkTtlSeconds }: ReportsOptions,
+  closers: Closers,
+): Promise<Reports> {
+  const startedMs = clock.nowMs();
+  const lock = await waitForLock(reportsDir, 'the export role', lockWaitMs);
+  closers.add('reports lock', () => lock.release());
+  const store = await openReportStore(clock, logger, { reportsDir, linkTtlSeconds });
+  const keysPath = signingKeysPath(keysDir);
+  const hadKeys = (await findTextFile(keysPath)) !== undefined;
+  const hasLinks = store.list().some((job) => job.state === 'success');
+  const keys = await openSigningKeys(keysDir, clock, logger, hasLinks);
+  closers.add('link keys', () => keys.close());
+  const hasManifests = store.list().some(({ basis }) => basis !== undefined);
+  const manifestKey = await openManifestKey(keysDir, logger, hasManifests);
+  closers.add('manifest key', () => manifestKey.close());
+
+  function lostKeys(): Problem[] {
+    const hasLostLinks = store
+      .list()
+      .some((job) => job.state === 'success' && (job.finishedMs ?? 0) < startedMs && !isExpired(job, clock.nowMs()));
+    if (hadKeys || !hasLostLinks) return [];
+    return [
+      {
+        code: 'link_keys_renewed',
+        what: `${keysPath} was gone at the start and was made anew: links given out before are refused`,
+        todo: 'Restore that file from a backup; or let the users ask for the state of their exports again, which gives new links.',
+      },
+    ];
+  }
+
+  return {
+    store,
+    keys,
+    manifestKey,
+    files: createVerifiedFiles(logger),
+    problems: () => [...keys.problems(), ...manifestKey.problems()],
+    lostKeys,
+  };
+}
