@@ -32,16 +32,16 @@ export interface TextFormat extends Shared {
   /** The same for rows that are appended to a text. */
   readonly appendOptions: string;
   /** The text of a result without rows. */
-  emptyText(columns: readonly string[]): string;
+  readonly emptyText: (columns: readonly string[]) => string;
   /** Finds the ends (exclusive) of the rows in a buffer that begins with a row; the last may end beyond it. */
-  findRowEnds(buffer: Buffer): number[];
+  readonly findRowEnds: (buffer: Buffer) => number[];
 }
 
 /** One file whatever its size, which compresses its own columns. */
 export interface BinaryFormat extends Shared {
   readonly kind: 'binary';
   /** Follows FORMAT in the engine's COPY statement. */
-  copyOptions(compression: Compression): string;
+  readonly copyOptions: (compression: Compression) => string;
   /** Further options, for rows of which the usual number at a time needs too much memory. */
   readonly narrowOptions: string;
   readonly usualCompression: Compression;

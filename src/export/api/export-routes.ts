@@ -120,10 +120,10 @@ export function describeOrder(spec: ExportSpec): OrderArguments {
   const { eventTime, availableAt, localDates, params = [], filters, eventNameInvert, ...others } = spec;
   const { event, selectors, timezone, sinceVersion, asOf, idSegment, format, compression, order } = others;
   const { idApp, SDKKey, idAccount, idProject, eventName } = others;
-  const single = { event, timezone, sinceVersion, asOf, idSegment, format, compression, order };
+  const one = { event, timezone, sinceVersion, asOf, idSegment, format, compression, order };
   const many = { selectors, idApp, SDKKey, idAccount, idProject, eventName, ...filters };
   return {
-    ...Object.fromEntries(Object.entries(single).filter((entry): entry is [string, string] => entry[1] !== undefined)),
+    ...Object.fromEntries(Object.entries(one).filter((entry): entry is [string, string] => entry[1] !== undefined)),
     ...Object.fromEntries(
       Object.entries(many).filter((entry): entry is [string, readonly string[]] => entry[1] !== undefined),
     ),

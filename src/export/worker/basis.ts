@@ -63,7 +63,7 @@ export async function assertBasisWhole(
   } catch (error) {
     if (asOf === undefined || !isAppError(error, 'file_damaged')) throw error;
     const live = new Map((await readSnapshot(tableDir)).files.map((file) => [file.path, file.sha256]));
-    await assertFilesWhole(files.filter(({ path, sha256 }) => live.has(path) && live.get(path) === sha256));
+    await assertFilesWhole(files.filter((file) => live.has(file.path) && live.get(file.path) === file.sha256));
     throw new LimitError(`asOf: version ${asOf} is not kept any more. Order the export without asOf`);
   }
 }

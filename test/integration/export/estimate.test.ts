@@ -145,7 +145,7 @@ test('An estimate whose rows are not counted in time has at most the rows of the
   const told = await estimate(look, { countMs: 0, sampleMs: 60_000 });
   expect(told).toMatchObject({
     rows: { atLeast: 0, expected: null, atMost: 1000 },
-    bytes: { atLeast: header, expected: null, atMost: header + 1250 * ofRow },
+    bytes: { atLeast: header, expected: null, atMost: header + 1080 * ofRow },
     overLimits: [{ limit: 'rows', isCertain: false }],
   });
   expect(await estimate(look, { countMs: 0, sampleMs: 0 })).toMatchObject({

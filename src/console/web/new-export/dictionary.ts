@@ -1,4 +1,5 @@
 import { loadFile } from '../frame/client.ts';
+import type { FormatEndings } from './snippets.ts';
 
 /** What can be ordered, as `/console/dictionary.json` has it. */
 export interface Dictionary {
@@ -11,13 +12,10 @@ export interface Dictionary {
   readonly compressions: readonly string[];
 }
 
-export interface FormatEntry {
-  readonly name: string;
+export interface FormatEntry extends FormatEndings {
   readonly title: string;
   /** The compression of files where none is named. */
   readonly usual: string;
-  /** Endings of file names by compression. */
-  readonly endings: Readonly<Record<string, string>>;
 }
 
 export interface EventEntry {

@@ -1,5 +1,4 @@
 import { renderArguments, type CallArguments } from '../frame/call-arguments.ts';
-import type { FormatEntry } from './dictionary.ts';
 
 /** What a program that orders the same would be. */
 export interface Snippet {
@@ -42,16 +41,22 @@ const ownOptions: Readonly<Record<string, string>> = {
   compression: '--compression',
 };
 
+/** A format of files, with the endings of their names by compression. */
+export interface FormatEndings {
+  readonly name: string;
+  readonly endings: Readonly<Record<string, string>>;
+}
+
 /** A file name with the ending of its form. */
 function fileName(
   { event, format = 'csv', compression = 'none' }: CallArguments,
-  formats: readonly FormatEntry[],
+  formats: readonly FormatEndings[],
 ): string {
   const endings = formats.find(({ name }) => name === format)?.endings;
   return `${String(event)}${endings?.[String(compression)] ?? ''}`;
 }
 
-function toCommand(origin: string, given: CallArguments, formats: readonly FormatEntry[]): string {
+function toCommand(origin: string, given: CallArguments, formats: readonly FormatEndings[]): string {
   const words = pairsOf(given)
     .filter(([name]) => name !== 'event')
     .map(([name, value]) => {
@@ -105,7 +110,7 @@ for file in state["files"]:
 export function makeSnippets(
   origin: string,
   given: CallArguments,
-  formats: readonly FormatEntry[],
+  formats: readonly FormatEndings[],
 ): readonly Snippet[] {
   return [
     { name: 'curl', text: toCurl(origin, given) },

@@ -66,14 +66,14 @@ function createSizeCheck(verify: Verify): Verify {
   };
 }
 
-async function look(plan: LookPlan): Promise<LookOutcome> {
+async function answerLook(plan: LookPlan): Promise<LookOutcome> {
   const { request, apps, segment, titles, tableDir, limits } = plan;
   const basis = await findBasis(plan);
   const lists = [segment, titles].flatMap((list) => list ?? []);
   for (const list of lists) await assertListWhole(list, list.file);
   const isEstimate = plan.look === 'estimate';
   // Samples are the same in any order.
-  const { order, ...unordered } = request;
+  const { order: _order, ...unordered } = request;
   const query = isEstimate
     ? planQuery({ ...plan, request: unordered }, basis, { lean: true, cells: chooseFormat(request).cells })
     : planQuery(plan, basis, { lean: true, cells: 'text' });
@@ -90,11 +90,11 @@ async function look(plan: LookPlan): Promise<LookOutcome> {
     const read = createReadFiles({ plan, ...basis }, query);
     const verify = createVerify({ plan, ...basis });
     const about = { plan, basis, query, engine, read, verify: isEstimate ? createSizeCheck(verify) : verify };
-    if (!isEstimate)
-      return { kind: 'preview', preview: { ...(await preview(about)), basis: await describeBasis(plan, basis) } };
+    const describe = () => describeBasis(plan, basis);
+    if (!isEstimate) return { kind: 'preview', preview: { ...(await preview(about)), basis: await describe() } };
     // If a file cannot be read, its hash tells why.
     const found = await estimate(about).catch((error: unknown) => verify(read.files).then(() => Promise.reject(error)));
-    return { kind: 'estimate', estimate: { ...found, basis: await describeBasis(plan, basis) } };
+    return { kind: 'estimate', estimate: { ...found, basis: await describe() } };
   } finally {
     engine.close();
   }
@@ -104,7 +104,7 @@ async function look(plan: LookPlan): Promise<LookOutcome> {
 export async function runLook(plan: LookPlan): Promise<LookOutcome> {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      return await look(plan);
+      return await answerLook(plan);
     } catch (error) {
       if (error instanceof LimitError) return { kind: 'failed', reason: 'user', error: error.message };
       if (isAppError(error, 'memory')) return { kind: 'failed', reason: 'user', error: tooLarge };
