@@ -6,7 +6,7 @@ import type { Metrics } from '../runtime/metrics.ts';
 const secondsBuckets = [0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
 
 /** What the stage counts. */
-export interface ExportMetrics {
+interface ExportMetrics {
   readonly ended: (job: ReportJob, seconds: number) => void;
   readonly answered: (method: string, status: number) => void;
 }

@@ -27,7 +27,7 @@ export interface FoundEvent {
 }
 
 /** Where an event may be. */
-export const eventPlaces = ['lake', 'failed', 'stream'] as const;
+const eventPlaces = ['lake', 'failed', 'stream'] as const;
 export type EventPlace = (typeof eventPlaces)[number];
 
 /** The answer to a question. A request under an Idempotency-Key has an event for each that was found of it. */

@@ -8,7 +8,7 @@ import { isAppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 
 /** How far the lake is in the stream. */
-export interface LakePosition {
+interface LakePosition {
   /** Of the table of the events; -1: there is none yet. */
   readonly version: number;
   /** The stream that the position is in; undefined: nothing has been read from one yet. */

@@ -5,7 +5,7 @@ import type { DatasetTable } from '../lake/find/read-rows.ts';
 import type { DataFile } from '../lake/log/snapshot.ts';
 import { openDuckdb, type DuckdbOptions } from '../lake/sql/duckdb.ts';
 
-export interface IndexUpkeepOptions {
+interface IndexUpkeepOptions {
   /** Folder of the index of ids. */
   readonly indexDir: string;
   /** The engine is its own: whoever asks does not wait for it. */
@@ -15,7 +15,7 @@ export interface IndexUpkeepOptions {
 }
 
 /** Keeps the index of ids up with the lake: indexes what is not indexed yet, removes what nobody needs, makes packs. */
-export interface IndexUpkeep {
+interface IndexUpkeep {
   /**
    * Takes in versions of the tables, unless it knows them. `index`: that of the folder. Errors: of the first file that
    * cannot be indexed, when the others are, and packs are made of them.

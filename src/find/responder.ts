@@ -8,7 +8,7 @@ import { answerEventQuestions, type Answerer } from '../stream/event-questions.t
 import { readTail } from '../stream/tail.ts';
 import { createFinder, type FinderOptions } from './finder.ts';
 
-export interface ResponderDependencies {
+interface ResponderDependencies {
   /** Of the process that the responder runs in; it stays the caller's. */
   readonly connection: StreamConnection;
   readonly streamName: string;

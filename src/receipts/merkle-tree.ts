@@ -19,7 +19,7 @@ function hashNode(left: Buffer, right: Buffer): Buffer {
 }
 
 /** A tree: its root, and the way from each leaf to it. */
-export interface MerkleTree {
+interface MerkleTree {
   readonly root: Buffer;
   /** The hashes beside the way from a leaf to the root, from the leaf on, hex. */
   readonly pathOf: (index: number) => readonly string[];

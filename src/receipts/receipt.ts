@@ -34,7 +34,7 @@ export interface Statement {
 }
 
 /** Where a group is: what is signed, as JSON without spaces, with the root of its leaves and the key behind it. */
-export interface GroupPlace {
+interface GroupPlace {
   /** The stream's id, with the time it was made. */
   readonly stream: string;
   /** The stream sequence of the group's message. */
@@ -46,7 +46,7 @@ export interface GroupPlace {
 }
 
 /** A group's place, the way to its root, and its signature. */
-export interface ReceiptGroup extends GroupPlace {
+interface ReceiptGroup extends GroupPlace {
   /** Place of the request among those of the group, from 0. */
   readonly index: number;
   /** Hashes from the leaf to the root, hex. */
@@ -69,7 +69,7 @@ export interface ReceiptKey {
 }
 
 /** The request that a receipt is asked for. */
-export interface ReceiptRequest {
+interface ReceiptRequest {
   readonly idApp: number;
   readonly platform: Platform;
   readonly method: ImportMethod;

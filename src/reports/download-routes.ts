@@ -16,7 +16,7 @@ import type { SigningKeys } from './signing-keys.ts';
 import type { ReportStore } from './store.ts';
 import { type FileFault, isFault, type VerifiedFiles } from './verified-files.ts';
 
-export interface DownloadDependencies {
+interface DownloadDependencies {
   readonly store: ReportStore;
   readonly keys: SigningKeys;
   readonly holders: LinkHolders;
@@ -243,7 +243,7 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
 }
 
 /** The downloads under way, each with the holder of its link: one may take hours, and ends when its holder does. */
-export interface OpenDownloads {
+interface OpenDownloads {
   /** Adds a download; it is forgotten when its answer is over. */
   add(holder: LinkHolder, response: ServerResponse): void;
   /**

@@ -22,7 +22,7 @@ export interface Reports {
   lostKeys(): readonly Problem[];
 }
 
-export interface ReportsOptions {
+interface ReportsOptions {
   readonly reportsDir: string;
   readonly keysDir: string;
   readonly linkTtlSeconds: number;

@@ -51,7 +51,7 @@ export function applicableRange(headers: ConditionalHeaders, etag: string): stri
 }
 
 /** What a Range header asks of a file: all of it, one part of it (both ends inclusive), or a part it does not have. */
-export type ByteRange =
+type ByteRange =
   | { readonly kind: 'whole' }
   | { readonly kind: 'part'; readonly first: number; readonly last: number }
   | { readonly kind: 'unsatisfiable' };

@@ -13,7 +13,7 @@ export interface LinkHolder {
 }
 
 /** The file that a valid link leads to. */
-export interface LinkTarget {
+interface LinkTarget {
   readonly id: number;
   readonly name: string;
   /** Unix seconds. */

@@ -4,7 +4,7 @@ import type { Duckdb } from '../../lake/sql/duckdb.ts';
  * Where a day begins in a zone, Unix seconds. Where clocks go back over midnight a day begins, is left for the one
  * before once more, and begins again.
  */
-export interface DayBegin {
+interface DayBegin {
   /** The first instant of this day or a later one. */
   readonly firstSeconds: number;
   /** From here on no instant is of an earlier day; the same as the first, nearly always. */

@@ -8,7 +8,7 @@ import { type Arguments, quote } from './arguments.ts';
 import { accessDenied, badRequest, isRefusal, type Refusal } from './envelope.ts';
 import { type AddMethod, type Answer, single } from './methods-routes.ts';
 
-export interface DataRouteDependencies {
+interface DataRouteDependencies {
   readonly access: AccessReader;
   readonly looks: Looks;
   readonly clock: Clock;

@@ -10,7 +10,7 @@ import { type ApiServer, refuse } from './server.ts';
 import type { Throttle } from './throttle.ts';
 import type { Answers } from './views.ts';
 
-export interface ExportRouteDependencies {
+interface ExportRouteDependencies {
   readonly exports: Exports;
   readonly answers: Answers;
   readonly throttle: Throttle;
@@ -61,7 +61,7 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
   }
 }
 
-export interface ListRouteDependencies {
+interface ListRouteDependencies {
   readonly exports: Exports;
   readonly answers: Answers;
 }
@@ -101,7 +101,7 @@ export function addListRoutes(addMethod: AddMethod, { exports, answers }: ListRo
 }
 
 /** Arguments of a create call, by their names; those that take many values as lists. */
-export type OrderArguments = Readonly<Record<string, string | readonly string[]>>;
+type OrderArguments = Readonly<Record<string, string | readonly string[]>>;
 
 /** The arguments of a span: its first and its last second. */
 function describeSpan([from, to]: readonly [string, string], span: ExportSpec['eventTime']): OrderArguments {
@@ -116,7 +116,7 @@ function describeSpan([from, to]: readonly [string, string], span: ExportSpec['e
  * The arguments by which a request can be ordered again: days as the seconds that they were, or as the days themselves
  * where clocks that went back made the two differ.
  */
-export function describeOrder(spec: ExportSpec): OrderArguments {
+function describeOrder(spec: ExportSpec): OrderArguments {
   const { eventTime, availableAt, localDates, params = [], filters, eventNameInvert, ...others } = spec;
   const { event, selectors, timezone, sinceVersion, asOf, idSegment, format, compression, order } = others;
   const { idApp, SDKKey, idAccount, idProject, eventName } = others;

@@ -46,7 +46,7 @@ export interface Exports extends RequestLists {
   progress(job: ReportJob): number;
 }
 
-export interface ExportsDependencies {
+interface ExportsDependencies {
   readonly store: ReportStore;
   readonly runner: JobRunner;
   readonly clock: Clock;
@@ -152,7 +152,7 @@ export function createExports(
 }
 
 /** A piece of a list, newest first. */
-export interface RequestPage {
+interface RequestPage {
   readonly jobs: readonly ReportJob[];
   /** Requests of the whole list. */
   readonly total: number;
@@ -161,18 +161,11 @@ export interface RequestPage {
 }
 
 /** The requests of a user. Both are refused for now while those of earlier processes are still being read. */
-export interface RequestLists {
+interface RequestLists {
   /** The user's own requests, newest first. */
   list(user: User): Promise<readonly ReportJob[] | Refusal>;
   /** Those with ids below `before`, at most `limit`, and how many there are in all. */
   page(user: User, limit: number, before: number): Promise<RequestPage | Refusal>;
-}
-
-export interface RequestListDependencies {
-  readonly store: ReportStore;
-  readonly clock: Clock;
-  /** Settles when the requests of earlier processes have been read. */
-  readonly loaded: Promise<void>;
 }
 
 /** How long a list waits, after a start, for the requests of earlier processes to be read. */
@@ -182,8 +175,8 @@ const retryLater: Refusal = { code: 500, retryAfterSeconds: 5 };
 const newestFirst = (jobs: readonly ReportJob[]): readonly ReportJob[] => jobs.toSorted((a, b) => b.id - a.id);
 
 /** Creates the lists over a store. */
-export function createRequestLists(
-  { store, clock, loaded }: RequestListDependencies,
+function createRequestLists(
+  { store, clock, loaded }: Pick<ExportsDependencies, 'store' | 'clock' | 'loaded'>,
   loadWaitMs = defaultLoadWaitMs,
 ): RequestLists {
   /** Waits a little for the requests of earlier processes. */

@@ -6,7 +6,7 @@ import type { Exports } from './exports.ts';
 import type { AddMethod, Answer } from './methods-routes.ts';
 import { describeBasis } from './views.ts';
 
-export interface LookRouteDependencies {
+interface LookRouteDependencies {
   readonly exports: Exports;
   readonly looks: Looks;
   readonly access: AccessReader;

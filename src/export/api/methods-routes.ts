@@ -10,7 +10,7 @@ import { accessDenied, isRefusal, success, type Refusal } from './envelope.ts';
 import { refuse, type ApiServer } from './server.ts';
 import type { Throttle } from './throttle.ts';
 
-export interface MethodDependencies {
+interface MethodDependencies {
   readonly access: AccessReader;
   readonly throttle: Throttle;
   /** Who is signed in to the console; absent: nobody can be. */
@@ -19,7 +19,7 @@ export interface MethodDependencies {
   readonly onAnswer: (method: string, status: number) => void;
 }
 
-export interface MethodOptions {
+interface MethodOptions {
   /** The address clients see, without a trailing slash; undefined: the one they used. */
   readonly publicUrl: string | undefined;
 }
@@ -27,7 +27,7 @@ export interface MethodOptions {
 /** What an authorized call answers: data for the envelope, or a refusal. */
 export type Answer = { readonly data: unknown } | Refusal;
 /** An answer that is no envelope. A refusal says that the response was not touched, and is answered instead. */
-export interface OwnAnswer {
+interface OwnAnswer {
   readonly takeOver: (response: ServerResponse) => Promise<Refusal | undefined>;
 }
 /** What a method knows of its call beside user and arguments. */

@@ -23,7 +23,7 @@ import { filterNames, parameters, type Parameter, basisParameters } from './para
 import { defaultTimezone } from './parse-request.ts';
 
 /** What of an export can be ordered: everything a form has to know before its user has chosen anything. */
-export interface OrderDictionary {
+interface OrderDictionary {
   readonly events: readonly OrderEvent[];
   readonly selectors: readonly OrderSelector[];
   readonly filters: readonly OrderFilter[];
@@ -34,7 +34,7 @@ export interface OrderDictionary {
   readonly compressions: readonly string[];
 }
 
-export interface OrderFormat {
+interface OrderFormat {
   readonly name: string;
   readonly title: string;
   /** The compression of files where none is named. */
@@ -43,7 +43,7 @@ export interface OrderFormat {
   readonly endings: Readonly<Record<string, string>>;
 }
 
-export interface OrderEvent {
+interface OrderEvent {
   readonly name: string;
   readonly about: string;
   /** Selectors whose cells can have values; the others are empty columns. */
@@ -51,7 +51,7 @@ export interface OrderEvent {
   readonly filters: readonly string[];
 }
 
-export interface OrderSelector {
+interface OrderSelector {
   readonly name: string;
   readonly type: Selector['type'];
   readonly meaning: string;

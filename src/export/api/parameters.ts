@@ -18,7 +18,7 @@ import { isSdkKey } from '../../access/sdk-key.ts';
 import { parsePlace } from '../../lake/log/change-feed.ts';
 
 /** What a single value must be. `accept` returns it in its one spelling, or undefined when the rule forbids it. */
-export interface ValueRule {
+interface ValueRule {
   /** Ends the sentence "allowed: ...". */
   readonly allowed: string;
   accept(value: string): string | undefined;

@@ -7,7 +7,7 @@ import type { ZoneDays } from './calendar.ts';
 import { badRequest, isRefusal, type Refusal } from './envelope.ts';
 import { parseExportRequest } from './parse-request.ts';
 
-export interface RequestRuleDependencies {
+interface RequestRuleDependencies {
   readonly zoneDays: ZoneDays;
   readonly listSegmentIds: ListSegmentIds;
   readonly findVersions: FindVersions;
@@ -32,7 +32,7 @@ export function createRequestRules(dependencies: RequestRuleDependencies): Parse
 }
 
 /** The segments that a caller may name, by their ids: those of the caller's account. */
-export type ListSegmentIds = (idAccount: number) => Promise<readonly number[]>;
+type ListSegmentIds = (idAccount: number) => Promise<readonly number[]>;
 
 /** How many of the allowed ids a refusal names. */
 const namedIds = 20;
@@ -47,19 +47,19 @@ function describeAllowed(ids: readonly number[]): string {
  * Refuses the id of a segment that the caller's account has not; one of another account is no other than one that
  * nobody has. `ids` are those of the account, ascending.
  */
-export function refuseSegment(idSegment: string, ids: readonly number[]): Refusal | undefined {
+function refuseSegment(idSegment: string, ids: readonly number[]): Refusal | undefined {
   if (ids.some((id) => String(id) === idSegment)) return undefined;
   return badRequest(`Argument idSegment is invalid: ${quote(idSegment)}; allowed: ${describeAllowed(ids)}`);
 }
 
 /** Which versions the table of an event has now. */
-export type FindVersions = (event: string) => Promise<KeptVersions>;
+type FindVersions = (event: string) => Promise<KeptVersions>;
 
 /**
  * Refuses versions that cannot be given, as far as a look at the log tells: the rest is seen when the export runs, and
  * ends it with the reason.
  */
-export async function refuseVersions(
+async function refuseVersions(
   spec: ExportSpec,
   findVersions: FindVersions,
   accountApps: readonly ExportApp[],

@@ -15,7 +15,7 @@ export interface Throttle {
   ofMistake(idUser: string): Refusal | undefined;
 }
 
-export interface ThrottleOptions {
+interface ThrottleOptions {
   readonly quotaUser: readonly Quota[];
   readonly quotaIp: readonly Quota[];
 }

@@ -112,7 +112,7 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
  * The holder of the links that a user is given. Its mark is a hash of the user's secret, so that a new secret ends
  * them.
  */
-export function holderOf({ idUser, secret }: User): LinkHolder {
+function holderOf({ idUser, secret }: User): LinkHolder {
   return { idUser, mark: createHash('sha256').update(`links of ${idUser}\n${secret}`).digest('hex') };
 }
 

@@ -55,7 +55,7 @@ export interface StreamStatus {
 }
 
 /** A disk, and what of the service lies on it. */
-export interface DiskStatus {
+interface DiskStatus {
   readonly holds: readonly string[];
   readonly freeBytes: number;
   readonly totalBytes: number;

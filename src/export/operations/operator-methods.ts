@@ -79,7 +79,7 @@ export function createOperatorMethods(addMethod: AddMethod, logger: Logger): Ope
 }
 
 /** Which part of a list is wanted. */
-export interface ListPage {
+interface ListPage {
   /** In lower case; empty: everything. */
   readonly search: string;
   readonly offset: number;

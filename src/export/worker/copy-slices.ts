@@ -63,7 +63,7 @@ export function planSlices(files: readonly DataFile[]): Slice[] {
 const slicesAhead = 2;
 
 /** What is copied, and by whom. */
-export interface SliceCopy {
+interface SliceCopy {
   /** Each works on one slice at a time. */
   readonly engines: readonly QueryEngine[];
   readonly query: ExportQuery;

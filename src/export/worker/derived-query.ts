@@ -179,7 +179,7 @@ function createPreparation(request: ExportSpec, derived: DerivedRows, apps: read
 }
 
 /** How the rows are written. */
-export interface DerivedOptions {
+interface DerivedOptions {
   readonly cells: Cells;
   /** The loaded titles, their file at a path that the engine may read. */
   readonly titles: PlanTitles | undefined;

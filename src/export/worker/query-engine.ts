@@ -27,7 +27,7 @@ export interface QueryEngine {
   close(): void;
 }
 
-export interface QueryEngineOptions {
+interface QueryEngineOptions {
   readonly apps: readonly ExportApp[];
   /** As the query has it. */
   readonly inline: boolean;

@@ -54,7 +54,7 @@ function availability({ availableAt }: ExportSpec, sinceMs: number | undefined):
 }
 
 /** What else a file filter goes by. */
-export interface FilterOptions {
+interface FilterOptions {
   /** How far beyond the end of the request's time derived rows are looked for, seconds. */
   readonly reachSeconds?: number;
   /** Rows became available after this, Unix milliseconds. */
@@ -86,7 +86,7 @@ export function isFiltered({ eventName, params, idSegment, sinceVersion, filters
   return isSet || Object.keys(filters).length > 0;
 }
 
-export interface QueryOptions {
+interface QueryOptions {
   /**
    * Without the sort that large sets need otherwise, whatever their size: slower, and needs the memory of a few thousand
    * rows instead of 122,880. The order of time, where it is asked for, and derived rows are sorted all the same.
@@ -105,7 +105,7 @@ export interface QueryOptions {
 }
 
 /** The dataset, as a table with these columns has it. */
-export function withColumns(dataset: Dataset, present: readonly { readonly name: string }[]): Dataset {
+function withColumns(dataset: Dataset, present: readonly { readonly name: string }[]): Dataset {
   const names = new Set(present.map(({ name }) => name));
   return { ...dataset, columns: dataset.columns.filter(({ name }) => names.has(name)) };
 }

@@ -89,7 +89,7 @@ function dictionaryTitle(id: string, titles: Readonly<Record<string, string>>): 
 export type Cells = 'text' | 'typed';
 
 /** The columns of a result, in two steps: a list is joined in the first, and made a cell by the second. */
-export interface ResultColumns {
+interface ResultColumns {
   /** What is read of the rows. */
   readonly read: readonly string[];
   /** What is written of that. */
@@ -97,7 +97,7 @@ export interface ResultColumns {
 }
 
 /** What a selector's expression is made for. */
-export interface SelectorPlan extends DatasetExport {
+interface SelectorPlan extends DatasetExport {
   readonly cells: Cells;
   readonly apps: readonly ExportApp[];
   readonly inline: boolean;

@@ -19,7 +19,7 @@ export interface WatchedJob {
 }
 
 /** What else may go wrong while it runs; undefined while nothing has. */
-export type FindFault = () => unknown;
+type FindFault = () => unknown;
 
 /** Takes the share of the work that is done, 0 to 1. */
 export type OnShare = (share: number) => void;

@@ -100,7 +100,7 @@ const mostRows = 20_000_000;
 const mostFiles = 500;
 
 /** The columns of a kind that hold a field: of the events those that its schema or the service fills. */
-export function fieldColumns({ table, columns }: Dataset, kind: string): Column[] {
+function fieldColumns({ table, columns }: Dataset, kind: string): Column[] {
   if (table !== events.table) return columns.filter(({ field }) => field !== undefined);
   const own = new Set([
     ...eventFields.filter(({ kinds }) => kinds.includes(kind)).map(({ schema }) => schema['x-column']),
