@@ -1,22 +1,22 @@
-import type { ServerResponse } from 'node:http';
 import type { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { contentTypeOf } from '../datasets/file-formats.ts';
 import type { Clock } from '../runtime/clock.ts';
-import { publicKeyHex } from '../runtime/ed25519.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import type { ManifestKey } from './manifest-key.ts';
+import { parseRange } from './byte-range.ts';
+import { applicableRange, checkPreconditions } from './preconditions.ts';
 import { manifestName, renderManifest } from './manifest.ts';
-import { applicableRange, checkPreconditions, parseRange } from './preconditions.ts';
-import { type LinkRefusal, refusedPageHeaders, renderRefusedPage, wantsPage } from './refused-page.ts';
 import { archiveName, fileStem, isExpired, type ReportFile, type ReportJob } from './reports.ts';
-import { findNamedUser, type LinkHolder, parseLink } from './signed-links.ts';
+import { createOpenDownloads } from './open-downloads.ts';
+import { refusedPageHeaders, renderRefusedPage, wantsPage, type LinkRefusal } from './refused-page.ts';
+import { findNamedUser, parseLink, type LinkHolder } from './signed-links.ts';
+import type { ManifestKey } from './manifest-key.ts';
 import type { SigningKeys } from './signing-keys.ts';
 import type { ReportStore } from './store.ts';
-import { type FileFault, isFault, type VerifiedFiles } from './verified-files.ts';
+import { isFault, type FileFault, type VerifiedFiles } from './verified-files.ts';
 
-interface DownloadDependencies {
+export interface DownloadDependencies {
   readonly store: ReportStore;
   readonly keys: SigningKeys;
   readonly holders: LinkHolders;
@@ -239,42 +239,5 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
       if (target.name === archiveName(job)) return sendArchive(request, reply, job, dependencies);
       return sendRefusal(request, reply, notFound);
     },
-  });
-}
-
-/** The downloads under way, each with the holder of its link: one may take hours, and ends when its holder does. */
-interface OpenDownloads {
-  /** Adds a download; it is forgotten when its answer is over. */
-  add(holder: LinkHolder, response: ServerResponse): void;
-  /**
-   * Cuts off the downloads of the holders that `isGone` names. The client sees its connection break: no file looks
-   * whole.
-   */
-  endWhere(isGone: (holder: LinkHolder) => boolean): void;
-}
-
-/** Creates the list of one server. */
-export function createOpenDownloads(): OpenDownloads {
-  const open = new Map<ServerResponse, LinkHolder>();
-  return {
-    add(holder, response) {
-      // Its client has gone already: there will be no close event to remove it by.
-      if (response.destroyed) return;
-      open.set(response, holder);
-      response.once('close', () => open.delete(response));
-    },
-    endWhere(isGone) {
-      for (const [response, holder] of open) if (isGone(holder)) response.destroy();
-    },
-  };
-}
-
-/** Adds the public half of the key that signs manifests: `GET /manifest-key.json`, for everybody. */
-export function addManifestRoutes(app: FastifyInstance, manifestKey: ManifestKey): void {
-  app.get('/manifest-key.json', () => {
-    const key = manifestKey.current();
-    // The server answers an error with 500 and Retry-After.
-    if (key === undefined) throw new Error('the key of manifests cannot be read');
-    return { code: 200, message: 'Ok', data: { algorithm: 'Ed25519', key: publicKeyHex(key) } };
   });
 }

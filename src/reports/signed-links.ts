@@ -13,7 +13,7 @@ export interface LinkHolder {
 }
 
 /** The file that a valid link leads to. */
-interface LinkTarget {
+export interface LinkTarget {
   readonly id: number;
   readonly name: string;
   /** Unix seconds. */

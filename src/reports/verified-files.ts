@@ -14,7 +14,7 @@ export interface FileFault {
 }
 
 /** A published file of an export request: where it lies, and what job.json says of it. */
-interface PublishedFile {
+export interface PublishedFile {
   readonly idReport: number;
   readonly path: string;
   readonly file: ReportFile;
