@@ -14,6 +14,15 @@ export type ColumnType =
   | 'TIMESTAMPTZ'
   | 'MAP(VARCHAR, VARCHAR)';
 
+/** A range whose bounds no double could tell apart: the value is a text of digits. */
+export interface DecimalRange {
+  /** Whole numbers. */
+  readonly minimum: string;
+  readonly maximum: string;
+  /** The most decimal places; absent: an integer. */
+  readonly places?: number;
+}
+
 /** JSON Schema of one field, with the annotations that make it a column of the lake. */
 export interface FieldSchema {
   readonly description: string;
@@ -33,6 +42,13 @@ export interface FieldSchema {
   readonly 'x-dictionary'?: string;
   /** Exports can be filtered by the field: by one value, or by a set of them. */
   readonly 'x-filter'?: 'one' | 'set';
+  readonly enum?: readonly (string | number)[];
+  readonly minimum?: number;
+  readonly maximum?: number;
+  readonly minLength?: number;
+  readonly maxLength?: number;
+  readonly pattern?: string;
+  readonly decimalRange?: DecimalRange;
   readonly [keyword: string]: unknown;
 }
 

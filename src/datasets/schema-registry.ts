@@ -1,6 +1,6 @@
 import { Ajv2020, type ErrorObject, type FuncKeywordDefinition, type ValidateFunction } from 'ajv/dist/2020.js';
 import { eventSchemas, eventFields } from './event-fields.ts';
-import { type EventKind, type FieldSchema, fieldsSchema } from './field-schema.ts';
+import { fieldsSchema, type DecimalRange, type EventKind, type FieldSchema } from './field-schema.ts';
 import { parseFloatDecimal, parseJsonInteger, parseJsonNumber, quoteNumbers } from './json-number.ts';
 
 /** The first rule that a value breaks: where (a JSON pointer below the value) and why, in the schema's own terms. */
@@ -21,17 +21,8 @@ export type GivenFields = Record<string, unknown>;
  */
 type EventValidator = (fields: GivenFields) => Violation | undefined;
 
-interface DecimalRange {
-  /** Whole numbers. */
-  readonly minimum: string;
-  readonly maximum: string;
-  /** The most decimal places; absent: an integer. */
-  readonly places?: number;
-}
-
 /** The range of a field that is a decimal; undefined for any other. */
-function findDecimal(schema: FieldSchema): (DecimalRange & { readonly places: number }) | undefined {
-  const range = schema['decimalRange'] as DecimalRange | undefined;
+function findDecimal({ decimalRange: range }: FieldSchema): Required<DecimalRange> | undefined {
   return range?.places === undefined ? undefined : { ...range, places: range.places };
 }
 

@@ -1,5 +1,7 @@
 /**
- * The cells of one record of CSV.
+ * The cells of one record of CSV, for loads, titles and imports.
+ *
+ * In: the text of a record, without its line break. Out: its cells.
  *
  * By hand, since csv-parse 7.0.3 takes 69 us for a record by itself, and reads 8 MB a second where it says on which line
  * each begins: this takes 1.2 us, and an import sends tens of thousands of records a second.

@@ -77,61 +77,35 @@ function toDigits(bound: unknown): string | undefined {
     : undefined;
 }
 
-function findBounds(schema: FieldSchema): Bounds {
-  const range = schema['decimalRange'] as Readonly<Record<string, unknown>> | undefined;
-  const own = typeBounds[schema['x-column-type']];
+function findBounds({ decimalRange: range, minimum, maximum, 'x-column-type': type }: FieldSchema): Bounds {
+  const own = typeBounds[type];
   return {
-    minimum: toDigits(range?.['minimum'] ?? schema['minimum']) ?? own?.minimum,
-    maximum: toDigits(range?.['maximum'] ?? schema['maximum']) ?? own?.maximum,
+    minimum: toDigits(range?.minimum ?? minimum) ?? own?.minimum,
+    maximum: toDigits(range?.maximum ?? maximum) ?? own?.maximum,
   };
 }
 
-function numberChecks(schema: FieldSchema, value: string): { readonly reason: BadReason; readonly sql: string }[] {
+/** A check by a rule of a schema; none where the schema has no such rule. */
+function checkBy<T>(rule: T | undefined, reason: BadReason, toSql: (rule: T) => string): Omit<Check, 'field'>[] {
+  return rule === undefined ? [] : [{ reason, sql: toSql(rule) }];
+}
+
+function numberChecks(schema: FieldSchema, value: string): Omit<Check, 'field'>[] {
   const { minimum, maximum } = findBounds(schema);
-  const allowed = schema['enum'] as readonly unknown[] | undefined;
   return [
-    ...(allowed === undefined
-      ? []
-      : [
-          {
-            reason: 'not_allowed' as const,
-            sql: `${value} NOT IN (${allowed.map((item) => Number(item)).join(', ')})`,
-          },
-        ]),
-    ...(minimum === undefined ? [] : [{ reason: 'out_of_range' as const, sql: `${value} < ${minimum}` }]),
-    ...(maximum === undefined ? [] : [{ reason: 'out_of_range' as const, sql: `${value} > ${maximum}` }]),
+    ...checkBy(schema.enum, 'not_allowed', (allowed) => `${value} NOT IN (${allowed.map(Number).join(', ')})`),
+    ...checkBy(minimum, 'out_of_range', (least) => `${value} < ${least}`),
+    ...checkBy(maximum, 'out_of_range', (most) => `${value} > ${most}`),
   ];
 }
 
 /** Lengths are counted in code points, as JSON Schema does; a text of fewer bytes needs no count. */
-function textChecks(schema: FieldSchema, value: string): { readonly reason: BadReason; readonly sql: string }[] {
-  const {
-    minLength,
-    maxLength,
-    pattern,
-    enum: allowed,
-  } = schema as {
-    readonly minLength?: number;
-    readonly maxLength?: number;
-    readonly pattern?: string;
-    readonly enum?: readonly string[];
-  };
+function textChecks({ minLength, maxLength, enum: texts, pattern }: FieldSchema, value: string) {
   return [
-    ...(minLength === undefined ? [] : [{ reason: 'bad_length' as const, sql: `length(${value}) < ${minLength}` }]),
-    ...(maxLength === undefined
-      ? []
-      : [
-          {
-            reason: 'bad_length' as const,
-            sql: `(strlen(${value}) > ${maxLength} AND length(${value}) > ${maxLength})`,
-          },
-        ]),
-    ...(allowed === undefined
-      ? []
-      : [{ reason: 'not_allowed' as const, sql: `${value} NOT IN (${allowed.map(sqlText).join(', ')})` }]),
-    ...(pattern === undefined
-      ? []
-      : [{ reason: 'bad_pattern' as const, sql: `NOT regexp_matches(${value}, ${sqlText(pattern)})` }]),
+    ...checkBy(minLength, 'bad_length', (least) => `length(${value}) < ${least}`),
+    ...checkBy(maxLength, 'bad_length', (most) => `(strlen(${value}) > ${most} AND length(${value}) > ${most})`),
+    ...checkBy(texts, 'not_allowed', (allowed) => `${value} NOT IN (${allowed.map(String).map(sqlText).join(', ')})`),
+    ...checkBy(pattern, 'bad_pattern', (known) => `NOT regexp_matches(${value}, ${sqlText(known)})`),
   ];
 }
 
