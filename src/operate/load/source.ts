@@ -101,12 +101,16 @@ function findRounding({ use }: FileField): ((number: string, text: string) => st
 /** Digits of a decimal number that a double keeps, whichever they are. */
 const doubleDigits = 15;
 
-/** JSON lines: only the fields that are wanted are read. */
+/** JSON lines: only the fields that are wanted are read. What no line has is not looked for in each. */
 async function openNdjson(duckdb: Duckdb, source: SourceFile): Promise<Source> {
-  const found = await duckdb.rows(
-    `SELECT DISTINCT unnest(keys) AS name FROM (SELECT DISTINCT CASE WHEN ${isObject} THEN json_keys(line) END AS keys FROM ${linesSql(source, true)}) ORDER BY name`,
+  const keys = `(SELECT DISTINCT TRY(json_keys(line)) AS keys FROM ${linesSql(source, true)} WHERE trim(line) <> '')`;
+  const [found] = await duckdb.rows(
+    `SELECT list_sort(list_distinct(flatten(list(keys)))) AS names, bool_or(keys IS NULL OR len(keys) = 0) AS has_others, bool_or(len(keys) <> len(list_distinct(keys))) AS has_twice FROM ${keys}`,
   );
-  const names = found.map((row) => String(row['name']));
+  const names = (found?.['names'] ?? []) as readonly string[];
+  // An empty object looks as what is none.
+  const isRow = found?.['has_others'] === false ? 'true' : isObject;
+  const row = found?.['has_twice'] === true ? lastWins : 'line';
   return {
     ...source,
     names,
@@ -117,7 +121,7 @@ async function openNdjson(duckdb: Duckdb, source: SourceFile): Promise<Source> {
       const structure = JSON.stringify(Object.fromEntries(members.length === 0 ? [['none', 'JSON']] : members));
       const place = hasPlaces ? ', row_number() OVER () AS place' : '';
       return {
-        from: `(SELECT * FROM (SELECT line AS raw${place}, CASE WHEN ${isObject} THEN json_transform(${lastWins}, ${sqlText(structure)}) END AS o, ${isObject} AS is_object FROM ${linesSql(source, hasPlaces)}) WHERE trim(raw) <> '') AS r`,
+        from: `(SELECT * FROM (SELECT line AS raw${place}, CASE WHEN ${isRow} THEN json_transform(${row}, ${sqlText(structure)}) END AS o, ${isRow} AS is_object FROM ${linesSql(source, hasPlaces)}) WHERE trim(raw) <> '') AS r`,
         cells: wanted.map((field) => {
           const sql = jsonTextSql(`r.o.${sqlName(field.name)}`, isText(field), findRounding(field));
           return { ...field, kind: 'text', sql, ...(isText(field) ? { toChecks: notTextChecks } : {}) };
