@@ -56,6 +56,19 @@ async function readSize(duckdb: Duckdb, from: string) {
 const rejectedSql = `(SELECT line_byte_position - 1 AS place, ltrim(coalesce(any_value(csv_line), ''), chr(13) || chr(10)) AS text
   FROM reject_errors WHERE scan_id = (SELECT max(scan_id) FROM reject_errors) GROUP BY line_byte_position)`;
 
+/** All bad rows with their texts, or the first without. */
+async function readFound(duckdb: Duckdb, sql: RowsSql, isKept: boolean): Promise<Found[]> {
+  const query = isKept
+    ? `SELECT place, fault, CAST(raw AS VARCHAR) AS raw FROM (${sql.checkedSql}) AS checked WHERE fault IS NOT NULL ORDER BY place`
+    : `SELECT place, fault, '' AS raw FROM load_bad ORDER BY place LIMIT ${namedRows}`;
+  const rows = await duckdb.rows(query);
+  return rows.map(({ place, fault, raw }) => ({
+    place: Number(place),
+    fault: Number(fault),
+    raw: typeof raw === 'string' ? raw : '',
+  }));
+}
+
 /** All rejected lines with their texts, or the first without. */
 async function readRejected(duckdb: Duckdb, isKept: boolean) {
   const rows = await duckdb.rows(
@@ -105,7 +118,7 @@ export async function findBadRows(
   if (count === 0) return noBad;
   const isTooLarge = count <= maxBad && sizes.reduce((sum, { bytes }) => sum + bytes, 0) > maxKeptBytes;
   const isKept = count <= maxBad && !isTooLarge;
-  const found = isKept ? await readKept(duckdb, sql) : await readFirst(duckdb);
+  const found = await readFound(duckdb, sql, isKept);
   const refused = hasRejected ? await readRejected(duckdb, isKept) : [];
   const lines = await toLines(source, {
     rows: found.map(({ place }) => place),
@@ -124,23 +137,4 @@ export async function findBadRows(
   ].toSorted(byLine);
   const first = rows.slice(0, namedRows).map(withoutText);
   return { count, first, failed: isKept ? rows : [], ...(isTooLarge ? { isTooLarge } : {}) };
-}
-
-const toFound = (row: Readonly<Record<string, unknown>>): Found => ({
-  place: Number(row['place']),
-  fault: Number(row['fault']),
-  raw: typeof row['raw'] === 'string' ? row['raw'] : '',
-});
-
-/** The first bad rows, without their texts. */
-async function readFirst(duckdb: Duckdb): Promise<Found[]> {
-  return (await duckdb.rows(`SELECT place, fault FROM load_bad ORDER BY place LIMIT ${namedRows}`)).map(toFound);
-}
-
-/** All bad rows with their texts. */
-async function readKept(duckdb: Duckdb, sql: RowsSql): Promise<Found[]> {
-  const rows = await duckdb.rows(
-    `SELECT place, fault, CAST(raw AS VARCHAR) AS raw FROM (${sql.checkedSql}) AS checked WHERE fault IS NOT NULL ORDER BY place`,
-  );
-  return rows.map(toFound);
 }
