@@ -179,25 +179,17 @@ export function parsePipeline(file: string, value: unknown, root = ''): Pipeline
   const fault = findFault(value);
   if (fault !== undefined) throw new Error(`${file}: ${fault}`);
   const { kinds: some = {}, enriched = [], methods: given = {}, rows, ...pipeline } = value as Partial<PipelineFile>;
-  const kinds = Object.fromEntries(
-    Object.entries(some).map(([kind, spec]: [string, string | Partial<KindSpec>]) => {
-      const {
-        schema = '',
-        ofDevice = false,
-        key = [],
-        values = {},
-      } = typeof spec === 'string' ? { schema: spec } : spec;
-      return [kind, { schema: path.join(root, schema), ofDevice, key, values }];
-    }),
+  const kinds = Object.entries(some).map(([kind, spec]: [string, string | Partial<KindSpec>]) => {
+    const { schema = '', ...more } = typeof spec === 'string' ? { schema: spec } : spec;
+    return [kind, { ofDevice: false, key: [], values: {}, ...more, schema: path.join(root, schema) }];
+  });
+  const methods = Object.entries(given).map(
+    ([method, { kind, batch = false }]: [string, Partial<ImportMethodSpec>]) => [method, { kind, batch }],
   );
-  const methods = Object.entries(given).map(([method, { kind, batch }]) => [
-    method,
-    { kind, batch: (batch as boolean | undefined) === true },
-  ]);
   return {
     ...pipeline,
     ...(rows === undefined ? {} : { rows: path.join(root, rows) }),
-    kinds,
+    kinds: Object.fromEntries(kinds),
     enriched,
     methods: Object.fromEntries(methods),
   } as PipelineFile;

@@ -1,4 +1,4 @@
-import { Ajv2020, type ErrorObject, type FuncKeywordDefinition, type ValidateFunction } from 'ajv/dist/2020.js';
+import { Ajv2020, type ErrorObject, type FuncKeywordDefinition } from 'ajv/dist/2020.js';
 import { eventSchemas, eventFields } from './event-fields.ts';
 import { fieldsSchema, type DecimalRange, type EventKind, type FieldSchema } from './field-schema.ts';
 import { parseFloatDecimal, parseJsonInteger, parseJsonNumber, quoteNumbers } from './json-number.ts';
@@ -13,13 +13,6 @@ export interface Violation {
 
 /** Fields of one event, as the client gave them. */
 export type GivenFields = Record<string, unknown>;
-
-/**
- * Validates one event against its schema, in place: where a field is a number and the value a string that writes one in
- * JSON's grammar, the value becomes that number (64-bit fields and decimals stay strings of digits); where it is a map,
- * an empty array becomes the empty map. Nothing else is ever coerced.
- */
-type EventValidator = (fields: GivenFields) => Violation | undefined;
 
 /** The range of a field that is a decimal; undefined for any other. */
 function findDecimal({ decimalRange: range }: FieldSchema): Required<DecimalRange> | undefined {
@@ -162,13 +155,17 @@ function hintAt([first]: readonly ErrorObject[]): Pick<Violation, 'hint'> {
   return /^\/[^/]*timestamp$/i.test(instancePath) ? hintAtTime(first) : {};
 }
 
-function createValidator(validate: ValidateFunction, kind: EventKind): EventValidator {
+/** Lists what is wrong with one event, the first or all of it; the numbers in it are read in place. */
+type EventJudge = (fields: GivenFields) => readonly ErrorObject[];
+
+function createJudge(ajv: Ajv2020, kind: EventKind): EventJudge {
+  const schema = eventSchemas.get(kind);
+  if (schema === undefined) throw new Error(`${kind} is no kind of event`);
+  const validate = ajv.compile(schema);
   const readNumbers = createReader(kind);
   return (fields) => {
     readNumbers(fields);
-    if (validate(fields)) return undefined;
-    const errors = validate.errors ?? [];
-    return { ...describeViolation(errors), ...hintAt(errors) };
+    return validate(fields) ? [] : (validate.errors ?? []);
   };
 }
 
@@ -183,10 +180,10 @@ function groupByPlace(errors: readonly ErrorObject[]): ErrorObject[][] {
   return [...groups.values()];
 }
 
-/** The validator of each event kind, compiled from `schemas/events/`. */
-const eventValidators: ReadonlyMap<EventKind, EventValidator> = (() => {
+/** Finds the first fault of an event of each kind, by `schemas/events/`. */
+const firstFaults: ReadonlyMap<EventKind, EventJudge> = (() => {
   const ajv = createAjv(false);
-  return new Map([...eventSchemas].map(([kind, schema]) => [kind, createValidator(ajv.compile(schema), kind)]));
+  return new Map([...eventSchemas.keys()].map((kind) => [kind, createJudge(ajv, kind)]));
 })();
 
 /** Names of the fields of each kind whose numbers are exact decimals. */
@@ -208,36 +205,27 @@ export function parseEventJson(kind: EventKind, text: string): unknown {
   return names === undefined || names.size === 0 ? value : (JSON.parse(quoteNumbers(text, names)) as unknown);
 }
 
-/** Validates one event of a kind: see `EventValidator`. */
+/**
+ * Validates one event of a kind against its schema, in place: where a field is a number and the value a string that
+ * writes one in JSON's grammar, the value becomes that number (64-bit fields and decimals stay strings of digits); where
+ * it is a map, an empty array becomes the empty map. Nothing else is ever coerced.
+ */
 export function validateEvent(kind: EventKind, fields: GivenFields): Violation | undefined {
-  const validate = eventValidators.get(kind);
-  if (validate === undefined) throw new Error(`${kind} is no kind of event`);
-  return validate(fields);
+  const judge = firstFaults.get(kind);
+  if (judge === undefined) throw new Error(`${kind} is no kind of event`);
+  const errors = judge(fields);
+  return errors.length === 0 ? undefined : { ...describeViolation(errors), ...hintAt(errors) };
 }
 
-/** Lists all that is wrong with one event; the numbers in it are read in place. */
-type EventJudge = (fields: GivenFields) => readonly ErrorObject[];
-
-/** As the validators, but each goes on to the end. Made kind by kind when one is first asked for: hardly anybody asks. */
-const judges = new Map<EventKind, EventJudge>();
-
-function createJudge(kind: EventKind): EventJudge {
-  const schema = eventSchemas.get(kind);
-  if (schema === undefined) throw new Error(`${kind} is no kind of event`);
-  const validate = createAjv(true).compile(schema);
-  const readNumbers = createReader(kind);
-  return (fields) => {
-    readNumbers(fields);
-    return validate(fields) ? [] : (validate.errors ?? []);
-  };
-}
+/** As the first ones, but each goes on to the end. Made kind by kind when one is first asked for: hardly anybody asks. */
+const allFaults = new Map<EventKind, EventJudge>();
 
 /**
  * Lists the rules that one event of a kind breaks, at most one for each place. Fields are read in place as
  * `validateEvent` reads them; empty where that finds nothing wrong.
  */
 export function listViolations(kind: EventKind, fields: GivenFields): Violation[] {
-  const judge = judges.get(kind) ?? createJudge(kind);
-  judges.set(kind, judge);
+  const judge = allFaults.get(kind) ?? createJudge(createAjv(true), kind);
+  allFaults.set(kind, judge);
   return groupByPlace(judge(fields)).map((errors) => ({ ...describeViolation(errors), ...hintAt(errors) }));
 }
