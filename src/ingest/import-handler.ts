@@ -127,8 +127,10 @@ interface OfApp {
   readonly bytes?: number;
 }
 
-/** The two ends of an exchange. */
+/** The steps of an exchange, and its two ends. */
 interface Ends {
+  /** Runs a step, which nothing else would answer if it threw. */
+  readonly attempt: (exchange: Exchange, step: () => void) => void;
   /** Without `of` the request is nobody's, and is not kept. */
   readonly refuse: (exchange: Exchange, refusal: Refusal, of?: OfApp) => void;
   readonly accept: (exchange: Exchange, imported: ImportedLines, said?: Pick<Accepted, 'message' | 'receipt'>) => void;
@@ -137,8 +139,15 @@ interface Ends {
 const joinNames = (ofQuery: readonly string[], ofBody: readonly string[] = []): readonly string[] =>
   ofQuery.length === 0 ? ofBody : [...ofQuery, ...ofBody];
 
-function createEnds({ metrics, answers, refusals }: ImportDependencies): Ends {
+function createEnds({ metrics, answers, refusals, fail }: ImportDependencies): Ends {
   return {
+    attempt(exchange, step) {
+      try {
+        step();
+      } catch (error) {
+        fail(error, exchange);
+      }
+    },
     refuse({ method, idApp, request, response, startedMs, validate, unknownQuery }, refusal, of) {
       metrics.answered(method, performance.now() - startedMs);
       const unknownNames = joinNames(unknownQuery, refusal.unknownNames);
@@ -166,16 +175,7 @@ function parseRequest(request: ImportRequest): ImportedLines | Refusal {
 /** Creates the handler of one server. Checks run in the order that docs/api.md lists. */
 export function createImportHandler(dependencies: ImportDependencies, usedKeys = createUsedKeys()): ImportHandler {
   const { access, groupCommit, clock, metrics, live, keyMask, fail } = dependencies;
-  const { refuse, accept } = createEnds(dependencies);
-
-  /** Runs a step of an exchange, which nothing else would answer if it threw. */
-  function attempt(exchange: Exchange, step: () => void): void {
-    try {
-      step();
-    } catch (error) {
-      fail(error, exchange);
-    }
-  }
+  const { attempt, refuse, accept } = createEnds(dependencies);
 
   function takeBody(exchange: Exchange, app: App, body: Buffer | Refusal): void {
     if ('reason' in body) return refuse(exchange, body, { app });
