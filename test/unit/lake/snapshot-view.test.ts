@@ -48,7 +48,7 @@ function pickActions(random: Random, foreign: boolean): Action[] {
 }
 
 test('A snapshot and a size that are carried on from commit to commit are those that the whole log gives', () => {
-  for (let seed = 0; seed < (isLongRun ? 5000 : 300); seed += 1) {
+  for (let seed = 0; seed < (isLongRun ? 5000 : 100); seed += 1) {
     const random = createRandom(seed);
     const state = createTableState();
     const view = createSnapshotView('/lake/events', state);

@@ -75,7 +75,7 @@ async function isExported(
 }
 
 describe('a day of an export', () => {
-  const zones = chaosFigure('TRIBUTARY_TEST_ZONES', { short: 12, long: 1000 });
+  const zones = chaosFigure('TRIBUTARY_TEST_ZONES', { short: 6, long: 1000 });
   const seed = chaosSeed();
 
   it(
