@@ -26,7 +26,7 @@ import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const hourMs = 3_600_000;
-const repeats = chaosFigure('TRIBUTARY_TEST_AS_OF_REPEATS', { short: 30, long: 1000 });
+const repeats = chaosFigure('TRIBUTARY_TEST_AS_OF_REPEATS', { short: 12, long: 1000 });
 const seed = chaosSeed();
 const retentionMs = 2 * hourMs;
 const limits = { memoryMb: 512, threads: 1, maxRows: 1e6, maxBytes: 1e9, singleFileMaxBytes: 1e8, partMaxBytes: 1e8 };

@@ -14,7 +14,7 @@ import { runHere } from '../../helpers/worker-here.ts';
 
 const dayMs = 86_400_000;
 const hourMs = 3_600_000;
-const rounds = chaosFigure('TRIBUTARY_TEST_FEEDS', { short: 7, long: 100 });
+const rounds = chaosFigure('TRIBUTARY_TEST_FEEDS', { short: 4, long: 100 });
 const seed = chaosSeed();
 const feed = 'every=day&timezone=UTC&event=customEvents&selectors=customUserId&sinceVersion=0';
 
