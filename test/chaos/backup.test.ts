@@ -7,7 +7,7 @@ import { afterAll, expect, it, onTestFinished } from 'vitest';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { checkLake } from '../../src/lake/check.ts';
 import { totalsOf, waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { findProcessesOf } from '../helpers/everything.ts';
 import type { Credentials } from '../helpers/export-area.ts';
@@ -17,8 +17,8 @@ import { temporaryFolder, testFolder } from '../helpers/folder.ts';
 import { assertExactlyOnce, countLake, createLedger, reconcileLake, type Ledger } from '../helpers/ledger.ts';
 import { startLoad, type Load } from '../helpers/load.ts';
 import { signalProcess, type ProcessRole } from '../helpers/processes.ts';
-import { addTestApp, startWithUser } from '../helpers/service-access.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { addTestApp, startWithUser } from '../helpers/service-access.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /**
@@ -27,7 +27,7 @@ import { waitFor } from '../helpers/wait.ts';
  */
 
 const backups = chaosFigure('TRIBUTARY_TEST_BACKUPS', { short: 1, long: 50 });
-const moves = chaosFigure('TRIBUTARY_TEST_MOVES', { short: 1, long: 50 });
+const moves = chaosFigure('TRIBUTARY_TEST_MOVES', { short: 0, long: 50 });
 const seed = chaosSeed();
 const again = `make chaos PART=backup SEED=${seed}`;
 const entry = path.resolve(import.meta.dirname, '../../dist/main.js');
@@ -246,7 +246,8 @@ it(
 
 it(
   `A folder that is moved or copied ${moves} times is a service of its own and never touches the original`,
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const folder = testFolder();
     let dataDir = path.join(folder, 'data');
     const token = await addTestApp(dataDir);

@@ -20,7 +20,7 @@ import { waitFor } from '../helpers/wait.ts';
  * put: the newest snapshot, an export of everything by the export worker's own code, `lake check`.
  */
 
-const offsets = chaosFigure('TRIBUTARY_TEST_DAMAGES', { short: 2, long: 200 });
+const offsets = chaosFigure('TRIBUTARY_TEST_DAMAGES', { short: 1, long: 200 });
 const seed = chaosSeed();
 const folder = temporaryFolder();
 const original = path.join(folder, 'original');

@@ -8,6 +8,7 @@ import { recordFinding } from '../helpers/chaos-report.ts';
 import { findPublishedUnsynced, findUnsynced, injectErrors, type DiskError } from '../helpers/disk-errors.ts';
 import { createExportClient, exportQuery } from '../helpers/export-client.ts';
 import { testFolder } from '../helpers/folder.ts';
+import { inTurn } from '../helpers/in-turn.ts';
 import { createLedger } from '../helpers/ledger.ts';
 import { startLoad } from '../helpers/load.ts';
 import { isAlive, type ProcessRole } from '../helpers/processes.ts';
@@ -49,6 +50,9 @@ const faults: readonly Fault[] = [
   { role: 'export', calls: 'openat', error: 'EIO', rare: true },
 ];
 
+/** The short form draws two of these. */
+const common = faults.filter((fault) => fault.rare !== true);
+
 /** What nats-server gets over without a word: it tries again, or has the block in memory. */
 const quietInBroker = /openat|read/;
 
@@ -68,7 +72,7 @@ const settings = {
 
 /** Every fault of the form, `rounds` times, each time in another order. */
 function draw(random: Random): (Fault & DiskError)[] {
-  const list = faults.filter((fault) => rounds > 1 || fault.rare !== true);
+  const list = rounds > 1 ? faults : inTurn(common, 2);
   return Array.from({ length: rounds }, () =>
     list.map((fault) => ({ fault, at: random.next() })).toSorted((a, b) => a.at - b.at),
   )

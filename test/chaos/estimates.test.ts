@@ -23,13 +23,13 @@ import { selectors as allSelectors } from '../../src/datasets/dictionaries.ts';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { parseSchemaString } from '../../src/lake/table-schema.ts';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
-import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { beginMs, exportEvents, makeEstimateLake, retentionMs, type EstimateLake } from '../helpers/estimate-lake.ts';
 import { parseCsv } from '../helpers/export-oracle.ts';
 import { testFolder } from '../helpers/folder.ts';
 
-const requests = chaosFigure('TRIBUTARY_TEST_ESTIMATES', { short: 20, long: 10_000 });
+const requests = chaosFigure('TRIBUTARY_TEST_ESTIMATES', { short: 8, long: 10_000 });
 /** Requests of each lake. */
 const ofLake = 500;
 const seed = chaosSeed();
@@ -235,7 +235,8 @@ const widthOf = ({ atLeast, atMost }: Bounds, truth: number): number => ((atMost
 
 test(
   'What an estimate says at least and at most of rows, bytes and parts holds for the export of every kind of request, and a preview has the first rows of its file',
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const random = createRandom(seed);
     const duckdb = await openDuckdb({ memoryMb: 128, threads: 1 });
     onTestFinished(() => duckdb.close());
