@@ -26,7 +26,7 @@ import { waitFor } from '../helpers/wait.ts';
  * there once.
  */
 
-const backups = chaosFigure('TRIBUTARY_TEST_BACKUPS', { short: 1, long: 50 });
+const backups = chaosFigure('TRIBUTARY_TEST_BACKUPS', { short: 0, long: 50 });
 const moves = chaosFigure('TRIBUTARY_TEST_MOVES', { short: 0, long: 50 });
 const seed = chaosSeed();
 const again = `make chaos PART=backup SEED=${seed}`;
@@ -56,6 +56,7 @@ const figures = {
 };
 
 afterAll(() => {
+  if (backups === 0) return;
   recordFinding({
     promise: 'P15',
     what: 'backups under load and kills, restored elsewhere; moved and copied folders',
@@ -181,7 +182,8 @@ async function exportAll(service: TestService, user: Credentials): Promise<{ id:
 
 it(
   `${backups} backups under load and kills each hold every event acknowledged before them once, and a service of its own starts from each`,
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const random = createRandom(seed);
     const dataDir = path.join(root, 'data');
     const { service, token, user } = await startWithUser({ dataDir, settings });

@@ -3,12 +3,11 @@ import path from 'node:path';
 import { expect, test } from 'vitest';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { balanceAccounts, totalsOf, waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { findPublishedUnsynced, findUnsynced, injectErrors, type DiskError } from '../helpers/disk-errors.ts';
 import { createExportClient, exportQuery } from '../helpers/export-client.ts';
 import { testFolder } from '../helpers/folder.ts';
-import { inTurn } from '../helpers/in-turn.ts';
 import { createLedger } from '../helpers/ledger.ts';
 import { startLoad } from '../helpers/load.ts';
 import { isAlive, type ProcessRole } from '../helpers/processes.ts';
@@ -50,9 +49,6 @@ const faults: readonly Fault[] = [
   { role: 'export', calls: 'openat', error: 'EIO', rare: true },
 ];
 
-/** The short form draws two of these. */
-const common = faults.filter((fault) => fault.rare !== true);
-
 /** What nats-server gets over without a word: it tries again, or has the block in memory. */
 const quietInBroker = /openat|read/;
 
@@ -72,7 +68,7 @@ const settings = {
 
 /** Every fault of the form, `rounds` times, each time in another order. */
 function draw(random: Random): (Fault & DiskError)[] {
-  const list = rounds > 1 ? faults : inTurn(common, 2);
+  const list = faults.filter((fault) => rounds > 1 || fault.rare !== true);
   return Array.from({ length: rounds }, () =>
     list.map((fault) => ({ fault, at: random.next() })).toSorted((a, b) => a.at - b.at),
   )
@@ -94,6 +90,7 @@ const missing = missingForTraces();
 test(
   'Disk calls that fail, in any process and under load, lose no acknowledged event, and the service recovers by itself',
   async (ctx) => {
+    inLongForm(ctx.skip);
     ctx.skip(missing !== undefined, missing);
     const random = createRandom(seed);
     const folder = testFolder();

@@ -10,7 +10,7 @@ import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { swapSteps } from '../../src/lake/files/swap.ts';
 import type { StreamPublisher } from '../../src/stream/stream.ts';
-import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import {
   expectNothingLeftOver,
@@ -96,7 +96,8 @@ async function exportAll(service: TestService): Promise<void> {
 
 test(
   `${people} people are erased for good under kills: no byte of them is left in any file, and no reader sees a row twice or a missing file`,
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const random = createRandom(seed);
     const dataDir = path.join(folder, 'data');
     const service = await startTestService({ dataDir, settings });

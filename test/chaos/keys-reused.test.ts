@@ -69,7 +69,8 @@ const passes = [
 test(
   `${keys} keys stand for their first requests, whatever comes under them within a day, read a day late, through kills (seed ${seed})`,
   { timeout: 240_000 + keys * 60 },
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const random = createRandom(seed);
     const dataDir = path.join(testFolder(), 'data');
     const { service, token } = await startWithApp({

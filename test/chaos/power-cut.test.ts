@@ -66,6 +66,7 @@ describe('a power cut', () => {
   it(
     `After each of ${cuts} power cuts every acknowledged event is still there`,
     async (context) => {
+      inLongForm(context.skip);
       const missing = missingForPowerCuts();
       if (missing !== undefined) context.skip(`power cuts are not played: ${missing}`);
       say(`seed ${seed}; again: ${again}`);

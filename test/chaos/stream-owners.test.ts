@@ -3,7 +3,7 @@ import type { StreamConfig } from '@nats-io/jetstream';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom } from '../../src/demo/random.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { copyRunningFolder, temporaryFolder, testFolder } from '../helpers/folder.ts';
 import { inTurn } from '../helpers/in-turn.ts';
@@ -94,7 +94,8 @@ async function refusalOf(dataDir: string, settings: Record<string, string>): Pro
 describe('a second owner', () => {
   it(
     'A second owner of one stream is refused or commits nothing, and no acknowledged event is lost or stored in another lake',
-    async () => {
+    async ({ skip }) => {
+      inLongForm(skip);
       const figures = { ways: 0, acknowledged: 0, lost: 0, intoAnothersData: 0, committedByTheFormerOwner: 0 };
       for (let round = 0; round < rounds; round += 1) {
         const [stream, folder] = [nextName(), testFolder()];

@@ -13,6 +13,7 @@ import type { RefusalRecord } from '../../src/refusals/refusal-record.ts';
 import { readEvents, type ServerSentEvent } from '../helpers/event-stream.ts';
 import { findFilesWith } from '../helpers/find-bytes.ts';
 import { temporaryFolder, testFolder } from '../helpers/folder.ts';
+import { inWholeRun } from '../helpers/in-turn.ts';
 import { startTestService } from '../helpers/service.ts';
 import { addTestApp, addTestUser, startWithUser, type ServiceWithUser } from '../helpers/service-access.ts';
 import { noCurl } from '../helpers/shell.ts';
@@ -118,7 +119,10 @@ describe('what a sender and an account see of what comes in', () => {
     expect(await service.command('refusals', '1')).toMatchObject({ detail: '/customUserId is required', requests: 1 });
   });
 
-  it('Both areas show what arrives at any worker, through kills of workers and broker, until the service stops', async () => {
+  it('Both areas show what arrives at any worker, through kills of workers and broker, until the service stops', async ({
+    skip,
+  }) => {
+    inWholeRun(skip);
     const place = await startWithUser({
       dataDir: path.join(testFolder(), 'data'),
       settings: { TRIBUTARY_INGEST_WORKERS: '2' },

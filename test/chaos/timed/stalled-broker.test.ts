@@ -157,7 +157,8 @@ test(
 
 test(
   `A compactor, then an export process, stalled for ${otherStallMs / 1000} s has no effect on import, and continues where it was`,
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const loaded = await startLoaded(10);
     const { service, answers, ledger } = loaded;
     const acknowledged: Partial<Record<ProcessRole, number>> = {};
@@ -201,7 +202,8 @@ test(
 
 test(
   `One of two import processes stalled for ${otherStallMs / 1000} s does not keep the other from answering`,
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const loaded = await startLoaded(4);
     const { service, token, ledger } = loaded;
     const late: number[] = [];

@@ -299,7 +299,8 @@ describe('catalogue of parameters', () => {
     expect(wide?.moreParameters).toBeGreaterThan(1000);
   });
 
-  it('What was lost of it, or damaged, is made again from the sealed files', async () => {
+  it('What was lost of it, or damaged, is made again from the sealed files', async ({ skip }) => {
+    inWholeRun(skip);
     const folder = testFolder();
     const stream = createMemoryStream();
     const sent = hostileEvents();

@@ -39,7 +39,7 @@ const resultCases = ['events.json', 'selectors.json', 'parameters.json', 'daylig
   (name) => readCases<ResultCase>(name),
 );
 /** Those that this run asks. */
-const askedCases = inTurn(resultCases, 2);
+const askedCases = inTurn(resultCases, 3);
 const refusalCases = readCases<RefusalCase>('refusals.json');
 const create = '/api/raw/v1/export/create.json';
 
