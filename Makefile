@@ -86,7 +86,7 @@ mutants: build ## takes checks out of the sources one by one; a test has to noti
 	TRIBUTARY_TEST_MUTANTS=1 $(VITEST) mutants --maxWorkers=1
 
 coverage: build ## unit tests with the coverage of each folder of src; reports in data/coverage
-	TRIBUTARY_TEST_COVERAGE=1 $(VITEST)
+	TRIBUTARY_TEST_COVERAGE=1 TRIBUTARY_TEST_WHOLE=1 $(VITEST)
 
 nightly: static ## every test, the coverage, then the long forms with hours of the simulator, and the benchmarks
 	TRIBUTARY_TEST_OPERATIONS=all TRIBUTARY_TEST_IMPORT_SEEDS=600 TRIBUTARY_TEST_WHOLE=1 TRIBUTARY_TEST_HISTORY_DAYS=7305 TRIBUTARY_TEST_INSTALL=1 TRIBUTARY_TEST_CONSOLE=all $(VITEST) --exclude 'chaos/**'

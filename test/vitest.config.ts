@@ -59,6 +59,7 @@ export default defineConfig({
     ...testsOfRun(),
     testTimeout: 60_000,
     hookTimeout: 60_000,
+    expect: { poll: { timeout: 30_000 } },
     pool: 'forks',
     maxWorkers: isBench ? 1 : isLongRun ? 3 : 4,
     sequence: { sequencer: LongestFirst },

@@ -19,7 +19,7 @@ import type { RefusalKeeper } from './refusal-keeper.ts';
 import { findStatement } from './receipts.ts';
 import type { Refusal } from './refusal.ts';
 import { findMisspelt, listAsAsked, listFaults, wantsAllFaults } from './request-faults.ts';
-import { createUsedKeys, findKeyedId, type UsedKeys } from './used-keys.ts';
+import { createUsedKeys, findKeyUse } from './used-keys.ts';
 
 /**
  * Answers the requests of the import methods, on Node's own request and response: each is so little work that the
@@ -127,8 +127,10 @@ interface OfApp {
   readonly bytes?: number;
 }
 
-/** The two ends of an exchange. */
+/** The steps of an exchange, and its two ends. */
 interface Ends {
+  /** Runs a step, which nothing else would answer if it threw. */
+  readonly attempt: (exchange: Exchange, step: () => void) => void;
   /** Without `of` the request is nobody's, and is not kept. */
   readonly refuse: (exchange: Exchange, refusal: Refusal, of?: OfApp) => void;
   readonly accept: (exchange: Exchange, imported: ImportedLines, said?: Pick<Accepted, 'message' | 'receipt'>) => void;
@@ -137,8 +139,15 @@ interface Ends {
 const joinNames = (ofQuery: readonly string[], ofBody: readonly string[] = []): readonly string[] =>
   ofQuery.length === 0 ? ofBody : [...ofQuery, ...ofBody];
 
-function createEnds({ metrics, answers, refusals }: ImportDependencies): Ends {
+function createEnds({ metrics, answers, refusals, fail }: ImportDependencies): Ends {
   return {
+    attempt(exchange, step) {
+      try {
+        step();
+      } catch (error) {
+        fail(error, exchange);
+      }
+    },
     refuse({ method, idApp, request, response, startedMs, validate, unknownQuery }, refusal, of) {
       metrics.answered(method, performance.now() - startedMs);
       const unknownNames = joinNames(unknownQuery, refusal.unknownNames);
@@ -156,58 +165,38 @@ function createEnds({ metrics, answers, refusals }: ImportDependencies): Ends {
 }
 
 /** Parses a request; its refusal has everything that is wrong where the client asks for it. */
-function parseRequest(request: ImportRequest, usedKeys: UsedKeys): ImportedLines | Refusal {
+function parseRequest(request: ImportRequest): ImportedLines | Refusal {
   const imported = parseImportRequest(request);
-  if ('reason' in imported)
-    return wantsAllFaults(request.head) ? { ...imported, all: listFaults(request, imported) } : imported;
-  const keyedId = findKeyedId(imported.lines);
-  return keyedId !== undefined && usedKeys.isOfOther(keyedId, request.receivedAtMs) ? keyReused : imported;
-}
-
-/** Appends the lines of a request. Its key stands for it from then on, unless it is surely not stored. */
-function append(
-  groupCommit: GroupCommit,
-  usedKeys: UsedKeys,
-  asked: ImportRequest,
-  lines: Buffer,
-): Promise<AppendOutcome> {
-  const appended = groupCommit.append(lines, findStatement(asked, lines));
-  const keyedId = findKeyedId(lines);
-  if (keyedId === undefined || !usedKeys.claim(keyedId, asked.receivedAtMs)) return appended;
-  return appended.then((outcome) => {
-    if (outcome.state === 'refused') usedKeys.release(keyedId);
-    return outcome;
-  });
+  return 'reason' in imported && wantsAllFaults(request.head)
+    ? { ...imported, all: listFaults(request, imported) }
+    : imported;
 }
 
 /** Creates the handler of one server. Checks run in the order that docs/api.md lists. */
 export function createImportHandler(dependencies: ImportDependencies, usedKeys = createUsedKeys()): ImportHandler {
   const { access, groupCommit, clock, metrics, live, keyMask, fail } = dependencies;
-  const { refuse, accept } = createEnds(dependencies);
-
-  /** Runs a step of an exchange, which nothing else would answer if it threw. */
-  function attempt(exchange: Exchange, step: () => void): void {
-    try {
-      step();
-    } catch (error) {
-      fail(error, exchange);
-    }
-  }
+  const { attempt, refuse, accept } = createEnds(dependencies);
 
   function takeBody(exchange: Exchange, app: App, body: Buffer | Refusal): void {
     if ('reason' in body) return refuse(exchange, body, { app });
     const { method, request, validate } = exchange;
     const asked = { method, head: request, body, app, receivedAtMs: clock.nowMs(), keyMask };
-    const imported = parseRequest(asked, usedKeys);
+    const imported = parseRequest(asked);
     if ('reason' in imported) return refuse(exchange, imported, { app, body });
+    const keyUse = findKeyUse(imported.lines);
+    if (keyUse !== undefined && usedKeys.isOfOther(keyUse, asked.receivedAtMs))
+      return refuse(exchange, keyReused, { app, body });
     if (validate === '1') return accept(exchange, imported, { message: validMessage });
     const { kind, count, unknownParameters, lines } = imported;
     const of = { app, bytes: body.length };
     metrics.received(kind, count);
     if (unknownParameters > 0) metrics.unknownParameters(app.idApp, unknownParameters);
-    append(groupCommit, usedKeys, asked, lines).then(
+    // The key stands for this request from now on, unless it is surely not stored.
+    const claimed = keyUse !== undefined && usedKeys.claim(keyUse, asked.receivedAtMs) ? keyUse : undefined;
+    groupCommit.append(lines, findStatement(asked, lines)).then(
       (outcome) =>
         attempt(exchange, () => {
+          if (claimed !== undefined && outcome.state === 'refused') usedKeys.release(claimed);
           if (outcome.state !== 'stored') return refuse(exchange, toRefusal(outcome), of);
           metrics.acknowledged(kind, app.idApp, count);
           if (live.isWanted()) live.stored(app.idApp, lines, count);

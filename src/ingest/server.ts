@@ -1,10 +1,9 @@
 import { createServer as createHttpServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { fastify, type FastifyInstance } from 'fastify';
-import { limitConnections } from '../runtime/http/connection-limit.ts';
-import { followExchanges } from '../runtime/http/http-exchanges.ts';
+import { takeOverConnections } from '../runtime/http/connections.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { describeHeadOverflow, findHeadFault, takeOverHeads } from '../runtime/http/request-head.ts';
+import { describeHeadOverflow, findHeadFault } from '../runtime/http/request-head.ts';
 import { ownSchemas } from '../runtime/http/own-schemas.ts';
 import { writeRefusal } from './answers.ts';
 import { answerOf, renderDetail, type Refusal } from './refusal.ts';
@@ -133,14 +132,13 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
       refuseOnSocket(socket, { reason: 'protocol', detail: brokenOff[error.code] ?? 'not a valid HTTP request' });
     },
   });
-  const exchanges = followExchanges(server.server);
+  const exchanges = takeOverConnections(server.server, limits.maxConnections, logger);
   function refuseOnSocket(socket: Socket, refusal: Refusal): void {
     handlers.onProtocolError(refusal);
     if (socket.writable && exchanges.mayAnswer(socket)) answerOnSocket(socket, refusal);
     else socket.destroy();
   }
 
-  takeOverHeads(server.server);
   // Node hands CONNECT over as a bare connection.
   server.server.on('connect', (_request, socket: Socket) => {
     socket.on('error', () => socket.destroy());
@@ -156,6 +154,5 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
     if (isClosing(server)) void reply.header('connection', 'close');
     done();
   });
-  limitConnections(server.server, limits.maxConnections, logger);
   return server;
 }

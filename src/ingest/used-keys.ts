@@ -1,4 +1,4 @@
-import { isKeyedId, keyWindowMs } from '../datasets/event-id.ts';
+import { keyWindowMs } from '../datasets/event-id.ts';
 
 /**
  * The Idempotency-Keys that this process has lately passed on, and a fingerprint of the request that each stands for. By
@@ -9,12 +9,19 @@ import { isKeyedId, keyWindowMs } from '../datasets/event-id.ts';
  * has passed on, is judged by the compactor alone. Two keys count as one by chance once in 2^72 pairs.
  */
 export interface UsedKeys {
-  /** Reports whether the key of an event id stands for another request than the id is of. */
-  isOfOther(eventId: string, receivedAtMs: number): boolean;
-  /** Remembers the request of an event id, unless its key stands for one already; reports whether it did. */
-  claim(eventId: string, receivedAtMs: number): boolean;
-  /** Forgets the request of an event id: it was surely not stored. */
-  release(eventId: string): void;
+  /** Reports whether the key stands for another request. */
+  isOfOther(use: KeyUse, receivedAtMs: number): boolean;
+  /** Remembers the request of a key, unless the key stands for one already; reports whether it did. */
+  claim(use: KeyUse, receivedAtMs: number): boolean;
+  /** Forgets the request of a key: it was surely not stored. */
+  release(use: KeyUse): void;
+}
+
+/** A use of an Idempotency-Key: 76 bits that stand for app and key, 32 that stand for the request. */
+export interface KeyUse {
+  readonly head: number;
+  readonly tail: number;
+  readonly print: number;
 }
 
 const keysInBucket = 4;
@@ -22,15 +29,22 @@ const keysInBucket = 4;
 const defaultKeys = 2 ** 17;
 /** Where the id of the first event stands in the lines of a request, behind `{"event_id":"`. */
 const idStart = 13;
-const idEnd = idStart + 36;
-
-/** Returns the id of a request's first event; undefined where it was sent without an Idempotency-Key. */
-export function findKeyedId(lines: Buffer): string | undefined {
-  const eventId = lines.toString('latin1', idStart, idEnd);
-  return isKeyedId(eventId) ? eventId : undefined;
-}
+/** Where that id has its version: 8 under an Idempotency-Key. */
+const versionAt = idStart + 14;
 
 const readHex = (text: string): number => Number.parseInt(text, 16);
+
+/** Reads the use of a key from the id of a request's first event; undefined if it was sent without one. */
+export function findKeyUse(lines: Buffer): KeyUse | undefined {
+  // Nearly all are without: of them one byte is looked at.
+  if (lines[versionAt] !== 0x38) return undefined;
+  const eventId = lines.toString('latin1', idStart, idStart + 32);
+  return {
+    head: readHex(eventId.slice(0, 8)),
+    tail: readHex(eventId.slice(9, 13) + eventId.slice(15, 18) + eventId.slice(20, 23)),
+    print: readHex(eventId.slice(24)),
+  };
+}
 
 /** Creates the memory of one process, empty. `keys`: a power of two. */
 export function createUsedKeys(keys = defaultKeys): UsedKeys {
@@ -38,43 +52,36 @@ export function createUsedKeys(keys = defaultKeys): UsedKeys {
   const prints = new Uint32Array(keys);
   const times = new Float64Array(keys).fill(-Infinity);
 
-  /** The bucket, and what is stored of the key and of the request. */
-  function read(eventId: string) {
-    const head = readHex(eventId.slice(0, 8));
-    const tail = readHex(eventId.slice(9, 13) + eventId.slice(15, 18) + eventId.slice(20, 23));
-    const print = readHex(eventId.slice(24, 32));
-    return { first: (tail % (keys / keysInBucket)) * keysInBucket, head, tail, print };
-  }
+  const firstOf = ({ tail }: KeyUse): number => (tail % (keys / keysInBucket)) * keysInBucket;
 
   /** The place of a key that stands for a request at a time; -1: it stands for none. */
-  function findPlace({ first, head, tail }: ReturnType<typeof read>, receivedAtMs: number): number {
+  function findPlace(use: KeyUse, receivedAtMs: number): number {
+    const first = firstOf(use);
     for (let at = first; at < first + keysInBucket; at += 1)
-      if (heads[at] === head && tails[at] === tail && receivedAtMs - (times[at] ?? 0) <= keyWindowMs) return at;
+      if (heads[at] === use.head && tails[at] === use.tail && receivedAtMs - (times[at] ?? 0) <= keyWindowMs) return at;
     return -1;
   }
 
   return {
-    isOfOther(eventId, receivedAtMs) {
-      const key = read(eventId);
-      const at = findPlace(key, receivedAtMs);
-      return at !== -1 && prints[at] !== key.print;
+    isOfOther(use, receivedAtMs) {
+      const at = findPlace(use, receivedAtMs);
+      return at !== -1 && prints[at] !== use.print;
     },
-    claim(eventId, receivedAtMs) {
-      const key = read(eventId);
-      if (findPlace(key, receivedAtMs) !== -1) return false;
-      let at = key.first;
-      for (let other = at; other < key.first + keysInBucket; other += 1)
+    claim(use, receivedAtMs) {
+      if (findPlace(use, receivedAtMs) !== -1) return false;
+      const first = firstOf(use);
+      let at = first;
+      for (let other = first; other < first + keysInBucket; other += 1)
         if ((times[other] ?? 0) < (times[at] ?? 0)) at = other;
-      heads[at] = key.head;
-      tails[at] = key.tail;
-      prints[at] = key.print;
+      heads[at] = use.head;
+      tails[at] = use.tail;
+      prints[at] = use.print;
       times[at] = receivedAtMs;
       return true;
     },
-    release(eventId) {
-      const key = read(eventId);
-      const at = findPlace(key, -Infinity);
-      if (at !== -1 && prints[at] === key.print) times[at] = -Infinity;
+    release(use) {
+      const at = findPlace(use, -Infinity);
+      if (at !== -1 && prints[at] === use.print) times[at] = -Infinity;
     },
   };
 }

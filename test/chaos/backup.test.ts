@@ -7,7 +7,7 @@ import { afterAll, expect, it, onTestFinished } from 'vitest';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { checkLake } from '../../src/lake/check.ts';
 import { totalsOf, waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { findProcessesOf } from '../helpers/everything.ts';
 import type { Credentials } from '../helpers/export-area.ts';
@@ -17,8 +17,8 @@ import { temporaryFolder, testFolder } from '../helpers/folder.ts';
 import { assertExactlyOnce, countLake, createLedger, reconcileLake, type Ledger } from '../helpers/ledger.ts';
 import { startLoad, type Load } from '../helpers/load.ts';
 import { signalProcess, type ProcessRole } from '../helpers/processes.ts';
-import { addTestApp, startWithUser } from '../helpers/service-access.ts';
 import { runCommand, startTestService, type TestService } from '../helpers/service.ts';
+import { addTestApp, startWithUser } from '../helpers/service-access.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /**
@@ -26,8 +26,8 @@ import { waitFor } from '../helpers/wait.ts';
  * there once.
  */
 
-const backups = chaosFigure('TRIBUTARY_TEST_BACKUPS', { short: 1, long: 50 });
-const moves = chaosFigure('TRIBUTARY_TEST_MOVES', { short: 1, long: 50 });
+const backups = chaosFigure('TRIBUTARY_TEST_BACKUPS', { short: 0, long: 50 });
+const moves = chaosFigure('TRIBUTARY_TEST_MOVES', { short: 0, long: 50 });
 const seed = chaosSeed();
 const again = `make chaos PART=backup SEED=${seed}`;
 const entry = path.resolve(import.meta.dirname, '../../dist/main.js');
@@ -56,6 +56,7 @@ const figures = {
 };
 
 afterAll(() => {
+  if (backups === 0) return;
   recordFinding({
     promise: 'P15',
     what: 'backups under load and kills, restored elsewhere; moved and copied folders',
@@ -181,7 +182,8 @@ async function exportAll(service: TestService, user: Credentials): Promise<{ id:
 
 it(
   `${backups} backups under load and kills each hold every event acknowledged before them once, and a service of its own starts from each`,
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const random = createRandom(seed);
     const dataDir = path.join(root, 'data');
     const { service, token, user } = await startWithUser({ dataDir, settings });
@@ -246,7 +248,8 @@ it(
 
 it(
   `A folder that is moved or copied ${moves} times is a service of its own and never touches the original`,
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const folder = testFolder();
     let dataDir = path.join(folder, 'data');
     const token = await addTestApp(dataDir);

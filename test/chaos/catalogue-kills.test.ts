@@ -4,13 +4,17 @@ import { cataloguePaths } from '../../src/lake/catalogue/catalogue-paths.ts';
 import { readCatalogue } from '../../src/lake/catalogue/read-catalogue.ts';
 import { catalogueSteps } from '../../src/lake/catalogue/renew.ts';
 import { findNames } from '../../src/runtime/files/folder-names.ts';
+import { inLongForm } from '../helpers/chaos.ts';
 import { prepareCompactProcesses, publishEvents } from '../helpers/compact-process.ts';
 import { inTurn } from '../helpers/in-turn.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const processes = prepareCompactProcesses();
 
-test('A compactor killed at any step of the catalogue is followed by one that completes it, and leaves nothing over', async () => {
+test('A compactor killed at any step of the catalogue is followed by one that completes it, and leaves nothing over', async ({
+  skip,
+}) => {
+  inLongForm(skip);
   const place = await processes.makePlace('catalogue');
   const lakeDir = path.join(place.folder, 'lake');
   const { folder, packs } = cataloguePaths(lakeDir);
@@ -21,7 +25,7 @@ test('A compactor killed at any step of the catalogue is followed by one that co
       custom_event_name: 'visit',
       custom_event_params: { [name]: '1' },
     });
-  const steps = inTurn(catalogueSteps, 2);
+  const steps = inTurn(catalogueSteps, 4);
   for (const step of steps) {
     await publish(step);
     expect(`${step} ${await processes.start(place, { crashAt: step }).exited}`).toBe(`${step} SIGKILL`);

@@ -26,7 +26,7 @@ const histories = chaosFigure('TRIBUTARY_TEST_FEED_HISTORIES', { short: 1, long:
 const moreHistories = 5;
 /** Readers in each history, each with a place of its own. */
 const chainsEach = Number(process.env['TRIBUTARY_TEST_FEED_CHAINS'] ?? 500);
-const rounds = chaosFigure('TRIBUTARY_TEST_FEED_ROUNDS', { short: 14, long: 40 });
+const rounds = chaosFigure('TRIBUTARY_TEST_FEED_ROUNDS', { short: 8, long: 40 });
 const seed = chaosSeed();
 const hourMs = 3_600_000;
 const retentionMs = 2 * hourMs;
@@ -361,7 +361,7 @@ test('Rows that came after a flush without rows, by a clock that was ahead, are 
 
 const repairs = intentSteps.flatMap((step) => [false, true].map((isKilled) => [step, isKilled] as const));
 
-test.each(inTurn(repairs, 3))(
+test.each(inTurn(repairs, 6))(
   'Rows that are flushed at the step %s of a repair of the clock are given once, the repair killed there: %s',
   async (at, isKilled) => {
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });

@@ -6,7 +6,7 @@ import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';
 import { openReader } from '../../src/stream/reader.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { countStored, publishEvents, waitForAll } from '../helpers/compact-process.ts';
 import { importEvent } from '../helpers/every-place.ts';
@@ -34,7 +34,7 @@ const linkTtlSeconds = 1800;
 const offsets = isLongRun
   ? [0, hour, 0, 23 * hour, 22 * hour, 1, 23 * hour, 5 * hour, 4 * hour + 1, 23 * hour, 48 * hour]
   : [0, 23 * hour, 22 * hour, 48 * hour];
-const liveSteps = chaosFigure('TRIBUTARY_TEST_CLOCK_STEPS', { short: 6, long: 60 });
+const liveSteps = chaosFigure('TRIBUTARY_TEST_CLOCK_STEPS', { short: 3, long: 60 });
 const again = `make chaos PART=clock-steps SEED=${seed}`;
 
 /** `available_at` as the commits of a lake give it, oldest first. */
@@ -61,7 +61,8 @@ function expectNeverBack(times: readonly number[]): void {
 
 test(
   `A service whose clock differs at each of ${offsets.length} starts expires its links on time, drops repeats and loses nothing`,
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const random = createRandom(seed);
     const dataDir = path.join(testFolder(), 'data');
     const settings = {

@@ -8,7 +8,7 @@ import { checkpointSteps } from '../../src/lake/log/checkpoint.ts';
 import { cleanSteps } from '../../src/lake/clean.ts';
 import { intentSteps } from '../../src/lake/files/staged-rewrite.ts';
 import { commitSteps } from '../../src/lake/log/table.ts';
-import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import {
   countStored,
@@ -54,7 +54,7 @@ const startSteps = ['swept', learnStep];
 
 /** The steps of one sweep: each as it stands, then each at a random pass in random order. */
 function stepsOfSweep(sweep: number, random: Random): readonly string[] {
-  if (sweep === 0) return inTurn(compactSteps, 2);
+  if (sweep === 0) return inTurn(compactSteps, 6);
   const drawn = compactSteps.map((step) => ({
     step: startSteps.includes(step) ? step : `${step.split(':')[0] ?? step}:${random.integer(1, 4)}`,
     at: random.next(),
@@ -139,9 +139,8 @@ test('An erasure killed at any step can be repeated, and removes nothing but wha
   const { folder, publisher } = place;
   const kept = new Set<string>();
   const compactor = processes.start(place);
-  const random = createRandom(seed);
   // The rewrite of an erasure is that of a seal, whose every step the sweep above takes: the short form draws some.
-  const steps = [...eraseSteps, ...intentSteps, ...commitSteps].filter(() => isLongRun || random.chance(0.4));
+  const steps = inTurn([...eraseSteps, ...intentSteps, ...commitSteps], 5);
   const readers = startLakeReaders(folder, "NOT starts_with(custom_user_id, 'victim')");
   for (const step of steps) {
     const victims = new Set<string>();
@@ -182,7 +181,8 @@ test('An erasure killed at any step can be repeated, and removes nothing but wha
 
 test(
   'Two compactors without a lock are serialised by the fence alone, and lose no event and store none twice',
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const place = await processes.makePlace('rivals');
     const { folder, publisher } = place;
     const ids = new Set<string>();

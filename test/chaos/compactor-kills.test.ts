@@ -5,6 +5,7 @@ import { createRandom, type Random } from '../../src/demo/random.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { listLog } from '../../src/lake/log/log-files.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
+import { chaosFigure, chaosSeed, inLongForm } from '../helpers/chaos.ts';
 import {
   countStored,
   expectNothingLeftOver,
@@ -15,13 +16,12 @@ import {
   type CompactProcess,
   type Place,
 } from '../helpers/compact-process.ts';
-import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { readTotals } from '../helpers/lake.ts';
 import { startLakeReaders } from '../helpers/lake-readers.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const kills = chaosFigure('TRIBUTARY_TEST_COMPACT_KILLS', { short: 6, long: 100 });
+const kills = chaosFigure('TRIBUTARY_TEST_COMPACT_KILLS', { short: 3, long: 100 });
 const seed = chaosSeed();
 
 /**
@@ -79,7 +79,8 @@ function startEvents({ folder, publisher }: Place, ids: Set<string>): { stop(): 
 
 test(
   `A compactor killed ${kills} times at any instant, alone or beside a rival, loses no event, stores none twice and shows no torn commit`,
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const random = createRandom(seed);
     const place = await processes.makePlace('kills');
     const { folder } = place;

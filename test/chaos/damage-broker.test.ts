@@ -12,7 +12,7 @@ import { temporaryFolder } from '../helpers/folder.ts';
  * all acknowledged. The store is one that was stopped, and one that was killed, whose index is behind its blocks.
  */
 
-const offsets = chaosFigure('TRIBUTARY_TEST_DAMAGES', { short: 2, long: 200 });
+const offsets = chaosFigure('TRIBUTARY_TEST_DAMAGES', { short: 1, long: 200 });
 const seed = chaosSeed();
 const folder = temporaryFolder();
 const ways = ['stopped', 'killed'] as const;

@@ -11,6 +11,7 @@ import { isAppError } from '../../src/runtime/errors.ts';
 import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordDamage, runDamages, type Verdict } from '../helpers/damage.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
+import { inTurn } from '../helpers/in-turn.ts';
 import { eventLine, startTestCompact } from '../helpers/lake.ts';
 import { createMemoryStream } from '../helpers/memory-stream.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -20,7 +21,7 @@ import { waitFor } from '../helpers/wait.ts';
  * put: the newest snapshot, an export of everything by the export worker's own code, `lake check`.
  */
 
-const offsets = chaosFigure('TRIBUTARY_TEST_DAMAGES', { short: 2, long: 200 });
+const offsets = chaosFigure('TRIBUTARY_TEST_DAMAGES', { short: 1, long: 200 });
 const seed = chaosSeed();
 const folder = temporaryFolder();
 const original = path.join(folder, 'original');
@@ -163,7 +164,7 @@ const kinds: Readonly<
   'the empty Parquet file': { files: /_columns\.parquet$/, found: false },
 };
 
-test.for(Object.entries(kinds))(
+test.for(inTurn(Object.entries(kinds), 2))(
   'Damaged %s give a right answer or a reported error',
   { timeout: 3_600_000 },
   async ([what, { files, found }]) => {

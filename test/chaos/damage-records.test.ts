@@ -21,7 +21,7 @@ import { temporaryFolder } from '../helpers/folder.ts';
  * stage reads it.
  */
 
-const offsets = chaosFigure('TRIBUTARY_TEST_DAMAGES', { short: 10, long: 200 });
+const offsets = chaosFigure('TRIBUTARY_TEST_DAMAGES', { short: 4, long: 200 });
 const seed = chaosSeed();
 const folder = temporaryFolder();
 const original = path.join(folder, 'original');

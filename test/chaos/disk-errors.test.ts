@@ -3,7 +3,7 @@ import path from 'node:path';
 import { expect, test } from 'vitest';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { balanceAccounts, totalsOf, waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { findPublishedUnsynced, findUnsynced, injectErrors, type DiskError } from '../helpers/disk-errors.ts';
 import { createExportClient, exportQuery } from '../helpers/export-client.ts';
@@ -90,6 +90,7 @@ const missing = missingForTraces();
 test(
   'Disk calls that fail, in any process and under load, lose no acknowledged event, and the service recovers by itself',
   async (ctx) => {
+    inLongForm(ctx.skip);
     ctx.skip(missing !== undefined, missing);
     const random = createRandom(seed);
     const folder = testFolder();

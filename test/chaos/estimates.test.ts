@@ -22,13 +22,13 @@ import { selectors as allSelectors } from '../../src/datasets/dictionaries.ts';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';
 import { unnamedFolder } from '../../src/runtime/files/work-files.ts';
-import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { beginMs, exportEvents, makeEstimateLake, retentionMs, type EstimateLake } from '../helpers/estimate-lake.ts';
 import { parseCsv } from '../helpers/export-oracle.ts';
 import { testFolder } from '../helpers/folder.ts';
 
-const requests = chaosFigure('TRIBUTARY_TEST_ESTIMATES', { short: 20, long: 10_000 });
+const requests = chaosFigure('TRIBUTARY_TEST_ESTIMATES', { short: 8, long: 10_000 });
 /** Requests of each lake. */
 const ofLake = 500;
 const seed = chaosSeed();
@@ -232,7 +232,8 @@ const isExact = ({ atLeast, atMost }: Pick<Bounds, 'atLeast' | 'atMost'>): boole
 
 test(
   'An estimate has the rows of the export of every kind of request, and its bytes where all rows are measured, and a preview has the first rows of its file',
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const random = createRandom(seed);
     const duckdb = await openDuckdb({ memoryMb: 128, threads: 1 });
     onTestFinished(() => duckdb.close());

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import type { AnswerData, Credentials } from '../helpers/export-area.ts';
 import { createExportClient, exportQuery, type ExportClient } from '../helpers/export-client.ts';
@@ -15,7 +15,7 @@ import { startWithUser } from '../helpers/service-access.ts';
 import type { TestService } from '../helpers/service.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 6, long: 500 });
+const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 3, long: 500 });
 const seed = chaosSeed();
 const events = 8000;
 /** Requests in progress while the killing goes on: two run, the others wait. */
@@ -162,7 +162,8 @@ function findLeftovers(dataDir: string): string[] {
 describe('kill -9 during exports', () => {
   it(
     `After ${kills} kills of workers, the export role, nats-server and the supervisor each request has one result with the right bytes`,
-    async () => {
+    async ({ skip }) => {
+      inLongForm(skip);
       say(`seed ${seed}`);
       const startedMs = performance.now();
       const random = createRandom(seed);

@@ -14,16 +14,16 @@ import { openConnection } from '../../src/stream/connection.ts';
 import { streamName } from '../../src/stream/stream.ts';
 import { readTail } from '../../src/stream/tail.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm } from '../helpers/chaos.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { eventLine } from '../helpers/lake.ts';
 import { silentLogger } from '../helpers/nats.ts';
+import { startTestService, type TestService } from '../helpers/service.ts';
 import { addTestApp } from '../helpers/service-access.ts';
 import { openServicePublisher } from '../helpers/service-publisher.ts';
-import { startTestService, type TestService } from '../helpers/service.ts';
 
 const seed = chaosSeed();
-const total = chaosFigure('TRIBUTARY_TEST_EVENTS', { short: 500, long: 100_000 });
+const total = chaosFigure('TRIBUTARY_TEST_EVENTS', { short: 200, long: 100_000 });
 const inMessage = 50;
 const inRequest = 10;
 const erasures = 2;
@@ -115,7 +115,10 @@ function findFault({ state, events }: EventAnswer, { eventId }: Sent, states: re
   return isRight && counts.includes(events.length) ? undefined : `${eventId}: ${state}, ${events.length} events`;
 }
 
-test(`Where each event is, is answered rightly while ${total} of them go to the lake, to the failed ones, into sealed files and out of the lake, and once all is still`, async () => {
+test(`Where each event is, is answered rightly while ${total} of them go to the lake, to the failed ones, into sealed files and out of the lake, and once all is still`, async ({
+  skip,
+}) => {
+  inLongForm(skip);
   const dataDir = path.join(testFolder(), 'data');
   await addTestApp(dataDir);
   const settings = { TRIBUTARY_FLUSH_AGE_MS: '300', TRIBUTARY_SEAL_AGE_MS: '1000', TRIBUTARY_RETENTION_MS: '5000' };

@@ -6,11 +6,12 @@ import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { copyRunningFolder, testFolder } from '../helpers/folder.ts';
+import { inTurn } from '../helpers/in-turn.ts';
 import { createLedger, reconcileLake, type Ledger } from '../helpers/ledger.ts';
 import { startLoad, type Load } from '../helpers/load.ts';
 import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
-import { startWithApp } from '../helpers/service-access.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
+import { startWithApp } from '../helpers/service-access.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 /** Two services on one folder, however they came to be: the second is refused, or the first stops taking events. */
@@ -174,16 +175,14 @@ async function says(service: TestService, text: string): Promise<void> {
   });
 }
 
-/** Each way in, while the first runs: files removed, another path, a supervisor that stands still. */
-async function tryWaysIn({
-  service,
-  client,
-  root,
-}: {
+interface Scene {
   readonly service: TestService;
   readonly client: Client;
   readonly root: string;
-}): Promise<void> {
+}
+
+/** Each way in, while the first runs: files removed, another path, a supervisor that stands still. */
+async function tryWaysIn({ service, client, root }: Scene): Promise<void> {
   const { dataDir } = service;
   const link = path.join(root, 'link');
   if (!existsSync(link)) symlinkSync(dataDir, link);
@@ -201,7 +200,7 @@ async function tryWaysIn({
       after: () => void signalProcess(service.pid, 'SIGCONT'),
     },
   ];
-  for (const { at, before, after } of ways) {
+  for (const { at, before, after } of inTurn(ways, 2)) {
     before();
     expect(await startSecond(at)).toContain(`in use by the tributary service (pid ${service.pid})`);
     after?.();
@@ -210,15 +209,7 @@ async function tryWaysIn({
 }
 
 /** The folder is moved away and another service is started in its place; then it is put back. */
-async function standInItsPlace({
-  service,
-  client,
-  root,
-}: {
-  readonly service: TestService;
-  readonly client: Client;
-  readonly root: string;
-}): Promise<void> {
+async function standInItsPlace({ service, client, root }: Scene): Promise<void> {
   const { dataDir } = service;
   const away = path.join(root, 'away');
   figures.ways += 1;
@@ -239,15 +230,7 @@ async function standInItsPlace({
 }
 
 /** The folder is moved away, and put back while the processes that are to say so are starting. */
-async function comeBackMeanwhile({
-  service,
-  client,
-  root,
-}: {
-  readonly service: TestService;
-  readonly client: Client;
-  readonly root: string;
-}): Promise<void> {
+async function comeBackMeanwhile({ service, client, root }: Scene): Promise<void> {
   const away = path.join(root, 'away');
   const before = service.processes().map(({ pid }) => pid);
   figures.ways += 1;
@@ -263,10 +246,7 @@ async function comeBackMeanwhile({
 }
 
 /** A folder of the service is moved away and made anew, empty; then it is put back. */
-async function replaceFolder(
-  { service, client, root }: { readonly service: TestService; readonly client: Client; readonly root: string },
-  name: string,
-): Promise<void> {
+async function replaceFolder({ service, client, root }: Scene, name: string): Promise<void> {
   const folder = path.join(service.dataDir, name);
   const kept = path.join(root, name);
   figures.ways += 1;
@@ -280,6 +260,14 @@ async function replaceFolder(
   await client.acknowledges();
   await says(service, '');
 }
+
+/** The ways in which the folder, or one within, is taken from under the service; the short form draws some. */
+const takenAway = [
+  standInItsPlace,
+  comeBackMeanwhile,
+  (scene: Scene) => replaceFolder(scene, 'nats'),
+  (scene: Scene) => replaceFolder(scene, 'lake'),
+];
 
 describe('a data folder', () => {
   it(
@@ -295,9 +283,7 @@ describe('a data folder', () => {
         const refusedBefore = client.refusals.length;
         await tryWaysIn(scene);
         expect(client.refusals.slice(refusedBefore)).toEqual([]);
-        await standInItsPlace(scene);
-        await comeBackMeanwhile(scene);
-        for (const name of isLongRun ? ['nats', 'lake'] : ['nats']) await replaceFolder(scene, name);
+        for (const happen of inTurn(takenAway, 2)) await happen(scene);
       }
       await client.stop();
       // no answer said that the token is wrong, whoever's access data stood there

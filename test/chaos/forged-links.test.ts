@@ -18,7 +18,7 @@ import { silentLogger } from '../helpers/nats.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const seed = chaosSeed();
-const verified = chaosFigure('TRIBUTARY_TEST_LINKS', { short: 20_000, long: 1_000_000 });
+const verified = chaosFigure('TRIBUTARY_TEST_LINKS', { short: 6000, long: 1_000_000 });
 /** The share that goes over HTTP, a connection each: one in fifty. */
 const requested = Math.ceil(verified / 50);
 const atOnce = 50;

@@ -17,7 +17,7 @@ import { readRows, readTotals, startTestCompact } from '../helpers/lake.ts';
 import { payments, readPayments, readPaymentTotals } from '../helpers/revenue.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const bodies = chaosFigure('TRIBUTARY_TEST_IMPORT_BODIES', { short: 4000, long: 1_000_000 });
+const bodies = chaosFigure('TRIBUTARY_TEST_IMPORT_BODIES', { short: 1500, long: 1_000_000 });
 /** Bodies of one service and its lake; more are tried in further rounds. */
 const roundBodies = Math.min(bodies, 20_000);
 const rounds = Math.max(1, Math.round(bodies / roundBodies));

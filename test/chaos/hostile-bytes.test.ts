@@ -9,7 +9,7 @@ import { temporaryFolder } from '../helpers/folder.ts';
 import { startTestIngest, testApps, type TestIngest } from '../helpers/ingest.ts';
 import { rawTalks, type RawTalk } from '../helpers/raw-requests.ts';
 
-const connections = chaosFigure('TRIBUTARY_TEST_RAW_CONNECTIONS', { short: 2000, long: 50_000 });
+const connections = chaosFigure('TRIBUTARY_TEST_RAW_CONNECTIONS', { short: 700, long: 50_000 });
 const seed = chaosSeed();
 const atOnce = 25;
 /** Talks of one event each time, so that what is stored can be told from what may not be. */

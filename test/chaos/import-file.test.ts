@@ -7,7 +7,7 @@ import { createRandom } from '../../src/demo/random.ts';
 import { openLakeReader } from '../../src/demo/demo-report.ts';
 import { checkLake } from '../../src/lake/check.ts';
 import { totalsOf, waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { strike } from '../helpers/blows.ts';
 import { testFolder } from '../helpers/folder.ts';
@@ -18,8 +18,8 @@ import { mountSmallDisk } from '../helpers/small-disk.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const mebibyte = 1024 * 1024;
-const events = chaosFigure('TRIBUTARY_TEST_IMPORT_EVENTS', { short: 12_000, long: 1_000_000 });
-const blows = chaosFigure('TRIBUTARY_TEST_IMPORT_BLOWS', { short: 4, long: 36 });
+const events = chaosFigure('TRIBUTARY_TEST_IMPORT_EVENTS', { short: 6000, long: 1_000_000 });
+const blows = chaosFigure('TRIBUTARY_TEST_IMPORT_BLOWS', { short: 2, long: 36 });
 const seed = chaosSeed();
 const again = `TRIBUTARY_TEST_IMPORT_EVENTS=${events} TRIBUTARY_TEST_IMPORT_BLOWS=${blows} make chaos PART=import-file SEED=${seed}`;
 const fullMs = isLongRun ? 4000 : 1000;
@@ -50,6 +50,7 @@ describe('the import of a file', () => {
   it(
     `An import of ${events} events that is stopped and killed, into a service that is killed, on disks that fill up, ends with each event in the lake once`,
     async (ctx: TestContext) => {
+      inLongForm(ctx.skip);
       const random = createRandom(seed);
       const folder = testFolder();
       const dataDir = path.join(folder, 'data');

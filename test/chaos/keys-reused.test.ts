@@ -9,7 +9,7 @@ import { intentSteps } from '../../src/lake/files/staged-rewrite.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { commitSteps } from '../../src/lake/log/table.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { prepareCompactProcesses } from '../helpers/compact-process.ts';
 import { testFolder } from '../helpers/folder.ts';
@@ -24,7 +24,7 @@ import { waitFor } from '../helpers/wait.ts';
 
 const seed = chaosSeed();
 const again = `make chaos PART=keys-reused SEED=${seed}`;
-const keys = chaosFigure('TRIBUTARY_TEST_KEYS', { short: 120, long: 5000 });
+const keys = chaosFigure('TRIBUTARY_TEST_KEYS', { short: 60, long: 5000 });
 const sweeps = chaosFigure('TRIBUTARY_TEST_SWEEPS', { short: 1, long: 4 });
 const clients = 20;
 
@@ -69,7 +69,8 @@ const passes = [
 test(
   `${keys} keys stand for their first requests, whatever comes under them within a day, read a day late, through kills (seed ${seed})`,
   { timeout: 240_000 + keys * 60 },
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const random = createRandom(seed);
     const dataDir = path.join(testFolder(), 'data');
     const { service, token } = await startWithApp({
@@ -161,12 +162,13 @@ test(
 
 const processes = prepareCompactProcesses();
 const steps = [...intentSteps, ...commitSteps];
-const perSweep = isLongRun ? steps.length : 3;
+const perSweep = isLongRun ? steps.length : 2;
 
 test(
   `A replay killed at any step, beside a compactor and retrying clients, stores each event once (seed ${seed})`,
   { timeout: 120_000 + sweeps * 60_000 },
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const random = createRandom(seed);
     const place = await processes.makePlace('replay');
     const { folder, publisher } = place;

@@ -12,22 +12,22 @@ import { testFolder } from '../helpers/folder.ts';
 import { createLedger, describeReconciliation, type Reconciliation } from '../helpers/ledger.ts';
 import { sendLoad, startLoad, type LoadOptions } from '../helpers/load.ts';
 import type { ProcessRole } from '../helpers/processes.ts';
-import { addTestApp, addTestUser } from '../helpers/service-access.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
+import { addTestApp, addTestUser } from '../helpers/service-access.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { watchWatermark } from '../helpers/watched-watermark.ts';
 
-const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 50, long: 1000 });
+const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 15, long: 1000 });
 const seed = chaosSeed();
 /**
  * The service has recovered when it has acknowledged a random number of further events between these two; the short
  * form goes faster.
  */
-const recoveredEvents = { least: 20, most: isLongRun ? 3200 : 400 } as const;
-const wantedEventsEachKill = isLongRun ? 1000 : 100;
+const recoveredEvents = { least: 20, most: isLongRun ? 3200 : 150 } as const;
+const wantedEventsEachKill = isLongRun ? 1000 : 40;
 const recoveryMs = 60_000;
 /** Events of the second app, which every export asks for: enough for a job that lasts. */
-const exportedEvents = 6000;
+const exportedEvents = isLongRun ? 6000 : 3000;
 const eachOtherPlace = 25;
 const again = `make chaos PART=kills KILLS=${kills} SEED=${seed}`;
 

@@ -11,10 +11,10 @@ import { recordFinding } from '../helpers/chaos-report.ts';
 import { bundleProgram } from '../helpers/bundled.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { getDataset } from '../helpers/loads.ts';
-import { addTestApp } from '../helpers/service-access.ts';
 import { runCommand } from '../helpers/service.ts';
+import { addTestApp } from '../helpers/service-access.ts';
 
-const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 6, long: 100 });
+const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 3, long: 100 });
 const rows = 50_000;
 const seed = chaosSeed();
 const again = `make chaos PART=load-kills SEED=${seed} KILLS=${kills}`;

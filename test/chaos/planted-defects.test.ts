@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import process from 'node:process';
 import { expect, test } from 'vitest';
-import { isLongRun } from '../helpers/chaos.ts';
+import { inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { inTurn } from '../helpers/in-turn.ts';
 import { countCode, runPlanted } from '../helpers/planted.ts';
 
@@ -99,7 +99,8 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
 test.concurrent.for([...inTurn(Object.entries(defects), 4), ...Object.entries(isLongRun ? furtherDefects : {})])(
   '%s: the short run of the simulator finds this defect',
   { timeout: isLongRun ? 1_800_000 : 300_000 },
-  async ([what, defect]) => {
+  async ([what, defect], { skip }) => {
+    inLongForm(skip);
     expect(
       countCode(readFileSync(path.join(root, defect.file), 'utf8'), defect.from),
       `${defect.file} has moved on: plant the defect anew`,

@@ -6,7 +6,7 @@ import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom } from '../../src/demo/random.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { createExportClient } from '../helpers/export-client.ts';
 import { testFolder } from '../helpers/folder.ts';
@@ -16,11 +16,11 @@ import { natsBinary } from '../helpers/nats.ts';
 import { createMoments } from '../helpers/moments.ts';
 import { missingForPowerCuts, openDisk, type Disk } from '../helpers/power.ts';
 import { signalProcess } from '../helpers/processes.ts';
-import { addTestApp, startWithUser } from '../helpers/service-access.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
+import { addTestApp, startWithUser } from '../helpers/service-access.ts';
 import { within } from '../helpers/wait.ts';
 
-const cuts = chaosFigure('TRIBUTARY_TEST_POWER_CUTS', { short: 3, long: 200 });
+const cuts = chaosFigure('TRIBUTARY_TEST_POWER_CUTS', { short: 1, long: 200 });
 const seed = chaosSeed();
 const diskMb = 512;
 const eventsAtRisk = 2000;
@@ -66,6 +66,7 @@ describe('a power cut', () => {
   it(
     `After each of ${cuts} power cuts every acknowledged event is still there`,
     async (context) => {
+      inLongForm(context.skip);
       const missing = missingForPowerCuts();
       if (missing !== undefined) context.skip(`power cuts are not played: ${missing}`);
       say(`seed ${seed}; again: ${again}`);
@@ -147,6 +148,7 @@ describe('a power cut', () => {
   );
 
   it('A broker that acknowledges events before it syncs them loses them, so this test would detect such a loss', async (context) => {
+    inLongForm(context.skip);
     const missing = missingForPowerCuts();
     if (missing !== undefined) context.skip(`power cuts are not played: ${missing}`);
     const disk = await openDisk(testFolder(), diskMb);

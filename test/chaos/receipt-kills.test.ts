@@ -15,16 +15,16 @@ import { findReceiptKeys } from '../../src/receipts/receipt-keys.ts';
 import type { Receipt } from '../../src/receipts/receipt.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { planBlows, strike } from '../helpers/blows.ts';
-import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { createLedger } from '../helpers/ledger.ts';
 import { startLoad } from '../helpers/load.ts';
-import { addTestApp } from '../helpers/service-access.ts';
 import { startTestService } from '../helpers/service.ts';
+import { addTestApp } from '../helpers/service-access.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 4, long: 200 });
+const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 2, long: 200 });
 const seed = chaosSeed();
 const again = `make chaos PART=receipt-kills KILLS=${kills} SEED=${seed}`;
 /** Receipts that are verified one by one as `tributary verify` does; of all of them the rows are compared. */
@@ -56,7 +56,8 @@ function findWrong(
 
 test(
   `After ${kills} kills of any process every receipt that was answered verifies, and the lake has each of its events`,
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const random = createRandom(seed);
     const dataDir = path.join(testFolder(), 'data');
     const token = await addTestApp(dataDir);

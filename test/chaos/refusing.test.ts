@@ -6,6 +6,7 @@ import { acquireLock, type Lock } from '../../src/runtime/files/lock.ts';
 import { isLongRun } from '../helpers/chaos.ts';
 import { importEvent } from '../helpers/every-place.ts';
 import { temporaryFolder, testFolder } from '../helpers/folder.ts';
+import { inTurn } from '../helpers/in-turn.ts';
 import { createLedger } from '../helpers/ledger.ts';
 import { startLoad } from '../helpers/load.ts';
 import { startTestNats } from '../helpers/nats.ts';
@@ -95,66 +96,81 @@ async function isOver(service: TestService, what: RegExp): Promise<void> {
 const pidOf = (service: TestService, role: ProcessRole): number =>
   service.processes().find((found) => found.role === role)?.pid ?? 0;
 
+/** The broker stalls. */
+async function stallBroker({ service }: ServiceWithApp): Promise<void> {
+  // nobody sends: the service finds out by itself
+  const broker = pidOf(service, 'nats-server');
+  signalProcess(broker, 'SIGSTOP');
+  await isTold(service, /^the broker does not take events/, /look at its log lines/);
+  await isTold(service, /^nats-server runs and answers nothing/, /kill -9/);
+  signalProcess(broker, 'SIGCONT');
+  await isOver(service, /^nats-server runs and answers nothing/);
+  expect(await readStatusProblems(service)).toEqual([]);
+}
+
+/** The lake is read-only. */
+async function closeLake({ service, token }: ServiceWithApp): Promise<void> {
+  // nobody sends; what is sent meanwhile is taken
+  const readOnly = makeReadOnly(path.join(service.dataDir, 'lake'));
+  if (readOnly !== undefined) {
+    await isTold(service, /^the lake cannot be written since .*: (EROFS|EACCES)/, /mounted read-only/, true);
+    await importEvent(service, token, { key: 'read-only', name: 'read-only', user: 'steady' });
+    readOnly.undo();
+    await isOver(service, /^the lake cannot be written/);
+  }
+}
+
+/** The stream is full. */
+async function fillStream({ service, token }: ServiceWithApp): Promise<void> {
+  const compactor = pidOf(service, 'compact');
+  signalProcess(compactor, 'SIGSTOP');
+  const load = startLoad(createLedger('load'), {
+    s2s: () => service.s2s,
+    idApp: 1,
+    token,
+    random,
+    clients: 4,
+    batchShare: 1,
+  });
+  await isTold(service, /^the stream is full/, /the compactor runs.*TRIBUTARY_STREAM_MAX_BYTES/);
+  signalProcess(compactor, 'SIGCONT');
+  await isOver(service, /^the stream is full/);
+  await load.stop();
+  expect(await readStatusProblems(service)).toEqual([]);
+  // one line for each time it begins, however many requests were refused
+  expect(
+    readLog(service).filter(({ msg, what }) => msg === 'problem' && /stream is full/.test(String(what))).length,
+  ).toBeLessThanOrEqual(2);
+  expect(readLog(service).filter(({ msg }) => msg === 'request refused')).toEqual([]);
+}
+
+/** The compactor is down. */
+async function holdCompactor({ service }: ServiceWithApp): Promise<void> {
+  let lock: Lock | undefined;
+  await service.kill9('compact', random);
+  await waitFor('the lock of the killed compactor is taken', () => {
+    try {
+      lock = acquireLock(lakePaths(path.join(service.dataDir, 'lake')).compactorLock, 'a test');
+    } catch {
+      // the killed one's has not been given back yet
+    }
+    return lock !== undefined;
+  });
+  await isTold(service, /^compact is (down|being started again)/, /log lines with "process":"compact"/, true);
+  lock?.release();
+  await isOver(service, /^compact is/);
+  expect(await readStatusProblems(service)).toEqual([]);
+}
+
 describe('problems in /readyz, the log and status', () => {
   it(
     'A problem is reported while the broker is stalled, the lake read-only, the stream full, the compactor down, the supervisor gone or the disk at its reserve, and is resolved with its cause',
     { timeout: 300_000 },
     async () => {
-      const { service, token } = await start({ TRIBUTARY_STREAM_MAX_BYTES: String(mebibyte) });
+      const place = await start({ TRIBUTARY_STREAM_MAX_BYTES: String(mebibyte) });
+      const { service, token } = place;
 
-      // nobody sends: the service finds out by itself
-      const broker = pidOf(service, 'nats-server');
-      signalProcess(broker, 'SIGSTOP');
-      await isTold(service, /^the broker does not take events/, /look at its log lines/);
-      await isTold(service, /^nats-server runs and answers nothing/, /kill -9/);
-      signalProcess(broker, 'SIGCONT');
-      await isOver(service, /^nats-server runs and answers nothing/);
-      expect(await readStatusProblems(service)).toEqual([]);
-
-      // nobody sends here either; what is sent meanwhile is taken
-      const readOnly = makeReadOnly(path.join(service.dataDir, 'lake'));
-      if (readOnly !== undefined) {
-        await isTold(service, /^the lake cannot be written since .*: (EROFS|EACCES)/, /mounted read-only/, true);
-        await importEvent(service, token, { key: 'read-only', name: 'read-only', user: 'steady' });
-        readOnly.undo();
-        await isOver(service, /^the lake cannot be written/);
-      }
-
-      const compactor = pidOf(service, 'compact');
-      signalProcess(compactor, 'SIGSTOP');
-      const load = startLoad(createLedger('load'), {
-        s2s: () => service.s2s,
-        idApp: 1,
-        token,
-        random,
-        clients: 4,
-        batchShare: 1,
-      });
-      await isTold(service, /^the stream is full/, /the compactor runs.*TRIBUTARY_STREAM_MAX_BYTES/);
-      signalProcess(compactor, 'SIGCONT');
-      await isOver(service, /^the stream is full/);
-      await load.stop();
-      expect(await readStatusProblems(service)).toEqual([]);
-      // one line for each time it begins, however many requests were refused
-      expect(
-        readLog(service).filter(({ msg, what }) => msg === 'problem' && /stream is full/.test(String(what))).length,
-      ).toBeLessThanOrEqual(2);
-      expect(readLog(service).filter(({ msg }) => msg === 'request refused')).toEqual([]);
-
-      let lock: Lock | undefined;
-      await service.kill9('compact', random);
-      await waitFor('the lock of the killed compactor is taken', () => {
-        try {
-          lock = acquireLock(lakePaths(path.join(service.dataDir, 'lake')).compactorLock, 'a test');
-        } catch {
-          // the killed one's has not been given back yet
-        }
-        return lock !== undefined;
-      });
-      await isTold(service, /^compact is (down|being started again)/, /log lines with "process":"compact"/, true);
-      lock?.release();
-      await isOver(service, /^compact is/);
-      expect(await readStatusProblems(service)).toEqual([]);
+      for (const happen of inTurn([stallBroker, closeLake, fillStream, holdCompactor], 2)) await happen(place);
 
       await service.kill9('supervisor', random);
       await waitFor(

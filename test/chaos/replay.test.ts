@@ -3,7 +3,7 @@ import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom } from '../../src/demo/random.ts';
 import { totalsOf, waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { importEvent } from '../helpers/every-place.ts';
 import { testFolder } from '../helpers/folder.ts';
@@ -11,7 +11,7 @@ import { createLedger, reconcileLake } from '../helpers/ledger.ts';
 import type { ProcessRole } from '../helpers/processes.ts';
 import { startWithApp } from '../helpers/service-access.ts';
 
-const requests = chaosFigure('TRIBUTARY_TEST_REPLAYS', { short: 1200, long: 30_000 });
+const requests = chaosFigure('TRIBUTARY_TEST_REPLAYS', { short: 400, long: 30_000 });
 const replays = 3;
 const reused = 25;
 const clients = 40;
@@ -26,7 +26,8 @@ describe('an Idempotency-Key', () => {
   it(
     `${requests} requests with an Idempotency-Key, each sent ${replays + 1} times through kills and restarts within 24 hours, are stored once (seed ${seed})`,
     { timeout: 300_000 + requests * 60 },
-    async () => {
+    async ({ skip }) => {
+      inLongForm(skip);
       const random = createRandom(seed);
       const dataDir = path.join(testFolder(), 'data');
       const { service, token } = await startWithApp({

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { slotSteps } from '../../src/export/schedules/turn.ts';
 import type { ReportJob } from '../../src/reports/reports.ts';
-import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { createExportArea, type Credentials, type ProcessArea } from '../helpers/export-area.ts';
 import { createRandom } from '../helpers/export-events.ts';
@@ -91,13 +91,14 @@ function countSlots(fromMs: number, toMs: number): number {
 }
 
 describe('the slots of schedules', () => {
-  it.each([
+  it.for([
     { what: 'to summer', start: daysEach > 20 ? '2026-02-25' : '2026-03-27' },
     { what: 'to winter', start: daysEach > 20 ? '2026-09-15' : '2026-10-23' },
   ])(
     `Each slot has one export, of its own day, through kills, stops of days, steps of the clock and its change $what (${slots / 2} slots, seed ${seed})`,
     { timeout: 120_000 + slots * 1000 },
-    async ({ what, start }) => {
+    async ({ what, start }, { skip }) => {
+      inLongForm(skip);
       const random = createRandom(seed);
       const area = createExportArea(testFolder());
       await area.addApp({ idApp: 7, platform: 'web', idAccount: 1 });

@@ -7,7 +7,7 @@ import { expect, it, onTestFinished } from 'vitest';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
-import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { authHmac, basic, targetOf, type Credentials } from '../helpers/export-area.ts';
 import { createExportClient, exportQuery } from '../helpers/export-client.ts';
@@ -276,7 +276,8 @@ async function playRound(scene: Scene, round: number): Promise<void> {
 it(
   `A removed user, a removed app, a revoked token and an old secret are refused within a second by every process, ${rounds} times`,
   { timeout: 60_000 + rounds * 30_000 },
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const random = createRandom(seed);
     const dataDir = path.join(testFolder(), 'data');
     const settings = {

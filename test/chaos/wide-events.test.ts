@@ -5,7 +5,7 @@ import { runExport } from '../../src/export/worker/run-export.ts';
 import type { ExportSpec } from '../../src/export/jobs/export-spec.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
-import { chaosFigure, isLongRun } from '../helpers/chaos.ts';
+import { chaosFigure, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { query, startTestCompact } from '../helpers/lake.ts';
 import { createMemoryStream } from '../helpers/memory-stream.ts';
 import { testFolder } from '../helpers/folder.ts';
@@ -33,7 +33,8 @@ const request: ExportSpec = {
 test(
   'The widest events, in any number and due at once, are sealed and exported within the configured memory',
   { timeout: 2 * forMs },
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const folder = testFolder();
     const { table } = lakePaths(path.join(folder, 'lake'));
     const stream = createMemoryStream();

@@ -6,9 +6,10 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import { isLongRun } from '../helpers/chaos.ts';
 import { temporaryFolder } from '../helpers/folder.ts';
-import { findPythonClients } from '../helpers/python-engines.ts';
-import { addTestApp, addTestUser } from '../helpers/service-access.ts';
+import { inWholeRun } from '../helpers/in-turn.ts';
+import { findPythonClient, findPythonGenerator } from '../helpers/python-engines.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
+import { addTestApp, addTestUser } from '../helpers/service-access.ts';
 import { waitFor } from '../helpers/wait.ts';
 
 const run = promisify(execFile);
@@ -59,7 +60,7 @@ describe('clients', () => {
   afterAll(() => service.destroy());
 
   it('The public Python client runs unchanged with the settings of its page', async (ctx) => {
-    const python = await findPythonClients();
+    const python = await findPythonClient();
     ctx.skip(python === undefined, 'no Python with the client on this machine');
     const script = path.join(root, 'export.py');
     writeFileSync(script, readBlock('clients-python.md', 'python'));
@@ -88,7 +89,8 @@ describe('clients', () => {
   });
 
   it('A client that another generator makes of the OpenAPI document imports and exports, unchanged', async (ctx) => {
-    const python = await findPythonClients();
+    inWholeRun(ctx.skip);
+    const python = await findPythonGenerator();
     ctx.skip(python === undefined, 'no Python with the generator on this machine');
     const document = path.join(root, 'openapi.json');
     writeFileSync(document, await (await fetch(`${service.api}/openapi.json`)).text());
@@ -128,10 +130,17 @@ describe('clients', () => {
     writeFileSync(path.join(folder, 'mistakes.mjs'), mistakes);
     const compiler = path.join(packageRoot, 'node_modules/typescript/bin/tsc');
     const rules = '--noEmit --allowJs --checkJs --strict --target es2023 --types node --module nodenext'.split(' ');
-    const check = (file: string): string =>
-      spawnSync(process.execPath, [compiler, ...rules, file], { cwd: folder, encoding: 'utf8' }).stdout;
-    expect(check('sender.mjs')).toBe('');
-    expect(check('mistakes.mjs').match(/error TS\d+/g)).toEqual(['error TS2322', 'error TS2367', 'error TS2322']);
+    const checked = spawnSync(process.execPath, [compiler, ...rules, 'sender.mjs', 'mistakes.mjs'], {
+      cwd: folder,
+      encoding: 'utf8',
+    });
+    const faults = [...checked.stdout.matchAll(/^(.*)\(\d+,\d+\): error (TS\d+)/gm)];
+    expect(faults.map(([, file, code]) => `${file} ${code}`)).toEqual([
+      'mistakes.mjs TS2322',
+      'mistakes.mjs TS2367',
+      'mistakes.mjs TS2322',
+    ]);
+    expect(checked.stdout.match(/error TS/g)).toHaveLength(faults.length);
   });
 
   it('The TypeScript client has every operation of the document that the service serves, and asks for the addresses that it needs', async () => {

@@ -54,7 +54,7 @@ describe('every command', () => {
     expect(code).toBe(0);
     const names = [...out.matchAll(/^ {2}([a-z]+) +\S/gm)].map(([, name]) => name ?? '');
     expect(names.length).toBeGreaterThanOrEqual(10);
-    for (const name of inTurn([...names, 'role'], 3)) {
+    for (const name of inTurn([...names, 'role'], 8)) {
       const asked = await tributary(cwd, [name, '--help']);
       expect(asked, name).toMatchObject({ code: 0, err: '' });
       expect(asked.out).toMatch(new RegExp(`^Usage: tributary ${name}\\b`));

@@ -192,7 +192,10 @@ export function describeOperations(place: () => ConsolePlace): void {
       expect(await page.getByRole('button', { name: `Remove user ${operator.idUser}`, exact: true }).count()).toBe(0);
     });
 
-    it('Data shows the events of days and how full fields are, with a thousand apps, narrow and dark', async () => {
+    it('Data shows the events of days and how full fields are, with a thousand apps, narrow and dark', async ({
+      skip,
+    }) => {
+      if (process.env['TRIBUTARY_TEST_CONSOLE'] !== 'all') skip('in the longer form, TRIBUTARY_TEST_CONSOLE=all');
       const { service, analyst } = place();
       expect(await post('registration', { customUserId: 'u-7', age: 30 })).toBe(200);
       const params = { level: '3', 'it"s': '<b>bold</b>' };
@@ -226,7 +229,10 @@ export function describeOperations(place: () => ConsolePlace): void {
       expect([...(await findAxeFaults(page)), await overflowOf(page), ...faults]).toEqual([0]);
     });
 
-    it('Operations holds a thousand apps, narrow and dark; with none, and for others, nothing breaks', async () => {
+    it('Operations holds a thousand apps, narrow and dark; with none, and for others, nothing breaks', async ({
+      skip,
+    }) => {
+      if (process.env['TRIBUTARY_TEST_CONSOLE'] !== 'all') skip('in the longer form, TRIBUTARY_TEST_CONSOLE=all');
       const { service, operator, stranger } = place();
       const { page } = await open(operator, narrow);
       for (const target of ['operations', 'operations/apps']) {

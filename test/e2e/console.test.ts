@@ -24,8 +24,8 @@ import {
 import { basic, type Credentials } from '../helpers/export-area.ts';
 import { temporaryFolder, testFolder } from '../helpers/folder.ts';
 import { writePastRequests } from '../helpers/past-requests.ts';
-import { addTestApp, addTestUser } from '../helpers/service-access.ts';
 import { startTestService, type TestService } from '../helpers/service.ts';
+import { addTestApp, addTestUser } from '../helpers/service-access.ts';
 import { noCurl } from '../helpers/shell.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { describeOperations } from './console-operations.ts';
@@ -218,7 +218,8 @@ describe('an analyst', () => {
     });
   });
 
-  it('The same is done by the keyboard alone', async () => {
+  it('The same is done by the keyboard alone', async ({ skip }) => {
+    inWholeForm(skip);
     await waitForLake();
     const page = await openPage();
     const { keyboard } = page;

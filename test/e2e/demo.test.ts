@@ -5,6 +5,7 @@ import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { testFolder } from '../helpers/folder.ts';
+import { inWholeRun } from '../helpers/in-turn.ts';
 import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
 import { waitFor, within } from '../helpers/wait.ts';
 
@@ -100,7 +101,8 @@ describe('the demo', () => {
 
   it.runIf(hasSample)(
     'The demo imports every event of the sample, and finds each name as often as the file has it',
-    async () => {
+    async ({ skip }) => {
+      inWholeRun(skip);
       const lines = gunzipSync(readFileSync(sample)).toString('utf8').trim().split('\n');
       const { code, output } = await runDemo(['--events', sample]);
       expect(tableOf(output)).toEqual(

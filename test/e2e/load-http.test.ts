@@ -4,6 +4,7 @@ import { request } from 'node:http';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
+import { inWholeRun } from '../helpers/in-turn.ts';
 import { addTestApp, startWithApp } from '../helpers/service-access.ts';
 import { testFolder } from '../helpers/folder.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -19,7 +20,10 @@ async function renewToken(dataDir: string): Promise<string> {
 const file = 'eventId,tsEvent,idApp,idCampaign\na,1750000000,1,66\nb,1750000001,1,67\n';
 
 describe('POST /api/load/v1/<dataset>', () => {
-  it('A file posted with the operator’s token is loaded whole or not at all, once, with the answers of the command', async () => {
+  it('A file posted with the operator’s token is loaded whole or not at all, once, with the answers of the command', async ({
+    skip,
+  }) => {
+    inWholeRun(skip);
     const dataDir = path.join(testFolder(), 'data');
     const { service } = await startWithApp({ dataDir });
     try {

@@ -15,6 +15,7 @@ import { readServiceStates } from '../../src/runtime/processes/service-state.ts'
 import { cacheFolder } from '../../src/setup/ensure-nats-server.ts';
 import { eventLines } from '../helpers/client-import.ts';
 import { testFolder } from '../helpers/folder.ts';
+import { inWholeRun } from '../helpers/in-turn.ts';
 import { isAlive, listTree, signalProcess } from '../helpers/processes.ts';
 import { findDuckdbShell } from '../helpers/python-engines.ts';
 import { startWithUser } from '../helpers/service-access.ts';
@@ -229,7 +230,8 @@ describe('the pages of people', { timeout: 300_000 }, () => {
     expect(readServiceStates(dataPaths(person.dataDir).run)).toEqual([]);
   });
 
-  it('The commands of the pages on sending and exporting do what the pages say', async () => {
+  it('The commands of the pages on sending and exporting do what the pages say', async ({ skip }) => {
+    inWholeRun(skip);
     const home = testFolder();
     const { service, token, user } = await startWithUser({ dataDir: path.join(home, 'data') });
     const bin = path.join(home, 'bin');

@@ -4,6 +4,7 @@ import { ownKeyEventIds } from '../../src/datasets/event-id.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { createExportClient } from '../helpers/export-client.ts';
 import { testFolder } from '../helpers/folder.ts';
+import { inWholeRun } from '../helpers/in-turn.ts';
 import { readPaymentTotals } from '../helpers/revenue.ts';
 import { addTestApp, addTestUser } from '../helpers/service-access.ts';
 import { startTestService } from '../helpers/service.ts';
@@ -18,7 +19,10 @@ function expectedLine(idApp: string, sent: Readonly<Record<string, unknown>>, to
   return [id, idTransaction, total, currency, 0, 6, 0, 0, customUserId, lvid, ipv4, age, eventTimestamp, idApp].join();
 }
 
-it('A posted batch of transactions is in exports of payments and userPayments seconds later, each once, with its own values', async () => {
+it('A posted batch of transactions is in exports of payments and userPayments seconds later, each once, with its own values', async ({
+  skip,
+}) => {
+  inWholeRun(skip);
   const dataDir = path.join(testFolder(), 'data');
   const tokens = { '1': await addTestApp(dataDir), '2': await addTestApp(dataDir, '2') };
   const user = await addTestUser(dataDir);

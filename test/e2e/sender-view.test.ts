@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { request, type IncomingMessage } from 'node:http';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { addApp, addUser } from '../../src/access/commands.ts';
 import { dataPaths } from '../../src/config.ts';
 import { createRandom } from '../../src/demo/random.ts';
@@ -12,8 +12,10 @@ import { packageRoot } from '../../src/runtime/files/package-files.ts';
 import type { RefusalRecord } from '../../src/refusals/refusal-record.ts';
 import { readEvents, type ServerSentEvent } from '../helpers/event-stream.ts';
 import { findFilesWith } from '../helpers/find-bytes.ts';
-import { testFolder } from '../helpers/folder.ts';
-import { startWithUser, type ServiceWithUser } from '../helpers/service-access.ts';
+import { temporaryFolder, testFolder } from '../helpers/folder.ts';
+import { inWholeRun } from '../helpers/in-turn.ts';
+import { startTestService } from '../helpers/service.ts';
+import { addTestApp, addTestUser, startWithUser, type ServiceWithUser } from '../helpers/service-access.ts';
 import { noCurl } from '../helpers/shell.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -117,7 +119,10 @@ describe('what a sender and an account see of what comes in', () => {
     expect(await service.command('refusals', '1')).toMatchObject({ detail: '/customUserId is required', requests: 1 });
   });
 
-  it('Both areas show what arrives at any worker, through kills of workers and broker, until the service stops', async () => {
+  it('Both areas show what arrives at any worker, through kills of workers and broker, until the service stops', async ({
+    skip,
+  }) => {
+    inWholeRun(skip);
     const place = await startWithUser({
       dataDir: path.join(testFolder(), 'data'),
       settings: { TRIBUTARY_INGEST_WORKERS: '2' },
@@ -175,35 +180,21 @@ describe('what a sender and an account see of what comes in', () => {
     await waitFor('all have ended', () => user.hasEnded() && sender.hasEnded() && again.hasEnded());
     expect(again.status).toBe(200);
   });
+});
 
-  it('The command that shows what arrives goes on when the service is started anew, and says why nothing comes', async () => {
-    const place = await startWithUser({ dataDir: path.join(testFolder(), 'data') });
-    const { service } = place;
-    const tail = spawn(process.execPath, [program, 'tail', '1', '--data', service.dataDir]);
-    const ended = once(tail, 'exit');
-    onTestFinished(() => void tail.kill('SIGKILL'));
-    let [printed, noted] = ['', ''];
-    tail.stdout.setEncoding('utf8').on('data', (text: string) => (printed += text));
-    tail.stderr.setEncoding('utf8').on('data', (text: string) => (noted += text));
-    const see = (name: string): Promise<void> =>
-      waitFor(`${name} is shown`, async () => {
-        await post(place, 1, 'login', JSON.stringify({ customUserId: name })).catch(() => undefined);
-        return printed.includes(`"custom_user_id":"${name}"`);
-      });
-    await see('before');
-    await service.stop();
-    await waitFor('it says that the service is away', () => noted.includes('does not answer'));
-    await service.startAgain();
-    await see('after');
-    await waitFor('it says that the service is back', () => noted.includes('answers again'));
-    expect(noted.trimEnd().split('\n')).toHaveLength(2);
-    tail.kill('SIGTERM');
-    expect(await ended).toEqual([0, null]);
+/** One service for all of them. */
+describe('what a sender and an account see while nothing is killed', () => {
+  const folder = temporaryFolder();
+  let place: ServiceWithUser;
+  beforeAll(async () => {
+    const dataDir = path.join(folder, 'data');
+    const [token, user] = [await addTestApp(dataDir), await addTestUser(dataDir)];
+    place = { service: await startTestService({ dataDir }), token, user };
   });
+  afterAll(() => place.service.destroy());
 
   it('The examples of docs/api.md show what is wrong, what was refused and what arrives', async (ctx) => {
     if (noCurl !== false) ctx.skip(noCurl);
-    const place = await startWithUser({ dataDir: path.join(testFolder(), 'data') });
     const env = { ...process.env, TOKEN: place.token };
     const checking = exampleOf('While you write a client', place);
     const checked = await run('bash', ['-c', checking], { env });
@@ -228,11 +219,33 @@ describe('what a sender and an account see of what comes in', () => {
     expect(shown).toContain('retry: 2000\n');
   });
 
+  it('The command that shows what arrives goes on when the service is started anew, and says why nothing comes', async () => {
+    const { service } = place;
+    const tail = spawn(process.execPath, [program, 'tail', '1', '--data', service.dataDir]);
+    const ended = once(tail, 'exit');
+    onTestFinished(() => void tail.kill('SIGKILL'));
+    let [printed, noted] = ['', ''];
+    tail.stdout.setEncoding('utf8').on('data', (text: string) => (printed += text));
+    tail.stderr.setEncoding('utf8').on('data', (text: string) => (noted += text));
+    const see = (name: string): Promise<void> =>
+      waitFor(`${name} is shown`, async () => {
+        await post(place, 1, 'login', JSON.stringify({ customUserId: name })).catch(() => undefined);
+        return printed.includes(`"custom_user_id":"${name}"`);
+      });
+    await see('before');
+    await service.stop();
+    await waitFor('it says that the service is away', () => noted.includes('does not answer'));
+    await service.startAgain();
+    await see('after');
+    await waitFor('it says that the service is back', () => noted.includes('answers again'));
+    expect(noted.trimEnd().split('\n')).toHaveLength(2);
+    tail.kill('SIGTERM');
+    expect(await ended).toEqual([0, null]);
+  });
+
   it('Nobody listens to an app that is not theirs, or with what was taken back', async () => {
-    const dataDir = path.join(testFolder(), 'data');
-    const place = await startWithUser({ dataDir });
     const { service, token } = place;
-    const paths = dataPaths(dataDir);
+    const paths = dataPaths(service.dataDir);
     const other = await addApp(paths, { idApp: 2, platform: 'web', idAccount: 2 }, Date.now());
     const noExport = await addUser(paths, { name: 'n', idAccount: 1, canExport: false });
     await waitFor('both are known', async () => {

@@ -6,6 +6,7 @@ import { openLakeReader } from '../../src/demo/demo-report.ts';
 import { waitUntilWorkedOff } from '../helpers/accounting.ts';
 import { basic } from '../helpers/export-area.ts';
 import { testFolder } from '../helpers/folder.ts';
+import { inTurn } from '../helpers/in-turn.ts';
 import { readTotals } from '../helpers/lake.ts';
 import { startTestService } from '../helpers/service.ts';
 
@@ -25,59 +26,64 @@ fde173a0-3856-855b-9d44-73d08c0615d8,ben,start
 288c13c2-1629-827c-9710-b11bb1cdab69,dan,level_up
 `;
 
-it.each([
+const times = [
   { when: 'an hour later', hours: 1, isKept: true },
   { when: 'a month later', hours: 720, isKept: false },
-])('A data folder of version 0.2 goes on, $when, as if nothing had happened', async ({ hours, isKept }) => {
-  const dataDir = path.join(testFolder(), 'data');
-  mkdirSync(dataDir);
-  execFileSync('tar', ['-xzf', older, '-C', path.dirname(dataDir)]);
-  const offset = Math.round((leftAt + hours * 3_600_000 - Date.now()) / 1000);
-  const service = await startTestService({ dataDir, settings: { TRIBUTARY_CLOCK_OFFSET_SECONDS: String(offset) } });
-  onTestFinished(() => service.destroy());
+];
 
-  const send = async (key: string, body: unknown, method = 'customEvent'): Promise<void> => {
-    const answer = await fetch(`${service.s2s}/v1/${method}/?idApp=1`, {
-      method: 'POST',
-      headers: { authorization: token, 'idempotency-key': key },
-      body: JSON.stringify(body),
-    });
-    expect(await answer.json()).toEqual({ message: 'Ok' });
-  };
-  await send('key-4', { customUserId: 'new', customEventName: 'after' });
-  // Retries of what 0.2 has stored, an event and a batch.
-  if (isKept) {
-    await send('key-1', { customUserId: 'ben', customEventName: 'start', eventTimestamp: 1_795_249_838 });
-    const shop = { customEventName: 'shop', customEventParams: { item: 'sword, "long"' } };
-    const batch = [
-      { customUserId: 'cem', ...shop },
-      { customUserId: 'dan', customEventName: 'level_up' },
-    ];
-    await send('key-2', batch, 'customEventBatch');
-  }
-  await waitUntilWorkedOff(service);
-  const lake = await openLakeReader(dataDir);
-  onTestFinished(() => lake.close());
-  const rows = await lake.query(
-    "SELECT concat_ws(' ', custom_user_id, kind, custom_event_name) AS row FROM events ORDER BY ALL",
-  );
-  expect(rows.map(({ row }) => row)).toEqual([
-    'ann registration',
-    'ben custom_event start',
-    'cem custom_event shop',
-    'dan custom_event level_up',
-    'dan custom_event level_up',
-    'eve custom_event late',
-    'eve custom_event level_up',
-    'new custom_event after',
-  ]);
+it.each(inTurn(times, 2))(
+  'A data folder of version 0.2 goes on, $when, as if nothing had happened',
+  async ({ hours, isKept }) => {
+    const dataDir = path.join(testFolder(), 'data');
+    mkdirSync(dataDir);
+    execFileSync('tar', ['-xzf', older, '-C', path.dirname(dataDir)]);
+    const offset = Math.round((leftAt + hours * 3_600_000 - Date.now()) / 1000);
+    const service = await startTestService({ dataDir, settings: { TRIBUTARY_CLOCK_OFFSET_SECONDS: String(offset) } });
+    onTestFinished(() => service.destroy());
 
-  const list = await fetch(`${service.api}/api/raw/v1/export/list.json`, { headers: { authorization: basic(ann) } });
-  expect(await list.json()).toMatchObject({ data: { total: isKept ? 1 : 0 } });
-  const downloaded = await fetch(service.api + link);
-  const text = await downloaded.text();
-  expect([downloaded.status, text.includes(isKept ? file : 'Access denied')]).toEqual([isKept ? 200 : 403, true]);
-  expect(await service.command('lake', 'check')).toMatchObject({ ok: true });
-  expect(await service.status()).toMatchObject({ problems: [] });
-  expect(await readTotals(path.join(dataDir, 'lake'))).toMatchObject({ failed: 0 });
-});
+    const send = async (key: string, body: unknown, method = 'customEvent'): Promise<void> => {
+      const answer = await fetch(`${service.s2s}/v1/${method}/?idApp=1`, {
+        method: 'POST',
+        headers: { authorization: token, 'idempotency-key': key },
+        body: JSON.stringify(body),
+      });
+      expect(await answer.json()).toEqual({ message: 'Ok' });
+    };
+    await send('key-4', { customUserId: 'new', customEventName: 'after' });
+    // Retries of what 0.2 has stored, an event and a batch.
+    if (isKept) {
+      await send('key-1', { customUserId: 'ben', customEventName: 'start', eventTimestamp: 1_795_249_838 });
+      const shop = { customEventName: 'shop', customEventParams: { item: 'sword, "long"' } };
+      const batch = [
+        { customUserId: 'cem', ...shop },
+        { customUserId: 'dan', customEventName: 'level_up' },
+      ];
+      await send('key-2', batch, 'customEventBatch');
+    }
+    await waitUntilWorkedOff(service);
+    const lake = await openLakeReader(dataDir);
+    onTestFinished(() => lake.close());
+    const rows = await lake.query(
+      "SELECT concat_ws(' ', custom_user_id, kind, custom_event_name) AS row FROM events ORDER BY ALL",
+    );
+    expect(rows.map(({ row }) => row)).toEqual([
+      'ann registration',
+      'ben custom_event start',
+      'cem custom_event shop',
+      'dan custom_event level_up',
+      'dan custom_event level_up',
+      'eve custom_event late',
+      'eve custom_event level_up',
+      'new custom_event after',
+    ]);
+
+    const list = await fetch(`${service.api}/api/raw/v1/export/list.json`, { headers: { authorization: basic(ann) } });
+    expect(await list.json()).toMatchObject({ data: { total: isKept ? 1 : 0 } });
+    const downloaded = await fetch(service.api + link);
+    const text = await downloaded.text();
+    expect([downloaded.status, text.includes(isKept ? file : 'Access denied')]).toEqual([isKept ? 200 : 403, true]);
+    expect(await service.command('lake', 'check')).toMatchObject({ ok: true });
+    expect(await service.status()).toMatchObject({ problems: [] });
+    expect(await readTotals(path.join(dataDir, 'lake'))).toMatchObject({ failed: 0 });
+  },
+);

@@ -2,7 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, onTestFinished } from 'vitest';
+import { afterAll, expect, onTestFinished } from 'vitest';
 import { checkLake } from '../../src/lake/check.ts';
 import { listStaged } from '../../src/lake/files/staged-rewrite.ts';
 import { lakePaths, listTables, tablePaths } from '../../src/lake/lake.ts';
@@ -58,10 +58,9 @@ const probeFile = '.write-probe.tmp';
 export function prepareCompactProcesses() {
   const root = temporaryFolder();
   const children = new Set<ChildProcess>();
-  let program: string;
-  beforeAll(() => {
-    program = bundleChild(root, 'compact-child');
-  }, 180_000);
+  let bundled: string | undefined;
+  // by the first that is started, since a short form may leave all of them out
+  const program = (): string => (bundled ??= bundleChild(root, 'compact-child'));
   afterAll(() => {
     for (const child of children) child.kill('SIGKILL');
   });
@@ -81,7 +80,7 @@ export function prepareCompactProcesses() {
 
     /** Starts a compactor, an erasure or a replay. */
     start({ folder, url }: Place, settings: ProcessSettings = {}): CompactProcess {
-      const child = spawn(process.execPath, [program, JSON.stringify({ folder, url, ...settings })], {
+      const child = spawn(process.execPath, [program(), JSON.stringify({ folder, url, ...settings })], {
         stdio: ['ignore', 'pipe', 'inherit'],
       });
       children.add(child);

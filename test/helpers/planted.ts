@@ -59,6 +59,8 @@ export async function runPlanted(run: PlantedRun): Promise<{ readonly code: unkn
       env: {
         ...process.env,
         TRIBUTARY_CHAOS: '',
+        // what takes turns would notice a defect in some runs only
+        TRIBUTARY_TEST_WHOLE: '1',
         TRIBUTARY_TEST_SEED: run.seed === undefined ? '' : String(run.seed),
         TRIBUTARY_TEST_SIMULATOR_SEEDS: String(mostScenarios),
         TRIBUTARY_TEST_SIMULATOR_ABOUT: run.about ?? '',

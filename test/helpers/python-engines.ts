@@ -25,10 +25,13 @@ const enrichers: PythonEnvironment = {
   beside: 'fake-useragent==2.0.3',
 };
 
-/** A public client of this API family, and a generator of clients. */
-const clients: PythonEnvironment = {
-  packages: ['mytracker-export-api==1.0.5', 'openapi-python-client==0.29.1'],
-  imports: 'mytracker_export_api, openapi_python_client',
+/** A public client of this API family. */
+const client: PythonEnvironment = { packages: ['mytracker-export-api==1.0.5'], imports: 'mytracker_export_api' };
+
+/** A generator of clients. */
+const generator: PythonEnvironment = {
+  packages: ['openapi-python-client==0.29.1'],
+  imports: 'openapi_python_client',
 };
 
 /** DuckDB's own shell. */
@@ -82,12 +85,14 @@ export async function findPythonEnrichers(): Promise<string | undefined> {
   return findPython(enrichers);
 }
 
-/**
- * Path of a Python that has a public client of this API family and a generator of clients; undefined, with a notice, where
- * it cannot be had.
- */
-export async function findPythonClients(): Promise<string | undefined> {
-  return findPython(clients);
+/** Path of a Python that has a public client of this API family; undefined, with a notice, where it cannot be had. */
+export async function findPythonClient(): Promise<string | undefined> {
+  return findPython(client);
+}
+
+/** Path of a Python that has a generator of clients; undefined, with a notice, where it cannot be had. */
+export async function findPythonGenerator(): Promise<string | undefined> {
+  return findPython(generator);
 }
 
 /** Path of DuckDB's own shell; undefined, with a notice, where it cannot be had. */

@@ -5,6 +5,7 @@ import { readHistory } from '../../src/lake/history.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot, type DataFile } from '../../src/lake/log/snapshot.ts';
 import { testFolder } from '../helpers/folder.ts';
+import { inWholeRun } from '../helpers/in-turn.ts';
 import { eventLine, query, startTestCompact } from '../helpers/lake.ts';
 import { createMemoryStream } from '../helpers/memory-stream.ts';
 import { waitFor } from '../helpers/wait.ts';
@@ -25,7 +26,10 @@ async function readFiles(table: string): Promise<readonly DataFile[]> {
   return (await readSnapshot(table)).files;
 }
 
-test(`A client that sends a history of ${days} days leaves one file for each date, and few files while its events wait`, async () => {
+test(`A client that sends a history of ${days} days leaves one file for each date, and few files while its events wait`, async ({
+  skip,
+}) => {
+  if (process.env['TRIBUTARY_TEST_HISTORY_DAYS'] === undefined) inWholeRun(skip);
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const { table } = lakePaths(lakeDir);

@@ -8,6 +8,7 @@ import { openReader } from '../../src/stream/reader.ts';
 import { streamName } from '../../src/stream/stream.ts';
 import { ensureStream } from '../../src/stream/topology.ts';
 import { startDamagedBroker } from '../helpers/damaged-broker.ts';
+import { inTurn } from '../helpers/in-turn.ts';
 import { startTestNats, type TestNats } from '../helpers/nats.ts';
 import { eventLine, readRows, startTestCompact } from '../helpers/lake.ts';
 import { testFolder } from '../helpers/folder.ts';
@@ -64,7 +65,7 @@ function idsOf(lines: readonly Readonly<Record<string, unknown>>[]): unknown[] {
   return lines.map((line) => line['event_id']);
 }
 
-test.for(['while the compactor is stopped', 'while it runs'])(
+test.for(inTurn(['while the compactor is stopped', 'while it runs'], 2))(
   'A stream that is deleted and recreated %s is read from its start, with an alarm',
   async (when) => {
     const broker = await startDamagedBroker();

@@ -5,7 +5,8 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { createLiveHub, type HubChannel, type NotServed } from '../../src/live/live-hub.ts';
 import { parseMessage, renderMessage } from '../../src/live/live-message.ts';
 import { createLiveSource, type SourceChannel } from '../../src/live/live-source.ts';
-import { takeOverHeads } from '../../src/runtime/http/request-head.ts';
+import { takeOverConnections } from '../../src/runtime/http/connections.ts';
+import { createLogger } from '../../src/runtime/logger.ts';
 import { readEvents, type ServerSentEvent } from '../helpers/event-stream.ts';
 import { waitFor } from '../helpers/wait.ts';
 
@@ -54,7 +55,7 @@ async function startHub(isAllowed = (): boolean => true) {
     });
   });
   // As the ports of the service.
-  takeOverHeads(server);
+  takeOverConnections(server, 10_000, createLogger('silent'));
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;

@@ -5,6 +5,7 @@ import { createRandom } from '../../src/demo/random.ts';
 import { findDebianPrograms } from '../helpers/debian-program.ts';
 import { createExportClient, exportQuery } from '../helpers/export-client.ts';
 import { testFolder } from '../helpers/folder.ts';
+import { inWholeRun } from '../helpers/in-turn.ts';
 import { monitoringFolder, readAlerts, readBoardQueries } from '../helpers/monitoring.ts';
 import { startPrometheus, type Prometheus } from '../helpers/prometheus.ts';
 import { startWithUser, type ServiceWithUser } from '../helpers/service-access.ts';
@@ -105,6 +106,7 @@ describe('docs/monitoring', () => {
   });
 
   it('A Prometheus that scrapes the service answers each query of the board and of the rules, and alerts when a process keeps ending', async (ctx) => {
+    inWholeRun(ctx.skip);
     ctx.skip(programs === undefined, 'no Prometheus on this machine');
     const folder = testFolder();
     const settings = { TRIBUTARY_FLUSH_AGE_MS: '200', TRIBUTARY_INGEST_WORKERS: '1' };

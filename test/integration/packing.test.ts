@@ -17,7 +17,10 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { readInstalled, readLockFile } from '../helpers/lock-file.ts';
 
-/** `npm pack` on a checkout that was never built, and what an installation of its file has. */
+/**
+ * `npm pack`, and what an installation of its file has; in the nightly run of a checkout that was never built, otherwise
+ * of one with the program that the other tests run.
+ */
 
 const run = promisify(execFile);
 const checkout = path.resolve(import.meta.dirname, '../..');
@@ -66,8 +69,12 @@ let tarball = '';
 beforeAll(async () => {
   cpSync(checkout, copy, {
     recursive: true,
-    filter: (from) => !['node_modules', 'dist', 'dist.next', '.git', 'data'].includes(path.relative(checkout, from)),
+    filter: (from) =>
+      !['node_modules', 'dist.next', '.git', 'data', ...(isNightly ? ['dist'] : [])].includes(
+        path.relative(checkout, from),
+      ),
   });
+  if (!isNightly) utimesSync(path.join(copy, 'dist/main.js'), new Date(), new Date());
   mkdirSync(path.join(copy, 'data'));
   writeFileSync(path.join(copy, 'data/events.ndjson'), 'of the operator');
   copyPackages();

@@ -113,8 +113,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/lake/plain-batch.test.ts',
   },
   'a compactor that has lost the lake seals on': {
-    find: 'assertOwner(leader.lake(), writer);\n      return sealDue(',
-    replace: 'return sealDue(',
+    find: 'assertOwner(leader.lake(), writer);\n      return { sealed: await sealDue(',
+    replace: 'return { sealed: await sealDue(',
     test: 'unit/compact/commit-fence.test.ts',
   },
   'the rows that a seal wrote are not counted': {

@@ -3,10 +3,9 @@ import Fastify from 'fastify';
 import type { FastifyError, FastifyInstance, FastifyReply } from 'fastify';
 import { type BoundedLog, createBoundedLog, failureBound } from '../../runtime/conditions/bounded-log.ts';
 import { describeError } from '../../runtime/errors.ts';
-import { limitConnections } from '../../runtime/http/connection-limit.ts';
-import { followExchanges } from '../../runtime/http/http-exchanges.ts';
+import { takeOverConnections } from '../../runtime/http/connections.ts';
 import { ownSchemas } from '../../runtime/http/own-schemas.ts';
-import { describeHeadOverflow, findHeadFault, takeOverHeads } from '../../runtime/http/request-head.ts';
+import { describeHeadOverflow, findHeadFault } from '../../runtime/http/request-head.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { maxBodyBytes } from './arguments.ts';
@@ -122,15 +121,13 @@ export function createApiServer(
     // A malformed request target is refused like any other malformed request.
     frameworkErrors: (_error, _request, reply) => void refuse(reply as unknown as FastifyReply, malformed),
   });
-  const exchanges = followExchanges(server.server);
+  const exchanges = takeOverConnections(server.server, limits.maxConnections, logger);
   // Before the framework, which may answer at once. Nothing that is answered here is of a kind that a browser should
   // guess.
   server.server.prependListener(
     'request',
     (_request, response) => void response.setHeader('x-content-type-options', 'nosniff'),
   );
-  limitConnections(server.server, limits.maxConnections, logger);
-  takeOverHeads(server.server);
   // Node hands CONNECT over as a bare connection, which is no longer read: its client's end would go unnoticed.
   server.server.on('connect', (_request, socket: Socket) => {
     socket.on('error', () => socket.destroy());

@@ -5,7 +5,7 @@
  * Invariant: nothing here knows a route. What is wrong with a head is the same for both ports. Crash: nothing rests
  * here.
  */
-import type { IncomingMessage, Server } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import { isIPv6 } from 'node:net';
 import { httpAddress } from './ports.ts';
 
@@ -20,7 +20,7 @@ export interface HeadFault {
  * Most header lines of a request. Node 20 passes no more of them on and reports nothing: a key or a Host could be among
  * the rest. Later ones break off.
  */
-const maxHeaderLines = 2000;
+export const maxHeaderLines = 2000;
 
 /** Says what a parser that breaks off with HPE_HEADER_OVERFLOW has met: it does not say which of the two. */
 export function describeHeadOverflow(maxHeadBytes: number): string {
@@ -59,22 +59,6 @@ function countHosts(rawHeaders: readonly string[]): number {
     if (name?.length === 4 && name.toLowerCase() === 'host') hosts += 1;
   }
   return hosts;
-}
-
-/**
- * Sets up what Node's HTTP server would otherwise do by itself, without a body and unseen by the handlers: a request
- * with an expectation, with too many headers or without a Host reaches them as any other, and `findHeadFault` refuses
- * it. A client that ends its sending half after its request gets the answer. The server is made with
- * `requireHostHeader: false`.
- */
-export function takeOverHeads(server: Server): void {
-  server.maxHeadersCount = maxHeaderLines;
-  // Debian's Node 20.19 has no name for the newest method that its parser knows.
-  server.prependListener('request', (request) => void (request.method ??= 'QUERY'));
-  server.on('checkExpectation', (request, response) => void server.emit('request', request, response));
-  // Without it the server closes a connection as soon as its client has nothing more to send, whatever is still to be
-  // answered.
-  (server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
 }
 
 /** The host that was last found right: clients of one address send it with each of their requests. */

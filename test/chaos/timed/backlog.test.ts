@@ -3,14 +3,14 @@ import { expect, onTestFinished, test } from 'vitest';
 import { createRandom } from '../../../src/demo/random.ts';
 import { totalsOf, waitUntilWorkedOff } from '../../helpers/accounting.ts';
 import { countBacklog, openBacklog } from '../../helpers/backlog.ts';
-import { chaosFigure, chaosSeed, isLongRun } from '../../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../../helpers/chaos.ts';
 import { recordFinding } from '../../helpers/chaos-report.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { assertExactlyOnce, createLedger, reconcile, type Ledger } from '../../helpers/ledger.ts';
 import { sendLoad, startLoad, type LoadOptions } from '../../helpers/load.ts';
 import { readResidentBytes } from '../../helpers/processes.ts';
-import { startWithApp } from '../../helpers/service-access.ts';
 import { startTestService, type TestService } from '../../helpers/service.ts';
+import { startWithApp } from '../../helpers/service-access.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 /*
@@ -70,7 +70,8 @@ function residentMegabytes(service: TestService, role: 'ingest' | 'nats-server' 
 
 test(
   `${events.toLocaleString('en-US')} waiting events do not slow import down, a full stream refuses events, and the whole backlog is stored while import continues`,
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const dataDir = path.join(testFolder(), 'data');
     const settings = {
       TRIBUTARY_STREAM_MAX_BYTES: String(streamMaxBytes),

@@ -2,7 +2,7 @@ import path from 'node:path';
 import { expect, test } from 'vitest';
 import { createRandom } from '../../../src/demo/random.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../../helpers/accounting.ts';
-import { chaosFigure, chaosSeed, isLongRun } from '../../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../../helpers/chaos.ts';
 import { recordFinding } from '../../helpers/chaos-report.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { createLedger, type Ledger } from '../../helpers/ledger.ts';
@@ -108,7 +108,8 @@ async function settle({ service, ledger, load }: Loaded) {
 
 test(
   `A broker stalled for ${stallMs / 1000} s under load loses no event, delays no answer beyond its limit, and has no effect a moment later`,
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const loaded = await startLoaded(20);
     const { service, answers } = loaded;
     const before = residentMiB(service);
@@ -156,7 +157,8 @@ test(
 
 test(
   `A compactor, then an export process, stalled for ${otherStallMs / 1000} s has no effect on import, and continues where it was`,
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const loaded = await startLoaded(10);
     const { service, answers, ledger } = loaded;
     const acknowledged: Partial<Record<ProcessRole, number>> = {};
@@ -200,7 +202,8 @@ test(
 
 test(
   `One of two import processes stalled for ${otherStallMs / 1000} s does not keep the other from answering`,
-  async () => {
+  async ({ skip }) => {
+    inLongForm(skip);
     const loaded = await startLoaded(4);
     const { service, token, ledger } = loaded;
     const late: number[] = [];

@@ -9,6 +9,7 @@ import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { findNames } from '../../../src/runtime/files/folder-names.ts';
 import { describeEvents, typeOf, type OracleParameter, type SentEvent } from '../../helpers/catalogue-oracle.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { inWholeRun } from '../../helpers/in-turn.ts';
 import { eventLine, startTestCompact, type TestCompactOptions } from '../../helpers/lake.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
@@ -298,7 +299,8 @@ describe('catalogue of parameters', () => {
     expect(wide?.moreParameters).toBeGreaterThan(1000);
   });
 
-  it('What was lost of it, or damaged, is made again from the sealed files', async () => {
+  it('What was lost of it, or damaged, is made again from the sealed files', async ({ skip }) => {
+    inWholeRun(skip);
     const folder = testFolder();
     const stream = createMemoryStream();
     const sent = hostileEvents();
@@ -325,7 +327,8 @@ describe('catalogue of parameters', () => {
 
   it.skipIf(process.env['TRIBUTARY_SAMPLE_EVENTS'] === undefined)(
     'It says of a sample of real events what an oracle says (TRIBUTARY_SAMPLE_EVENTS)',
-    async () => {
+    async ({ skip }) => {
+      inWholeRun(skip);
       const bytes = await readFile(process.env['TRIBUTARY_SAMPLE_EVENTS'] ?? '');
       const sent = gunzipSync(bytes)
         .toString()

@@ -9,11 +9,11 @@ import { keyedEventIds, maskOfLake } from '../../../src/datasets/event-id.ts';
 import { findUncovered, joinRanges } from '../../../src/lake/batch/covered-times.ts';
 import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
 import { createExclusive, ensureFolder } from '../../../src/runtime/files/durable-file.ts';
+import { inTurn } from '../../helpers/in-turn.ts';
 import { linesOf, type TestRequest } from '../../helpers/keyed-requests.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { inTurn } from '../../helpers/in-turn.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 type Line = Record<string, unknown>;
@@ -171,7 +171,7 @@ const ways = ['in one flush', 'in a flush each', 'over restarts'] as const;
  */
 const clocks = { 'a day later': 25 * hourMs, 'two years ahead': 730 * dayMs, 'a week back': -7 * dayMs };
 const rounds = ways.flatMap((way) =>
-  inTurn(Object.entries(clocks), way === 'over restarts' ? 3 : 1).map(([when, aheadMs]) => ({ way, when, aheadMs })),
+  inTurn(Object.entries(clocks), way === 'over restarts' ? 3 : 2).map(([when, aheadMs]) => ({ way, when, aheadMs })),
 );
 
 /**

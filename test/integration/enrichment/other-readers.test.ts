@@ -5,6 +5,7 @@ import { expect, test } from 'vitest';
 import { openEnrichment, type Agent } from '../../../src/enrichment/enrichment.ts';
 import { findPackagedFile } from '../../../src/runtime/files/package-files.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { inWholeRun } from '../../helpers/in-turn.ts';
 import { findPythonEnrichers } from '../../helpers/python-engines.ts';
 
 /** The first of them makes the Python environment. */
@@ -59,6 +60,7 @@ json.dump([[text, country(text)] for text in chosen], open(sys.argv[2], 'w'))
 test(
   "Countries of 100,000 addresses are those that another reader of the package's database gives",
   async ({ skip }) => {
+    inWholeRun(skip);
     const python = (await findPythonEnrichers()) ?? skip('there is no Python with its packages here');
     const file = path.join(testFolder(), 'countries.json');
     const database = findPackagedFile('@ip-location-db/geo-whois-asn-country-mmdb/geo-whois-asn-country.mmdb') ?? '';
@@ -140,6 +142,7 @@ const comparisons = [
 test(
   'User-Agents of a published list are read as another parser reads them, as far as docs/lake.md says',
   async ({ skip }) => {
+    inWholeRun(skip);
     const python = (await findPythonEnrichers()) ?? skip('there is no Python with its packages here');
     const folder = testFolder();
     const file = path.join(folder, 'agents.json');

@@ -21,12 +21,13 @@ import { chaosFigure, chaosSeed } from '../../helpers/chaos.ts';
 import { recordFinding } from '../../helpers/chaos-report.ts';
 import { readFeed } from '../../helpers/feed.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { isWhole } from '../../helpers/in-turn.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const hourMs = 3_600_000;
-const repeats = chaosFigure('TRIBUTARY_TEST_AS_OF_REPEATS', { short: 30, long: 1000 });
+const repeats = chaosFigure('TRIBUTARY_TEST_AS_OF_REPEATS', { short: isWhole ? 30 : 12, long: 1000 });
 const seed = chaosSeed();
 const retentionMs = 2 * hourMs;
 const limits = { memoryMb: 512, threads: 1, maxRows: 1e6, maxBytes: 1e9, singleFileMaxBytes: 1e8, partMaxBytes: 1e8 };

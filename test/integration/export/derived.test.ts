@@ -4,6 +4,7 @@ import { derivedEvents } from '../../helpers/derived-oracle.ts';
 import { createRandom, oracleApps, toFixtureEvent, type ImportedEvent } from '../../helpers/export-events.ts';
 import { expectedRows, parseCsv, type OracleRequest } from '../../helpers/export-oracle.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
+import { inTurn } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 import { runHere } from '../../helpers/worker-here.ts';
 
@@ -161,7 +162,7 @@ describe('derived events', () => {
   }, 180_000);
   afterAll(() => running.stop());
 
-  it.each(derivedEvents)(
+  it.each(inTurn(derivedEvents, 2))(
     'The export of %s has the rows of the oracle in ten zones, over spans that cut days and sessions',
     async (event) => {
       let rowCount = 0;

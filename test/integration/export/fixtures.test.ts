@@ -5,6 +5,7 @@ import { createExportArea, type Call, type Credentials, type RunningArea } from 
 import { importedEvents, oracleApps, toFixtureEvent } from '../../helpers/export-events.ts';
 import { dateInZone, expectedRows, parseCsv, type OracleRequest } from '../../helpers/export-oracle.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
+import { inTurn } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 import { runHere } from '../../helpers/worker-here.ts';
 
@@ -37,6 +38,8 @@ function readCases<T>(name: string): T[] {
 const resultCases = ['events.json', 'selectors.json', 'parameters.json', 'daylight.json', 'forms.json'].flatMap(
   (name) => readCases<ResultCase>(name),
 );
+/** Those that this run asks. */
+const askedCases = inTurn(resultCases, 3);
 const refusalCases = readCases<RefusalCase>('refusals.json');
 const create = '/api/raw/v1/export/create.json';
 
@@ -98,7 +101,7 @@ describe('export cases', () => {
     await writeLake(area.tableDir, [rows.slice(0, 100), rows.slice(100, 400), rows.slice(400, 1000), rows.slice(1000)]);
     running = await area.start({ runAttempt: runHere, maxExports: 1000 });
     // All of them are on their way at once: each test then waits for its own.
-    for (const example of resultCases) ids.set(example, await start(example).catch((error: unknown) => String(error)));
+    for (const example of askedCases) ids.set(example, await start(example).catch((error: unknown) => String(error)));
   }, 180_000);
   afterAll(() => running.stop());
 
@@ -106,7 +109,7 @@ describe('export cases', () => {
     expect(resultCases.length + refusalCases.length).toBeGreaterThanOrEqual(250);
   });
 
-  for (const example of resultCases) {
+  for (const example of askedCases) {
     it(`The export has the rows of the oracle: ${example.title}`, async () => {
       const parts = await running.download(user, ids.get(example) ?? '');
       expect(parts).toHaveLength(1);

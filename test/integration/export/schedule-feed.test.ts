@@ -7,6 +7,7 @@ import { chaosFigure, chaosSeed } from '../../helpers/chaos.ts';
 import { createExportArea, type RunningArea } from '../../helpers/export-area.ts';
 import { createRandom } from '../../helpers/export-events.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { isWhole } from '../../helpers/in-turn.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
@@ -14,7 +15,7 @@ import { runHere } from '../../helpers/worker-here.ts';
 
 const dayMs = 86_400_000;
 const hourMs = 3_600_000;
-const rounds = chaosFigure('TRIBUTARY_TEST_FEEDS', { short: 7, long: 100 });
+const rounds = chaosFigure('TRIBUTARY_TEST_FEEDS', { short: isWhole ? 7 : 4, long: 100 });
 const seed = chaosSeed();
 const feed = 'every=day&timezone=UTC&event=customEvents&selectors=customUserId&sinceVersion=0';
 

@@ -7,6 +7,7 @@ import { putSegment, removeSegment } from '../../../src/segments/segment-store.t
 import { createExportArea, type AnswerData, type Credentials, type RunningArea } from '../../helpers/export-area.ts';
 import { parseCsv } from '../../helpers/export-oracle.ts';
 import { temporaryFolder } from '../../helpers/folder.ts';
+import { inWholeRun } from '../../helpers/in-turn.ts';
 import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { addTestSegment, listOptions } from '../../helpers/lists.ts';
 import { runHere } from '../../helpers/worker-here.ts';
@@ -147,7 +148,8 @@ describe('idSegment', () => {
     expect(await endOf(damaged)).toMatchObject({ status: 'Error occurred' });
   });
 
-  it('A segment of two million devices is compared within 256 MB of the engine', async () => {
+  it('A segment of two million devices is compared within 256 MB of the engine', async ({ skip }) => {
+    inWholeRun(skip);
     const segment = { idAccount: 1, idSegment: 6, kind: 'device' } as const;
     const added = await addSegment(segmentsDir, segment, { name: 'many', pieces: manyDevices() }, listOptions);
     expect(added).toMatchObject({ ids: many, lines: many });

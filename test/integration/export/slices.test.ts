@@ -110,12 +110,17 @@ describe('an export in slices', () => {
     expect(outcome).toMatchObject({ kind: 'done', files: [{ name: 'r.csv', rows: 500_000 }], filesRead: 6 });
   });
 
-  it.each([
-    ['one .csv', 1, {}, {}],
-    ['plain parts', 4, { compression: 'none' }, { partMaxBytes: 20_000_000 }],
-    ['compressed parts', 4, {}, { singleFileMaxBytes: 0, partMaxBytes: 20_000_000 }],
-    ['compressed JSON lines', 5, { format: 'jsonl' }, { singleFileMaxBytes: 1_000_000, partMaxBytes: 20_000_000 }],
-  ] as const)(
+  it.each(
+    inTurn(
+      [
+        ['one .csv', 1, {}, {}],
+        ['plain parts', 4, { compression: 'none' }, { partMaxBytes: 20_000_000 }],
+        ['compressed parts', 4, {}, { singleFileMaxBytes: 0, partMaxBytes: 20_000_000 }],
+        ['compressed JSON lines', 5, { format: 'jsonl' }, { singleFileMaxBytes: 1_000_000, partMaxBytes: 20_000_000 }],
+      ] as const,
+      2,
+    ),
+  )(
     'However many slices are written at a time, and in one piece, the bytes are the same: %s',
     async (_name, count, request, limits) => {
       const two = contentOf((await order({ request, limits })).outcome);
@@ -129,10 +134,15 @@ describe('an export in slices', () => {
     },
   );
 
-  it.each([
-    ['as the rows lie', {}],
-    ['in the order of time', { order: 'time' }],
-  ] as const)('A Parquet file has the same bytes again, by however many threads: %s', async (_name, request) => {
+  it.each(
+    inTurn(
+      [
+        ['as the rows lie', {}],
+        ['in the order of time', { order: 'time' }],
+      ] as const,
+      2,
+    ),
+  )('A Parquet file has the same bytes again, by however many threads: %s', async (_name, request) => {
     const selectors = ['eventId', 'tsEvent', 'params.value'];
     const parquet = { selectors, format: 'parquet', compression: 'none', ...request } as const;
     const apps = allApps.filter(({ idApp }) => idApp !== 2);
@@ -154,7 +164,7 @@ describe('an export in slices', () => {
     duckdb.close();
   });
 
-  it.each(['csv', 'jsonl'] as const)(
+  it.each(inTurn(['csv', 'jsonl'] as const, 2))(
     'Slices without any row add nothing to a %s, wherever they are',
     async (format) => {
       const request = { selectors: ['idApp'], format };

@@ -14,6 +14,7 @@ import { addWebhook, listWebhooks, removeWebhook } from '../../../src/webhooks/w
 import { backUp, restore } from '../../helpers/backup.ts';
 import { createExportArea } from '../../helpers/export-area.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { inWholeRun } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 import { waitFor } from '../../helpers/wait.ts';
 import { startHangingReceiver, startReceiver, type Received, type Receiver } from '../../helpers/webhook-receiver.ts';
@@ -301,7 +302,8 @@ describe('webhooks', () => {
     expect(told.received.length).toBe(1);
   });
 
-  it('Every export is told to each webhook, each under one id, whenever the process is killed', async () => {
+  it('Every export is told to each webhook, each under one id, whenever the process is killed', async ({ skip }) => {
+    inWholeRun(skip);
     const [good, slow] = [await startReceiver(200), await startReceiver(500, 500, 500, 200)];
     const area = createExportArea(testFolder());
     const user = await area.addUser({});

@@ -97,11 +97,17 @@ describe('the route of loads', () => {
 
   it('A load that is under way is not ended by strangers who take all other places', async () => {
     const { url, headers } = await open(dataDir);
-    const load = request(url, { method: 'POST', headers: { ...headers, 'content-length': file.length } });
+    const load = request(url, {
+      method: 'POST',
+      headers: { ...headers, 'content-length': file.length, expect: '100-continue' },
+    });
     const answer = once(load, 'response') as Promise<[IncomingMessage]>;
+    load.flushHeaders();
+    await once(load, 'continue');
     load.write(file.slice(0, 10));
     const { port } = new URL(url);
-    await expect.poll(async () => (await fetch(url, { method: 'POST', headers, body: file })).status).toBe(409);
+    const loadToo = async (): Promise<number> => (await fetch(url, { method: 'POST', headers, body: file })).status;
+    await expect.poll(loadToo).toBe(409);
     const strangers = Array.from({ length: 130 }, () => connect({ port: Number(port), host: '127.0.0.1' }));
     await Promise.all(strangers.map((socket) => once(socket, 'connect')));
     onTestFinished(() => strangers.forEach((socket) => socket.destroy()));

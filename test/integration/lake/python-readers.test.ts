@@ -7,6 +7,7 @@ import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { inWholeRun } from '../../helpers/in-turn.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { findPythonEngines } from '../../helpers/python-engines.ts';
@@ -70,6 +71,7 @@ const filters = [
 test('Every Python line of docs/lake.md reads every row once, young or sealed, and a filter by any column finds its rows', async ({
   skip,
 }) => {
+  inWholeRun(skip);
   const python = (await findPythonEngines()) ?? skip('there is no Python with its packages here');
   const folder = testFolder();
   const data = path.join(folder, 'data');

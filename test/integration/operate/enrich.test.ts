@@ -111,7 +111,7 @@ async function readCounts(folder: string): Promise<unknown> {
 
 const killedAt = ['intent-written', 'file-renamed', 'renamed', 'commit-linked', 'intent-committed', 'intent-cleaned'];
 
-test.each(inTurn(killedAt, 3))(
+test.each(inTurn(killedAt, 6))(
   'An enrichment that ends at the step %s is finished by the next one, and every row is there once',
   async (step) => {
     const folder = testFolder();

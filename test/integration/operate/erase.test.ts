@@ -19,6 +19,7 @@ import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stre
 import { eventLine, query, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { findFilesWith } from '../../helpers/find-bytes.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { isWhole } from '../../helpers/in-turn.ts';
 import { addSealedFile } from '../../helpers/sealed-file.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
@@ -170,7 +171,7 @@ test('Failed events are found by the exact digits of an id, and by bytes where t
   await compact.stop();
 });
 
-test.for(isLongRun ? [2_700_000] : [300_000])(
+test.for(isLongRun ? [2_700_000] : isWhole ? [300_000] : [100_000])(
   'Many people are erased from a sealed file of %i rows by one rewrite, in the same order, within little memory',
   { timeout: 120_000 },
   async (rows) => {
@@ -184,7 +185,10 @@ test.for(isLongRun ? [2_700_000] : [300_000])(
       `SELECT count(*)::INT AS n FROM '${file?.absolutePath}' WHERE custom_user_id IN ('user-7', 'user-8', 'user-9')`,
     );
     // The parent of the folder is not there; a sort of these rows would need more than the memory.
-    const engine = { memoryMb: isLongRun ? 512 : 160, tempDir: path.join(folder, 'not', 'there', 'spill') };
+    const engine = {
+      memoryMb: isLongRun ? 512 : isWhole ? 160 : 128,
+      tempDir: path.join(folder, 'not', 'there', 'spill'),
+    };
     const erased = await erase(
       folder,
       stream,

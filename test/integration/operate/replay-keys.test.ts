@@ -12,11 +12,11 @@ import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { commitSteps, openTable } from '../../../src/lake/log/table.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
+import { inTurn } from '../../helpers/in-turn.ts';
 import { linesOf, type TestRequest } from '../../helpers/keyed-requests.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact, type TestCompactOptions } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { inTurn } from '../../helpers/in-turn.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 /** A lake with a compactor on it, and what a test does with both. */
@@ -172,7 +172,7 @@ test('A flush between the check of a replay and its commit is noticed', async ()
   expect(await place.close()).toEqual({ stored: 'abc', failed: 0, repeats: 1 });
 });
 
-test.each(['flush-converted', 'flush-written', 'flush-failed-kept', 'commit-written'])(
+test.each(inTurn(['flush-converted', 'flush-written', 'flush-failed-kept', 'commit-written'], 2))(
   'A replay between the check of a flush and its commit is noticed: at %s',
   async (where) => {
     let pause: (() => Promise<void>) | undefined;
@@ -225,7 +225,7 @@ test('A flush and a replay at once, over many keys and files, store each event o
   expect(stored.replaceAll('z', '')).toBe('a'.repeat(keys.length));
 });
 
-test.each(inTurn([...intentSteps, ...commitSteps], 3))(
+test.each(inTurn([...intentSteps, ...commitSteps], 6))(
   'A replay that ends at %s is finished by the next, and nothing is stored twice',
   async (where) => {
     const place = await openPlace();

@@ -11,6 +11,7 @@ import { streamName, type StreamPublisher, type StreamReader } from '../../../sr
 import { ensureStream } from '../../../src/stream/topology.ts';
 import { backUp, expectEvents, restore } from '../../helpers/backup.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { inTurn } from '../../helpers/in-turn.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { startTestNats, type TestNats } from '../../helpers/nats.ts';
 import { claimFor, enterFor, operatorOf } from '../../helpers/owned-stream.ts';
@@ -141,10 +142,12 @@ describe('a restored lake', () => {
     await expectEvents(copy, ids);
   });
 
-  it.each([
+  const losses = [
     ['ends before the backup does', 1, 'shortened'],
     ['has used the numbers again', 3, 'replaced'],
-  ])(
+  ] as const;
+
+  it.each(inTurn(losses, 2))(
     'A restored lake beside an older stream that has lost its end and %s reports it, and has the events of either once',
     async (_, later, fault) => {
       const { nats, original, copy, publish, takeIn, putBack, ...scene } = await createScene();

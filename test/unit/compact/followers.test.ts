@@ -10,6 +10,7 @@ import { eraseEvents } from '../../../src/operate/erase/erase.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
 import { AppError } from '../../../src/runtime/errors.ts';
+import { inTurn } from '../../helpers/in-turn.ts';
 import { eventLine, readRows, readTotals, startTestCompact, type TestCompactOptions } from '../../helpers/lake.ts';
 import { openLoadArea } from '../../helpers/loads.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
@@ -120,7 +121,9 @@ test('A transaction that comes again is a repeat in the same batch, a later one,
   expect(await readPaymentTotals(folder)).toEqual({ streamed: 9, stored: 4, failed: 0, repeats: 5, erased: 0 });
 });
 
-test.for(['flush-written', 'flush-follower-written', 'flush-follower-committed', 'flush-committed', 'flush-settled'])(
+const stepsOfFlush = ['flush-written', 'flush-follower-written', 'flush-follower-committed', 'flush-committed'];
+
+test.for(inTurn([...stepsOfFlush, 'flush-settled'], 3))(
   'A flush that ends at %s gives each table its lines once',
   async (step) => {
     const { folder, publish, start, takenIn } = openPlace();
@@ -178,16 +181,19 @@ const losses: readonly { readonly what: string; readonly lose: (stream: MemorySt
   },
 ];
 
-test.for(losses)('A batch that payments alone have is not taken for that of a stream that $what', async ({ lose }) => {
-  const { folder, stream, publish, start } = openPlace();
-  publish([revenueLine('a'), eventLine()]);
-  await stopBetween(start, folder);
-  lose(stream);
-  await start();
-  await waitFor('what the stream has is in the lake', async () => (await ids(folder)).length === 3, soonMs);
-  expect(await ids(folder)).toEqual(['a@1', 'next@1', 'other@1']);
-  await waitFor('so is the event', async () => (await readRows(folder, 'event_id')).length === 1, soonMs);
-});
+test.for(inTurn(losses, 2))(
+  'A batch that payments alone have is not taken for that of a stream that $what',
+  async ({ lose }) => {
+    const { folder, stream, publish, start } = openPlace();
+    publish([revenueLine('a'), eventLine()]);
+    await stopBetween(start, folder);
+    lose(stream);
+    await start();
+    await waitFor('what the stream has is in the lake', async () => (await ids(folder)).length === 3, soonMs);
+    expect(await ids(folder)).toEqual(['a@1', 'next@1', 'other@1']);
+    await waitFor('so is the event', async () => (await readRows(folder, 'event_id')).length === 1, soonMs);
+  },
+);
 
 test('A batch is judged again where another process has brought its transaction to payments meanwhile', async () => {
   const { folder, publish, start, takenIn } = openPlace();

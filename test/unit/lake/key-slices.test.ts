@@ -8,6 +8,7 @@ import type { DedupeRule } from '../../../src/lake/batch/deduplicate.ts';
 import { createKeySlices, createKeysSql } from '../../../src/lake/batch/key-slices.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { inTurn, inWholeRun } from '../../helpers/in-turn.ts';
 import { linesOf } from '../../helpers/keyed-requests.ts';
 import { eventLine } from '../../helpers/lake.ts';
 
@@ -76,7 +77,7 @@ async function passTime(random: Random, all: readonly Opened[], nowMs: number): 
   return nowMs + leap;
 }
 
-test.for([1, 2])(
+test.for(inTurn([1, 2], 2))(
   'A history of batches gets the verdicts from slices that it gets from one table: seed %i',
   async (seed) => {
     const random = createRandom(seed);
@@ -127,7 +128,10 @@ test('A slice that is gone from the disk is an error for a batch that has its ke
   await expect(takeIn(opened, linesOf(request), 'stream', false)).rejects.toMatchObject({ code: 'sql' });
 });
 
-test('More slices than the set of hashes has numbers for are all known, and so are those that come later', async () => {
+test('More slices than the set of hashes has numbers for are all known, and so are those that come later', async ({
+  skip,
+}) => {
+  inWholeRun(skip);
   const folder = testFolder();
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   onTestFinished(() => duckdb.close());

@@ -14,6 +14,7 @@ import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { isLongRun } from '../../helpers/chaos.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { isWhole } from '../../helpers/in-turn.ts';
 
 function describeFile({ path: name, absolutePath, sizeBytes, sha256, replaces, ...file }: DataFile): unknown[] {
   const stats = [file.numRecords, file.minValues, file.maxValues];
@@ -48,7 +49,7 @@ function pickActions(random: Random, foreign: boolean): Action[] {
 }
 
 test('A snapshot and a size that are carried on from commit to commit are those that the whole log gives', () => {
-  for (let seed = 0; seed < (isLongRun ? 5000 : 300); seed += 1) {
+  for (let seed = 0; seed < (isLongRun ? 5000 : isWhole ? 300 : 100); seed += 1) {
     const random = createRandom(seed);
     const state = createTableState();
     const view = createSnapshotView('/lake/events', state);
