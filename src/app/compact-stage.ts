@@ -1,10 +1,7 @@
 import path from 'node:path';
 import { startCompact } from '../compact/compact.ts';
 import { dataPaths } from '../config.ts';
-import { sweepLoads } from '../operate/load/list-loads.ts';
 import { startResponder } from '../find/responder.ts';
-import { noCrashPoint } from '../runtime/crash-point.ts';
-import { describeError } from '../runtime/errors.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import type { Stage } from '../runtime/processes/role-process.ts';
@@ -50,10 +47,5 @@ export async function startCompactStage(parts: Parts): Promise<Stage> {
     { lakeDir: paths.lake, indexDir: paths.eventIndex, workDir: path.join(paths.spool, 'find') },
   );
   closers.add('responder', () => responder.stop());
-  // A load that was killed has left files that no commit names; that they stay hinders nobody.
-  await sweepLoads(paths.lake, { clock, crashPoint: noCrashPoint }).then(
-    (swept) => swept > 0 && logger.info({ swept }, 'removed what killed loads have left'),
-    (error: unknown) => logger.warn({ error: describeError(error) }, 'what killed loads have left cannot be removed'),
-  );
   return withProblems(compact, [findProblems, await watchStoreDisk(parts, paths.lake, lakeDiskLow)]);
 }

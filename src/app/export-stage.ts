@@ -3,7 +3,7 @@ import { openAccessReader } from '../access/store.ts';
 import { dataPaths, pickSettings } from '../config.ts';
 import { exportSettings, startExport } from '../export/export.ts';
 import { createLiveHub } from '../live/live-hub.ts';
-import { holdsEvents } from '../lake/files/holds-events.ts';
+import { holdsEvents } from '../lake/files/data-file.ts';
 import { areSameFolders } from '../runtime/files/folder-id.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { addressOf } from '../runtime/http/request-head.ts';

@@ -2,7 +2,7 @@ import { openAccessReader } from '../access/store.ts';
 import { dataPaths } from '../config.ts';
 import { maskOfLake } from '../datasets/event-id.ts';
 import { startIngest } from '../ingest/ingest.ts';
-import { holdsEvents } from '../lake/files/holds-events.ts';
+import { holdsEvents } from '../lake/files/data-file.ts';
 import { openReceiptKeys } from '../receipts/receipt-keys.ts';
 import { startDiskWatch } from '../runtime/files/disk-watch.ts';
 import { exists } from '../runtime/files/file-checks.ts';

@@ -7,7 +7,7 @@ import { renderGrid, escapeText } from './answers.ts';
 import type { CommandContext } from './command.ts';
 import { refuse } from './words.ts';
 import type { Interface } from 'node:readline';
-import { splitSql } from '../lake/sql/split-sql.ts';
+import { splitSql } from '../lake/sql/literals.ts';
 import { AppError } from '../runtime/errors.ts';
 
 /** How the rows of a query are given. */

@@ -7,7 +7,7 @@ import { listLog } from '../lake/log/log-files.ts';
 import { snapshotSql } from '../lake/sql/snapshot-sql.ts';
 import { cataloguePaths } from '../lake/catalogue/catalogue-paths.ts';
 import { openReadOnlyEngine, type ReadOnlyEngine } from '../lake/sql/read-only-engine.ts';
-import { splitSql } from '../lake/sql/split-sql.ts';
+import { splitSql } from '../lake/sql/literals.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { findTextFile } from '../runtime/files/durable-file.ts';
 import { openWorkRoom, type WorkRoom } from '../runtime/files/work-room.ts';

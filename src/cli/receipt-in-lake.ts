@@ -9,7 +9,7 @@ import { isKeyedId, maskOfLake, otherFormOf } from '../datasets/event-id.ts';
 import { listFailedFiles, readFailedFile } from '../lake/files/failed-events.ts';
 import { findWholeRows } from '../lake/find/find-rows.ts';
 import type { WholeRow } from '../lake/find/read-rows.ts';
-import { createVersionSearch, type FirstVersion } from '../lake/log/first-version.ts';
+import { createVersionSearch, type FirstVersion } from '../lake/log/change-feed.ts';
 import { digestEvent, type EventValues } from '../receipts/event-digest.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 

@@ -7,7 +7,7 @@ import { createRequestRules } from '../export/api/request-rules.ts';
 import { tableDirOf } from '../export/jobs/table-of.ts';
 import { createAccountSchedules, type AccountSchedules } from '../export/schedules/account-schedules.ts';
 import { createSlotClock } from '../export/schedules/slot-clock.ts';
-import { findKeptVersions } from '../lake/log/kept-versions.ts';
+import { findKeptVersions } from '../lake/log/change-feed.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { createClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';

@@ -2,10 +2,10 @@ import { findUnknownSettings } from '../config.ts';
 import { findNotices, findProblems } from '../health/health.ts';
 import { events } from '../datasets/dataset.ts';
 import { readFollowers, summarizeTables } from '../lake/history.ts';
-import { describeClock, isClockBehind } from '../lake/log/available-at.ts';
-import { describeForeign } from '../lake/log/foreign-commit.ts';
+import { describeClock, isClockBehind, type LakeState } from '../lake/log/lake-state.ts';
+import { describeForeign } from '../lake/log/table-state.ts';
+import { listUnshown } from '../lake/files/places.ts';
 import { findUnnamedTables, lakePaths } from '../lake/lake.ts';
-import type { LakeState } from '../lake/log/lake-state.ts';
 import { listLog } from '../lake/log/log-files.ts';
 import { readSnapshot, type DataFile } from '../lake/log/snapshot.ts';
 import { summarizeReports } from '../reports/summary.ts';
@@ -71,7 +71,7 @@ async function readLake(lakeDir: string, nowMs: number) {
  */
 async function describeWaiting(lakeDir: string, files: readonly DataFile[], lake: LakeState | undefined) {
   const { forgetBefore = 0, forgetAtMs = 0 } = lake ?? {};
-  const filesToReplace = files.filter((file) => file.replaces !== undefined).length;
+  const filesToReplace = (await listUnshown(lakePaths(lakeDir).table, files)).length;
   const { commits } = await listLog(lakePaths(lakeDir).table);
   const isErasing = lake?.forgetBefore !== undefined && (commits[0] ?? forgetBefore) < forgetBefore;
   // A repair of times and a new column have sealed files replaced, too.

@@ -1,6 +1,6 @@
 import type { Clock } from '../runtime/clock.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
-import { describeClock, isClockBehind } from '../lake/log/available-at.ts';
+import { describeClock, isClockBehind } from '../lake/log/lake-state.ts';
 
 /** Watches whether the lake's newest `available_at` lies in the future: then the clock was ahead, or is behind now. */
 export interface ClockWatch {

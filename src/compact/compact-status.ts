@@ -2,7 +2,7 @@ import { describeError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { summarizeTables } from '../lake/history.ts';
-import { describeForeign } from '../lake/log/foreign-commit.ts';
+import { describeForeign } from '../lake/log/table-state.ts';
 import type { Snapshot } from '../lake/log/snapshot.ts';
 import type { Table } from '../lake/log/table.ts';
 import { describeBrokerClock } from './clock-watch.ts';

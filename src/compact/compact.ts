@@ -178,10 +178,10 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const watches = startWatches(closers, { paths, assertFolder }, { clock, logger });
   const seeing = { reader, alarm: seen.fault, stillness: createStillness(reader), logger };
   const streamEnd = await openStreamEnd(closers, seeing, { paths, table, assertFolder });
-  const start = { swept: false, faulty: false };
+  const start = { faulty: false };
   const alarm: FollowDependencies['alarm'] = (fault, figures) => {
     streamEnd.reset();
-    start.faulty ||= !start.swept;
+    start.faulty = true;
     seen.fault(fault, figures);
   };
   const slices = { folder: path.join(options.spoolDir, 'keys'), rows: options.keySliceRows };

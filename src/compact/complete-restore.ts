@@ -7,7 +7,7 @@
  * Crash: the restore is begun anew.
  */
 import path from 'node:path';
-import { swapDue } from '../lake/files/swap.ts';
+import { renewPlaces } from '../lake/files/places.ts';
 import { writeCheckpoint } from '../lake/log/checkpoint.ts';
 import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
 import { ensureLake, listTables, openDatasetTable, tablePaths } from '../lake/lake.ts';
@@ -83,7 +83,7 @@ async function takeIn(
 }
 
 /**
- * Completes the restored lake; a folder without one stays without. Errors: those of the compactor, of `swapDue` and of
+ * Completes the restored lake; a folder without one stays without. Errors: those of the compactor, of `renewPlaces` and of
  * `openTable`.
  */
 export async function completeRestore(
@@ -105,7 +105,7 @@ export async function completeRestore(
   }
 }
 
-/** Puts the rewrites of a table in their places, and commits which backup it is of. */
+/** Shows the sealed files of a table at their places, and commits which backup it is of. */
 async function settleTable(
   duckdb: Duckdb,
   dataset: Dataset,
@@ -119,7 +119,7 @@ async function settleTable(
   const lock = await waitForLock(paths.maintenanceLock, 'a restore', lockWaitMs);
   try {
     await table.refresh();
-    await swapDue(table, {
+    await renewPlaces(table, {
       nowMs: clock.nowMs(),
       retentionMs: -Infinity,
       stagingDir: paths.staging,

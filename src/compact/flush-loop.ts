@@ -62,8 +62,8 @@ export interface Loop {
   readonly watermark: QuietWatermark;
   readonly bound: BatchBound;
   readonly age: FlushAge;
-  /** What of this start's work is done, and whether the stream was at fault before the sweep. */
-  readonly start: { swept: boolean; faulty: boolean };
+  /** Whether the stream was at fault when it was first compared with the log. */
+  readonly start: { faulty: boolean };
   /** Throws when the lake's folder is not the one that this compactor has locked any more. */
   readonly assertFolder: () => void;
 }
@@ -72,8 +72,8 @@ export interface Loop {
  * Once in a compactor's life, and not before the stream was compared with the log: where the two disagree, a file that
  * the log does not name may be all there is.
  */
-async function recoverOnce({ start, maintenance, learning }: Loop, signal: AbortSignal): Promise<void> {
-  if (!start.swept) start.swept = await maintenance.sweep(start.faulty);
+function recoverOnce({ start, maintenance, learning }: Loop, signal: AbortSignal): void {
+  maintenance.sweep(start.faulty);
   learning.begin(signal);
 }
 
@@ -187,14 +187,14 @@ async function comparePosition(loop: Loop, signal: AbortSignal): Promise<Epoch> 
       // A stream that has lost its end and used those numbers again meanwhile may look the same: the anchor tells.
       if (stillness.holds(known)) await watermark.take(known, state);
     }
-    await recoverOnce(loop, signal);
+    recoverOnce(loop, signal);
     return known;
   }
   const arrivals = stillness.arrivals();
   const state = await streamEnd.look();
   const epoch = await followStream(loop.follow);
   await watermark.take(epoch, state);
-  await recoverOnce(loop, signal);
+  recoverOnce(loop, signal);
   if (state.lastSequence === epoch.position && findAhead(followers, epoch) === undefined)
     stillness.begin(epoch, arrivals);
   return epoch;

@@ -2,7 +2,7 @@ import { boundedBy } from '../runtime/async/bounded-by.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { Epoch } from '../lake/log/lake-state.ts';
-import type { TableSize } from '../lake/log/table-size.ts';
+import type { TableSize } from '../lake/log/table-state.ts';
 import type { StreamReader, StreamState } from '../stream/stream.ts';
 
 /** A broker that has not answered for so long is away, milliseconds: the process has other metrics to show. */

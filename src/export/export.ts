@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os';
 import type { AccessReader } from '../access/access.ts';
 import type { Sessions } from '../access/sessions.ts';
 import type { Config } from '../config.ts';
-import { findKeptVersions } from '../lake/log/kept-versions.ts';
+import { findKeptVersions } from '../lake/log/change-feed.ts';
 import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
 import { addCatalogueRoutes, addDataRoutes } from './api/data-routes.ts';

@@ -5,7 +5,7 @@ import type { FailedIndex } from '../lake/find/failed-index.ts';
 import { findRows, idStartOf, isSought, type Sought } from '../lake/find/find-rows.ts';
 import type { IdIndex } from '../lake/find/id-index.ts';
 import type { DatasetTable } from '../lake/find/read-rows.ts';
-import { createVersionSearch, type VersionSearch } from '../lake/log/first-version.ts';
+import { createVersionSearch, type VersionSearch } from '../lake/log/change-feed.ts';
 import type { Duckdb } from '../lake/sql/duckdb.ts';
 import { isMarker } from '../stream/message.ts';
 import type { TailEnd, TailLimits } from '../stream/tail.ts';

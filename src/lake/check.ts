@@ -2,14 +2,14 @@ import path from 'node:path';
 import { datasets, events } from '../datasets/dataset.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
-import { checkCheckpoints, checkCommits, logPath, type Problem } from './check-log.ts';
-import { checkPoints } from './check-points.ts';
+import { checkCheckpoints, checkCommits, logPath, type Problem, checkPoints } from './check-log.ts';
 import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
 import { sqlText } from './sql/literals.ts';
-import { listFailedFiles, readFailedFile } from './files/failed-events.ts';
-import { failedRowsFolder, listFailedRows } from './files/failed-rows.ts';
+import { listFailedFiles, readFailedFile, failedRowsFolder, listFailedRows } from './files/failed-events.ts';
 import { createErasedIdsSearch, findErasedIdsDamage } from './find/erased-ids.ts';
-import { isOfRunningLoad } from './files/load-folders.ts';
+import { findFileDamage, listDataFiles } from './files/data-file.ts';
+import { findShown } from './files/places.ts';
+import { findNamesInHand } from './files/staging.ts';
 import { exists, findSize, hashFile } from '../runtime/files/file-checks.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
 import {
@@ -26,8 +26,7 @@ import { commitName } from './log/log-files.ts';
 import { loadOwnState, loadTableState, toSnapshot, type DataFile, type Snapshot } from './log/snapshot.ts';
 import { describeFileSql, hasColumns } from './table-schema.ts';
 import type { TableState } from './log/table-state.ts';
-import { listDataFiles } from './files/data-files.ts';
-import { isYoungPath } from './log/young-folder.ts';
+import { isYoungPath, listKnownPaths } from './log/young-folder.ts';
 
 /** How long a flush or a seal may take from the file in its place to the commit that names it, milliseconds. */
 const commitMs = 5000;
@@ -73,8 +72,27 @@ async function checkFile(duckdb: Duckdb, tableDir: string, file: DataFile): Prom
   } catch (error) {
     return { problem: 'damaged_file', path: at, detail: describeError(error) };
   }
-  return undefined;
+  return checkPlace(tableDir, file);
 }
+
+/** Compares what readers of folders find of a sealed file. */
+async function checkPlace(tableDir: string, file: DataFile): Promise<Problem | undefined> {
+  const { place = file.path, sizeBytes, sha256, sinceMs } = file;
+  let shown = await findShown(tableDir, file);
+  // A seal links its files right after its commit.
+  if (shown === 'none') await pause(recheckMs);
+  shown = await findShown(tableDir, file);
+  // A rewrite waits for the readers of the file that is shown.
+  if (shown === 'itself' || (shown === 'another' && sinceMs !== undefined)) return undefined;
+  const problem = { path: path.posix.join(path.basename(tableDir), place), detail: placeDetail };
+  if (shown === 'none') return { problem: 'missing_file', ...problem };
+  // A copy of the lake may not have kept the link.
+  const damage = await findFileDamage({ absolutePath: path.join(tableDir, place), sizeBytes, sha256 });
+  return damage === undefined ? undefined : { problem: 'damaged_file', ...problem };
+}
+
+const placeDetail =
+  'readers of folders do not find the rows of the log here; the next start of the compactor puts them there';
 
 async function isLive(tableDir: string, file: DataFile): Promise<boolean> {
   return (await loadOwnState(tableDir)).state.files.has(encodeURI(file.path));
@@ -127,11 +145,11 @@ async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]
   const deadline = performance.now() + commitMs;
   for (;;) {
     const names = await listDataFiles(tableDir);
+    const isInHand = await findNamesInHand(tablePaths(lakeDir, { table: path.basename(tableDir) }).staging);
     // Read after the folders: what a commit has named meanwhile was on its way.
     const { files, tombstones } = await loadTableState(tableDir);
-    const found = names.filter(
-      (name) => !files.has(encodeURI(name)) && !tombstones.has(encodeURI(name)) && !isOfRunningLoad(tableDir, name),
-    );
+    const known = listKnownPaths(files.values(), tombstones.keys());
+    const found = names.filter((name) => !known.has(name) && !isInHand(name));
     if (found.length === 0 || performance.now() >= deadline || !isCompactorRunning(lakeDir)) {
       return found.map((name) => ({
         problem: 'orphan_file',

@@ -1,26 +1,26 @@
 import path from 'node:path';
-import {
-  ensureFolder,
-  moveFile,
-  removeEmptyFolder,
-  removeFile,
-  syncFolder,
-  syncFolders,
-} from '../runtime/files/durable-file.ts';
+import { ensureFolder, moveFile, removeFile, syncFolder, syncFolders } from '../runtime/files/durable-file.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { listNames } from '../runtime/files/folder-names.ts';
 import { decodePath } from './log/actions.ts';
 import { findLastCheckpoint, writeCheckpoint } from './log/checkpoint.ts';
-import { isClockBehind } from './log/available-at.ts';
+import { isClockBehind, findLakeState } from './log/lake-state.ts';
 import type { Duckdb } from './sql/duckdb.ts';
 import { oldestPendingBase } from './files/failed-events.ts';
-import { findLakeState } from './log/lake-state.ts';
 import { checkpointHashName, checkpointName, commitName, listLog, logFolder, readCommit } from './log/log-files.ts';
-import { listSwaps } from './files/swap.ts';
+import { findShown } from './files/places.ts';
+import { findNamesInHand } from './files/staging.ts';
 import type { Table } from './log/table.ts';
 import { recordVersions } from './log/version-points.ts';
 import { copyTableState } from './log/table-state.ts';
-import { formerYoungFolder, listYoungPaths, youngFolder } from './log/young-folder.ts';
+import {
+  listFormerPaths,
+  listKnownPaths,
+  listYoungPaths,
+  placeOf,
+  removeFormerFolders,
+  youngFolder,
+} from './log/young-folder.ts';
 
 /** The steps of clean-up at which a crash is tested. */
 export const cleanSteps = ['vacuumed', 'versions-recorded', 'trimmed', 'swept'] as const;
@@ -61,18 +61,26 @@ export async function mustForget(table: Table, nowMs: number): Promise<'no' | 'n
  */
 export async function vacuum(table: Table, options: CleanOptions): Promise<number> {
   const { tombstones } = table.state();
-  // Readers of the sealed glob see those until the swap.
-  const replaced = new Set(listSwaps(table.state()).map((swap) => swap.path));
+  const atPlaces = new Map(table.snapshot().files.map((file) => [file.place, file]));
+  const emptied = new Set<string>();
   let removed = 0;
   for (const [encoded, remove] of tombstones) {
-    if (replaced.has(encoded)) continue;
     const age = options.nowMs - (typeof remove.deletionTimestamp === 'number' ? remove.deletionTimestamp : 0);
     if (age < options.retentionMs) continue;
     const file = decodePath(encoded);
-    if (file !== undefined) await removeFile(path.join(table.dir, file));
+    const place = file === undefined ? undefined : placeOf(file);
+    const successor = place === undefined ? undefined : atPlaces.get(place);
+    // Readers of the glob have a sealed file of an earlier version until its rewrite takes its place.
+    if (place === file && successor !== undefined && (await findShown(table.dir, successor)) !== 'itself') continue;
+    if (file !== undefined && (place !== file || successor === undefined)) await removeFile(path.join(table.dir, file));
+    if (place !== undefined && successor === undefined) emptied.add(place);
     // The commits still name it until they are trimmed; unlinking a file that is gone costs nothing.
     tombstones.delete(encoded);
     removed += 1;
+  }
+  if (emptied.size > 0) {
+    const kept = listKnownPaths([], tombstones.keys());
+    for (const place of emptied) if (!kept.has(place)) await removeFile(path.join(table.dir, place));
   }
   await options.crashPoint('vacuumed');
   return removed;
@@ -157,37 +165,50 @@ export interface Leftovers {
   readonly temporaries: readonly string[];
   /** What lies in the folders of young files, relative to the table's. */
   readonly young: readonly string[];
+  /** What lies in other folders that only earlier versions wrote to. */
+  readonly former: readonly string[];
+  /** Reports whether a file belongs to work in hand, such as a load. */
+  readonly isInHand: (file: string) => boolean;
 }
 
 /**
- * Lists what may be left over in a table's folders, and in those named beside. The caller refreshes the table
- * afterwards, and sees whether it still owns the lake: a file of a compactor that has taken over was then not there yet.
+ * Lists what may be left over in a table's folders, and in those named beside. By a compactor that has claimed the lake
+ * and has not begun to write: nothing of it is its own, and whoever it has taken the lake from commits nothing more.
  */
-export async function listLeftovers(table: Table, beside: readonly string[] = []): Promise<Leftovers> {
+export async function listLeftovers(
+  tableDir: string,
+  stagingDir: string,
+  beside: readonly string[] = [],
+): Promise<Leftovers> {
   const temporaries: string[] = [];
-  for (const folder of [...beside, table.dir, logFolder(table.dir)]) {
+  for (const folder of [...beside, tableDir, logFolder(tableDir)]) {
     const names = await listNames(folder);
     temporaries.push(...names.filter((name) => name.endsWith('.tmp')).map((name) => path.join(folder, name)));
   }
-  return { temporaries, young: await listYoungPaths(table.dir) };
+  const young = await listYoungPaths(tableDir);
+  const former = await listFormerPaths(tableDir);
+  // After the files: work that has ended by then is known from the log.
+  return { temporaries, young, former, isInHand: await findNamesInHand(stagingDir) };
 }
 
 /**
  * Removes temporaries, and young files that no commit names. With `putAside`, those files are moved there instead,
  * under the names that it gives: where the stream does not agree with the log, entries of the log may be gone, and the
- * files be the only place that has their events. Only for the one compactor that may flush, when it has no flush under
- * way, and under the maintenance lock, which whoever else writes young files holds until their commit. Returns how many
- * files went.
+ * files be the only place that has their events. Under the maintenance lock, with the table refreshed after the listing.
+ * Returns how many files went.
  */
 export async function sweep(
   table: Table,
-  { temporaries, young }: Leftovers,
+  { temporaries, young, former, isInHand }: Leftovers,
   crashPoint: CrashPoint,
   putAside?: { readonly folder: string; readonly toName: (file: string) => string },
 ): Promise<number> {
   const { files, tombstones } = table.state();
-  const known = new Set([...files.keys(), ...tombstones.keys()].map(decodePath));
-  const unnamed = young.filter((name) => !known.has(name)).map((name) => path.join(table.dir, name));
+  const known = listKnownPaths(files.values(), tombstones.keys());
+  const listUnnamed = (names: readonly string[]): string[] =>
+    names.filter((name) => !known.has(name) && !isInHand(name)).map((name) => path.join(table.dir, name));
+  const unnamed = listUnnamed(young);
+  for (const file of listUnnamed(former)) await removeFile(file);
   if (putAside !== undefined && unnamed.length > 0) {
     const { folder, toName } = putAside;
     await ensureFolder(folder);
@@ -198,7 +219,7 @@ export async function sweep(
   }
   for (const file of temporaries) await removeFile(file);
   await syncFolders([path.join(table.dir, youngFolder), ...unnamed.map((file) => path.dirname(file))]);
-  await removeEmptyFolder(path.join(table.dir, formerYoungFolder));
+  await removeFormerFolders(table.dir);
   await crashPoint('swept');
   return unnamed.length + temporaries.length;
 }

@@ -115,7 +115,7 @@ export function summarizeTables(snapshots: ReadonlyMap<string, Snapshot>): Recor
 
 /** The kind and date of a sealed file's rows, where its folder names both. */
 function findKindAndDate(file: DataFile): { readonly kind: string; readonly date: string } | undefined {
-  const { kind, date } = parsePartitionPath(file.replaces ?? file.path) ?? {};
+  const { kind, date } = parsePartitionPath(file.place ?? file.path) ?? {};
   return file.young || kind === undefined || date === undefined ? undefined : { kind, date };
 }
 

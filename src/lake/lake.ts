@@ -6,8 +6,8 @@
  * Invariant: an event is in the lake when the commit that adds its file is in the log of its table, and not before. The
  * log is the only truth: about the files, about the position in the stream (txn), about the totals (log/lake-state.ts).
  * Crash: a commit is one link(2), so it is there whole or not at all. Files no commit names are swept at the next
- * start, or put aside when the stream says that the log has lost entries; a seal, an erasure or a replay that had begun
- * to rename files is finished from its intent (files/staged-rewrite.ts).
+ * start, or put aside when the stream says that the log has lost entries; a change that was interrupted is settled by
+ * its record (files/change.ts).
  *
  * Layout: events/ (the table of the imported events), a folder like it for each other dataset that has had rows
  * (tablePaths), failed/ (events that could not be written), staging/ (work in hand, that of the other tables in folders
@@ -28,7 +28,7 @@ import { datasets, events, type Dataset } from '../datasets/dataset.ts';
 import type { Column } from '../datasets/field-schema.ts';
 import { isTableName } from '../datasets/pipeline-file.ts';
 import { ensureViews } from './catalogue/renew.ts';
-import type { MetaDataAction } from './log/actions.ts';
+import { type MetaDataAction, isOwnProtocol, tableProtocol } from './log/actions.ts';
 import { writeCheckpoint } from './log/checkpoint.ts';
 import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
 import { sqlName, sqlText } from './sql/literals.ts';
@@ -36,9 +36,8 @@ import { followGroupAccess, tableFolderMode } from '../runtime/files/group-acces
 import { ensureLakeId } from './identity.ts';
 import { emptyTotals } from './log/lake-state.ts';
 import { listLog, logFolder } from './log/log-files.ts';
-import { isOwnProtocol, tableProtocol } from './log/protocol.ts';
 import { emptyFilePath, loadTableState, readSnapshot } from './log/snapshot.ts';
-import { ensureSnapshotFile } from './sql/snapshot-file.ts';
+import { ensureSnapshotFile } from './sql/snapshot-sql.ts';
 import { linkCommit, openTable, toCommitInfo, type Table, type TableOptions } from './log/table.ts';
 import {
   parseSchemaString,
@@ -47,8 +46,7 @@ import {
   upgradeSchema,
   type TableColumn,
 } from './table-schema.ts';
-import { statsProperty } from './files/data-file.ts';
-import { listDataFiles } from './files/data-files.ts';
+import { statsProperty, listDataFiles } from './files/data-file.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
 import { youngFolder } from './log/young-folder.ts';
@@ -355,4 +353,19 @@ async function openUpgraded(lakeDir: string, dataset: Dataset, options: LakeOpti
   if (!isOwnProtocol(table.state().protocol))
     await table.commit(() => ({ cause: 'protocol', actions: [{ protocol: tableProtocol }] }));
   return table;
+}
+
+/**
+ * Young files that were put aside lie together in one folder: those of the imported events under their own names, those
+ * of another table behind its name and a dot.
+ */
+
+/** The name under which a young file of a table is put aside. */
+export function orphanName({ table }: Pick<Dataset, 'table'>, file: string): string {
+  return table === events.table ? file : `${table}.${file}`;
+}
+
+/** The dataset that a file put aside has rows of. */
+export function orphanDataset(name: string): Dataset {
+  return datasets.get(name.split('.')[0] ?? '') ?? events;
 }

@@ -1,6 +1,6 @@
 import { events } from '../datasets/dataset.ts';
 import { listFailedFiles, readFailedFile, type FailedEvent, type FailureReason } from '../lake/files/failed-events.ts';
-import { recoverIntents } from '../lake/files/staged-rewrite.ts';
+import { recoverChanges } from '../lake/files/change.ts';
 import { addErasedIds, readOwnedId, valuesSql } from '../lake/find/erased-ids.ts';
 import { lakePaths } from '../lake/lake.ts';
 import { exists } from '../runtime/files/file-checks.ts';
@@ -40,12 +40,12 @@ export async function readFailedEvents(lakeDir: string, filter: FailedFilter): P
  * is asked for. Returns how many. A kill leaves them all, or none. Errors: `locked`, `file_damaged`, `disk`.
  */
 export async function dropFailed(dependencies: EraseAsideDependencies, filter: FailedFilter): Promise<number> {
-  const { table, lakeDir, crashPoint } = dependencies;
+  const { table, lakeDir } = dependencies;
   const paths = lakePaths(lakeDir);
   const lock = await waitForLock(paths.maintenanceLock, 'the removal of failed events', lockWaitMs);
   try {
     await table.refresh();
-    await recoverIntents(table, paths.staging, crashPoint);
+    await recoverChanges(table, paths.staging);
     const ids = (await readFailedEvents(lakeDir, filter)).flatMap(({ line }) => readOwnedId(line) ?? []);
     const selects: string[] = [];
     for (let at = 0; at < ids.length; at += idsAtOnce) selects.push(valuesSql(ids.slice(at, at + idsAtOnce)));

@@ -4,21 +4,19 @@
  *
  * In: the live files of every table that has the columns. Out: one commit for each file that has rows to fill.
  * Invariant: what a row says stays; no row comes, goes or changes its place, and `available_at` stays.
- * Crash: between two files nothing is left; within one the staged rewrite is finished or dropped, under the maintenance
+ * Crash: between two files nothing is left; within one the change is completed or dropped, under the maintenance
  * lock. The command can be repeated: a file that has nothing to fill is not written.
  */
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
-import { ensureFolder } from '../runtime/files/durable-file.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import { datasets, type Dataset } from '../datasets/dataset.ts';
 import { findEnrichedGroups, type EnrichedGroup } from '../datasets/enriched-columns.ts';
-import type { Enricher } from '../lake/files/enricher.ts';
-import { createLookUps, type EnrichedSelect, type LookUps } from '../lake/files/enriched-rows.ts';
+import { type Enricher, createLookUps, type EnrichedSelect, type LookUps } from '../lake/files/enriched-rows.ts';
 import { rewriteFiles } from '../lake/files/rewrite.ts';
-import { recoverIntents } from '../lake/files/staged-rewrite.ts';
-import { assertFilesWhole } from '../lake/files/verify-files.ts';
+import { recoverChanges } from '../lake/files/change.ts';
+import { assertFilesWhole } from '../lake/files/data-file.ts';
 import { hasTable, openDatasetTable, tablePaths } from '../lake/lake.ts';
 import type { DataFile } from '../lake/log/snapshot.ts';
 import type { Table } from '../lake/log/table.ts';
@@ -102,8 +100,7 @@ async function enrichTable(dependencies: EnrichDependencies, dataset: Dataset): 
   try {
     // A lake of an earlier version gets the columns.
     const table = await openDatasetTable(lakeDir, dataset, { clock, crashPoint, retentionMs });
-    await ensureFolder(stagingDir);
-    await recoverIntents(table, stagingDir, crashPoint);
+    await recoverChanges(table, stagingDir);
     const { files } = table.snapshot();
     let [rows, filesRewritten] = [0, 0];
     for (const file of files) {

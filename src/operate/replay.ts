@@ -6,23 +6,22 @@
  * counts would have to change places between two logs, and a transaction that is sent again is stored once anyway.
  * Invariant: an event leaves `failed/` by the commit that has it in the lake, or counts it as a repeat of what is
  * there.
- * Crash: staged work whose commit was made is finished, and otherwise given up, under the maintenance lock.
+ * Crash: all or nothing, by one change (lake/files/change.ts).
  */
-import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { writeNewFile } from '../runtime/files/durable-file.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
-import { makeWorkFolder, removeTree, writeWorkFile } from '../runtime/files/work-files.ts';
+import { writeWorkFile } from '../runtime/files/work-files.ts';
 import { events as leader, importKinds } from '../datasets/dataset.ts';
 import { maskOfLake } from '../datasets/event-id.ts';
 import { parseLine } from '../datasets/event-line.ts';
 import type { Action } from '../lake/log/actions.ts';
-import { nextAvailableAtMs } from '../lake/log/available-at.ts';
+import { nextAvailableAtMs } from '../lake/log/lake-state.ts';
 import { toAdd } from '../lake/files/data-file.ts';
-import type { Enricher } from '../lake/files/enricher.ts';
+import type { Enricher } from '../lake/files/enriched-rows.ts';
 import type { Duckdb } from '../lake/sql/duckdb.ts';
 import {
   listSettledFiles,
@@ -31,7 +30,8 @@ import {
   type FailedEvent,
   type FailureReason,
 } from '../lake/files/failed-events.ts';
-import { carryOut, openStaging, recoverIntents } from '../lake/files/staged-rewrite.ts';
+import { openChange, recoverChanges } from '../lake/files/change.ts';
+import { openStagingFolder } from '../lake/files/staging.ts';
 import { lakePaths } from '../lake/lake.ts';
 import type { Change, Table } from '../lake/log/table.ts';
 import { youngFolder } from '../lake/log/young-folder.ts';
@@ -125,7 +125,6 @@ async function commitReplay(
 ): Promise<Replayed> {
   const { table, clock, crashPoint, lakeDir } = dependencies;
   const { staging } = lakePaths(lakeDir);
-  const { version: baseVersion } = table.state();
   const { keysCommit, availableAtMs } = table.lake();
   const kept = keepFailed(files, judged);
   const count = (some: readonly FailedFile[]): number => some.reduce((sum, { events }) => sum + events.length, 0);
@@ -133,18 +132,16 @@ async function commitReplay(
   if (changed.length === 0) return { stored: 0, repeats: 0, stillFailed: count(files) };
 
   const nowMs = nextAvailableAtMs(clock, table.lake());
-  const commitId = randomUUID();
-  const folder = await openStaging(staging, commitId);
+  const open = await openChange(table, staging, 'a replay', crashPoint);
   try {
-    const written = await judged.writeRows(path.join(folder, 'rows.parquet'), nowMs);
+    const file = path.join(open.folder, 'rows.parquet');
+    const written = await judged.writeRows(file, nowMs);
     const stored = written.numRecords;
-    const relative = path.join(youngFolder, `${commitId}.parquet`);
-    const left = changed.flatMap(({ file, events }, index) =>
-      events.length === 0 ? [] : [{ name: `${index}.ndjson`, to: file, events }],
+    const relative = `${youngFolder}/${open.id}-0.parquet`;
+    const left = changed.flatMap(({ file: to, events }, index) =>
+      events.length === 0 ? [] : [{ name: `${index}.ndjson`, to, events }],
     );
-    for (const { name, events } of left) {
-      await writeNewFile(path.join(folder, name), renderFailed(events));
-    }
+    for (const { name, events } of left) await writeNewFile(path.join(open.folder, name), renderFailed(events));
     const actions: Action[] = stored > 0 ? [{ add: toAdd(relative, written, nowMs, true, !judged.addsKeys) }] : [];
     const change: Change = {
       cause: 'replay',
@@ -154,24 +151,21 @@ async function commitReplay(
       addsKeys: judged.addsKeys,
       metrics: { rows: stored, bytes: written.sizeBytes },
     };
-    const intent = {
-      commitId,
-      baseVersion,
-      moves: stored > 0 ? [{ name: 'rows.parquet', to: path.join(table.dir, relative) }] : [],
-      change,
-      unlink: changed.filter(({ events }) => events.length === 0).map(({ file }) => file),
-      movesAfter: left.map(({ name, to }) => ({ name, to })),
-    };
-    await carryOut(table, staging, intent, crashPoint, (_state, lake) => {
-      if (lake.keysCommit !== keysCommit || lake.availableAtMs !== availableAtMs)
-        throw new AppError('commit_conflict', 'a flush was committed meanwhile');
-    });
+    await open.commit(
+      stored > 0 ? [{ file, path: relative }] : [],
+      (_state, lake) => {
+        if (lake.keysCommit !== keysCommit || lake.availableAtMs !== availableAtMs)
+          throw new AppError('commit_conflict', 'a flush was committed meanwhile');
+        return change;
+      },
+      {
+        moves: left.map(({ name, to }) => ({ name, to })),
+        unlink: changed.filter(({ events }) => events.length === 0).map((one) => one.file),
+      },
+    );
     return { stored, repeats: judged.repeats, stillFailed: count(kept) };
-  } catch (error) {
-    // What has an intent is for the next recovery to settle; the rest is in the way only.
-    if (!isAppError(error, 'commit_conflict')) throw error;
-    await removeTree(folder);
-    throw error;
+  } finally {
+    await open.close();
   }
 }
 
@@ -181,10 +175,9 @@ async function replayFiles(dependencies: ReplayDependencies, files: readonly Fai
   const candidates = files.flatMap(({ events }) => events.filter(isCandidate));
   const stillFailed = files.reduce((sum, { events }) => sum + events.length, 0);
   if (candidates.length === 0) return { stored: 0, repeats: 0, stillFailed };
-  const folder = path.join(lakePaths(lakeDir).staging, `spool-${randomUUID()}`);
-  await makeWorkFolder(folder);
+  const staging = await openStagingFolder(lakePaths(lakeDir).staging, 'a replay');
   try {
-    const spool = path.join(folder, 'spool.ndjson');
+    const spool = path.join(staging.folder, 'spool.ndjson');
     await writeWorkFile(spool, Buffer.concat(candidates.flatMap((event) => [bytesOf(event), Buffer.from('\n')])));
     const tables = await openBatchTables(
       duckdb,
@@ -203,7 +196,7 @@ async function replayFiles(dependencies: ReplayDependencies, files: readonly Fai
       }
     }
   } finally {
-    await removeTree(folder);
+    await staging.close();
   }
 }
 
@@ -231,12 +224,12 @@ async function* readPortions(paths: readonly string[]): AsyncGenerator<FailedFil
  * `commit_conflict`, `disk`, `sql`.
  */
 export async function replayFailed(dependencies: ReplayDependencies): Promise<Replayed> {
-  const { table, lakeDir, crashPoint } = dependencies;
+  const { table, lakeDir } = dependencies;
   const paths = lakePaths(lakeDir);
   const lock = await waitForLock(paths.maintenanceLock, 'a replay', lockWaitMs);
   try {
     await table.refresh();
-    await recoverIntents(table, paths.staging, crashPoint);
+    await recoverChanges(table, paths.staging);
     let total: Replayed = { stored: 0, repeats: 0, stillFailed: 0 };
     let notTried = 0;
     for await (const portion of readPortions(await listSettledFiles(paths.failed))) {

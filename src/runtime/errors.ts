@@ -15,7 +15,7 @@ const table = {
   file_damaged: { retryable: false },
   /** The lake's log: an entry, a checkpoint, or what they say of each other. */
   log_damaged: { retryable: false },
-  /** The intent of a rewrite in staging. */
+  /** The record of a change in staging. */
   rewrite_damaged: { retryable: false },
   /** Apps and users, or the key of their secrets. */
   access_damaged: { retryable: false },

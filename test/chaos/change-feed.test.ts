@@ -5,7 +5,7 @@ import type { Compact } from '../../src/compact/compact.ts';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { listLog } from '../../src/lake/log/log-files.ts';
-import { intentSteps } from '../../src/lake/files/staged-rewrite.ts';
+import { changeSteps } from '../../src/lake/files/change.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openTable } from '../../src/lake/log/table.ts';
 import { repairLake } from '../../src/lake/repair/repair-lake.ts';
@@ -35,7 +35,7 @@ const users = 8;
 /** Where a compactor is killed: in a flush it gets no further for ever, in a seal it ends. */
 const killSteps = {
   flush: ['flush-spooled', 'flush-converted', 'flush-written', 'flush-committed', 'flush-settled', 'flush-purged'],
-  seal: ['staged', 'intent-written', 'file-renamed', 'renamed', 'intent-committed'],
+  seal: ['change-written', 'file-linked', 'files-linked', 'change-committed', 'change-followed'],
 };
 
 /** A clock that a test sets, and that knows how far it ever was. */
@@ -359,7 +359,7 @@ test('Rows that came after a flush without rows, by a clock that was ahead, are 
   expect((await follow(table, empty)).toSorted()).toEqual(after.toSorted());
 });
 
-const repairs = intentSteps.flatMap((step) => [false, true].map((isKilled) => [step, isKilled] as const));
+const repairs = changeSteps.flatMap((step) => [false, true].map((isKilled) => [step, isKilled] as const));
 
 test.each(inTurn(repairs, 6))(
   'Rows that are flushed at the step %s of a repair of the clock are given once, the repair killed there: %s',

@@ -6,7 +6,7 @@ import { flushSteps } from '../../src/compact/batch/flush.ts';
 import { learnStep } from '../../src/compact/key-learning.ts';
 import { checkpointSteps } from '../../src/lake/log/checkpoint.ts';
 import { cleanSteps } from '../../src/lake/clean.ts';
-import { intentSteps } from '../../src/lake/files/staged-rewrite.ts';
+import { changeSteps } from '../../src/lake/files/change.ts';
 import { commitSteps } from '../../src/lake/log/table.ts';
 import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
@@ -42,8 +42,8 @@ const passesOf = (): readonly number[] => (isLongRun ? [1, 4] : [draw.pick([1, 4
 const compactSteps = [
   ...commitSteps.flatMap((step) => passesOf().map((pass) => `${step}:${pass}`)),
   ...flushSteps,
-  ...intentSteps,
-  ...(isLongRun ? ['file-renamed:3'] : []),
+  ...changeSteps,
+  ...(isLongRun ? ['file-linked:3'] : []),
   ...checkpointSteps,
   ...cleanSteps,
   learnStep,
@@ -140,7 +140,7 @@ test('An erasure killed at any step can be repeated, and removes nothing but wha
   const kept = new Set<string>();
   const compactor = processes.start(place);
   // The rewrite of an erasure is that of a seal, whose every step the sweep above takes: the short form draws some.
-  const steps = inTurn([...eraseSteps, ...intentSteps, ...commitSteps], 5);
+  const steps = inTurn([...eraseSteps, ...changeSteps, ...commitSteps], 5);
   const readers = startLakeReaders(folder, "NOT starts_with(custom_user_id, 'victim')");
   for (const step of steps) {
     const victims = new Set<string>();

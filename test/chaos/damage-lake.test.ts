@@ -53,7 +53,7 @@ async function describeSnapshot(data: string): Promise<string> {
   const { version, files, txns, lake, schemaString } = await readSnapshot(tableOf(data));
   return JSON.stringify([
     version,
-    files.map(({ path: name, sizeBytes, sha256, young, replaces }) => [name, sizeBytes, sha256, young, replaces]),
+    files.map(({ path: name, sizeBytes, sha256, young, place }) => [name, sizeBytes, sha256, young, place]),
     files.map(({ numRecords, minValues, maxValues }) => [numRecords, minValues, maxValues]),
     [...txns],
     lake,

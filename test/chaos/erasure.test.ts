@@ -8,7 +8,7 @@ import { createRandom } from '../../src/demo/random.ts';
 import { checkLake } from '../../src/lake/check.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
-import { swapSteps } from '../../src/lake/files/swap.ts';
+import { listUnshown, placeSteps } from '../../src/lake/files/places.ts';
 import type { StreamPublisher } from '../../src/stream/stream.ts';
 import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
@@ -171,13 +171,13 @@ test(
   240_000 + people * 20_000,
 );
 
-test('A compactor killed at any step of a swap repeats it, and a reader of the glob sees every row once', async () => {
-  const place = await processes.makePlace('swaps');
+test('A compactor killed at any step of the renewal of a place repeats it, and a reader of the glob sees every row once', async () => {
+  const place = await processes.makePlace('places');
   const kept = new Set<string>();
   const readers = startLakeReaders(place.folder, readersKept);
   const options = { retentionMs: 1500, sealAgeMs: 100 };
-  // between the rename and the commit the log and the files differ
-  const steps = swapSteps.filter((step) => isLongRun || step === 'swap-renamed');
+  // a rename that nothing in the log tells of
+  const steps = placeSteps.filter((step) => isLongRun || step === 'place-taken');
   for (const step of steps) {
     const id = `victim of ${step}`;
     const first = processes.start(place, { crashAt: step, options });
@@ -193,8 +193,9 @@ test('A compactor killed at any step of a swap repeats it, and a reader of the g
     expect(await processes.start(place, { erase: id }).exited).toBe('0');
     expect(`${step} ${await first.exited}`).toBe(`${step} SIGKILL`);
     const second = processes.start(place, { options });
-    await waitFor('every sealed file is in its place', async () =>
-      (await readSnapshot(table)).files.every((file) => file.replaces === undefined),
+    await waitFor(
+      'every sealed file is at its place',
+      async () => (await listUnshown(table, (await readSnapshot(table)).files)).length === 0,
     );
     await waitFor(
       'the person is in no file',
@@ -217,7 +218,7 @@ test('A compactor killed at any step of a swap repeats it, and a reader of the g
   };
   recordFinding({
     promise: 'P16',
-    what: 'compactor killed at each step of a swap',
+    what: 'compactor killed at each step of the renewal of a place',
     wanted: 'no row twice, none gone, the person in no file',
     figures,
     reached: true,

@@ -205,7 +205,7 @@ describe('a used service', () => {
     expect(names.filter((name) => /escaped|cron|DROP|exe$|con$|[^\w.=$/%-]/.test(name))).toEqual([]);
     for (const name of names.filter((one) => one.startsWith('lake/events/') && one.endsWith('.parquet')))
       expect(name).toMatch(
-        /^lake\/events\/(kind=(registration|login|custom_event)\/date=\d{4}-\d\d-\d\d|_young|_delta_log|empty)?\/?[\w.-]+\.parquet$/,
+        /^lake\/events\/((_sealed\/)?kind=(registration|login|custom_event)\/date=\d{4}-\d\d-\d\d|_young|_delta_log|empty)?\/?[\w.-]+\.parquet$/,
       );
     expect(existsSync('/tmp/escaped')).toBe(false);
   });

@@ -5,7 +5,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { createRandom } from '../../src/demo/random.ts';
 import { checkLake } from '../../src/lake/check.ts';
 import { listFailedFiles, readFailedFile } from '../../src/lake/files/failed-events.ts';
-import { intentSteps } from '../../src/lake/files/staged-rewrite.ts';
+import { changeSteps } from '../../src/lake/files/change.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { commitSteps } from '../../src/lake/log/table.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../helpers/accounting.ts';
@@ -161,7 +161,7 @@ test(
 );
 
 const processes = prepareCompactProcesses();
-const steps = [...intentSteps, ...commitSteps];
+const steps = [...changeSteps, ...commitSteps];
 const perSweep = isLongRun ? steps.length : 2;
 
 test(

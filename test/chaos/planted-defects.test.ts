@@ -61,9 +61,9 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
     to: "return 'created';",
   },
   'a seal takes young files away before its commit': {
-    file: 'src/lake/files/staged-rewrite.ts',
-    from: 'await moveStaged(folder, intent.moves, crashPoint);\n  try {',
-    to: 'await moveStaged(folder, intent.moves, crashPoint); for (const { remove } of intent.change.actions) if (remove !== undefined) await removeFile(path.join(table.dir, remove.path));\n  try {',
+    file: 'src/lake/files/change.ts',
+    from: 'await linkFiles(record, files);',
+    to: 'await linkFiles(record, files); for (const { remove } of build(table.state(), table.lake()).actions) if (remove !== undefined) await removeFile(path.join(table.dir, remove.path));',
   },
   'a key stands for its method alone': {
     file: 'src/datasets/event-id.ts',
@@ -79,9 +79,9 @@ const furtherDefects: Readonly<Record<string, Defect>> = {
   'the lake of another folder is rewritten': {
     about: 'copies',
     seed: 23,
-    file: 'src/lake/files/staged-rewrite-file.ts',
-    from: 'return path.join(lakeDir, relative);',
-    to: "return path.join(lakeDir.replace(/copy-\\d+/, 'original'), relative);",
+    file: 'src/lake/files/change-record.ts',
+    from: 'return path.join(lakeDir, stored);',
+    to: "return path.join(lakeDir.replace(/copy-\\d+/, 'original'), stored);",
   },
   'a flush for which memory is short ends the compactor': {
     seed: 66,

@@ -4,7 +4,7 @@ import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { afterAll, expect, onTestFinished } from 'vitest';
 import { checkLake } from '../../src/lake/check.ts';
-import { listStaged } from '../../src/lake/files/staged-rewrite.ts';
+import { listStaged } from '../../src/lake/files/staging.ts';
 import { lakePaths, listTables, tablePaths } from '../../src/lake/lake.ts';
 import { readSnapshot } from '../../src/lake/log/snapshot.ts';
 import { openPublisher } from '../../src/stream/publisher.ts';

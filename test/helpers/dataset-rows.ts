@@ -4,7 +4,7 @@ import { datasets, type Dataset } from '../../src/datasets/dataset.ts';
 import { toAdd, writeDataFile } from '../../src/lake/files/data-file.ts';
 import { openDatasetTable } from '../../src/lake/lake.ts';
 import type { TxnAction } from '../../src/lake/log/actions.ts';
-import { nextAvailableAtMs } from '../../src/lake/log/available-at.ts';
+import { nextAvailableAtMs } from '../../src/lake/log/lake-state.ts';
 import type { Table } from '../../src/lake/log/table.ts';
 import { youngFolder } from '../../src/lake/log/young-folder.ts';
 import { openDuckdb } from '../../src/lake/sql/duckdb.ts';

@@ -46,7 +46,7 @@ function isCopyTime({ original, copies, copied }: Plays, step: number): boolean 
   return (
     !copied.inRewrite ||
     readdirSync(path.join(original.lakeDir), { recursive: true, encoding: 'utf8' }).some(
-      (name) => name.startsWith('staging/') && name.endsWith('intent.json'),
+      (name) => name.startsWith('staging/') && name.endsWith('change.json'),
     )
   );
 }

@@ -13,7 +13,7 @@ import {
 } from '../../lake/catalogue/renew.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
-import type { MaintenanceOptions, TableDependencies } from './maintenance-options.ts';
+import type { MaintenanceOptions, TableDependencies } from './maintenance-task.ts';
 
 /** Keeps the catalogue of parameters near the sealed files, a piece in each turn. */
 export interface CatalogueTurns {

@@ -3,19 +3,22 @@ import { AppError, describeError } from '../../runtime/errors.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import { pause } from '../../runtime/async/retry.ts';
-import { events } from '../../datasets/dataset.ts';
+import { events, type Dataset } from '../../datasets/dataset.ts';
+import { listLeftovers, type Leftovers } from '../../lake/clean.ts';
 import { divideMemory } from '../engine-memory.ts';
-import { lakePaths } from '../../lake/lake.ts';
+import { lakePaths, listTables, tablePaths } from '../../lake/lake.ts';
 import type { Snapshot } from '../../lake/log/snapshot.ts';
-import type { TableSize } from '../../lake/log/table-size.ts';
-import { createSnapshotFile } from '../../lake/sql/snapshot-file.ts';
+import type { TableSize } from '../../lake/log/table-state.ts';
+import { createSnapshotFile } from '../../lake/sql/snapshot-sql.ts';
 import { createCatalogueTurns } from './catalogue-turns.ts';
-import { createFollowerTables } from './follower-tables.ts';
-import type { MaintenanceDependencies, MaintenanceOptions } from './maintenance-options.ts';
-import { createMaintenanceTask } from './maintenance-task.ts';
-import { openReplaceable } from './replaceable-engine.ts';
-import { createSweepGate } from './sweep-gate.ts';
-import { createTableTurns, type TableTurns } from './table-turns.ts';
+import { sweepLeftovers } from './clean-turns.ts';
+import { createFollowerTables, createTableTurns, type TableTurns } from './table-turns.ts';
+import {
+  type MaintenanceDependencies,
+  type MaintenanceOptions,
+  createMaintenanceTask,
+  openReplaceable,
+} from './maintenance-task.ts';
 
 /**
  * The maintenance loop at work. `running` rejects only when another compactor has taken over the lake: whatever else fails
@@ -32,10 +35,10 @@ export interface Maintenance extends Stoppable {
   /** How large they are, by name. */
   sizes(): ReadonlyMap<string, TableSize>;
   /**
-   * Sweeps what a crash has left, for the flush loop between two flushes. `putAside`: young files that no commit names
-   * are kept in a folder of their own. False when another holds the maintenance lock.
+   * Has what a crash had left before this start swept by the next turns. `putAside`: young files that no commit names
+   * are kept in a folder of their own, since the stream does not agree with the log.
    */
-  sweep(putAside: boolean): Promise<boolean>;
+  sweep(putAside: boolean): void;
 }
 
 /** Between turns while something changes, and while nothing does, milliseconds. */
@@ -80,6 +83,33 @@ function createRenewal(
   };
 }
 
+/** Lists what may be left over of each table. */
+async function listAllLeftovers(lakeDir: string): Promise<Map<Dataset, Leftovers>> {
+  const found = new Map<Dataset, Leftovers>();
+  for (const dataset of await listTables(lakeDir)) {
+    const { table, staging } = tablePaths(lakeDir, dataset);
+    // What lies beside the tables is the leader's.
+    const beside = dataset === events ? [lakePaths(lakeDir).root] : [];
+    found.set(dataset, await listLeftovers(table, staging, beside));
+  }
+  return found;
+}
+
+/** Sweeps each table that has been found by now, and whose maintenance lock is free. */
+async function sweepTables(
+  tables: readonly TableTurns[],
+  leftovers: Map<Dataset, Leftovers>,
+  putAside: boolean,
+): Promise<void> {
+  for (const table of tables) {
+    const found = leftovers.get(table.dataset);
+    if (found === undefined) continue;
+    await table.run(table.sweepTask, async () => {
+      if (await sweepLeftovers(table, found, putAside)) leftovers.delete(table.dataset);
+    });
+  }
+}
+
 /** Starts the loop that seals, checkpoints and cleans the tables, each in its turn, beside the flushes. */
 export async function startMaintenance(
   dependencies: MaintenanceDependencies,
@@ -103,7 +133,8 @@ export async function startMaintenance(
   const problems = (): Problem[] => [followers, ...tables(), catalogueTask].flatMap((table) => table.problems());
   const aborter = new AbortController();
   const { signal } = aborter;
-  const gate = createSweepGate(first, followers, signal);
+  const leftovers = await listAllLeftovers(lakeDir);
+  let putAside: boolean | undefined;
 
   /** What a stop breaks off is no failure: the next process completes it. */
   async function renewCatalogue(): Promise<void> {
@@ -118,6 +149,7 @@ export async function startMaintenance(
       dependencies.logger.debug({ error: describeError(error) }, 'the lake was not looked through, will retry');
     });
     await renewSnapshotFile(tables());
+    if (putAside !== undefined && !signal.aborted) await sweepTables(tables(), leftovers, putAside);
     // The flush loop, which looks at the log all the time, reports a foreign commit and sees its end.
     for (const table of tables()) if (table.table.foreign() === undefined) await table.turn(signal);
     // After the seals: it has the time that they leave.
@@ -125,8 +157,10 @@ export async function startMaintenance(
   }
 
   async function loop(): Promise<void> {
-    while (!signal.aborted)
-      if (await gate.turn(turn)) await pause(problems().length > 0 ? turnEveryMs.busy : restMs(tables()), signal);
+    while (!signal.aborted) {
+      await turn();
+      await pause(problems().length > 0 ? turnEveryMs.busy : restMs(tables()), signal);
+    }
   }
 
   const running = loop();
@@ -137,7 +171,7 @@ export async function startMaintenance(
     notices: () => tables().flatMap((table) => table.notices()),
     followers: () => new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.snapshot()])),
     sizes: () => new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.state().size])),
-    sweep: (putAside) => gate.sweep(putAside),
+    sweep: (aside) => void (putAside ??= aside),
     async stop() {
       aborter.abort(new AppError('stopping', 'the compactor stops'));
       engine.get().interrupt();

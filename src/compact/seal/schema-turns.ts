@@ -4,15 +4,15 @@ import type { Dataset } from '../../datasets/dataset.ts';
 import { readFreeBytes } from '../../runtime/files/disk-watch.ts';
 import { rewriteFiles } from '../../lake/files/rewrite.ts';
 import { rowGroupBounds } from '../../lake/files/row-memory.ts';
-import { listSwaps } from '../../lake/files/swap.ts';
-import { assertFilesWhole } from '../../lake/files/verify-files.ts';
+import { listUnshown } from '../../lake/files/places.ts';
+import { assertFilesWhole } from '../../lake/files/data-file.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
+import type { Table } from '../../lake/log/table.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { describeFileSql, hasColumns, sealedColumnsProperty } from '../../lake/table-schema.ts';
 import { assertOwner } from '../lake-owner.ts';
-import { describeTable } from './left-out.ts';
-import { underMaintenanceLock } from './maintenance-lock.ts';
-import type { TableDependencies } from './maintenance-options.ts';
+import { describeTable } from './seal-turns.ts';
+import { underMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
 
 /**
  * Rewrites the sealed files from before a column was added, so that all sealed files of a table have one schema: readers
@@ -37,7 +37,7 @@ const reserveBytes = 1024 ** 3;
 
 const sumBytes = (files: readonly DataFile[]): number => files.reduce((sum, file) => sum + file.sizeBytes, 0);
 
-/** A rewrite takes the path of the file that it replaces. */
+/** Files of another engine have no hash. */
 const keyOf = ({ sha256, path }: DataFile): string => sha256 ?? path;
 
 /** The files of the next commit. */
@@ -125,6 +125,17 @@ function describeLeft(dataset: Dataset, { toRewrite, waiting, endMs, failures, i
   };
 }
 
+/** When the files that rewrites up to a time replace have left the table. */
+function listSince(table: Table, upToMs = Infinity): number[] {
+  return table.snapshot().files.flatMap(({ sinceMs }) => (sinceMs !== undefined && sinceMs <= upToMs ? [sinceMs] : []));
+}
+
+/** Reports whether every rewrite up to a time is at its place. */
+async function areShown(table: Table, upToMs: number): Promise<boolean> {
+  const files = table.snapshot().files.filter(({ sinceMs }) => sinceMs !== undefined && sinceMs <= upToMs);
+  return (await listUnshown(table.dir, files)).length === 0;
+}
+
 /** Creates the turns of a table. */
 export function createSchemaTurns(dependencies: TableDependencies, retentionMs: number): SchemaTurns {
   const { dataset, table, clock } = dependencies;
@@ -137,7 +148,9 @@ export function createSchemaTurns(dependencies: TableDependencies, retentionMs: 
   let rewrittenAtMs: number | undefined;
 
   const isSettled = (): boolean => table.state().metaData?.configuration[sealedColumnsProperty] === columns;
-  const listWaiting = () => listSwaps(table.state()).filter(({ sinceMs }) => sinceMs <= (rewrittenAtMs ?? Infinity));
+  /** Since when rewrites wait: as long as readers of the files that are shown have time. */
+  const listWaiting = (): number[] =>
+    listSince(table, rewrittenAtMs).filter((sinceMs) => sinceMs + retentionMs > clock.nowMs());
 
   /** Returns whether it may go on: nobody else rewrites files of the table. */
   async function rewrite(duckdb: Duckdb, signal: AbortSignal, batch: readonly DataFile[]): Promise<boolean> {
@@ -157,7 +170,7 @@ export function createSchemaTurns(dependencies: TableDependencies, retentionMs: 
   /** Notes in the table that every sealed file has every column, once readers of folders see that. */
   async function settle(): Promise<void> {
     rewrittenAtMs ??= clock.nowMs();
-    if (listWaiting().length > 0 || sealed.failures().length > 0) return;
+    if (listWaiting().length + sealed.failures().length > 0 || !(await areShown(table, rewrittenAtMs))) return;
     await underMaintenanceLock(dependencies, async () => {
       // What was interrupted, and has just been finished, may have brought files.
       if (sealed.list(undefined).length > 0) return;
@@ -173,7 +186,7 @@ export function createSchemaTurns(dependencies: TableDependencies, retentionMs: 
 
   /** When readers of folders see every column, Unix milliseconds: an estimate while files are left to rewrite. */
   function estimateEndMs(left: readonly DataFile[]): number {
-    if (left.length === 0) return Math.max(...listWaiting().map(({ sinceMs }) => sinceMs)) + retentionMs;
+    if (left.length === 0) return Math.max(...listWaiting()) + retentionMs;
     const rate = done.bytes === 0 ? assumedRate : done.bytes / (2 * done.workMs);
     return clock.nowMs() + sumBytes(left) / rate + retentionMs;
   }

@@ -5,31 +5,25 @@
  * files for the rows that are not due, one commit.
  * Invariant: rows change their place and never their value; the counts in and out are equal; damaged files are left
  * out.
- * Crash: before the intent a folder in `staging/`, which is removed; from the intent on the seal is finished by whoever
- * takes the maintenance lock next (lake/files/staged-rewrite.ts).
+ * Crash: all or nothing, by one change (lake/files/change.ts).
  */
-import { randomUUID } from 'node:crypto';
-import path from 'node:path';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { removeTree } from '../../runtime/files/work-files.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import { partitionPath } from '../../datasets/partition.ts';
 import type { Action } from '../../lake/log/actions.ts';
-import { toAdd } from '../../lake/files/data-file.ts';
+import { toAdd, findFileDamage } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
-import { carryOut, openStaging, type Intent } from '../../lake/files/staged-rewrite.ts';
+import { openChange, type OpenChange } from '../../lake/files/change.ts';
 import { engineBudget, type EngineBudget } from '../../lake/files/row-memory.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
-import type { Table } from '../../lake/log/table.ts';
+import type { Change, Table } from '../../lake/log/table.ts';
 import { parseSchemaString } from '../../lake/table-schema.ts';
-import { findFileDamage } from '../../lake/files/verify-files.ts';
 import { isYoungPath } from '../../lake/log/young-folder.ts';
-import { keyOf, type DueRows, type Group } from './seal-policy.ts';
+import { keyOf, type DueRows, type Group, readGroups, shareOut, type KnownParts } from './seal-policy.ts';
 import { writeOutputs, type Output } from './seal-outputs.ts';
 import { measureFiles, sliceSql, type MeasuredParts, type Part } from './seal-slices.ts';
-import { readGroups, shareOut, type KnownParts } from './young-groups.ts';
 
 export interface SealDependencies {
   /** Whose rows the table has. */
@@ -115,26 +109,15 @@ function pickInputs(
   return inputs;
 }
 
-function toIntent(
-  table: Table,
-  inputs: readonly DataFile[],
-  outputs: readonly Output[],
-  commitId: string,
-  nowMs: number,
-): Intent {
+/** The commit of a seal. */
+function toChange(inputs: readonly DataFile[], outputs: readonly Output[], nowMs: number): Change {
   const keyless = inputs.every((file) => file.keyless);
   const actions: Action[] = [
     ...outputs.map((output) => ({ add: toAdd(output.path, output.written, nowMs, false, keyless) })),
     ...inputs.map((file) => ({ remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: false } })),
   ];
-  const rows = outputs.reduce((sum, output) => sum + output.written.numRecords, 0);
-  return {
-    commitId,
-    baseVersion: table.state().version,
-    moves: outputs.map((output) => ({ name: output.name, to: path.join(table.dir, output.path) })),
-    change: { cause: 'seal', actions, metrics: { rows, filesIn: inputs.length, filesOut: outputs.length } },
-    unlink: [],
-  };
+  const metrics = { rows: countRows(outputs), filesIn: inputs.length, filesOut: outputs.length };
+  return { cause: 'seal', actions, metrics };
 }
 
 function countRows(outputs: readonly Output[]): number {
@@ -209,14 +192,14 @@ function isWorthMerging(inputs: readonly DataFile[], parts: readonly Part[], bud
   return 2 * Math.ceil(wide / budget.wideBytes) <= inputs.length;
 }
 
-/** Writes what a seal of these files brings; undefined when it is not worth it. On an error nothing is left behind. */
+/** Writes what a seal of these files brings; undefined when it is not worth it. */
 async function stage(
   dependencies: SealDependencies,
   inputs: readonly DataFile[],
   due: readonly Group[],
-  id: string,
+  { id, folder }: OpenChange,
 ): Promise<{ outputs: Output[]; taken: DataFile[] } | undefined> {
-  const { dataset, table, duckdb, stagingDir } = dependencies;
+  const { dataset, table, duckdb } = dependencies;
   const { emptyFile, schemaString = '' } = table.snapshot();
   const columns = parseSchemaString(schemaString).map(({ name }) => name);
   const budget = engineBudget(duckdb.memoryMb);
@@ -228,18 +211,45 @@ async function stage(
   const taken = boundInputs(inputs, measured);
   const parts = measured.filter((part) => taken.some(({ absolutePath }) => absolutePath === part.file));
   if (due.length === 0 && !isWorthMerging(taken, parts, budget)) return undefined;
-  const folder = await openStaging(stagingDir, id);
+  // A group that is due may have no rows in the inputs of a bounded seal.
+  const here = due.filter((group) => parts.some((part) => keyOf(part) === keyOf(group)));
+  const outputs = await writeOutputs({ dataset, columns, duckdb, emptyFile, parts, due: here, folder, id });
+  const rowsIn = taken.reduce((sum, file) => sum + (file.numRecords ?? Number.NaN), 0);
+  if (countRows(outputs) !== rowsIn)
+    throw new AppError('file_damaged', `a seal of ${rowsIn} rows wrote ${countRows(outputs)}`, {
+      hint: "Run 'tributary lake check', and restore what it names from a backup.",
+    });
+  return { outputs, taken };
+}
+
+/** Seals some files by one commit; undefined when it is not worth it. After an error nothing is left behind. */
+async function sealFiles(
+  dependencies: SealDependencies,
+  inputs: readonly DataFile[],
+  due: readonly Group[],
+  nowMs: number,
+): Promise<{ sealed: Sealed; taken: DataFile[] } | undefined> {
+  const { table, stagingDir, crashPoint } = dependencies;
+  const change = await openChange(table, stagingDir, 'a seal', crashPoint);
   try {
-    // A group that is due may have no rows in the inputs of a bounded seal.
-    const here = due.filter((group) => parts.some((part) => keyOf(part) === keyOf(group)));
+    const staged = await stage(dependencies, inputs, due, change);
+    if (staged === undefined) return undefined;
+    const { outputs, taken } = staged;
+    await change.commit(outputs, () => toChange(taken, outputs, nowMs));
+    const sealed = outputs.filter((output) => !isYoungPath(output.path));
     return {
-      outputs: await writeOutputs({ dataset, columns, duckdb, emptyFile, parts, due: here, folder, id }),
       taken,
+      sealed: {
+        version: table.state().version,
+        filesIn: taken.length,
+        sealedFiles: sealed.length,
+        rows: countRows(sealed),
+        remnantRows: countRows(outputs) - countRows(sealed),
+        sizeBytes: sealed.reduce((sum, output) => sum + output.written.sizeBytes, 0),
+      },
     };
-  } catch (error) {
-    // Nothing is certain yet; on a disk that is full the room is needed at once.
-    await removeTree(folder);
-    throw error;
+  } finally {
+    await change.close();
   }
 }
 
@@ -257,7 +267,7 @@ export async function sealDue(
   options: SealOptions,
   leftOut: Map<string, AppError>,
 ): Promise<Sealed | undefined> {
-  const { dataset, table, duckdb, clock, crashPoint, stagingDir, dueRows, signal } = dependencies;
+  const { dataset, table, duckdb, clock, dueRows, signal } = dependencies;
   const known = dependencies.known ?? new Map();
   await table.refresh();
   let most = Number.POSITIVE_INFINITY;
@@ -281,10 +291,9 @@ export async function sealDue(
     // What is rewritten gets a hash of its own: damage would be believed from then on.
     if (await noteDamages(inputs, leftOut)) continue;
 
-    const commitId = randomUUID();
-    let staged;
+    let done;
     try {
-      staged = await stage(dependencies, inputs, due, commitId);
+      done = await sealFiles(dependencies, inputs, due, nowMs);
     } catch (error) {
       if (signal?.aborted === true || !isEngineError(error)) throw error;
       most = Math.floor(inputs.length / 2);
@@ -299,26 +308,10 @@ export async function sealDue(
       most = 1;
       continue;
     }
-    if (staged === undefined) return undefined;
-    const { outputs, taken } = staged;
-    const sealed = outputs.filter((output) => !isYoungPath(output.path));
-    const rowsIn = taken.reduce((sum, file) => sum + (file.numRecords ?? Number.NaN), 0);
-    if (countRows(outputs) !== rowsIn) {
-      throw new AppError('file_damaged', `a seal of ${rowsIn} rows wrote ${countRows(outputs)}`, {
-        hint: "Run 'tributary lake check', and restore what it names from a backup.",
-      });
-    }
-    await carryOut(table, stagingDir, toIntent(table, taken, outputs, commitId, nowMs), crashPoint);
+    if (done === undefined) return undefined;
     // What the bound has left young is still due.
-    const gone = new Set(taken.map((file) => file.absolutePath));
+    const gone = new Set(done.taken.map((file) => file.absolutePath));
     dueRows.sealed(due.filter((group) => group.files.every((file) => gone.has(file))));
-    return {
-      version: table.state().version,
-      filesIn: taken.length,
-      sealedFiles: sealed.length,
-      rows: countRows(sealed),
-      remnantRows: countRows(outputs) - countRows(sealed),
-      sizeBytes: sealed.reduce((sum, output) => sum + output.written.sizeBytes, 0),
-    };
+    return done.sealed;
   }
 }

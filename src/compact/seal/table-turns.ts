@@ -1,17 +1,22 @@
 import { isAppError } from '../../runtime/errors.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
-import { events, type Dataset } from '../../datasets/dataset.ts';
-import { describeForeign } from '../../lake/log/foreign-commit.ts';
+import { events, type Dataset, datasets } from '../../datasets/dataset.ts';
+import { describeForeign } from '../../lake/log/table-state.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { assertOwner } from '../lake-owner.ts';
-import { createCheckpointTurns } from './checkpoint-turns.ts';
-import { createCleanTurns } from './clean-turns.ts';
-import { describeTable } from './left-out.ts';
-import type { MaintenanceOptions, TableDependencies } from './maintenance-options.ts';
-import { createMaintenanceTask, type MaintenanceTask } from './maintenance-task.ts';
-import type { ReplaceableEngine } from './replaceable-engine.ts';
+import { createCheckpointTurns, createCleanTurns } from './clean-turns.ts';
+import { describeTable, createSealTurns } from './seal-turns.ts';
+import {
+  type MaintenanceOptions,
+  type TableDependencies,
+  createMaintenanceTask,
+  type MaintenanceTask,
+  type ReplaceableEngine,
+  type MaintenanceDependencies,
+} from './maintenance-task.ts';
 import { createSchemaTurns } from './schema-turns.ts';
-import { createSealTurns } from './seal-turns.ts';
+import { findUnnamedTables, hasTable, lakePaths, openDatasetTable, tablePaths } from '../../lake/lake.ts';
+import { findNames } from '../../runtime/files/folder-names.ts';
 
 /** The maintenance of one table: each of its tasks fails by itself. */
 export interface TableTurns extends TableDependencies {
@@ -49,7 +54,7 @@ function createTasks(dataset: Dataset, dependencies: TableDependencies) {
     seal: create(`young rows of ${of} have not been sealed`),
     checkpoint: create(`${dataset === events ? "the lake's log" : `the log of ${of}`} gets no checkpoint`),
     schema: create(`sealed files${where} have not got the columns that were added later`),
-    swap: create(`sealed files${where} have not been replaced by their rewrites`),
+    places: create(`sealed files${where} have not been replaced by their rewrites`),
     sweep: create(`files${where} that a crash has left behind have not been removed`),
     clean: create(
       `replaced files and old entries of ${dataset === events ? 'the log' : `the log of ${of}`} have not been removed`,
@@ -105,7 +110,7 @@ export function createTableTurns(
       await runUntilStop(tasks.clean, () => cleaning.turn());
       await runUntilStop(tasks.schema, () => schema.turn(engine.get(), signal));
       // Last, and a problem also between two looks: damage must not keep the log from being shortened.
-      await runUntilStop(tasks.swap, async () => cleaning.assertSwapped());
+      await runUntilStop(tasks.places, async () => cleaning.assertShown());
     },
     notices: () => schema.notices(),
     problems() {
@@ -116,5 +121,69 @@ export function createTableTurns(
         ...Object.values(tasks).flatMap((task) => task.problems()),
       ];
     },
+  };
+}
+
+/**
+ * The tables beside that of the events. Each comes into being with its first rows, perhaps by another process, while
+ * this one runs.
+ */
+export interface FollowerTables {
+  /**
+   * Opens the tables that have come, and takes in what was committed to those that are open: one listing of the lake's
+   * folder, and one look for the next entry of each log. Nothing more than once in a while, unless `now`.
+   */
+  look(now?: boolean): Promise<void>;
+  /** Those that are open. */
+  list(): readonly TableTurns[];
+  /** What keeps a table from being opened, and the tables that no pipeline names. */
+  problems(): Problem[];
+}
+
+const lookEveryMs = 1000;
+
+/** Creates the memory; the first look is due at once. */
+export function createFollowerTables(
+  dependencies: MaintenanceDependencies,
+  options: MaintenanceOptions,
+  engine: ReplaceableEngine,
+): FollowerTables {
+  const { lakeDir } = dependencies;
+  const opened = new Map<Dataset, TableTurns>();
+  const opening = new Map<Dataset, MaintenanceTask>();
+  let unnamed: readonly Problem[] = [];
+  let lookedAtMs = -Infinity;
+
+  async function open(dataset: Dataset): Promise<void> {
+    if (!(await hasTable(lakeDir, dataset))) return;
+    const { clock, crashPoint } = dependencies;
+    const { retentionMs } = options;
+    const table = await openDatasetTable(lakeDir, dataset, { clock, crashPoint, retentionMs });
+    const paths = { ...lakePaths(lakeDir), ...tablePaths(lakeDir, dataset) };
+    opened.set(dataset, createTableTurns({ ...dependencies, dataset, table, paths }, options, engine));
+  }
+
+  return {
+    async look(now = false) {
+      if (!now && performance.now() - lookedAtMs < lookEveryMs) return;
+      const names = new Set(await findNames(lakeDir));
+      for (const dataset of datasets.values()) {
+        if (dataset === events || !names.has(dataset.table)) continue;
+        const known = opened.get(dataset);
+        if (known !== undefined) {
+          await known.refresh();
+          continue;
+        }
+        const task =
+          opening.get(dataset) ??
+          createMaintenanceTask(`the lake's table ${dataset.table} has not been opened`, dependencies);
+        opening.set(dataset, task);
+        await task.run(() => open(dataset));
+      }
+      unnamed = await findUnnamedTables(lakeDir);
+      lookedAtMs = performance.now();
+    },
+    list: () => [...opened.values()],
+    problems: () => [...[...opening.values()].flatMap((task) => task.problems()), ...unnamed],
   };
 }

@@ -1,5 +1,4 @@
-import { parsePlace } from '../../lake/log/change-feed.ts';
-import { type KeptVersions, refuseVersion } from '../../lake/log/kept-versions.ts';
+import { parsePlace, type KeptVersions, refuseVersion } from '../../lake/log/change-feed.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { type ExportApp, type ExportSpec, selectApps } from '../jobs/export-spec.ts';
 import { type Arguments, quote } from './arguments.ts';

@@ -4,7 +4,7 @@ import { machineClock } from '../../runtime/clock.ts';
 import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
 import { findSize, hashFile } from '../../runtime/files/file-checks.ts';
 import { linkOrCopy } from '../../runtime/files/hard-links.ts';
-import { assertFilesWhole } from '../../lake/files/verify-files.ts';
+import { assertFilesWhole } from '../../lake/files/data-file.ts';
 import { findSinceMs, nextPlace, parsePlace } from '../../lake/log/change-feed.ts';
 import { readCommit } from '../../lake/log/log-files.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../lake/log/snapshot.ts';

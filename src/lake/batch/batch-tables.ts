@@ -17,8 +17,7 @@ import { events as leader, importDatasets, type Dataset } from '../../datasets/d
 import type { KeyMask } from '../../datasets/event-id.ts';
 import type { AppError } from '../../runtime/errors.ts';
 import { writeDataFile, type WrittenFile } from '../files/data-file.ts';
-import type { EnrichedSelect } from '../files/enriched-rows.ts';
-import type { Enricher } from '../files/enricher.ts';
+import type { EnrichedSelect, Enricher } from '../files/enriched-rows.ts';
 import { rowGroupRows } from '../files/row-memory.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';

@@ -4,7 +4,7 @@ import type { EventKind } from '../../datasets/field-schema.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList } from '../sql/literals.ts';
 import type { DataFile } from '../log/snapshot.ts';
-import { assertFilesWhole } from '../files/verify-files.ts';
+import { assertFilesWhole } from '../files/data-file.ts';
 import { createKeysSql } from './key-slices.ts';
 import type { KeyTable } from './key-table.ts';
 import { dropStoredRows } from './own-keys.ts';

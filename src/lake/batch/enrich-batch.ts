@@ -7,8 +7,8 @@ import {
   type EnrichedRows,
   type EnrichedSelect,
   type LookUps,
+  type Enricher,
 } from '../files/enriched-rows.ts';
-import type { Enricher } from '../files/enricher.ts';
 import { rememberMs } from '../files/text-tables.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';

@@ -1,6 +1,6 @@
 import { keyWindowMs } from '../../datasets/event-id.ts';
 import { pruneFiles } from '../files/prune.ts';
-import { assertFilesWhole } from '../files/verify-files.ts';
+import { assertFilesWhole } from '../files/data-file.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
 import type { BatchLookUp, JudgedBatch, LoadedBatch } from './batch-tables.ts';

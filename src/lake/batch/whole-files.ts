@@ -1,7 +1,7 @@
 import { AppError } from '../../runtime/errors.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
-import { findFileDamage } from '../files/verify-files.ts';
+import { findFileDamage } from '../files/data-file.ts';
 
 /** Told of files that could not be trusted: their keys are not known, so a repeat of one would be stored again. */
 export type OnDamage = (damages: readonly AppError[]) => void;

@@ -2,20 +2,26 @@
  * The files of a table: Parquet, failed events, and the rewrites of what is there.
  *
  * In: queries and actions of whoever holds the right to commit. Out: files with their statistics and hash, for the log.
- * Invariant: a file is complete and fsynced before a commit names it; it is compared with its hash (verify-files.ts)
- * before anything is made of its rows; files that readers may see are replaced by a staged rewrite (staged-rewrite.ts)
- * or a swap (swap.ts) only.
- * Crash: files that no commit names, swept at the next start of the compactor; staged rewrites, finished or removed
+ * Invariant: a file is complete and fsynced before a commit names it; it is compared with its hash (data-file.ts)
+ * before anything is made of its rows; its bytes never change. Other files of the same rows come by a change
+ * (change.ts), and readers of folders see them at their places (places.ts).
+ * Crash: files that no commit names, swept at the next start of the compactor; changes, settled
  * under the maintenance lock; pending failed events, settled by the log (failed-events.ts).
  */
 import path from 'node:path';
+import { readdir } from 'node:fs/promises';
+import { readdirSync } from 'node:fs';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { removeFile, syncFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { AppError } from '../../runtime/errors.ts';
 import type { AddAction, FileStats } from '../log/actions.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import { hashFile } from '../../runtime/files/file-checks.ts';
+import { hashFile, findSize } from '../../runtime/files/file-checks.ts';
+import { emptyFileName, type DataFile } from '../log/snapshot.ts';
+import { logFolder } from '../log/log-files.ts';
+import { datasets, type Dataset } from '../../datasets/dataset.ts';
+import { formerYoungFolders, sealedFolder, youngFolder } from '../log/young-folder.ts';
 
 /** What is known of a Parquet file once it is written. */
 export interface WrittenFile {
@@ -206,4 +212,80 @@ export function toAdd(
     stats: JSON.stringify(written.stats),
     tags: { sha256: written.sha256, ...(keyless ? { keyed: '0' } : {}) },
   };
+}
+
+/**
+ * Lists every Parquet file in a table's folder that may hold events, relative to it, whether the log names it or not:
+ * young, sealed, rewritten, and those of other engines. Not the checkpoints, nor the empty file.
+ */
+export async function listDataFiles(tableDir: string): Promise<string[]> {
+  const log = `${path.basename(logFolder(tableDir))}${path.sep}`;
+  const names = await readdir(tableDir, { recursive: true });
+  return names.filter((name) => name.endsWith('.parquet') && !name.startsWith(log) && name !== emptyFileName);
+}
+
+const hint = "Restore the file from a copy; 'tributary lake check' lists every damaged one.";
+
+/**
+ * Says what is wrong with a data file: `file_damaged`, `retryable` when it is not there, which an erasure may have
+ * caused. Reads it whole: Parquet readers check no sums, so a flipped bit in a page would come out as a value like any
+ * other.
+ */
+export async function findFileDamage({
+  absolutePath,
+  sizeBytes,
+  sha256,
+}: Pick<DataFile, 'absolutePath' | 'sizeBytes' | 'sha256'>): Promise<AppError | undefined> {
+  const size = await findSize(absolutePath);
+  if (size === undefined)
+    return new AppError('file_damaged', `${absolutePath} is not there`, { retryable: true, hint });
+  if (size !== sizeBytes)
+    return new AppError('file_damaged', `${absolutePath} is damaged: it has ${size} bytes instead of ${sizeBytes}`, {
+      hint,
+    });
+  if (sha256 === undefined || (await hashFile(absolutePath)) === sha256) return undefined;
+  return new AppError('file_damaged', `${absolutePath} is damaged: its bytes are not those that were written`, {
+    hint,
+  });
+}
+
+/**
+ * Throws the damage of the first file that has one, before anything is made of their rows. Files of another engine are
+ * checked by size only.
+ */
+export async function assertFilesWhole(files: readonly DataFile[]): Promise<void> {
+  for (const file of files) {
+    const damage = await findFileDamage(file);
+    if (damage !== undefined) throw damage;
+  }
+}
+
+/** Lists a folder; nothing where there is none, or it cannot be read. */
+function listNames(folder: string): readonly string[] {
+  try {
+    return readdirSync(folder);
+  } catch {
+    return [];
+  }
+}
+
+/** Says whether rows were ever written to a table. */
+function holdsRows(lakeDir: string, { table, partitionBy }: Dataset): boolean {
+  const dir = path.join(lakeDir, table);
+  const folders = [youngFolder, sealedFolder, ...formerYoungFolders].map((name) => path.join(dir, name));
+  return (
+    folders.some((folder) => listNames(folder).length > 0) ||
+    listNames(dir).some((name) => name.startsWith(`${partitionBy[0]?.name ?? ''}=`))
+  );
+}
+
+/**
+ * Says whether events, or rows of another table, were ever written to a lake, by its folders alone: cheap, and true also
+ * where its log is damaged.
+ */
+export function holdsEvents(lakeDir: string): boolean {
+  return (
+    ['failed', 'orphans'].some((folder) => listNames(path.join(lakeDir, folder)).length > 0) ||
+    [...datasets.values()].some((dataset) => holdsRows(lakeDir, dataset))
+  );
 }

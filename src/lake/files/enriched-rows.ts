@@ -7,10 +7,9 @@
  * Bounds: User-Agents that are not parsed within the time of a look-up stay unknown.
  */
 import { geoDateColumn } from '../../datasets/field-schema.ts';
-import type { EnrichedGroup } from '../../datasets/enriched-columns.ts';
+import type { EnrichedGroup, AgentField, PlaceField } from '../../datasets/enriched-columns.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import type { Enricher } from './enricher.ts';
 import { createTextTables, noTime, type TextSort, type TextSource } from './text-tables.ts';
 
 /** User-Agents of one look-up are parsed for so long, milliseconds: of usual ones, 200,000 different ones. */
@@ -189,4 +188,20 @@ export function createLookUps(duckdb: Duckdb, enricher: Enricher, of: string): L
       await agentTables.forget();
     },
   };
+}
+
+/** Tells what addresses and User-Agents say, by the names of the fields that are filled. Nothing of it throws. */
+export interface Enricher {
+  /** Date of the database that places come from, YYYY-MM-DD; undefined while there is none. */
+  readonly databaseDate: string | undefined;
+  /** Another number for each database that was in use: what was told of a place may be told otherwise from then on. */
+  readonly edition: number;
+  findPlace(address: string): Readonly<Partial<Record<PlaceField, string | number>>> | undefined;
+  parseAgent(userAgent: string): Readonly<Partial<Record<AgentField, string | number>>>;
+  /** Takes in a database that has come in the place of the one before. */
+  refresh(): Promise<void>;
+  /** Rows were written without what could be told of them. */
+  failed(error: unknown): void;
+  /** Rows were written with it. */
+  passed(): void;
 }

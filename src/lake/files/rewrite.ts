@@ -1,13 +1,10 @@
 /**
  * The rewrite of live files: the same rows with other values, or fewer of them, by one commit, while everybody reads.
  *
- * A young file gets a new one beside it; the old one waits for the retention. A sealed file stays where readers of the
- * glob find it, as it was: its rewrite lies outside, is what the log names, and takes the place in time (swap.ts). A
- * rewrite that still waits is replaced by the next one, which waits for the same place.
- * Crash: all or nothing, by one staged rewrite (staged-rewrite.ts).
+ * A young file gets a new one beside it. A sealed one gets one that takes its place in time (places.ts): readers of the
+ * glob see the file as it was until the retention is over. The old files wait for their readers.
+ * Crash: all or nothing, by one change (change.ts).
  */
-import { randomUUID } from 'node:crypto';
-import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
@@ -15,14 +12,16 @@ import { AppError } from '../../runtime/errors.ts';
 import { writeNewFile } from '../../runtime/files/durable-file.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
 import type { Action, AddAction } from '../log/actions.ts';
-import { toAdd, writeDataFile, type RowGroup } from './data-file.ts';
-import type { Duckdb } from '../sql/duckdb.ts';
-import { sqlList } from '../sql/literals.ts';
-import { carryOut, openStaging, type Move } from './staged-rewrite.ts';
+import type { LakeState } from '../log/lake-state.ts';
 import type { DataFile } from '../log/snapshot.ts';
-import { rewrittenFolder } from './swap.ts';
 import type { Change, Table } from '../log/table.ts';
-import { youngFolder } from '../log/young-folder.ts';
+import type { TableState } from '../log/table-state.ts';
+import { sealedPath, youngFolder } from '../log/young-folder.ts';
+import { sqlList } from '../sql/literals.ts';
+import type { Duckdb } from '../sql/duckdb.ts';
+import { openChange, type NewFile, type OpenChange } from './change.ts';
+import { toAdd, writeDataFile, type RowGroup } from './data-file.ts';
+import { passOnSince } from './places.ts';
 
 export interface RewriteDependencies {
   readonly table: Table;
@@ -53,15 +52,25 @@ export interface Rewrite {
   readonly toQuery: (source: string) => string;
 }
 
-/** Where the rewrite of a file goes, relative to the table's folder, and whose place it takes in time, if any. */
-function placeRewrite(file: DataFile): { readonly to: string; readonly replaces: string | undefined } {
-  if (file.young) return { to: `${youngFolder}/${randomUUID()}.parquet`, replaces: undefined };
-  return { to: `${rewrittenFolder}/${randomUUID()}.parquet`, replaces: file.replaces ?? file.path };
+/** The other parts of the commit of a rewrite; its actions come before those of the files. */
+export type RewriteChange = Omit<Change, 'actions'> & { readonly actions?: readonly Action[] };
+
+/** The path of a file that has the rows of another one, relative to the table's folder. */
+export function rewrittenPath({ young, place }: Pick<DataFile, 'young' | 'place'>, id: string, index: number): string {
+  return young || place === undefined ? `${youngFolder}/${id}-${index}.parquet` : sealedPath(place, { id, index });
 }
 
-/** Marks an added file as one that waits for the place of a sealed file. */
-export function toWaiting(add: AddAction, replaces: string): AddAction {
-  return { ...add, tags: { ...add.tags, replaces: encodeURI(replaces) } };
+/** Marks the add of a rewrite with the time at which the file that is shown at its place has left the table. */
+export function withSince(add: AddAction, sinceMs: number): AddAction {
+  return { ...add, tags: { ...add.tags, since: String(sinceMs) } };
+}
+
+/** Makes the actions of a rewritten file at the instant of the commit. */
+type ToActions = (nowMs: number) => Action[];
+
+interface Written {
+  readonly files: readonly NewFile[];
+  readonly toActions: ToActions;
 }
 
 /**
@@ -72,25 +81,20 @@ function isDropped({ file, rowsLeftOut }: Rewrite): boolean {
   return file.young && rowsLeftOut === file.numRecords;
 }
 
-const companionName = 'companion';
-
-interface Written {
-  readonly moves: readonly Move[];
-  readonly actions: readonly Action[];
-}
-
 async function writeRewrite(
-  { table, duckdb, clock, rowGroup }: RewriteDependencies,
+  { table, duckdb, rowGroup }: RewriteDependencies,
   rewrite: Rewrite,
-  staged: string,
-  dataChange: boolean,
+  { id, folder }: OpenChange,
+  index: number,
 ): Promise<Written> {
   const { file, rowsLeftOut, toQuery } = rewrite;
-  const nowMs = clock.nowMs();
-  const removal: Action = { remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange } };
-  if (isDropped(rewrite)) return { moves: [], actions: [removal] };
+  const toRemoval = (nowMs: number): Action => ({
+    remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange: true },
+  });
+  if (isDropped(rewrite)) return { files: [], toActions: (nowMs) => [toRemoval(nowMs)] };
   const { emptyFile } = table.snapshot();
   const source = `read_parquet(${sqlList([emptyFile, file.absolutePath])}, union_by_name = true, hive_partitioning = false)`;
+  const staged = path.join(folder, `${index}.parquet`);
   const written = await writeDataFile(duckdb, toQuery(source), staged, file.young ? 'young' : 'sealed', rowGroup);
   if (file.numRecords !== undefined && written.numRecords + rowsLeftOut !== file.numRecords) {
     throw new AppError(
@@ -99,52 +103,64 @@ async function writeRewrite(
       { hint: "Run 'tributary lake check', and restore what it names from a backup." },
     );
   }
-  const { to, replaces } = placeRewrite(file);
-  const add = toAdd(to, written, nowMs, dataChange, file.keyless);
+  const to = rewrittenPath(file, id, index);
+  const shownUntil = file.young ? undefined : await passOnSince(table.dir, file);
   return {
-    moves: [{ name: path.basename(staged), to: path.join(table.dir, to) }],
-    actions: [removal, { add: replaces === undefined ? add : toWaiting(add, replaces) }],
+    files: [{ file: staged, path: to }],
+    toActions: (nowMs) => {
+      const add = toAdd(to, written, nowMs, true, file.keyless);
+      return [toRemoval(nowMs), { add: file.young ? add : withSince(add, Math.min(shownUntil ?? nowMs, nowMs)) }];
+    },
+  };
+}
+
+/** The actions of a commit that changes no row. */
+function withoutDataChange({ add, remove, ...rest }: Action): Action {
+  return {
+    ...rest,
+    ...(add === undefined ? {} : { add: { ...add, dataChange: false } }),
+    ...(remove === undefined ? {} : { remove: { ...remove, dataChange: false } }),
   };
 }
 
 /**
- * Writes files again, by one commit, whose other parts are `change`. Under the maintenance lock; the caller has seen
- * that the files are whole. Space: that of the files, until the retention has passed. Returns how many have a rewrite.
- * Errors: `file_damaged` when a rewrite has not the rows that were expected; then, and when `toQuery` throws, nothing
- * is left behind.
+ * Writes files again, by one commit, whose other parts `toChange` makes at its instant. Under the maintenance lock; the
+ * caller has seen that the files are whole. Space: that of the files, until the retention has passed. Returns how many
+ * have a rewrite. Errors: `file_damaged` when a rewrite has not the rows that were expected, those of the change and of
+ * `toChange`; then, and when `toQuery` throws, nothing is left behind.
  */
 export async function rewriteFiles(
   dependencies: RewriteDependencies,
   rewrites: readonly Rewrite[],
-  change: Omit<Change, 'actions'>,
+  toChange: RewriteChange | ((state: Readonly<TableState>, lake: LakeState) => RewriteChange),
   companion?: Companion,
 ): Promise<number> {
-  const { table, stagingDir, crashPoint } = dependencies;
-  const commitId = randomUUID();
-  const folder = await openStaging(stagingDir, commitId);
-  const written: Written[] = [];
+  const { table, stagingDir, clock, crashPoint } = dependencies;
+  const open = await openChange(table, stagingDir, 'a rewrite', crashPoint);
   try {
+    const written: Written[] = [];
     for (const [index, rewrite] of rewrites.entries())
-      written.push(
+      written.push(await writeRewrite(dependencies, rewrite, open, index));
+    const files = written.flatMap((one) => one.files);
+    const beside: NewFile[] = [];
+    if (companion !== undefined) {
+      const file = path.join(open.folder, 'companion');
+      await writeNewFile(file, companion.text, tableFileMode);
+      beside.push({ file, path: companion.path });
+    }
+    await open.commit([...files, ...beside], (state, lake) => {
+      const change = typeof toChange === 'function' ? toChange(state, lake) : toChange;
+      const nowMs = clock.nowMs();
+      const actions = [...(change.actions ?? []), ...written.flatMap(({ toActions }) => toActions(nowMs))];
+      return {
+        ...change,
         // A new column changes no row.
-        await writeRewrite(dependencies, rewrite, path.join(folder, `${index}.parquet`), change.cause !== 'schema'),
-      );
-    if (companion !== undefined) await writeNewFile(path.join(folder, companionName), companion.text, tableFileMode);
-  } catch (error) {
-    // Nothing is certain yet; on a disk that is full the room is needed at once.
-    await rm(folder, { recursive: true, force: true });
-    throw error;
+        actions: change.cause === 'schema' ? actions.map(withoutDataChange) : actions,
+        metrics: { ...change.metrics, filesIn: rewrites.length, filesOut: files.length },
+      };
+    });
+    return files.length;
+  } finally {
+    await open.close();
   }
-  const files = written.flatMap((one) => one.moves);
-  const beside = companion === undefined ? [] : [{ name: companionName, to: path.join(table.dir, companion.path) }];
-  const moves = [...files, ...beside];
-  const metrics = { ...change.metrics, filesIn: rewrites.length, filesOut: files.length };
-  const actions = written.flatMap((one) => one.actions);
-  await carryOut(
-    table,
-    stagingDir,
-    { commitId, baseVersion: table.state().version, moves, change: { ...change, actions, metrics }, unlink: [] },
-    crashPoint,
-  );
-  return files.length;
 }

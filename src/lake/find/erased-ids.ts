@@ -1,17 +1,15 @@
-import { createHash, randomUUID } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { isKeyedSql, isOwnId, requestKeyOf } from '../../datasets/event-id.ts';
 import { readLineHead } from '../../datasets/event-line.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { AppError, describeError } from '../../runtime/errors.ts';
-import { ensureFolder } from '../../runtime/files/durable-file.ts';
 import { exists, hashFile } from '../../runtime/files/file-checks.ts';
 import { findStamp } from '../../runtime/files/file-stamp.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
-import { removeTree } from '../../runtime/files/work-files.ts';
 import { writeDataFile } from '../files/data-file.ts';
-import { carryOut, openStaging } from '../files/staged-rewrite.ts';
-import { findNewestState } from '../log/kept-versions.ts';
+import { openChange } from '../files/change.ts';
+import { findNewestState } from '../log/change-feed.ts';
 import type { ErasedIdsState } from '../log/lake-state.ts';
 import { listLog } from '../log/log-files.ts';
 import type { Table } from '../log/table.ts';
@@ -187,23 +185,21 @@ export async function addErasedIds(
   const known = file === undefined ? 0 : await countHashes(duckdb, file);
   await collectHashes(duckdb, selects, maxHashes - known);
   const query = `SELECT DISTINCT h FROM (${file === undefined ? '' : `${oldSql(file)} UNION ALL `}FROM erased_hashes) ORDER BY h`;
-  const commitId = randomUUID();
-  await ensureFolder(staging);
-  const folder = await openStaging(staging, commitId);
-  const name = path.basename(to);
-  const { numRecords: hashes, sha256 } = await writeDataFile(duckdb, query, path.join(folder, name), 'sealed', {
-    rows: rowsOfGroup,
-  }).catch(async (error: unknown) => {
-    await removeTree(folder);
-    throw error;
-  });
-  await duckdb.run('DROP TABLE erased_hashes');
-  const before = table.lake().erasedIds;
-  if (hashes === (before?.hashes ?? 0)) return removeTree(folder);
-  const erasedIds = { hashes, sha256, ...(before?.isPartial === true ? { isPartial: true as const } : {}) };
-  const change = { cause: 'erase', actions: [], erasedIds, metrics: { hashes } } as const;
-  const intent = { commitId, baseVersion: table.state().version, moves: [], change, unlink: [] };
-  await carryOut(table, staging, { ...intent, movesAfter: [{ name, to }] }, crashPoint);
+  const open = await openChange(table, staging, 'an erasure', crashPoint);
+  try {
+    const name = path.basename(to);
+    const { numRecords: hashes, sha256 } = await writeDataFile(duckdb, query, path.join(open.folder, name), 'sealed', {
+      rows: rowsOfGroup,
+    });
+    await duckdb.run('DROP TABLE erased_hashes');
+    const before = table.lake().erasedIds;
+    if (hashes === (before?.hashes ?? 0)) return;
+    const erasedIds = { hashes, sha256, ...(before?.isPartial === true ? { isPartial: true as const } : {}) };
+    const change = { cause: 'erase', actions: [], erasedIds, metrics: { hashes } } as const;
+    await open.commit([], () => change, { moves: [{ name, to }] });
+  } finally {
+    await open.close();
+  }
 }
 
 /**

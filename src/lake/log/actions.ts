@@ -1,5 +1,7 @@
+import { AppError } from '../../runtime/errors.ts';
+
 /**
- * The actions of the Delta log, protocol reader 1 and writer 7 with a feature of our own (protocol.ts), as far as this
+ * The actions of the Delta log, protocol reader 1 and writer 7 with a feature of our own (actions.ts), as far as this
  * table uses them; and the parser that turns a line of a commit, or a row of a checkpoint, into one. Foreign engines
  * write what they like: whatever is not needed is optional, and an action of an unknown kind is ignored, as the
  * protocol asks.
@@ -25,8 +27,9 @@ export interface AddAction {
   readonly stats?: string;
   /**
    * `sha256`: hash of the file's bytes, hex, by which `lake check` finds damage that Parquet itself does not show.
-   * `replaces`: URL-encoded path of the sealed file whose place this one takes when nobody reads that any more
-   * (lake/files/swap.ts).
+   * `since`: of a rewrite, when the file that is shown at its place left the table, Unix milliseconds
+   * (lake/files/places.ts).
+   * `replaces`: of a rewrite of version 0.3, the URL-encoded path of its place.
    * `keyed`: `0` where none of its events was stored under an Idempotency-Key; else nobody knows.
    */
   readonly tags?: Readonly<Record<string, string>>;
@@ -144,8 +147,43 @@ export function decodePath(encoded: string): string | undefined {
   }
 }
 
-/** The path of the sealed file whose place an added file is to take, URL-decoded; undefined for any other file. */
-export function findReplaced(add: AddAction): string | undefined {
-  const replaced = add.tags?.['replaces'];
-  return replaced === undefined || replaced === null ? undefined : decodePath(replaced);
+/** The feature that a writer of the table must know: no other engine does. */
+export const writerFeature = 'tributary-writer';
+
+/**
+ * The protocol of the table. Reader version 1: every engine may read it. Writer version 7 with a feature of our own: an
+ * engine that keeps to the Delta protocol refuses to write what it does not know, so that it cannot optimize, vacuum,
+ * append or delete. Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#table-features
+ */
+export const tableProtocol: ProtocolAction = {
+  minReaderVersion: 1,
+  minWriterVersion: 7,
+  writerFeatures: [writerFeature],
+};
+
+/** The last writer version without features, which version 0.2 of this service wrote. */
+const plainWriterVersion = 2;
+
+/** Says whether a table keeps other engines' writers out. */
+export function isOwnProtocol(protocol: ProtocolAction | undefined): boolean {
+  return (
+    protocol?.minReaderVersion === 1 &&
+    protocol.minWriterVersion === 7 &&
+    protocol.writerFeatures?.length === 1 &&
+    protocol.writerFeatures[0] === writerFeature
+  );
+}
+
+/** Refuses a table whose protocol this code does not know. */
+export function assertProtocol(protocol: ProtocolAction | undefined): void {
+  if (protocol === undefined || isOwnProtocol(protocol)) return;
+  if (protocol.minReaderVersion <= 1 && protocol.minWriterVersion <= plainWriterVersion) return;
+  const features = [...(protocol.readerFeatures ?? []), ...(protocol.writerFeatures ?? [])];
+  throw new AppError(
+    'lake_protocol',
+    `the lake's table asks for reader ${protocol.minReaderVersion} and writer ${protocol.minWriterVersion}${features.length === 0 ? '' : ` (${features.join(', ')})`}, which this service does not know`,
+    {
+      hint: 'A newer version of this service, or another engine, has changed the table: start that version, or restore the log from before that.',
+    },
+  );
 }

@@ -1,4 +1,7 @@
-import type { CommitInfoAction } from './actions.ts';
+import assert from 'node:assert/strict';
+import type { CommitInfoAction, TxnAction } from './actions.ts';
+import type { Clock } from '../../runtime/clock.ts';
+import type { Problem } from '../../runtime/conditions/problem.ts';
 
 /** What made a commit. */
 export type CommitCause =
@@ -161,4 +164,209 @@ export function findLakeState(info: CommitInfoAction | undefined): LakeState | u
     return undefined;
   }
   return state as LakeState;
+}
+
+/**
+ * The apps that erasures took rows of, in the state of a log: an older version is refused to those who would read such
+ * rows, and to nobody else, so that the erasures of one account show to no other. Pure.
+ */
+
+type Erasures = Pick<LakeState, 'forgetBefore' | 'erasing' | 'erasedBefore'>;
+
+/** Apps that are told apart; of more, the versions of the earliest erasures count for all apps. */
+const maxApps = 256;
+const all = 'all';
+
+function bound(before: Readonly<Record<string, number>>): Readonly<Record<string, number>> {
+  const entries = Object.entries(before).toSorted(([, a], [, b]) => b - a);
+  const merged = entries.slice(maxApps);
+  return Object.fromEntries(
+    merged.length === 0
+      ? entries
+      : [...entries.slice(0, maxApps), [all, Math.max(before[all] ?? 0, ...merged.map(([, version]) => version))]],
+  );
+}
+
+/** Versions of the service before 0.4 did not say of which apps rows were erased: then of any. */
+function erasedSoFar({ erasedBefore, forgetBefore }: Erasures): Readonly<Record<string, number>> {
+  return erasedBefore ?? (forgetBefore === undefined ? {} : { [all]: forgetBefore });
+}
+
+/**
+ * The members of the next state. `erasedApps`: the apps that an erasure's commit takes rows of; undefined: any of them.
+ * `forgetBefore`: the version that the last commit of the erasure names.
+ */
+export function moveErasures(
+  before: Erasures,
+  isErasure: boolean,
+  { erasedApps, forgetBefore }: { readonly erasedApps?: readonly number[]; readonly forgetBefore?: number },
+): Pick<LakeState, 'erasing' | 'erasedBefore'> {
+  const apps = [...new Set([...(before.erasing === true ? [] : (before.erasing ?? [])), ...(erasedApps ?? [])])];
+  const isAny = before.erasing === true || (isErasure && erasedApps === undefined) || apps.length > maxApps;
+  const known = erasedSoFar(before);
+  const erasedBefore =
+    forgetBefore === undefined
+      ? known
+      : bound({ ...known, ...Object.fromEntries((isAny ? [all] : apps).map((app) => [app, forgetBefore])) });
+  const isUnfinished = forgetBefore === undefined && (isErasure || before.erasing !== undefined);
+  return {
+    ...(isUnfinished ? { erasing: isAny ? true : apps } : {}),
+    ...(Object.keys(erasedBefore).length === 0 ? {} : { erasedBefore }),
+  };
+}
+
+/** What erasures leave of older versions to a reader of some apps; undefined: of all. */
+export function findErased(
+  state: Erasures,
+  idApps: readonly number[] | undefined,
+): { readonly before: number; readonly isErasing: boolean } {
+  const { erasing } = state;
+  const known = erasedSoFar(state);
+  const names = idApps === undefined ? Object.keys(known) : [all, ...idApps];
+  return {
+    before: names.reduce<number>((newest, name) => Math.max(newest, known[name] ?? 0), 0),
+    isErasing: erasing === true || (erasing ?? []).some((app) => idApps === undefined || idApps.includes(app)),
+  };
+}
+
+/**
+ * What holds from each commit of this service to the next. Both sides of the log assert it, in constant time: the
+ * writer before a commit is linked, and whoever means to write when it has read one. A failure is a fault of the
+ * service, since bytes that have changed on the disk are known by their checksum: it ends in an error, and in no commit
+ * on top.
+ */
+
+/** The totals that never go back. */
+const growing = ['streamed', 'repeats', 'erased'] as const satisfies readonly (keyof Totals)[];
+
+/** Asserts that every event is accounted for, that the position goes forward, and that the times keep their order. */
+export function assertFollows(before: LakeState, after: LakeState): void {
+  const change = Object.fromEntries(
+    Object.keys(emptyTotals).map((name) => [
+      name,
+      after.totals[name as keyof Totals] - before.totals[name as keyof Totals],
+    ]),
+  ) as unknown as Totals;
+  assert(
+    change.streamed === change.stored + change.failed + change.repeats + change.erased,
+    `a commit (${after.cause}) does not account for its events: ${JSON.stringify(change)}`,
+  );
+  for (const name of growing) assert(change[name] >= 0, `a commit (${after.cause}) takes ${-change[name]} off ${name}`);
+  for (const [name, total] of Object.entries(after.totals))
+    assert(Number.isSafeInteger(total) && total >= 0, `a commit (${after.cause}) leaves ${total} ${name}`);
+
+  const [was, is] = [before.epoch, after.epoch];
+  assert(was === undefined || is !== undefined, `a commit (${after.cause}) forgets the position`);
+  if (was?.appId === is?.appId)
+    assert(
+      (is?.position ?? 0) >= (was?.position ?? 0),
+      `a commit (${after.cause}) moves the position back, from ${was?.position} to ${is?.position}`,
+    );
+  assert(
+    after.availableAtMs >= before.availableAtMs || after.cause === 'restamp',
+    `a commit (${after.cause}) sets available_at back, from ${before.availableAtMs} to ${after.availableAtMs}`,
+  );
+}
+
+/** Asserts that the two places of the log that hold the position agree; `txns`: positions by their appId. */
+export function assertPosition({ epoch }: LakeState, txns: ReadonlyMap<string, number>): void {
+  if (epoch === undefined) return;
+  assert(
+    txns.get(epoch.appId) === epoch.position,
+    `the position of ${epoch.appId} is ${epoch.position} in the lake's state, and ${txns.get(epoch.appId)} in the table's`,
+  );
+}
+
+/**
+ * `available_at` orders the rows for whoever reads them bit by bit: every commit that brings rows has a later one than
+ * all before it, whatever the clock does. After a clock that was ahead, the values go on from there by a millisecond a
+ * commit.
+ */
+
+/** A clock that is further behind than this was wrong before, or is now; time servers correct by less, milliseconds. */
+export const clockToleranceMs = 5 * 60_000;
+
+/** The `available_at` of the next commit that brings rows, Unix milliseconds. */
+export function nextAvailableAtMs(clock: Clock, lake: LakeState): number {
+  return Math.max(clock.nowMs(), lake.availableAtMs + 1);
+}
+
+/** Says whether a time that was given in the past lies so far in the future that a clock must be wrong. */
+export function isClockBehind(timeMs: number, nowMs: number): boolean {
+  return timeMs - nowMs > clockToleranceMs;
+}
+
+const units = [
+  ['day', 86_400_000],
+  ['hour', 3_600_000],
+  ['minute', 60_000],
+] as const;
+
+function describeSpan(ms: number): string {
+  const [unit, length] = units.find(([, size]) => ms >= size) ?? units[2];
+  const count = Math.round((10 * ms) / length) / 10;
+  return `${count} ${unit}${count === 1 ? '' : 's'}`;
+}
+
+/** Describes an `available_at` that lies ahead of the clock; `since`: when that was seen first, ISO 8601. */
+export function describeClock(availableAtMs: number, nowMs: number, since?: string): Problem {
+  return {
+    code: 'clock_behind_lake',
+    what: `the newest available_at of the lake, ${new Date(availableAtMs).toISOString()}, is ${describeSpan(availableAtMs - nowMs)} ahead of this machine's clock${since === undefined ? '' : `, seen since ${since}`}: the clock was ahead when rows were stored, or is behind now; filters by availability miss new rows`,
+    todo: "Set the clock right if it is behind; otherwise run 'tributary lake repair', which gives those rows a time that has passed, in the same order. Nothing is lost meanwhile.",
+  };
+}
+
+/**
+ * What the log says of each load for ever, also when the commit that brought its rows has long been trimmed: a txn
+ * action, which checkpoints keep. The load's id stands for the content of its file and for what was asked of it.
+ */
+
+/**
+ * `loaded`: its rows are in the table, or were repeats of what is there. `review`: so they were, and a load that had
+ * some of the same rows was undone since: loading the file again looks through its rows anew. `undone`: its rows were
+ * taken out.
+ */
+export const loadStatuses = ['loaded', 'review', 'undone'] as const;
+export type LoadStatus = (typeof loadStatuses)[number];
+
+export interface LoadState {
+  /** How often the file was loaded, undone loads among them; from 1. */
+  readonly generation: number;
+  readonly status: LoadStatus;
+}
+
+const prefix = 'load/';
+const statusCount = 4;
+
+/** The state of a load; undefined when there never was one of this id. */
+export function findLoadState(txns: ReadonlyMap<string, number>, loadId: string): LoadState | undefined {
+  const version = txns.get(prefix + loadId);
+  return version === undefined ? undefined : parseState(version);
+}
+
+function parseState(version: number): LoadState | undefined {
+  const status = loadStatuses[version % statusCount];
+  return status === undefined ? undefined : { generation: Math.floor(version / statusCount), status };
+}
+
+/** Says whether nothing was done to a load between two states of it. */
+export function isSameLoadState(one: LoadState | undefined, other: LoadState | undefined): boolean {
+  return one?.generation === other?.generation && one?.status === other?.status;
+}
+
+/** Every load that the log knows, by id. */
+export function listLoadStates(txns: ReadonlyMap<string, number>): ReadonlyMap<string, LoadState> {
+  return new Map(
+    [...txns].flatMap(([appId, version]) => {
+      const state = appId.startsWith(prefix) ? parseState(version) : undefined;
+      return state === undefined ? [] : [[appId.slice(prefix.length), state] as const];
+    }),
+  );
+}
+
+/** The action that keeps the state of a load. */
+export function toLoadTxn(loadId: string, { generation, status }: LoadState, nowMs: number): TxnAction {
+  const version = generation * statusCount + loadStatuses.indexOf(status);
+  return { appId: prefix + loadId, version, lastUpdated: nowMs };
 }

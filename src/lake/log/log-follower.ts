@@ -1,14 +1,109 @@
 import path from 'node:path';
+import { decodePath, type Action, type CommitInfoAction, assertProtocol } from './actions.ts';
+import {
+  isOwnEncoding,
+  toDataFile,
+  describeState,
+  toSnapshot,
+  type DataFile,
+  type Snapshot,
+  loadOwnState,
+} from './snapshot.ts';
+import {
+  type TableState,
+  changesTable,
+  foreignError,
+  toForeignCommit,
+  type ForeignCommit,
+  applyCommit,
+  replayCommit,
+} from './table-state.ts';
 import { AppError, isSystemError } from '../../runtime/errors.ts';
-import type { Action, CommitInfoAction } from './actions.ts';
-import { assertFollows, assertPosition } from './continuity.ts';
-import { changesTable, foreignError, toForeignCommit, type ForeignCommit } from './foreign-commit.ts';
-import { findLakeState, type LakeState } from './lake-state.ts';
+import { assertFollows, assertPosition, findLakeState, type LakeState } from './lake-state.ts';
 import { hashCommit, readCommit, renderCommit, type Commit } from './log-files.ts';
-import { assertProtocol } from './protocol.ts';
-import { createSnapshotView } from './snapshot-view.ts';
-import { loadOwnState, type Snapshot } from './snapshot.ts';
-import { applyCommit, replayCommit, type TableState } from './table-state.ts';
+
+/**
+ * The snapshot of a table that goes on commit by commit: the same as `toSnapshot` makes of the whole state, made from
+ * the snapshot before and what the commits since have named. A flush asks for it again and again, and must not pay for
+ * each live file.
+ */
+export interface SnapshotView {
+  /** The snapshot of the state as it is. Errors: as `toSnapshot`. */
+  current(): Snapshot;
+  /** Told of actions that are to be applied to the state. */
+  note(actions: readonly Action[]): void;
+}
+
+/** What has become of a path: the file that it names now, if any. */
+type Changes = ReadonlyMap<string, DataFile | undefined>;
+
+/** The first place in a list, sorted by path, whose path is not before this one. */
+function findPlace(files: readonly DataFile[], name: string, from: number): number {
+  let [low, high] = [from, files.length];
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    const file = files[middle];
+    if (file !== undefined && file.path < name) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** Replaces, adds and takes out files in a list that is sorted by path and has each path once. */
+export function replaceFiles(files: readonly DataFile[], changes: Changes): DataFile[] {
+  const replaced: DataFile[] = [];
+  let from = 0;
+  const copyTo = (end: number): void => {
+    for (; from < end; from += 1) {
+      const file = files[from];
+      if (file !== undefined) replaced.push(file);
+    }
+  };
+  for (const [name, file] of [...changes].toSorted(([a], [b]) => (a < b ? -1 : 1))) {
+    copyTo(findPlace(files, name, from));
+    if (files[from]?.path === name) from += 1;
+    if (file !== undefined) replaced.push(file);
+  }
+  copyTo(files.length);
+  return replaced;
+}
+
+/** Creates the view of a state; `tableDir` is absolute. */
+export function createSnapshotView(tableDir: string, state: Readonly<TableState>): SnapshotView {
+  let snapshot: Snapshot | undefined;
+  /** Encoded paths that commits since that snapshot have named. */
+  let named = new Set<string>();
+  /** A path in another encoding may stand beside one that means the same file: such a log is sorted anew each time. */
+  let isOwn = true;
+
+  function build(): Snapshot {
+    isOwn &&= snapshot === undefined ? [...state.files.keys()].every(isOwnEncoding) : [...named].every(isOwnEncoding);
+    if (snapshot === undefined || !isOwn) return toSnapshot(tableDir, state);
+    const changes = new Map(
+      [...named].map((encoded) => {
+        const add = state.files.get(encoded);
+        return [decodePath(encoded) ?? encoded, add === undefined ? undefined : toDataFile(tableDir, add)] as const;
+      }),
+    );
+    return describeState(tableDir, state, replaceFiles(snapshot.files, changes));
+  }
+
+  return {
+    current() {
+      if (snapshot?.version === state.version) return snapshot;
+      snapshot = build();
+      named = new Set();
+      return snapshot;
+    },
+    note(actions) {
+      if (snapshot === undefined) return;
+      for (const { add, remove } of actions) {
+        if (add !== undefined) named.add(add.path);
+        if (remove !== undefined) named.add(remove.path);
+      }
+    },
+  };
+}
 
 /** A table as a process that means to write it knows it: it follows the log, commit by commit. */
 export interface LogFollower {

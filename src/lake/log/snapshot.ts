@@ -1,14 +1,103 @@
-import { access } from 'node:fs/promises';
 import path from 'node:path';
+import { access } from 'node:fs/promises';
 import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
+import { decodePath, parseStats, type AddAction, type FileStats, assertProtocol } from './actions.ts';
+import { placeOf } from './young-folder.ts';
 import { readCheckpoint } from './checkpoint.ts';
 import { openDuckdb } from '../sql/duckdb.ts';
-import { changesTable, foreignError, toForeignCommit, type ForeignCommit } from './foreign-commit.ts';
+import {
+  changesTable,
+  foreignError,
+  toForeignCommit,
+  type ForeignCommit,
+  applyActions,
+  createTableState,
+  replayCommit,
+  type TableState,
+} from './table-state.ts';
 import { findLakeState, type LakeState } from './lake-state.ts';
-import { toDataFile } from './live-file.ts';
 import { listLog, logFolder, readCommit, checkpointName, type Commit } from './log-files.ts';
-import { assertProtocol } from './protocol.ts';
-import { applyActions, createTableState, replayCommit, type TableState } from './table-state.ts';
+
+/**
+ * Names that mean the same to the log and to the file system, as nearly all of ours do: nothing encoded, no scheme, and
+ * no segment that a path would be resolved by.
+ */
+const plainPath = /^(?:[\w=-][\w=.-]*\/)*[\w=-][\w=.-]*$/;
+
+const nothing = {};
+
+/** When the file at the place of a rewrite left the table; a rewrite of version 0.3 does not name the time. */
+function sinceOf({ tags, modificationTime }: AddAction): number | undefined {
+  const since = tags?.['since'];
+  if (typeof since === 'string') return Number(since);
+  return typeof tags?.['replaces'] === 'string' ? modificationTime : undefined;
+}
+
+/** A live file as its add describes it. The statistics are parsed when they are first asked for: few ever are. */
+class LiveFile implements DataFile {
+  readonly path: string;
+  readonly absolutePath: string;
+  readonly sizeBytes: number;
+  readonly sha256: string | undefined;
+  readonly keyless: boolean;
+  readonly young: boolean;
+  readonly place: string | undefined;
+  readonly sinceMs: number | undefined;
+  readonly #add: AddAction;
+  #stats: FileStats | undefined;
+
+  constructor(add: AddAction, relative: string, absolutePath: string) {
+    this.path = relative;
+    this.absolutePath = absolutePath;
+    this.sizeBytes = add.size;
+    this.sha256 = add.tags?.['sha256'];
+    this.keyless = add.tags?.['keyed'] === '0';
+    this.place = placeOf(relative, add.tags);
+    this.young = this.place === undefined;
+    this.sinceMs = sinceOf(add);
+    this.#add = add;
+  }
+
+  get numRecords(): number | undefined {
+    const { numRecords } = this.#parse();
+    return typeof numRecords === 'number' ? numRecords : undefined;
+  }
+
+  get minValues(): Readonly<Record<string, unknown>> {
+    return this.#parse().minValues ?? nothing;
+  }
+
+  get maxValues(): Readonly<Record<string, unknown>> {
+    return this.#parse().maxValues ?? nothing;
+  }
+
+  #parse(): FileStats {
+    return (this.#stats ??= parseStats(this.#add.stats));
+  }
+}
+
+/**
+ * Makes what readers use of an add; `root` is the table's folder, absolute. Errors: `lake_protocol` where the log names
+ * a file outside the table.
+ */
+export function toDataFile(root: string, add: AddAction): DataFile {
+  if (plainPath.test(add.path)) return new LiveFile(add, add.path, `${root}${path.sep}${add.path}`);
+  const relative = decodePath(add.path);
+  const absolutePath = relative === undefined ? root : path.resolve(root, relative);
+  if (relative === undefined || /^[a-z][a-z0-9+.-]+:/i.test(relative) || !absolutePath.startsWith(root + path.sep)) {
+    throw new AppError('lake_protocol', `the log names a file outside the table: ${add.path}`, {
+      hint: 'Another engine added it; copy the file into the lake by an import.',
+    });
+  }
+  return new LiveFile(add, relative, absolutePath);
+}
+
+/** Says whether a path stands in the log as this service writes it: then no other text in the log means the same file. */
+export function isOwnEncoding(encoded: string): boolean {
+  if (plainPath.test(encoded)) return true;
+  const relative = decodePath(encoded);
+  return relative !== undefined && encodeURI(relative) === encoded;
+}
 
 /** One live Parquet file of the table. */
 export interface DataFile {
@@ -27,11 +116,10 @@ export interface DataFile {
   readonly keyless?: boolean;
   /** The file is a flush of its own, not sealed yet: it lies in the young folder, outside the documented glob. */
   readonly young: boolean;
-  /**
-   * The sealed file, by its path, whose rows this file has, with other values or without the erased ones, and whose
-   * place it takes in time; see lake/files/swap.ts.
-   */
-  readonly replaces?: string | undefined;
+  /** Where readers of folders find the rows of a sealed file, relative to the table's folder; absent of a young one. */
+  readonly place?: string | undefined;
+  /** Of a rewrite: when the file that is shown at its place left the table, Unix milliseconds. */
+  readonly sinceMs?: number | undefined;
 }
 
 /** The table at one version. Files are sorted by path, so that the same snapshot always reads the same way. */

@@ -20,10 +20,10 @@ import type { CrashPoint } from '../../runtime/crash-point.ts';
 import type { Action, CommitInfoAction } from './actions.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
-import { moveErasures } from './erased-apps.ts';
-import { assertFollows, assertPosition } from './continuity.ts';
-import { commitName, logFolder, renderCommit } from './log-files.ts';
 import {
+  moveErasures,
+  assertFollows,
+  assertPosition,
   findLakeState,
   type CommitCause,
   type Epoch,
@@ -31,10 +31,10 @@ import {
   type LakeState,
   type Totals,
 } from './lake-state.ts';
-import type { ForeignCommit } from './foreign-commit.ts';
+import { commitName, logFolder, renderCommit } from './log-files.ts';
+import type { ForeignCommit, TableState } from './table-state.ts';
 import { openLogFollower, type LogFollower } from './log-follower.ts';
 import type { Snapshot } from './snapshot.ts';
-import type { TableState } from './table-state.ts';
 
 /** The steps of a commit at which a crash is tested. */
 export const commitSteps = ['commit-written', 'commit-linked', 'commit-synced'] as const;

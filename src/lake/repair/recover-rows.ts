@@ -1,20 +1,16 @@
-import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 import type { Action, AddAction } from '../log/actions.ts';
 import { toAdd, writeDataFile } from '../files/data-file.ts';
 import { sqlList, sqlName, sqlText } from '../sql/literals.ts';
-import { exists } from '../../runtime/files/file-checks.ts';
-import { removeTree } from '../../runtime/files/work-files.ts';
-import { carryOut, openStaging, type Move } from '../files/staged-rewrite.ts';
+import { openChange, type NewFile } from '../files/change.ts';
+import { findShown } from '../files/places.ts';
 import type { MissingFile } from './missing-files.ts';
 import { pruneFiles } from '../files/prune.ts';
-import { toWaiting, type RewriteDependencies } from '../files/rewrite.ts';
+import { rewrittenPath, withSince, type RewriteDependencies } from '../files/rewrite.ts';
 import type { DataFile } from '../log/snapshot.ts';
-import { rewrittenFolder } from '../files/swap.ts';
 import type { Change } from '../log/table.ts';
 import { parseSchemaString } from '../table-schema.ts';
-import { youngFolder } from '../log/young-folder.ts';
 
 /** SQL that is true for a row that one of the missing files may have had, by what the log says of it. */
 function boundsSql(missing: readonly DataFile[]): string {
@@ -69,32 +65,24 @@ function readSql(emptyFile: string, list: readonly string[]): string {
 /** Missing files, and the one file that gets their rows. */
 interface Recovery {
   readonly missing: readonly DataFile[];
-  /** Relative to the table's folder. */
-  readonly to: string;
-  /**
-   * The sealed file that is still there, whose rewrite is missing: it stays in the glob until the new one takes its
-   * place.
-   */
-  readonly replaces?: DataFile['replaces'];
+  /** The missing rewrite of a file that is still shown at its place: it stays in the glob until the new one takes it. */
+  readonly rewrite?: DataFile;
 }
 
 /**
- * Plans one young file for the missing ones, and a rewrite for each missing one whose sealed file still waits for it:
- * as young rows its rows would be sealed beside that.
+ * Plans one young file for the missing ones, and a rewrite for each missing one whose place still shows another file: as
+ * young rows its rows would be sealed beside that.
  */
 async function planRecoveries({ table }: RewriteDependencies, missing: readonly MissingFile[]): Promise<Recovery[]> {
   const gone = new Set(missing.map((file) => file.path));
   const plain: DataFile[] = [];
   const recoveries: Recovery[] = [];
   for (const file of table.snapshot().files.filter((one) => gone.has(one.path))) {
-    const { replaces } = file;
-    if (replaces !== undefined && (await exists(path.join(table.dir, replaces))))
-      recoveries.push({ missing: [file], to: `${rewrittenFolder}/${randomUUID()}.parquet`, replaces });
+    const isWaiting = file.sinceMs !== undefined && (await findShown(table.dir, file)) === 'another';
+    if (isWaiting) recoveries.push({ missing: [file], rewrite: file });
     else plain.push(file);
   }
-  return plain.length === 0
-    ? recoveries
-    : [...recoveries, { missing: plain, to: `${youngFolder}/${randomUUID()}.parquet` }];
+  return plain.length === 0 ? recoveries : [...recoveries, { missing: plain }];
 }
 
 /**
@@ -109,9 +97,10 @@ function recoverySql(
 ): string {
   const { files, emptyFile, schemaString } = table.snapshot();
   const gone = new Set(recoveries.flatMap(({ missing }) => missing));
-  const sealedPath = (replaces: string): string => path.join(table.dir, replaces);
-  const taken = recoveries.flatMap(({ replaces }) =>
-    recovery.replaces !== undefined || replaces === undefined ? [] : [sealedPath(replaces)],
+  const shownPath = ({ place = '' }: DataFile): string => path.join(table.dir, place);
+  const { rewrite } = recovery;
+  const taken = recoveries.flatMap((other) =>
+    rewrite !== undefined || other.rewrite === undefined ? [] : [shownPath(other.rewrite)],
   );
   const known = [...files.filter((file) => !gone.has(file)).map((file) => file.absolutePath), ...taken];
   const columns =
@@ -121,10 +110,10 @@ function recoverySql(
           .map(({ name, type }) => `CAST(c.${sqlName(name)} AS ${type}) AS ${sqlName(name)}`)
           .join(', ');
   const own =
-    recovery.replaces === undefined
+    rewrite === undefined
       ? ''
-      : `SEMI JOIN ${readSql(emptyFile, [sealedPath(recovery.replaces)])} AS s ON s.event_id = c.event_id`;
-  const order = recovery.replaces === undefined ? '' : 'ORDER BY c.id_app, c.event_time';
+      : `SEMI JOIN ${readSql(emptyFile, [shownPath(rewrite)])} AS s ON s.event_id = c.event_id`;
+  const order = rewrite === undefined ? '' : 'ORDER BY c.id_app, c.event_time';
   return `SELECT ${columns} FROM ${readSql(emptyFile, copies)} AS c ANTI JOIN ${readSql(emptyFile, known)} AS t ON t.event_id = c.event_id ${own} WHERE ${boundsSql(recovery.missing)} ${order}`;
 }
 
@@ -145,62 +134,45 @@ export async function recoverRows(
   const { table, stagingDir, duckdb, clock, crashPoint } = dependencies;
   const wanted = missing.reduce((sum, file) => sum + file.rows, 0);
   const recoveries = await planRecoveries(dependencies, missing);
-  const commitId = randomUUID();
-  const folder = await openStaging(stagingDir, commitId);
+  const open = await openChange(table, stagingDir, 'a repair', crashPoint);
   const nowMs = clock.nowMs();
-  const moves: Move[] = [];
+  const files: NewFile[] = [];
   const adds: AddAction[] = [];
   let found = 0;
   try {
     for (const [index, recovery] of recoveries.entries()) {
-      const name = `${index}.parquet`;
-      const { to, replaces } = recovery;
-      const written = await writeDataFile(
-        duckdb,
-        recoverySql(dependencies, recovery, recoveries, copies),
-        path.join(folder, name),
-      );
+      const file = path.join(open.folder, `${index}.parquet`);
+      const { rewrite } = recovery;
+      const written = await writeDataFile(duckdb, recoverySql(dependencies, recovery, recoveries, copies), file);
       found += written.numRecords;
       // Without a rewrite nothing would take the place of its sealed file, whose rows are then no rows of the table.
-      if (written.numRecords === 0 && replaces === undefined) continue;
-      moves.push({ name, to: path.join(table.dir, to) });
-      adds.push(
-        replaces === undefined ? toAdd(to, written, nowMs, true) : toWaiting(toAdd(to, written, nowMs, true), replaces),
-      );
+      if (written.numRecords === 0 && rewrite === undefined) continue;
+      const to = rewrittenPath(rewrite ?? { young: true, place: undefined }, open.id, index);
+      const add = toAdd(to, written, nowMs, true);
+      files.push({ file, path: to });
+      adds.push(rewrite === undefined ? add : withSince(add, rewrite.sinceMs ?? nowMs));
     }
-  } catch (error) {
-    await removeTree(folder);
-    throw error;
-  }
-  if (found > wanted || (found < wanted && (!partly || found === 0))) {
-    await removeTree(folder);
+    if (found > wanted || (found < wanted && (!partly || found === 0))) return found;
+    const lost = wanted - found;
+    const dataChange = lost > 0;
+    const actions: Action[] = [
+      ...missing.map((file) => ({ remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange } })),
+      ...adds.map((add) => ({ add: { ...add, dataChange } })),
+    ];
+    const change: Change = {
+      cause: 'repair',
+      actions,
+      totals: { stored: -lost, erased: lost },
+      metrics: { rows: found, lost, filesIn: missing.length },
+    };
+    // What lies cut short at the place of a sealed file has no row that is not found; readers of the glob fail at it.
+    const cut = recoveries.flatMap((recovery) => recovery.missing).filter((file) => !file.young);
+    const unlink = cut.flatMap(({ absolutePath, path: relative, place = relative, sinceMs }) =>
+      sinceMs === undefined ? [absolutePath, path.join(table.dir, place)] : [absolutePath],
+    );
+    await open.commit(files, () => change, { unlink: lost > 0 ? [] : [...new Set(unlink)] });
     return found;
+  } finally {
+    await open.close();
   }
-  const lost = wanted - found;
-  const dataChange = lost > 0;
-  const actions: Action[] = [
-    ...missing.map((file) => ({ remove: { path: encodeURI(file.path), deletionTimestamp: nowMs, dataChange } })),
-    ...adds.map((add) => ({ add: { ...add, dataChange } })),
-  ];
-  const change: Change = {
-    cause: 'repair',
-    actions,
-    totals: { stored: -lost, erased: lost },
-    metrics: { rows: found, lost, filesIn: missing.length },
-  };
-  // What lies cut short in the place of a sealed file has no row that is not found; readers of the glob fail at it.
-  const unlink =
-    lost > 0
-      ? []
-      : recoveries
-          .flatMap((recovery) => recovery.missing)
-          .filter((file) => !file.young)
-          .map((file) => file.absolutePath);
-  await carryOut(
-    table,
-    stagingDir,
-    { commitId, baseVersion: table.state().version, moves, change, unlink },
-    crashPoint,
-  );
-  return found;
 }

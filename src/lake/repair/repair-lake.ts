@@ -11,15 +11,14 @@ import path from 'node:path';
 import { events, type Dataset } from '../../datasets/dataset.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { ensureFolder } from '../../runtime/files/durable-file.ts';
 import { waitForLock } from '../../runtime/files/lock.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
-import { clearForeignLeftovers } from './foreign-leftovers.ts';
-import { recoverIntents } from '../files/staged-rewrite.ts';
+import { clearForeignLeftovers, listForeignFiles, putUnnamedAside, repairTable, type Repaired } from './repair-log.ts';
+import { recoverChanges } from '../files/change.ts';
+import { restoreFromPlaces } from '../files/places.ts';
 import { lakePaths, listTables, tablePaths } from '../lake.ts';
 import { acceptLoss, acceptLostErasedIds, describeMissing, type MissingFile } from './missing-files.ts';
 import { dropKnownCopies, recoverRows } from './recover-rows.ts';
-import { listForeignFiles, putUnnamedAside, repairTable, type Repaired } from './repair-log.ts';
 import { restampLake, type Restamped } from './restamp.ts';
 import { openTable } from '../log/table.ts';
 
@@ -102,10 +101,10 @@ async function repairOne(
     const leftovers = await clearForeignLeftovers(paths.table);
     const table = await openTable(paths.table, { clock, crashPoint });
     await table.refresh();
-    await ensureFolder(paths.staging);
-    const finished = await recoverIntents(table, paths.staging, crashPoint);
+    const finished = await recoverChanges(table, paths.staging);
     const dependencies = { table, stagingDir: paths.staging, duckdb, clock, crashPoint };
 
+    const restored = await restoreFromPlaces(table);
     let missing = await describeMissing(paths.table, table.state().files.values());
     let rowsRecovered = 0;
     const unnamed = await putUnnamedAside(paths.table, paths.orphans, table.state());
@@ -127,7 +126,7 @@ async function repairOne(
     return {
       repaired:
         repaired !== undefined ||
-        finished > 0 ||
+        finished + restored > 0 ||
         unnamed > 0 ||
         rowsRecovered > 0 ||
         leftovers.length > 0 ||

@@ -10,21 +10,27 @@
  */
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
-import { ensureFolder, moveFile, syncFolder } from '../../runtime/files/durable-file.ts';
+import { ensureFolder, moveFile, syncFolder, removeFile } from '../../runtime/files/durable-file.ts';
 import { AppError, isSystemError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { decodePath, parseStats, type Action, type AddAction, type CommitInfoAction } from '../log/actions.ts';
+import {
+  decodePath,
+  parseStats,
+  type Action,
+  type AddAction,
+  type CommitInfoAction,
+  isOwnProtocol,
+  tableProtocol,
+} from '../log/actions.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
-import { listNames, findNames } from '../../runtime/files/folder-names.ts';
-import { changesTable, toForeignCommit, type ForeignCommit } from '../log/foreign-commit.ts';
+import { listNames, findNames, listTree } from '../../runtime/files/folder-names.ts';
+import { changesTable, toForeignCommit, type ForeignCommit, type TableState } from '../log/table-state.ts';
 import { findLakeState } from '../log/lake-state.ts';
-import { hashCommit, readCommit, renderCommit, type Commit } from '../log/log-files.ts';
-import { orphanName } from '../orphans.ts';
-import { isOwnProtocol, tableProtocol } from '../log/protocol.ts';
+import { hashCommit, readCommit, renderCommit, type Commit, logFolder } from '../log/log-files.ts';
+import { orphanName } from '../lake.ts';
 import { loadOwnState, loadTableState } from '../log/snapshot.ts';
 import { linkCommit, toCommitInfo, type Change } from '../log/table.ts';
-import type { TableState } from '../log/table-state.ts';
 
 /** The steps of a repair at which a crash is tested, beside those of its commits. */
 export const repairSteps = ['repair-put-aside', 'repair-committed'] as const;
@@ -305,4 +311,28 @@ export async function repairTable(dependencies: RepairDependencies): Promise<Rep
   throw new AppError('commit_conflict', 'another engine keeps committing to the table', {
     hint: 'Stop its job first, then run the repair again.',
   });
+}
+
+/**
+ * What other engines leave in the log: checksums (Hadoop's of any file, Delta's of a version) and temporaries of
+ * commits (delta-rs).
+ */
+const logLeftover = /\.crc$|^_commit_.*\.json\.tmp$/;
+/** What they leave among the data: checksums, and the vectors of rows that they had deleted. */
+const dataLeftover = /^\..*\.crc$|^deletion_vector_.*\.bin$/;
+
+/**
+ * Removes what other engines have left in a table's folder. Their checksums of files that are written again, or of a
+ * version number that was used twice, make Spark refuse the table for ever. None is needed by any reader. Returns the
+ * paths, relative to the table's folder.
+ */
+export async function clearForeignLeftovers(tableDir: string): Promise<string[]> {
+  const log = path.basename(logFolder(tableDir));
+  const names = await listTree(tableDir);
+  const found = names
+    .filter((name) => (path.dirname(name) === log ? logLeftover : dataLeftover).test(path.basename(name)))
+    .toSorted();
+  for (const name of found) await removeFile(path.join(tableDir, name));
+  for (const folder of new Set(found.map((name) => path.dirname(name)))) await syncFolder(path.join(tableDir, folder));
+  return found;
 }

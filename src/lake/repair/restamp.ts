@@ -5,18 +5,18 @@
  * The new values lie between the newest that had passed and now, as late as possible, in the order of the old ones: who
  * reads by `available_at` and has not read those rows yet finds them all, in the order they came. The files that have
  * such rows are written anew by one commit, sealed ones too, which only an operator's command may do; readers of the
- * glob see those with their old times until they are swapped (lake/files/rewrite.ts). `event_time` and `received_at`
+ * glob see those with their old times until their places are renewed (lake/files/rewrite.ts). `event_time` and `received_at`
  * stay as they are, and with them `date` and the folders.
- * Crash: all or nothing, by one staged rewrite.
+ * Crash: all or nothing, by one change.
  */
-import { isClockBehind } from '../log/available-at.ts';
+import { isClockBehind } from '../log/lake-state.ts';
 import { newStepsFile, renderSteps } from '../log/version-points.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList } from '../sql/literals.ts';
-import { rewriteFiles, type Rewrite, type RewriteDependencies } from '../files/rewrite.ts';
+import { rewriteFiles, withSince, type Rewrite, type RewriteDependencies } from '../files/rewrite.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
-import { assertFilesWhole } from '../files/verify-files.ts';
+import { assertFilesWhole } from '../files/data-file.ts';
 
 /** What was given another time, and what readers by `available_at` have to do. Times are ISO 8601. */
 export interface Restamped {
@@ -165,15 +165,23 @@ async function restampOnce(
 }
 
 /**
- * Removed files whose removal lies further in the future than clocks are corrected by would wait for that: they count
- * as removed now.
+ * Removed files, and rewrites that wait for a place, whose time lies further in the future than clocks are corrected by
+ * would wait for that: it counts as now.
  */
 async function restampTombstones(table: Table, nowMs: number): Promise<boolean> {
   const late = [...table.state().tombstones.values()].filter((remove) => (remove.deletionTimestamp ?? 0) > nowMs);
-  if (!late.some((remove) => isClockBehind(remove.deletionTimestamp, nowMs))) return false;
+  const waiting = [...table.state().files.values()].filter(({ tags }) => Number(tags?.['since']) > nowMs);
+  const times = [
+    ...late.map((remove) => remove.deletionTimestamp),
+    ...waiting.map(({ tags }) => Number(tags?.['since'])),
+  ];
+  if (!times.some((ms) => isClockBehind(ms, nowMs))) return false;
   await table.commit(() => ({
     cause: 'restamp',
-    actions: late.map((remove) => ({ remove: { ...remove, deletionTimestamp: nowMs, dataChange: false } })),
+    actions: [
+      ...late.map((remove) => ({ remove: { ...remove, deletionTimestamp: nowMs, dataChange: false } })),
+      ...waiting.map((add) => ({ add: withSince({ ...add, dataChange: false }, nowMs) })),
+    ],
   }));
   return true;
 }

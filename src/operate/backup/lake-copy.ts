@@ -15,15 +15,13 @@ import { removeTree } from '../../runtime/files/work-files.ts';
 import { assertGoingOn, type BackupFolder } from './backup-folder.ts';
 import type { BackupFile } from './backup-manifest.ts';
 import { events } from '../../datasets/dataset.ts';
-import { listFailedFilesAt, readFailedText } from '../../lake/files/failed-events.ts';
-import { failedRowsFolder, listFailedRows } from '../../lake/files/failed-rows.ts';
+import { listFailedFilesAt, readFailedText, failedRowsFolder, listFailedRows } from '../../lake/files/failed-events.ts';
 import { createErasedIdsSearch } from '../../lake/find/erased-ids.ts';
 import { ensureLakeId, identityPath } from '../../lake/identity.ts';
-import { listStaged, recoverIntents } from '../../lake/files/staged-rewrite.ts';
+import { recoverChanges } from '../../lake/files/change.ts';
 import { lakePaths, listOtherTables, listUnnamedTables, tablePaths, type TableName } from '../../lake/lake.ts';
 import { openTable, type Table } from '../../lake/log/table.ts';
 import type { Clock } from '../../runtime/clock.ts';
-import { exists } from '../../runtime/files/file-checks.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
 import { acquireLock } from '../../runtime/files/lock.ts';
 import { retry } from '../../runtime/async/retry.ts';
@@ -277,8 +275,7 @@ async function cutTable<T>(
   try {
     assertGoingOn(signal);
     const table = await openTable(paths.table, { clock, crashPoint: noCrashPoint });
-    if ((await exists(paths.staging)) && (await listStaged(paths.staging)).length > 0)
-      await recoverIntents(table, paths.staging, noCrashPoint);
+    await recoverChanges(table, paths.staging);
     for (let cut = 1; ; cut += 1) {
       await table.refresh();
       try {

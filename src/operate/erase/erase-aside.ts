@@ -1,25 +1,37 @@
-import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { moveFile, removeFile, syncFolder, writeNewFile } from '../../runtime/files/durable-file.ts';
 import { AppError, describeError } from '../../runtime/errors.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
-import { removeTree } from '../../runtime/files/work-files.ts';
 import { writeDataFile } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlList } from '../../lake/sql/literals.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
 import { readOwnedId, type OwnedId } from '../../lake/find/erased-ids.ts';
-import { listSettledFiles, readFailedFile, renderFailed, type FailedEvent } from '../../lake/files/failed-events.ts';
-import { failedRowsFolder, listFailedRows } from '../../lake/files/failed-rows.ts';
-import { carryOut, openStaging } from '../../lake/files/staged-rewrite.ts';
-import { lakePaths, tablePaths } from '../../lake/lake.ts';
+import {
+  listSettledFiles,
+  readFailedFile,
+  renderFailed,
+  type FailedEvent,
+  failedRowsFolder,
+  listFailedRows,
+  removeFailedRows,
+} from '../../lake/files/failed-events.ts';
+import { openChange } from '../../lake/files/change.ts';
+import { openStagingFolder, hasRunningLoad } from '../../lake/files/staging.ts';
+import { lakePaths, tablePaths, orphanDataset } from '../../lake/lake.ts';
 import { emptyFilePath, type Snapshot } from '../../lake/log/snapshot.ts';
-import { orphanDataset } from '../../lake/orphans.ts';
 import type { Change, Table } from '../../lake/log/table.ts';
-import { matchesFailedRow } from './erase-failed-row.ts';
-import { matchesFailed, matchSql, targetParts, type ErasureTarget, type TargetPart } from './erase-target.ts';
+import {
+  matchesFailedRow,
+  matchesFailed,
+  matchSql,
+  targetParts,
+  type ErasureTarget,
+  type TargetPart,
+} from './erase-target.ts';
+import { listLoadStates, type LoadState } from '../../lake/log/lake-state.ts';
 
 /**
  * Erasure beside the table: from the failed events, from the bad rows of loads, and from young files that were put aside because the log did not
@@ -93,8 +105,6 @@ export async function removeFailed(
   cause: 'erase' | 'drop',
   isRemoved: (event: FailedEvent) => boolean,
 ): Promise<number> {
-  const { staging } = tablePaths(lakeDir, dataset);
-  const commitId = randomUUID();
   const changed: { name: string; file: string; left: readonly FailedEvent[] }[] = [];
   let erased = 0;
   for (const [index, file] of (await listFailedOf(lakeDir, dataset, table.state())).entries()) {
@@ -105,15 +115,6 @@ export async function removeFailed(
   }
   if (erased === 0) return 0;
   const rewritten = changed.filter(({ left }) => left.length > 0);
-  const folder = await openStaging(staging, commitId);
-  try {
-    for (const { name, left } of rewritten) {
-      await writeNewFile(path.join(folder, name), renderFailed(left));
-    }
-  } catch (error) {
-    await removeTree(folder);
-    throw error;
-  }
   const change: Change = {
     cause,
     actions: [],
@@ -124,7 +125,13 @@ export async function removeFailed(
   };
   const moves = rewritten.map(({ name, file }) => ({ name, to: file }));
   const unlink = changed.filter(({ left }) => left.length === 0).map(({ file }) => file);
-  await carryOut(table, staging, { commitId, baseVersion: table.state().version, moves, change, unlink }, crashPoint);
+  const open = await openChange(table, tablePaths(lakeDir, dataset).staging, 'a removal of failed events', crashPoint);
+  try {
+    for (const { name, left } of rewritten) await writeNewFile(path.join(open.folder, name), renderFailed(left));
+    await open.commit([], () => change, { moves, unlink });
+  } finally {
+    await open.close();
+  }
   return erased;
 }
 
@@ -186,14 +193,14 @@ export async function eraseOrphans(
 ): Promise<void> {
   if (hits.length === 0) return;
   const paths = lakePaths(lakeDir);
-  const folder = await openStaging(paths.staging, randomUUID());
+  const staging = await openStagingFolder(paths.staging, 'an erasure');
   try {
     for (const { file, rows, hits: count } of hits) {
       if (count === rows) {
         await removeFile(file);
         continue;
       }
-      const staged = path.join(folder, path.basename(file));
+      const staged = path.join(staging.folder, path.basename(file));
       await writeDataFile(
         duckdb,
         `SELECT * FROM ${await orphanSource(lakeDir, file)} WHERE NOT (${orphanMatchSql(file, target)})`,
@@ -203,6 +210,53 @@ export async function eraseOrphans(
     }
     await syncFolder(paths.orphans);
   } finally {
-    await removeTree(folder);
+    await staging.close();
   }
+}
+
+/**
+ * Loads beside an erasure: they hold no lock of a table, so that one that has read its file may commit rows of the
+ * person after the table was looked through.
+ */
+
+/** The loads that a table has, by id. */
+export type KnownLoads = ReadonlyMap<string, LoadState>;
+
+/** What a table's log knows of loads now. */
+export function listKnownLoads(table: Table): KnownLoads {
+  return listLoadStates(table.state().txns);
+}
+
+const stagingOf = (table: Table, lakeDir: string): string =>
+  tablePaths(lakeDir, { table: path.basename(table.dir) }).staging;
+
+/**
+ * Removes the bad rows that killed loads have left: no log counts them, so nobody lists or erases them. Those of a load
+ * that is under way stay.
+ */
+async function sweepFailedRows(table: Table, lakeDir: string): Promise<void> {
+  const folder = failedRowsFolder(lakePaths(lakeDir).failed, table.dir);
+  const before = (await listFailedRows(folder, table.state().txns)).stale;
+  if (before.length === 0 || (await hasRunningLoad(stagingOf(table, lakeDir)))) return;
+  // The load of such a file may have made its commit before it ended.
+  await table.refresh();
+  const { stale } = await listFailedRows(folder, table.state().txns);
+  await removeFailedRows(
+    folder,
+    stale.filter((file) => before.includes(file)),
+  );
+}
+
+/**
+ * Says whether a load has committed rows to a table since it had those loads, or is under way and may. Removes what
+ * killed loads have left.
+ */
+export async function hadLoadBeside(table: Table, lakeDir: string, known: KnownLoads): Promise<boolean> {
+  await sweepFailedRows(table, lakeDir);
+  // Before the log is read: a load that ends in between is seen by its commit.
+  const isRunning = await hasRunningLoad(stagingOf(table, lakeDir));
+  await table.refresh();
+  return (
+    isRunning || [...listKnownLoads(table)].some(([id, { generation }]) => known.get(id)?.generation !== generation)
+  );
 }

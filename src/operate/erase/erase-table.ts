@@ -6,7 +6,7 @@ import { exists } from '../../runtime/files/file-checks.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import { rewriteFiles } from '../../lake/files/rewrite.ts';
-import { assertFilesWhole } from '../../lake/files/verify-files.ts';
+import { assertFilesWhole } from '../../lake/files/data-file.ts';
 import { tablePaths } from '../../lake/lake.ts';
 import { decodePath } from '../../lake/log/actions.ts';
 import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';

@@ -6,13 +6,13 @@
  * Order: the stream is drained (drain.ts), the tables are locked, files and failed events are rewritten table by table,
  * the last commit of each says when the retention is over. Readers of versions before keep their files until then; the
  * compactor's maintenance loop removes those files and the log that names them, and puts each sealed file's rewrite in
- * its place (lake/files/swap.ts).
+ * its place (lake/files/places.ts).
  * Crash: at any instruction; what was rewritten stays so, and the erasure can be repeated.
  */
 import { waitForLock, type Lock } from '../../runtime/files/lock.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
-import { recoverIntents } from '../../lake/files/staged-rewrite.ts';
+import { recoverChanges } from '../../lake/files/change.ts';
 import { mustForget } from '../../lake/clean.ts';
 import { hasFollowed } from '../../lake/catalogue/renew.ts';
 import { addErasedIds, valuesSql } from '../../lake/find/erased-ids.ts';
@@ -27,6 +27,9 @@ import {
   findOrphanHits,
   listFailedIds,
   type EraseAsideDependencies,
+  hadLoadBeside,
+  listKnownLoads,
+  type KnownLoads,
 } from './erase-aside.ts';
 import {
   findHits,
@@ -39,7 +42,6 @@ import {
   type TableErasure,
   type UserMeaning,
 } from './erase-table.ts';
-import { hadLoadBeside, listKnownLoads, type KnownLoads } from './loads-beside.ts';
 import { targetParts, type ErasureTarget } from './erase-target.ts';
 
 /** The steps of an erasure at which a crash is tested, beside those of its rewrites. */
@@ -185,7 +187,7 @@ async function lockTables(
         ? dependencies.table
         : await openDatasetTable(lakeDir, dataset, { clock, crashPoint, retentionMs });
     await table.refresh();
-    await recoverIntents(table, paths.staging, crashPoint);
+    await recoverChanges(table, paths.staging);
     const loads = listKnownLoads(table);
     const hits = await findHits(duckdb, table.snapshot(), target);
     found.push({ erasure: { ...dependencies, dataset, table }, hits, loads });

@@ -3,17 +3,18 @@ import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { toAdd, type WrittenPart } from '../../lake/files/data-file.ts';
 import type { FindErasedIds } from '../../lake/find/erased-ids.ts';
-import type { LoadFolder } from '../../lake/files/load-folders.ts';
-import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
+import type { OpenChange } from '../../lake/files/change.ts';
 import {
+  nextAvailableAtMs,
   findLoadState,
   isSameLoadState,
   listLoadStates,
   toLoadTxn,
   type LoadState,
-} from '../../lake/log/load-state.ts';
+} from '../../lake/log/lake-state.ts';
 import type { Action } from '../../lake/log/actions.ts';
 import type { Table } from '../../lake/log/table.ts';
+import { youngFolder } from '../../lake/log/young-folder.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { countRows, restamp, takeOutErased, takeOutRepeats } from './repeats.ts';
 
@@ -40,7 +41,7 @@ export interface CommitDependencies {
 /** The rows of a file, staged, and what has to be known of them for the commit. */
 export interface StagedLoad {
   readonly loadId: string;
-  readonly folder: LoadFolder;
+  readonly change: OpenChange;
   readonly files: readonly WrittenPart[];
   /** The rows that cannot be loaded. */
   readonly failed: number;
@@ -104,7 +105,7 @@ interface Attempt {
 
 /** Makes the commit; throws `commit_conflict` where the table has changed in a way that matters. */
 async function tryCommit(
-  { table, clock }: CommitDependencies,
+  { clock }: CommitDependencies,
   load: StagedLoad,
   { files, availableAtMs, seen, judgedBy, erased }: Attempt,
   rows: number,
@@ -113,8 +114,9 @@ async function tryCommit(
   const failed = load.failed - load.failedBefore;
   const repeats = rows + load.failed - stored - failed - erased;
   const nowMs = clock.nowMs();
-  const adds = files.map((one): Action => ({ add: toAdd(load.folder.toRelative(one.file), one, nowMs, true) }));
-  await table.commit((state, lake) => {
+  const named = files.map((one, index) => ({ ...one, path: `${youngFolder}/${load.change.id}-${index}.parquet` }));
+  const adds = named.map((one): Action => ({ add: toAdd(one.path, one, nowMs, true) }));
+  await load.change.commit(named, (state, lake) => {
     if (!isSameLoadState(findLoadState(state.txns, load.loadId), load.before))
       throw new AppError('commit_conflict', 'the same file was loaded, or its load undone, meanwhile');
     if (stored < rows) assertNoneUndone(judgedBy, state.txns);
@@ -165,7 +167,7 @@ export async function commitLoad(
   const rows = countRows(load.files);
   const seen = new Set<string>();
   let rooms = 0;
-  const makeRoom = (): Promise<string> => load.folder.makeRoom(`again-${(rooms += 1)}`);
+  const makeRoom = (): Promise<string> => load.change.makeRoom(`again-${(rooms += 1)}`);
   let { files, availableAtMs } = load;
   let judgedBy: LoadStates = new Map();
   let tookMs = 0;
@@ -193,7 +195,6 @@ export async function commitLoad(
       files = await restamp(duckdb, files, availableAtMs, makeRoom);
       tookMs = performance.now() - begunAtMs;
     }
-    await load.folder.sync();
     assertGoesOn();
     await crashPoint('load-staged');
     try {

@@ -7,10 +7,8 @@
  * Order: recognize, plan the fields, stage (stage-rows.ts), enrich (enrich-staged.ts), take out repeats, commit (commit-load.ts).
  * Invariant: a file is loaded whole or not at all; the same file, or rows that the table has, add nothing. Memory is
  * that of the engine, which spills; the file may be of any size.
- * Crash: what was written lies in a folder of its own that no commit names, and goes with the next load or the next
- * start of the service (lake/files/load-folders.ts). No other's work is touched, and no lock of theirs is held, but for
- * the commit of a load that was made before and has failed rows; loads of one id commit one after the other
- * (lake/files/load-lock.ts).
+ * Crash: all or nothing, by one change (lake/files/change.ts). No lock of another is held, but for the commit of a load
+ * that was made before and has failed rows; loads of one id commit one after the other.
  */
 import { createHash } from 'node:crypto';
 import path from 'node:path';
@@ -29,16 +27,14 @@ import {
   listFailedRows,
   removeFailedRows,
   writeFailedRows,
-} from '../../lake/files/failed-rows.ts';
+  type FailedEvent,
+} from '../../lake/files/failed-events.ts';
 import { createErasedIdsSearch } from '../../lake/find/erased-ids.ts';
-import type { Enricher } from '../../lake/files/enricher.ts';
-import type { FailedEvent } from '../../lake/files/failed-events.ts';
-import { openLoadFolder, sweepLoadFolders, type LoadFolder } from '../../lake/files/load-folders.ts';
-import { lockLoad } from '../../lake/files/load-lock.ts';
-import { recoverIntents } from '../../lake/files/staged-rewrite.ts';
+import type { Enricher } from '../../lake/files/enriched-rows.ts';
+import { openChange, recoverChanges, type OpenChange } from '../../lake/files/change.ts';
+import { lockLoad } from '../../lake/files/staging.ts';
 import { lakePaths, tablePaths } from '../../lake/lake.ts';
-import { nextAvailableAtMs } from '../../lake/log/available-at.ts';
-import { findLoadState } from '../../lake/log/load-state.ts';
+import { nextAvailableAtMs, findLoadState } from '../../lake/log/lake-state.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { openDuckdb, type Duckdb, type DuckdbOptions } from '../../lake/sql/duckdb.ts';
 import { defaultKeptBytes, isRefused, noBad, type BadBounds, type BadRows, type KeptBadRow } from './bad-rows.ts';
@@ -152,8 +148,8 @@ function loadIdOf(content: string, { table }: Dataset, options: LoadOptions): st
 }
 
 /** The file under a name of ours, in the work folder. What comes as a stream is written there. */
-async function takeInput(folder: LoadFolder, { from }: LoadInput, signal: AbortSignal): Promise<string> {
-  const file = path.join(folder.workDir, 'source');
+async function takeInput({ folder }: OpenChange, { from }: LoadInput, signal: AbortSignal): Promise<string> {
+  const file = path.join(folder, 'source');
   if (typeof from !== 'string') await writeInput(from, file, signal);
   else await linkInput(from, file);
   return file;
@@ -182,24 +178,23 @@ export async function loadFile(
   const fault = findFaultOfMap(dataset, options.map ?? {});
   if (fault !== undefined) return { file: input.name, refused: fault };
   await followGroupAccess(lakePaths(lakeDir).root);
-  await sweepLoadFolders(table);
-  const folder = await openLoadFolder(table, 'a load');
+  const change = await openChange(table, tablePaths(lakeDir, dataset).staging, 'a load', dependencies.crashPoint, true);
   try {
-    const file = await takeInput(folder, input, signal);
+    const file = await takeInput(change, input, signal);
     await dependencies.crashPoint('load-opened');
-    const duckdb = await openDuckdb({ ...limits, tempDir: path.join(folder.workDir, 'spill') });
+    const duckdb = await openDuckdb({ ...limits, tempDir: path.join(change.folder, 'spill') });
     try {
-      return await loadTaken(dependencies, { ...input, from: file }, options, { folder, duckdb });
+      return await loadTaken(dependencies, { ...input, from: file }, options, { change, duckdb });
     } finally {
       duckdb.close();
     }
   } finally {
-    await folder.close();
+    await change.close();
   }
 }
 
 interface Workplace {
-  readonly folder: LoadFolder;
+  readonly change: OpenChange;
   readonly duckdb: Duckdb;
 }
 
@@ -249,7 +244,7 @@ async function loadTaken(
     const nowMs = dependencies.clock.nowMs();
     const stamp = { loadId, receivedAtMs: nowMs, availableAtMs: nextAvailableAtMs(dependencies.clock, table.lake()) };
     let rooms = 0;
-    const makeRoom = (): Promise<string> => workplace.folder.makeRoom(`rows-${(rooms += 1)}`);
+    const makeRoom = (): Promise<string> => workplace.change.makeRoom(`rows-${(rooms += 1)}`);
     const bounds = { maxBad: options.maxBad ?? 0, maxKeptBytes: options.maxKeptBytes ?? defaultKeptBytes };
     const rest = { dataset, idApp: options.idApp, bounds, stamp, signal, makeRoom };
     const read = await stageFile(workplace.duckdb, recognized, options.map ?? {}, rest);
@@ -308,12 +303,12 @@ async function commitStaged(
   workplace: Workplace,
   staged: Staged,
 ): Promise<LoadOutcome> {
-  const { table, signal } = dependencies;
-  const lock = await lockLoad(table, staged.loadId, () => assertGoesOn(signal));
+  const { lakeDir, dataset, signal } = dependencies;
+  const lock = await lockLoad(tablePaths(lakeDir, dataset).staging, staged.loadId, () => assertGoesOn(signal));
   try {
     return await commitAlone(dependencies, workplace, staged);
   } finally {
-    await lock.release();
+    await lock.close();
   }
 }
 
@@ -323,12 +318,12 @@ async function commitStaged(
  */
 async function commitAlone(dependencies: LoadDependencies, workplace: Workplace, staged: Staged): Promise<LoadOutcome> {
   if ((await listEarlier(dependencies, staged.loadId)).length === 0) return commitRows(dependencies, workplace, staged);
-  const { table, lakeDir, dataset, crashPoint } = dependencies;
+  const { table, lakeDir, dataset } = dependencies;
   const paths = tablePaths(lakeDir, dataset);
   const lock = await waitForLock(paths.maintenanceLock, 'a load', lockWaitMs);
   try {
     await table.refresh();
-    await recoverIntents(table, paths.staging, crashPoint);
+    await recoverChanges(table, paths.staging);
     return await commitRows(dependencies, workplace, staged);
   } finally {
     lock.release();
@@ -337,7 +332,7 @@ async function commitAlone(dependencies: LoadDependencies, workplace: Workplace,
 
 async function commitRows(
   dependencies: LoadDependencies,
-  { folder, duckdb }: Workplace,
+  { change, duckdb }: Workplace,
   { name, loadId, files, bad, options, availableAtMs }: Staged,
 ): Promise<LoadOutcome> {
   const { table, lakeDir, dataset, clock, crashPoint, signal } = dependencies;
@@ -367,7 +362,7 @@ async function commitRows(
   try {
     const committed = await commitLoad(
       { table, duckdb, clock, crashPoint },
-      { loadId, folder, files, failed: bad.count, failedBefore, before, availableAtMs, findErased, name },
+      { loadId, change, files, failed: bad.count, failedBefore, before, availableAtMs, findErased, name },
       () => assertGoesOn(signal),
     );
     if (committed === undefined) return { file: name, load: loadId, stored: 0, loadedBefore: true };

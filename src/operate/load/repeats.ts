@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
-import { writeDataFile, type WrittenPart } from '../../lake/files/data-file.ts';
+import { writeDataFile, type WrittenPart, assertFilesWhole } from '../../lake/files/data-file.ts';
 import { isErasedSql } from '../../lake/find/erased-ids.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
-import { assertFilesWhole } from '../../lake/files/verify-files.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlList } from '../../lake/sql/literals.ts';

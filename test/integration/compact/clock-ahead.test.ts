@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { clockToleranceMs } from '../../../src/lake/log/available-at.ts';
+import { clockToleranceMs } from '../../../src/lake/log/lake-state.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
@@ -139,7 +139,7 @@ test('Flushes during a repair of the times keep the order, and end with times of
   await publish();
   let late = false;
   await repair(async (step) => {
-    if (step !== 'staged' || late) return;
+    if (step !== 'change-written' || late) return;
     late = true;
     stream.publish([eventLine({ age: 3 })]);
     await waitFor('stored', async () => (await readSnapshot(table)).lake?.totals.stored === 3);
@@ -155,7 +155,7 @@ test('A repair of the times that is killed is finished by the next one, with eve
   const { clock, publish, read, repair, start, lakeDir } = openClockLake();
   let count = 0;
   // The rewrite is that of a seal, whose every step the chaos tests take.
-  for (const step of ['staged', 'file-renamed', 'intent-committed']) {
+  for (const step of ['change-written', 'file-linked', 'change-committed']) {
     const compact = await start();
     clock.now += 30 * dayMs;
     await publish();

@@ -4,12 +4,12 @@ import { expect, onTestFinished, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlList } from '../../../src/lake/sql/literals.ts';
-import { intentSteps } from '../../../src/lake/files/staged-rewrite.ts';
+import { changeSteps } from '../../../src/lake/files/change.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { repairLake } from '../../../src/lake/repair/repair-lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
-import { rewrittenFolder } from '../../../src/lake/files/swap.ts';
-import { assertFilesWhole } from '../../../src/lake/files/verify-files.ts';
+import { listUnshown } from '../../../src/lake/files/places.ts';
+import { assertFilesWhole } from '../../../src/lake/files/data-file.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
@@ -17,6 +17,10 @@ import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const hourMs = 3_600_000;
+async function listSealed(table: string): Promise<string[]> {
+  return (await readdir(path.join(table, '_sealed'), { recursive: true })).filter((name) => name.endsWith('.parquet'));
+}
+
 const startMs = Date.UTC(2026, 0, 1);
 const retentionMs = 60_000;
 
@@ -74,7 +78,7 @@ async function openAheadLake() {
 test('Readers of the glob, of the log and of older versions find every row once at each step of a repair of times, killed or not, and of the next one', async () => {
   const { lakeDir, table, clock, start, readGlob, readLog, repair } = await openAheadLake();
   const before = await readSnapshot(table);
-  const sealed = before.files.filter((file) => !file.young).map((file) => file.path);
+  const sealed = before.files.filter((file) => !file.young).map((file) => file.place);
   expect(sealed).toHaveLength(1);
   const inGlob = await readGlob();
   expect(inGlob.map(({ age }) => age)).toEqual([3, 1, 4, 2]);
@@ -87,7 +91,7 @@ test('Readers of the glob, of the log and of older versions find every row once 
     await assertFilesWhole(before.files);
   };
 
-  for (const step of intentSteps) {
+  for (const step of changeSteps) {
     // Ahead of this clock lies also what the repair before has written: a rewrite that waits is rewritten.
     clock.now -= hourMs;
     await expect(
@@ -100,7 +104,7 @@ test('Readers of the glob, of the log and of older versions find every row once 
     await assertFilesWhole(after.files);
     expect(Math.max(...(await readLog()).map(({ at }) => at)), step).toBeLessThanOrEqual(clock.now);
     expect(
-      (await readSnapshot(table)).files.flatMap((file) => file.replaces ?? []),
+      (await listUnshown(table, (await readSnapshot(table)).files)).map((file) => file.place),
       step,
     ).toEqual(sealed);
     expect((await checkLake(lakeDir)).problems, step).toEqual([]);
@@ -108,17 +112,18 @@ test('Readers of the glob, of the log and of older versions find every row once 
 
   const inLog = await readLog();
   clock.now += retentionMs;
-  const swapping = await start();
-  await waitFor('the rewrite is in its place', async () =>
-    (await readSnapshot(table)).files.every((file) => file.replaces === undefined),
+  const renewing = await start();
+  await waitFor(
+    'the rewrite is at its place',
+    async () => (await listUnshown(table, (await readSnapshot(table)).files)).length === 0,
   );
-  await swapping.stop();
-  expect((await readSnapshot(table)).files.filter((file) => !file.young).map((file) => file.path)).toEqual(sealed);
+  await renewing.stop();
+  expect((await readSnapshot(table)).files.filter((file) => !file.young).map((file) => file.place)).toEqual(sealed);
   expect(await readGlob()).toEqual(inGlob.map(({ age }) => inLog.find((row) => row.age === age)));
   expect(await readLog()).toEqual(inLog);
   clock.now += retentionMs;
   const cleaning = await start();
-  await waitFor('the rewrites are gone', async () => (await readdir(path.join(table, rewrittenFolder))).length === 0);
+  await waitFor('the former files are gone', async () => (await listSealed(table)).length === 1);
   await cleaning.stop();
   expect((await checkLake(lakeDir)).problems).toEqual([]);
 });

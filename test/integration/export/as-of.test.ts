@@ -6,7 +6,8 @@ import type { WorkerOutcome, WorkerPlan } from '../../../src/export/jobs/worker-
 import { describeBasis, findBasis } from '../../../src/export/worker/basis.ts';
 import { runExport } from '../../../src/export/worker/run-export.ts';
 import { checkpointHashName, checkpointName, commitName, listLog, logFolder } from '../../../src/lake/log/log-files.ts';
-import { readSnapshotAt } from '../../../src/lake/log/kept-versions.ts';
+import { listUnshown } from '../../../src/lake/files/places.ts';
+import { readSnapshotAt } from '../../../src/lake/log/change-feed.ts';
 import { writeCheckpoint } from '../../../src/lake/log/checkpoint.ts';
 import { loadTableState, readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
@@ -144,8 +145,9 @@ test('A version one of whose sealed files has given its place to a rewrite is no
   lake.clock.now += 100 * hourMs;
   await lake.publish();
   await lake.restart();
-  await waitFor('the rewrite has its place', async () =>
-    (await readSnapshot(lake.table)).files.every(({ replaces }) => replaces === undefined),
+  await waitFor(
+    'the rewrite has its place',
+    async () => (await listUnshown(lake.table, (await readSnapshot(lake.table)).files)).length === 0,
   );
   expect(await lake.exportAsOf(version)).toMatchObject({
     kind: 'failed',
@@ -260,7 +262,7 @@ test('What an answer promises to keep is kept, also beside a rewrite that takes 
   lake.clock.now = right + 60_000;
   let keptUntilSeconds = 0;
   await lake.repair(async (step) => {
-    if (step !== 'intent-written' || keptUntilSeconds > 0) return;
+    if (step !== 'change-written' || keptUntilSeconds > 0) return;
     lake.clock.now += 1.5 * hourMs;
     const plan = lake.planOf(await lake.newest());
     ({ keptUntilSeconds } = await describeBasis(plan, await findBasis(plan)));

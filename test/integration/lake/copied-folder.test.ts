@@ -1,16 +1,24 @@
-import { cp, mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { cp, mkdir, readdir, rename, symlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
-import { intentSteps } from '../../../src/lake/files/staged-rewrite.ts';
-import { assertInsideLake, parseIntent } from '../../../src/lake/files/staged-rewrite-file.ts';
+import { changeSteps } from '../../../src/lake/files/change.ts';
+import { assertInsideLake } from '../../../src/lake/files/change-record.ts';
+import { parseIntent } from '../../../src/lake/files/earlier-rewrite.ts';
+import { listUnshown } from '../../../src/lake/files/places.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
-import { parseChecked, renderChecked } from '../../../src/runtime/files/checked-json.ts';
+import { openTable } from '../../../src/lake/log/table.ts';
+import type { Action } from '../../../src/lake/log/actions.ts';
+import { createClock } from '../../../src/runtime/clock.ts';
+import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
+import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
 import { filesNaming, hashFiles } from '../../helpers/folder-bytes.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
+import { addSealedFile } from '../../helpers/sealed-file.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 /** A folder that is copied is a service of its own: nothing in it names the place it was copied from. */
@@ -44,7 +52,7 @@ async function copyAtEachStep(): Promise<{ original: string; copies: { step: str
   await first.stop();
   const copies: { step: string; folder: string }[] = [];
   const crashPoint = async (step: string): Promise<void> => {
-    if (!(intentSteps as readonly string[]).includes(step) || copies.some((copy) => copy.step === step)) return;
+    if (!(changeSteps as readonly string[]).includes(step) || copies.some((copy) => copy.step === step)) return;
     const folder = path.join(root, `copy at ${step}`);
     copies.push({ step, folder });
     await cp(original, folder, { recursive: true });
@@ -52,7 +60,7 @@ async function copyAtEachStep(): Promise<{ original: string; copies: { step: str
   const sealer = await startTestCompact(original, streamOfMessages(), { sealAgeMs: 10, crashPoint });
   await waitFor('sealed', () => isSealed(original));
   await sealer.stop();
-  expect(copies.map(({ step }) => step)).toEqual(intentSteps);
+  expect(copies.map(({ step }) => step)).toEqual(changeSteps);
   return { original, copies };
 }
 
@@ -74,30 +82,88 @@ test('A folder copied at any step of a rewrite names no place, works at once, ha
   expect(hashFiles(original)).toEqual(before);
 });
 
-/** Gives the intent of a copy the absolute paths of version 0.2; returns how many it has. */
-async function toAbsoluteIntent(folder: string, original: string): Promise<number> {
-  const { staging } = lakePaths(path.join(folder, 'lake'));
-  const { root } = lakePaths(path.join(original, 'lake'));
-  const [name = ''] = await readdir(staging);
-  const file = path.join(staging, name, 'intent.json');
-  const { moves, ...rest } = parseChecked(await readFile(file, 'utf8')) as { moves: { name: string; to: string }[] };
+/** Leaves a lake as version 0.2 or 0.3 left it when it was killed in a seal, after some of its steps. */
+async function leaveEarlierSeal(
+  folder: string,
+  { isAbsolute, until }: { isAbsolute: boolean; until: 'intent-written' | 'renamed' | 'intent-committed' },
+): Promise<void> {
+  const first = await startTestCompact(folder, streamOfMessages());
+  const paths = lakePaths(path.join(folder, 'lake'));
+  await waitFor('all is stored', async () => (await readSnapshot(paths.table)).lake?.totals.stored === ids.length);
+  await first.stop();
+  const table = await openTable(paths.table, { clock: createClock(0), crashPoint: noCrashPoint });
+  const commitId = '11111111-1111-4111-8111-111111111111';
+  const staging = path.join(paths.staging, commitId);
+  await mkdir(staging);
+  const moves: { name: string; to: string }[] = [];
+  const actions: Action[] = [];
+  for (const [index, add] of [...table.state().files.values()].entries()) {
+    const to = `kind=login/date=2026-01-0${index + 1}/${commitId}.parquet`;
+    await cp(path.join(table.dir, add.path), path.join(staging, `${index}.parquet`));
+    moves.push({ name: `${index}.parquet`, to: isAbsolute ? `/elsewhere/lake/events/${to}` : `events/${to}` });
+    actions.push({ add: { ...add, path: to, dataChange: false } });
+    actions.push({ remove: { path: add.path, deletionTimestamp: 1, dataChange: false } });
+    if (until === 'intent-written') continue;
+    await mkdir(path.join(table.dir, path.dirname(to)), { recursive: true });
+    await rename(path.join(staging, `${index}.parquet`), path.join(table.dir, to));
+  }
+  const sealed = { cause: 'seal', actions } as const;
+  const baseVersion = table.state().version;
   await writeFile(
-    file,
-    renderChecked({ ...rest, moves: moves.map((move) => ({ ...move, to: path.resolve(root, move.to) })) }),
+    path.join(staging, 'intent.json'),
+    renderChecked({ commitId, baseVersion, moves, change: sealed, unlink: [] }),
   );
-  return moves.length;
+  if (until === 'intent-committed') await table.commit(() => sealed, commitId);
 }
 
-test('An intent of version 0.2, which has absolute paths, is finished in the folder where it lies', async () => {
-  const { original, copies } = await copyAtEachStep();
-  const before = hashFiles(original);
-  for (const { step, folder } of copies.filter((copy) =>
-    ['intent-written', 'file-renamed', 'renamed'].includes(copy.step),
-  )) {
-    expect(await toAbsoluteIntent(folder, step === 'renamed' ? folder : original)).toBeGreaterThan(0);
+test.each([
+  { isAbsolute: true, until: 'intent-written' },
+  { isAbsolute: false, until: 'intent-written' },
+  { isAbsolute: false, until: 'renamed' },
+  { isAbsolute: false, until: 'intent-committed' },
+] as const)(
+  'A seal of an earlier version that was killed ($until, absolute paths: $isAbsolute) is finished where it lies',
+  async (left) => {
+    const folder = path.join(testFolder(), 'data');
+    await leaveEarlierSeal(folder, left);
     await expectWorks(folder);
-  }
-  expect(hashFiles(original)).toEqual(before);
+    const { table, staging } = lakePaths(path.join(folder, 'lake'));
+    const { files } = await readSnapshot(table);
+    expect(files.map((file) => file.place)).toEqual(files.map((file) => file.path));
+    expect(await readdir(staging)).toEqual([]);
+  },
+);
+
+test('A rewrite of version 0.3 that waits takes its place, leftovers of its loads are swept, and nothing is copied', async () => {
+  const folder = path.join(testFolder(), 'data');
+  const lakeDir = path.join(folder, 'lake');
+  const paths = lakePaths(lakeDir);
+  const sealed = await addSealedFile(lakeDir, 100, 3);
+  const rewrite = '_rewritten/1.parquet';
+  await mkdir(path.join(paths.table, '_rewritten'));
+  await cp(sealed?.absolutePath ?? '', path.join(paths.table, rewrite));
+  const table = await openTable(paths.table, { clock: createClock(0), crashPoint: noCrashPoint });
+  await table.commit((state) => {
+    const [add] = state.files.values();
+    if (add === undefined) throw new Error('there is no sealed file');
+    return {
+      cause: 'enrich',
+      actions: [
+        { remove: { path: add.path, deletionTimestamp: 1, dataChange: true } },
+        { add: { ...add, path: rewrite, tags: { ...add.tags, replaces: add.path } } },
+      ],
+    };
+  });
+  const leftover = path.join(paths.table, '_load', 'killed', 'rows-1', 'data_0.parquet');
+  await mkdir(path.dirname(leftover), { recursive: true });
+  await writeFile(leftover, 'rows');
+  const compact = await startTestCompact(folder, streamOfMessages(), { retentionMs: 100 });
+  const { files } = await readSnapshot(paths.table);
+  await waitFor('the rewrite is at its place', async () => (await listUnshown(paths.table, files)).length === 0);
+  await waitFor('leftovers are swept', () => !existsSync(path.join(paths.table, '_load')));
+  await compact.stop();
+  expect(files.map((file) => file.place)).toContain(sealed?.path);
+  expect((await checkLake(lakeDir)).problems).toEqual([]);
 });
 
 const change = { cause: 'seal', actions: [] } as const;
@@ -134,10 +200,11 @@ test('A rewrite does not follow a link out of its lake', async () => {
   const [lakeDir, outside] = [path.join(root, 'lake'), path.join(root, 'original')];
   await mkdir(path.join(lakeDir, 'events'), { recursive: true });
   await mkdir(outside);
-  const parsed = parseIntent('intent.json', intent('events/kind=login/date=2026-01-01/a.parquet'), lakeDir);
-  await assertInsideLake(lakeDir, parsed);
+  const { moves } = parseIntent('intent.json', intent('events/kind=login/date=2026-01-01/a.parquet'), lakeDir);
+  const targets = moves.map(({ to }) => to);
+  await assertInsideLake(lakeDir, 'c', targets);
   await symlink(outside, path.join(lakeDir, 'events', 'kind=login'));
-  await expect(assertInsideLake(lakeDir, parsed)).rejects.toMatchObject({
+  await expect(assertInsideLake(lakeDir, 'c', targets)).rejects.toMatchObject({
     code: 'rewrite_damaged',
     message: expect.stringContaining('outside the lake') as string,
   });

@@ -3,11 +3,11 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import type { Dataset } from '../../../src/datasets/dataset.ts';
 import { checkLake } from '../../../src/lake/check.ts';
-import { carryOut, openStaging } from '../../../src/lake/files/staged-rewrite.ts';
+import { openChange } from '../../../src/lake/files/change.ts';
 import { readHistory, readLakeStats } from '../../../src/lake/history.ts';
 import { ensureLake, lakePaths, tablePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
-import { youngFolder } from '../../../src/lake/log/young-folder.ts';
+import { sealedPath } from '../../../src/lake/log/young-folder.ts';
 import { repairLake } from '../../../src/lake/repair/repair-lake.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { snapshotSql } from '../../../src/lake/sql/snapshot-sql.ts';
@@ -51,8 +51,8 @@ const filesOf = async (lakeDir: string, dataset: Dataset): Promise<string[]> =>
   (await readSnapshot(tablePaths(lakeDir, dataset).table)).files.map((file) => file.path);
 
 const isSealed = async (lakeDir: string, dataset: Dataset): Promise<boolean> => {
-  const files = await filesOf(lakeDir, dataset);
-  return files.length > 0 && files.every((file) => file.startsWith('date='));
+  const { files } = await readSnapshot(tablePaths(lakeDir, dataset).table);
+  return files.length > 0 && files.every((file) => file.place?.startsWith('date=') === true);
 };
 
 test('Young rows of a table that came while the compactor ran are sealed into folders by its own columns, in its own order', async () => {
@@ -65,7 +65,10 @@ test('Young rows of a table that came while the compactor ran are sealed into fo
   ]);
   await waitFor('payments are sealed', () => isSealed(lakeDir, payments), 30_000);
   const { files } = await readSnapshot(tablePaths(lakeDir, payments).table);
-  expect(files.map((file) => path.posix.dirname(file.path)).toSorted()).toEqual(['date=2026-01-31', 'date=2026-02-01']);
+  expect(files.map((file) => path.posix.dirname(file.place ?? '')).toSorted()).toEqual([
+    'date=2026-01-31',
+    'date=2026-02-01',
+  ]);
   const rows = await query(`SELECT event_id, id_country FROM read_parquet('${files[0]?.absolutePath}')`);
   expect(rows.map((one) => one['event_id'])).toEqual(['a', 'b']);
 });
@@ -111,13 +114,15 @@ test('What a crash has left in the folders of a table is swept at the start, its
   const paths = tablePaths(lakeDir, payments);
   const leftover = path.join(paths.young, 'unnamed.parquet');
   writeFileSync(leftover, 'left');
-  // A rewrite that ends right after its intent was written: the file gets another name.
+  // A rewrite that ends right after its commit: what follows is left to do.
   const [file] = table.snapshot().files;
   const add = table.state().files.get(file?.path ?? '');
-  const commitId = '11111111-1111-4111-8111-111111111111';
-  const folder = await openStaging(paths.staging, commitId);
-  const to = `${youngFolder}/renamed.parquet`;
-  copyFileSync(file?.absolutePath ?? '', path.join(folder, '0.parquet'));
+  const open = await openChange(table, paths.staging, 'a rewrite', async (step) => {
+    if (step === 'change-committed') throw new Error('crash');
+  });
+  const to = sealedPath('date=2026-01-01/renamed.parquet');
+  const staged = path.join(open.folder, '0.parquet');
+  copyFileSync(file?.absolutePath ?? '', staged);
   const change = {
     cause: 'seal',
     actions: [
@@ -125,22 +130,9 @@ test('What a crash has left in the folders of a table is swept at the start, its
       { remove: { path: file?.path ?? '', deletionTimestamp: Date.now(), dataChange: false } },
     ],
   };
-  await expect(
-    carryOut(
-      table,
-      paths.staging,
-      {
-        commitId,
-        baseVersion: table.state().version,
-        moves: [{ name: '0.parquet', to: path.join(table.dir, to) }],
-        change: change as never,
-        unlink: [],
-      },
-      async (step) => {
-        if (step === 'intent-written') throw new Error('crash');
-      },
-    ),
-  ).rejects.toThrow('crash');
+  await expect(open.commit([{ file: staged, path: to }], () => change as never)).rejects.toThrow('crash');
+  await open.close();
+  expect(readdirSync(paths.staging)).toEqual([open.id]);
   // A load under way, in another table.
   const lock = acquireLock(tablePaths(lakeDir, installs).maintenanceLock, 'a load');
   onTestFinished(() => lock.release());
@@ -155,6 +147,7 @@ test('What a crash has left in the folders of a table is swept at the start, its
   await waitFor('the leftover is gone', () => !readdirSync(paths.young).includes('unnamed.parquet'));
   expect(await filesOf(lakeDir, payments)).toEqual([to]);
   expect(readdirSync(paths.staging)).toEqual([]);
+  expect(readdirSync(path.join(table.dir, 'date=2026-01-01'))).toEqual(['renamed.parquet']);
   expect(readdirSync(path.dirname(inHand))).toEqual(['in-hand']);
   expect(readdirSync(path.dirname(young))).toContain('not-yet.parquet');
 });

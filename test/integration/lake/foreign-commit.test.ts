@@ -8,12 +8,10 @@ import { ensureLake, lakePaths, openLake } from '../../../src/lake/lake.ts';
 import { commitName, listLog, logFolder, readCommit } from '../../../src/lake/log/log-files.ts';
 import { repairLake, type LakeRepair } from '../../../src/lake/repair/repair-lake.ts';
 import { repairSteps } from '../../../src/lake/repair/repair-log.ts';
-import { toWaiting } from '../../../src/lake/files/rewrite.ts';
+import { rewriteFiles } from '../../../src/lake/files/rewrite.ts';
 import { loadTableState, readSnapshot } from '../../../src/lake/log/snapshot.ts';
-import { rewrittenFolder } from '../../../src/lake/files/swap.ts';
 import { commitSteps, openTable } from '../../../src/lake/log/table.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
-import { ensureFolder } from '../../../src/runtime/files/durable-file.ts';
 import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.ts';
 import {
   columnMappingActions,
@@ -289,7 +287,10 @@ test('Rows of files that another engine has removed from the disk are restored f
   const { files } = await readSnapshot(table);
   await engine.rewrite('OPTIMIZE', false);
   await engine.vacuum();
-  for (const file of files) await rm(file.absolutePath);
+  for (const { absolutePath, place } of files) {
+    await rm(absolutePath);
+    if (place !== undefined) await rm(path.join(table, place));
+  }
   publish();
   expect(await repair(folder)).toMatchObject({ repaired: true, rowsRecovered: 4, missing: [], lost: [] });
   await expectAll();
@@ -300,22 +301,14 @@ test('Rows of files that another engine has removed from the disk are restored f
 test('Rows of a missing rewrite that waits for the place of a sealed file come back as such a rewrite, so that the glob never has them twice', async () => {
   const { folder, lakeDir, table, compact, stream, expectAll, engine } = await startLake();
   const [sealed] = (await readSnapshot(table)).files.filter((file) => !file.young);
-  const rewrite = `${rewrittenFolder}/rewrite.parquet`;
-  await ensureFolder(path.join(table, rewrittenFolder));
-  await copyFile(sealed?.absolutePath ?? '', path.join(table, rewrite));
-  await (
-    await openTable(table, options)
-  ).commit((state) => {
-    const add = state.files.get(encodeURI(sealed?.path ?? ''));
-    if (add === undefined) throw new Error('there is no sealed file');
-    return {
-      cause: 'restamp',
-      actions: [
-        { remove: { path: add.path, deletionTimestamp: clock.nowMs(), dataChange: true } },
-        { add: toWaiting({ ...add, path: rewrite }, sealed?.path ?? '') },
-      ],
-    };
-  });
+  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
+  const work = { table: await openTable(table, options), stagingDir: lakePaths(lakeDir).staging, duckdb, clock };
+  const rewrites = work.table
+    .snapshot()
+    .files.filter((file) => !file.young)
+    .map((file) => ({ file, rowsLeftOut: 0, toQuery: (rows: string) => `FROM ${rows} ORDER BY age DESC` }));
+  await rewriteFiles({ ...work, crashPoint: noCrashPoint }, rewrites, { cause: 'restamp' });
+  duckdb.close();
   const { files } = await readSnapshot(table);
   await compact.stop();
   await engine.rewrite('OPTIMIZE', false);
@@ -325,7 +318,9 @@ test('Rows of a missing rewrite that waits for the place of a sealed file come b
   await waitFor('sealed', async () => (await readSnapshot(table)).files.every((file) => !file.young));
   await sealer.stop();
   await expectAll();
-  expect((await readSnapshot(table)).files.flatMap((file) => file.replaces ?? [])).toEqual([sealed?.path]);
+  expect((await readSnapshot(table)).files.flatMap((file) => (file.sinceMs === undefined ? [] : [file.place]))).toEqual(
+    [sealed?.place],
+  );
   const inGlob = await query(
     `SELECT age FROM read_parquet('${table}/kind=*/date=*/*.parquet', hive_partitioning = false) ORDER BY age`,
   );
@@ -339,6 +334,7 @@ test('Rows that are lost for good are counted, stay in the table, and leave it o
   const sealed = files.find((file) => !file.young);
   await engine.rewrite('DELETE', true, 'age > 2');
   await rm(sealed?.absolutePath ?? '');
+  await rm(path.join(table, sealed?.place ?? ''));
   const date = new Date().toISOString().slice(0, 10);
   expect(await repair(folder)).toMatchObject({
     repaired: true,

@@ -5,9 +5,8 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
 import { lakePaths, listTables, tablePaths } from '../../../src/lake/lake.ts';
-import { readFailedFile } from '../../../src/lake/files/failed-events.ts';
-import { failedRowsFolder, listFailedRows } from '../../../src/lake/files/failed-rows.ts';
-import { recoverIntents } from '../../../src/lake/files/staged-rewrite.ts';
+import { readFailedFile, failedRowsFolder, listFailedRows } from '../../../src/lake/files/failed-events.ts';
+import { recoverChanges } from '../../../src/lake/files/change.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
@@ -135,10 +134,9 @@ test('A table that no pipeline names is a problem, fails the check and an erasur
   const declared = path.join(data, 'datasets', 'pipelines', 'surveys.json');
   mkdirSync(path.dirname(declared), { recursive: true });
   writeFileSync(declared, '{"table":"surveys"}');
-  await recoverIntents(
+  await recoverChanges(
     await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint }),
     lakePaths(lakeDir).staging,
-    noCrashPoint,
   );
   expect(existsSync(intent)).toBe(true);
   rmSync(path.dirname(intent), { recursive: true });
@@ -199,7 +197,7 @@ test('An erasure of an app that is killed between two tables is finished when it
   let rewrites = 0;
   await expect(
     eraseFrom(scene, { apps: [7] }, {}, async (step) => {
-      if (step === 'intent-written' && (rewrites += 1) === 2) throw new Error('killed');
+      if (step === 'change-written' && (rewrites += 1) === 2) throw new Error('killed');
     }),
   ).rejects.toThrow('killed');
   const { erased } = await eraseFrom(scene, { apps: [7] });
@@ -285,7 +283,7 @@ test('An erasure of bad rows that is killed is finished by the undoing of their 
   const file = area.write('bad.csv', 'tsEvent,idApp,customUserId,total\n1,1,cleo,x\n1,1,dan,x\n');
   const loaded = await area.load(file, { maxBad: 2 });
   const killed = eraseFrom(scene, { users: ['cleo'] }, {}, async (step) => {
-    if (step === 'intent-written') throw new Error('killed');
+    if (step === 'change-committed') throw new Error('killed');
   });
   await expect(killed).rejects.toThrow('killed');
   expect(await area.undo('load' in loaded ? loaded.load : '')).toMatchObject({ rows: 0, failedRows: 1 });

@@ -109,7 +109,7 @@ async function readCounts(folder: string): Promise<unknown> {
   )[0];
 }
 
-const killedAt = ['intent-written', 'file-renamed', 'renamed', 'commit-linked', 'intent-committed', 'intent-cleaned'];
+const killedAt = ['change-written', 'file-linked', 'files-linked', 'commit-linked', 'change-committed', 'change-ended'];
 
 test.each(inTurn(killedAt, 6))(
   'An enrichment that ends at the step %s is finished by the next one, and every row is there once',

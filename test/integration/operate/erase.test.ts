@@ -6,11 +6,12 @@ import { eraseEvents, type Erased, type EraseOptions } from '../../../src/operat
 import type { ErasureTarget } from '../../../src/operate/erase/erase-target.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
+import { listUnshown } from '../../../src/lake/files/places.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { listLog } from '../../../src/lake/log/log-files.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
-import { assertFilesWhole } from '../../../src/lake/files/verify-files.ts';
+import { assertFilesWhole } from '../../../src/lake/files/data-file.ts';
 import { createClock, type Clock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { ensureFolder } from '../../../src/runtime/files/durable-file.ts';
@@ -198,10 +199,8 @@ test.for(isLongRun ? [2_700_000] : isWhole ? [300_000] : [100_000])(
     );
     expect(erased).toMatchObject({ rows: n, filesRewritten: 1 });
     const { files } = await readSnapshot(lakePaths(lakeDir).table);
-    expect(new Set(files.map(({ path: name, replaces }) => replaces ?? name))).toEqual(
-      new Set([file?.path, other?.path]),
-    );
-    const rewrite = files.find((each) => each.replaces !== undefined)?.absolutePath;
+    expect(new Set(files.map(({ path: name, place }) => place ?? name))).toEqual(new Set([file?.path, other?.path]));
+    const rewrite = files.find((each) => each.sinceMs !== undefined)?.absolutePath;
     const [order] = await query(
       `SELECT count(*)::INT AS n, bool_and(ordered) AS ordered FROM (SELECT (id_app, event_time) >= lag((id_app, event_time), 1, (id_app, event_time)) OVER () AS ordered FROM '${rewrite}')`,
     );
@@ -269,10 +268,11 @@ test('A sealed file is replaced by its rewrite when the retention of its readers
   for (const place of [folder, copy]) {
     const second = await startTestCompact(place, stream, options);
     const own = lakePaths(path.join(place, 'lake'));
-    await waitFor('the rewrites are in their places', async () =>
-      (await readSnapshot(own.table)).files.every((each) => each.replaces === undefined),
+    await waitFor(
+      'the rewrites are at their places',
+      async () => (await listUnshown(own.table, (await readSnapshot(own.table)).files)).length === 0,
     );
-    expect(new Set((await readSnapshot(own.table)).files.map((each) => each.path))).toEqual(
+    expect(new Set((await readSnapshot(own.table)).files.map((each) => each.place))).toEqual(
       new Set([file?.path, emptied?.path]),
     );
     await second.stop();
@@ -287,6 +287,7 @@ test('A sealed file is replaced by its rewrite when the retention of its readers
     async () => (await findFilesWith(lakeDir, 'user-0', 'user-1')).length === 0,
   );
   await third.stop();
-  expect(await readdir(path.join(table, '_rewritten'))).toEqual([]);
+  const sealed = (await readdir(table, { recursive: true })).filter((name) => /^_sealed.*\.parquet$/.test(name));
+  expect(new Set(sealed)).toEqual(new Set((await readSnapshot(table)).files.map((each) => each.path)));
   await expectLog('user-2');
 });

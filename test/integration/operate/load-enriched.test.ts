@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { openEnrichment } from '../../../src/enrichment/enrichment.ts';
-import type { Enricher } from '../../../src/lake/files/enricher.ts';
+import type { Enricher } from '../../../src/lake/files/enriched-rows.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { openLoadArea } from '../../helpers/loads.ts';
 import { writeMmdbFile } from '../../helpers/mmdb-file.ts';

@@ -5,7 +5,7 @@ import { replayFailed, type Replayed } from '../../../src/operate/replay.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { listFailedFiles, readFailedFile, type FailedEvent } from '../../../src/lake/files/failed-events.ts';
-import { intentSteps } from '../../../src/lake/files/staged-rewrite.ts';
+import { changeSteps } from '../../../src/lake/files/change.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import type { Totals } from '../../../src/lake/log/lake-state.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
@@ -162,7 +162,7 @@ test('A flush between the check of a replay and its commit is noticed', async ()
   await place.mend();
   let passes = 0;
   const replayed = await place.replay(async (step) => {
-    if (step !== 'renamed' || (passes += 1) > 2) return;
+    if (step !== 'files-linked' || (passes += 1) > 2) return;
     place.publish(passes === 1 ? ask('1', 'a') : ask('3', 'c'));
     await place.waitUntilTaken();
     // the clock is ahead: the order of what becomes available does not show the flush
@@ -225,7 +225,7 @@ test('A flush and a replay at once, over many keys and files, store each event o
   expect(stored.replaceAll('z', '')).toBe('a'.repeat(keys.length));
 });
 
-test.each(inTurn([...intentSteps, ...commitSteps], 6))(
+test.each(inTurn([...changeSteps, ...commitSteps], 6))(
   'A replay that ends at %s is finished by the next, and nothing is stored twice',
   async (where) => {
     const place = await openPlace();

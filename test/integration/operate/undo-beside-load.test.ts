@@ -46,7 +46,7 @@ test('A load none of whose rows were left out goes on where another load is undo
 
 test('The undoing of a load that is made again meanwhile changes nothing', async () => {
   const { id, file } = await loadUnderReview('1700000009,1,new,3,EUR,0,,\n');
-  const again = at('undo-written', () => area.load(file));
+  const again = at('files-linked', () => area.load(file));
   await expect(area.undo(id, again)).rejects.toMatchObject({
     code: 'commit_conflict',
     message: expect.stringMatching('made again') as unknown,

@@ -6,7 +6,7 @@ import type { AccessReader } from '../../../src/access/access.ts';
 import { addApp, addUser, revokeAppToken } from '../../../src/access/commands.ts';
 import { revisionPath } from '../../../src/access/revision.ts';
 import { openAccessReader } from '../../../src/access/store.ts';
-import { holdsEvents } from '../../../src/lake/files/holds-events.ts';
+import { holdsEvents } from '../../../src/lake/files/data-file.ts';
 import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
 import { areSameFolders, findFolderId } from '../../../src/runtime/files/folder-id.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';

@@ -1,7 +1,7 @@
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { createCheckpointTurns } from '../../../src/compact/seal/checkpoint-turns.ts';
+import { createCheckpointTurns } from '../../../src/compact/seal/clean-turns.ts';
 import { openLake } from '../../../src/lake/lake.ts';
 import { checkpointName, listLog, logFolder } from '../../../src/lake/log/log-files.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';

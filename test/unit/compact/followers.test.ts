@@ -217,7 +217,7 @@ test('A batch is judged again where another process has brought its transaction 
   expect(await ids(folder)).toEqual(['a@1', 'b@1']);
 });
 
-test('A transaction is known when a rewrite has taken the place of its file, under its path, between two batches', async () => {
+test('A transaction is known when a rewrite has taken the place of its file between two batches', async () => {
   const { folder, stream, publish, start, takenIn } = openPlace();
   await start({ sealAgeMs: 50, retentionMs: 50 });
   publish([revenueLine('a', { custom_user_id: 'ann' }), revenueLine('b', { custom_user_id: 'bob' })]);
@@ -225,7 +225,7 @@ test('A transaction is known when a rewrite has taken the place of its file, und
   const lakeDir = path.join(folder, 'lake');
   const { table: tableDir } = tablePaths(lakeDir, payments);
   const findSealed = async (): Promise<DataFile | undefined> =>
-    (await readSnapshot(tableDir)).files.find((file) => !file.path.startsWith('_'));
+    (await readSnapshot(tableDir)).files.find((file) => !file.young);
   await waitFor('payments are sealed', async () => (await findSealed()) !== undefined, soonMs);
   publish([revenueLine('b')]);
   await takenIn();
@@ -238,10 +238,10 @@ test('A transaction is known when a rewrite has taken the place of its file, und
   const dependencies = { table, lakeDir, duckdb, publisher, clock, crashPoint: noCrashPoint, signal };
   await eraseEvents(dependencies, { users: ['ann'] }, { retentionMs: 50 });
   await waitFor(
-    'the rewrite stands at the path of the file',
+    'the rewrite is at the place of the file',
     async () => {
       const now = await findSealed();
-      return now?.path === sealed?.path && now?.sha256 !== sealed?.sha256;
+      return now?.place === sealed?.place && now?.sha256 !== sealed?.sha256;
     },
     soonMs,
   );

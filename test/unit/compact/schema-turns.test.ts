@@ -76,7 +76,7 @@ test('Sealed files from before a column was added get it in the background, what
   const before = await readRows(folder, kept);
   const readers = startLakeReaders(folder);
   onTestFinished(() => readers.stop());
-  const left = new Set(['intent-written', 'file-renamed', 'intent-committed', 'swap-renamed']);
+  const left = new Set(['change-written', 'file-linked', 'change-committed', 'place-taken']);
   const crashPoint = async (step: string): Promise<void> => {
     if (left.delete(step)) throw new Error(`ended at ${step}`);
   };

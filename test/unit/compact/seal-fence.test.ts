@@ -70,7 +70,7 @@ test('A seal whose rows were removed from the table while it was renaming does n
   const compact = await startTestCompact(folder, stream, {
     sealAgeMs: 10,
     async crashPoint(step) {
-      if (step !== 'renamed' || taken > 0) return;
+      if (step !== 'files-linked' || taken > 0) return;
       await commitBeside(folder, ({ files }) => {
         taken = files.size;
         return {

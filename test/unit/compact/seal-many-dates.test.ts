@@ -104,7 +104,7 @@ test.for([
           (sql) => (sorts += sql.includes('/sorted/') && sql.includes('ORDER BY kind, date) TO') ? 1 : 0),
         ),
         async crashPoint(step) {
-          if (step === 'staged') stagedFiles.push(...(await readdir(sealing.stagingDir, { recursive: true })));
+          if (step === 'change-written') stagedFiles.push(...(await readdir(sealing.stagingDir, { recursive: true })));
         },
       },
       options,

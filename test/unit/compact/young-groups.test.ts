@@ -1,7 +1,7 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { readGroups, shareOut, type KnownParts } from '../../../src/compact/seal/young-groups.ts';
+import { readGroups, shareOut, type KnownParts } from '../../../src/compact/seal/seal-policy.ts';
 import { events } from '../../../src/datasets/dataset.ts';
 import type { DataFile } from '../../../src/lake/log/snapshot.ts';
 import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';

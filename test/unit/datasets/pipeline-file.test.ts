@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { compileDataset, datasets, events, getKind, getMethod, importMethods } from '../../../src/datasets/dataset.ts';
 import { eventColumns } from '../../../src/datasets/event-fields.ts';
 import { parsePartitionPath, partitionPath } from '../../../src/datasets/partition.ts';
-import { partitionSql, partitionsSql } from '../../../src/lake/sql/partition-sql.ts';
+import { partitionSql, partitionsSql } from '../../../src/lake/sql/literals.ts';
 import { parsePipeline } from '../../../src/datasets/pipeline-file.ts';
 
 const good = {

@@ -1,8 +1,8 @@
-import { appendFile, copyFile, mkdir, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { appendFile, copyFile, link, mkdir, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { checkLake } from '../../../src/lake/check.ts';
-import { checkPoints } from '../../../src/lake/check-points.ts';
+import { checkPoints } from '../../../src/lake/check-log.ts';
 import { readHistory, readLakeStats } from '../../../src/lake/history.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { commitName } from '../../../src/lake/log/log-files.ts';
@@ -84,6 +84,12 @@ test('Each kind of damage is found and named', async () => {
   await rm(sealed);
   expect(await problems()).toEqual([`missing_file ${path.basename(sealed)}`]);
   await writeFile(sealed, backup);
+  // Readers of folders find the file that was damaged, or none, until the next start.
+  expect(await problems()).toEqual([`damaged_file ${path.basename(sealed)}`]);
+  const place = sealed.replace('/_sealed/', '/');
+  await rm(place);
+  expect(await problems()).toEqual([`missing_file ${path.basename(sealed)}`]);
+  await link(sealed, place);
 
   const orphan = path.join(path.dirname(sealed), 'orphan.parquet');
   await copyFile(sealed, orphan);

@@ -1,8 +1,7 @@
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import type { Action, AddAction } from '../../../src/lake/log/actions.ts';
-import { writeCheckpoint } from '../../../src/lake/log/checkpoint.ts';
-import { groupRows, readActions } from '../../../src/lake/log/checkpoint-rows.ts';
+import { writeCheckpoint, groupRows, readActions } from '../../../src/lake/log/checkpoint.ts';
 import { checkpointName, logFolder } from '../../../src/lake/log/log-files.ts';
 import { applyActions, createTableState, type TableState } from '../../../src/lake/log/table-state.ts';
 import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';

@@ -1,7 +1,13 @@
 import path from 'node:path';
 import { describe, expect, it, test } from 'vitest';
-import { assertFollows, assertPosition } from '../../../src/lake/log/continuity.ts';
-import { emptyTotals, type Epoch, type LakeState, type Totals } from '../../../src/lake/log/lake-state.ts';
+import {
+  assertFollows,
+  assertPosition,
+  emptyTotals,
+  type Epoch,
+  type LakeState,
+  type Totals,
+} from '../../../src/lake/log/lake-state.ts';
 import { ensureLake, lakePaths } from '../../../src/lake/lake.ts';
 import { linkCommit, openTable, toCommitInfo, type Change } from '../../../src/lake/log/table.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { findErased, moveErasures } from '../../../src/lake/log/erased-apps.ts';
-import { refuseVersion } from '../../../src/lake/log/kept-versions.ts';
+import { findErased, moveErasures } from '../../../src/lake/log/lake-state.ts';
+import { refuseVersion } from '../../../src/lake/log/change-feed.ts';
 
 const states = { newest: 9, oldest: 0 };
 

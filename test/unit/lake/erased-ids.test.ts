@@ -6,7 +6,7 @@ import { noCrashPoint, type CrashPoint } from '../../../src/runtime/crash-point.
 import { createFinder } from '../../../src/find/finder.ts';
 import { checkLake } from '../../../src/lake/check.ts';
 import { addErasedIds, createErasedIdsSearch, valuesSql, wasErased } from '../../../src/lake/find/erased-ids.ts';
-import { recoverIntents } from '../../../src/lake/files/staged-rewrite.ts';
+import { recoverChanges } from '../../../src/lake/files/change.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
@@ -47,7 +47,7 @@ async function openErasable() {
       const selects = [valuesSql(eventIds.map((eventId) => ({ idApp: 1, eventId })))];
       await addErasedIds({ table: await open(crashPoint), duckdb, crashPoint }, paths, selects);
     },
-    recover: async () => recoverIntents(await open(noCrashPoint), paths.staging, noCrashPoint),
+    recover: async () => recoverChanges(await open(noCrashPoint), paths.staging),
     isErased: async (eventId: string) =>
       wasErased(duckdb, await createErasedIdsSearch(paths)(), { idApp: 1, eventId }, [1]),
     ask: (eventId: string) =>
@@ -92,14 +92,14 @@ test('An erasure that is killed while it writes hashes leaves the old ones or th
   const first = newEventId();
   await erase([first]);
   for (const [step, isNamed] of [
-    ['staged', false],
-    ['intent-written', false],
+    ['change-written', false],
+    ['files-linked', false],
     ['commit-written', false],
     ['commit-linked', true],
     ['commit-synced', true],
-    ['intent-committed', true],
-    ['file-renamed', true],
-    ['intent-cleaned', true],
+    ['change-committed', true],
+    ['change-followed', true],
+    ['change-ended', true],
   ] as const) {
     const id = newEventId();
     const killed = async (at: string): Promise<void> => {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { createVersionSearch, type FirstVersion } from '../../../src/lake/log/first-version.ts';
+import { createVersionSearch, type FirstVersion } from '../../../src/lake/log/change-feed.ts';
 import { appendLines, type LedgerLine } from '../../../src/lake/log/version-ledger.ts';
 import type { Snapshot } from '../../../src/lake/log/snapshot.ts';
 import { testFolder } from '../../helpers/folder.ts';

@@ -7,7 +7,7 @@ import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { ensureLake, lakePaths, openDatasetTable, openLake } from '../../../src/lake/lake.ts';
 import { assertHardLinks } from '../../../src/runtime/files/hard-links.ts';
 import { listLog, readCommit } from '../../../src/lake/log/log-files.ts';
-import { tableProtocol } from '../../../src/lake/log/protocol.ts';
+import { tableProtocol } from '../../../src/lake/log/actions.ts';
 import { pruneFiles } from '../../../src/lake/files/prune.ts';
 import { catchUp, loadTableState, readSnapshot, type DataFile } from '../../../src/lake/log/snapshot.ts';
 import { createTableState } from '../../../src/lake/log/table-state.ts';

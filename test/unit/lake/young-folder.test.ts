@@ -4,16 +4,18 @@ import { expect, test } from 'vitest';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { checkLake } from '../../../src/lake/check.ts';
-import { holdsEvents } from '../../../src/lake/files/holds-events.ts';
+import { holdsEvents } from '../../../src/lake/files/data-file.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { logFolder } from '../../../src/lake/log/log-files.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
-import { formerYoungFolder } from '../../../src/lake/log/young-folder.ts';
+import { formerYoungFolders } from '../../../src/lake/log/young-folder.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
+
+const [formerYoungFolder] = formerYoungFolders;
 
 /** Gives the young files of a lake the folder that versions up to 0.2 wrote them to, in the log and on the disk. */
 async function moveToFormerFolder(lakeDir: string): Promise<string> {

@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest';
-import { matchesFailedRow } from '../../../src/operate/erase/erase-failed-row.ts';
-import { targetParts, type ErasureTarget } from '../../../src/operate/erase/erase-target.ts';
+import { matchesFailedRow, targetParts, type ErasureTarget } from '../../../src/operate/erase/erase-target.ts';
 import type { FailedEvent } from '../../../src/lake/files/failed-events.ts';
 
 type Given = Pick<NonNullable<FailedEvent['load']>, 'map' | 'idApp'>;

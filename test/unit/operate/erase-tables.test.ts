@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { datasets, events } from '../../../src/datasets/dataset.ts';
-import { orphanDataset, orphanName } from '../../../src/lake/orphans.ts';
+import { orphanDataset, orphanName } from '../../../src/lake/lake.ts';
 import { matchSql } from '../../../src/operate/erase/erase-target.ts';
 
 it('A target matches by the columns that a table has, and nothing of a table without any of them', () => {

@@ -8,7 +8,7 @@ import { createExports, type Exports } from '../../../../src/export/api/exports.
 import { runInWorker } from '../../../../src/export/jobs/worker-process.ts';
 import { startJobRunner } from '../../../../src/export/jobs/scheduler.ts';
 import { createZoneDays } from '../../../../src/export/api/calendar.ts';
-import { findKeptVersions } from '../../../../src/lake/log/kept-versions.ts';
+import { findKeptVersions } from '../../../../src/lake/log/change-feed.ts';
 import { openDuckdb } from '../../../../src/lake/sql/duckdb.ts';
 import type { NewReport, ReportSlot } from '../../../../src/reports/reports.ts';
 import { openReportStore, type ReportStore } from '../../../../src/reports/store.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { splitSql } from '../../../../src/lake/sql/split-sql.ts';
+import { splitSql } from '../../../../src/lake/sql/literals.ts';
 
 describe('a text of SQL', () => {
   it.each([

@@ -1,0 +1,222 @@
+/**
+ * A change of a table that brings files: seal, erasure, enrichment, new columns, replay, repair, load and the undoing of
+ * one.
+ *
+ * In: files that are complete and fsynced in the folder of the change, below `staging/`. Out: the same files under new
+ * names of the table, one commit that names them, and what follows it: sealed files at their places, records beside the
+ * table.
+ * Order: the record of the change, hard links, fsync of their folders, the commit, what follows, the end of the record.
+ * Invariant: a name of a data file is given once and its bytes never change.
+ * Crash: the record tells links that no commit names, which go, from a commit after which something is left to do. The
+ * folder is locked while its process lives, and nobody else's until then.
+ */
+import { link, rename } from 'node:fs/promises';
+import path from 'node:path';
+import { isTableName } from '../../datasets/pipeline-file.ts';
+import { AppError } from '../../runtime/errors.ts';
+import type { CrashPoint } from '../../runtime/crash-point.ts';
+import {
+  ensureFolder,
+  ensureFolders,
+  findTextFile,
+  removeFile,
+  syncFolder,
+  syncFolders,
+  writeFileDurably,
+} from '../../runtime/files/durable-file.ts';
+import { exists } from '../../runtime/files/file-checks.ts';
+import { tableFolderMode } from '../../runtime/files/group-access.ts';
+import type { BuildChange, Table } from '../log/table.ts';
+import { isFirstOfPlace } from '../log/young-folder.ts';
+import { assertInsideLake, damagedRecord, parseRecord, renderRecord, type ChangeRecord } from './change-record.ts';
+import { finishEarlier, intentName } from './earlier-rewrite.ts';
+import { isCommitted } from './failed-events.ts';
+import { showFile } from './places.ts';
+import { forEachLeftOver, openStagingFolder } from './staging.ts';
+
+/** The steps of a change at which a crash is tested. */
+export const changeSteps = [
+  'change-written',
+  'file-linked',
+  'files-linked',
+  'change-committed',
+  'change-followed',
+  'change-ended',
+] as const;
+
+/** A complete file of a change: its absolute path, and its new path relative to the table's folder. */
+export interface NewFile {
+  readonly file: string;
+  readonly path: string;
+}
+
+/** What follows the commit, beside the table: files of the folder that are renamed, and files that are removed. */
+export type FollowUp = Partial<Pick<ChangeRecord, 'moves' | 'unlink'>>;
+
+export interface OpenChange {
+  /** Tells the commit from all others, and the names of its files. */
+  readonly id: string;
+  /** Absolute path of its folder, for its owner only. */
+  readonly folder: string;
+  /** Makes a folder in it. */
+  makeRoom(name: string): Promise<string>;
+  /**
+   * Gives the files their names and commits them, with what follows. After an error nothing is in the table, unless the
+   * commit itself is in doubt; it may then be tried again. Errors: what `build` throws, `commit_conflict` when a file
+   * that goes is not live any more.
+   */
+  commit(files: readonly NewFile[], build: BuildChange, followUp?: FollowUp): Promise<void>;
+  /** Removes the folder. */
+  close(): Promise<void>;
+}
+
+const recordFile = (folder: string): string => path.join(folder, 'change.json');
+
+/** Opens a change of a table. `stagingDir` is that table's own. `isLoad`: it holds no lock of the table. */
+export async function openChange(
+  table: Table,
+  stagingDir: string,
+  holder: string,
+  crashPoint: CrashPoint,
+  isLoad = false,
+): Promise<OpenChange> {
+  const staging = await openStagingFolder(stagingDir, holder, isLoad);
+  const { id, folder } = staging;
+  const lakeDir = path.dirname(table.dir);
+
+  async function linkFiles(record: ChangeRecord, files: readonly NewFile[]): Promise<void> {
+    await writeFileDurably(recordFile(folder), renderRecord(lakeDir, record));
+    // A power cut that took the folder, record and all, would leave links that nobody knows of.
+    await syncFolder(stagingDir);
+    await crashPoint('change-written');
+    const folders = record.files.map((file) => path.dirname(file));
+    await ensureFolders(folders, tableFolderMode);
+    for (const [index, { file }] of files.entries()) {
+      await link(file, record.files[index] ?? '');
+      await crashPoint('file-linked');
+    }
+    await syncFolders(folders);
+    await crashPoint('files-linked');
+  }
+
+  return {
+    id,
+    folder,
+    async makeRoom(name) {
+      const room = path.join(folder, name);
+      await ensureFolder(room);
+      return room;
+    },
+    async commit(files, build, { moves = [], unlink = [] } = {}) {
+      const record: ChangeRecord = {
+        commitId: id,
+        baseVersion: table.state().version,
+        files: files.map((one) => path.join(table.dir, one.path)),
+        moves,
+        unlink,
+      };
+      try {
+        await linkFiles(record, files);
+        await table.commit((state, lake) => {
+          const change = build(state, lake);
+          const gone = change.actions.find(({ remove }) => remove !== undefined && !state.files.has(remove.path));
+          if (gone !== undefined)
+            throw new AppError('commit_conflict', `${gone.remove?.path} was replaced by another change meanwhile`, {
+              hint: 'Repeat the command.',
+            });
+          return change;
+        }, id);
+      } catch (error) {
+        // Only a commit that is surely not there may be withdrawn.
+        if (!(await isCommitted(table.dir, record.baseVersion, id))) await withdraw(folder, record);
+        throw error;
+      }
+      await crashPoint('change-committed');
+      await follow(table, folder, record);
+      await crashPoint('change-followed');
+      await endRecord(folder);
+      await crashPoint('change-ended');
+    },
+    async close() {
+      let isInDoubt = true;
+      try {
+        isInDoubt = await exists(recordFile(folder));
+      } finally {
+        // A commit that is in doubt is for the next recovery to settle.
+        await staging.close(isInDoubt);
+      }
+    },
+  };
+}
+
+async function endRecord(folder: string): Promise<void> {
+  await removeFile(recordFile(folder));
+  // A record that a power cut brings back when the log has forgotten its commit would take its files for its own.
+  await syncFolder(folder);
+}
+
+async function withdraw(folder: string, { files }: ChangeRecord): Promise<void> {
+  for (const file of files) await removeFile(file);
+  await endRecord(folder);
+}
+
+/** Does what follows a commit. Can be repeated. */
+async function follow(table: Table, folder: string, { files, moves, unlink }: ChangeRecord): Promise<void> {
+  const firsts = files
+    .map((file) => path.relative(table.dir, file).split(path.sep).join('/'))
+    .filter((relative) => isFirstOfPlace(relative));
+  await ensureFolders(
+    firsts.map((relative) => path.dirname(path.join(table.dir, relative.slice(relative.indexOf('/') + 1)))),
+    tableFolderMode,
+  );
+  for (const relative of firsts) await showFile(table.dir, relative, folder);
+  for (const { name, to } of moves) {
+    const from = path.join(folder, name);
+    if (await exists(from)) await rename(from, to);
+  }
+  for (const file of unlink) await removeFile(file);
+  await syncFolders([...moves.map(({ to }) => to), ...unlink].map((file) => path.dirname(file)));
+}
+
+/** Settles a change that was interrupted; reports whether it stands. */
+async function settle(table: Table, folder: string): Promise<boolean> {
+  const intent = await findTextFile(path.join(folder, intentName));
+  if (intent !== undefined) return finishEarlier(table, folder, intent);
+  const text = await findTextFile(recordFile(folder));
+  if (text === undefined) return false;
+  const lakeDir = path.dirname(table.dir);
+  const record = parseRecord(recordFile(folder), text, lakeDir);
+  const touched = [...record.files, ...record.moves.map(({ to }) => to), ...record.unlink];
+  await assertInsideLake(lakeDir, record.commitId, touched);
+  const stranger = touched.find((file) => {
+    const [first = ''] = path.relative(lakeDir, file).split(path.sep);
+    return isTableName(first) && first !== path.basename(table.dir);
+  });
+  if (stranger !== undefined) throw damagedRecord(`${recordFile(folder)} names ${stranger}, a file of another table`);
+  await table.refresh();
+  const { files, tombstones } = table.state();
+  const isNamed = record.files.some((file) => {
+    const encoded = encodeURI(path.relative(table.dir, file).split(path.sep).join('/'));
+    return files.has(encoded) || tombstones.has(encoded);
+  });
+  if (!isNamed && !(await isCommitted(table.dir, record.baseVersion, record.commitId))) {
+    await withdraw(folder, record);
+    return false;
+  }
+  await follow(table, folder, record);
+  await endRecord(folder);
+  return true;
+}
+
+/**
+ * Settles the changes of a table that a crash interrupted, and removes what else is left in its staging folder; what
+ * another process has locked stays. Returns how many stand. Errors: `rewrite_damaged` when a record is damaged or names
+ * a place outside the lake, or another table's.
+ */
+export async function recoverChanges(table: Table, stagingDir: string): Promise<number> {
+  let finished = 0;
+  await forEachLeftOver(stagingDir, async (folder) => {
+    if (await settle(table, folder)) finished += 1;
+  });
+  return finished;
+}

@@ -1,0 +1,97 @@
+import { rename } from 'node:fs/promises';
+import path from 'node:path';
+import { ensureFolders, removeFile, syncFolders } from '../../runtime/files/durable-file.ts';
+import { parseChecked } from '../../runtime/files/checked-json.ts';
+import { exists } from '../../runtime/files/file-checks.ts';
+import { tableFolderMode } from '../../runtime/files/group-access.ts';
+import { AppError } from '../../runtime/errors.ts';
+import type { Change, Table } from '../log/table.ts';
+import { assertInsideLake, damagedRecord, toAbsolute, toMoves, toPaths, type Move } from './change-record.ts';
+import { isCommitted } from './failed-events.ts';
+
+/**
+ * The intent of a rewrite that version 0.2 or 0.3 was killed in. Those versions renamed their files into place before
+ * the commit, so an intent is carried out; one with `movesAfter` whose commit was not made is given up, as they did.
+ */
+
+/** The name of the intent in the folder of a rewrite. */
+export const intentName = 'intent.json';
+
+export interface Intent {
+  readonly commitId: string;
+  readonly baseVersion: number;
+  readonly moves: readonly Move[];
+  readonly change: Change;
+  readonly unlink: readonly string[];
+  readonly movesAfter?: readonly Move[];
+}
+
+/** The end of a path of version 0.2, which wrote absolute ones: a data file of the table, or a file of failed events. */
+const lakePath = /\/((?:events\/(?:fresh\/[^/]+|kind=[^/]+\/date=[^/]+\/[^/]+)|failed\/[^/]+))$/;
+
+/**
+ * Reads the text of `file`, an intent in the lake at `lakeDir`. Errors: `rewrite_damaged` when it is damaged or names a
+ * place outside the lake.
+ */
+export function parseIntent(file: string, text: string, lakeDir: string): Intent {
+  const toPath = (stored: unknown): string => {
+    const isAbsolute = typeof stored === 'string' && path.isAbsolute(stored);
+    return toAbsolute(lakeDir, isAbsolute ? lakePath.exec(path.posix.normalize(stored))?.[1] : stored);
+  };
+  try {
+    const intent = parseChecked(text) as unknown as Intent;
+    return {
+      ...intent,
+      moves: toMoves(intent.moves, toPath),
+      ...(intent.movesAfter === undefined ? {} : { movesAfter: toMoves(intent.movesAfter, toPath) }),
+      unlink: toPaths(intent.unlink, toPath),
+    };
+  } catch (error) {
+    throw damagedRecord(`${file} is damaged`, error);
+  }
+}
+
+async function moveStaged(folder: string, moves: readonly Move[]): Promise<void> {
+  const folders = moves.map(({ to }) => path.dirname(to));
+  await ensureFolders(folders, tableFolderMode);
+  for (const { name, to } of moves) {
+    const from = path.join(folder, name);
+    if (await exists(from)) await rename(from, to);
+    // Another engine's clean-up may have taken a renamed file that no commit named yet.
+    else if (!(await exists(to)))
+      throw new AppError('file_damaged', `${to}, which a rewrite has written, is gone`, {
+        hint: "Restore it from a copy, and run 'tributary lake check'.",
+      });
+  }
+  await syncFolders(folders);
+}
+
+/** Completes a rewrite of an earlier version, or gives it up; reports whether it stands. */
+export async function finishEarlier(table: Table, folder: string, text: string): Promise<boolean> {
+  const lakeDir = path.dirname(table.dir);
+  const file = path.join(folder, intentName);
+  const { commitId, baseVersion, moves, change, unlink, movesAfter } = parseIntent(file, text, lakeDir);
+  const targets = [...moves, ...(movesAfter ?? [])].map(({ to }) => to);
+  await assertInsideLake(lakeDir, commitId, [...targets, ...unlink]);
+  const committed = await isCommitted(table.dir, baseVersion, commitId);
+  if (movesAfter !== undefined && !committed) {
+    for (const { to } of moves) await removeFile(to);
+    return false;
+  }
+  if (!committed) {
+    await moveStaged(folder, moves);
+    await table.commit((state) => {
+      const gone = change.actions.find(({ remove }) => remove !== undefined && !state.files.has(remove.path));
+      if (gone !== undefined)
+        throw new AppError(
+          'log_damaged',
+          `${gone.remove?.path} was to be replaced by a rewrite, and the log does not name it any more`,
+          { hint: "Run 'tributary lake check', and restore what it names from a backup." },
+        );
+      return change;
+    }, commitId);
+  }
+  await moveStaged(folder, movesAfter ?? []);
+  for (const one of unlink) await removeFile(one);
+  return true;
+}
