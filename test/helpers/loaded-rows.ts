@@ -19,8 +19,8 @@ function textOf(schema: FieldSchema, random: Random): string {
   if (schema['enum'] !== undefined) return pick(schema['enum'] as string[], random);
   if (schema['pattern'] === '^[A-Z]{3}$') return pick(currencies, random);
   if (schema['pattern'] === '^[A-Z]{2}$') return pick(isoCodes, random);
-  const limit = (schema['maxLength'] as number | undefined) ?? 1024;
-  const least = (schema['minLength'] as number | undefined) ?? 1;
+  const limit = schema.maxLength ?? 1024;
+  const least = schema.minLength ?? 1;
   // Identifiers of devices have a length of their own.
   if (least > 2) return `t${random(40)}`.padEnd(least, 'x');
   const fitting = texts.filter((text) => Array.from(text).length <= limit && text !== '');
@@ -33,7 +33,7 @@ function integerOf(name: string, schema: FieldSchema, random: Random): number {
   if (name === 'idCountry') return pick([188, 38, 16, 25], random);
   if (name === 'idAdMediator') return random(5);
   if (schema['x-column-type'] === 'TIMESTAMPTZ') return 1_740_000_000 + random(10_000_000);
-  const maximum = Number(schema['maximum'] ?? 100);
+  const maximum = schema.maximum ?? 100;
   return Math.min(maximum, random(8) === 0 ? random(2_000_000_000) : random(4));
 }
 
