@@ -17,11 +17,10 @@ const root = path.resolve(import.meta.dirname, '..');
 const native = '@duckdb/node-bindings';
 const nativeOf = '@duckdb/node-api';
 
-/** The processes of the program: the command line and the roles, the worker of an export, the thread that reads access. */
+/** The processes of the program: the command line and the roles, the worker of an export. */
 const program = {
   main: 'src/main.ts',
   'export/worker/worker': 'src/export/worker/worker.ts',
-  'access/read-thread': 'src/access/read-thread.ts',
   'code-cache': 'src/runtime/files/code-cache.ts',
 };
 

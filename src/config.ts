@@ -269,7 +269,7 @@ export function dataPaths(dataDir: string) {
     refusals: path.join(dataDir, 'refusals'),
     /** The operator's own pipelines and row schemas, unless TRIBUTARY_DATASETS_DIR names another folder. */
     datasets: path.join(dataDir, 'datasets'),
-    /** Marks of the records that are known (runtime/files/known-records.ts). */
+    /** Marks of the records that are known (runtime/store/marked-records.ts). */
     records: path.join(dataDir, 'records'),
     spool: path.join(dataDir, 'spool'),
     run: path.join(dataDir, 'run'),

@@ -168,10 +168,10 @@ export async function revokeAppToken(
  */
 export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUser: string; secret: string }> {
   await ensureDataFolder(path.dirname(paths.access));
-  const { users } = readAccessFile(paths);
+  const { users } = await readAccessFile(paths);
   // A new key beside users of a lost one would lock those out for good; and a damaged one would lock this user out once
   // it is restored.
-  const key = users.length > 0 ? getSecretsKey(paths.keys) : await ensureSecretsKey(paths.keys);
+  const key = users.length > 0 ? await getSecretsKey(paths.keys) : await ensureSecretsKey(paths.keys);
   for (const { sealedSecret, idUser } of users.slice(0, 1)) openSecret(key, sealedSecret, String(idUser));
   const secret = createToken();
   return changeAccessFile(paths, (access) => {

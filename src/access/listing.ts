@@ -60,8 +60,8 @@ export function toListedUser(user: UserRecord): ListedUser {
 }
 
 /** The apps by id: the live ones, or those that were removed. `access_damaged` as `readAccessFile`. */
-export function listApps(paths: AccessPaths, removed = false): ListedApp[] {
-  const { apps, removedApps = [] } = readAccessFile(paths);
+export async function listApps(paths: AccessPaths, removed = false): Promise<ListedApp[]> {
+  const { apps, removedApps = [] } = await readAccessFile(paths);
   const listed = removed
     ? removedApps.map((app) => ({ ...app, tokens: [] }))
     : apps.map((app) => ({ ...app, removedAt: undefined }));
@@ -69,8 +69,8 @@ export function listApps(paths: AccessPaths, removed = false): ListedApp[] {
 }
 
 /** The users by id. `access_damaged` as `readAccessFile`. */
-export function listUsers(paths: AccessPaths): ListedUser[] {
-  const { users } = readAccessFile(paths);
+export async function listUsers(paths: AccessPaths): Promise<ListedUser[]> {
+  const { users } = await readAccessFile(paths);
   return users.toSorted((a, b) => a.idUser - b.idUser).map(toListedUser);
 }
 
@@ -78,8 +78,8 @@ export function listUsers(paths: AccessPaths): ListedUser[] {
  * Refuses an account that nobody has: an account is there with its first app, live or removed, or its first user.
  * Errors: `not_found`; `access_damaged` as `readAccessFile`.
  */
-export function assertAccount(paths: AccessPaths, idAccount: number): void {
-  const { apps, removedApps = [], users } = readAccessFile(paths);
+export async function assertAccount(paths: AccessPaths, idAccount: number): Promise<void> {
+  const { apps, removedApps = [], users } = await readAccessFile(paths);
   if (idAccount !== noAccount && [...apps, ...removedApps, ...users].some((each) => each.idAccount === idAccount))
     return;
   throw new AppError('not_found', `there is no account ${idAccount}: no app and no user has it`, {

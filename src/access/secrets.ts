@@ -1,9 +1,9 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
-import path from 'node:path';
-import { createExclusive, ensureFolder } from '../runtime/files/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
-import { openText, sealKeyBytes, sealText } from '../runtime/sealed-text.ts';
-import { findTextFileSync } from '../runtime/files/text-file.ts';
+import { openText, sealText } from '../runtime/sealed-text.ts';
+import { ensureKey, openKeys } from '../runtime/store/keys.ts';
+import type { StoredObject } from '../runtime/store/object-store.ts';
+import type { Records } from '../runtime/store/records.ts';
 
 /** Characters of a token that stay readable, so that the operator can name one to revoke. */
 export const tokenPrefixLength = 8;
@@ -47,40 +47,44 @@ export function openSecret(key: Uint8Array, sealed: string, owner: string): stri
   }
 }
 
-/** Path of the key that user secrets are encrypted under. */
-export function secretsKeyPath(keysFolder: string): string {
-  return path.join(keysFolder, 'secrets.key');
+const secretsName = 'secrets';
+
+/** Opens the key that user secrets are encrypted under, `keys/secrets.key`. */
+function openSecretsKey(keysFolder: string): Records<Buffer> {
+  return openKeys(keysFolder, { code: 'access_damaged', what: 'a key', hint: 'Restore it from a backup.' });
 }
 
-/** Reads the key that user secrets are encrypted under; undefined when none was made yet. */
-function findSecretsKey(keysFolder: string): Buffer | undefined {
-  const text = findTextFileSync(secretsKeyPath(keysFolder));
-  if (text === undefined) return undefined;
-  const key = Buffer.from(text.trim(), 'hex');
-  if (key.length !== sealKeyBytes)
-    throw new AppError('access_damaged', `${secretsKeyPath(keysFolder)} is not a key`, {
-      hint: 'Restore it from a backup.',
-    });
-  return key;
+/** Returns the secrets' key that an object holds; `access_damaged` when it holds none, or is not there. */
+export function parseSecretsKey(keysFolder: string, object: StoredObject | undefined): Buffer {
+  const keys = openSecretsKey(keysFolder);
+  if (object !== undefined) return keys.parse(secretsName, object);
+  throw new AppError('access_damaged', `${keys.nameOf(secretsName)} is gone`, {
+    hint: 'Restore it from the backup that access.json is of.',
+  });
 }
 
 /** Reads the secrets' key where one must be; `access_damaged` when it is not there or is no key. */
-export function getSecretsKey(keysFolder: string): Buffer {
-  const key = findSecretsKey(keysFolder);
-  if (key === undefined)
-    throw new AppError('access_damaged', `${secretsKeyPath(keysFolder)} is gone`, {
-      hint: 'Restore it from the backup that access.json is of.',
-    });
-  return key;
+export async function getSecretsKey(keysFolder: string): Promise<Buffer> {
+  return (await openSecretsKey(keysFolder).get(secretsName)) ?? parseSecretsKey(keysFolder, undefined);
 }
 
-/**
- * Reads the secrets' key, making it first where there is none. Two makers at once end with one key: link(2) decides.
- */
+/** Reads the secrets' key, making it first where there is none. */
 export async function ensureSecretsKey(keysFolder: string): Promise<Buffer> {
-  const found = findSecretsKey(keysFolder);
-  if (found !== undefined) return found;
-  await ensureFolder(keysFolder);
-  await createExclusive(secretsKeyPath(keysFolder), `${randomBytes(sealKeyBytes).toString('hex')}\n`);
-  return getSecretsKey(keysFolder);
+  return await ensureKey(openSecretsKey(keysFolder), secretsName);
+}
+
+const openOperatorToken = (keysFolder: string): Records<Buffer> =>
+  openKeys(keysFolder, { code: 'file_damaged', what: "an operator's token", hint: "Run 'tributary key operator'." });
+
+/** Makes a new operator's token, which ends the one before at once, and returns it: it is shown this once. */
+export async function renewOperatorToken(keysFolder: string): Promise<string> {
+  const token = createToken();
+  await openOperatorToken(keysFolder).put('operator', hashToken(token));
+  return token;
+}
+
+/** Reports whether a text is the operator's token; no text is one before the first was made. */
+export async function isOperatorToken(keysFolder: string, text: string): Promise<boolean> {
+  const stored = await openOperatorToken(keysFolder).getSound('operator');
+  return stored !== undefined && sameHash(hashToken(text), stored);
 }

@@ -1,13 +1,14 @@
-import { createHash, randomBytes } from 'node:crypto';
-import path from 'node:path';
-import { createExclusive, ensureFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
-import { AppError } from '../runtime/errors.ts';
-import { findTextFileSync } from '../runtime/files/text-file.ts';
+import { createHash } from 'node:crypto';
 import type { Problem } from '../runtime/conditions/problem.ts';
-import { watchOptionalFile } from '../runtime/files/watched-file.ts';
+import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
+import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
+import { createFolderStore } from '../runtime/store/folder-store.ts';
+import { ensureRecord, newKey, openKeys } from '../runtime/store/keys.ts';
+import { createRecords, type Records } from '../runtime/store/records.ts';
+import { isCount, shapeOf } from '../runtime/store/shape.ts';
 
-/** The key that signs the console's sessions, renewed from its file within a second of a change. */
+/** The key that signs the console's sessions, in force within a second of a change. */
 export interface SessionKey {
   /** Without a readable key: a random one that signs nothing that was given out. */
   current(): Buffer;
@@ -17,49 +18,33 @@ export interface SessionKey {
   close(): void;
 }
 
-const keyBytes = 32;
 const keyHint = "Restore it from a backup, or run 'tributary key sessions': everybody then signs in again.";
+const keyName = 'sessions';
 
-/** Path of the key: 64 hex digits, mode 0600. */
-function sessionKeyPath(keysFolder: string): string {
-  return path.join(keysFolder, 'sessions.key');
-}
+const openSessionKeys = (keysFolder: string): Records<Buffer> =>
+  openKeys(keysFolder, { code: 'file_damaged', what: 'the key that signs sessions of the console', hint: keyHint });
 
-function renderKey(): string {
-  return `${randomBytes(keyBytes).toString('hex')}\n`;
-}
-
-function readKey(file: string): Buffer {
-  const text = findTextFileSync(file)?.trim() ?? '';
-  if (/^[0-9a-f]{64}$/.test(text)) return Buffer.from(text, 'hex');
-  throw new AppError('file_damaged', `${file} does not hold the key that signs sessions of the console`, {
-    hint: keyHint,
-  });
-}
-
-/** What tells the keys of two services apart: 8 hex digits, which say nothing of the key. */
+/** Returns what tells the keys of two services apart: 8 hex digits, which say nothing of the key. */
 export function sessionKeyId(key: Buffer): string {
   return createHash('sha256').update('session key\n').update(key).digest('hex').slice(0, 8);
 }
 
 /** Makes a new key: every session ends, within a second where the service runs. Durable when it returns. */
 export async function renewSessionKey(keysFolder: string): Promise<{ readonly keyId: string }> {
-  await ensureFolder(keysFolder);
-  const file = sessionKeyPath(keysFolder);
-  await writeFileDurably(file, renderKey());
-  return { keyId: sessionKeyId(readKey(file)) };
+  const key = newKey();
+  await openSessionKeys(keysFolder).put(keyName, key);
+  return { keyId: sessionKeyId(key) };
 }
 
 /**
- * Opens the key, and makes it on first use; of two processes that make it at once both get that of one. A key that
- * cannot be read is a problem: while running, the last good one stays; from the start on, nobody can sign in.
+ * Opens the key, and makes it on first use. A key that cannot be read is a problem: while running, the last good one
+ * stays; from the start on, nobody can sign in.
  */
 export async function openSessionKey(keysFolder: string, logger: Logger): Promise<SessionKey> {
-  const file = sessionKeyPath(keysFolder);
-  await ensureFolder(keysFolder);
-  if (findTextFileSync(file) === undefined) await createExclusive(file, renderKey());
-  const watched = watchOptionalFile(file, () => readKey(file), logger);
-  const substitute = randomBytes(keyBytes);
+  const keys = openSessionKeys(keysFolder);
+  await ensureRecord(keys, keyName, newKey);
+  const watched = await keys.watch(keyName, (key) => key, logger);
+  const substitute = newKey();
   return {
     current: () => watched.current() ?? substitute,
     problems() {
@@ -70,6 +55,80 @@ export async function openSessionKey(keysFolder: string, logger: Logger): Promis
       return [{ code: 'session_key_unreadable', what: `${effect}: ${why}`, todo: keyHint }];
     },
     isReadable: () => watched.current() !== undefined,
+    close: () => watched.close(),
+  };
+}
+
+/**
+ * The time up to which each user's sessions have ended by a sign-out. Other processes learn of a sign-out within a
+ * second, and a restart keeps it.
+ */
+export interface SessionEnds {
+  /** Returns the Unix second up to which sessions that began have ended; 0: none. */
+  of(idUser: string): number;
+  /** Ends the user's sessions that began until `seconds`. Durable when it resolves. */
+  end(idUser: string, seconds: number): Promise<void>;
+  close(): void;
+}
+
+/** Unix seconds by user. */
+type Ends = Readonly<Record<string, number>>;
+
+export interface SessionEndsOptions {
+  readonly nowSeconds: () => number;
+  /** No session is older than this, s: earlier ends are dropped. */
+  readonly longestSeconds: number;
+}
+
+/** Key of all users in the record. No user has this id. */
+const everybody = '0';
+const endsId = 'session-ends';
+
+/** Opens the sign-outs in `keys/session-ends.json`. If they are damaged, every session that began before now has ended. */
+export async function openSessionEnds(
+  keysFolder: string,
+  logger: Logger,
+  { nowSeconds, longestSeconds }: SessionEndsOptions,
+): Promise<SessionEnds> {
+  const isEnds = shapeOf<{ readonly ends: Ends }>({
+    ends: (ends) => typeof ends === 'object' && ends !== null && Object.values(ends).every(isCount),
+  });
+  const records = createRecords<{ readonly ends: Ends }>(createFolderStore(keysFolder), {
+    isValid: isEnds,
+    damaged: { code: 'record_damaged', hint: 'Remove it.' },
+    codec: {
+      parse(text) {
+        try {
+          const record = parseChecked(text);
+          if (isEnds(record)) return record;
+          throw new Error('it holds no sign-outs');
+        } catch (error) {
+          logger.error({ keysFolder, error: describeError(error) }, 'cannot read sign-outs, ending all sessions');
+          return { ends: { [everybody]: nowSeconds() } };
+        }
+      },
+      render: renderChecked,
+    },
+  });
+  /** Ends that this process has added. */
+  const own = new Map<string, number>();
+  const watched = await records.watch(endsId, (record): Ends => record?.ends ?? {}, logger);
+
+  const drop = (ends: readonly (readonly [string, number])[]): Ends =>
+    Object.fromEntries(ends.filter(([, seconds]) => seconds > nowSeconds() - longestSeconds));
+  return {
+    of(idUser) {
+      const read = watched.current();
+      return Math.max(read?.[everybody] ?? 0, read?.[idUser] ?? 0, own.get(idUser) ?? 0);
+    },
+    async end(idUser, seconds) {
+      await records.change(endsId, (before) => {
+        const ends: Ends = before?.ends ?? {};
+        const last = Math.max(seconds, ends[idUser] ?? 0, own.get(idUser) ?? 0);
+        return { ends: drop(Object.entries({ ...ends, [idUser]: last })) };
+      });
+      own.set(idUser, Math.max(seconds, own.get(idUser) ?? 0));
+    },
     close: () => watched.close(),
   };
 }

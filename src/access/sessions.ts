@@ -1,10 +1,8 @@
 import { createHash, createHmac, randomBytes } from 'node:crypto';
 import type { Clock } from '../runtime/clock.ts';
 import type { AccessReader, User } from './access.ts';
-import { findCookie } from './cookies.ts';
 import { sameText } from './secrets.ts';
-import type { SessionEnds } from './session-ends.ts';
-import { sessionKeyId, type SessionKey } from './session-key.ts';
+import { sessionKeyId, type SessionEnds, type SessionKey } from './session-key.ts';
 
 /** A session ends so long after its user was last at work, and so long after the sign-in, seconds. */
 const idleSeconds = 2 * 3600;
@@ -75,6 +73,15 @@ export interface SessionDependencies {
   readonly ends: SessionEnds;
 }
 
+/** Finds a cookie; undefined where it is not there, or there twice, as another site of the domain might set it. */
+function findCookie(header: string | undefined, name: string): string | undefined {
+  const values = (header ?? '').split(';').flatMap((pair) => {
+    const text = pair.trim();
+    return text.startsWith(`${name}=`) ? [text.slice(name.length + 1)] : [];
+  });
+  return values.length === 1 ? values[0] : undefined;
+}
+
 /** Creates the sessions. `isSecure`: browsers are to send the cookie over HTTPS only. */
 export function createSessions({ key, access, clock, ends }: SessionDependencies, isSecure: boolean): Sessions {
   const nowSeconds = (): number => Math.floor(clock.nowMs() / 1000);
@@ -118,5 +125,39 @@ export function createSessions({ key, access, clock, ends }: SessionDependencies
       return session !== undefined && sameText(session.csrfToken, shown) ? session.user : undefined;
     },
     end: ({ user, startedSeconds }) => ends.end(user.idUser, Math.max(nowSeconds(), startedSeconds)),
+  };
+}
+
+/**
+ * Browsers in which a user has signed in before. Wrong secrets are counted for each of them by itself, so that nobody
+ * can make a user wait there by trying wrong ones elsewhere. A cookie says it, signed by the key of sessions; it
+ * authorizes nothing, and names no secret.
+ */
+export interface KnownBrowsers {
+  /** The name of the cookie, another one for each key, as that of sessions. */
+  cookieName(): string;
+  /** The value of the cookie for a browser in which the user has just signed in. */
+  mark(idUser: string): string;
+  /** The browser of a request, 22 characters, where the user has signed in with it before; undefined for others. */
+  find(idUser: string, cookies: string | undefined): string | undefined;
+}
+
+const browserPattern = /^([1-9]\d{0,14})\.([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43})$/;
+
+/** Creates what knows browsers again. */
+export function createKnownBrowsers(key: SessionKey): KnownBrowsers {
+  const cookieName = (): string => `tributary_browser_${sessionKeyId(key.current())}`;
+  const sign = (idUser: string, nonce: string): string =>
+    createHmac('sha256', key.current()).update(`browser\n${idUser}\n${nonce}`).digest('base64url');
+  return {
+    cookieName,
+    mark(idUser) {
+      const nonce = randomBytes(16).toString('base64url');
+      return `${idUser}.${nonce}.${sign(idUser, nonce)}`;
+    },
+    find(idUser, cookies) {
+      const [, of, nonce = '', signature = ''] = browserPattern.exec(findCookie(cookies, cookieName()) ?? '') ?? [];
+      return of === idUser && sameText(sign(idUser, nonce), signature) ? nonce : undefined;
+    },
   };
 }

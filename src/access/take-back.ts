@@ -89,10 +89,10 @@ export async function removeUser(paths: AccessPaths, idUser: number): Promise<{ 
  * made.
  */
 export async function renewSecret(paths: AccessPaths, idUser: number): Promise<{ idUser: string; secret: string }> {
-  const before = readAccessFile(paths);
+  const before = await readAccessFile(paths);
   if (!before.users.some((user) => user.idUser === idUser)) throw noSuchUser(before, idUser);
   const [witness] = before.users.filter((user) => user.idUser !== idUser);
-  const key = witness === undefined ? await ensureSecretsKey(paths.keys) : getSecretsKey(paths.keys);
+  const key = witness === undefined ? await ensureSecretsKey(paths.keys) : await getSecretsKey(paths.keys);
   // Under another key than the other users' the secret would be lost when theirs is restored. Its own may be what is
   // damaged.
   if (witness !== undefined) openSecret(key, witness.sealedSecret, String(witness.idUser));

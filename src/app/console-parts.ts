@@ -1,7 +1,5 @@
-import { createKnownBrowsers } from '../access/known-browsers.ts';
-import { openSessionKey } from '../access/session-key.ts';
-import { openSessionEnds } from '../access/session-ends.ts';
-import { createSessions, longestSeconds, type Sessions } from '../access/sessions.ts';
+import { openSessionEnds, openSessionKey } from '../access/session-key.ts';
+import { createKnownBrowsers, createSessions, longestSeconds, type Sessions } from '../access/sessions.ts';
 import type { AccessReader } from '../access/access.ts';
 import { dataPaths } from '../config.ts';
 import { openPageFiles } from '../console/page-files.ts';
@@ -32,7 +30,7 @@ export async function openConsole(parts: Parts, access: AccessReader): Promise<C
   const key = await openSessionKey(dataPaths(dataDir).keys, logger);
   closers.add('session key', () => key.close());
   const nowSeconds = (): number => Math.floor(clock.nowMs() / 1000);
-  const ends = openSessionEnds(dataPaths(dataDir).keys, logger, { nowSeconds, longestSeconds });
+  const ends = await openSessionEnds(dataPaths(dataDir).keys, logger, { nowSeconds, longestSeconds });
   closers.add('session ends', () => ends.close());
   const browsers = createKnownBrowsers(key);
   const guard = createSignInGuard(parts, hasClientAddresses);

@@ -53,7 +53,7 @@ export async function startExportStage(parts: Parts): Promise<Stage> {
   const reference = describeApi(config);
   const paths = dataPaths(config.dataDir);
   await assertTableColumns(paths.lake);
-  const access = openAccessReader(paths, logger, {
+  const access = await openAccessReader(paths, logger, {
     isExpected: () => holdsEvents(paths.lake),
     isOwn: () => areSameFolders(parts.folders ?? {}),
   });

@@ -21,7 +21,7 @@ import { openHealth, openStream, withProblems, type Parts } from './stage-parts.
 export async function startIngestStage(parts: Parts): Promise<Stage> {
   const { config, logger, metrics, clock, closers } = parts;
   const paths = dataPaths(config.dataDir);
-  const access = openAccessReader(paths, logger, {
+  const access = await openAccessReader(paths, logger, {
     isExpected: () => holdsEvents(paths.lake),
     isOwn: () => areSameFolders(parts.folders ?? {}),
     withUsers: false,

@@ -10,7 +10,7 @@ import { describeError } from '../runtime/errors.ts';
 import { isSameDisk, startDiskWatch } from '../runtime/files/disk-watch.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { areSameFolders, type FolderIds } from '../runtime/files/folder-id.ts';
-import { findMissingRecords, markRecords } from '../runtime/files/known-records.ts';
+import { findMissingRecords, markRecords } from '../runtime/store/marked-records.ts';
 import type { Closers } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';

@@ -84,7 +84,7 @@ const list = verb({
   examples: ['app list', 'app list --removed'],
   async run({ removed, data }, { environment, answer, note }) {
     const { paths } = openData(data, { environment });
-    const apps = listApps(paths, removed);
+    const apps = await listApps(paths, removed);
     for (const app of apps) answer(app);
     // An earlier version took any key.
     for (const { idApp, sdkKey } of apps)

@@ -27,7 +27,7 @@ export const refusalsCommand = verb({
     for (const refusal of refusals) answer(refusal);
     if (refusals.length > 0) return;
     // One that was removed has those of before.
-    if (![...listApps(paths), ...listApps(paths, true)].some((app) => app.idApp === String(idApp)))
+    if (![...(await listApps(paths)), ...(await listApps(paths, true))].some((app) => app.idApp === String(idApp)))
       note(`there is no app ${idApp} here: 'tributary app list' names those that there are`);
   },
 });

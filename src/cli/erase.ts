@@ -179,7 +179,13 @@ export const eraseCommand = verb({
   examples: ['erase --user 4711 --dry-run', 'erase --file ids.txt --as device --account 1'],
   async run(given, context) {
     const { config, paths, clock } = openData(given.data, context);
-    const listAllApps = () => [...listApps(paths), ...listApps(paths, true)];
+    // Whoever names an app needs no list.
+    const listAllApps = await Promise.all([listApps(paths), listApps(paths, true)]).then(
+      (lists) => () => lists.flat(),
+      (error: unknown) => () => {
+        throw error;
+      },
+    );
     const target = await parseErasure(given, listAllApps);
     const logger = createLogger(config.logLevel, { role: 'erase' });
     const forgotten = findForgotten(target, given);

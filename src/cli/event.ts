@@ -51,9 +51,13 @@ function parseSought(
 }
 
 /** The apps whose events may be meant: without one that is named, all that are known here. */
-function listMeant(paths: AccessPaths, id: string | undefined, idApp: number | undefined): readonly number[] {
+async function listMeant(
+  paths: AccessPaths,
+  id: string | undefined,
+  idApp: number | undefined,
+): Promise<readonly number[]> {
   if (idApp !== undefined) return [idApp];
-  const known = [...listApps(paths), ...listApps(paths, true)].map((app) => Number(app.idApp));
+  const known = [...(await listApps(paths)), ...(await listApps(paths, true))].map((app) => Number(app.idApp));
   // An id that is a hash is found by its app alone.
   if (known.length === 0 && id !== undefined && receivedAtOf(id) === undefined)
     refuse('no app is known here: --app must say which one has sent it');
@@ -112,7 +116,7 @@ export const eventCommand = verb({
     const mask = maskOfLake(key === undefined ? undefined : await ensureLakeId(paths.lake));
     const soughts = parseSought({ id, key, transaction }, idApp, mask);
     const logger = createLogger(config.logLevel, { role: 'event' });
-    const idApps = listMeant(paths, id, idApp);
+    const idApps = await listMeant(paths, id, idApp);
     const opened = await buildWithClosers(logger, async (closers) => {
       const finder = createFinder({
         lakeDir: paths.lake,

@@ -40,16 +40,16 @@ interface FirstAccess {
 async function ensureAccess(config: Config, platform: Platform, title: string): Promise<FirstAccess> {
   const paths = dataPaths(config.dataDir);
   let made: FirstAccess['made'] = {};
-  if (listApps(paths).length === 0 && listApps(paths, true).length === 0) {
+  if ((await listApps(paths)).length === 0 && (await listApps(paths, true)).length === 0) {
     const app = { idApp: firstApp, platform, title, idAccount: firstAccount };
     const { token } = await addApp(paths, app, createClock(config.clockOffsetSeconds).nowMs());
     made = { idApp: firstApp, token };
   }
-  if (listUsers(paths).length === 0) {
-    const idAccount = Number(listApps(paths)[0]?.idAccount ?? firstAccount);
+  if ((await listUsers(paths)).length === 0) {
+    const idAccount = Number((await listApps(paths))[0]?.idAccount ?? firstAccount);
     made = { ...made, ...(await addUser(paths, { name: 'analyst', idAccount, canExport: true })) };
   }
-  return { apps: listApps(paths), users: listUsers(paths), made };
+  return { apps: await listApps(paths), users: await listUsers(paths), made };
 }
 
 /** The addresses of a service: as it runs, or as its settings have them. */

@@ -1,4 +1,4 @@
-import { renewOperatorToken } from '../access/operator-token.ts';
+import { renewOperatorToken } from '../access/secrets.ts';
 import { renewSessionKey } from '../access/session-key.ts';
 import { rotateReceiptKey } from '../receipts/receipt-keys.ts';
 import { rotateSigningKey } from '../reports/signing-keys.ts';

@@ -127,7 +127,7 @@ async function loadFiles(
   assertOneInput(files);
   const options = await toOptions(words);
   const { config, paths, common, open } = openTables(data, context);
-  const apps = listApps(paths).map(({ idApp, sdkKey }) => ({ idApp: Number(idApp), sdkKey }));
+  const apps = (await listApps(paths)).map(({ idApp, sdkKey }) => ({ idApp: Number(idApp), sdkKey }));
   const table = await open(dataset);
   const enricher = config.enriches ? await openEnrichment(config) : undefined;
   let exitCode = 0;

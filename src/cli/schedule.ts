@@ -28,7 +28,7 @@ const engineMemoryMb = 64;
 
 async function withSchedules(config: Config, run: (open: OpenSchedules) => Promise<void>): Promise<void> {
   const paths = dataPaths(config.dataDir);
-  const access = openAccessReader(paths, createLogger(config.logLevel));
+  const access = await openAccessReader(paths, createLogger(config.logLevel));
   const engine = await openDuckdb({ memoryMb: engineMemoryMb, threads: 1 });
   try {
     const zoneDays = createZoneDays(engine);

@@ -7,8 +7,7 @@ import { assertAccount } from '../access/listing.ts';
 import type { Config } from '../config.ts';
 import { addSegment } from '../operate/lists/add-segment.ts';
 import { createClock } from '../runtime/clock.ts';
-import { listSegments, removeSegment, type SegmentId } from '../segments/segment-store.ts';
-import { segmentKinds } from '../segments/segments.ts';
+import { listSegments, removeSegment, segmentKinds, type SegmentId } from '../segments/segment-store.ts';
 import { file, oneOf, positive, required, withDefault } from './words.ts';
 
 /** Opens the list that a word of the command line names: a file, or standard input for `-`. Error: `usage`. */
@@ -60,7 +59,7 @@ const add = verb({
   exitCodes: { 1: 'the file has bad lines, which are answered; nothing was changed' },
   async run({ ID: idSegment, FILE: name, account: idAccount, kind, data }, context) {
     const { config, paths } = openData(data, context);
-    assertAccount(paths, idAccount);
+    await assertAccount(paths, idAccount);
     const given = openList(name, context);
     const segment = { idSegment, idAccount, kind };
     const added = await addSegment(paths.segments, segment, given, toListOptions(config, context));

@@ -12,7 +12,7 @@ import { summarizeReports } from '../reports/summary.ts';
 import { describeError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { findFolderId } from '../runtime/files/folder-id.ts';
-import { findMissingRecords } from '../runtime/files/known-records.ts';
+import { findMissingRecords } from '../runtime/store/marked-records.ts';
 import { describeLostFolder } from '../runtime/files/folder-watch.ts';
 import { isSameProblem, type Problem } from '../runtime/conditions/problem.ts';
 import { listLostServices, readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';

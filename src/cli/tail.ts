@@ -199,7 +199,7 @@ export const tailCommand = verb({
     const place = find();
     if (place === undefined)
       throw new AppError('broker_away', 'no service runs on this data folder', { hint: 'Start it first.' });
-    if (!listApps(paths).some((app) => app.idApp === String(idApp)))
+    if (!(await listApps(paths)).some((app) => app.idApp === String(idApp)))
       note(`there is no app ${idApp} here: 'tributary app list' names those that there are`);
     // What a log would say of the connection is said in words.
     const logger = createLogger('silent');

@@ -75,7 +75,7 @@ const list = verb({
   examples: ['user list'],
   async run({ data }, { environment, answer }) {
     const { paths } = openData(data, { environment });
-    for (const user of listUsers(paths)) answer(user);
+    for (const user of await listUsers(paths)) answer(user);
   },
 });
 

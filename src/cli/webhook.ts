@@ -16,7 +16,7 @@ const add = verb({
   examples: ['webhook add https://hooks.example.com/exports --account 1'],
   async run({ URL: word, account: idAccount, data }, { environment, answer }) {
     const { config, paths, clock } = openData(data, { environment });
-    assertAccount(paths, idAccount);
+    await assertAccount(paths, idAccount);
     const rules = createOutgoingRules(config.webhooksAllow);
     if (typeof rules === 'string')
       throw new AppError('config_invalid', `TRIBUTARY_WEBHOOKS_ALLOW holds '${rules}'`, {

@@ -1,8 +1,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { AccessReader, User } from '../access/access.ts';
 import { findUserBySecret } from '../access/authorization.ts';
-import type { KnownBrowsers } from '../access/known-browsers.ts';
-import { csrfHeader, isOfOtherSite, type Session, type Sessions } from '../access/sessions.ts';
+import { csrfHeader, isOfOtherSite, type KnownBrowsers, type Session, type Sessions } from '../access/sessions.ts';
 import { addressOf } from '../runtime/http/request-head.ts';
 import { createQuotaCounter } from '../runtime/http/quota.ts';
 import type { SignInGuard } from './sign-in-guard.ts';

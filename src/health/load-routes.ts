@@ -8,7 +8,7 @@ import type { Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { finished } from 'node:stream/promises';
 import type { FastifyRequest } from 'fastify';
-import { isOperatorToken } from '../access/operator-token.ts';
+import { isOperatorToken } from '../access/secrets.ts';
 import { datasets } from '../datasets/dataset.ts';
 import { wholeDescriptor } from '../runtime/files/told-input.ts';
 import { makeWorkFolder, removeTree, writeWorkFile } from '../runtime/files/work-files.ts';

@@ -1,15 +1,14 @@
-import { createPrivateKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
+import { createPrivateKey, generateKeyPairSync } from 'node:crypto';
 import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
 import { publicKeyHex } from '../runtime/ed25519.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
-import { AppError, describeError } from '../runtime/errors.ts';
-import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
-import { createExclusive, ensureFolder, findTextFile, writeFileDurably } from '../runtime/files/durable-file.ts';
-import { waitForLock } from '../runtime/files/lock.ts';
-import { findTextFileSync } from '../runtime/files/text-file.ts';
-import { watchOptionalFile } from '../runtime/files/watched-file.ts';
+import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
+import { createFolderStore } from '../runtime/store/folder-store.ts';
+import { ensureRecord } from '../runtime/store/keys.ts';
+import { createRecords, type Records } from '../runtime/store/records.ts';
+import { isInteger, isText, listOf, matching, optional, shapeOf } from '../runtime/store/shape.ts';
 import type { ReceiptKey } from './receipt.ts';
 
 /**
@@ -35,54 +34,45 @@ interface KeyRecord {
 }
 
 interface KeyFile {
-  readonly current: ReceiptKey;
-  readonly known: readonly string[];
-  readonly records: readonly KeyRecord[];
+  readonly keys: readonly KeyRecord[];
 }
 
-const lockWaitMs = 5000;
+const keysId = 'receipts';
+const isRecord = shapeOf<KeyRecord>({
+  key: matching(/^[0-9a-f]{64}$/),
+  createdMs: isInteger,
+  privateKey: optional(isText),
+});
+const openRecords = (keysDir: string): Records<KeyFile> =>
+  createRecords(createFolderStore(keysDir), {
+    isValid: shapeOf<KeyFile>({
+      keys: (keys) =>
+        listOf(isRecord)(keys) && signing({ keys: keys as KeyRecord[] }).key === (keys as KeyRecord[]).at(-1)?.key,
+    }),
+    damaged: {
+      code: 'record_damaged',
+      what: 'the keys of receipts',
+      hint: 'Restore it from a backup, or remove it and start the service again: receipts are then signed by a new key, and those of before verify with the public keys that were noted.',
+    },
+  });
 
 /** Path of the file of the keys: JSON, mode 0600. */
 export function receiptKeysPath(keysDir: string): string {
-  return path.join(keysDir, 'receipts.json');
+  return path.join(keysDir, `${keysId}.json`);
 }
 
-function isRecord(value: unknown): value is KeyRecord {
-  const { key, createdMs } = (value ?? {}) as Partial<KeyRecord>;
-  return /^[0-9a-f]{64}$/.test(String(key)) && Number.isSafeInteger(createdMs);
+/** Returns the key that signs. Throws if it is not a private key. */
+function signing({ keys }: KeyFile): ReceiptKey {
+  const privateKey = createPrivateKey(keys.at(-1)?.privateKey ?? '');
+  return { key: publicKeyHex(privateKey), privateKey };
 }
 
-function parseKeys(file: string, text: string): KeyFile {
-  let cause: unknown;
-  try {
-    const { keys: records } = parseChecked(text);
-    if (Array.isArray(records) && records.every(isRecord)) {
-      const last = records.at(-1);
-      const privateKey: KeyObject = createPrivateKey(last?.privateKey ?? '');
-      const current = { key: publicKeyHex(privateKey), privateKey };
-      if (current.key === last?.key) return { current, known: records.map(({ key }) => key), records };
-    }
-  } catch (error) {
-    cause = error;
-  }
-  throw new AppError('record_damaged', `${file} does not hold the keys of receipts`, {
-    cause,
-    hint: 'Restore it from a backup, or remove it and start the service again: receipts are then signed by a new key, and those of before verify with the public keys that were noted.',
-  });
-}
+const publicKeys = ({ keys }: KeyFile): readonly string[] => keys.map(({ key }) => key);
 
 function newRecord(clock: Clock): KeyRecord {
   const { privateKey } = generateKeyPairSync('ed25519');
   const pem = privateKey.export({ type: 'pkcs8', format: 'pem' }).toString();
   return { key: publicKeyHex(privateKey), createdMs: clock.nowMs(), privateKey: pem };
-}
-
-/** Makes the first key where there is none. Of several processes that make it at once all get that of one. */
-async function ensureKeys(keysDir: string, clock: Clock): Promise<void> {
-  const file = receiptKeysPath(keysDir);
-  if ((await findTextFile(file)) !== undefined) return;
-  await ensureFolder(keysDir);
-  await createExclusive(file, renderChecked({ keys: [newRecord(clock)] }));
 }
 
 /**
@@ -93,19 +83,11 @@ export async function rotateReceiptKey(
   keysDir: string,
   clock: Clock,
 ): Promise<{ readonly key: string; readonly retired: readonly string[] }> {
-  await ensureFolder(keysDir);
-  const file = receiptKeysPath(keysDir);
-  const lock = await waitForLock(keysDir, 'a change of the keys of receipts', lockWaitMs);
-  try {
-    const text = await findTextFile(file);
-    const before = text === undefined ? [] : parseKeys(file, text).records;
-    const retired = before.map(({ key, createdMs }) => ({ key, createdMs }));
-    const record = newRecord(clock);
-    await writeFileDurably(file, renderChecked({ keys: [...retired, record] }));
-    return { key: record.key, retired: retired.map(({ key }) => key) };
-  } finally {
-    lock.release();
-  }
+  const record = newRecord(clock);
+  const after = await openRecords(keysDir).change(keysId, (before) => ({
+    keys: [...(before?.keys ?? []).map(({ key, createdMs }) => ({ key, createdMs })), record],
+  }));
+  return { key: record.key, retired: after === undefined ? [] : publicKeys(after).slice(0, -1) };
 }
 
 function describeTrouble(why: string, isSigning: boolean): Problem {
@@ -118,9 +100,8 @@ function describeTrouble(why: string, isSigning: boolean): Problem {
 
 /** Every public key of a data folder, hex; none where it has made no receipt yet. Errors: `record_damaged`. */
 export async function findReceiptKeys(keysDir: string): Promise<readonly string[]> {
-  const file = receiptKeysPath(keysDir);
-  const text = await findTextFile(file);
-  return text === undefined ? [] : parseKeys(file, text).known;
+  const known = await openRecords(keysDir).get(keysId);
+  return known === undefined ? [] : publicKeys(known);
 }
 
 /**
@@ -128,11 +109,12 @@ export async function findReceiptKeys(keysDir: string): Promise<readonly string[
  * that cannot be read later is logged, and the last good keys stay.
  */
 export async function openReceiptKeys(keysDir: string, clock: Clock, logger: Logger): Promise<ReceiptKeys> {
-  const file = receiptKeysPath(keysDir);
-  await ensureKeys(keysDir, clock).catch((error: unknown) =>
-    logger.error({ file, error: describeError(error) }, 'no key of receipts could be made'),
+  const records = openRecords(keysDir);
+  await ensureRecord(records, keysId, () => ({ keys: [newRecord(clock)] })).catch((error: unknown) =>
+    logger.error({ file: receiptKeysPath(keysDir), error: describeError(error) }, 'no key of receipts could be made'),
   );
-  const watched = watchOptionalFile(file, () => parseKeys(file, findTextFileSync(file) ?? ''), logger);
+  const load = (file: KeyFile = { keys: [] }) => ({ current: signing(file), known: publicKeys(file) });
+  const watched = await records.watch(keysId, load, logger);
   return {
     current: () => watched.current()?.current,
     known: () => watched.current()?.known ?? [],

@@ -2,13 +2,11 @@ import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
-import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
-import { ensureFolder, findTextFile, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
-import { waitForLock } from '../runtime/files/lock.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { findTextFileSync } from '../runtime/files/text-file.ts';
-import { watchOptionalFile } from '../runtime/files/watched-file.ts';
+import { createFolderStore } from '../runtime/store/folder-store.ts';
+import { createRecords, type Records } from '../runtime/store/records.ts';
+import { isCount, isInteger, listOf, matching, optional, shapeOf } from '../runtime/store/shape.ts';
 
 /** A key that signs or verifies links. The secret never leaves the process. */
 export interface SigningKey {
@@ -42,7 +40,6 @@ interface KeyRecord {
  * left.
  */
 const longestLinkMs = 604_800_000;
-const lockWaitMs = 5000;
 
 const keysHint =
   "Restore it from a backup, or remove it and run 'tributary key rotate': links given out before then stop working.";
@@ -52,44 +49,23 @@ export function signingKeysPath(keysDir: string): string {
   return path.join(keysDir, 'links.json');
 }
 
-function parseKeys(file: string, text: string): readonly KeyRecord[] {
-  let records: unknown;
-  try {
-    records = parseChecked(text)['keys'];
-  } catch {
-    records = undefined;
-  }
-  const valid = (record: Partial<KeyRecord> | null): boolean =>
-    typeof record === 'object' &&
-    record !== null &&
-    /^[0-9a-f]{8}$/.test(String(record.kid)) &&
-    /^[0-9a-f]{64}$/.test(String(record.secret)) &&
-    Number.isSafeInteger(record.createdMs);
-  if (!Array.isArray(records) || records.length === 0 || !records.every(valid)) {
-    throw new AppError('link_keys_damaged', `${file} does not hold link keys`, {
-      hint: keysHint,
-    });
-  }
-  return records as KeyRecord[];
+interface KeyFile {
+  readonly keys: readonly KeyRecord[];
 }
 
-async function changeKeys<T>(
-  keysDir: string,
-  change: (keys: readonly KeyRecord[]) => { keys: readonly KeyRecord[]; answer: T } | T,
-): Promise<T> {
-  await ensureFolder(keysDir);
-  const file = signingKeysPath(keysDir);
-  const lock = await waitForLock(keysDir, 'a change of the link keys', lockWaitMs);
-  try {
-    const text = await findTextFile(file);
-    const changed = change(text === undefined ? [] : parseKeys(file, text));
-    if (typeof changed !== 'object' || changed === null || !('keys' in changed)) return changed;
-    await writeFileDurably(file, renderChecked({ keys: changed.keys }));
-    return changed.answer;
-  } finally {
-    lock.release();
-  }
-}
+const keysId = 'links';
+const isKeyRecord = shapeOf<KeyRecord>({
+  kid: matching(/^[0-9a-f]{8}$/),
+  secret: matching(/^[0-9a-f]{64}$/),
+  createdMs: isInteger,
+  retiredMs: optional(isCount),
+});
+const keysKind = {
+  isValid: shapeOf<KeyFile>({ keys: (keys) => listOf(isKeyRecord)(keys) && (keys as KeyRecord[]).length > 0 }),
+  damaged: { code: 'link_keys_damaged', what: 'link keys', hint: keysHint },
+} as const;
+
+const openRecords = (keysDir: string): Records<KeyFile> => createRecords(createFolderStore(keysDir), keysKind);
 
 function newKey(nowMs: number): KeyRecord {
   return { kid: randomBytes(4).toString('hex'), secret: randomBytes(32).toString('hex'), createdMs: nowMs };
@@ -97,9 +73,7 @@ function newKey(nowMs: number): KeyRecord {
 
 /** Creates the first key when there is none. */
 export async function ensureSigningKeys(keysDir: string, clock: Clock): Promise<void> {
-  await changeKeys(keysDir, (keys) =>
-    keys.length > 0 ? undefined : { keys: [newKey(clock.nowMs())], answer: undefined },
-  );
+  await openRecords(keysDir).change(keysId, (known) => known ?? { keys: [newKey(clock.nowMs())] });
 }
 
 /**
@@ -109,12 +83,13 @@ export async function ensureSigningKeys(keysDir: string, clock: Clock): Promise<
 export async function rotateSigningKey(keysDir: string, clock: Clock): Promise<{ kid: string; retired: string[] }> {
   const nowMs = clock.nowMs();
   const key = newKey(nowMs);
-  return changeKeys(keysDir, (keys) => {
-    const kept = keys
+  const after = await openRecords(keysDir).change(keysId, (known) => {
+    const kept = (known?.keys ?? [])
       .map((old) => ({ ...old, retiredMs: old.retiredMs ?? nowMs }))
       .filter((old) => old.retiredMs + longestLinkMs > nowMs && old.kid !== key.kid);
-    return { keys: [...kept, key], answer: { kid: key.kid, retired: kept.map((old) => old.kid) } };
+    return { keys: [...kept, key] };
   });
+  return { kid: key.kid, retired: (after?.keys ?? []).slice(0, -1).map(({ kid }) => kid) };
 }
 
 /**
@@ -129,16 +104,16 @@ export async function openSigningKeys(
   isInUse = false,
 ): Promise<SigningKeys> {
   const file = signingKeysPath(keysDir);
-  if ((await findTextFile(file)) === undefined && !isInUse) await ensureSigningKeys(keysDir, clock);
-  const load = (): readonly SigningKey[] => {
-    const text = findTextFileSync(file);
-    if (text === undefined)
+  const records = openRecords(keysDir);
+  if (!isInUse && !(await records.ids()).includes(keysId)) await ensureSigningKeys(keysDir, clock);
+  const load = (record: KeyFile | undefined): readonly SigningKey[] => {
+    if (record === undefined)
       throw new AppError('link_keys_damaged', `${file} is gone, beside report files whose links it verifies`, {
         hint: keysHint,
       });
-    return parseKeys(file, text).map(({ kid, secret }) => ({ kid, secret: Buffer.from(secret, 'hex') }));
+    return record.keys.map(({ kid, secret }) => ({ kid, secret: Buffer.from(secret, 'hex') }));
   };
-  const watched = watchOptionalFile(file, load, logger);
+  const watched = await records.watch(keysId, load, logger);
   return {
     current() {
       const key = watched.current()?.at(-1);

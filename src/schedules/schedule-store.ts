@@ -1,28 +1,85 @@
 import { randomBytes } from 'node:crypto';
-import path from 'node:path';
 import { AppError, isAppError } from '../runtime/errors.ts';
-import { renderChecked } from '../runtime/files/checked-json.ts';
-import { createExclusive, removeFile, syncFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
-import { findNames } from '../runtime/files/folder-names.ts';
-import { inFolderTurn } from '../runtime/files/folder-turns.ts';
-import { isKnownRecord, markRecord, unmarkRecord } from '../runtime/files/known-records.ts';
-import { isScheduleId, progressPath, readSchedule, schedulePath } from './schedule-files.ts';
-import type { Schedule } from './schedules.ts';
+import { createFolderStore } from '../runtime/store/folder-store.ts';
+import { openMarkedRecords, type MarkedRecords } from '../runtime/store/marked-records.ts';
+import { createRecords, type RecordKind, type Records } from '../runtime/store/records.ts';
+import {
+  isCount,
+  isFlag,
+  isInteger,
+  isText,
+  listOf,
+  matching,
+  oneOf,
+  optional,
+  shapeOf,
+} from '../runtime/store/shape.ts';
+import { frequencies, type SlotRule, type SlotSpan } from './slot-rule.ts';
+import { noProgress, type Progress, type Schedule } from './schedules.ts';
 
-/** The folder of an account's schedules, below that of all. */
-export function accountFolder(schedules: string, idAccount: number): string {
-  return path.join(schedules, String(idAccount));
-}
+const damaged = {
+  code: 'record_damaged',
+  hint: 'Restore it from a backup, or delete the schedule and create it anew.',
+} as const;
 
-/** Runs one change of an account's schedules at a time, whichever process makes it. Error: `locked`. */
-async function change<T>(folder: string, run: () => Promise<T>): Promise<T> {
-  return await inFolderTurn(folder, 'a change of schedules', run);
+const isArgument = (value: unknown): boolean =>
+  Array.isArray(value) && value.length === 2 && isText(value[0]) && listOf(isText)(value[1]);
+
+const scheduleKind: RecordKind<Schedule> = {
+  isValid: shapeOf<Schedule>({
+    idSchedule: isText,
+    idAccount: isCount,
+    idUser: isText,
+    createdMs: isCount,
+    rule: shapeOf<SlotRule>({
+      every: oneOf(frequencies),
+      at: matching(/^(\d\d)?:\d\d$/),
+      weekday: optional(isCount),
+      timezone: isText,
+    }),
+    catchUp: isCount,
+    arguments: listOf(isArgument),
+    sinceVersion: optional(isText),
+    firstSlot: isInteger,
+    paused: isFlag,
+    resumes: isCount,
+  }),
+  idOf: ({ idAccount, idSchedule }) => `${idAccount}/${idSchedule}`,
+  idForm: /^[1-9]\d{0,15}\/sc_[0-9a-f]{16}$/,
+  damaged,
+};
+
+const progressKind: RecordKind<Progress> = {
+  isValid: shapeOf<Progress>({
+    made: listOf((span: unknown): span is SlotSpan => listOf(isInteger)(span) && (span as SlotSpan).length === 2),
+    endedReport: isCount,
+    lastReport: isCount,
+    place: optional(isText),
+    stopped: optional(shapeOf<NonNullable<Progress['stopped']>>({ reason: isText, resumes: isCount })),
+  }),
+  idForm: /\/sc_[0-9a-f]{16}$/,
+  ending: '.progress.json',
+  damaged,
+};
+
+const openSchedules = (schedules: string): MarkedRecords<Schedule> => openMarkedRecords(schedules, scheduleKind);
+const openProgress = (schedules: string): Records<Progress> =>
+  createRecords(createFolderStore(schedules), progressKind);
+
+/** Which schedule: an id is an account's own. */
+export type ScheduleId = Pick<Schedule, 'idAccount' | 'idSchedule'>;
+
+const toId = ({ idAccount, idSchedule }: ScheduleId): string => `${idAccount}/${idSchedule}`;
+
+function parseId(id: string): ScheduleId {
+  const [idAccount, idSchedule = ''] = id.split('/');
+  return { idAccount: Number(idAccount), idSchedule };
 }
 
 /** A schedule to be added. */
 export type NewSchedule = Omit<Schedule, 'idSchedule' | 'paused' | 'resumes'>;
 
-/** Says whether a schedule is what is to be added, so that a create that is repeated adds nothing. */
+/** Reports whether a schedule is what is to be added, so that a create that is repeated adds nothing. */
 function isSame(schedule: Schedule, added: NewSchedule): boolean {
   const essence = ({ idUser, rule, catchUp, arguments: given, sinceVersion }: NewSchedule): string =>
     JSON.stringify([idUser, rule, catchUp, given, sinceVersion]);
@@ -34,54 +91,42 @@ function isSame(schedule: Schedule, added: NewSchedule): boolean {
  * Errors: `conflict` when the account has `most` already, damaged ones included; `locked`.
  */
 export async function addSchedule(schedules: string, added: NewSchedule, most: number): Promise<Schedule> {
-  const folder = accountFolder(schedules, added.idAccount);
-  return await change(folder, async () => {
-    const { known, damaged } = await listSchedules(schedules, added.idAccount);
+  const records = openSchedules(schedules);
+  return await records.store.hold(String(added.idAccount), async () => {
+    const { known, damaged: others } = await listSchedules(schedules, added.idAccount);
     const same = known.find((schedule) => isSame(schedule, added));
     if (same !== undefined) return same;
-    if (known.length + damaged.length >= most)
+    if (known.length + others.length >= most)
       throw new AppError('conflict', `account ${added.idAccount} has ${most} schedules already`, {
         hint: 'Delete one first.',
       });
     const idSchedule = `sc_${randomBytes(8).toString('hex')}`;
     const schedule: Schedule = { idSchedule, ...added, paused: false, resumes: 0 };
-    await createExclusive(schedulePath(folder, idSchedule), renderChecked({ ...schedule }));
-    await markRecord(schedules, schedulePath(folder, idSchedule));
+    await records.create(toId(schedule), schedule);
     return schedule;
   });
 }
 
-/** The ids of an account's schedules, in no order, and of those whose progress alone was left by a delete. */
+/** Lists the ids of all schedules, in no order, and of those of which a delete has left the progress alone. */
 export async function listScheduleIds(
   schedules: string,
-  idAccount: number,
-): Promise<{ readonly ids: readonly string[]; readonly left: readonly string[] }> {
-  const names = await findNames(accountFolder(schedules, idAccount));
-  const idsOf = (ending: string): string[] =>
-    names.flatMap((name) => {
-      const id = name.slice(0, -ending.length);
-      return name.endsWith(ending) && isScheduleId(id) ? [id] : [];
-    });
-  const ids = idsOf('.json');
-  return { ids, left: idsOf('.progress.json').filter((id) => !ids.includes(id)) };
+): Promise<{ readonly ids: readonly ScheduleId[]; readonly left: readonly ScheduleId[] }> {
+  const ids = await openSchedules(schedules).ids();
+  const known = new Set(ids);
+  const left = (await openProgress(schedules).ids()).filter((id) => !known.has(id));
+  return { ids: ids.map(parseId), left: left.map(parseId) };
 }
 
-/** The accounts that have schedules, or had some. */
-export async function listScheduleAccounts(schedules: string): Promise<readonly number[]> {
-  return (await findNames(schedules)).filter((name) => /^[1-9]\d{0,15}$/.test(name)).map(Number);
-}
-
-/** A schedule of an account; undefined when it has none of that id. Error: `record_damaged`. */
+/** Finds a schedule of an account; undefined when it has none of that id. Error: `record_damaged`. */
 export async function findSchedule(
   schedules: string,
   idAccount: number,
   idSchedule: string,
 ): Promise<Schedule | undefined> {
-  if (!isScheduleId(idSchedule)) return undefined;
-  return await readSchedule(accountFolder(schedules, idAccount), idSchedule);
+  return await openSchedules(schedules).get(toId({ idAccount, idSchedule }));
 }
 
-/** What reading gives, or `damaged`; other errors are thrown. */
+/** Returns what reading gives, or `damaged`; other errors are thrown. */
 export async function orDamaged<T>(reading: Promise<T>): Promise<T | 'damaged'> {
   try {
     return await reading;
@@ -91,18 +136,15 @@ export async function orDamaged<T>(reading: Promise<T>): Promise<T | 'damaged'> 
   }
 }
 
-/** The schedules of an account, oldest first, and the ids of those that cannot be read. */
+/** Lists the schedules of an account, oldest first, and the ids of those that cannot be read. */
 export async function listSchedules(
   schedules: string,
   idAccount: number,
 ): Promise<{ readonly known: readonly Schedule[]; readonly damaged: readonly string[] }> {
-  const { ids } = await listScheduleIds(schedules, idAccount);
-  const found = await Promise.all(ids.map((id) => orDamaged(findSchedule(schedules, idAccount, id))));
+  const { known, damaged: others } = await openSchedules(schedules).list(`${idAccount}/`);
   return {
-    known: found
-      .filter((schedule) => schedule !== undefined && schedule !== 'damaged')
-      .toSorted((a, b) => a.createdMs - b.createdMs || (a.idSchedule < b.idSchedule ? -1 : 1)),
-    damaged: ids.filter((_, place) => found[place] === 'damaged'),
+    known: known.toSorted((a, b) => a.createdMs - b.createdMs || (a.idSchedule < b.idSchedule ? -1 : 1)),
+    damaged: others.map((id) => parseId(id).idSchedule),
   };
 }
 
@@ -115,38 +157,35 @@ export async function changeSchedule(
   idSchedule: string,
   update: (schedule: Schedule) => Schedule,
 ): Promise<Schedule | undefined> {
-  const folder = accountFolder(schedules, idAccount);
-  if ((await findSchedule(schedules, idAccount, idSchedule)) === undefined) return undefined;
-  return await change(folder, async () => {
-    const before = await readSchedule(folder, idSchedule);
-    if (before === undefined) return undefined;
-    const after = update(before);
-    if (after !== before) await writeFileDurably(schedulePath(folder, idSchedule), renderChecked({ ...after }));
-    return after;
-  });
+  return await openSchedules(schedules).change(
+    toId({ idAccount, idSchedule }),
+    (schedule) => schedule && update(schedule),
+  );
+}
+
+/** Reads the progress of a schedule. Error: `record_damaged`. */
+export async function readProgress(schedules: string, id: ScheduleId): Promise<Progress> {
+  return (await openProgress(schedules).get(toId(id))) ?? noProgress;
+}
+
+/** Writes the progress of a schedule; durable when it returns. Only the export role does. */
+export async function writeProgress(schedules: string, id: ScheduleId, progress: Progress): Promise<void> {
+  await openProgress(schedules).put(toId(id), progress);
 }
 
 /** Removes what a delete, or the export role beside it, has left of a schedule that is gone. */
-export async function removeLeftProgress(schedules: string, idAccount: number, idSchedule: string): Promise<void> {
-  await removeFile(progressPath(accountFolder(schedules, idAccount), idSchedule));
+export async function removeProgress(schedules: string, id: ScheduleId): Promise<void> {
+  await openProgress(schedules).remove(toId(id));
 }
 
 /**
- * Removes a schedule, durably, damaged, missing or not; says whether the account had it. Its exports stay. Error:
+ * Removes a schedule, durably, damaged, missing or not; returns whether the account had it. Its exports stay. Error:
  * `locked`.
  */
 export async function removeSchedule(schedules: string, idAccount: number, idSchedule: string): Promise<boolean> {
-  if (!isScheduleId(idSchedule)) return false;
-  const folder = accountFolder(schedules, idAccount);
-  const isThere = () => isKnownRecord(schedules, schedulePath(folder, idSchedule));
-  if (!(await isThere())) return false;
-  return await change(folder, async () => {
-    if (!(await isThere())) return false;
-    await unmarkRecord(schedules, schedulePath(folder, idSchedule), async () => {
-      await removeFile(schedulePath(folder, idSchedule));
-      await removeLeftProgress(schedules, idAccount, idSchedule);
-      await syncFolder(folder);
-    });
-    return true;
-  });
+  const id = { idAccount, idSchedule };
+  if (!scheduleKind.idForm?.test(toId(id))) return false;
+  const wasThere = await openSchedules(schedules).remove(toId(id));
+  if (wasThere) await removeProgress(schedules, id);
+  return wasThere;
 }

@@ -3,8 +3,8 @@
  *
  * In: the user's calls and the operator's commands, which write what a schedule is; the export role, which writes how
  * far it has come. Out: both, to the export role and to whoever asks.
- * Layout: `schedules/<account>/<id>.json`, written under the lock of its folder; `<id>.progress.json` beside it, written
- * by the export role alone. Both are checked records, mode 0600. Ids are random, so that none is given out twice.
+ * Layout: `schedules/<account>/<id>.json`, a record; `<id>.progress.json` beside it, written by the export role alone.
+ * Ids are random, so that none is given out twice.
  * Invariant: a slot has one export. Which slots have one is known from two places: from the progress, and from the
  * export requests themselves, each of which names its slot. A request is durable first, then the progress that has its
  * slot; a request goes only when the progress has it.

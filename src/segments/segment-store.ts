@@ -1,11 +1,30 @@
-import path from 'node:path';
+/**
+ * Segments: sets of user ids or device ids, by which an account's exports are filtered.
+ *
+ * In: a Parquet file with one column `id` (sorted, each id once), which operate/lists makes of an operator's list. Out:
+ * the segments of an account, and the file of each. A segment belongs to one account: to every other one it does not
+ * exist. Layout: `segments/<account>/<id>.json`, the record, and the file that it names (runtime/store/file-records.ts).
+ * Invariant: a segment changes as a whole; a reader has the set of one record or an error, never another set.
+ */
 import { AppError } from '../runtime/errors.ts';
-import { ensureFolder } from '../runtime/files/durable-file.ts';
-import { findNames } from '../runtime/files/folder-names.ts';
-import { isKnownRecord, markRecord, unmarkRecord } from '../runtime/files/known-records.ts';
-import { waitForLock } from '../runtime/files/lock.ts';
-import { findRecord, listRecords, publishRecord, recordPath, withdrawRecord } from '../runtime/files/recorded-file.ts';
-import { segmentKinds, type Segment, type SegmentFacts } from './segments.ts';
+import { openFileRecords, type FileRecords } from '../runtime/store/file-records.ts';
+import { isCount, isText, oneOf, shapeOf } from '../runtime/store/shape.ts';
+
+/** What the ids of a segment are: `custom` user ids, or ids of devices, of whichever kind. */
+export const segmentKinds = ['custom', 'device'] as const;
+export type SegmentKind = (typeof segmentKinds)[number];
+
+/** Longest id, characters: a user id has no more. */
+export const maxIdLength = 1024;
+
+/** What a record says of a segment beside its file. */
+export interface SegmentFacts {
+  readonly kind: SegmentKind;
+  /** How many ids are in it. */
+  readonly ids: number;
+  /** When it was added as it is now, ISO time. */
+  readonly addedAt: string;
+}
 
 /** Which segment: an id is an account's own, and says nothing in another. */
 export interface SegmentId {
@@ -13,104 +32,73 @@ export interface SegmentId {
   readonly idSegment: number;
 }
 
-/** How long a change waits for another one, or for a backup that copies the segments, milliseconds. */
-const lockWaitMs = 30_000;
-const idForm = /^[1-9]\d{0,15}$/;
-
-/** An id as it stands in a path or a request; undefined for anything else. */
-function parseStoredId(text: string): number | undefined {
-  const id = idForm.test(text) ? Number(text) : Number.NaN;
-  return Number.isSafeInteger(id) ? id : undefined;
+/** A segment at rest. */
+export interface Segment extends SegmentFacts, SegmentId {
+  /** Absolute path of its file. */
+  readonly file: string;
+  readonly sizeBytes: number;
+  /** Hash of the file's bytes, hex. */
+  readonly sha256: string;
 }
 
-function toIds(names: readonly string[]): number[] {
-  return names
-    .map(parseStoredId)
-    .filter((id) => id !== undefined)
-    .toSorted((a, b) => a - b);
+const isFacts = shapeOf<SegmentFacts>({ kind: oneOf(segmentKinds), ids: isCount, addedAt: isText });
+const idForm = /^[1-9]\d{0,14}\/[1-9]\d{0,15}$/;
+
+const toId = ({ idAccount, idSegment }: SegmentId): string => `${idAccount}/${idSegment}`;
+
+/** Opens the files of the segments, by `<account>/<id>`. */
+export function openSegments(segmentsDir: string): FileRecords<SegmentFacts> {
+  const damaged = {
+    code: 'record_damaged',
+    hint: "Add the segment anew by 'tributary segment add', or restore its files from a backup.",
+  } as const;
+  return openFileRecords(segmentsDir, { isValid: isFacts, idForm, damaged }, true);
 }
 
-function accountFolder(segmentsDir: string, idAccount: number): string {
-  return path.join(segmentsDir, String(idAccount));
+/** Lists the segments of an account, or of all, by account and id. */
+async function listIds(segmentsDir: string, idAccount?: number): Promise<SegmentId[]> {
+  const ids = await openSegments(segmentsDir).ids(idAccount === undefined ? '' : `${idAccount}/`);
+  return ids
+    .map((id) => id.split('/').map(Number))
+    .map(([account = 0, idSegment = 0]) => ({ idAccount: account, idSegment }))
+    .filter(({ idSegment }) => Number.isSafeInteger(idSegment))
+    .toSorted((a, b) => a.idAccount - b.idAccount || a.idSegment - b.idSegment);
 }
 
-function isFacts(facts: Readonly<Record<string, unknown>>): boolean {
-  return (
-    segmentKinds.some((kind) => kind === facts['kind']) &&
-    Number.isSafeInteger(facts['ids']) &&
-    typeof facts['addedAt'] === 'string'
-  );
-}
-
-/** The ids of an account's segments, ascending. */
+/** Lists the ids of an account's segments, ascending. */
 export async function listSegmentIds(segmentsDir: string, idAccount: number): Promise<number[]> {
-  return toIds(await listRecords(accountFolder(segmentsDir, idAccount)));
+  return (await listIds(segmentsDir, idAccount)).map(({ idSegment }) => idSegment);
 }
 
-/**
- * Reads a segment of an account; undefined when the account has none of that id. Error: `record_damaged`.
- */
-export async function findSegment(
-  segmentsDir: string,
-  { idAccount, idSegment }: SegmentId,
-): Promise<Segment | undefined> {
-  const damaged = (cause?: unknown): AppError =>
-    new AppError('record_damaged', `the record of segment ${idSegment} of account ${idAccount} is damaged`, {
-      cause,
-      hint: "Add the segment anew by 'tributary segment add', or restore its files from a backup.",
-    });
-  const record = await findRecord(accountFolder(segmentsDir, idAccount), String(idSegment)).catch((error: unknown) => {
-    throw damaged(error);
-  });
-  if (record === undefined) return undefined;
-  const { facts, ...file } = record;
-  if (!isFacts(facts)) throw damaged();
-  return { idAccount, idSegment, ...(facts as unknown as SegmentFacts), ...file };
+/** Finds a segment of an account; undefined when the account has none of that id. Error: `record_damaged`. */
+export async function findSegment(segmentsDir: string, id: SegmentId): Promise<Segment | undefined> {
+  const found = await openSegments(segmentsDir).get(toId(id));
+  if (found === undefined) return undefined;
+  const { facts, ...file } = found;
+  return { idAccount: id.idAccount, idSegment: id.idSegment, ...facts, ...file };
 }
 
-/** The accounts that may have segments, ascending. */
-export async function listSegmentAccounts(segmentsDir: string): Promise<number[]> {
-  return toIds(await findNames(segmentsDir));
-}
-
-/** The segments of an account, or of all, by account and id. Error: `record_damaged`. */
+/** Lists the segments of an account, or of all, by account and id. Error: `record_damaged`. */
 export async function listSegments(segmentsDir: string, idAccount?: number): Promise<Segment[]> {
-  const segments: Segment[] = [];
-  for (const account of idAccount === undefined ? await listSegmentAccounts(segmentsDir) : [idAccount]) {
-    for (const idSegment of await listSegmentIds(segmentsDir, account)) {
-      const segment = await findSegment(segmentsDir, { idAccount: account, idSegment });
-      if (segment !== undefined) segments.push(segment);
-    }
-  }
-  return segments;
-}
-
-/** Does one change, or one backup, of the segments at a time. Error: `locked`. */
-export async function withSegmentsLock<T>(segmentsDir: string, holder: string, work: () => Promise<T>): Promise<T> {
-  const lock = await waitForLock(segmentsDir, holder, lockWaitMs);
-  try {
-    return await work();
-  } finally {
-    lock.release();
-  }
+  const ids = await listIds(segmentsDir, idAccount);
+  const segments = await Promise.all(ids.map((id) => findSegment(segmentsDir, id)));
+  return segments.filter((segment) => segment !== undefined);
 }
 
 /**
  * Adds a segment, or replaces the one of its id, by a finished file on the same file system, which is moved: durable
- * when it returns. Says whether one was replaced. Errors: `locked`, the system's.
+ * when it returns. Returns whether one was replaced. Errors: `locked`, the system's.
  */
 export async function putSegment(
   segmentsDir: string,
-  { idAccount, idSegment }: SegmentId,
+  id: SegmentId,
   file: string,
   facts: SegmentFacts,
 ): Promise<{ readonly replaced: boolean }> {
-  const folder = accountFolder(segmentsDir, idAccount);
-  await ensureFolder(folder);
-  return withSegmentsLock(segmentsDir, 'segment add', async () => {
-    const replaced = (await listRecords(folder)).includes(String(idSegment));
-    await publishRecord(folder, String(idSegment), file, { ...facts });
-    await markRecord(segmentsDir, recordPath(folder, String(idSegment)));
+  const segments = openSegments(segmentsDir);
+  return await segments.hold(async () => {
+    const replaced = (await segments.ids(`${id.idAccount}/`)).includes(toId(id));
+    await segments.publish(toId(id), file, { ...facts });
     return { replaced };
   });
 }
@@ -125,29 +113,21 @@ export async function changeSegment(
   id: SegmentId,
   change: (before: Segment) => Promise<{ readonly file: string; readonly ids: number } | undefined>,
 ): Promise<void> {
-  await withSegmentsLock(segmentsDir, 'a change of a segment', async () => {
+  const segments = openSegments(segmentsDir);
+  await segments.hold(async () => {
     const before = await findSegment(segmentsDir, id);
     const changed = before === undefined ? undefined : await change(before);
     if (before === undefined || changed === undefined) return;
     const { kind, addedAt } = before;
-    const facts = { kind, ids: changed.ids, addedAt };
-    await publishRecord(accountFolder(segmentsDir, id.idAccount), String(id.idSegment), changed.file, facts);
+    await segments.publish(toId(id), changed.file, { kind, ids: changed.ids, addedAt });
   });
 }
 
 /** Removes a segment, also one whose record is damaged or missing. Errors: `not_found`, `locked`. */
-export async function removeSegment(segmentsDir: string, { idAccount, idSegment }: SegmentId): Promise<void> {
-  const folder = accountFolder(segmentsDir, idAccount);
-  const file = recordPath(folder, String(idSegment));
-  const isThere = () => isKnownRecord(segmentsDir, file);
-  const missing = new AppError('not_found', `account ${idAccount} has no segment ${idSegment}`, {
+export async function removeSegment(segmentsDir: string, id: SegmentId): Promise<void> {
+  const segments = openSegments(segmentsDir);
+  if (await segments.hold(() => segments.withdraw(toId(id)))) return;
+  throw new AppError('not_found', `account ${id.idAccount} has no segment ${id.idSegment}`, {
     hint: "'tributary segment list' names them.",
-  });
-  // Asked before the lock, which would make the folder.
-  if (!(await isThere())) throw missing;
-  await withSegmentsLock(segmentsDir, 'segment remove', async () => {
-    if (!(await isThere())) throw missing;
-    await ensureFolder(folder);
-    await unmarkRecord(segmentsDir, file, () => withdrawRecord(folder, String(idSegment)));
   });
 }

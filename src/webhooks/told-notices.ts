@@ -1,61 +1,58 @@
-import path from 'node:path';
-import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
-import { findTextFile, writeFileDurably } from '../runtime/files/durable-file.ts';
-import { accountFolder, type WebhookPaths } from './webhook-store.ts';
+import { createFolderStore } from '../runtime/store/folder-store.ts';
+import { createRecords, type Records } from '../runtime/store/records.ts';
+import { isCount, isText, listOf, shapeOf } from '../runtime/store/shape.ts';
 
-/** Which notices of the catalogue a webhook has been told, and how it goes on. */
+/** The notices of the catalogue that a webhook has taken, and the next try. */
 export interface ToldNotices {
   /** Ids of those that it has taken, the newest last. */
   readonly told: readonly string[];
-  /** Ids of those that it has not taken yet although it was sent them: they come after the others. */
+  /** Ids of those that it was sent and has not taken yet: they come after the others. */
   readonly failed: readonly string[];
   /** Tries in a row that have failed, and when the next is due, Unix milliseconds. */
   readonly failures: number;
   readonly nextMs: number;
 }
 
-/** More than there are notices at a time, those that are no more included, so that none is told anew for the bound. */
+/** More than there are notices at a time, past ones included, so that the bound has none sent again. */
 const mostTold = 8000;
 
 const nothingTold: ToldNotices = { told: [], failed: [], failures: 0, nextMs: 0 };
 
-function noticesPath(paths: WebhookPaths, idAccount: number): string {
-  return path.join(accountFolder(paths, idAccount), 'notices.json');
-}
+const isToldNotices = shapeOf<ToldNotices>({
+  told: listOf(isText),
+  failed: listOf(isText),
+  failures: isCount,
+  nextMs: isCount,
+});
 
-const isTexts = (value: unknown): boolean => Array.isArray(value) && value.every((text) => typeof text === 'string');
-const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
+/** What the webhooks of an account have taken, by the id of each. */
+export type ToldByWebhook = Readonly<Record<string, ToldNotices>>;
 
-function isToldNotices(value: unknown): value is ToldNotices {
-  const { told, failed, failures, nextMs } = (value ?? {}) as Readonly<Record<string, unknown>>;
-  return isTexts(told) && isTexts(failed) && isCount(failures) && isCount(nextMs);
-}
-
-/** What the webhooks of an account have been told, by the id of each. */
-export type ToldByWebhook = ReadonlyMap<string, ToldNotices>;
-
-/** What one of them has been told. */
+/** Returns what one of them has taken. */
 export function toldTo(told: ToldByWebhook, idWebhook: string): ToldNotices {
-  return told.get(idWebhook) ?? nothingTold;
+  const known = told[idWebhook];
+  return isToldNotices(known) ? known : nothingTold;
 }
 
-/** Reads it; nothing where there is no file, or one that is damaged: then each is told once more. */
-export async function readToldNotices(paths: WebhookPaths, idAccount: number): Promise<ToldByWebhook> {
-  const text = await findTextFile(noticesPath(paths, idAccount));
-  if (text === undefined) return new Map();
-  try {
-    const { webhooks } = parseChecked(text);
-    const entries = Object.entries((webhooks ?? {}) as Readonly<Record<string, unknown>>);
-    return new Map(entries.filter((entry): entry is [string, ToldNotices] => isToldNotices(entry[1])));
-  } catch {
-    return new Map();
-  }
+/** Opens the records of what webhooks have taken. They name no app, event or parameter: what is erased is not in them. */
+function openTold(webhooksDir: string): Records<{ readonly webhooks: ToldByWebhook }> {
+  return createRecords(createFolderStore(webhooksDir), {
+    isValid: shapeOf<{ readonly webhooks: ToldByWebhook }>({
+      webhooks: (webhooks) => typeof webhooks === 'object' && webhooks !== null,
+    }),
+    damaged: { code: 'record_damaged', hint: 'Remove it: each notice is then sent once more.' },
+  });
 }
 
-/** Writes it, durably. It names no app, event or parameter: what is erased is not in it. */
-export async function writeToldNotices(paths: WebhookPaths, idAccount: number, told: ToldByWebhook): Promise<void> {
+/** Reads what the webhooks of an account have taken. Of a damaged record, each is sent once more. */
+export async function readToldNotices(webhooksDir: string, idAccount: number): Promise<ToldByWebhook> {
+  return (await openTold(webhooksDir).getSound(`${idAccount}/notices`))?.webhooks ?? {};
+}
+
+/** Writes what the webhooks of an account have taken, durably. */
+export async function writeToldNotices(webhooksDir: string, idAccount: number, told: ToldByWebhook): Promise<void> {
   const webhooks = Object.fromEntries(
-    [...told].map(([idWebhook, one]) => [idWebhook, { ...one, told: one.told.slice(-mostTold) }]),
+    Object.entries(told).map(([idWebhook, one]) => [idWebhook, { ...one, told: one.told.slice(-mostTold) }]),
   );
-  await writeFileDurably(noticesPath(paths, idAccount), renderChecked({ webhooks }));
+  await openTold(webhooksDir).put(`${idAccount}/notices`, { webhooks });
 }

@@ -44,7 +44,7 @@ function countErrors(): { logger: pino.Logger; errors: () => number } {
 
 async function readAccess(data: string): Promise<Reading> {
   const { logger, errors } = countErrors();
-  const reader = openAccessReader(accessPaths(data), logger);
+  const reader = await openAccessReader(accessPaths(data), logger);
   const view = reader.current();
   reader.close();
   const apps = [1, 2, 3].map((idApp) => [

@@ -88,7 +88,7 @@ describe(`links (seed ${seed})`, () => {
     user = await area.addUser({});
     await writeLake(area.tableDir, [events]);
     running = await area.start(options);
-    access = openAccessReader(dataPaths(area.dataDir), silentLogger);
+    access = await openAccessReader(dataPaths(area.dataDir), silentLogger);
     keys = await openSigningKeys(area.keysDir, clock, silentLogger);
     await order();
     for (let rotation = 0; rotation < rotations; rotation += 1) {

@@ -158,7 +158,7 @@ export function describeOperations(place: () => ConsolePlace): void {
       await page.getByRole('button', { name: `Take the token ${given.slice(0, 8)} of app 1` }).click();
       await page.getByRole('button', { name: 'Take it' }).click();
       await waitFor('the token has ended', async () => (await post('login', { customUserId: 'u-5' }, given)) === 403);
-      expect(listApps(dataPaths(service.dataDir))[0]?.tokens).toHaveLength(1);
+      expect((await listApps(dataPaths(service.dataDir)))[0]?.tokens).toHaveLength(1);
       expect(await post('login', { customUserId: 'u-6' })).toBe(200);
       expect(faults).toEqual([]);
     });

@@ -23,7 +23,7 @@ async function startBare(): Promise<number> {
 
 async function startWithoutPublish(dataDir: string): Promise<number> {
   const logger = createLogger('silent');
-  const access = openAccessReader(
+  const access = await openAccessReader(
     { access: path.join(dataDir, 'access.json'), keys: path.join(dataDir, 'keys') },
     logger,
   );

@@ -2,10 +2,8 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { onTestFinished } from 'vitest';
 import { addUser } from '../../src/access/commands.ts';
-import { createKnownBrowsers } from '../../src/access/known-browsers.ts';
-import { openSessionKey } from '../../src/access/session-key.ts';
-import { openSessionEnds, type SessionEnds } from '../../src/access/session-ends.ts';
-import { createSessions, longestSeconds, type Sessions } from '../../src/access/sessions.ts';
+import { openSessionEnds, openSessionKey, type SessionEnds } from '../../src/access/session-key.ts';
+import { createKnownBrowsers, createSessions, longestSeconds, type Sessions } from '../../src/access/sessions.ts';
 import { openAccessReader } from '../../src/access/store.ts';
 import { dataPaths } from '../../src/config.ts';
 import { openPageFiles } from '../../src/console/page-files.ts';
@@ -39,7 +37,7 @@ export interface ConsoleServer {
   /** Ann, of account 7, Ben and Cem, of account 1, and Olga, an operator. */
   readonly users: Readonly<Record<'ann' | 'ben' | 'cem' | 'olga', Credentials>>;
   /** Opens the sign-outs as another process does. */
-  openEnds(): SessionEnds;
+  openEnds(): Promise<SessionEnds>;
   ask(target: string, call?: Call): Promise<Answer>;
   signIn(user: Credentials, headers?: Readonly<Record<string, string>>): Promise<Answer>;
   /** Signs in; what requests of a page then have in their heads. */
@@ -87,17 +85,17 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
     await addUser(paths, { name: 'Cem', idAccount: 1, canExport: true }),
     await addUser(paths, { name: 'Olga', idAccount: 1, canExport: true, operator: true }),
   ];
-  const access = openAccessReader(paths, logger);
+  const access = await openAccessReader(paths, logger);
   if (sessionKey !== undefined) writeFileSync(path.join(paths.keys, 'sessions.key'), sessionKey);
   const key = await openSessionKey(paths.keys, logger);
   const clock = { nowMs: () => started.now };
   const nowSeconds = (): number => Math.floor(started.now / 1000);
-  const openEnds = (): SessionEnds => {
-    const opened = openSessionEnds(paths.keys, logger, { nowSeconds, longestSeconds });
+  const openEnds = async (): Promise<SessionEnds> => {
+    const opened = await openSessionEnds(paths.keys, logger, { nowSeconds, longestSeconds });
     onTestFinished(() => opened.close());
     return opened;
   };
-  const ends = openEnds();
+  const ends = await openEnds();
   const sessions = createSessions({ key, access, clock, ends }, publicUrl?.startsWith('https:') === true);
   const server = createApiServer(defaultApiServerLimits, logger);
   let calls = 0;

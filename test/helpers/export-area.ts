@@ -268,7 +268,7 @@ export function createExportArea(dataDir: string): ExportArea {
       const { clockOffsetSeconds = 0, logger = createLogger('silent'), ...rest } = options;
       const { runAttempt, runLook, runQuestion, ...others } = rest;
       const { clock = createClock(clockOffsetSeconds), ...given } = others;
-      const access = openAccessReader(paths, logger);
+      const access = await openAccessReader(paths, logger);
       const stage = await startExport(
         {
           access,

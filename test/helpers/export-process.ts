@@ -26,7 +26,7 @@ async function run(json: string): Promise<void> {
   };
   const { clockFile, crashAt, runsHere = false } = conditions;
   const logger = createLogger('silent');
-  const access = openAccessReader(
+  const access = await openAccessReader(
     { access: path.join(dataDir, 'access.json'), keys: path.join(dataDir, 'keys') },
     logger,
   );

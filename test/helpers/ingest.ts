@@ -79,7 +79,7 @@ export async function startTestIngest(
     const app = { idApp: testApps[platform], platform, title: platform, idAccount: 1 };
     tokens[platform] = (await addApp(paths, app, Date.now())).token;
   }
-  const access = openAccessReader(paths, silentLogger);
+  const access = await openAccessReader(paths, silentLogger);
   const metrics = createMetrics();
   const connection = await nats.connect();
   const reader: StreamReader = await openReader(connection);

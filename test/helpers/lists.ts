@@ -2,7 +2,7 @@ import { addSegment, type AddedSegment } from '../../src/operate/lists/add-segme
 import { loadTitles } from '../../src/operate/lists/load-titles.ts';
 import type { ListInput } from '../../src/operate/lists/text-lines.ts';
 import { createClock } from '../../src/runtime/clock.ts';
-import type { SegmentKind } from '../../src/segments/segments.ts';
+import type { SegmentKind } from '../../src/segments/segment-store.ts';
 
 /** What the lists of tests are taken with. */
 export const listOptions = { clock: createClock(0), memoryMb: 256, signal: new AbortController().signal };

@@ -20,7 +20,7 @@ describe('import without its access data', () => {
     onTestFinished(() => service.stop());
     const paths = { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
     renameSync(paths.access, `${paths.access}.away`);
-    const access = openAccessReader(paths, silentLogger);
+    const access = await openAccessReader(paths, silentLogger);
     onTestFinished(() => access.close());
     const ingest = await startIngest(
       {

@@ -102,7 +102,6 @@ describe('the packed program', () => {
       'dist/client/index.mjs',
       'dist/client/index.d.mts',
       'dist/export/worker/worker.js',
-      'dist/access/read-thread.js',
       ...listFiles(path.join(copy, 'dist/chunks'))
         .filter((file) => !file.endsWith('.map'))
         .map((file) => `dist/chunks/${file}`),

@@ -1,5 +1,5 @@
 import { isReportBasis, isReportFile, type ReportBasis, type ReportFile } from '../../reports/reports.ts';
-import type { SegmentKind } from '../../segments/segments.ts';
+import type { SegmentKind } from '../../segments/segment-store.ts';
 import type { ExportApp, ExportSpec } from './export-spec.ts';
 
 /** A file of another store that an export reads. It may be replaced or removed meanwhile. */

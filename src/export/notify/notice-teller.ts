@@ -64,7 +64,7 @@ export function createNoticeTeller(
       while (!signal.aborted) {
         // Read anew for each message: a webhook that was removed is told no more, nor what an erasure has taken.
         const { known: webhooks, damaged } = await listWebhooks(paths, idAccount);
-        const known = await readToldNotices(paths, idAccount);
+        const known = await readToldNotices(paths.webhooks, idAccount);
         const nowMs = clock.nowMs();
         const waiting = webhooks.flatMap((webhook) => {
           const before = toldTo(known, webhook.idWebhook);
@@ -85,8 +85,8 @@ export function createNoticeTeller(
         const pauseMs = sent.state === 'waiting' ? pauseAfter(after.failures, options) : 0;
         const nextMs = pauseMs === 0 ? 0 : clock.nowMs() + pauseMs;
         const ids = [...webhooks.map((one) => one.idWebhook), ...damaged];
-        const told = ids.map((id) => [id, toldTo(known, id)] as const);
-        await writeToldNotices(paths, idAccount, new Map([...told, [idWebhook, { ...after, nextMs }]]));
+        const told = Object.fromEntries(ids.map((id) => [id, toldTo(known, id)]));
+        await writeToldNotices(paths.webhooks, idAccount, { ...told, [idWebhook]: { ...after, nextMs } });
         if (sent.state === 'waiting')
           logger.warn(
             { idWebhook, idNotice: next.id, failures: after.failures, error: sent.lastError },

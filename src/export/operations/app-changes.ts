@@ -60,10 +60,10 @@ const ofApp = (work: (idApp: number, given: Arguments) => Promise<object>) => (g
 
 /** Adds the methods by which operators see and change apps and their tokens. */
 export function addAppChanges({ look, change }: OperatorMethods, paths: AccessPaths, clock: Clock): void {
-  look('/api/operations/v1/apps.json', 'operations_apps', ['search', 'offset', 'limit', 'removed'], (given) => {
+  look('/api/operations/v1/apps.json', 'operations_apps', ['search', 'offset', 'limit', 'removed'], async (given) => {
     const page = parsePage(given);
     if ('code' in page) return page;
-    const apps = listApps(paths, single(given, 'removed') === '1');
+    const apps = await listApps(paths, single(given, 'removed') === '1');
     const { items, total } = takePage(apps, page, ({ idApp, title, idAccount }) => [idApp, title, idAccount]);
     return { apps: items, total };
   });

@@ -65,10 +65,10 @@ function parseUserSettings(given: Arguments): UserSettings | Refusal {
 
 /** Adds the methods by which operators see and change users and their secrets. */
 export function addUserChanges({ look, change }: OperatorMethods, paths: AccessPaths): void {
-  look('/api/operations/v1/users.json', 'operations_users', ['search', 'offset', 'limit'], (given) => {
+  look('/api/operations/v1/users.json', 'operations_users', ['search', 'offset', 'limit'], async (given) => {
     const page = parsePage(given);
     if ('code' in page) return page;
-    const { items, total } = takePage(listUsers(paths), page, ({ idUser, name, idAccount }) => [
+    const { items, total } = takePage(await listUsers(paths), page, ({ idUser, name, idAccount }) => [
       idUser,
       name,
       idAccount,

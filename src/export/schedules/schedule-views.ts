@@ -1,7 +1,6 @@
 import type { Clock } from '../../runtime/clock.ts';
 import { findDueSlot, findNextSlot } from '../../schedules/made-slots.ts';
-import { readProgress } from '../../schedules/schedule-files.ts';
-import { accountFolder } from '../../schedules/schedule-store.ts';
+import { readProgress } from '../../schedules/schedule-store.ts';
 import { stopReason, type Schedule } from '../../schedules/schedules.ts';
 import { slotName, weekdays } from '../../schedules/slot-rule.ts';
 import type { SlotClock } from './slot-clock.ts';
@@ -23,8 +22,8 @@ export function createScheduleViews({
   clock,
 }: ScheduleViewDependencies): (schedule: Schedule) => Promise<ScheduleView> {
   return async (schedule) => {
-    const { idSchedule, idAccount, idUser, rule, catchUp, sinceVersion, createdMs, paused } = schedule;
-    const progress = await readProgress(accountFolder(schedules, idAccount), idSchedule);
+    const { idSchedule, idUser, rule, catchUp, sinceVersion, createdMs, paused } = schedule;
+    const progress = await readProgress(schedules, schedule);
     const { made, lastReport, place } = progress;
     const reason = stopReason(schedule, progress);
     const slots = { firstSlot: schedule.firstSlot, catchUp, made };

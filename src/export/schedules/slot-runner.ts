@@ -14,16 +14,14 @@ import type { Problem } from '../../runtime/conditions/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import { findStamp } from '../../runtime/files/file-stamp.ts';
-import { schedulePath } from '../../schedules/schedule-files.ts';
 import {
-  accountFolder,
-  listScheduleAccounts,
+  findSchedule,
   listScheduleIds,
-  removeLeftProgress,
+  orDamaged,
+  removeProgress,
+  type ScheduleId,
 } from '../../schedules/schedule-store.ts';
-import type { Progress } from '../../schedules/schedules.ts';
-import { createFolderChanges } from './folder-changes.ts';
+import type { Progress, Schedule } from '../../schedules/schedules.ts';
 import { isSettled } from './settle.ts';
 import { createTurns, type TurnDependencies } from './turn.ts';
 
@@ -54,8 +52,8 @@ interface Known {
   /** When it was looked at, and when it is to be again, Unix milliseconds; 0: at each look; infinity: once it is changed. */
   readonly lookedMs: number;
   readonly nextMs: number;
-  /** Of its record, as it was before the look. */
-  readonly stamp: string | undefined;
+  /** What of its record a change by its user changes, as it was before the look. */
+  readonly state: string;
   /** Why the last look failed; `damage`: because its records are damaged. */
   readonly failure?: string;
   readonly damage?: string;
@@ -91,28 +89,29 @@ function createLook(dependencies: SlotRunnerDependencies): Look {
   });
   return async (idAccount, idSchedule, before) => {
     const lookedMs = clock.nowMs();
-    const stamp = findRecordStamp(schedules, idAccount, idSchedule);
+    const state = await findState(schedules, { idAccount, idSchedule });
     try {
       const end = await turns.take(idAccount, idSchedule);
-      return end === undefined ? undefined : { progress: end.progress, lookedMs, nextMs: end.nextMs ?? 0, stamp };
+      return end === undefined ? undefined : { progress: end.progress, lookedMs, nextMs: end.nextMs ?? 0, state };
     } catch (error) {
       const failure = describeError(error);
       if (before?.failure !== failure) logger.error({ idSchedule, error: failure }, 'schedule cannot be run now');
       const damage = isAppError(error, 'record_damaged') ? { damage: failure } : {};
-      return { progress: before?.progress, lookedMs, nextMs: 0, stamp, failure, ...damage };
+      return { progress: before?.progress, lookedMs, nextMs: 0, state, failure, ...damage };
     }
   };
 }
 
-function findRecordStamp(schedules: string, idAccount: number, idSchedule: string): string | undefined {
-  return findStamp(schedulePath(accountFolder(schedules, idAccount), idSchedule));
+async function findState(schedules: string, { idAccount, idSchedule }: ScheduleId): Promise<string> {
+  const schedule: Partial<Schedule> | 'damaged' =
+    (await orDamaged(findSchedule(schedules, idAccount, idSchedule))) ?? {};
+  return schedule === 'damaged' ? schedule : `${schedule.paused} ${schedule.resumes}`;
 }
 
 /** Starts to make exports, until it is stopped. */
 export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunner {
   const { schedules, store, clock, logger, loaded, everyMs = defaultEveryMs } = dependencies;
   const look = createLook(dependencies);
-  const folders = createFolderChanges();
   let known = new Map<string, Known>();
   let isLoaded = false;
   let hasLooked = false;
@@ -123,20 +122,14 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunne
   /** Where there is room for one only, the schedule has it whose newest export is the oldest. */
   const lastReport = (idSchedule: string): number => known.get(idSchedule)?.progress?.lastReport ?? 0;
 
-  async function lookAtAccount(idAccount: number, found: Map<string, Known>, signal: AbortSignal): Promise<void> {
-    const { ids, left } = await listScheduleIds(schedules, idAccount);
-    for (const id of left) await removeLeftProgress(schedules, idAccount, id);
-    for (const idSchedule of ids.toSorted((a, b) => lastReport(a) - lastReport(b))) {
-      if (signal.aborted) return;
-      const before = known.get(idSchedule);
-      const isSame =
-        before !== undefined &&
-        !isDue(before, clock.nowMs()) &&
-        // What rests goes on when its user changes it.
-        (before.nextMs < Infinity || findRecordStamp(schedules, idAccount, idSchedule) === before.stamp);
-      const after = isSame ? before : await look(idAccount, idSchedule, before);
-      if (after !== undefined) found.set(idSchedule, after);
-    }
+  async function lookAtOne({ idAccount, idSchedule }: ScheduleId): Promise<Known | undefined> {
+    const before = known.get(idSchedule);
+    const isSame =
+      before !== undefined &&
+      !isDue(before, clock.nowMs()) &&
+      // What rests goes on when its user changes it.
+      (before.nextMs < Infinity || (await findState(schedules, { idAccount, idSchedule })) === before.state);
+    return isSame ? before : await look(idAccount, idSchedule, before);
   }
 
   async function lookAtAll(signal: AbortSignal): Promise<void> {
@@ -144,26 +137,19 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunne
     if (!store.isLoaded()) await store.load(signal);
     if (!store.isLoaded()) throw new Error('not all export requests of earlier processes can be read');
     hasLooked = false;
-    folders.note(schedules);
+    const { ids, left } = await listScheduleIds(schedules);
+    for (const id of left) await removeProgress(schedules, id);
     const found = new Map<string, Known>();
-    const accounts = await listScheduleAccounts(schedules);
-    for (const idAccount of accounts) {
-      folders.note(accountFolder(schedules, idAccount));
-      await lookAtAccount(idAccount, found, signal);
+    for (const id of ids.toSorted((a, b) => lastReport(a.idSchedule) - lastReport(b.idSchedule))) {
+      if (signal.aborted) return;
+      const after = await lookAtOne(id);
+      if (after !== undefined) found.set(id.idSchedule, after);
     }
-    if (signal.aborted) return;
-    folders.keep(new Set([schedules, ...accounts.map((idAccount) => accountFolder(schedules, idAccount))]));
     known = found;
     hasLooked = true;
   }
 
-  function lookAgain(signal: AbortSignal): Promise<void> | void {
-    const nowMs = clock.nowMs();
-    const isQuiet = hasLooked && !folders.haveChanged() && ![...known.values()].some((one) => isDue(one, nowMs));
-    if (isLoaded && !isQuiet) return lookAtAll(signal);
-  }
-
-  const loop = startPollLoop(lookAgain, {
+  const loop = startPollLoop((signal) => (isLoaded ? lookAtAll(signal) : undefined), {
     everyMs,
     onError: (error) => logger.error({ error: describeError(error) }, 'schedules cannot be run now, will retry'),
   });

@@ -1,8 +1,7 @@
 import type { ReportStore } from '../../reports/store.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { findDueSlot, findNextSlot } from '../../schedules/made-slots.ts';
-import { readProgress, writeProgress } from '../../schedules/schedule-files.ts';
-import { accountFolder, findSchedule } from '../../schedules/schedule-store.ts';
+import { findSchedule, readProgress, writeProgress } from '../../schedules/schedule-store.ts';
 import { stopReason, type Progress, type Schedule } from '../../schedules/schedules.ts';
 import { slotName } from '../../schedules/slot-rule.ts';
 import type { Exports } from '../api/exports.ts';
@@ -54,8 +53,8 @@ export function createTurns(dependencies: TurnDependencies): Turns {
     return after;
   }
 
-  async function keep({ idAccount, idSchedule }: Schedule, progress: Progress): Promise<Progress> {
-    await writeProgress(accountFolder(schedules, idAccount), idSchedule, progress);
+  async function keep(schedule: Schedule, progress: Progress): Promise<Progress> {
+    await writeProgress(schedules, schedule, progress);
     await crashPoint('slot-noted' satisfies SlotStep);
     return progress;
   }
@@ -101,7 +100,7 @@ export function createTurns(dependencies: TurnDependencies): Turns {
       if (schedule === undefined) return undefined;
       // Before its requests are read: one that ends in between must not be passed over for what comes after it.
       const isWaiting = store.inProgress().some(({ slot }) => slot?.idSchedule === idSchedule);
-      const progress = await settle(schedule, await readProgress(accountFolder(schedules, idAccount), idSchedule));
+      const progress = await settle(schedule, await readProgress(schedules, schedule));
       if (isWaiting) return { progress };
       const rests = schedule.paused || stopReason(schedule, progress) !== undefined;
       return rests ? { progress, nextMs: Infinity } : make(schedule, progress);

@@ -1,6 +1,7 @@
 import path from 'node:path';
+import { openFileRecords, type FileRecords } from '../../runtime/store/file-records.ts';
 
-/** The record of the folded catalogue in its folder (runtime/files/recorded-file.ts). */
+/** The record of the folded catalogue in its folder (runtime/store/file-records.ts). */
 export const catalogueName = 'catalogue';
 
 /**
@@ -22,4 +23,23 @@ export function cataloguePaths(lakeDir: string) {
     keyNotices: path.join(folder, 'key-notices.json'),
     viewsSql: path.join(root, 'views.sql'),
   } as const;
+}
+
+/** What the record of the fold says beside its file. */
+export interface FoldFacts {
+  readonly form?: string;
+  /** The digest of its parts. */
+  readonly parts?: string;
+  readonly tableVersion?: number;
+  readonly missingFiles?: number;
+}
+
+/** Opens the file of the folded catalogue. */
+export function openFolds(lakeDir: string): FileRecords<FoldFacts> {
+  const isFacts = (document: unknown): document is FoldFacts => typeof document === 'object';
+  const damaged = {
+    code: 'record_damaged',
+    hint: "Remove the folder 'catalogue' of the lake: the compactor makes it anew.",
+  } as const;
+  return openFileRecords(cataloguePaths(lakeDir).folder, { isValid: isFacts, damaged }, false);
 }

@@ -1,8 +1,7 @@
 import { AppError, describeError, isAppError } from '../../runtime/errors.ts';
-import { findRecord } from '../../runtime/files/recorded-file.ts';
 import { openDuckdb, type Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import { catalogueForm, catalogueName, cataloguePaths } from './catalogue-paths.ts';
+import { catalogueForm, catalogueName, openFolds, type FoldFacts } from './catalogue-paths.ts';
 import { readNotices, type Notice } from './notices-file.ts';
 import { mainType, parameterTypes, typeColumn, type ParameterType, type TypeCounts } from './parameter-types.ts';
 
@@ -176,12 +175,10 @@ async function readFold(
   lakeDir: string,
   idApp: number,
   event: string | undefined,
-): Promise<
-  { rows: readonly FoldRow[]; keys: ReadonlySet<string>; facts: Readonly<Record<string, unknown>> } | undefined
-> {
+): Promise<{ rows: readonly FoldRow[]; keys: ReadonlySet<string>; facts: FoldFacts } | undefined> {
   for (let attempt = 1; ; attempt += 1) {
-    const record = await findRecord(cataloguePaths(lakeDir).folder, catalogueName).catch(refuseDamaged);
-    if (record?.facts['form'] !== catalogueForm) return undefined;
+    const record = await openFolds(lakeDir).get(catalogueName).catch(refuseDamaged);
+    if (record?.facts.form !== catalogueForm) return undefined;
     const duckdb = await openDuckdb({ memoryMb, threads: 1 });
     try {
       return {
@@ -212,8 +209,8 @@ export async function readCatalogue(lakeDir: string, idApp: number, event?: stri
   const rows = fold?.rows ?? [];
   const rest = rows.find((row) => row.event === null);
   return {
-    version: fold === undefined ? undefined : Number(fold.facts['tableVersion']),
-    missingFiles: Number(fold?.facts['missingFiles'] ?? 0),
+    version: fold === undefined ? undefined : Number(fold.facts.tableVersion),
+    missingFiles: fold?.facts.missingFiles ?? 0,
     customEvents: toEvents(rows),
     more: { names: rest?.more ?? 0, events: rest?.events ?? 0, days: rest?.days ?? [] },
     notices,

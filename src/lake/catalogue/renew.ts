@@ -3,18 +3,11 @@ import path from 'node:path';
 import { exists, hashFile } from '../../runtime/files/file-checks.ts';
 import { findTextFile, removeFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
-import {
-  findRecord,
-  publishRecord,
-  recordPath,
-  removeOthers,
-  withdrawRecord,
-} from '../../runtime/files/recorded-file.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
 import { noCrashPoint, type CrashPoint } from '../../runtime/crash-point.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import { catalogueForm, catalogueName, cataloguePaths } from './catalogue-paths.ts';
+import { catalogueForm, catalogueName, cataloguePaths, openFolds } from './catalogue-paths.ts';
 import { writeFold } from './fold.ts';
 import { findNotices } from './notices.ts';
 import { readFoundNotices, writeNotices, type Notice } from './notices-file.ts';
@@ -48,8 +41,10 @@ export interface Folded {
 
 /** Finds what the fold in force was made of; undefined where it, or views.sql, is gone or damaged. */
 export async function findFolded(lakeDir: string): Promise<Folded | undefined> {
-  const { folder, viewsSql: file } = cataloguePaths(lakeDir);
-  const record = await findRecord(folder, catalogueName).catch(() => undefined);
+  const { viewsSql: file } = cataloguePaths(lakeDir);
+  const record = await openFolds(lakeDir)
+    .get(catalogueName)
+    .catch(() => undefined);
   if (record === undefined || !(await exists(record.file)) || !(await exists(file))) return undefined;
   const { form, parts, tableVersion } = record.facts;
   return form === catalogueForm && typeof parts === 'string' && typeof tableVersion === 'number'
@@ -59,8 +54,8 @@ export async function findFolded(lakeDir: string): Promise<Folded | undefined> {
 
 /** Says whether there is nothing that a catalogue consists of: then there is nothing to take back either. */
 export async function isWithdrawn(lakeDir: string): Promise<boolean> {
-  const { folder, notices, viewsSql: file } = cataloguePaths(lakeDir);
-  for (const each of [recordPath(folder, catalogueName), notices]) if (await exists(each)) return false;
+  const { notices, viewsSql: file } = cataloguePaths(lakeDir);
+  for (const each of [openFolds(lakeDir).nameOf(catalogueName), notices]) if (await exists(each)) return false;
   const text = await findTextFile(file);
   return text === undefined || text === viewsSql([]);
 }
@@ -72,10 +67,11 @@ export async function isWithdrawn(lakeDir: string): Promise<boolean> {
 export async function tidyCatalogue(lakeDir: string): Promise<void> {
   const { folder } = cataloguePaths(lakeDir);
   if (!(await exists(folder))) return;
-  const record = await findRecord(folder, catalogueName).catch(() => undefined);
+  const folds = openFolds(lakeDir);
+  const record = await folds.get(catalogueName).catch(() => undefined);
   if (record !== undefined && (await exists(record.file)) && (await hashFile(record.file)) !== record.sha256)
-    return await withdrawRecord(folder, catalogueName);
-  await removeOthers(folder, catalogueName, record && path.basename(record.file));
+    await folds.withdraw(catalogueName);
+  else await folds.tidy(catalogueName);
 }
 
 /** Says whether the catalogue has followed the table up to a version, or there is none. */
@@ -97,8 +93,7 @@ export interface RenewOptions {
 export async function withdrawCatalogue(lakeDir: string): Promise<void> {
   await writeViews(lakeDir, []);
   await writeNotices(lakeDir, []);
-  const { folder } = cataloguePaths(lakeDir);
-  if (await exists(folder)) await withdrawRecord(folder, catalogueName);
+  if (await exists(cataloguePaths(lakeDir).folder)) await openFolds(lakeDir).withdraw(catalogueName);
 }
 
 /**
@@ -123,7 +118,7 @@ export async function renewCatalogue(
     await keepNotices(lakeDir, duckdb, temporary);
     await crashPoint('views-written');
     const facts = { form: catalogueForm, parts: digestOf(packs.keys()), tableVersion, missingFiles };
-    await publishRecord(folder, catalogueName, temporary, facts);
+    await openFolds(lakeDir).publish(catalogueName, temporary, facts);
     await crashPoint('fold-published');
   } finally {
     await removeFile(temporary);

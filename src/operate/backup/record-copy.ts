@@ -13,10 +13,10 @@ import { isInProgress, partsFolder, type ReportJob } from '../../reports/reports
 import type { Logger } from '../../runtime/logger.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
 import { findNames, listTree } from '../../runtime/files/folder-names.ts';
-import { listMissingRecords } from '../../runtime/files/known-records.ts';
-import { findRecord, listRecords, recordPath } from '../../runtime/files/recorded-file.ts';
-import { listSegmentAccounts, withSegmentsLock } from '../../segments/segment-store.ts';
-import { withTitlesLock } from '../../titles/title-store.ts';
+import type { FileRecords } from '../../runtime/store/file-records.ts';
+import { listMissingRecords } from '../../runtime/store/marked-records.ts';
+import { openSegments } from '../../segments/segment-store.ts';
+import { openTitles } from '../../titles/title-store.ts';
 
 const lockWaitMs = 30_000;
 
@@ -150,32 +150,39 @@ export interface ListPaths {
 /** Folder of the operator's datasets in a backup and in the data folder that is restored from it. */
 const datasetsPlace = 'datasets';
 
-/** Says whether an error is that of a record or a file, rather than that of a disk or of the backup. */
+/** Reports whether an error is that of a record or a file, rather than that of a disk or of the backup. */
 function isDamage(error: unknown): boolean {
-  if (isAppError(error)) return error.code === 'file_damaged';
-  // A record that is damaged is a plain error.
-  return isSystemError(error, 'ENOENT') || !(error instanceof Error && 'code' in error);
+  return isAppError(error, 'file_damaged') || isAppError(error, 'record_damaged') || isSystemError(error, 'ENOENT');
 }
 
 /**
- * Copies the records of a folder and their files; `place` is its path below the data folder. A file that is damaged or
- * missing is left out and reported, so that the rest does not suffer for it; its record says what it was.
+ * Copies the records of a folder and their files, as they are at one moment. A file that is damaged or missing is left
+ * out and reported, so that the rest does not suffer for it; its record says what it was.
  */
-async function copyRecords(target: BackupFolder, folder: string, place: string, logger: Logger): Promise<BackupFile[]> {
+async function copyRecords(
+  target: BackupFolder,
+  folder: string,
+  records: Pick<FileRecords<object>, 'ids' | 'get' | 'nameOf' | 'hold'>,
+  logger: Logger,
+): Promise<BackupFile[]> {
+  if (!(await exists(folder))) return [];
   const files: BackupFile[] = [];
-  for (const name of await listRecords(folder)) {
-    const record = recordPath(folder, name);
-    try {
-      const found = await findRecord(folder, name);
-      if (found === undefined) continue;
-      const { file, sizeBytes: size, sha256 } = found;
-      files.push(await target.put(path.posix.join(place, path.basename(file)), file, { sha256, size }));
-    } catch (error) {
-      if (!isDamage(error)) throw error;
-      logger.warn({ record, error: describeError(error) }, 'a list is damaged, and its file is not in the backup');
+  await records.hold(async () => {
+    for (const id of await records.ids()) {
+      const record = records.nameOf(id);
+      const place = path.posix.join(path.basename(folder), path.posix.dirname(id));
+      try {
+        const found = await records.get(id);
+        if (found === undefined) continue;
+        const { file, sizeBytes: size, sha256 } = found;
+        files.push(await target.put(path.posix.join(place, path.basename(file)), file, { sha256, size }));
+      } catch (error) {
+        if (!isDamage(error)) throw error;
+        logger.warn({ record, error: describeError(error) }, 'a list is damaged, and its file is not in the backup');
+      }
+      files.push(await target.put(path.posix.join(place, path.basename(record)), record));
     }
-    files.push(await target.put(path.posix.join(place, path.basename(record)), record));
-  }
+  });
   return files;
 }
 
@@ -240,26 +247,15 @@ export function copySchedules(target: BackupFolder, { schedules }: Pick<ListPath
   return copyAccountRecords(target, schedules);
 }
 
-/**
- * Copies the segments and the titles, each as they are at one moment, under the lock of whoever changes them; and the
- * webhooks.
- */
+/** Copies the webhooks, the segments and the titles. */
 export async function copyLists(
   target: BackupFolder,
   { segments, titles, webhooks }: Omit<ListPaths, 'schedules'>,
   logger: Logger,
 ): Promise<BackupFile[]> {
-  const files: BackupFile[] = await copyAccountRecords(target, webhooks);
-  if (await exists(segments))
-    await withSegmentsLock(segments, 'a backup', async () => {
-      for (const account of await listSegmentAccounts(segments)) {
-        const place = path.posix.join(path.basename(segments), String(account));
-        files.push(...(await copyRecords(target, path.join(segments, String(account)), place, logger)));
-      }
-    });
-  if (await exists(titles))
-    await withTitlesLock(titles, 'a backup', async () => {
-      files.push(...(await copyRecords(target, titles, path.basename(titles), logger)));
-    });
-  return files;
+  return [
+    ...(await copyAccountRecords(target, webhooks)),
+    ...(await copyRecords(target, segments, openSegments(segments), logger)),
+    ...(await copyRecords(target, titles, openTitles(titles), logger)),
+  ];
 }

@@ -14,8 +14,15 @@ import { AppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { openWorkFile } from '../../runtime/files/work-files.ts';
 import { openWorkRoom } from '../../runtime/files/work-room.ts';
-import { putSegment, type SegmentId, changeSegment, listSegments } from '../../segments/segment-store.ts';
-import { maxIdLength, type SegmentKind, type Segment } from '../../segments/segments.ts';
+import {
+  changeSegment,
+  listSegments,
+  maxIdLength,
+  putSegment,
+  type Segment,
+  type SegmentId,
+  type SegmentKind,
+} from '../../segments/segment-store.ts';
 import {
   createBadLines,
   type RefusedList,

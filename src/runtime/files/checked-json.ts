@@ -31,7 +31,10 @@ export function parseChecked(text: string): Readonly<Record<string, unknown>> {
   if (!isRecord(value)) throw new Error('it is not an object');
   const { sha256, ...body } = value;
   const early = sha256 === undefined && (body['version'] === undefined || body['version'] === 1);
-  if (!early && sha256 !== checksum(JSON.stringify(body)))
+  // As it was rendered without an indent, its body need not be rendered again to compare.
+  const end = `,"sha256":"${String(sha256)}"}\n`;
+  const isSame = text.endsWith(end) && sha256 === checksum(`${text.slice(0, -end.length)}}`);
+  if (!early && !isSame && sha256 !== checksum(JSON.stringify(body)))
     throw new Error('its content is not what was written: the checksum differs');
   return body;
 }

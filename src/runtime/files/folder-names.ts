@@ -1,5 +1,6 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
+import path from 'node:path';
 import { isSystemError } from '../errors.ts';
 
 /** Lists the names in a folder, in no order. Errors: those of the system, also when there is none. */
@@ -22,10 +23,16 @@ export async function listTree(folder: string): Promise<readonly string[]> {
   return await readdir(folder, { recursive: true });
 }
 
-/** As `listTree`; none where there is no folder, or where one below it is removed meanwhile. */
-export async function findTree(folder: string): Promise<readonly string[]> {
+/**
+ * Lists the paths of the files below a folder, relative to it and in no order; none where there is no folder, or where
+ * one below it is removed meanwhile.
+ */
+export async function findFiles(folder: string): Promise<readonly string[]> {
   try {
-    return await listTree(folder);
+    const entries = await readdir(folder, { recursive: true, withFileTypes: true });
+    return entries
+      .filter((entry) => !entry.isDirectory())
+      .map(({ parentPath, name }) => path.relative(folder, path.join(parentPath, name)));
   } catch (error) {
     if (isSystemError(error, 'ENOENT')) return [];
     throw error;

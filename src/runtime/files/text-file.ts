@@ -1,6 +1,5 @@
-import { createReadStream, readFileSync } from 'node:fs';
+import { createReadStream } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { isSystemError } from '../errors.ts';
 
 /** Reads a text file (UTF-8). Errors: those of the system, also when there is none. */
 export async function getTextFile(file: string): Promise<string> {
@@ -10,16 +9,6 @@ export async function getTextFile(file: string): Promise<string> {
 /** Reads a file's bytes, whole. Errors: those of the system, also when there is none. */
 export async function getBytes(file: string): Promise<Buffer> {
   return await readFile(file);
-}
-
-/** Reads a text file (UTF-8) without waiting; undefined when there is none. Other errors are those of the system. */
-export function findTextFileSync(file: string): string | undefined {
-  try {
-    return readFileSync(file, 'utf8');
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return undefined;
-    throw error;
-  }
 }
 
 /**

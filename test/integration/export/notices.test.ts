@@ -43,7 +43,7 @@ async function openPlace() {
   const paths = { webhooks: path.join(dataDir, 'webhooks'), keys: keysDir };
   mkdirSync(path.join(lakeDir, 'catalogue'), { recursive: true });
   const clock = { now: startMs, nowMs: () => clock.now };
-  const access = openAccessReader({ access: path.join(dataDir, 'access.json'), keys: keysDir }, logger);
+  const access = await openAccessReader({ access: path.join(dataDir, 'access.json'), keys: keysDir }, logger);
   onTestFinished(() => access.close());
   /** Adds notices to those that there are, newest first. */
   async function find(...notices: readonly Notice[]): Promise<void> {

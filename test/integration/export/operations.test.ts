@@ -143,7 +143,7 @@ describe('what operators do by the export area', () => {
     });
     await waitFor('the right is gone', async () => (await call(renewed, 'data/v1/apps.json')).status === 400);
     const back = dataOf(await change('user/set.json', { ...set, canExport: '1', maxExports: 'none', files: 'auto' }));
-    expect(back).toEqual(listUsers(paths).find(({ idUser }) => idUser === bob.idUser));
+    expect(back).toEqual((await listUsers(paths)).find(({ idUser }) => idUser === bob.idUser));
     expect(back).not.toHaveProperty('maxExports');
     await waitFor('it is back', async () => (await call(renewed, 'data/v1/apps.json')).status === 200);
     expect((await change('user/set.json', { idUser: bob.idUser })).status).toBe(400);
@@ -153,7 +153,7 @@ describe('what operators do by the export area', () => {
     expect((await change('user/remove.json', { idUser: bob.idUser })).status).toBe(404);
     expect((await change('user/remove.json', { idUser: boss.idUser })).json?.data?.error?.detail).toContain('Nobody');
     const chief = dataOf(await change('user/add.json', { name: 'chief', operator: '1' }));
-    expect(listUsers(paths).at(-1)).toEqual({
+    expect((await listUsers(paths)).at(-1)).toEqual({
       idUser: chief['idUser'],
       name: 'chief',
       canExport: false,

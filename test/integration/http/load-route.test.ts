@@ -7,7 +7,7 @@ import path from 'node:path';
 import type { Writable } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { renewOperatorToken } from '../../../src/access/operator-token.ts';
+import { renewOperatorToken } from '../../../src/access/secrets.ts';
 import { dataPaths } from '../../../src/config.ts';
 import { addLoadRoute } from '../../../src/health/load-routes.ts';
 import { startOpsServer } from '../../../src/health/ops-server.ts';

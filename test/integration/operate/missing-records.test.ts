@@ -3,7 +3,7 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { watchRecords, type Parts } from '../../../src/app/stage-parts.ts';
 import { dataPaths, parseConfig } from '../../../src/config.ts';
-import { findMissingRecords, listMissingRecords, markRecords } from '../../../src/runtime/files/known-records.ts';
+import { findMissingRecords, listMissingRecords, markRecords } from '../../../src/runtime/store/marked-records.ts';
 import { createClosers } from '../../../src/runtime/lifecycle.ts';
 import { addSchedule, removeSchedule } from '../../../src/schedules/schedule-store.ts';
 import { listSegmentIds, removeSegment } from '../../../src/segments/segment-store.ts';

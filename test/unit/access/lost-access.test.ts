@@ -1,10 +1,9 @@
 import { copyFileSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
-import { keepAccessRevision, type AccessPaths } from '../../../src/access/access-file.ts';
+import { keepAccessRevision, revisionPath, type AccessPaths } from '../../../src/access/access-file.ts';
 import type { AccessReader } from '../../../src/access/access.ts';
 import { addApp, addUser, revokeAppToken } from '../../../src/access/commands.ts';
-import { revisionPath } from '../../../src/access/revision.ts';
 import { openAccessReader } from '../../../src/access/store.ts';
 import { holdsEvents } from '../../../src/lake/files/data-file.ts';
 import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
@@ -28,8 +27,8 @@ function judge(reader: AccessReader) {
 const whole = { apps: true, users: true, problems: 0 };
 
 describe('missing access data', () => {
-  it('Missing access data is no problem in a new folder, which never had any', () => {
-    const reader = openAccessReader(newPaths(), logger, { isExpected: () => holdsEvents('/nonexistent') });
+  it('Missing access data is no problem in a new folder, which never had any', async () => {
+    const reader = await openAccessReader(newPaths(), logger, { isExpected: () => holdsEvents('/nonexistent') });
     expect(judge(reader)).toEqual(whole);
     reader.close();
   });
@@ -38,7 +37,7 @@ describe('missing access data', () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     renameSync(paths.access, `${paths.access}.away`);
-    const reader = openAccessReader(paths, logger);
+    const reader = await openAccessReader(paths, logger);
     expect(judge(reader)).toEqual({ apps: false, users: false, problems: 1 });
     expect(reader.problems()[0]?.what).toContain(`${paths.access} is gone`);
     renameSync(`${paths.access}.away`, paths.access);
@@ -49,12 +48,12 @@ describe('missing access data', () => {
 
   it.each(['_young', 'fresh', 'kind=login'])(
     'Missing access data is a problem beside a lake with events (%s), also without the keys',
-    (name) => {
+    async (name) => {
       const paths = newPaths();
       const lake = path.join(path.dirname(paths.access), 'lake');
       mkdirSync(path.join(lake, 'events', name), { recursive: true });
       writeFileSync(path.join(lake, 'events', name, 'a.parquet'), '');
-      const reader = openAccessReader(paths, logger, { isExpected: () => holdsEvents(lake) });
+      const reader = await openAccessReader(paths, logger, { isExpected: () => holdsEvents(lake) });
       expect(judge(reader)).toEqual({ apps: false, users: false, problems: 1 });
       reader.close();
     },
@@ -63,7 +62,7 @@ describe('missing access data', () => {
   it('Access data that is lost while the service runs is a problem, and the last good view stays in force', async () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
-    const reader = openAccessReader(paths, logger);
+    const reader = await openAccessReader(paths, logger);
     expect(judge(reader)).toEqual(whole);
     rmSync(paths.access);
     await vi.waitFor(() => expect(judge(reader)).toEqual({ apps: false, users: false, problems: 1 }), {
@@ -79,7 +78,7 @@ describe('missing access data', () => {
     const { token } = await addApp(paths, webApp, 0);
     const own = { [folder]: findFolderId(folder) ?? '' };
     const isOwn = (): boolean => areSameFolders(own);
-    const reader = openAccessReader(paths, logger, { isOwn });
+    const reader = await openAccessReader(paths, logger, { isOwn });
     expect(judge(reader)).toEqual(whole);
     renameSync(folder, `${folder}-away`);
     mkdirSync(folder);
@@ -88,7 +87,7 @@ describe('missing access data', () => {
     await vi.waitFor(() => expect(reader.problems()).toHaveLength(1), { timeout: 5000 });
     expect(reader.current().findAppByToken(7, token)).toBeDefined();
     expect(reader.current().findAppByToken(7, theirs)).toBeUndefined();
-    expect(() => openAccessReader(paths, logger, { isOwn })).toThrow(
+    await expect(openAccessReader(paths, logger, { isOwn })).rejects.toThrow(
       'is not in the folder that the service was started',
     );
     rmSync(folder, { recursive: true });
@@ -122,7 +121,7 @@ describe('missing access data', () => {
     writeFileSync(paths.access, renderChecked(early, 2));
     await keepAccessRevision(paths);
     rmSync(paths.access);
-    const reader = openAccessReader(paths, logger);
+    const reader = await openAccessReader(paths, logger);
     expect(judge(reader).apps).toBe(false);
     reader.close();
   });
@@ -134,12 +133,12 @@ describe('an older copy of the access data', () => {
     const { token } = await addApp(paths, webApp, 0);
     copyFileSync(paths.access, `${paths.access}.old`);
     await revokeAppToken(paths, 7, token.slice(0, 8));
-    const reader = openAccessReader(paths, logger);
+    const reader = await openAccessReader(paths, logger);
     copyFileSync(`${paths.access}.old`, paths.access);
     await vi.waitFor(() => expect(reader.problems()[0]?.what).toContain('older copy'), { timeout: 5000 });
     expect(reader.current().findAppByToken(7, token)).toBeUndefined();
     reader.close();
-    const later = openAccessReader(paths, logger);
+    const later = await openAccessReader(paths, logger);
     expect(later.current().findAppByToken(7, token)).toBeUndefined();
     expect([later.mayLackApps(), later.problems()[0]?.what]).toEqual([true, expect.stringContaining('older copy')]);
     later.close();
@@ -147,7 +146,7 @@ describe('an older copy of the access data', () => {
 
     // what the operator means is taken
     rmSync(revisionPath(paths.keys));
-    const meant = openAccessReader(paths, logger);
+    const meant = await openAccessReader(paths, logger);
     expect(meant.current().findAppByToken(7, token)).toBeDefined();
     meant.close();
   });
@@ -160,7 +159,7 @@ describe('the key of the users', () => {
     const { idUser, secret } = await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
     const key = path.join(paths.keys, 'secrets.key');
     renameSync(key, `${key}.away`);
-    const reader = openAccessReader(paths, logger);
+    const reader = await openAccessReader(paths, logger);
     expect(judge(reader)).toEqual({ apps: true, users: false, problems: 1 });
     renameSync(`${key}.away`, key);
     await vi.waitFor(() => expect(judge(reader)).toEqual(whole), { timeout: 5000 });

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { mkdirSync, statSync, writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { AccessPaths } from '../../../src/access/access-file.ts';
@@ -63,37 +63,32 @@ function countWork() {
 }
 
 describe('access data of many apps', () => {
-  it('The work of reading access data grows with the number of apps, not with its square', () => {
+  it('The work of reading access data grows with the number of apps, not with its square', async () => {
     const paths = writeApps(2000);
     const work = countWork();
-    const reader = openAccessReader(paths, logger);
+    const reader = await openAccessReader(paths, logger);
     onTestFinished(() => reader.close());
     expect(reader.current().appsOfAccount(1)).toHaveLength(2000);
     expect(work.sorted).toBeLessThanOrEqual(3 * 2000);
   });
 
-  it('Access data is reloaded outside the thread that imports, which parses only the records that are looked up', async () => {
-    const paths = writeApps(3000);
-    const reader = openAccessReader(paths, logger);
+  it('A change of access data with 100,000 apps reaches its readers, and a wrong token of any of them is none', async () => {
+    const paths = writeApps(100_000);
+    const reader = await openAccessReader(paths, logger);
     onTestFinished(() => reader.close());
-    const { token } = await addApp(paths, { idApp: 9000, platform: 'web', idAccount: 1 }, 0);
-    const { size } = statSync(paths.access);
-    const work = countWork();
-    await vi.waitFor(() => expect(reader.current().findAppByToken(9000, token)).toBeDefined(), { timeout: 10_000 });
+    const { token } = await addApp(paths, { idApp: 900_000, platform: 'web', idAccount: 1 }, 0);
+    await vi.waitFor(() => expect(reader.current().findAppByToken(900_000, token)).toBeDefined(), { timeout: 10_000 });
     expect(reader.current().findAppByToken(17, tokenOf(17))).toMatchObject({ idApp: 17, title: 'App 17' });
     expect(reader.current().findAppByToken(17, tokenOf(18))).toBeUndefined();
-    expect(work.parsed).toBeLessThan(size / 100);
-    expect(work.sorted).toBe(0);
   });
 
   it('Large access data stays in force when its file is damaged', async () => {
     const paths = writeApps(1000);
-    const reader = openAccessReader(paths, logger);
+    const reader = await openAccessReader(paths, logger);
     onTestFinished(() => reader.close());
     writeFileSync(paths.access, `{"version":1,"padding":"${'x'.repeat(100_000)}"`);
     await vi.waitFor(
-      () =>
-        expect(reader.problems()[0]?.what).toMatch(/access\.json cannot be read: .*Restore access\.json from a backup/),
+      () => expect(reader.problems()[0]?.what).toMatch(/access\.json is damaged.*Restore access\.json from a backup/),
       { timeout: 10_000 },
     );
     expect(reader.current().findAppByToken(17, tokenOf(17))).toBeDefined();
@@ -102,7 +97,7 @@ describe('access data of many apps', () => {
   it('Users are read as apps are: each secret is decrypted when its user signs in', async () => {
     const paths = writeApps(1000);
     const { idUser, secret } = await addUser(paths, { name: 'ann', idAccount: 1, canExport: true });
-    const reader = openAccessReader(paths, logger);
+    const reader = await openAccessReader(paths, logger);
     onTestFinished(() => reader.close());
     const other = await addUser(paths, { name: 'bob', idAccount: 1, canExport: true });
     await vi.waitFor(() => expect(reader.current().findUser(other.idUser)?.secret).toBe(other.secret), {

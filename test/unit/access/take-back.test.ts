@@ -19,8 +19,8 @@ function newPaths(): AccessPaths {
   return { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
 }
 
-function open(paths: AccessPaths): AccessReader {
-  const reader = openAccessReader(paths, createLogger('silent'));
+async function open(paths: AccessPaths): Promise<AccessReader> {
+  const reader = await openAccessReader(paths, createLogger('silent'));
   onTestFinished(() => reader.close());
   return reader;
 }
@@ -30,8 +30,8 @@ describe('an app that is removed', () => {
     const paths = newPaths();
     const given = { ...webApp, title: 'Game', sdkKey: 'k', idProject: 5 };
     const tokens = [(await addApp(paths, given, 0)).token, (await addAppToken(paths, 7, 1)).token];
-    const reader = open(paths);
-    const [live] = listApps(paths);
+    const reader = await open(paths);
+    const [live] = await listApps(paths);
     expect(live).toEqual({
       idApp: '7',
       platform: 'web',
@@ -52,7 +52,7 @@ describe('an app that is removed', () => {
       reader.current().appsOfAccount(1),
       tokens.map((token) => reader.current().findAppByToken(7, token)),
     ]).toEqual([[], [undefined, undefined]]);
-    expect([listApps(paths), listApps(paths, true)]).toEqual([
+    expect([await listApps(paths), await listApps(paths, true)]).toEqual([
       [],
       [{ ...live, tokens: [], removedAt: '1970-01-01T00:00:01.000Z' }],
     ]);
@@ -62,7 +62,7 @@ describe('an app that is removed', () => {
       timeout: 2000,
     });
     expect(tokens.map((token) => reader.current().findAppByToken(7, token))).toEqual([undefined, undefined]);
-    expect([listApps(paths).map(({ idApp }) => idApp), listApps(paths, true)]).toEqual([['7'], []]);
+    expect([(await listApps(paths)).map(({ idApp }) => idApp), await listApps(paths, true)]).toEqual([['7'], []]);
   });
 
   it('A removed app keeps its id and its SDK key from every other app, since the rows under them are its own', async () => {
@@ -120,8 +120,10 @@ describe('a user', () => {
   it('A removed user is found by no process, and its id goes to no other', async () => {
     const paths = newPaths();
     const first = await addUser(paths, ann);
-    const reader = open(paths);
-    expect(listUsers(paths)).toEqual([{ idUser: '1', name: 'ann', idAccount: '1', canExport: true, files: 'auto' }]);
+    const reader = await open(paths);
+    expect(await listUsers(paths)).toEqual([
+      { idUser: '1', name: 'ann', idAccount: '1', canExport: true, files: 'auto' },
+    ]);
     expect(await removeUser(paths, 1)).toEqual({ idUser: '1', name: 'ann' });
     await vi.waitFor(() => expect(reader.current().findUser(first.idUser)).toBeUndefined(), { timeout: 2000 });
     expect(reader.mayLackUsers()).toBe(false);
@@ -155,7 +157,7 @@ describe('a user', () => {
     };
     if (file.users[0] !== undefined) file.users[0].sealedSecret = 'damaged';
     writeFileSync(paths.access, renderChecked({ ...file }));
-    const reader = open(paths);
+    const reader = await open(paths);
     expect([reader.current().findUser('1'), reader.mayLackUsers()]).toEqual([undefined, true]);
     const renewed = await renewSecret(paths, 1);
     expect(renewed.secret).not.toBe(first.secret);
@@ -176,7 +178,7 @@ describe('a user', () => {
     // The way out where there is no backup: without the others there is nothing that a new key could lock out.
     await removeUser(paths, 2);
     const { secret } = await renewSecret(paths, 1);
-    expect(open(paths).current().findUser('1')?.secret).toBe(secret);
+    expect((await open(paths)).current().findUser('1')?.secret).toBe(secret);
   });
 });
 
@@ -185,7 +187,7 @@ describe('removal of access', () => {
     const paths = newPaths();
     const { token } = await addApp(paths, webApp, 0);
     const [first, other] = [await addUser(paths, ann), await addUser(paths, { ...ann, name: 'bob' })];
-    const reader = open(paths);
+    const reader = await open(paths);
     const key = path.join(paths.keys, 'secrets.key');
     renameSync(key, `${key}.away`);
     await removeApp(paths, 7, 0);
@@ -212,7 +214,7 @@ describe('removal of access', () => {
     ];
     expect(await revokeAppToken(paths, 7, first)).toEqual({ idApp: '7', revoked: first, tokens: [second] });
     expect(await revokeAppToken(paths, 7, second)).toEqual({ idApp: '7', revoked: second, tokens: [] });
-    expect(listApps(paths)[0]?.tokens).toEqual([]);
+    expect((await listApps(paths))[0]?.tokens).toEqual([]);
   });
 });
 
@@ -235,8 +237,8 @@ describe('an SDK key', () => {
     };
     if (file.apps[0] !== undefined) file.apps[0].sdkKey = 'a,b';
     writeFileSync(paths.access, renderChecked({ ...file }));
-    expect(open(paths).current().findAppByToken(7, token)?.sdkKey).toBe('a,b');
+    expect((await open(paths)).current().findAppByToken(7, token)?.sdkKey).toBe('a,b');
     await addApp(paths, { ...webApp, idApp: 8 }, 0);
-    expect(listApps(paths).map(({ sdkKey }) => sdkKey)).toContain('a,b');
+    expect((await listApps(paths)).map(({ sdkKey }) => sdkKey)).toContain('a,b');
   });
 });

@@ -53,7 +53,7 @@ describe('apps and users of the command line', () => {
     const data = path.join(testFolder(), 'data');
     await run(appCommand, data, 'add 7 --platform web --title Shop --project 3');
     await run(userCommand, data, 'add ann --account 1 --max-exports 2 --files gzip');
-    const [app, user] = [listApps(dataPaths(data))[0], listUsers(dataPaths(data))[0]];
+    const [app, user] = [(await listApps(dataPaths(data)))[0], (await listUsers(dataPaths(data)))[0]];
     expect(await run(appCommand, data, 'set 7 --title Market')).toEqual([{ ...app, title: 'Market' }]);
     const { idProject: _, ...without } = app!;
     expect(await run(appCommand, data, 'set 7 --project none')).toEqual([{ ...without, title: 'Market' }]);
@@ -71,7 +71,7 @@ describe('apps and users of the command line', () => {
     const data = path.join(testFolder(), 'data');
     const environment = { XDG_CONFIG_HOME: '/proc/nowhere' };
     await expect(run(initCommand, data, '--title Mine', environment)).rejects.toThrow(/takes no new folder/);
-    expect([listApps(dataPaths(data)), listUsers(dataPaths(data))]).toEqual([[], []]);
+    expect([await listApps(dataPaths(data)), await listUsers(dataPaths(data))]).toEqual([[], []]);
   });
 
   it('A command for which a disk has no room names the disk and what to do, and changes nothing', async ({ skip }) => {
@@ -79,7 +79,7 @@ describe('apps and users of the command line', () => {
     const disk = mountSmallDisk(data, 2 * 1024 * 1024) ?? skip('no rights to mount a file system');
     await run(userCommand, data, 'add ann --account 1');
     await run(keyCommand, data, 'rotate');
-    const users = listUsers(dataPaths(data));
+    const users = await listUsers(dataPaths(data));
     const ids = path.join(testFolder(), 'ids.txt');
     writeFileSync(ids, 'u-1\nu-2\n');
     disk.fill(0);
@@ -108,7 +108,7 @@ describe('apps and users of the command line', () => {
       code: 'disk',
       message: `nothing was erased: no space is left on the disk of ${data}`,
     });
-    expect([listUsers(dataPaths(data)), listApps(dataPaths(data))]).toEqual([users, []]);
+    expect([await listUsers(dataPaths(data)), await listApps(dataPaths(data))]).toEqual([users, []]);
     disk.empty();
     await run(appCommand, data, 'add 7 --platform web');
   });

@@ -157,7 +157,7 @@ describe('a session of the console', () => {
   it('A sign-out holds for other processes and after a restart, however often other users sign in and out', async () => {
     const server = await startConsoleServer();
     const { ann, ben } = server.users;
-    const other = server.openEnds();
+    const other = await server.openEnds();
     const headers = await server.headersOf(ann);
     await server.ask('/console/session', { method: 'DELETE', headers });
     await waitFor('the other process has learned of it', () => other.of(ann.idUser) > 0);
@@ -169,7 +169,7 @@ describe('a session of the console', () => {
     expect((await server.signIn(ben)).status).toBe(429);
     expect(statuses).toEqual(new Set([200]));
     expect(await statusOf(server, headers)).toBe(403);
-    const restarted = server.openEnds();
+    const restarted = await server.openEnds();
     expect([restarted.of(ann.idUser) > 0, restarted.of(ben.idUser) > 0, restarted.of('3')]).toEqual([true, true, 0]);
   });
 
@@ -181,11 +181,11 @@ describe('a session of the console', () => {
     const file = path.join(server.keysDir, 'session-ends.json');
     writeFileSync(file, readFileSync(file, 'utf8').replace(/:\d{10}/, ':1'));
     await waitFor('the session of the other user is over', async () => (await statusOf(server, ofBen)) === 403);
-    expect(server.openEnds().of(ann.idUser)).toBeGreaterThan(0);
+    expect((await server.openEnds()).of(ann.idUser)).toBeGreaterThan(0);
     const next = await server.headersOf(ben);
     expect(await statusOf(server, next)).toBe(200);
     await server.ask('/console/session', { method: 'DELETE', headers: next });
-    expect(server.openEnds().of('3')).toBeGreaterThan(0);
+    expect((await server.openEnds()).of('3')).toBeGreaterThan(0);
   });
 
   it('A session ends with a new secret of its user, with the user, and with the key', async () => {

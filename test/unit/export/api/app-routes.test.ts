@@ -20,7 +20,7 @@ describe('what users see of what comes in', () => {
     const paths = { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
     await addApp(paths, { idApp: 1, platform: 'web', idAccount: 1 }, Date.now());
     const { idUser } = await addUser(paths, { name: 'analyst', idAccount: 1, canExport: true });
-    const access = openAccessReader(paths, silentLogger);
+    const access = await openAccessReader(paths, silentLogger);
     onTestFinished(() => access.close());
     const methods = new Map<string, Method>();
     addAppRoutes((_methods, url, _name, method) => void methods.set(url, method), access, {

@@ -43,7 +43,7 @@ async function openExports(
 ): Promise<{ readonly exports: Exports; readonly store: ReportStore }> {
   const folder = testFolder();
   const store = await openReportStore(clock, logger, { reportsDir: path.join(folder, 'reports'), linkTtlSeconds: 60 });
-  const access = openAccessReader(
+  const access = await openAccessReader(
     { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') },
     logger,
   );

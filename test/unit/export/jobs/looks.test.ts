@@ -25,9 +25,9 @@ const requestOf = (idAccount: number, event: string): LookRequest => ({
 });
 
 /** Looks that end when a test says so, each known by the name of its event. */
-function openLooks() {
+async function openLooks() {
   const folder = testFolder();
-  const access = openAccessReader(
+  const access = await openAccessReader(
     { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') },
     createLogger('silent'),
   );
@@ -64,7 +64,7 @@ function openLooks() {
 }
 
 test('Two looks run at once, one of an account, so that the looks of one hold nobody else up', async () => {
-  const { run, begun, end } = openLooks();
+  const { run, begun, end } = await openLooks();
   const asked = ['a', 'b', 'c'].map((event) => run(1, event));
   await waitFor('one runs', () => begun.length === 1);
   asked.push(run(2, 'x'), run(3, 'y'));
@@ -81,7 +81,7 @@ test('Two looks run at once, one of an account, so that the looks of one hold no
 });
 
 test('A look whose caller has gone while it waited is not begun, and takes no turn', async () => {
-  const { run, begun, end } = openLooks();
+  const { run, begun, end } = await openLooks();
   const gone = new AbortController();
   const asked = [run(1, 'a'), run(1, 'c', gone.signal), run(1, 'd')];
   await waitFor('one runs', () => begun.length === 1);
@@ -95,7 +95,7 @@ test('A look whose caller has gone while it waited is not begun, and takes no tu
 });
 
 test('A stop ends the looks that run and those that wait', async () => {
-  const { looks, run, begun } = openLooks();
+  const { looks, run, begun } = await openLooks();
   const asked = [run(1, 'a'), run(2, 'b'), run(1, 'c')];
   await waitFor('two run', () => begun.length === 2);
   await looks.stop();

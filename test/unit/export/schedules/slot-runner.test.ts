@@ -7,13 +7,7 @@ import { openReportStore } from '../../../../src/reports/store.ts';
 import { startSweeper } from '../../../../src/reports/sweeper.ts';
 import { noCrashPoint } from '../../../../src/runtime/crash-point.ts';
 import { createLogger } from '../../../../src/runtime/logger.ts';
-import { readProgress } from '../../../../src/schedules/schedule-files.ts';
-import {
-  accountFolder,
-  addSchedule,
-  changeSchedule,
-  removeSchedule,
-} from '../../../../src/schedules/schedule-store.ts';
+import { readProgress, addSchedule, changeSchedule, removeSchedule } from '../../../../src/schedules/schedule-store.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 import { waitFor } from '../../../helpers/wait.ts';
 
@@ -41,7 +35,7 @@ async function openPlace() {
   const basis = { version: 3, nextSinceVersion: '3-00000000', keptUntilSeconds: 1 };
   await store.end(id, { state: 'success', files: [], basis }, attempt);
   clock.now += 3_600_000;
-  const access = openAccessReader({ access: path.join(folder, 'access.json'), keys: folder }, logger);
+  const access = await openAccessReader({ access: path.join(folder, 'access.json'), keys: folder }, logger);
   onTestFinished(() => access.close());
   const start = (loaded: Promise<void>) => {
     const runner = startSlotRunner({
@@ -75,7 +69,7 @@ test('An expired request goes only after its schedule has its slot as made, and 
   expect(runner.isHeld(job)).toBe(true);
   reading.abort();
   await waitFor('the request is gone', () => !store.knows(id));
-  expect(await readProgress(accountFolder(schedules, 1), idSchedule)).toMatchObject({
+  expect(await readProgress(schedules, { idAccount: 1, idSchedule })).toMatchObject({
     made: [[7, 7]],
     endedReport: id,
     lastReport: id,

@@ -19,7 +19,7 @@ test('A change feed goes on from where its last export has ended, also when that
   const clock = { nowMs: () => 9 * dayMs };
   const paths = { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
   const { idUser } = await addUser(paths, { name: 'analyst', idAccount: 1, canExport: true });
-  const access = openAccessReader(paths, logger);
+  const access = await openAccessReader(paths, logger);
   onTestFinished(() => access.close());
   const schedules = path.join(folder, 'schedules');
   const rule = { every: 'day', at: '00:00', timezone: 'UTC' } as const;

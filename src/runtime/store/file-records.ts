@@ -1,0 +1,103 @@
+import path from 'node:path';
+import { getSize, hashFile } from '../files/file-checks.ts';
+import { createFolderStore } from './folder-store.ts';
+import { openMarkedRecords } from './marked-records.ts';
+import { createRecords, type RecordKind } from './records.ts';
+import { isCount, matching, shapeOf } from './shape.ts';
+
+/**
+ * Large files that are replaced as a whole, each behind the record that names it: `NAME.json` says which
+ * `NAME-HASH.parquet` is in force, with its size and its hash. A reader that reads the record and then the file gets the
+ * bytes of that record or none, never those of another one.
+ */
+export interface RecordedFile {
+  /** Absolute path. */
+  readonly file: string;
+  readonly sizeBytes: number;
+  /** Hash of its bytes, hex. */
+  readonly sha256: string;
+}
+
+/** What a record says beside its file. */
+type Facts = object;
+/** `fileSha256`: `sha256` is the record's own. */
+type FileDocument = { readonly file: string; readonly sizeBytes: number; readonly fileSha256: string };
+
+/** A data file: the id of its record, and the beginning of its hash. */
+const dataFile = /^(.+)-[0-9a-f]{16}\.parquet$/;
+const isFileDocument = shapeOf<FileDocument>({
+  file: matching(/^[\w-]+-[0-9a-f]{16}\.parquet$/),
+  sizeBytes: isCount,
+  fileSha256: matching(/^[0-9a-f]{64}$/),
+});
+
+/** Files of one kind, each under the id of its record. Errors: that of the kind if a record is damaged. */
+export interface FileRecords<F extends Facts> {
+  get(id: string): Promise<(RecordedFile & { readonly facts: F }) | undefined>;
+  ids(prefix?: string): Promise<readonly string[]>;
+  /**
+   * Moves a finished file into the store, and writes the record that names it; then removes the file before it. Crash:
+   * the record before is in force, or this one; a file that none names goes with the next change.
+   */
+  publish(id: string, temporary: string, facts: F): Promise<void>;
+  /** Removes a record, damaged or missing too, then its file. Returns whether there was one. */
+  withdraw(id: string): Promise<boolean>;
+  /** Removes the files of a record but the one in force, and those whose record is gone: what a killed change left. */
+  tidy(id: string): Promise<void>;
+  /** Runs one change of these files at a time, whichever process makes it. */
+  hold<R>(work: () => Promise<R>): Promise<R>;
+  /** Absolute path of a record. */
+  nameOf(id: string): string;
+}
+
+/** Opens the files of a kind in a folder. `isMarked`: a record that no command has removed is missed (marked-records.ts). */
+export function openFileRecords<F extends Facts>(
+  folder: string,
+  { isValid, ...kind }: RecordKind<F>,
+  isMarked: boolean,
+): FileRecords<F> {
+  const fileKind: RecordKind<F & FileDocument> = {
+    ...kind,
+    isValid: (document): document is F & FileDocument => isFileDocument(document) && isValid(document),
+  };
+  const store = createFolderStore(folder);
+  const records = isMarked ? openMarkedRecords(folder, fileKind) : createRecords(store, fileKind);
+  const folderOf = (id: string): string => id.slice(0, id.lastIndexOf('/') + 1);
+
+  async function tidy(id: string): Promise<void> {
+    const kept = await records.getSound(id);
+    const keys = new Set(await store.list(folderOf(id)));
+    const left = [...keys].filter((key) => {
+      const owner = dataFile.exec(key)?.[1];
+      if (owner === undefined || folderOf(key) !== folderOf(id)) return false;
+      return owner === id ? key !== folderOf(id) + (kept?.file ?? '') : !keys.has(`${owner}.json`);
+    });
+    await store.remove(left);
+    await store.sweep(folderOf(id));
+  }
+
+  return {
+    async get(id) {
+      const found = await records.get(id);
+      if (found === undefined) return undefined;
+      const { file, sizeBytes, fileSha256: sha256, ...facts } = found;
+      return { file: store.nameOf(folderOf(id) + file), sizeBytes, sha256, facts: facts as unknown as F };
+    },
+    ids: (prefix) => records.ids(prefix),
+    tidy,
+    async publish(id, temporary, facts) {
+      const [sizeBytes, fileSha256] = [await getSize(temporary), await hashFile(temporary)];
+      const file = `${path.posix.basename(id)}-${fileSha256.slice(0, 16)}.parquet`;
+      await store.upload(folderOf(id) + file, temporary);
+      await records.put(id, { file, sizeBytes, fileSha256, ...facts });
+      await tidy(id);
+    },
+    async withdraw(id) {
+      const wasThere = await records.remove(id);
+      await tidy(id);
+      return wasThere;
+    },
+    hold: (work) => store.hold('', work),
+    nameOf: (id) => records.nameOf(id),
+  };
+}

@@ -1,0 +1,109 @@
+import path from 'node:path';
+import type { Problem } from '../conditions/problem.ts';
+import { createFolderStore } from './folder-store.ts';
+import type { ObjectStore } from './object-store.ts';
+import { createRecords, type RecordKind, type Records } from './records.ts';
+
+/**
+ * The records that a data folder is known to have: for each an empty object, its mark, at the same path below
+ * `records/`. A record that has a mark and does not exist is missing: no command has removed it.
+ *
+ * Order: a record is written before its mark, and loses its mark before it is removed. Crash: a record may lack its
+ * mark, and the running service makes it; a mark never outlives a removal. A copy of the data folder has the marks; a
+ * backup has none, so a restored folder misses nothing.
+ */
+export interface MarkedRecords<T> extends Records<T> {
+  /** Removes a record, damaged, missing or not. Returns whether it was known. */
+  remove(id: string): Promise<boolean>;
+  readonly store: ObjectStore;
+}
+
+const marksFolder = 'records';
+const kinds = ['schedules', 'segments', 'titles', 'webhooks'];
+const recordForm = /^(schedules\/\d+\/sc_\w+|segments\/\d+\/\d+|titles\/titles|webhooks\/\d+\/wh_\w+)\.json$/;
+/** Missing records of a kind that are named one by one. */
+const namedRecords = 10;
+const noBytes = new Uint8Array();
+
+const isThere = async (store: ObjectStore, key: string): Promise<boolean> => (await store.get(key)) !== undefined;
+
+/** Opens the records of a kind in its folder of a data folder. */
+export function openMarkedRecords<T extends object>(folder: string, kind: RecordKind<T>): MarkedRecords<T> {
+  const store = createFolderStore(folder);
+  const marks = createFolderStore(path.join(path.dirname(folder), marksFolder, path.basename(folder)));
+  const records = createRecords(store, kind);
+  const keyOf = (id: string): string => `${id}.json`;
+  const mark = async (id: string): Promise<void> => void (await marks.create(keyOf(id), noBytes));
+  return {
+    ...records,
+    store,
+    async create(id, record) {
+      const result = await records.create(id, record);
+      await mark(id);
+      return result;
+    },
+    async put(id, record) {
+      await records.put(id, record);
+      await mark(id);
+    },
+    async remove(id) {
+      const isMarked = await isThere(marks, keyOf(id));
+      await marks.remove([keyOf(id)]);
+      const wasThere = await records.remove(id);
+      // The service may have marked it again meanwhile.
+      await marks.remove([keyOf(id)]);
+      return wasThere || isMarked;
+    },
+  };
+}
+
+/** Lists the records below a folder by their paths in the data folder. */
+async function listRecords(store: ObjectStore): Promise<string[]> {
+  const keys = await Promise.all(kinds.map((kind) => store.list(`${kind}/`)));
+  return keys.flat().filter((key) => recordForm.test(key));
+}
+
+const openBoth = (dataDir: string) => ({
+  data: createFolderStore(dataDir),
+  marks: createFolderStore(path.join(dataDir, marksFolder)),
+});
+
+/** Marks the records that have no mark, such as those that an earlier version has written. */
+export async function markRecords(dataDir: string): Promise<void> {
+  const { data, marks } = openBoth(dataDir);
+  const marked = new Set(await listRecords(marks));
+  for (const key of await listRecords(data)) {
+    if (marked.has(key)) continue;
+    await marks.create(key, noBytes);
+    // It may have been removed meanwhile.
+    if (!(await isThere(data, key))) await marks.remove([key]);
+  }
+}
+
+/** Lists the missing records by their paths in the data folder. */
+export async function listMissingRecords(dataDir: string): Promise<string[]> {
+  const { data, marks } = openBoth(dataDir);
+  const there = new Set(await listRecords(data));
+  const missing: string[] = [];
+  for (const key of await listRecords(marks)) {
+    // A record that is removed meanwhile has lost its mark before.
+    if (!there.has(key) && !(await isThere(data, key)) && (await isThere(marks, key))) missing.push(key);
+  }
+  return missing.toSorted();
+}
+
+/** Describes the missing records, those of each kind together. */
+export async function findMissingRecords(dataDir: string): Promise<Problem[]> {
+  const missing = await listMissingRecords(dataDir);
+  return kinds.flatMap((kind) => {
+    const names = missing.filter((name) => name.startsWith(`${kind}/`));
+    const others = names.length > namedRecords ? ` and ${names.length - namedRecords} more` : '';
+    const problem: Problem = {
+      code: 'record_missing',
+      subject: kind,
+      what: `records of the data folder are missing: ${names.slice(0, namedRecords).join(', ')}${others}`,
+      todo: `Restore them from a backup, or remove them by their command, or remove their marks below ${marksFolder}/.`,
+    };
+    return names.length === 0 ? [] : [problem];
+  });
+}

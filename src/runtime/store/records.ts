@@ -1,0 +1,180 @@
+import { createHash } from 'node:crypto';
+import { AppError, isDamage, type ErrorCode } from '../errors.ts';
+import { parseChecked, renderChecked } from '../files/checked-json.ts';
+import type { Logger } from '../logger.ts';
+import type { ObjectStore, StoredObject } from './object-store.ts';
+import { watchObjects, type Watched } from './watch.ts';
+
+/** A kind of record: what its documents are, and what an operator does about one that is damaged. */
+export interface RecordKind<T> {
+  /** Reports whether a document is a record; the name is that of its id. */
+  readonly isValid: (document: unknown) => document is T;
+  /** Finds the id in a record, where it is there too: it has to be that of its key. */
+  readonly idOf?: (record: T) => string;
+  readonly damaged: { readonly code: ErrorCode; readonly hint: string; readonly what?: string };
+  /** How a document is written; checked JSON (checked-json.ts) by default. */
+  readonly codec?: Codec<T>;
+  /** What the key of a record ends with behind its id; `.json` by default. */
+  readonly ending?: string;
+  /** The form of an id: another one names no record. */
+  readonly idForm?: RegExp;
+}
+
+/** How documents are written as text. `parse` throws, or returns what is not valid, if a text is not such a document. */
+export interface Codec<T> {
+  parse(text: string): unknown;
+  render(record: T): string;
+}
+
+/** Small documents of one kind: typed, checksummed, each changed as a whole. Errors: that of the kind if damaged. */
+export interface Records<T> {
+  /** Finds a record; undefined if there is none. */
+  get(id: string): Promise<T | undefined>;
+  /** As `get`; undefined for a damaged one too. */
+  getSound(id: string): Promise<T | undefined>;
+  /** Returns the record that an object holds. */
+  parse(id: string, object: StoredObject): T;
+  create(id: string, record: T): Promise<'created' | 'exists'>;
+  /** Writes a record, whatever is there. */
+  put(id: string, record: T): Promise<void>;
+  /**
+   * Changes a record by compare-and-swap: `to` is asked again if another change came first. It gets undefined if there
+   * is no record, and returns undefined, or what it got, to leave it so. Returns the record afterwards.
+   */
+  change(id: string, to: (record: T | undefined) => T | undefined): Promise<T | undefined>;
+  /** Removes a record, damaged or not. Returns whether there was one. */
+  remove(id: string): Promise<boolean>;
+  /** Lists the ids that begin with a prefix, which is empty or ends with `/`, in no order. */
+  ids(prefix?: string): Promise<readonly string[]>;
+  /** Reads the records whose ids begin with a prefix, and names those that are damaged. */
+  list(prefix?: string): Promise<{ readonly known: readonly T[]; readonly damaged: readonly string[] }>;
+  /**
+   * Watches a record. `load` makes of it what is handed out, and may throw; it gets undefined if there is none at first.
+   */
+  watch<V>(
+    id: string,
+    load: (record: T | undefined) => V,
+    logger: Logger,
+    onChange?: () => void,
+  ): Promise<Watched<V | undefined>>;
+  /** Returns the name of a record for people. */
+  nameOf(id: string): string;
+}
+
+const checksum = (text: string): string => createHash('sha256').update(text).digest('hex');
+
+/** A number alone, with its checksum behind it; without one as version 0.1.0 wrote it. */
+export const numberCodec: Codec<{ readonly number: number }> = {
+  parse(text) {
+    const [, digits, sha256] = /^(\d{1,15})(?: ([0-9a-f]{64}))?\n$/.exec(text) ?? [];
+    const isWhole = digits !== undefined && (sha256 === undefined || sha256 === checksum(digits));
+    return isWhole ? { number: Number(digits) } : undefined;
+  },
+  render: ({ number }) => `${number} ${checksum(String(number))}\n`,
+};
+
+const jsonCodec: Codec<object> = {
+  parse(text) {
+    const { version, ...document } = parseChecked(text);
+    return version === undefined || version === 1 || version === 2 ? document : undefined;
+  },
+  render: (record) => renderChecked({ ...record }),
+};
+
+/** Creates the records of a kind in a store. */
+export function createRecords<T extends object>(store: ObjectStore, kind: RecordKind<T>): Records<T> {
+  const { codec = jsonCodec, ending = '.json', idForm = /./, damaged } = kind;
+  const keyOf = (id: string): string => `${id}${ending}`;
+  const render = (record: T): Buffer => Buffer.from(codec.render(record));
+
+  function parse(id: string, { bytes }: StoredObject): T {
+    let cause: unknown;
+    try {
+      const document = codec.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('utf8'));
+      if (kind.isValid(document) && (kind.idOf === undefined || kind.idOf(document) === id)) return document;
+    } catch (error) {
+      cause = error;
+    }
+    const what = damaged.what === undefined ? 'is damaged' : `does not hold ${damaged.what}`;
+    throw new AppError(damaged.code, `${store.nameOf(keyOf(id))} ${what}`, { cause, hint: damaged.hint });
+  }
+
+  async function get(id: string): Promise<T | undefined> {
+    const found = idForm.test(id) ? await store.get(keyOf(id)) : undefined;
+    return found === undefined ? undefined : parse(id, found);
+  }
+
+  async function tryChange(id: string, to: (record: T | undefined) => T | undefined): Promise<T | undefined | 'again'> {
+    const found = await store.get(keyOf(id));
+    const before = found === undefined ? undefined : parse(id, found);
+    const after = to(before);
+    if (after === undefined || after === before) return before;
+    const bytes = render(after);
+    const result =
+      found === undefined ? await store.create(keyOf(id), bytes) : await store.replace(keyOf(id), bytes, found.tag);
+    return result === 'exists' || result === 'conflict' ? 'again' : after;
+  }
+
+  async function ids(prefix = ''): Promise<readonly string[]> {
+    const keys = await store.list(prefix);
+    const all = keys.filter((key) => key.endsWith(ending)).map((key) => key.slice(0, -ending.length));
+    return all.filter((id) => idForm.test(id));
+  }
+
+  return {
+    get,
+    parse,
+    async getSound(id) {
+      try {
+        return await get(id);
+      } catch (error) {
+        if (!isDamage(error)) throw error;
+        return undefined;
+      }
+    },
+    create: (id, record) => store.create(keyOf(id), render(record)),
+    async put(id, record) {
+      await store.replace(keyOf(id), render(record), 'any');
+    },
+    async change(id, to) {
+      const first = await tryChange(id, to);
+      if (first !== 'again') return first;
+      // Of many at once, the one that asked first comes first.
+      return await store.hold('', async () => {
+        for (;;) {
+          const result = await tryChange(id, to);
+          if (result !== 'again') return result;
+        }
+      });
+    },
+    async remove(id) {
+      const found = await store.get(keyOf(id));
+      await store.remove([keyOf(id)]);
+      return found !== undefined;
+    },
+    ids,
+    async list(prefix) {
+      const known: T[] = [];
+      const damagedIds: string[] = [];
+      for (const id of await ids(prefix)) {
+        try {
+          const record = await get(id);
+          if (record !== undefined) known.push(record);
+        } catch (error) {
+          if (!isDamage(error)) throw error;
+          damagedIds.push(id);
+        }
+      }
+      return { known, damaged: damagedIds };
+    },
+    watch: (id, load, logger, onChange) =>
+      watchObjects(
+        store,
+        [keyOf(id)],
+        ([found]) => load(found === undefined ? undefined : parse(id, found)),
+        logger,
+        onChange,
+      ),
+    nameOf: (id) => store.nameOf(keyOf(id)),
+  };
+}

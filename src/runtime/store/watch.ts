@@ -1,0 +1,92 @@
+import { startPollLoop } from '../async/poll-loop.ts';
+import { AppError, describeError, isAppError } from '../errors.ts';
+import type { Logger } from '../logger.ts';
+import type { ObjectStore, StoredObject, Tag } from './object-store.ts';
+
+/**
+ * How often objects are looked at, milliseconds. A change is promised to be in force within a second; the rest of it is
+ * for reading a large object.
+ */
+const everyMs = 250;
+
+/** What was last read from objects that other processes replace. */
+export interface Watched<T> {
+  current(): T;
+  /** Why the newest reading failed; undefined while the last one is what the objects say. */
+  problem(): string | undefined;
+  close(): void;
+}
+
+type Tags = readonly (Tag | undefined)[];
+
+/**
+ * Reads objects with `load`, in the order of their keys, and again whenever one of them changes. Where the first
+ * reading fails, the value is undefined until a later one succeeds. Later, what cannot be read is tried again and logged
+ * once, and the last good value stays in force. The last object counts as damaged once it is gone: nothing removes it.
+ * Error: `folder_lost` of the first reading.
+ */
+export async function watchObjects<T>(
+  store: ObjectStore,
+  keys: readonly string[],
+  load: (objects: readonly (StoredObject | undefined)[]) => T,
+  logger: Logger,
+  onChange: () => void = () => undefined,
+): Promise<Watched<T | undefined>> {
+  const file = store.nameOf(keys.at(-1) ?? '');
+  let value: T | undefined;
+  let problem: string | undefined;
+  /** Tags of the last good reading, and of the newest that failed. */
+  let [good, failed]: [Tags | undefined, Tags | undefined] = [undefined, undefined];
+
+  async function isAt(tags: Tags | undefined): Promise<boolean> {
+    if (tags === undefined) return false;
+    for (const [place, key] of keys.entries()) {
+      const tag = tags[place];
+      const found = tag === undefined ? await store.get(key) : await store.getIfChanged(key, tag);
+      if (found !== (tag === undefined ? undefined : 'unchanged')) return false;
+    }
+    return true;
+  }
+
+  async function read(isFirst: boolean): Promise<void> {
+    const objects: (StoredObject | undefined)[] = [];
+    for (const key of keys) objects.push(await store.get(key));
+    const tags = objects.map((object) => object?.tag);
+    failed = tags;
+    if (!isFirst && objects.at(-1) === undefined)
+      throw new AppError('record_damaged', `${file} is gone`, { hint: 'Restore it from a backup.' });
+    value = load(objects);
+    [good, failed, problem] = [tags, undefined, undefined];
+  }
+
+  async function look(signal: AbortSignal): Promise<void> {
+    if (await isAt(good)) {
+      const wasUnreadable = problem !== undefined;
+      [failed, problem] = [undefined, undefined];
+      if (wasUnreadable) onChange();
+    } else if (!(await isAt(failed)) && !signal.aborted) {
+      await read(false);
+      if (!signal.aborted) onChange();
+    }
+  }
+
+  function report(error: unknown): void {
+    const reported = problem;
+    problem = describeError(error);
+    if (problem !== reported)
+      logger.error({ file, error: problem }, 'cannot read file, keeping the last valid content');
+  }
+
+  await read(true).catch((error: unknown) => {
+    if (isAppError(error, 'folder_lost')) throw error;
+    problem = describeError(error);
+    logger.error({ file, error: problem }, 'cannot read file, will retry when it changes');
+  });
+  const loop = startPollLoop(look, { everyMs, onError: report, pausesFirst: true });
+  return {
+    current: () => value,
+    problem: () => problem,
+    // A reading under way is not waited for.
+    close: () => void loop.stop(),
+  };
+}

@@ -1,0 +1,24 @@
+import { statSync, writeFileSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import { createFolderStore } from '../../../../src/runtime/store/folder-store.ts';
+import { testFolder } from '../../../helpers/folder.ts';
+import { describeObjectStore } from './object-store-suite.ts';
+
+describeObjectStore('a folder', async () => {
+  const folder = path.join(testFolder(), 'made');
+  return [createFolderStore(folder), createFolderStore(folder)];
+});
+
+test('Objects in a folder are their owner`s alone, and what killed writers left is no object and goes', async () => {
+  const folder = testFolder();
+  const store = createFolderStore(folder);
+  await store.create('keys/secret', Buffer.from('x'));
+  await store.replace('keys/secret', Buffer.from('y'), 'any');
+  expect(statSync(path.join(folder, 'keys/secret')).mode & 0o777).toBe(0o600);
+  expect(statSync(path.join(folder, 'keys')).mode & 0o777).toBe(0o700);
+  writeFileSync(path.join(folder, 'keys', 'other.123.tmp'), '');
+  expect(await store.list('')).toEqual(['keys/secret']);
+  await store.sweep('keys/');
+  expect(readdirSync(path.join(folder, 'keys'))).toEqual(['secret']);
+});
