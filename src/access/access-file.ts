@@ -192,10 +192,10 @@ function parseRevision(
  * or the one before writes, or an older copy of itself.
  */
 export async function findAccessFile(paths: AccessPaths): Promise<AccessFile | undefined> {
-  const { store, keys, parse } = openAccessStore(paths);
+  const { store, keys, ...access } = openAccessStore(paths);
   // First: a command that changes the file meanwhile must not make the one that is read look old.
   const revision = await store.get(keys[0]);
-  return parse(revision, await store.get(keys[2]));
+  return access.parse(revision, await store.get(keys[2]));
 }
 
 /** Reports whether there was access data here, whether there is any now or not. */

@@ -183,7 +183,7 @@ export async function openAccessReader(
 ): Promise<AccessReader> {
   const { access: file, keys: keysFolder } = paths;
   const listeners = new Set<() => void>();
-  const { store, keys, parse } = openAccessStore(paths);
+  const accessStore = openAccessStore(paths);
   let before = noUsers;
 
   function read([revision, secretsKey, access]: readonly (StoredObject | undefined)[]): Reading {
@@ -192,7 +192,7 @@ export async function openAccessReader(
       throw new AppError('folder_lost', `${file} is not in the folder that the service was started on`, {
         hint: 'Put that folder back and the service goes on by itself; or stop it, and start it on this one.',
       });
-    const found = parse(revision, access);
+    const found = accessStore.parse(revision, access);
     const { apps = [], users = [] } = found ?? {};
     const opened = openUsers(withUsers ? users : [], () => parseSecretsKey(keysFolder, secretsKey), before);
     before = opened;
@@ -205,7 +205,7 @@ export async function openAccessReader(
     return { ...opened, isGone: found === undefined, view: createView({ apps, users }, opened) };
   }
 
-  const watched = await watchObjects(store, keys, read, logger, () => listeners.forEach((listener) => listener()));
+  const watched = await watchObjects(accessStore.store, accessStore.keys, read, logger, () => listeners.forEach((listener) => listener()));
   const current = (): Reading => watched.current() ?? unread;
   const isMissing = (): boolean => current().isGone && isNeeded;
   const isNeeded = current().isGone && ((await hadAccessFile(paths)) || isExpected());

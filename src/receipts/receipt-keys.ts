@@ -69,6 +69,8 @@ function signing({ keys }: KeyFile): ReceiptKey {
 
 const publicKeys = ({ keys }: KeyFile): readonly string[] => keys.map(({ key }) => key);
 
+const loadKeys = (file: KeyFile = { keys: [] }) => ({ current: signing(file), known: publicKeys(file) });
+
 function newRecord(clock: Clock): KeyRecord {
   const { privateKey } = generateKeyPairSync('ed25519');
   const pem = privateKey.export({ type: 'pkcs8', format: 'pem' }).toString();
@@ -113,8 +115,7 @@ export async function openReceiptKeys(keysDir: string, clock: Clock, logger: Log
   await ensureRecord(records, keysId, () => ({ keys: [newRecord(clock)] })).catch((error: unknown) =>
     logger.error({ file: receiptKeysPath(keysDir), error: describeError(error) }, 'no key of receipts could be made'),
   );
-  const load = (file: KeyFile = { keys: [] }) => ({ current: signing(file), known: publicKeys(file) });
-  const watched = await records.watch(keysId, load, logger);
+  const watched = await records.watch(keysId, loadKeys, logger);
   return {
     current: () => watched.current()?.current,
     known: () => watched.current()?.known ?? [],

@@ -27,14 +27,15 @@ export interface NewTitles extends TitleFacts {
 
 const recordId = 'titles';
 
+const isCounts = (counts: unknown): boolean =>
+  typeof counts === 'object' && counts !== null && Object.values(counts).every(isInteger);
+
 /** Opens the file of the titles. */
 export function openTitles(titlesDir: string): FileRecords<TitleFacts> {
   const damaged = {
     code: 'record_damaged',
     hint: "Restore the folder from a backup; or remove it, and load the titles anew by 'tributary load titles'.",
   } as const;
-  const isCounts = (counts: unknown): boolean =>
-    typeof counts === 'object' && counts !== null && Object.values(counts).every(isInteger);
   return openFileRecords(
     titlesDir,
     { isValid: shapeOf<TitleFacts>({ counts: isCounts }), idForm: /^titles$/, damaged },

@@ -135,6 +135,7 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
 const fileOwners: readonly RegExp[] = [
   /^runtime\/files\//,
   // What the kernel shows of processes, and the state of a service in the data folder's `run`.
+  /^runtime\/store\//,
   /^runtime\/processes\/(procfs|service-state)\.ts$/,
   /^lake\/(log|files)\//,
   /^reports\//,

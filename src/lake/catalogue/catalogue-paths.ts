@@ -34,9 +34,10 @@ export interface FoldFacts {
   readonly missingFiles?: number;
 }
 
+const isFacts = (document: unknown): document is FoldFacts => typeof document === 'object';
+
 /** Opens the file of the folded catalogue. */
 export function openFolds(lakeDir: string): FileRecords<FoldFacts> {
-  const isFacts = (document: unknown): document is FoldFacts => typeof document === 'object';
   const damaged = {
     code: 'record_damaged',
     hint: "Remove the folder 'catalogue' of the lake: the compactor makes it anew.",

@@ -1,4 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
+import { watch, type FSWatcher } from 'node:fs';
 import { open, rename } from 'node:fs/promises';
 import path from 'node:path';
 import { createKeyedMutex } from '../async/mutex.ts';
@@ -43,6 +44,17 @@ const findTag = (file: string): Tag | undefined => {
   const stamp = findStamp(file);
   return stamp === undefined ? undefined : `#${stamp}`;
 };
+
+/** Has the kernel tell of changes in a folder, if it does: it watches only so many for a user. */
+function watchFolder(folder: string, listener: () => void): FSWatcher | undefined {
+  try {
+    const watcher = watch(folder, { persistent: false }, listener);
+    watcher.on('error', () => watcher.close());
+    return watcher;
+  } catch {
+    return undefined;
+  }
+}
 
 async function readObject(file: string): Promise<StoredObject | undefined> {
   try {
@@ -100,6 +112,11 @@ export function createFolderStore(folder: string, lockFolder = folder): ObjectSt
     async getIfChanged(key, tag) {
       const file = fileOf(key);
       return findTag(file) === tag ? 'unchanged' : await readObject(file);
+    },
+    onHint(keys, listener) {
+      const folders = new Set(keys.map((key) => path.dirname(fileOf(key))));
+      const watchers = [...folders].map((parent) => watchFolder(parent, listener));
+      return () => watchers.forEach((watcher) => watcher?.close());
     },
     async list(prefix) {
       const names = await findFiles(path.join(folder, prefix));

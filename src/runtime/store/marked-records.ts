@@ -25,6 +25,8 @@ const recordForm = /^(schedules\/\d+\/sc_\w+|segments\/\d+\/\d+|titles\/titles|w
 const namedRecords = 10;
 const noBytes = new Uint8Array();
 
+const keyOf = (id: string): string => `${id}.json`;
+
 const isThere = async (store: ObjectStore, key: string): Promise<boolean> => (await store.get(key)) !== undefined;
 
 /** Opens the records of a kind in its folder of a data folder. */
@@ -32,7 +34,6 @@ export function openMarkedRecords<T extends object>(folder: string, kind: Record
   const store = createFolderStore(folder);
   const marks = createFolderStore(path.join(path.dirname(folder), marksFolder, path.basename(folder)));
   const records = createRecords(store, kind);
-  const keyOf = (id: string): string => `${id}.json`;
   const mark = async (id: string): Promise<void> => void (await marks.create(keyOf(id), noBytes));
   return {
     ...records,

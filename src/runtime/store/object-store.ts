@@ -29,6 +29,11 @@ export interface ObjectStore {
   get(key: string): Promise<StoredObject | undefined>;
   /** Reads an object unless it still has `tag`. Costs little while it has. */
   getIfChanged(key: string, tag: Tag): Promise<StoredObject | 'unchanged' | undefined>;
+  /**
+   * Calls back soon after objects may have changed, as far as the store is told of it: nobody can rely on it. Returns what
+   * ends that.
+   */
+  onHint(keys: readonly string[], listener: () => void): () => void;
   /** Lists the keys that begin with a prefix, which is empty or ends with `/`, in no order. */
   list(prefix: string): Promise<readonly string[]>;
   /** Removes objects. One that is not there is already removed. */

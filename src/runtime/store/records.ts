@@ -81,11 +81,10 @@ const jsonCodec: Codec<object> = {
   render: (record) => renderChecked({ ...record }),
 };
 
-/** Creates the records of a kind in a store. */
-export function createRecords<T extends object>(store: ObjectStore, kind: RecordKind<T>): Records<T> {
+/** Reads and renders the documents of a kind. */
+function createDocuments<T extends object>(store: ObjectStore, kind: RecordKind<T>) {
   const { codec = jsonCodec, ending = '.json', idForm = /./, damaged } = kind;
   const keyOf = (id: string): string => `${id}${ending}`;
-  const render = (record: T): Buffer => Buffer.from(codec.render(record));
 
   function parse(id: string, { bytes }: StoredObject): T {
     let cause: unknown;
@@ -99,28 +98,37 @@ export function createRecords<T extends object>(store: ObjectStore, kind: Record
     throw new AppError(damaged.code, `${store.nameOf(keyOf(id))} ${what}`, { cause, hint: damaged.hint });
   }
 
-  async function get(id: string): Promise<T | undefined> {
-    const found = idForm.test(id) ? await store.get(keyOf(id)) : undefined;
-    return found === undefined ? undefined : parse(id, found);
-  }
-
   async function tryChange(id: string, to: (record: T | undefined) => T | undefined): Promise<T | undefined | 'again'> {
     const found = await store.get(keyOf(id));
     const before = found === undefined ? undefined : parse(id, found);
     const after = to(before);
     if (after === undefined || after === before) return before;
-    const bytes = render(after);
+    const bytes = Buffer.from(codec.render(after));
     const result =
       found === undefined ? await store.create(keyOf(id), bytes) : await store.replace(keyOf(id), bytes, found.tag);
     return result === 'exists' || result === 'conflict' ? 'again' : after;
   }
 
-  async function ids(prefix = ''): Promise<readonly string[]> {
-    const keys = await store.list(prefix);
-    const all = keys.filter((key) => key.endsWith(ending)).map((key) => key.slice(0, -ending.length));
-    return all.filter((id) => idForm.test(id));
-  }
+  return {
+    keyOf,
+    parse,
+    tryChange,
+    render: (record: T): Buffer => Buffer.from(codec.render(record)),
+    async get(id: string): Promise<T | undefined> {
+      const found = idForm.test(id) ? await store.get(keyOf(id)) : undefined;
+      return found === undefined ? undefined : parse(id, found);
+    },
+    async ids(prefix = ''): Promise<readonly string[]> {
+      const keys = await store.list(prefix);
+      const all = keys.filter((key) => key.endsWith(ending)).map((key) => key.slice(0, -ending.length));
+      return all.filter((id) => idForm.test(id));
+    },
+  };
+}
 
+/** Creates the records of a kind in a store. */
+export function createRecords<T extends object>(store: ObjectStore, kind: RecordKind<T>): Records<T> {
+  const { keyOf, parse, tryChange, render, get, ids } = createDocuments(store, kind);
   return {
     get,
     parse,

@@ -83,10 +83,14 @@ export async function watchObjects<T>(
     logger.error({ file, error: problem }, 'cannot read file, will retry when it changes');
   });
   const loop = startPollLoop(look, { everyMs, onError: report, pausesFirst: true });
+  const endHints = store.onHint(keys, () => loop.wake());
   return {
     current: () => value,
     problem: () => problem,
-    // A reading under way is not waited for.
-    close: () => void loop.stop(),
+    close() {
+      endHints();
+      // A reading under way is not waited for.
+      void loop.stop();
+    },
   };
 }

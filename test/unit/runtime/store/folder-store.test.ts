@@ -5,7 +5,7 @@ import { createFolderStore } from '../../../../src/runtime/store/folder-store.ts
 import { testFolder } from '../../../helpers/folder.ts';
 import { describeObjectStore } from './object-store-suite.ts';
 
-describeObjectStore('a folder', async () => {
+describeObjectStore(async () => {
   const folder = path.join(testFolder(), 'made');
   return [createFolderStore(folder), createFolderStore(folder)];
 });

@@ -24,8 +24,8 @@ async function tagOf(store: ObjectStore, key: string): Promise<Tag> {
 }
 
 /** What every store has to do. `open` gives two clients of one new store, as two processes have them. */
-export function describeObjectStore(name: string, open: () => Promise<readonly [ObjectStore, ObjectStore]>): void {
-  describe(name, () => {
+export function describeObjectStore(open: () => Promise<readonly [ObjectStore, ObjectStore]>): void {
+  describe('an object store', () => {
     it('An object is created once, by whichever of many clients, and keeps what its creator has written', async () => {
       const [one, other] = await open();
       const results = await Promise.all(

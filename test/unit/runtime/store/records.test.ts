@@ -122,15 +122,16 @@ it('A watched object that goes, or is damaged, is a problem, with its last readi
   expect([watched.current(), changes()]).toEqual(['first none', 1]);
 });
 
+const load = ([object]: readonly ({ readonly bytes: Uint8Array } | undefined)[]): number => {
+  const value = Number(Buffer.from(object?.bytes ?? []).toString());
+  if (Number.isNaN(value)) throw new Error('it is no number');
+  return value;
+};
+
 it('A watched object that cannot be read at first is read when it can be, and one that is damaged once it is replaced', async () => {
   const folder = testFolder();
   const file = path.join(folder, 'file');
   mkdirSync(file);
-  const load = ([object]: readonly ({ readonly bytes: Uint8Array } | undefined)[]): number => {
-    const value = Number(Buffer.from(object?.bytes ?? []).toString());
-    if (Number.isNaN(value)) throw new Error('it is no number');
-    return value;
-  };
   const watched = await watchObjects(createFolderStore(folder), ['file'], load, logger);
   onTestFinished(() => watched.close());
   expect([watched.current(), watched.problem()]).toEqual([undefined, expect.stringContaining('EISDIR')]);
