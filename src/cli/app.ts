@@ -1,9 +1,5 @@
-import { addApp, addAppToken, revokeAppToken } from '../access/commands.ts';
-import { listApps } from '../access/listing.ts';
-import { setApp } from '../access/settings.ts';
-import { removeApp, restoreApp } from '../access/take-back.ts';
+import { addApp, addAppToken, isSdkKey, listApps, removeApp, restoreApp, revokeAppToken, setApp } from '../access/apps.ts';
 import { platforms } from '../datasets/field-schema.ts';
-import { isSdkKey } from '../access/sdk-key.ts';
 import { verb, type Group, assertConfirmed, yesOption, openData } from './command.ts';
 import {
   flag,

@@ -1,4 +1,4 @@
-import { listApps } from '../access/listing.ts';
+import { listApps } from '../access/apps.ts';
 import { readRefusals } from '../refusals/refusal-files.ts';
 import { verb, openData, openLake } from './command.ts';
 import { positive, withDefault, refuse, text } from './words.ts';

@@ -3,7 +3,7 @@ import type { ErasureTarget } from '../operate/erase/erase-target.ts';
 import { forgetIds, type ForgottenIds } from '../operate/lists/add-segment.ts';
 import { type Clock, createClock } from '../runtime/clock.ts';
 import path from 'node:path';
-import { listApps } from '../access/listing.ts';
+import { listApps } from '../access/apps.ts';
 import { eraseEvents, surveyErasure, type ErasureSurvey } from '../operate/erase/erase.ts';
 import { openCommandEngine } from '../lake/command-engine.ts';
 import { removeRefusals } from '../refusals/refusal-files.ts';

@@ -2,7 +2,7 @@ import path from 'node:path';
 import { randomUUID } from 'node:crypto';
 import { dataPaths, type Config } from '../config.ts';
 import type { AccessPaths } from '../access/access-file.ts';
-import { listApps } from '../access/listing.ts';
+import { listApps } from '../access/apps.ts';
 import {
   isUuid,
   makeRequestKeys,

@@ -1,5 +1,5 @@
-import { addApp, addUser } from '../access/commands.ts';
-import { listApps, listUsers, type ListedApp, type ListedUser } from '../access/listing.ts';
+import { addApp, listApps, type ListedApp } from '../access/apps.ts';
+import { addUser, type ListedUser, listUsers } from '../access/users.ts';
 import { createHttpClient } from '../client/http-client.ts';
 import { createImportArea } from '../client/import-area.ts';
 import {

@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
-import { listApps } from '../access/listing.ts';
+import { listApps } from '../access/apps.ts';
 import type { Config } from '../config.ts';
 import { datasets, type Dataset } from '../datasets/dataset.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';

@@ -3,7 +3,7 @@ import type { ListInput, RefusedList } from '../operate/lists/text-lines.ts';
 import { AppError } from '../runtime/errors.ts';
 import { streamFile } from '../runtime/files/text-file.ts';
 import { type CommandContext, verb, type Group, openData } from './command.ts';
-import { assertAccount } from '../access/listing.ts';
+import { assertAccount } from '../access/users.ts';
 import type { Config } from '../config.ts';
 import { addSegment } from '../operate/lists/add-segment.ts';
 import { createClock } from '../runtime/clock.ts';

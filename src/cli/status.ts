@@ -8,7 +8,7 @@ import { listUnshown } from '../lake/files/places.ts';
 import { findUnnamedTables, lakePaths } from '../lake/lake.ts';
 import { listLog } from '../lake/log/log-files.ts';
 import { readSnapshot, type DataFile } from '../lake/log/snapshot.ts';
-import { summarizeReports } from '../reports/summary.ts';
+import { summarizeReports } from '../reports/report-records.ts';
 import { describeError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { findFolderId } from '../runtime/files/folder-id.ts';

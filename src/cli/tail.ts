@@ -1,6 +1,6 @@
 import { parseRecord } from '../refusals/refusal-record.ts';
 import { cutText, escapeText, padText } from './answers.ts';
-import { listApps } from '../access/listing.ts';
+import { listApps } from '../access/apps.ts';
 import { dataPaths, type Config } from '../config.ts';
 import { parseMessage, type LiveMessage } from '../live/live-message.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';

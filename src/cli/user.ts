@@ -1,8 +1,5 @@
 import { noAccount } from '../access/access.ts';
-import { addUser } from '../access/commands.ts';
-import { listUsers } from '../access/listing.ts';
-import { setUser } from '../access/settings.ts';
-import { removeUser, renewSecret } from '../access/take-back.ts';
+import { addUser, listUsers, removeUser, renewSecret, setUser } from '../access/users.ts';
 import { verb, type Group, assertConfirmed, yesOption, openData } from './command.ts';
 import { flag, oneOf, parsed, parsePositiveOrNone, positive, refuse, text, withDefault, present } from './words.ts';
 

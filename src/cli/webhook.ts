@@ -4,7 +4,7 @@ import { createOutgoingRules } from '../runtime/http/outgoing-rules.ts';
 import { addWebhook, listWebhooks, removeWebhook } from '../webhooks/webhook-store.ts';
 import { verb, type Group, openData } from './command.ts';
 import { positive, refuse, required, text } from './words.ts';
-import { assertAccount } from '../access/listing.ts';
+import { assertAccount } from '../access/users.ts';
 
 const account = required(positive('whose exports are told of', 'ID'));
 

@@ -8,7 +8,7 @@ import { listSegmentIds } from '../segments/segment-store.ts';
 import { addCatalogueRoutes, addDataRoutes } from './api/data-routes.ts';
 import { addOperations, type Operations } from './operations/operations.ts';
 import { addDownloadRoutes } from '../reports/download-routes.ts';
-import { addManifestRoutes } from '../reports/manifest-routes.ts';
+import { addManifestRoutes } from '../reports/manifest-key.ts';
 import { openReports, type Reports } from '../reports/open-reports.ts';
 import type { ReportStore } from '../reports/store.ts';
 import { startSweeper } from '../reports/sweeper.ts';

@@ -1,13 +1,15 @@
-import { rm } from 'node:fs/promises';
+import { readdir, rm } from 'node:fs/promises';
+import path from 'node:path';
 import { inParallel } from '../runtime/async/in-parallel.ts';
 import type { KeyedMutex } from '../runtime/async/mutex.ts';
 import { runAtHalfPace } from '../runtime/async/pace.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { JobRecords } from './job-records.ts';
-import { recoverJob } from './recover-job.ts';
+import { progressName } from './progress-notes.ts';
 import type { ReportIds } from './report-ids.ts';
-import { isInProgress } from './reports.ts';
+import { findJob } from './report-records.ts';
+import { attemptPrefix, isInProgress, partsFolder, type ReportJob } from './reports.ts';
 
 /** The requests that earlier processes have left: each is read once, when it is asked for or in the background. */
 export interface EarlierRequests {
@@ -34,6 +36,26 @@ export interface EarlierRequestsDependencies {
 
 /** Requests read at a time. */
 const width = 4;
+
+function isLeftover(name: string, job: ReportJob): boolean {
+  if (name === partsFolder) return job.state !== 'success';
+  if (name === progressName) return !isInProgress(job);
+  return name.startsWith(attemptPrefix) || name.endsWith('.tmp');
+}
+
+/**
+ * Reads the request that an earlier process has left in a folder, and removes what a crash may have left beside it:
+ * attempts, unpublished parts, temporaries. Undefined when there is no request in it. No attempt of the request may be
+ * running. Errors: `report_damaged`.
+ */
+async function recoverJob(folder: string, id: number): Promise<ReportJob | undefined> {
+  const job = await findJob(path.dirname(folder), id);
+  if (job === undefined) return undefined;
+  for (const name of await readdir(folder)) {
+    if (isLeftover(name, job)) await rm(path.join(folder, name), { recursive: true, force: true });
+  }
+  return job;
+}
 
 /** Creates what reads the requests whose ids `records` has as unread. */
 export function createEarlierRequests({ records, ids, mutex, logger }: EarlierRequestsDependencies): EarlierRequests {

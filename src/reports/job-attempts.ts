@@ -5,8 +5,7 @@ import type { Clock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { syncFolder } from '../runtime/files/durable-file.ts';
 import type { JobRecords } from './job-records.ts';
-import { attemptPrefix } from './recover-job.ts';
-import { endedAttempts, isInProgress, partsFolder, type ReportEnd, type ReportJob } from './reports.ts';
+import { attemptPrefix, endedAttempts, isInProgress, partsFolder, type ReportEnd, type ReportJob } from './reports.ts';
 
 /** What an attempt without a result counts as: the request's own failure, an interruption from outside, or nothing. */
 export type AttemptEnd = 'failure' | 'interruption' | 'nothing';

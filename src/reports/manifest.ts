@@ -1,7 +1,8 @@
 import { sign, verify, type KeyObject } from 'node:crypto';
 import { publicKeyHex, toPublicKey } from '../runtime/ed25519.ts';
 import { AppError } from '../runtime/errors.ts';
-import { isCount, isReportBasis, isReportFile, type ReportBasis, type ReportFile, type ReportJob } from './reports.ts';
+import { isCount } from '../runtime/store/shape.ts';
+import { isReportBasis, isReportFile, type ReportBasis, type ReportFile, type ReportJob } from './reports.ts';
 
 /**
  * What a finished export consists of, under the service's signature: whoever has a file and the manifest can tell,

@@ -2,7 +2,7 @@ import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { isSystemError } from '../runtime/errors.ts';
 import { syncFolder } from '../runtime/files/durable-file.ts';
-import { readHighestId, writeHighestId } from './highest-id.ts';
+import { readHighestId, writeHighestId } from './report-records.ts';
 
 /** Gives out the ids of export requests: each once, whatever is deleted and whatever crashes. */
 export interface ReportIds {
@@ -19,7 +19,7 @@ export interface ReportIds {
 
 /** Creates the ids of a reports folder. `newest`: the highest that has a folder, 0 for none. */
 export function createReportIds(reportsDir: string, newest: number): ReportIds {
-  /** The highest id that may have been deleted (highest-id.ts); undefined until it was read. */
+  /** The highest id that may have been deleted (report-records.ts); undefined until it was read. */
   let highestRetired: number | undefined;
   let last = newest;
 

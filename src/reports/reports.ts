@@ -11,11 +11,17 @@
  * are removed at the next start.
  */
 
+import { isCount, isInteger, isText, matching, oneOf, optional, shapeOf } from '../runtime/store/shape.ts';
+
+/** What the name of an attempt's folder begins with. */
+export const attemptPrefix = 'attempt-';
+
 /** Folder of a request's files, below its own. */
 export const partsFolder = 'parts';
 
 /** How a request stands. `queued` and `running` are in progress; the others are final. */
-export type ReportState = 'queued' | 'running' | 'success' | 'failed' | 'user_failed' | 'canceled';
+export const reportStates = ['queued', 'running', 'success', 'failed', 'user_failed', 'canceled'] as const;
+export type ReportState = (typeof reportStates)[number];
 
 /** One downloadable file of a successful request. */
 export interface ReportFile {
@@ -29,23 +35,13 @@ export interface ReportFile {
   readonly sha256: string;
 }
 
-/** Says whether a value is a whole number, not negative. */
-export function isCount(value: unknown): value is number {
-  return Number.isSafeInteger(value) && (value as number) >= 0;
-}
-
-/** Says whether a value that was read is a report file. */
-export function isReportFile(value: unknown): value is ReportFile {
-  const file = value as Partial<ReportFile> | null;
-  return (
-    typeof file === 'object' &&
-    file !== null &&
-    /^[\w.-]+$/.test(String(file.name)) &&
-    isCount(file.rows) &&
-    isCount(file.bytes) &&
-    /^[0-9a-f]{64}$/.test(String(file.sha256))
-  );
-}
+/** Reports whether a value that was read is a report file. */
+export const isReportFile = shapeOf<ReportFile>({
+  name: matching(/^[\w.-]+$/),
+  rows: isCount,
+  bytes: isCount,
+  sha256: matching(/^[0-9a-f]{64}$/),
+});
 
 /** The version of the data that a result was read from. */
 export interface ReportBasis {
@@ -63,19 +59,14 @@ export interface ReportBasis {
   readonly watermarkMs?: number;
 }
 
-/** Says whether a value that was read is a basis. */
-export function isReportBasis(value: unknown): value is ReportBasis {
-  const basis = value as Partial<ReportBasis> | null;
-  return (
-    typeof basis === 'object' &&
-    basis !== null &&
-    isCount(basis.version) &&
-    typeof basis.nextSinceVersion === 'string' &&
-    isCount(basis.keptUntilSeconds) &&
-    (basis.head === undefined || /^[0-9a-f]{64}$/.test(basis.head)) &&
-    isCount(basis.watermarkMs ?? 0)
-  );
-}
+/** Reports whether a value that was read is a basis. */
+export const isReportBasis = shapeOf<ReportBasis>({
+  version: isCount,
+  nextSinceVersion: isText,
+  keptUntilSeconds: isCount,
+  head: optional(matching(/^[0-9a-f]{64}$/)),
+  watermarkMs: optional(isCount),
+});
 
 /** Which slot of a schedule a request is the export of; a slot has one request. */
 export interface ReportSlot {
@@ -95,18 +86,13 @@ export function describeSlot({ slot }: Pick<ReportJob, 'slot'>): Readonly<Record
   return { idSchedule, slot: name, ...(mayLack === undefined ? {} : { slotMayLackEvents: true }) };
 }
 
-/** Says whether a value that was read is a slot. */
-export function isReportSlot(value: unknown): value is ReportSlot {
-  const slot = value as Partial<ReportSlot> | null;
-  return (
-    typeof slot === 'object' &&
-    slot !== null &&
-    typeof slot.idSchedule === 'string' &&
-    Number.isSafeInteger(slot.slot) &&
-    typeof slot.name === 'string' &&
-    [undefined, true].includes(slot.mayLack)
-  );
-}
+/** Reports whether a value that was read is a slot. */
+export const isReportSlot = shapeOf<ReportSlot>({
+  idSchedule: isText,
+  slot: isInteger,
+  name: isText,
+  mayLack: oneOf([undefined, true]),
+});
 
 /**
  * An export request, as job.json has it beside its checksum. Times are Unix milliseconds unless the name says seconds.

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { readdir, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { inParallel } from '../runtime/async/in-parallel.ts';
 import { createKeyedMutex } from '../runtime/async/mutex.ts';
@@ -7,12 +7,13 @@ import type { Clock } from '../runtime/clock.ts';
 import { describeError, isDamage, isSystemError } from '../runtime/errors.ts';
 import { ensureFolder, removeFile, syncFolder } from '../runtime/files/durable-file.ts';
 import type { Logger } from '../runtime/logger.ts';
+import { createFolderStore } from '../runtime/store/folder-store.ts';
 import { createEarlierRequests } from './earlier-requests.ts';
 import { createJobAttempts, type JobAttempts } from './job-attempts.ts';
-import { jobPath } from './job-file.ts';
 import { createJobRecords, type JobRecords } from './job-records.ts';
 import { createProgressNotes } from './progress-notes.ts';
 import { createReportIds, type ReportIds } from './report-ids.ts';
+import { jobPath, listReportIds } from './report-records.ts';
 import { isInProgress, partsFolder, type NewReport, type ReportJob } from './reports.ts';
 
 /**
@@ -77,17 +78,6 @@ const defaultReadFirst = 256;
 /** Folders synced at a time. */
 const width = 4;
 
-/** The ids of the requests in a folder, newest first; temporaries of an earlier process are removed. */
-async function listIds(reportsDir: string): Promise<readonly number[]> {
-  const names = await readdir(reportsDir);
-  for (const name of names.filter((entry) => entry.endsWith('.tmp')))
-    await rm(path.join(reportsDir, name), { force: true });
-  return names
-    .filter((name) => /^[1-9]\d{0,14}$/.test(name))
-    .map(Number)
-    .toSorted((a, b) => b - a);
-}
-
 async function createRequest(records: JobRecords, ids: ReportIds, report: NewReport, clock: Clock): Promise<ReportJob> {
   const id = await ids.allocate();
   try {
@@ -116,7 +106,8 @@ async function removeRequest(records: JobRecords, ids: ReportIds, id: number): P
 export async function openReportStore(clock: Clock, logger: Logger, options: ReportStoreOptions): Promise<ReportStore> {
   const { reportsDir, linkTtlSeconds, readFirst = defaultReadFirst } = options;
   await ensureFolder(reportsDir);
-  const found = await listIds(reportsDir);
+  await createFolderStore(reportsDir).sweep('');
+  const found = (await listReportIds(reportsDir)).toReversed();
   const ids = createReportIds(reportsDir, found[0] ?? 0);
   // Without the highest id no request is created or deleted; those that are there are served.
   const idsFault = await ids.load().then(

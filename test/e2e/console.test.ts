@@ -5,7 +5,7 @@ import { promisify } from 'node:util';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { changeAccessFile } from '../../src/access/access-file.ts';
-import { addUser } from '../../src/access/commands.ts';
+import { addUser } from '../../src/access/users.ts';
 import { dataPaths } from '../../src/config.ts';
 import { openLakeReader } from '../../src/demo/demo-report.ts';
 import { signLink } from '../../src/reports/signed-links.ts';

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { onTestFinished } from 'vitest';
-import { addUser } from '../../src/access/commands.ts';
+import { addUser } from '../../src/access/users.ts';
 import { openSessionEnds, openSessionKey, type SessionEnds } from '../../src/access/session-key.ts';
 import { createKnownBrowsers, createSessions, longestSeconds, type Sessions } from '../../src/access/sessions.ts';
 import { openAccessReader } from '../../src/access/store.ts';

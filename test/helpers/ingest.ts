@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { addApp } from '../../src/access/commands.ts';
+import { addApp } from '../../src/access/apps.ts';
 import type { AccessPaths } from '../../src/access/access-file.ts';
 import { openAccessReader } from '../../src/access/store.ts';
 import type { SenderView } from '../../src/ingest/sender-routes.ts';

@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { dataPaths } from '../../src/config.ts';
-import { jobPath } from '../../src/reports/job-file.ts';
+import { jobPath } from '../../src/reports/report-records.ts';
 import type { ReportJob } from '../../src/reports/reports.ts';
 import { ensureSigningKeys } from '../../src/reports/signing-keys.ts';
 import { createClock } from '../../src/runtime/clock.ts';

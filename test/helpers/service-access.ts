@@ -1,5 +1,6 @@
 import { onTestFinished } from 'vitest';
-import { addApp, addUser } from '../../src/access/commands.ts';
+import { addApp } from '../../src/access/apps.ts';
+import { addUser } from '../../src/access/users.ts';
 import { dataPaths } from '../../src/config.ts';
 import type { Credentials } from './export-area.ts';
 import { runCommand, startTestService, type TestService, type TestServiceOptions } from './service.ts';

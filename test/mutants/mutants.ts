@@ -284,8 +284,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'integration/export/data.test.ts',
   },
   'an operator without an account is anybody': {
-    find: '(user.operator !== undefined && user.idAccount === noAccount)',
-    replace: 'user.idAccount === noAccount',
+    find: '(value.idAccount !== noAccount || value.operator !== undefined)',
+    replace: 'value.idAccount >= noAccount',
     test: 'unit/access/access.test.ts',
   },
   'the cookie of a session is enough': {

@@ -14,7 +14,7 @@ import {
 import type { FieldSchema } from '../../datasets/field-schema.ts';
 import { commonFields } from '../../datasets/row-fields.ts';
 import { findNearest } from '../../runtime/nearest-name.ts';
-import { isSdkKey } from '../../access/sdk-key.ts';
+import { isSdkKey } from '../../access/apps.ts';
 import { parsePlace } from '../../lake/log/change-feed.ts';
 
 /** What a single value must be. `accept` returns it in its one spelling, or undefined when the rule forbids it. */

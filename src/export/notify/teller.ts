@@ -1,7 +1,7 @@
 import { createKeyedMutex } from '../../runtime/async/mutex.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import { readDeliveries, writeDeliveries, type Delivery } from '../../reports/deliveries-file.ts';
+import { readDeliveries, writeDeliveries, type Delivery } from '../../reports/report-records.ts';
 import { isExpired, isInProgress, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import { findWebhook, type AccountWebhooks, type Webhook } from '../../webhooks/webhook-store.ts';

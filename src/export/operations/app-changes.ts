@@ -1,8 +1,5 @@
 import type { AccessPaths } from '../../access/access-file.ts';
-import { addApp, addAppToken, revokeAppToken } from '../../access/commands.ts';
-import { listApps } from '../../access/listing.ts';
-import { setApp, type AppSettings } from '../../access/settings.ts';
-import { removeApp, restoreApp } from '../../access/take-back.ts';
+import { addApp, addAppToken, type AppSettings, listApps, removeApp, restoreApp, revokeAppToken, setApp } from '../../access/apps.ts';
 import { platforms, type Platform } from '../../datasets/field-schema.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { Arguments } from '../api/arguments.ts';

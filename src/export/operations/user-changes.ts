@@ -1,9 +1,6 @@
 import { noAccount } from '../../access/access.ts';
 import type { AccessPaths } from '../../access/access-file.ts';
-import { addUser, type NewUser } from '../../access/commands.ts';
-import { listUsers } from '../../access/listing.ts';
-import { setUser, type UserSettings } from '../../access/settings.ts';
-import { removeUser, renewSecret } from '../../access/take-back.ts';
+import { addUser, listUsers, type NewUser, removeUser, renewSecret, setUser, type UserSettings } from '../../access/users.ts';
 import type { Arguments } from '../api/arguments.ts';
 import { badRequest, type Refusal } from '../api/envelope.ts';
 import { single } from '../api/methods-routes.ts';

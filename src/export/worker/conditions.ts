@@ -3,7 +3,7 @@ import { findDictionary, rowFields } from '../../datasets/dictionaries.ts';
 import { eventFields } from '../../datasets/event-fields.ts';
 import type { FieldSchema } from '../../datasets/field-schema.ts';
 import type { StoredExport, Subject } from '../../datasets/pipeline-file.ts';
-import type { SegmentKind } from '../../segments/segments.ts';
+import type { SegmentKind } from '../../segments/segment-store.ts';
 import type { ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
 import { filesSql, type BoundValue } from './export-query.ts';
 import { zoneDate } from './selector-sql.ts';

@@ -1,6 +1,6 @@
-import path from 'node:path';
-import { ensureFolder, findTextFile, removeFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
-import { parseChecked, renderChecked } from '../../runtime/files/checked-json.ts';
+import { createFolderStore } from '../../runtime/store/folder-store.ts';
+import { createRecords, type Records } from '../../runtime/store/records.ts';
+import { shapeOf } from '../../runtime/store/shape.ts';
 import { cataloguePaths } from './catalogue-paths.ts';
 
 /** What may be worth a look in the events of an app. */
@@ -37,40 +37,43 @@ export interface Notice {
 /** The newest are kept: those of fifty apps of which each has as many as it may. */
 const mostNotices = 5000;
 
-/** Reads the notices of a file; none where it is gone or damaged. */
-async function readFile(file: string): Promise<Notice[]> {
-  const text = await findTextFile(file);
-  if (text === undefined) return [];
-  try {
-    const { notices } = parseChecked(text);
-    return Array.isArray(notices) ? (notices as Notice[]) : [];
-  } catch {
-    return [];
-  }
+type NoticeList = { readonly notices: readonly Notice[] };
+
+/** Opens the lists of notices in the folder of the catalogue. */
+function openLists(lakeDir: string): Records<NoticeList> {
+  return createRecords(createFolderStore(cataloguePaths(lakeDir).folder), {
+    isValid: shapeOf<NoticeList>({ notices: Array.isArray }),
+    damaged: { code: 'record_damaged', hint: 'Remove it: what is still so is found again.' },
+  });
 }
 
-/** Writes them, durably; without any there is no file. */
-async function writeFile(file: string, notices: readonly Notice[]): Promise<void> {
-  if (notices.length === 0) return await removeFile(file);
-  await ensureFolder(path.dirname(file));
-  await writeFileDurably(file, renderChecked({ notices: notices.slice(0, mostNotices) }));
+const [foundId, keysId] = ['notices', 'key-notices'];
+
+/** Reads a list; none where it is gone or damaged. */
+async function readList(lakeDir: string, id: string): Promise<readonly Notice[]> {
+  return (await openLists(lakeDir).getSound(id))?.notices ?? [];
+}
+
+/** Writes a list, durably; without any notice there is none. */
+async function writeList(lakeDir: string, id: string, notices: readonly Notice[]): Promise<void> {
+  if (notices.length === 0) await openLists(lakeDir).remove(id);
+  else await openLists(lakeDir).put(id, { notices: notices.slice(0, mostNotices) });
 }
 
 /** Reads all notices of all apps, newest first. */
 export async function readNotices(lakeDir: string): Promise<Notice[]> {
-  const { notices, keyNotices } = cataloguePaths(lakeDir);
-  const all = [...(await readFile(notices)), ...(await readFile(keyNotices))];
+  const all = [...(await readList(lakeDir, foundId)), ...(await readList(lakeDir, keysId))];
   return all.toSorted((a, b) => Date.parse(b.foundAt) - Date.parse(a.foundAt));
 }
 
 /** Reads the notices that the catalogue has found; a file that is gone is found again. */
-export function readFoundNotices(lakeDir: string): Promise<Notice[]> {
-  return readFile(cataloguePaths(lakeDir).notices);
+export function readFoundNotices(lakeDir: string): Promise<readonly Notice[]> {
+  return readList(lakeDir, foundId);
 }
 
 /** Writes the notices that the catalogue has found, durably. */
 export function writeNotices(lakeDir: string, notices: readonly Notice[]): Promise<void> {
-  return writeFile(cataloguePaths(lakeDir).notices, notices);
+  return writeList(lakeDir, foundId, notices);
 }
 
 /**
@@ -78,8 +81,7 @@ export function writeNotices(lakeDir: string, notices: readonly Notice[]): Promi
  * catalogue writes the other one at the same time.
  */
 export async function addKeyNotices(lakeDir: string, notices: readonly Notice[]): Promise<void> {
-  const file = cataloguePaths(lakeDir).keyNotices;
-  const known = await readFile(file);
+  const known = await readList(lakeDir, keysId);
   const added = notices.filter(({ id }) => !known.some((other) => other.id === id));
-  if (added.length > 0) await writeFile(file, [...added, ...known]);
+  if (added.length > 0) await writeList(lakeDir, keysId, [...added, ...known]);
 }

@@ -6,9 +6,7 @@ import { isSystemError, describeError, isAppError } from '../../runtime/errors.t
 import { waitForLock } from '../../runtime/files/lock.ts';
 import { assertGoingOn, type BackupFolder } from './backup-folder.ts';
 import type { BackupFile } from './backup-manifest.ts';
-import { deliveriesPath } from '../../reports/deliveries-file.ts';
-import { highestIdPath } from '../../reports/highest-id.ts';
-import { findJobFile, jobPath } from '../../reports/job-file.ts';
+import { deliveriesPath, findJob, highestIdPath, jobPath, listReportIds } from '../../reports/report-records.ts';
 import { isInProgress, partsFolder, type ReportJob } from '../../reports/reports.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
@@ -50,13 +48,6 @@ interface ReportCopyOptions {
 /** A request may change, or end, while it is copied. */
 const attempts = 5;
 
-async function listIds(reportsDir: string): Promise<number[]> {
-  return (await findNames(reportsDir))
-    .filter((name) => /^[1-9]\d{0,14}$/.test(name))
-    .map(Number)
-    .toSorted((a, b) => a - b);
-}
-
 /**
  * Copies the files of a request that has ended well. One that is damaged is left out and reported: the others are not
  * to suffer for it.
@@ -96,7 +87,7 @@ async function copyReport(
 ): Promise<BackupFile[]> {
   const folder = path.join(reportsDir, String(id));
   const record = path.posix.join('reports', String(id), 'job.json');
-  const find = (): Promise<ReportJob | undefined> => findJobFile(folder, id);
+  const find = (): Promise<ReportJob | undefined> => findJob(reportsDir, id);
   for (let attempt = 1; ; attempt += 1) {
     try {
       const job = await find();
@@ -131,7 +122,7 @@ async function copyReport(
  */
 export async function copyReports(target: BackupFolder, options: ReportCopyOptions): Promise<BackupFile[]> {
   const files: BackupFile[] = [];
-  for (const id of await listIds(options.reportsDir)) {
+  for (const id of await listReportIds(options.reportsDir)) {
     assertGoingOn(options.signal);
     files.push(...(await copyReport(id, target, options)));
   }

@@ -1,10 +1,9 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { addApp, addUser } from '../../../src/access/commands.ts';
+import { addApp } from '../../../src/access/apps.ts';
+import { addUser, listUsers, removeUser } from '../../../src/access/users.ts';
 import { noAccount } from '../../../src/access/access.ts';
-import { listUsers } from '../../../src/access/listing.ts';
-import { removeUser } from '../../../src/access/take-back.ts';
 import { startStage } from '../../../src/app.ts';
 import { dataPaths, parseConfig } from '../../../src/config.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';

@@ -1,7 +1,8 @@
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { removeApp, removeUser, restoreApp } from '../../../src/access/take-back.ts';
+import { removeApp, restoreApp } from '../../../src/access/apps.ts';
+import { removeUser } from '../../../src/access/users.ts';
 import type { CommandContext } from '../../../src/cli/command.ts';
 import { scheduleCommand } from '../../../src/cli/schedule.ts';
 import { isCompleteUpTo } from '../../../src/lake/watermark.ts';

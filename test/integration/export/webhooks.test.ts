@@ -4,7 +4,7 @@ import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { startNotifier } from '../../../src/export/notify/notifier.ts';
 import type { TellerOptions } from '../../../src/export/notify/teller.ts';
-import { readDeliveries } from '../../../src/reports/deliveries-file.ts';
+import { readDeliveries } from '../../../src/reports/report-records.ts';
 import { openReportStore } from '../../../src/reports/store.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { createOutgoingRules, type OutgoingRules } from '../../../src/runtime/http/outgoing-rules.ts';

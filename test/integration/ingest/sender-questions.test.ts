@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { addApp } from '../../../src/access/commands.ts';
+import { addApp } from '../../../src/access/apps.ts';
 import type { SenderView } from '../../../src/ingest/sender-routes.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { ask, startTestIngest, testApps } from '../../helpers/ingest.ts';

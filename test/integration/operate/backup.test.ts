@@ -1,7 +1,8 @@
 import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { addApp, addUser } from '../../../src/access/commands.ts';
+import { addApp } from '../../../src/access/apps.ts';
+import { addUser } from '../../../src/access/users.ts';
 import { eraseEvents } from '../../../src/operate/erase/erase.ts';
 import { renewSessionKey } from '../../../src/access/session-key.ts';
 import { dataPaths } from '../../../src/config.ts';

@@ -1,10 +1,10 @@
 import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, vi } from 'vitest';
-import { addApp, addAppToken, addUser, revokeAppToken } from '../../../src/access/commands.ts';
+import { addApp, addAppToken, revokeAppToken } from '../../../src/access/apps.ts';
+import { addUser, assertAccount, listUsers } from '../../../src/access/users.ts';
 import type { AccessPaths } from '../../../src/access/access-file.ts';
 import { noAccount } from '../../../src/access/access.ts';
-import { assertAccount, listUsers } from '../../../src/access/listing.ts';
 import { openAccessReader } from '../../../src/access/store.ts';
 import { pino } from 'pino';
 import { createLogger, type Logger } from '../../../src/runtime/logger.ts';

@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { renewSessionKey } from '../../../src/access/session-key.ts';
-import { removeUser, renewSecret } from '../../../src/access/take-back.ts';
+import { removeUser, renewSecret } from '../../../src/access/users.ts';
 import { dataPaths } from '../../../src/config.ts';
 import { cookieOf, cookiesOf, echo, startConsoleServer, type ConsoleServer } from '../../helpers/console-server.ts';
 import { basic } from '../../helpers/export-area.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parseRange } from '../../../src/reports/byte-range.ts';
+import { parseRange } from '../../../src/reports/preconditions.ts';
 
 describe('a Range header', () => {
   it.each([

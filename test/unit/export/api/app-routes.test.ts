@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { addApp, addUser } from '../../../../src/access/commands.ts';
+import { addApp } from '../../../../src/access/apps.ts';
+import { addUser } from '../../../../src/access/users.ts';
 import { openAccessReader } from '../../../../src/access/store.ts';
 import { addAppRoutes } from '../../../../src/export/api/app-routes.ts';
 import type { CallContext, Method } from '../../../../src/export/api/methods-routes.ts';

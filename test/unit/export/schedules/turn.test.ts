@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { addUser } from '../../../../src/access/commands.ts';
+import { addUser } from '../../../../src/access/users.ts';
 import { openAccessReader } from '../../../../src/access/store.ts';
 import { createTurns } from '../../../../src/export/schedules/turn.ts';
 import { openReportStore, type ReportStore } from '../../../../src/reports/store.ts';

@@ -1,0 +1,164 @@
+/**
+ * The records of export requests: `reports/<id>/job.json`, the whole truth about a request; `webhooks.json` beside it, who
+ * was told of its end; and `reports/highest-id`, which keeps an id from being given out again.
+ */
+import path from 'node:path';
+import { findNames } from '../runtime/files/folder-names.ts';
+import { createFolderStore } from '../runtime/store/folder-store.ts';
+import { createRecords, numberCodec, type Records } from '../runtime/store/records.ts';
+import { isCount, isText, listOf, matching, oneOf, optional, shapeOf } from '../runtime/store/shape.ts';
+import {
+  isInProgress,
+  isReportBasis,
+  isReportFile,
+  isReportSlot,
+  reportStates,
+  type ReportJob,
+} from './reports.ts';
+
+const hasShape = shapeOf<ReportJob>({
+  id: isCount,
+  idUser: isText,
+  idAccount: isCount,
+  createdMs: isCount,
+  state: oneOf(reportStates),
+  attempts: isCount,
+  interruptions: optional(isCount),
+  event: matching(/^\w+$/),
+  nonce: matching(/^[0-9a-f]{32}$/),
+  request: (request) => typeof request === 'object' && request !== null,
+  slot: optional(isReportSlot),
+  error: optional(isText),
+  finishedMs: optional(isCount),
+  expiresSeconds: optional(isCount),
+  files: optional(listOf(isReportFile)),
+  basis: optional(isReportBasis),
+});
+
+/** Reports whether a document is a request. One that has ended says when, and one that has ended well has files. */
+function isReportJob(value: unknown): value is ReportJob {
+  if (!hasShape(value)) return false;
+  const isEnded = value.finishedMs !== undefined && value.expiresSeconds !== undefined;
+  return (isInProgress(value) || isEnded) && (value.state !== 'success' || value.files !== undefined);
+}
+
+const openJobs = (reportsDir: string): Records<ReportJob> =>
+  createRecords(createFolderStore(reportsDir), {
+    isValid: isReportJob,
+    idOf: ({ id }) => String(id),
+    ending: '/job.json',
+    damaged: {
+      code: 'report_damaged',
+      hint: 'Restore it from a backup, or remove the file and let the user order the export again: the next start clears the rest away.',
+    },
+  });
+
+/** Path of a request's job.json. */
+export function jobPath(folder: string): string {
+  return path.join(folder, 'job.json');
+}
+
+/** Reads a request; undefined when there is none. Errors: `report_damaged` when it is not what was written. */
+export async function findJob(reportsDir: string, id: number): Promise<ReportJob | undefined> {
+  return await openJobs(reportsDir).get(String(id));
+}
+
+/** Writes a request whole: durable when it returns. */
+export async function writeJob(reportsDir: string, job: ReportJob): Promise<void> {
+  await openJobs(reportsDir).put(String(job.id), job);
+}
+
+/** Lists the ids of the requests of a folder, ascending. One may lack its record. */
+export async function listReportIds(reportsDir: string): Promise<number[]> {
+  const names = await findNames(reportsDir);
+  return names
+    .filter((name) => /^[1-9]\d{0,14}$/.test(name))
+    .map(Number)
+    .toSorted((a, b) => a - b);
+}
+
+/** Export requests by their state; `unreadable` counts those whose job.json is damaged. */
+export type ReportSummary = Readonly<Partial<Record<ReportJob['state'] | 'unreadable', number>>>;
+
+/** Counts the requests of a reports folder by state, from their records. Works with the service running or stopped. */
+export async function summarizeReports(reportsDir: string): Promise<ReportSummary> {
+  const counts: Partial<Record<ReportJob['state'] | 'unreadable', number>> = {};
+  for (const id of await listReportIds(reportsDir)) {
+    const state = await findJob(reportsDir, id).then(
+      (job) => job?.state,
+      () => 'unreadable' as const,
+    );
+    if (state !== undefined) counts[state] = (counts[state] ?? 0) + 1;
+  }
+  return counts;
+}
+
+/** Who has been told of a request's end, and who is still to be. It goes with the request. */
+export interface Delivery {
+  readonly idWebhook: string;
+  readonly state: 'waiting' | 'delivered' | 'given_up';
+  /** Tries so far. */
+  readonly attempts: number;
+  /** When to try next, Unix milliseconds. */
+  readonly nextMs: number;
+  /** What the last try met; absent: nothing that was wrong. */
+  readonly lastError?: string;
+}
+
+const isDelivery = shapeOf<Delivery>({
+  idWebhook: isText,
+  state: oneOf(['waiting', 'delivered', 'given_up']),
+  attempts: isCount,
+  nextMs: isCount,
+  lastError: optional(isText),
+});
+
+const deliveriesName = 'webhooks';
+const openDeliveries = (folder: string): Records<{ readonly deliveries: readonly Delivery[] }> =>
+  createRecords(createFolderStore(folder), {
+    isValid: shapeOf<{ readonly deliveries: readonly Delivery[] }>({ deliveries: Array.isArray }),
+    damaged: { code: 'report_damaged', hint: 'Remove it: each webhook is then told once more.' },
+  });
+
+/** Path of the deliveries of a request, in its folder. */
+export function deliveriesPath(folder: string): string {
+  return path.join(folder, `${deliveriesName}.json`);
+}
+
+/** Reads the deliveries of a request; none if there are none, or damaged ones: then everybody is told once more. */
+export async function readDeliveries(folder: string): Promise<readonly Delivery[]> {
+  const found = await openDeliveries(folder).getSound(deliveriesName);
+  return (found?.deliveries ?? []).filter(isDelivery);
+}
+
+/** Writes the deliveries of a request, durably. */
+export async function writeDeliveries(folder: string, deliveries: readonly Delivery[]): Promise<void> {
+  await openDeliveries(folder).put(deliveriesName, { deliveries });
+}
+
+const highestIdName = 'highest-id';
+const openHighestId = (reportsDir: string): Records<{ readonly number: number }> =>
+  createRecords(createFolderStore(reportsDir), {
+    isValid: shapeOf<{ readonly number: number }>({ number: isCount }),
+    codec: numberCodec,
+    ending: '',
+    damaged: {
+      code: 'report_damaged',
+      hint: 'Write a number into it that is no lower than the id of any export request ever made (the log lines "export request ended" have them), and a line break.',
+    },
+  });
+
+/** Path of the highest id that may have been deleted. */
+export function highestIdPath(reportsDir: string): string {
+  return path.join(reportsDir, highestIdName);
+}
+
+/** Reads the highest id that may have been deleted; 0 when none was. Errors: `report_damaged`. */
+export async function readHighestId(reportsDir: string): Promise<number> {
+  return (await openHighestId(reportsDir).get(highestIdName))?.number ?? 0;
+}
+
+/** Keeps the highest id that was given out, durably. To be called before a folder is deleted, so that no id comes back. */
+export async function writeHighestId(reportsDir: string, id: number): Promise<void> {
+  await openHighestId(reportsDir).put(highestIdName, { number: id });
+}
