@@ -205,7 +205,9 @@ export async function openAccessReader(
     return { ...opened, isGone: found === undefined, view: createView({ apps, users }, opened) };
   }
 
-  const watched = await watchObjects(accessStore.store, accessStore.keys, read, logger, () => listeners.forEach((listener) => listener()));
+  const watched = await watchObjects(accessStore.store, accessStore.keys, read, logger, () =>
+    listeners.forEach((listener) => listener()),
+  );
   const current = (): Reading => watched.current() ?? unread;
   const isMissing = (): boolean => current().isGone && isNeeded;
   const isNeeded = current().isGone && ((await hadAccessFile(paths)) || isExpected());

@@ -1,4 +1,13 @@
-import { addApp, addAppToken, isSdkKey, listApps, removeApp, restoreApp, revokeAppToken, setApp } from '../access/apps.ts';
+import {
+  addApp,
+  addAppToken,
+  isSdkKey,
+  listApps,
+  removeApp,
+  restoreApp,
+  revokeAppToken,
+  setApp,
+} from '../access/apps.ts';
 import { platforms } from '../datasets/field-schema.ts';
 import { verb, type Group, assertConfirmed, yesOption, openData } from './command.ts';
 import {

@@ -2,6 +2,7 @@ import type { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { contentTypeOf } from '../datasets/file-formats.ts';
 import type { Clock } from '../runtime/clock.ts';
+import { publicKeyHex } from '../runtime/ed25519.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { applicableRange, checkPreconditions, parseRange } from './preconditions.ts';
@@ -237,5 +238,15 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
       if (target.name === archiveName(job)) return sendArchive(request, reply, job, dependencies);
       return sendRefusal(request, reply, notFound);
     },
+  });
+}
+
+/** Adds the public half of the key that signs manifests: `GET /manifest-key.json`, for everybody. */
+export function addManifestRoutes(app: FastifyInstance, manifestKey: ManifestKey): void {
+  app.get('/manifest-key.json', () => {
+    const key = manifestKey.current();
+    // The server answers an error with 500 and Retry-After.
+    if (key === undefined) throw new Error('the key of manifests cannot be read');
+    return { code: 200, message: 'Ok', data: { algorithm: 'Ed25519', key: publicKeyHex(key) } };
   });
 }

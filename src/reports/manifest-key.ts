@@ -1,7 +1,5 @@
 import { createPrivateKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import path from 'node:path';
-import type { FastifyInstance } from 'fastify';
-import { publicKeyHex } from '../runtime/ed25519.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { createFolderStore } from '../runtime/store/folder-store.ts';
@@ -59,14 +57,4 @@ export async function openManifestKey(keysDir: string, logger: Logger, isInUse =
     },
     close: () => watched.close(),
   };
-}
-
-/** Adds the public half of the key that signs manifests: `GET /manifest-key.json`, for everybody. */
-export function addManifestRoutes(app: FastifyInstance, manifestKey: ManifestKey): void {
-  app.get('/manifest-key.json', () => {
-    const key = manifestKey.current();
-    // The server answers an error with 500 and Retry-After.
-    if (key === undefined) throw new Error('the key of manifests cannot be read');
-    return { code: 200, message: 'Ok', data: { algorithm: 'Ed25519', key: publicKeyHex(key) } };
-  });
 }

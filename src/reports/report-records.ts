@@ -7,14 +7,7 @@ import { findNames } from '../runtime/files/folder-names.ts';
 import { createFolderStore } from '../runtime/store/folder-store.ts';
 import { createRecords, numberCodec, type Records } from '../runtime/store/records.ts';
 import { isCount, isText, listOf, matching, oneOf, optional, shapeOf } from '../runtime/store/shape.ts';
-import {
-  isInProgress,
-  isReportBasis,
-  isReportFile,
-  isReportSlot,
-  reportStates,
-  type ReportJob,
-} from './reports.ts';
+import { isInProgress, isReportBasis, isReportFile, isReportSlot, reportStates, type ReportJob } from './reports.ts';
 
 const hasShape = shapeOf<ReportJob>({
   id: isCount,

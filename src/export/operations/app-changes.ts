@@ -1,5 +1,14 @@
 import type { AccessPaths } from '../../access/access-file.ts';
-import { addApp, addAppToken, type AppSettings, listApps, removeApp, restoreApp, revokeAppToken, setApp } from '../../access/apps.ts';
+import {
+  addApp,
+  addAppToken,
+  type AppSettings,
+  listApps,
+  removeApp,
+  restoreApp,
+  revokeAppToken,
+  setApp,
+} from '../../access/apps.ts';
 import { platforms, type Platform } from '../../datasets/field-schema.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { Arguments } from '../api/arguments.ts';

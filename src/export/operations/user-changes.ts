@@ -1,6 +1,14 @@
 import { noAccount } from '../../access/access.ts';
 import type { AccessPaths } from '../../access/access-file.ts';
-import { addUser, listUsers, type NewUser, removeUser, renewSecret, setUser, type UserSettings } from '../../access/users.ts';
+import {
+  addUser,
+  listUsers,
+  type NewUser,
+  removeUser,
+  renewSecret,
+  setUser,
+  type UserSettings,
+} from '../../access/users.ts';
 import type { Arguments } from '../api/arguments.ts';
 import { badRequest, type Refusal } from '../api/envelope.ts';
 import { single } from '../api/methods-routes.ts';

@@ -50,6 +50,8 @@ export interface FileRecords<F extends Facts> {
   nameOf(id: string): string;
 }
 
+const folderOf = (id: string): string => id.slice(0, id.lastIndexOf('/') + 1);
+
 /** Opens the files of a kind in a folder. `isMarked`: a record that no command has removed is missed (marked-records.ts). */
 export function openFileRecords<F extends Facts>(
   folder: string,
@@ -62,7 +64,6 @@ export function openFileRecords<F extends Facts>(
   };
   const store = createFolderStore(folder);
   const records = isMarked ? openMarkedRecords(folder, fileKind) : createRecords(store, fileKind);
-  const folderOf = (id: string): string => id.slice(0, id.lastIndexOf('/') + 1);
 
   async function tidy(id: string): Promise<void> {
     const kept = await records.getSound(id);

@@ -71,6 +71,22 @@ async function readObject(file: string): Promise<StoredObject | undefined> {
   }
 }
 
+/** Writes into a folder that is there as a rule: making sure of it first costs a sync of each of its parents. */
+async function inItsFolder<T>(file: string, change: () => Promise<T>): Promise<T> {
+  try {
+    return await change();
+  } catch (error) {
+    if (!isSystemError(error, 'ENOENT')) throw error;
+    await ensureFolder(path.dirname(file));
+    return await change();
+  }
+}
+
+async function writeObject(file: string, bytes: Uint8Array): Promise<Tag> {
+  await inItsFolder(file, () => writeFileDurably(file, bytes));
+  return findTag(file) ?? '#';
+}
+
 /**
  * Creates a store over a folder, which is made with its first object. Objects are files of mode 0600. What compares
  * before it changes does so under the lock of `lockFolder`.
@@ -78,29 +94,13 @@ async function readObject(file: string): Promise<StoredObject | undefined> {
 export function createFolderStore(folder: string, lockFolder = folder): ObjectStore {
   const fileOf = (key: string): string => path.join(folder, key);
 
-  /** Writes into a folder that is there as a rule: making sure of it first costs a sync of each of its parents. */
-  async function inItsFolder<T>(file: string, write: () => Promise<T>): Promise<T> {
-    try {
-      return await write();
-    } catch (error) {
-      if (!isSystemError(error, 'ENOENT')) throw error;
-      await ensureFolder(path.dirname(file));
-      return await write();
-    }
-  }
-
-  async function write(file: string, bytes: Uint8Array): Promise<Tag> {
-    await inItsFolder(file, () => writeFileDurably(file, bytes));
-    return findTag(file) ?? '#';
-  }
-
   return {
     nameOf: fileOf,
     create: (key, bytes) => inItsFolder(fileOf(key), () => createExclusive(fileOf(key), bytes)),
     async replace(key, bytes, ifTag) {
       const file = fileOf(key);
-      if (ifTag === 'any') return await write(file, bytes);
-      return await inTurn(lockFolder, async () => (findTag(file) === ifTag ? await write(file, bytes) : 'conflict'));
+      if (ifTag === 'any') return await writeObject(file, bytes);
+      return await inTurn(lockFolder, async () => (findTag(file) === ifTag ? await writeObject(file, bytes) : 'conflict'));
     },
     async upload(key, localFile) {
       const file = fileOf(key);

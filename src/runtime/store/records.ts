@@ -109,21 +109,19 @@ function createDocuments<T extends object>(store: ObjectStore, kind: RecordKind<
     return result === 'exists' || result === 'conflict' ? 'again' : after;
   }
 
-  return {
-    keyOf,
-    parse,
-    tryChange,
-    render: (record: T): Buffer => Buffer.from(codec.render(record)),
-    async get(id: string): Promise<T | undefined> {
-      const found = idForm.test(id) ? await store.get(keyOf(id)) : undefined;
-      return found === undefined ? undefined : parse(id, found);
-    },
-    async ids(prefix = ''): Promise<readonly string[]> {
-      const keys = await store.list(prefix);
-      const all = keys.filter((key) => key.endsWith(ending)).map((key) => key.slice(0, -ending.length));
-      return all.filter((id) => idForm.test(id));
-    },
-  };
+  async function get(id: string): Promise<T | undefined> {
+    const found = idForm.test(id) ? await store.get(keyOf(id)) : undefined;
+    return found === undefined ? undefined : parse(id, found);
+  }
+
+  async function ids(prefix = ''): Promise<readonly string[]> {
+    const keys = await store.list(prefix);
+    const all = keys.filter((key) => key.endsWith(ending)).map((key) => key.slice(0, -ending.length));
+    return all.filter((id) => idForm.test(id));
+  }
+
+  const render = (record: T): Buffer => Buffer.from(codec.render(record));
+  return { keyOf, parse, tryChange, render, get, ids };
 }
 
 /** Creates the records of a kind in a store. */
