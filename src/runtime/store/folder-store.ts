@@ -100,7 +100,9 @@ export function createFolderStore(folder: string, lockFolder = folder): ObjectSt
     async replace(key, bytes, ifTag) {
       const file = fileOf(key);
       if (ifTag === 'any') return await writeObject(file, bytes);
-      return await inTurn(lockFolder, async () => (findTag(file) === ifTag ? await writeObject(file, bytes) : 'conflict'));
+      return await inTurn(lockFolder, async () =>
+        findTag(file) === ifTag ? await writeObject(file, bytes) : 'conflict',
+      );
     },
     async upload(key, localFile) {
       const file = fileOf(key);
