@@ -23,6 +23,16 @@ export async function listTree(folder: string): Promise<readonly string[]> {
   return await readdir(folder, { recursive: true });
 }
 
+/** As `listTree`; none where there is no folder, or where one below it is removed meanwhile. */
+export async function findTree(folder: string): Promise<readonly string[]> {
+  try {
+    return await listTree(folder);
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT')) return [];
+    throw error;
+  }
+}
+
 /**
  * Lists the paths of the files below a folder, relative to it and in no order; none where there is no folder, or where
  * one below it is removed meanwhile.
