@@ -6,8 +6,7 @@ import { openSessionEnds, openSessionKey, type SessionEnds } from '../../src/acc
 import { createKnownBrowsers, createSessions, longestSeconds, type Sessions } from '../../src/access/sessions.ts';
 import { openAccessReader } from '../../src/access/store.ts';
 import { dataPaths } from '../../src/config.ts';
-import { openPageFiles } from '../../src/console/page-files.ts';
-import { addPageRoutes } from '../../src/console/page-routes.ts';
+import { addPageRoutes, openPageFiles } from '../../src/console/page-routes.ts';
 import { addSessionRoutes } from '../../src/console/session-routes.ts';
 import { createSignInGuard } from '../../src/console/sign-in-guard.ts';
 import { createAddMethod } from '../../src/export/api/methods-routes.ts';

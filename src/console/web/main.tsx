@@ -2,14 +2,28 @@
  * The pages of the console: a program in the browser, built by `.build/console.mjs`.
  *
  * In: the session (`frame/session.ts`) and the API of the export area, called by `frame/client.ts`. Out: what a person
- * sees and orders. A page is registered in `pages.ts`. Nothing of the service's own code is imported here.
+ * sees and orders. Nothing of the service's own code is imported here.
  */
 import { render } from 'preact';
-import { Shell } from './frame/shell.tsx';
+import { DataPage } from './data/data-page.tsx';
+import { ExportsPage } from './exports/exports-page.tsx';
+import { applyTheme } from './frame/browser.ts';
 import { startSession } from './frame/session.ts';
-import { applyTheme } from './frame/theme.ts';
+import { Shell, type Page } from './frame/shell.tsx';
+import { LivePage } from './live/live-page.tsx';
+import { NewExportPage } from './new-export/new-export-page.tsx';
+import { OperationsPage } from './operations/operations-page.tsx';
+
+/** Every page, in the order of the navigation. */
+const pages: readonly Page[] = [
+  { path: '', title: 'New export', component: NewExportPage, isFor: 'account' },
+  { path: 'exports', title: 'Exports', component: ExportsPage, isFor: 'account' },
+  { path: 'data', title: 'Data', component: DataPage, isFor: 'account' },
+  { path: 'live', title: 'Live', component: LivePage, isFor: 'account' },
+  { path: 'operations', title: 'Operations', component: OperationsPage, isFor: 'operator' },
+];
 
 applyTheme();
 startSession();
 const root = document.querySelector('#app');
-if (root !== null) render(<Shell />, root);
+if (root !== null) render(<Shell pages={pages} />, root);

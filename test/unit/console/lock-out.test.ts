@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { renewSessionKey } from '../../../src/access/session-key.ts';
-import { createLockOut } from '../../../src/console/lock-out.ts';
+import { createLockOut } from '../../../src/console/sign-in-guard.ts';
 import { browserCookieOf, echo, startConsoleServer, type ConsoleServer } from '../../helpers/console-server.ts';
 import { basic, type Answer, type Credentials } from '../../helpers/export-area.ts';
 import { waitFor } from '../../helpers/wait.ts';

@@ -1,10 +1,108 @@
 import { useState } from 'preact/hooks';
-import { path } from '../frame/router.ts';
+import { path } from '../frame/browser.ts';
+import { callApi, type AnswerOf } from '../frame/client.ts';
 import { AppHead, AppsCard } from '../parts/apps.tsx';
-import { CatalogueCard } from './catalogue-card.tsx';
-import { FieldsCard } from './fields-card.tsx';
-import { VolumeCard } from './volume-card.tsx';
-import { kindsOf, periods, useVolume, type Period } from './volume.ts';
+import { Check, SearchField } from '../parts/controls.tsx';
+import { formatCount, formatDate } from '../parts/format.ts';
+import { Card, LoadState, Note, PageHead, ShareBar, Table, type Column } from '../parts/layout.tsx';
+import { useLoaded } from '../parts/load.ts';
+import { CatalogueCard } from './catalogue.tsx';
+import { datesOf, kindsOf, nameOf, periods, useVolume, VolumeCard, type Period } from './volume.tsx';
+
+type Fields = AnswerOf<'/api/data/v1/fields.json'>;
+
+const fieldColumns = (looked: number): readonly Column<Fields['fields'][number]>[] => [
+  ['Field', ({ name, column, type }) => <code title={`Column ${column}, ${type}`}>{name}</code>],
+  ['Filled', ({ filled }) => <ShareBar share={filled / looked} />],
+  ['Events', ({ filled }) => formatCount(filled), 'number wide-only'],
+  [
+    'Meaning',
+    ({ description, default: value }) => (
+      <span class="muted small">
+        {description}
+        {value !== undefined && ` Counted where it is not ${value}, which is stored where none was sent.`}
+      </span>
+    ),
+    'wide-only',
+  ],
+];
+
+function describeBasis({ looked, dateFrom, dateTo, isWhole }: Fields): string {
+  if (dateFrom === undefined || dateTo === undefined)
+    return isWhole ? 'No events of this kind in these days.' : 'No events of this kind among the newest of these days.';
+  const days = dateFrom === dateTo ? formatDate(dateFrom) : `${formatDate(dateFrom)} to ${formatDate(dateTo)}`;
+  return `Counted in ${isWhole ? 'all' : 'the newest'} ${formatCount(looked)} events of ${days}.`;
+}
+
+interface FieldsProps {
+  readonly idApp: string;
+  readonly period: Period;
+  readonly kinds: readonly { readonly kind: string }[];
+}
+
+/** How full the fields of a kind of event are. */
+function FieldsCard({ idApp, period, kinds }: FieldsProps) {
+  const [chosen, setChosen] = useState<string>();
+  const [search, setSearch] = useState('');
+  const [showsEmpty, setShowsEmpty] = useState(false);
+  const kind = kinds.some((each) => each.kind === chosen) ? chosen : kinds[0]?.kind;
+  const loaded = useLoaded(
+    async (signal) =>
+      kind === undefined
+        ? undefined
+        : await callApi('/api/data/v1/fields.json', { given: { idApp, kind, ...datesOf(period) }, signal }),
+    [idApp, kind, period],
+  );
+  const { data, isLoading } = loaded;
+  if (kind === undefined) return null;
+  const wanted = search.toLowerCase();
+  const found = (data?.fields ?? [])
+    .filter(({ name, column, description }) =>
+      [name, column, description].some((text) => text.toLowerCase().includes(wanted)),
+    )
+    .toSorted((a, b) => b.filled - a.filled);
+  const empty = found.filter(({ filled }) => filled === 0).length;
+  const shown = showsEmpty ? found : found.filter(({ filled }) => filled > 0);
+  const hasEvents = data !== undefined && data.looked > 0;
+  const controls = (
+    <div class="row">
+      <label class="row">
+        <span class="hidden">Kind of event</span>
+        <select value={kind} onChange={(event) => setChosen(event.currentTarget.value)}>
+          {kinds.map((each) => (
+            <option key={each.kind} value={each.kind}>
+              {nameOf(each.kind)}
+            </option>
+          ))}
+        </select>
+      </label>
+      <SearchField label="Find a field" onSearch={setSearch} />
+    </div>
+  );
+  return (
+    <Card id="fields" title="How full the fields are" isBusy={isLoading} beside={controls}>
+      <LoadState of={loaded} wait="Counting…" />
+      {data !== undefined && <Note>{describeBasis(data)}</Note>}
+      {hasEvents && shown.length > 0 && (
+        <Table
+          label="How full each field is"
+          kind="tall"
+          columns={fieldColumns(data.looked)}
+          rows={shown}
+          keyOf={({ column }) => column}
+        />
+      )}
+      {hasEvents && empty > 0 && (
+        <Check
+          kind="small"
+          label={`Show fields without any value, or with the default alone (${formatCount(empty)})`}
+          checked={showsEmpty}
+          onChange={() => setShowsEmpty(!showsEmpty)}
+        />
+      )}
+    </Card>
+  );
+}
 
 /** What one app has. */
 function AppData({ idApp }: { readonly idApp: string }) {
@@ -27,9 +125,7 @@ function AllData() {
   const [period, setPeriod] = useState<Period>(periods[1]);
   return (
     <>
-      <div class="page-head">
-        <h1 tabIndex={-1}>Data</h1>
-      </div>
+      <PageHead title="Data" />
       <div class="stack">
         <VolumeCard volume={useVolume(period)} period={period} onPeriod={setPeriod} />
         <AppsCard page="data" />

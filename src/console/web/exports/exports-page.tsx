@@ -1,18 +1,220 @@
-import { PageParts } from '../parts/page-parts.tsx';
-import { RequestList } from './request-list.tsx';
-import { ScheduleList } from './schedule-list.tsx';
-import { WebhookList } from './webhook-list.tsx';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { hrefOf, path } from '../frame/browser.ts';
+import { callApi } from '../frame/client.ts';
+import { readPeriod } from '../new-export/order.ts';
+import { Button } from '../parts/controls.tsx';
+import { formatAway, formatBytes, formatCount, formatDate, formatTime } from '../parts/format.ts';
+import { createParts, EmptyCard, ErrorMessage, LoadState, Message, Table } from '../parts/layout.tsx';
+import { useLoaded } from '../parts/load.ts';
+import { isInProgress, listExports, RequestDetails, type ExportLine, type ExportPage } from './request-details.tsx';
+import { ScheduleList } from './schedules.tsx';
 
-/** What the user has ordered, and what is ordered again and again. */
-export function ExportsPage() {
+/** How soon the list is asked for again: while something runs, and otherwise. */
+const busyMs = 1500;
+const idleMs = 15_000;
+
+/** Where each piece begins that was asked for; the first with the newest. */
+type Befores = readonly (string | undefined)[];
+
+/** How an ended export stands, in one word and one colour. */
+function describeEnd({ status }: ExportLine): { readonly word: string; readonly colour: 'good' | 'bad' | '' } {
+  if (status === 'Success!') return { word: 'Ready', colour: 'good' };
+  if (status.startsWith('Canceled')) return { word: 'Canceled', colour: '' };
+  return { word: status === 'User error occurred' ? 'Cannot be made' : 'Failed', colour: 'bad' };
+}
+
+function StatusBadge({ line }: { readonly line: ExportLine }) {
+  if (isInProgress(line)) {
+    const percent = Number.parseInt(line.progress ?? '0', 10);
+    return (
+      <div class="progress">
+        <span class="badge busy">{percent === 0 ? 'Waiting or begun' : `${percent} %`}</span>
+        <progress max={100} value={percent} aria-label={`Progress of export ${line.idRawExport}`} />
+      </div>
+    );
+  }
+  const { word, colour } = describeEnd(line);
+  return <span class={`badge ${colour}`}>{word}</span>;
+}
+
+/** Says which exports have ended while the page was open, to whoever does not see it. */
+function Announcements({ exports }: Pick<ExportPage, 'exports'>) {
+  const running = useRef<ReadonlySet<string>>(new Set());
+  const [said, setSaid] = useState('');
+  useEffect(() => {
+    const ended = exports.filter((line) => running.current.has(line.idRawExport) && !isInProgress(line));
+    if (ended.length > 0)
+      setSaid(ended.map((line) => `Export ${line.idRawExport}: ${describeEnd(line).word}.`).join(' '));
+    running.current = new Set(exports.filter(isInProgress).map(({ idRawExport }) => idRawExport));
+  }, [exports]);
   return (
-    <PageParts
-      title="Exports"
-      parts={[
-        { path: 'exports', title: 'Requests', component: RequestList },
-        { path: 'exports/schedules', title: 'Schedules', component: ScheduleList },
-        { path: 'exports/webhooks', title: 'Webhooks', component: WebhookList },
+    <p class="hidden" role="status">
+      {said}
+    </p>
+  );
+}
+
+/** The period of an export, short, by the clocks of its zone. */
+function describePeriod(line: ExportLine): string {
+  const given = line.arguments ?? {};
+  const period = readPeriod(given);
+  if (given['sinceVersion'] !== undefined) return `since version ${String(given['sinceVersion']).split('-')[0]}`;
+  if (period === undefined) return '';
+  const { kind, from, to } = period;
+  const zone = String(given['timezone']);
+  if (kind === 'moments')
+    return [given['tsFrom'], given['tsTo']].map((at) => formatTime(Number(at), zone, '2-digit')).join(' – ');
+  return from === to ? `${formatDate(from)}, ${zone}` : `${formatDate(from)} – ${formatDate(to)}, ${zone}`;
+}
+
+interface LineProps {
+  readonly line: ExportLine;
+  readonly isOpen: boolean;
+  readonly onChange: () => void;
+}
+
+function Line({ line, isOpen, onChange }: LineProps) {
+  const { idRawExport, event, rows, bytes, timestampCreated, timestampExpires } = line;
+  return (
+    <li class={isOpen ? 'request open' : 'request'}>
+      <div class="request-head">
+        <h2>
+          <a href={hrefOf(isOpen ? 'exports' : `exports/${idRawExport}`)} aria-expanded={isOpen}>
+            <span class="muted">#{idRawExport}</span> {event}
+          </a>
+        </h2>
+        <div class="request-period muted">
+          {describePeriod(line)}
+          {line.idSchedule !== undefined && <span class="chip small">schedule, {line.slot}</span>}
+        </div>
+        <div class="request-status">
+          <StatusBadge line={line} />
+        </div>
+        <div class="request-size number">
+          {rows !== undefined && `${formatCount(rows)} rows`}
+          {bytes !== undefined && <span class="muted small">{formatBytes(bytes)}</span>}
+        </div>
+        <div class="request-time small muted number">
+          <time dateTime={new Date(Number(timestampCreated) * 1000).toISOString()}>
+            {formatTime(Number(timestampCreated))}
+          </time>
+          {timestampExpires !== undefined && line.status === 'Success!' && (
+            <span>links end {formatAway(Number(timestampExpires))}</span>
+          )}
+        </div>
+      </div>
+      {isOpen && <RequestDetails line={line} onChange={onChange} />}
+    </li>
+  );
+}
+
+interface PiecesProps {
+  readonly data: ExportPage;
+  readonly befores: Befores;
+  readonly onMove: (befores: Befores) => void;
+}
+
+/** Steps through the pieces of the list. */
+function Pieces({ data: { total, before }, befores, onMove }: PiecesProps) {
+  const isFirst = befores.length === 1;
+  const steps = [
+    ['Newest', isFirst, [undefined]],
+    ['Newer', isFirst, befores.slice(0, -1)],
+    ['Older', before === undefined, [...befores, before]],
+  ] as const;
+  return (
+    <nav class="spread pages" aria-label="Pieces of the list">
+      <span class="muted">{total === 1 ? '1 export' : `${formatCount(total)} exports`}</span>
+      <span class="row">
+        {!(isFirst && before === undefined) &&
+          steps.map(([title, isAtEnd, to]) => (
+            <Button key={title} disabled={isAtEnd} onClick={() => onMove(to)}>
+              {title}
+            </Button>
+          ))}
+      </span>
+    </nav>
+  );
+}
+
+/** The exports of the user in pieces, the newest first; those that run are followed. */
+function RequestList() {
+  const [, openId = ''] = path.value.split('/');
+  const [befores, setBefores] = useState<Befores>([undefined]);
+  const before = befores.at(-1);
+  const loaded = useLoaded(
+    (signal) => listExports(before, signal),
+    [before],
+    (page) => (page.exports.some(isInProgress) ? busyMs : idleMs),
+  );
+  const { data, error, isLoading, reload } = loaded;
+  const isThere = data?.exports.some(({ idRawExport }) => idRawExport === openId) === true;
+  // An address may name an export that is further back: once, the piece is shown that begins with it.
+  const sought = useRef('');
+  useEffect(() => {
+    if (data === undefined || isLoading || sought.current === openId) return;
+    sought.current = openId;
+    if (!isThere && /^[1-9]\d{0,14}$/.test(openId)) setBefores([undefined, String(Number(openId) + 1)]);
+  }, [data, isLoading, openId]);
+  if (data === undefined) return <LoadState of={loaded} />;
+  if (data.total === 0)
+    return (
+      <EmptyCard title="No exports yet">
+        <p>What you order is found here, with its progress and its links.</p>
+        <a class="button primary" href={hrefOf('')}>
+          New export
+        </a>
+      </EmptyCard>
+    );
+  return (
+    <>
+      <ErrorMessage error={error} />
+      {!isLoading && !isThere && before === String(Number(openId) + 1) && (
+        <Message kind="info">
+          Export #{openId} is not there: its links have ended and its files are deleted, or it is not yours.
+        </Message>
+      )}
+      <Announcements exports={data.exports} />
+      <ol class="requests card" aria-busy={isLoading}>
+        {data.exports.map((line) => (
+          <Line key={line.idRawExport} line={line} isOpen={line.idRawExport === openId} onChange={reload} />
+        ))}
+      </ol>
+      <Pieces data={data} befores={befores} onMove={(moved) => !isLoading && setBefores(moved)} />
+    </>
+  );
+}
+
+/** The addresses that are told of ended exports; they are added by the API, which shows their secrets once. */
+function WebhookList() {
+  const loaded = useLoaded((signal) => callApi('/api/webhook/v1/list.json', { signal }), []);
+  if (loaded.data === undefined) return <LoadState of={loaded} />;
+  const { webhooks } = loaded.data;
+  if (webhooks.length === 0)
+    return (
+      <EmptyCard title="No webhooks yet">
+        <p>
+          An address added by <code>POST /api/webhook/v1/create.json</code> is told when an export has ended.
+        </p>
+      </EmptyCard>
+    );
+  return (
+    <Table
+      label="Webhooks, to be scrolled"
+      kind="card flush"
+      columns={[
+        ['Address', ({ url }) => url, 'wrap'],
+        ['Added', ({ timestampCreated }) => formatTime(Number(timestampCreated)), 'nowrap'],
       ]}
+      rows={webhooks}
+      keyOf={({ idWebhook }) => idWebhook}
     />
   );
 }
+
+/** What the user has ordered, and what is ordered again and again. */
+export const ExportsPage = createParts('Exports', [
+  { path: 'exports', title: 'Requests', component: RequestList },
+  { path: 'exports/schedules', title: 'Schedules', component: ScheduleList },
+  { path: 'exports/webhooks', title: 'Webhooks', component: WebhookList },
+]);

@@ -1,84 +1,91 @@
 import { useState } from 'preact/hooks';
-import type { ApiError } from '../frame/client.ts';
-import { navigate } from '../frame/router.ts';
-import { loadDictionary } from '../new-export/dictionary.ts';
-import { startFrom } from '../new-export/draft.ts';
+import { navigate } from '../frame/browser.ts';
+import { callApi, type AnswerOf } from '../frame/client.ts';
+import { loadDictionary, startFrom } from '../new-export/draft.ts';
 import { toDraft } from '../new-export/order.ts';
-import { CopyButton } from '../parts/copy-button.tsx';
+import { Button, CopyButton } from '../parts/controls.tsx';
 import { formatAway, formatBytes, formatCount, formatTime } from '../parts/format.ts';
-import { toApiError, useLoaded } from '../parts/load.ts';
-import { Message } from '../parts/message.tsx';
-import { cancelExport, getExport, isInProgress, type ExportLine, type ExportState } from './requests.ts';
-import { ScheduleForm } from './schedule-form.tsx';
+import { ErrorMessage, LoadState, Message, Table, type Column } from '../parts/layout.tsx';
+import { useAction, useLoaded } from '../parts/load.ts';
+import { ScheduleForm } from './schedules.tsx';
+
+/** A piece of the list of exports; times are Unix seconds. */
+export type ExportPage = AnswerOf<'/api/raw/v1/export/list.json'>;
+export type ExportLine = ExportPage['exports'][number];
+/** One export with its links. */
+type ExportState = AnswerOf<'/api/raw/v1/export/get.json'>;
+
+/** Asks for the newest exports below an id. */
+export function listExports(before: string | undefined, signal: AbortSignal): Promise<ExportPage> {
+  return callApi('/api/raw/v1/export/list.json', { given: { limit: '25', before }, signal });
+}
+
+/** Asks for an export with its links. */
+function getExport(idRawExport: string, signal: AbortSignal): Promise<ExportState> {
+  return callApi('/api/raw/v1/export/get.json', { given: { idRawExport }, signal });
+}
+
+/** Ends an export that waits or runs. */
+async function cancelExport(idRawExport: string): Promise<void> {
+  await callApi('/api/raw/v1/export/cancel.json', { method: 'POST', given: { idRawExport } });
+}
+
+/** Whether an export waits or runs. */
+export function isInProgress({ status }: Pick<ExportLine, 'status'>): boolean {
+  return status === 'In progress';
+}
 
 function fileNameOf(link: string): string {
   return new URL(link).pathname.split('/').at(-1) ?? '';
 }
 
+const fileColumns: readonly Column<NonNullable<ExportState['files']>[number]>[] = [
+  [
+    'File',
+    ({ link }) => (
+      <a href={link} download>
+        {fileNameOf(link)}
+      </a>
+    ),
+  ],
+  ['Rows', ({ rows }) => formatCount(rows), 'number'],
+  ['Size', ({ bytes }) => formatBytes(bytes), 'number'],
+  [
+    'SHA-256',
+    ({ sha256 }) => (
+      <span class="row nowrap-row">
+        <code title={sha256}>{sha256.slice(0, 12)}…</code>
+        <CopyButton text={sha256} label="Copy checksum" />
+      </span>
+    ),
+  ],
+];
+
 /** The files of a finished export, each with its link and what it has to be. */
 function Files({ state }: { readonly state: ExportState }) {
   const { files = [], archive, manifest } = state;
   if (files.length === 0) return null;
+  const isOne = files.length === 1;
+  const ends = Number(files[0]?.timestampExpires);
+  const downloads = [
+    ...(isOne ? [['Download', files[0]?.link] as const] : []),
+    [isOne ? 'As zip' : 'Download all as zip', archive?.link],
+    ['Signed manifest', manifest?.link],
+  ] as const;
   return (
     <div class="stack">
-      <div class="scroll" role="region" aria-label="Files, to be scrolled" tabIndex={0}>
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">File</th>
-              <th scope="col" class="number">
-                Rows
-              </th>
-              <th scope="col" class="number">
-                Size
-              </th>
-              <th scope="col">SHA-256</th>
-            </tr>
-          </thead>
-          <tbody>
-            {files.map(({ link, rows, bytes, sha256 }) => (
-              <tr key={link}>
-                <td>
-                  <a href={link} download>
-                    {fileNameOf(link)}
-                  </a>
-                </td>
-                <td class="number">{formatCount(rows)}</td>
-                <td class="number">{formatBytes(bytes)}</td>
-                <td>
-                  <span class="row nowrap-row">
-                    <code title={sha256}>{sha256.slice(0, 12)}…</code>
-                    <CopyButton text={sha256} label="Copy checksum" />
-                  </span>
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table label="Files, to be scrolled" columns={fileColumns} rows={files} keyOf={({ link }) => link} />
       <div class="row">
-        {files.length === 1 && files[0] !== undefined && (
-          <a class="button primary" href={files[0].link} download>
-            Download
-          </a>
-        )}
-        {archive !== undefined && (
-          <a class={files.length === 1 ? 'button' : 'button primary'} href={archive.link} download>
-            {files.length === 1 ? 'As zip' : 'Download all as zip'}
-          </a>
-        )}
-        {manifest !== undefined && (
-          <a class="button" href={manifest.link} download>
-            Signed manifest
-          </a>
-        )}
-        <CopyButton
-          text={files.map(({ link }) => link).join('\n')}
-          label={files.length === 1 ? 'Copy link' : 'Copy links'}
-        />
+        {downloads
+          .filter(([, link]) => link !== undefined)
+          .map(([title, link], index) => (
+            <a key={title} class={index === 0 ? 'button primary' : 'button'} href={link} download>
+              {title}
+            </a>
+          ))}
+        <CopyButton text={files.map(({ link }) => link).join('\n')} label={isOne ? 'Copy link' : 'Copy links'} />
         <span class="muted small">
-          The links are yours and end {formatAway(Number(files[0]?.timestampExpires))},{' '}
-          {formatTime(Number(files[0]?.timestampExpires))}.
+          The links are yours and end {formatAway(ends)}, {formatTime(ends)}.
         </span>
       </div>
     </div>
@@ -116,16 +123,12 @@ function Order({ line }: { readonly line: ExportLine }) {
 /** What can be done with an export, and what has come of it. */
 export function RequestDetails({ line, onChange }: { readonly line: ExportLine; readonly onChange: () => void }) {
   const { idRawExport, status } = line;
-  const [error, setError] = useState<ApiError>();
+  const { error, act } = useAction();
   const [isScheduling, setScheduling] = useState(false);
   // Links are signed anew for each answer; the state is another one when the list says so.
   const state = useLoaded((signal) => getExport(idRawExport, signal), [idRawExport, status]);
 
-  async function act(work: () => Promise<void>): Promise<void> {
-    setError(undefined);
-    await work().catch((caught: unknown) => setError(toApiError(caught)));
-    onChange();
-  }
+  const change = (work: () => Promise<void>): void => void act(work).then(onChange);
 
   async function repeat(): Promise<void> {
     if (line.arguments === undefined) return;
@@ -141,30 +144,22 @@ export function RequestDetails({ line, onChange }: { readonly line: ExportLine; 
           The service could not make it. Order it again; if that does not help, tell the operator its number.
         </Message>
       )}
-      {state.data === undefined && state.error === undefined && <p class="muted">Loading…</p>}
-      {state.error !== undefined && <Message kind="error">{state.error.message}</Message>}
+      <LoadState of={state} />
       {state.data !== undefined && <Files state={state.data} />}
-      {error !== undefined && <Message kind="error">{error.message}</Message>}
+      <ErrorMessage error={error} />
       <Order line={line} />
       <div class="row">
         {isInProgress(line) && (
-          <button type="button" class="button danger" onClick={() => void act(() => cancelExport(idRawExport))}>
+          <Button kind="danger" onClick={() => change(() => cancelExport(idRawExport))}>
             Cancel the export
-          </button>
+          </Button>
         )}
         {line.arguments !== undefined && (
           <>
-            <button type="button" class="button" onClick={() => void act(repeat)}>
-              Order again…
-            </button>
-            <button
-              type="button"
-              class="button"
-              aria-expanded={isScheduling}
-              onClick={() => setScheduling(!isScheduling)}
-            >
+            <Button onClick={() => change(repeat)}>Order again…</Button>
+            <Button aria-expanded={isScheduling} onClick={() => setScheduling(!isScheduling)}>
               Make a schedule…
-            </button>
+            </Button>
           </>
         )}
       </div>

@@ -1,7 +1,17 @@
 import { signal } from '@preact/signals';
 // Made of the OpenAPI document by the build.
 import type { Answers } from 'api-answers';
-import { renderArguments, type CallArguments } from './call-arguments.ts';
+
+/** Arguments of a call; a list is given as the same name again and again. */
+export type CallArguments = Readonly<Record<string, string | readonly string[] | undefined>>;
+
+/** Renders arguments as a query or a form body. */
+export function renderArguments(given: CallArguments): string {
+  const text = new URLSearchParams();
+  for (const [name, value] of Object.entries(given))
+    for (const each of value === undefined ? [] : typeof value === 'string' ? [value] : value) text.append(name, each);
+  return text.toString();
+}
 
 interface ErrorInfo {
   readonly waitSeconds?: number | undefined;

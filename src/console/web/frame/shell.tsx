@@ -1,25 +1,37 @@
-import { useLayoutEffect, useRef } from 'preact/hooks';
-import { Message } from '../parts/message.tsx';
-import { pages, type Page } from '../pages.ts';
+import type { ComponentType } from 'preact';
+import { useEffect, useErrorBoundary, useLayoutEffect, useRef } from 'preact/hooks';
+import { Button, Segments } from '../parts/controls.tsx';
+import { Message } from '../parts/layout.tsx';
+import { useAction } from '../parts/load.ts';
+import { ownZone } from '../parts/zones.ts';
+import { chooseTheme, hrefOf, path, theme, themes } from './browser.ts';
 import { isConnected, isSignedOut } from './client.ts';
-import { GuardedPage } from './guarded-page.tsx';
-import { hrefOf, path } from './router.ts';
-import { cannotTell, isOutdated, isShownOnce, session, type SignedIn } from './session.ts';
+import { cannotTell, isOutdated, isShownOnce, session, signOut, type SignedIn } from './session.ts';
 import { BrandMark, SignInDialog, SignInPage } from './sign-in.tsx';
-import { UserMenu } from './user-menu.tsx';
+
+/** A page of the console, and its place in the navigation. */
+export interface Page {
+  /** Its path below `/console/`; '' is the first page. Paths below it are the page's own. */
+  readonly path: string;
+  readonly title: string;
+  readonly component: ComponentType;
+  /** To whom it is shown: what it asks for is decided by the service, whoever sees the page. */
+  readonly isFor: 'account' | 'operator';
+}
+
+type Pages = readonly Page[];
 
 /** The pages of a user: an operator need not belong to an account. */
-const pagesOf = ({ isOperator, idAccount }: SignedIn): readonly Page[] =>
+const pagesOf = (pages: Pages, { isOperator, idAccount }: SignedIn): Pages =>
   pages.filter(({ isFor }) => (isFor === 'operator' ? isOperator : idAccount !== 0));
 
 /** The page of the address; at the front door, the first that the user has. */
-function findPage(of: SignedIn): Page | undefined {
+function findPage(own: Pages): Page | undefined {
   const [first = ''] = path.value.split('/');
-  const own = pagesOf(of);
   return own.find((page) => page.path === first) ?? (first === '' ? own[0] : undefined);
 }
 
-function Navigation({ of, shown }: { readonly of: SignedIn; readonly shown: Page | undefined }) {
+function Navigation({ pages, shown }: { readonly pages: Pages; readonly shown: Page | undefined }) {
   const nav = useRef<HTMLElement>(null);
   // In a narrow window the row of links scrolls: the page that is shown is among those that are seen.
   useLayoutEffect(() => {
@@ -30,7 +42,7 @@ function Navigation({ of, shown }: { readonly of: SignedIn; readonly shown: Page
   return (
     <nav ref={nav} aria-label="Pages">
       <ul>
-        {pagesOf(of).map((page) => (
+        {pages.map((page) => (
           <li key={page.path}>
             <a href={hrefOf(page.path)} aria-current={page === shown ? 'page' : undefined}>
               {page.title}
@@ -39,6 +51,40 @@ function Navigation({ of, shown }: { readonly of: SignedIn; readonly shown: Page
         ))}
       </ul>
     </nav>
+  );
+}
+
+/** Begins anew; `isForgetful`: without what the page had kept, which may be what it failed at. */
+function reload(isForgetful: boolean): void {
+  if (isForgetful) sessionStorage.clear();
+  location.reload();
+}
+
+interface GuardedProps {
+  readonly component: ComponentType;
+  /** What is drawn is drawn anew with it, before whoever gave it goes on. */
+  readonly path: string;
+}
+
+/** A page; where it fails, a word of it in its place, instead of nothing. */
+function GuardedPage({ component: Component }: GuardedProps) {
+  const [failure] = useErrorBoundary((error: unknown) => reportError(error));
+  if (failure === undefined) return <Component />;
+  return (
+    <div class="card stack">
+      <h1 tabIndex={-1}>This page has failed</h1>
+      <Message kind="error">{String(failure)}</Message>
+      <p>
+        It is a fault of the console, and nothing has happened to your exports. Load the page anew; tell the operator
+        what is written here if it fails again.
+      </p>
+      <div class="row">
+        <Button kind="primary" onClick={() => reload(false)}>
+          Load it anew
+        </Button>
+        <Button onClick={() => reload(true)}>Forget what was filled in, and load it anew</Button>
+      </div>
+    </div>
   );
 }
 
@@ -53,16 +99,63 @@ function ShownPage({ page }: { readonly page: Page | undefined }) {
       document.querySelector<HTMLElement>('main h1')?.focus({ preventScroll: true });
     before.current = { page };
   }, [page, path.value]);
-  if (page === undefined)
-    return (
-      <div class="empty">
-        <h1 tabIndex={-1}>There is no such page</h1>
-        <p>
-          <a href={hrefOf('')}>New export</a>
-        </p>
+  if (page !== undefined) return <GuardedPage key={page.path} component={page.component} path={path.value} />;
+  return (
+    <div class="empty">
+      <h1 tabIndex={-1}>There is no such page</h1>
+      <p>
+        <a href={hrefOf('')}>New export</a>
+      </p>
+    </div>
+  );
+}
+
+/** Who is signed in, how the console looks, and the way out. */
+function UserMenu({ of }: { readonly of: SignedIn }) {
+  const menu = useRef<HTMLDetailsElement>(null);
+  const { error, act } = useAction();
+  useEffect(() => {
+    const close = (event: Event): void => {
+      const isEscape = event instanceof KeyboardEvent && event.key === 'Escape';
+      if (menu.current?.open !== true) return;
+      if (isEscape) menu.current.querySelector('summary')?.focus();
+      if (isEscape || (event.type === 'click' && !menu.current.contains(event.target as Node)))
+        menu.current.open = false;
+    };
+    for (const kind of ['click', 'keydown']) document.addEventListener(kind, close);
+    return () => {
+      for (const kind of ['click', 'keydown']) document.removeEventListener(kind, close);
+    };
+  }, []);
+  return (
+    <details class="menu" ref={menu}>
+      <summary>{of.name}</summary>
+      <div class="menu-panel">
+        <dl class="facts">
+          <dt>User</dt>
+          <dd>{of.idUser}</dd>
+          <dt>Account</dt>
+          <dd>{of.idAccount === 0 ? 'none' : of.idAccount}</dd>
+          <dt>Your zone</dt>
+          <dd>{ownZone}</dd>
+          <dt>Version</dt>
+          <dd>{of.version}</dd>
+        </dl>
+        <Segments
+          legend="Appearance"
+          isLegendShown
+          name="theme"
+          choices={themes.map((each) => [each, each] as const)}
+          value={theme.value}
+          onChoose={chooseTheme}
+        />
+        {error !== undefined && <Message kind="error">You are still signed in. {error.message}</Message>}
+        <Button kind="wide" onClick={() => void act(signOut)}>
+          Sign out
+        </Button>
       </div>
-    );
-  return <GuardedPage key={page.path} component={page.component} path={path.value} />;
+    </details>
+  );
 }
 
 /** What is said of the service on every page. */
@@ -88,7 +181,7 @@ function ServiceMessages() {
 }
 
 /** Everything: the frame with a page in it, or the sign-in. */
-export function Shell() {
+export function Shell({ pages }: { readonly pages: Pages }) {
   const of = session.value;
   if (of === 'unknown')
     return isConnected.value && cannotTell.value === undefined ? null : (
@@ -100,7 +193,8 @@ export function Shell() {
       </main>
     );
   if (of === undefined) return <SignInPage />;
-  const page = findPage(of);
+  const own = pagesOf(pages, of);
+  const page = findPage(own);
   return (
     <>
       <button class="skip" type="button" onClick={() => document.querySelector<HTMLElement>('#main')?.focus()}>
@@ -111,7 +205,7 @@ export function Shell() {
           <BrandMark />
           <span class="brand-name">tributary</span>
         </a>
-        <Navigation of={of} shown={page} />
+        <Navigation pages={own} shown={page} />
         <UserMenu of={of} />
       </header>
       <ServiceMessages />

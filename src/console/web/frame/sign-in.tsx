@@ -1,38 +1,26 @@
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { Message } from '../parts/message.tsx';
-import { useModal } from '../parts/modal.ts';
-import { ApiError } from './client.ts';
+import { Button, Field } from '../parts/controls.tsx';
+import { ErrorMessage, useModal } from '../parts/layout.tsx';
+import { useAction } from '../parts/load.ts';
 import { signIn } from './session.ts';
 
 /** The form of a sign-in. `idUser`: whose session has ended. */
 function SignInForm({ idUser: ended = '' }: { readonly idUser?: string }) {
   const [idUser, setIdUser] = useState(ended);
   const [secret, setSecret] = useState('');
-  const [problem, setProblem] = useState<ApiError>();
-  const [isBusy, setBusy] = useState(false);
+  const { isBusy, error, act } = useAction();
   const first = useRef<HTMLInputElement>(null);
   // Before the page is painted: what is typed at once is typed here.
   useLayoutEffect(() => first.current?.focus(), []);
 
   async function submit(event: Event): Promise<void> {
     event.preventDefault();
-    if (isBusy) return;
-    setBusy(true);
-    setProblem(undefined);
-    try {
-      await signIn(idUser.trim(), secret.trim());
-    } catch (error) {
-      setProblem(error instanceof ApiError ? error : new ApiError(0, String(error)));
-      first.current?.focus();
-    } finally {
-      setBusy(false);
-    }
+    if (!isBusy && !(await act(() => signIn(idUser.trim(), secret.trim())))) first.current?.focus();
   }
 
   return (
     <form class="stack" onSubmit={(event) => void submit(event)}>
-      <label class="field">
-        <span>User id</span>
+      <Field label="User id">
         <input
           ref={ended === '' ? first : null}
           name="username"
@@ -42,9 +30,8 @@ function SignInForm({ idUser: ended = '' }: { readonly idUser?: string }) {
           value={idUser}
           onInput={(event) => setIdUser(event.currentTarget.value)}
         />
-      </label>
-      <label class="field">
-        <span>Secret</span>
+      </Field>
+      <Field label="Secret">
         <input
           ref={ended === '' ? null : first}
           // What a dialog begins with each time it opens.
@@ -56,11 +43,11 @@ function SignInForm({ idUser: ended = '' }: { readonly idUser?: string }) {
           value={secret}
           onInput={(event) => setSecret(event.currentTarget.value)}
         />
-      </label>
-      {problem && <Message kind="error">{problem.message}</Message>}
-      <button class="button primary" type="submit" aria-disabled={isBusy}>
+      </Field>
+      <ErrorMessage error={error} />
+      <Button kind="primary" type="submit" aria-disabled={isBusy}>
         {isBusy ? 'Signing in…' : 'Sign in'}
-      </button>
+      </Button>
     </form>
   );
 }

@@ -1,5 +1,5 @@
 import { ApiError, openApi } from '../frame/client.ts';
-import { pause } from '../parts/pause.ts';
+import { pause } from '../parts/load.ts';
 
 /** What arrives: an event, a refusal, or how many were left out. */
 export interface Arrival {

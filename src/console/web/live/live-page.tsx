@@ -1,13 +1,136 @@
-import { useState } from 'preact/hooks';
-import { path } from '../frame/router.ts';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { path } from '../frame/browser.ts';
+import { callApi } from '../frame/client.ts';
+import { signIns } from '../frame/session.ts';
 import { AppHead, AppsCard } from '../parts/apps.tsx';
+import { Button, SearchField, Segments } from '../parts/controls.tsx';
 import { formatCount } from '../parts/format.ts';
-import { Message } from '../parts/message.tsx';
+import { Message } from '../parts/layout.tsx';
 import { ownZone } from '../parts/zones.ts';
-import { SearchField } from '../parts/search-field.tsx';
-import { select, type Filter } from './entries.ts';
-import { EntryList } from './entry-list.tsx';
-import { useArrivals, type Arrivals } from './use-arrivals.ts';
+import { EntryList, mostEntries, select, toEntry, type Entry, type Filter } from './entries.tsx';
+import { listen, type Arrival, type Standing } from './listen.ts';
+
+/** What arrived is shown so often, milliseconds: a page that is drawn for each event is drawn all the time. */
+const showEveryMs = 300;
+/** Refusals of before that a page begins with. */
+const earlierRefusals = 50;
+/** A page that nobody looks at for so long gives its place and its connection to others: both are few. */
+const outOfSightMs = 300_000;
+const outOfSight = 'The page was out of sight for five minutes, and goes on when it is looked at.';
+
+interface Arrivals {
+  /** The newest first. */
+  readonly entries: readonly Entry[];
+  readonly standing: Standing;
+  /** What came and is not among them, because it was sampled or read too slowly. */
+  readonly leftOut: { readonly events: number; readonly refusals: number };
+  /** What came while it was paused, and is shown then. */
+  readonly waiting: number;
+  readonly isPaused: boolean;
+  readonly setPaused: (isPaused: boolean) => void;
+  readonly clear: () => void;
+}
+
+const nothing = { events: 0, refusals: 0 };
+
+/** What is collected between two drawings. */
+interface Collected {
+  entries: Entry[];
+  leftOut: { events: number; refusals: number };
+  waiting: number;
+}
+
+function take(collected: Collected, arrival: Arrival): void {
+  if (arrival.name === 'left_out') {
+    const { events, refusals } = arrival.data as { readonly events: number; readonly refusals: number };
+    collected.leftOut = { events: collected.leftOut.events + events, refusals: collected.leftOut.refusals + refusals };
+    return;
+  }
+  collected.entries = [toEntry(arrival), ...collected.entries].slice(0, mostEntries);
+  collected.waiting += 1;
+}
+
+/** Whether the page has been out of sight for so long, milliseconds; no more when it is looked at again. */
+function useOutOfSight(afterMs: number): boolean {
+  const [isOut, setOut] = useState(false);
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const look = (): void => {
+      clearTimeout(timer);
+      if (document.hidden) timer = setTimeout(() => setOut(true), afterMs);
+      else setOut(false);
+    };
+    look();
+    document.addEventListener('visibilitychange', look);
+    return () => {
+      clearTimeout(timer);
+      document.removeEventListener('visibilitychange', look);
+    };
+  }, []);
+  return isOut;
+}
+
+/** Listens to an app while the page is there, after the refusals of before. Bounded, however much comes. */
+function useArrivals(idApp: string): Arrivals {
+  const collected = useRef<Collected>({ entries: [], leftOut: nothing, waiting: 0 });
+  const pausing = useRef(false);
+  const [shown, setShown] = useState<Pick<Arrivals, 'entries' | 'leftOut'>>({ entries: [], leftOut: nothing });
+  const [waiting, setWaiting] = useState(0);
+  const [isPaused, setPaused] = useState(false);
+  const [standing, setStanding] = useState<Standing>({ kind: 'connecting' });
+  const count = signIns.value;
+  const isOut = useOutOfSight(outOfSightMs);
+
+  function show(): void {
+    const { entries, leftOut, waiting: came } = collected.current;
+    setWaiting(pausing.current ? came : 0);
+    if (pausing.current) return;
+    collected.current.waiting = 0;
+    setShown((before) => (before.entries === entries && before.leftOut === leftOut ? before : { entries, leftOut }));
+  }
+
+  useEffect(() => {
+    if (isOut) {
+      setStanding({ kind: 'waiting', why: outOfSight });
+      return undefined;
+    }
+    const gone = new AbortController();
+    const onArrival = (arrival: Arrival): void => take(collected.current, arrival);
+    callApi('/api/app/v1/refusals.json', {
+      given: { idApp, limit: String(earlierRefusals) },
+      signal: gone.signal,
+    })
+      .then(({ refusals }) => {
+        if (collected.current.entries.length > 0) return;
+        for (const data of refusals.toReversed()) onArrival({ name: 'refusal', data });
+      })
+      // The listening below says what is wrong.
+      .catch(() => undefined)
+      .finally(() => void listen(idApp, gone.signal, onArrival, setStanding));
+    const timer = setInterval(show, showEveryMs);
+    return () => {
+      gone.abort();
+      clearInterval(timer);
+    };
+  }, [idApp, count, isOut]);
+
+  return {
+    ...shown,
+    standing,
+    waiting,
+    isPaused,
+    setPaused(paused) {
+      pausing.current = paused;
+      setPaused(paused);
+      show();
+    },
+    clear() {
+      collected.current = { entries: [], leftOut: nothing, waiting: 0 };
+      setShown({ entries: [], leftOut: nothing });
+      setWaiting(0);
+    },
+  };
+}
 
 const kinds = [
   ['all', 'Everything'],
@@ -15,62 +138,46 @@ const kinds = [
   ['refusal', 'Refusals'],
 ] as const;
 
-/** Whether anything is shown, in a word. */
-function StandingBadge({ standing, isPaused }: Pick<Arrivals, 'standing' | 'isPaused'>) {
-  if (isPaused) return <span class="badge warn">Paused</span>;
-  switch (standing.kind) {
-    case 'listening':
-      return <span class="badge good">Listening</span>;
-    case 'connecting':
-      return <span class="badge busy">Connecting</span>;
-    case 'waiting':
-      return <span class="badge warn">Comes back by itself</span>;
-    case 'refused':
-      return <span class="badge bad">Ended</span>;
-    default:
-      return standing satisfies never;
-  }
-}
+/** Whether anything is shown: the colour of a badge, and its word. */
+const standings: Readonly<Record<Standing['kind'], readonly [kind: string, word: string]>> = {
+  listening: ['good', 'Listening'],
+  connecting: ['busy', 'Connecting'],
+  waiting: ['warn', 'Comes back by itself'],
+  refused: ['bad', 'Ended'],
+};
 
-function Controls({
-  arrivals,
-  filter,
-  onFilter,
-}: {
+interface ControlsProps {
   readonly arrivals: Arrivals;
   readonly filter: Filter;
   readonly onFilter: (filter: Filter) => void;
-}) {
-  const { isPaused, setPaused, clear, waiting } = arrivals;
+}
+
+function Controls({ arrivals, filter, onFilter }: ControlsProps) {
+  const { standing, isPaused, setPaused, clear, waiting } = arrivals;
+  const [tone, word] = isPaused ? ['warn', 'Paused'] : standings[standing.kind];
   return (
     <div class="spread">
       <div class="row">
-        <button class="button" type="button" aria-pressed={isPaused} onClick={() => setPaused(!isPaused)}>
+        <Button aria-pressed={isPaused} onClick={() => setPaused(!isPaused)}>
           {isPaused ? 'Go on' : 'Pause'}
-        </button>
-        <button class="button plain" type="button" onClick={clear}>
+        </Button>
+        <Button kind="plain" onClick={clear}>
           Clear
-        </button>
+        </Button>
         <span role="status">
-          <StandingBadge {...arrivals} />
+          <span class={`badge ${tone}`}>{word}</span>
         </span>
         {/* Not read out: it counts all the time. */}
         {isPaused && waiting > 0 && <span class="muted small">{formatCount(waiting)} came meanwhile</span>}
       </div>
       <div class="row">
-        <fieldset class="segments" aria-label="What is shown">
-          {kinds.map(([kind, label]) => (
-            <label key={kind}>
-              <input
-                type="radio"
-                name="kind"
-                checked={filter.kind === kind}
-                onChange={() => onFilter({ ...filter, kind })}
-              />
-              <span>{label}</span>
-            </label>
-          ))}
-        </fieldset>
+        <Segments
+          legend="What is shown"
+          name="kind"
+          choices={kinds}
+          value={filter.kind}
+          onChoose={(kind) => onFilter({ ...filter, kind })}
+        />
         <SearchField
           label="Only with this text"
           onSearch={(text) => onFilter({ ...filter, text: text.toLowerCase() })}

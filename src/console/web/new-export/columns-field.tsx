@@ -1,7 +1,8 @@
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { Button, Check, Input } from '../parts/controls.tsx';
 import { formatCount } from '../parts/format.ts';
-import type { Dictionary, SelectorEntry } from './dictionary.ts';
-import { changeDraft, columnsFor, type Draft } from './draft.ts';
+import { Card } from '../parts/layout.tsx';
+import { changeDraft, columnsFor, type OrderProps, type SelectorEntry } from './draft.ts';
 
 const groups: Readonly<Record<string, string>> = {
   event: 'The event',
@@ -87,21 +88,21 @@ function matches({ name, meaning }: SelectorEntry, search: string): boolean {
     .every((word) => text.includes(word));
 }
 
-/** One group of columns to choose from. */
-function Group({
-  title,
-  entries,
-  chosen,
-  isOpen,
-}: {
+const choose = (selectors: readonly string[]): void => changeDraft({ selectors });
+
+interface GroupProps {
   readonly title: string;
   readonly entries: readonly SelectorEntry[];
   readonly chosen: readonly string[];
   readonly isOpen: boolean;
-}) {
+}
+
+/** One group of columns to choose from. */
+function Group({ title, entries, chosen, isOpen }: GroupProps) {
   const names = entries.map(({ name }) => name);
   const count = names.filter((name) => chosen.includes(name)).length;
   const isAll = count === names.length;
+  const without = (others: readonly string[]): readonly string[] => chosen.filter((name) => !others.includes(name));
   return (
     <details class="group" open={isOpen}>
       <summary>
@@ -112,35 +113,23 @@ function Group({
         </span>
       </summary>
       <div class="group-body">
-        <button
-          type="button"
-          class="button plain small"
-          onClick={() =>
-            changeDraft({
-              selectors: isAll ? chosen.filter((name) => !names.includes(name)) : [...new Set([...chosen, ...names])],
-            })
-          }
-        >
+        <Button kind="plain small" onClick={() => choose(isAll ? without(names) : [...new Set([...chosen, ...names])])}>
           {isAll ? 'Take all out' : 'Choose all'}
           <span class="hidden"> of {title}</span>
-        </button>
+        </Button>
         <div class="checks">
           {entries.map(({ name, meaning }) => (
-            <label class="check" key={name}>
-              <input
-                type="checkbox"
-                checked={chosen.includes(name)}
-                onChange={(event) =>
-                  changeDraft({
-                    selectors: event.currentTarget.checked ? [...chosen, name] : chosen.filter((each) => each !== name),
-                  })
-                }
-              />
-              <span>
-                <code>{name}</code>
-                <span class="muted small meaning">{meaning}</span>
-              </span>
-            </label>
+            <Check
+              key={name}
+              checked={chosen.includes(name)}
+              onChange={(event) => choose(event.currentTarget.checked ? [...chosen, name] : without([name]))}
+              label={
+                <>
+                  <code>{name}</code>
+                  <span class="muted small meaning">{meaning}</span>
+                </>
+              }
+            />
           ))}
         </div>
       </div>
@@ -149,15 +138,7 @@ function Group({
 }
 
 /** Which columns, in which order. */
-export function ColumnsField({
-  draft,
-  dictionary,
-  problem,
-}: {
-  readonly draft: Draft;
-  readonly dictionary: Dictionary;
-  readonly problem: string | undefined;
-}) {
+export function ColumnsField({ draft, dictionary, problem }: OrderProps) {
   const [search, setSearch] = useState('');
   const chosen = draft.selectors;
   const possible = new Set(dictionary.events.find(({ name }) => name === draft.event)?.selectors);
@@ -165,38 +146,37 @@ export function ColumnsField({
   const byGroup = Map.groupBy(found, ({ group }) => group);
 
   return (
-    <section class="card stack" aria-labelledby="columns-title">
-      <div class="spread">
-        <h2 id="columns-title">
-          Columns <span class="muted">{formatCount(chosen.length)}</span>
-        </h2>
+    <Card
+      id="columns-title"
+      title="Columns"
+      count={chosen.length}
+      beside={
         <div class="row">
-          <button
-            type="button"
-            class="button plain small"
+          <Button
+            kind="plain small"
             onClick={() => {
               localStorage.removeItem(`tributary.columns.${draft.event}`);
               changeDraft({ selectors: columnsFor(draft.event, dictionary) });
             }}
           >
             Usual columns
-          </button>
-          <button type="button" class="button plain small" onClick={() => changeDraft({ selectors: [] })}>
+          </Button>
+          <Button kind="plain small" onClick={() => changeDraft({ selectors: [] })}>
             Clear
-          </button>
+          </Button>
         </div>
-      </div>
+      }
+    >
       {chosen.length > 0 && <ChosenColumns chosen={chosen} />}
       {problem !== undefined && <p class="problem">{problem}</p>}
-      <label class="field">
-        <span class="hidden">Search columns</span>
-        <input
-          type="search"
-          placeholder="Search by name or meaning, such as country"
-          value={search}
-          onInput={(event) => setSearch(event.currentTarget.value)}
-        />
-      </label>
+      <Input
+        label="Search columns"
+        kind="hidden"
+        type="search"
+        placeholder="Search by name or meaning, such as country"
+        value={search}
+        onInput={(event) => setSearch(event.currentTarget.value)}
+      />
       <div class="groups">
         {Object.entries(groups).map(([group, title]) => {
           const entries = byGroup.get(group) ?? [];
@@ -212,6 +192,6 @@ export function ColumnsField({
         })}
         {found.length === 0 && <p class="muted">No column of this event has that in its name or its meaning.</p>}
       </div>
-    </section>
+    </Card>
   );
 }

@@ -1,7 +1,59 @@
 import { signal } from '@preact/signals';
+import { loadFile } from '../frame/client.ts';
 import { session } from '../frame/session.ts';
 import { addDays, ownZone, todayIn } from '../parts/zones.ts';
-import type { Dictionary } from './dictionary.ts';
+import type { FormatEndings } from './snippets.ts';
+
+/** What can be ordered, as `/console/dictionary.json` has it. */
+export interface Dictionary {
+  readonly events: readonly EventEntry[];
+  readonly selectors: readonly SelectorEntry[];
+  readonly filters: readonly FilterEntry[];
+  readonly timezones: readonly string[];
+  readonly timezone: string;
+  readonly formats: readonly FormatEntry[];
+  readonly compressions: readonly string[];
+}
+
+export interface FormatEntry extends FormatEndings {
+  readonly title: string;
+  /** The compression of files where none is named. */
+  readonly usual: string;
+}
+
+export interface EventEntry {
+  readonly name: string;
+  readonly about: string;
+  /** Those that can have values; the others are empty columns. */
+  readonly selectors: readonly string[];
+  readonly filters: readonly string[];
+}
+
+export interface SelectorEntry {
+  readonly name: string;
+  readonly type: string;
+  readonly meaning: string;
+  readonly group: string;
+}
+
+export interface FilterEntry {
+  readonly name: string;
+  readonly meaning: string;
+  readonly shape: 'one' | 'set' | 'list';
+  readonly choices?: Readonly<Record<string, string>>;
+  readonly isText: boolean;
+}
+
+let loaded: Promise<Dictionary> | undefined;
+
+/** Loads the dictionary, once for all pages. */
+export function loadDictionary(): Promise<Dictionary> {
+  loaded ??= loadFile<Dictionary>('/console/dictionary.json').catch((error: unknown) => {
+    loaded = undefined;
+    throw error;
+  });
+  return loaded;
+}
 
 /** A filter on a parameter of custom events. */
 export interface ParamDraft {
@@ -34,6 +86,14 @@ export interface Draft {
   readonly isByTime: boolean;
   /** What the form has no field for, of an export that is repeated: arguments by their names. */
   readonly others: Readonly<Record<string, string | readonly string[]>>;
+}
+
+/** What each part of the form is given. */
+export interface OrderProps {
+  readonly draft: Draft;
+  readonly dictionary: Dictionary;
+  /** What is missing or wrong in the part. */
+  readonly problem?: string | undefined;
 }
 
 /** Whoever signs in next in the same tab finds a draft of their own. */

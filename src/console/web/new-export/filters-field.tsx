@@ -1,9 +1,9 @@
 import { useState } from 'preact/hooks';
 import { callApi, type AnswerOf } from '../frame/client.ts';
-import { useKeptFocus } from '../parts/kept-focus.ts';
+import { Button, Check, Field, Input, Select } from '../parts/controls.tsx';
+import { Card } from '../parts/layout.tsx';
 import { useLoaded } from '../parts/load.ts';
-import type { Dictionary, FilterEntry } from './dictionary.ts';
-import { changeDraft, type Draft, type ParamDraft } from './draft.ts';
+import { changeDraft, type Draft, type FilterEntry, type OrderProps, type ParamDraft } from './draft.ts';
 
 /** The apps of the account, for who chooses among them; their ids can be given without. */
 function useApps(): AnswerOf<'/api/data/v1/apps.json'>['apps'] {
@@ -14,18 +14,18 @@ function useApps(): AnswerOf<'/api/data/v1/apps.json'>['apps'] {
 
 const maxShownChoices = 12;
 
-/** Values out of a dictionary; many are searched. */
-function Choices({
-  entry,
-  choices,
-  values,
-  onChange,
-}: {
+interface ValuesProps {
   readonly entry: FilterEntry;
-  readonly choices: Readonly<Record<string, string>>;
   readonly values: readonly string[];
   readonly onChange: (values: readonly string[]) => void;
-}) {
+}
+
+interface ChoicesProps extends ValuesProps {
+  readonly choices: Readonly<Record<string, string>>;
+}
+
+/** Values out of a dictionary; many are searched. */
+function Choices({ entry, choices, values, onChange }: ChoicesProps) {
   const [search, setSearch] = useState('');
   // A value that has no title any more is shown all the same, since it chooses rows.
   const untitled = values.filter((id) => choices[id] === undefined).map((id) => [id, ''] as const);
@@ -51,21 +51,20 @@ function Choices({
       )}
       <div class="checks">
         {shown.map(([id, title]) => (
-          <label class="check" key={id}>
-            <input
-              type={isOne ? 'radio' : 'checkbox'}
-              name={`filter-${entry.name}`}
-              checked={values.includes(id)}
-              onChange={(event) =>
-                onChange(
-                  isOne ? [id] : event.currentTarget.checked ? [...values, id] : values.filter((each) => each !== id),
-                )
-              }
-            />
-            <span>
-              {title === '' ? id : title} {title !== '' && <span class="muted small">{id}</span>}
-            </span>
-          </label>
+          <Check
+            key={id}
+            type={isOne ? 'radio' : 'checkbox'}
+            name={`filter-${entry.name}`}
+            checked={values.includes(id)}
+            onChange={({ currentTarget: { checked } }) =>
+              onChange(isOne ? [id] : checked ? [...values, id] : values.filter((each) => each !== id))
+            }
+            label={
+              <>
+                {title === '' ? id : title} {title !== '' && <span class="muted small">{id}</span>}
+              </>
+            }
+          />
         ))}
       </div>
       {found.length > shown.length && <p class="muted small">{found.length - shown.length} more: search for them.</p>}
@@ -74,42 +73,36 @@ function Choices({
 }
 
 /** Values that are typed: ids with commas or spaces between, texts one a line. */
-function Typed({
-  entry,
-  values,
-  onChange,
-}: {
-  readonly entry: FilterEntry;
-  readonly values: readonly string[];
-  readonly onChange: (values: readonly string[]) => void;
-}) {
+function Typed({ entry, values, onChange }: ValuesProps) {
   const separator = entry.isText ? /\n/ : /[\s,]+/;
   const [text, setText] = useState(values.join(entry.isText ? '\n' : ', '));
-  const take = (typed: string): void => {
-    setText(typed);
+  const onInput = ({ currentTarget: { value } }: { readonly currentTarget: { readonly value: string } }): void => {
+    setText(value);
     onChange(
-      typed
+      value
         .split(separator)
         .map((each) => each.trim())
         .filter((each) => each !== ''),
     );
   };
+  const shared = { 'aria-label': entry.name, value: text, onInput };
   return entry.isText ? (
-    <textarea
-      aria-label={entry.name}
-      placeholder="One a line"
-      rows={3}
-      value={text}
-      onInput={(event) => take(event.currentTarget.value)}
-    />
+    <textarea {...shared} placeholder="One a line" rows={3} />
   ) : (
-    <input
-      aria-label={entry.name}
-      inputMode="numeric"
-      placeholder="Ids, such as 12, 15"
-      value={text}
-      onInput={(event) => take(event.currentTarget.value)}
-    />
+    <input {...shared} inputMode="numeric" placeholder="Ids, such as 12, 15" />
+  );
+}
+
+/** The members of an object but one. */
+const without = <T,>(members: Readonly<Record<string, T>>, name: string): Readonly<Record<string, T>> =>
+  Object.fromEntries(Object.entries(members).filter(([each]) => each !== name));
+
+/** Takes a filter out of the form; `what` is for screen readers. */
+function RemoveButton({ what, onClick }: { readonly what: string; readonly onClick: () => void }) {
+  return (
+    <Button kind="plain small" onClick={onClick}>
+      Remove<span class="hidden"> {what}</span>
+    </Button>
   );
 }
 
@@ -124,30 +117,24 @@ function Params({ params }: { readonly params: readonly ParamDraft[] }) {
         <fieldset class="filter" key={place}>
           <legend class="hidden">Filter on a parameter</legend>
           <div class="columns-2">
-            <label class="field">
-              <span>Parameter</span>
-              <input
-                value={name}
-                placeholder="level"
-                onInput={(event) => change(place, { name: event.currentTarget.value })}
-              />
-            </label>
-            <label class="field">
-              <span>Is one of (one a line)</span>
+            <Input
+              label="Parameter"
+              value={name}
+              placeholder="level"
+              onInput={(event) => change(place, { name: event.currentTarget.value })}
+            />
+            <Field label="Is one of (one a line)">
               <textarea
                 rows={1}
                 value={values.join('\n')}
                 onInput={(event) => change(place, { values: event.currentTarget.value.split('\n') })}
               />
-            </label>
+            </Field>
           </div>
-          <button
-            type="button"
-            class="button plain small"
+          <RemoveButton
+            what={`the filter on ${name || 'a parameter'}`}
             onClick={() => changeDraft({ params: params.filter((_, index) => index !== place) })}
-          >
-            Remove<span class="hidden"> the filter on {name || 'a parameter'}</span>
-          </button>
+          />
         </fieldset>
       ))}
     </>
@@ -156,8 +143,6 @@ function Params({ params }: { readonly params: readonly ParamDraft[] }) {
 
 /** What a repeated export was ordered with and the form has no field for. */
 function Others({ others }: { readonly others: Draft['others'] }) {
-  const without = (name: string): Draft['others'] =>
-    Object.fromEntries(Object.entries(others).filter(([each]) => each !== name));
   return (
     <>
       {Object.entries(others).map(([name, value]) => (
@@ -165,9 +150,7 @@ function Others({ others }: { readonly others: Draft['others'] }) {
           <span>
             <code>{name}</code> {String(value)}
           </span>
-          <button type="button" class="button plain small" onClick={() => changeDraft({ others: without(name) })}>
-            Remove<span class="hidden"> {name}</span>
-          </button>
+          <RemoveButton what={name} onClick={() => changeDraft({ others: without(others, name) })} />
         </p>
       ))}
     </>
@@ -175,9 +158,8 @@ function Others({ others }: { readonly others: Draft['others'] }) {
 }
 
 /** Which rows: only the filters that fit the event. */
-export function FiltersField({ draft, dictionary }: { readonly draft: Draft; readonly dictionary: Dictionary }) {
+export function FiltersField({ draft, dictionary }: OrderProps) {
   const apps = useApps();
-  const kept = useKeptFocus();
   const { filters, params, event, others } = draft;
   const fitting = dictionary.events.find(({ name }) => name === event)?.filters ?? [];
   const entries = dictionary.filters.filter(({ name }) => fitting.includes(name));
@@ -185,8 +167,6 @@ export function FiltersField({ draft, dictionary }: { readonly draft: Draft; rea
   const open = entries.filter(({ name }) => filters[name] === undefined);
   const set = (name: string, values: readonly string[]): void =>
     changeDraft({ filters: { ...filters, [name]: values } });
-  const without = (name: string): Draft['filters'] =>
-    Object.fromEntries(Object.entries(filters).filter(([each]) => each !== name));
   const appChoices = Object.fromEntries(apps.map(({ idApp, title }) => [idApp, title]));
 
   function add(name: string): void {
@@ -195,24 +175,23 @@ export function FiltersField({ draft, dictionary }: { readonly draft: Draft; rea
   }
 
   return (
-    <section {...kept} class="card stack" aria-labelledby="filters-title">
-      <div class="spread">
-        <h2 id="filters-title" tabIndex={-1}>
-          Filters
-        </h2>
-        <label class="field inline">
-          <span class="hidden">Add a filter</span>
-          <select value="" onChange={(change) => add(change.currentTarget.value)}>
-            <option value="">Add a filter…</option>
-            {open.map(({ name, meaning }) => (
-              <option key={name} value={name}>
-                {name}: {meaning}
-              </option>
-            ))}
-            {fitting.includes('eventName') && <option value="params">params: A parameter of the custom event.</option>}
-          </select>
-        </label>
-      </div>
+    <Card
+      id="filters-title"
+      title="Filters"
+      beside={
+        <Select
+          label="Add a filter"
+          kind="hidden inline"
+          value=""
+          onChange={(change) => add(change.currentTarget.value)}
+          choices={[
+            ['', 'Add a filter…'],
+            ...open.map(({ name, meaning }) => [name, `${name}: ${meaning}`] as const),
+            ...(fitting.includes('eventName') ? [['params', 'params: A parameter of the custom event.'] as const] : []),
+          ]}
+        />
+      }
+    >
       {added.length === 0 && params.length === 0 && (
         <p class="muted">Every row of the event in the period, of all apps of your account.</p>
       )}
@@ -230,14 +209,15 @@ export function FiltersField({ draft, dictionary }: { readonly draft: Draft; rea
             ) : (
               <Choices entry={entry} choices={choices} values={values} onChange={(changed) => set(name, changed)} />
             )}
-            <button type="button" class="button plain small" onClick={() => changeDraft({ filters: without(name) })}>
-              Remove<span class="hidden"> the filter {name}</span>
-            </button>
+            <RemoveButton
+              what={`the filter ${name}`}
+              onClick={() => changeDraft({ filters: without(filters, name) })}
+            />
           </fieldset>
         );
       })}
       <Params params={params} />
       <Others others={others} />
-    </section>
+    </Card>
   );
 }

@@ -1,65 +1,108 @@
 import { Fragment } from 'preact';
 import { useState } from 'preact/hooks';
-import type { CallArguments } from '../frame/call-arguments.ts';
-import { callApi, type ApiError } from '../frame/client.ts';
-import { hrefOf, navigate } from '../frame/router.ts';
+import { hrefOf, navigate } from '../frame/browser.ts';
+import { callApi, renderArguments, type CallArguments } from '../frame/client.ts';
 import { session, type SignedIn } from '../frame/session.ts';
-import { toApiError, useLoaded } from '../parts/load.ts';
-import { Message } from '../parts/message.tsx';
+import { Button, Check, Segments, Select } from '../parts/controls.tsx';
+import { Card, EmptyCard, LoadState, Message, PageHead } from '../parts/layout.tsx';
+import { useAction, useLoaded } from '../parts/load.ts';
 import { ColumnsField } from './columns-field.tsx';
-import { loadDictionary, type Dictionary } from './dictionary.ts';
-import { draft, openDraft } from './draft.ts';
-import { EstimateView } from './estimate.tsx';
-import { EventField } from './event-field.tsx';
-import { FilesField } from './files-field.tsx';
+import { changeDraft, chooseEvent, draft, loadDictionary, openDraft } from './draft.ts';
+import type { Dictionary, EventEntry, OrderProps } from './draft.ts';
 import { FiltersField } from './filters-field.tsx';
+import { EstimateView, PreviewView, SnippetsView } from './looks.tsx';
 import { findProblems, toArguments } from './order.ts';
 import { PeriodField } from './period-field.tsx';
-import { PreviewView } from './preview.tsx';
-import { orderKey } from './snippets.ts';
-import { SnippetsView } from './snippets-view.tsx';
 
-/** The order as it stands, and what can be done with it. */
-function Summary({
-  given,
-  isComplete,
-  onPreview,
-}: {
+const isOfUsers = ({ name }: EventEntry): boolean => /^(user|newUsers)/.test(name);
+
+/** Which event. */
+function EventField({ draft: { event: chosen }, dictionary }: OrderProps) {
+  const { events } = dictionary;
+  const groups = [
+    ['Of devices and apps', events.filter((entry) => !isOfUsers(entry))],
+    ['Of users', events.filter(isOfUsers)],
+  ] as const;
+  const about = events.find(({ name }) => name === chosen)?.about;
+  return (
+    <Card id="event-title" title="Event">
+      <Select
+        label="Event"
+        kind="hidden"
+        value={chosen}
+        aria-describedby="event-about"
+        onChange={(event) => chooseEvent(event.currentTarget.value, dictionary)}
+      >
+        {groups.map(([title, entries]) => (
+          <optgroup key={title} label={title}>
+            {entries.map(({ name }) => (
+              <option key={name}>{name}</option>
+            ))}
+          </optgroup>
+        ))}
+      </Select>
+      <p id="event-about" class="muted">
+        {about}
+      </p>
+    </Card>
+  );
+}
+
+/** Which files. */
+function FilesField({ draft: { format, compression, isByTime }, dictionary }: OrderProps) {
+  const usual = dictionary.formats.find(({ name }) => name === format)?.usual ?? '';
+  return (
+    <Card id="files-title" title="Files">
+      <div class="row wide-gap">
+        <Segments
+          legend="Format"
+          name="format"
+          choices={dictionary.formats.map(({ name, title }) => [name, title] as const)}
+          value={format}
+          onChoose={(chosen) => changeDraft({ format: chosen })}
+        />
+        <Select
+          label="Compression"
+          kind="inline"
+          choices={[['', `Usual (${usual})`], ...dictionary.compressions]}
+          value={compression}
+          onChange={(event) => changeDraft({ compression: event.currentTarget.value })}
+        />
+        <Check
+          label="In the order of time"
+          checked={isByTime}
+          onChange={(event) => changeDraft({ isByTime: event.currentTarget.checked })}
+        />
+      </div>
+    </Card>
+  );
+}
+
+interface SummaryProps {
   readonly given: CallArguments;
   readonly isComplete: boolean;
   readonly onPreview: () => void;
-}) {
-  const [isBusy, setBusy] = useState(false);
-  const [error, setError] = useState<ApiError>();
+}
+
+/** The order as it stands, and what can be done with it. */
+function Summary({ given, isComplete, onPreview }: SummaryProps) {
+  const { isBusy, error, act } = useAction();
 
   async function order(): Promise<void> {
-    if (isBusy || !isComplete) return;
-    setBusy(true);
-    setError(undefined);
-    try {
-      const created = await callApi('/api/raw/v1/export/create.json', { method: 'POST', given });
-      navigate(`exports/${created.idRawExport}`);
-    } catch (caught) {
-      setError(toApiError(caught));
-      setBusy(false);
-    }
+    const created = await callApi('/api/raw/v1/export/create.json', { method: 'POST', given });
+    navigate(`exports/${created.idRawExport}`);
   }
 
   return (
     <section class="card stack summary" aria-labelledby="summary-title">
       <h2 id="summary-title">Your order</h2>
       <EstimateView given={isComplete ? given : undefined} />
-      <button
-        type="button"
-        class="button primary wide"
-        aria-disabled={isBusy || !isComplete}
-        onClick={() => void order()}
-      >
+      <Button kind="primary wide" aria-disabled={isBusy || !isComplete} onClick={() => isComplete && void act(order)}>
         {isBusy ? 'Ordering…' : 'Order the export'}
-      </button>
-      <button type="button" class="button wide" aria-disabled={!isComplete} onClick={() => isComplete && onPreview()}>
+      </Button>
+      <Button kind="wide" aria-disabled={!isComplete} onClick={() => isComplete && onPreview()}>
         Show the first rows
-      </button>
+      </Button>
       {error !== undefined && (
         <Message kind="error">
           {error.message}
@@ -103,8 +146,8 @@ function OrderForm({ dictionary }: { readonly dictionary: Dictionary }) {
         <Summary given={given} isComplete={Object.keys(problems).length === 0} onPreview={() => setAsked(given)} />
       </aside>
       <div class="stack below">
-        {asked !== undefined && <PreviewView asked={asked} isOld={orderKey(asked) !== orderKey(given)} />}
-        <SnippetsView given={given} dictionary={dictionary} />
+        {asked !== undefined && <PreviewView asked={asked} isOld={renderArguments(asked) !== renderArguments(given)} />}
+        <SnippetsView given={given} formats={dictionary.formats} />
       </div>
     </div>
   );
@@ -113,8 +156,7 @@ function OrderForm({ dictionary }: { readonly dictionary: Dictionary }) {
 /** For whom orders none. */
 function NoExports({ isOperator }: Pick<SignedIn, 'isOperator'>) {
   return (
-    <div class="card empty">
-      <h2>You may not order exports</h2>
+    <EmptyCard title="You may not order exports">
       <p>The operator of the service decides who may, when adding a user.</p>
       <p class="row">
         <a class="button" href={hrefOf('exports')}>
@@ -126,18 +168,17 @@ function NoExports({ isOperator }: Pick<SignedIn, 'isOperator'>) {
           </a>
         )}
       </p>
-    </div>
+    </EmptyCard>
   );
 }
 
 /** The form, once it is known what can be ordered. */
 function LoadedForm() {
-  const { data, error } = useLoaded(() => loadDictionary(), []);
+  const loaded = useLoaded(() => loadDictionary(), []);
   return (
     <>
-      {error !== undefined && <Message kind="error">{error.message}</Message>}
-      {data === undefined && error === undefined && <p class="muted">Loading…</p>}
-      {data !== undefined && <OrderForm dictionary={data} />}
+      <LoadState of={loaded} />
+      {loaded.data !== undefined && <OrderForm dictionary={loaded.data} />}
     </>
   );
 }
@@ -148,9 +189,7 @@ export function NewExportPage() {
   if (typeof of !== 'object') return null;
   return (
     <>
-      <div class="page-head">
-        <h1 tabIndex={-1}>New export</h1>
-      </div>
+      <PageHead title="New export" />
       {of.canExport ? <LoadedForm /> : <NoExports isOperator={of.isOperator} />}
     </>
   );

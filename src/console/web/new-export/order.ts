@@ -1,8 +1,6 @@
-import type { CallArguments } from '../frame/call-arguments.ts';
-import type { AnswerOf } from '../frame/client.ts';
+import type { AnswerOf, CallArguments } from '../frame/client.ts';
 import { isKnownZone, secondsOf, todayIn, wallTimeOf } from '../parts/zones.ts';
-import type { Dictionary } from './dictionary.ts';
-import { emptyDraft, type Draft } from './draft.ts';
+import { emptyDraft, type Dictionary, type Draft } from './draft.ts';
 
 /** What is missing or wrong in a draft, by the part of the form; the service has the last word. */
 export interface DraftProblems {
@@ -109,18 +107,7 @@ export function toDraft(given: OrderedArguments, dictionary: Dictionary): Draft 
     const param = /^params\[(.+)\]$/s.exec(name)?.[1];
     return param === undefined || !isTyped(values) ? [] : [{ name: param, values: asList(values) }];
   });
-  const fields = [
-    'event',
-    'selectors',
-    'timezone',
-    'dateFrom',
-    'dateTo',
-    'tsFrom',
-    'tsTo',
-    'format',
-    'compression',
-    'order',
-  ];
+  const fields = 'event selectors timezone dateFrom dateTo tsFrom tsTo format compression order'.split(' ');
   const others = Object.entries(given).filter(
     ([name, values]) =>
       !fields.includes(name) &&

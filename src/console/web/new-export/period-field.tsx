@@ -1,29 +1,20 @@
+import { Input, Segments, Select } from '../parts/controls.tsx';
 import { formatCount, formatSpan, formatTime } from '../parts/format.ts';
+import { Card } from '../parts/layout.tsx';
 import { addDays, isKnownZone, ownZone, todayIn, wallTimeOf } from '../parts/zones.ts';
-import type { Dictionary } from './dictionary.ts';
-import { changeDraft, type Draft } from './draft.ts';
+import { changeDraft, type Dictionary, type Draft, type OrderProps } from './draft.ts';
 import { momentsOf } from './order.ts';
-
-interface Preset {
-  readonly title: string;
-  readonly span: (today: string) => readonly [string, string];
-}
 
 const monthOf = (date: string): string => `${date.slice(0, 7)}-01`;
 
-const presets: readonly Preset[] = [
-  { title: 'Today', span: (today) => [today, today] },
-  { title: 'Yesterday', span: (today) => [addDays(today, -1), addDays(today, -1)] },
-  { title: 'Last 7 days', span: (today) => [addDays(today, -6), today] },
-  { title: 'Last 30 days', span: (today) => [addDays(today, -29), today] },
-  { title: 'This month', span: (today) => [monthOf(today), today] },
-  {
-    title: 'Last month',
-    span: (today) => {
-      const last = addDays(monthOf(today), -1);
-      return [monthOf(last), last];
-    },
-  },
+/** Usual periods: the first and the last day, of today. */
+const presets: readonly (readonly [title: string, span: (today: string) => readonly [string, string]])[] = [
+  ['Today', (today) => [today, today]],
+  ['Yesterday', (today) => [addDays(today, -1), addDays(today, -1)]],
+  ['Last 7 days', (today) => [addDays(today, -6), today]],
+  ['Last 30 days', (today) => [addDays(today, -29), today]],
+  ['This month', (today) => [monthOf(today), today]],
+  ['Last month', (today) => [monthOf(addDays(monthOf(today), -1)), addDays(monthOf(today), -1)]],
 ];
 
 /** Zones by the part of the world, those that are likely first. */
@@ -74,7 +65,7 @@ function describeLength(draft: Draft): string {
 function Presets({ period, readToday }: { readonly period: Draft['period']; readonly readToday: () => string }) {
   return (
     <div class="chips" role="group" aria-label="Usual periods">
-      {presets.map(({ title, span }) => {
+      {presets.map(([title, span]) => {
         const [first, last] = span(readToday());
         const isChosen = period.from === first && period.to === last;
         // Anew: a page that is open over midnight was drawn yesterday.
@@ -92,16 +83,17 @@ function Presets({ period, readToday }: { readonly period: Draft['period']; read
   );
 }
 
+const kinds = [
+  ['days', 'Days'],
+  ['moments', 'Moments'],
+] as const;
+const ends = [
+  ['from', 'First day', 'First second'],
+  ['to', 'Last day', 'Last second'],
+] as const;
+
 /** From when to when, in which zone. */
-export function PeriodField({
-  draft,
-  dictionary,
-  problem,
-}: {
-  readonly draft: Draft;
-  readonly dictionary: Dictionary;
-  readonly problem: string | undefined;
-}) {
+export function PeriodField({ draft, dictionary, problem }: OrderProps) {
   const { period, timezone } = draft;
   const clockZone = isKnownZone(timezone) ? timezone : 'UTC';
   const isDays = period.kind === 'days';
@@ -114,54 +106,48 @@ export function PeriodField({
     const [end, now] = [`${to}T23:59:59`, wallTimeOf(clockZone, Date.now() / 1000)];
     change({ kind, from: `${from}T00:00:00`, to: end < now ? end : now });
   };
-  const type = isDays ? 'date' : 'datetime-local';
 
   return (
-    <section class="card stack" aria-labelledby="period-title">
-      <div class="spread">
-        <h2 id="period-title">Period</h2>
-        <fieldset class="segments">
-          <legend class="hidden">How the period is given</legend>
-          {(['days', 'moments'] as const).map((kind) => (
-            <label key={kind}>
-              <input type="radio" name="period-kind" checked={period.kind === kind} onChange={() => toKind(kind)} />
-              <span>{kind === 'days' ? 'Days' : 'Moments'}</span>
-            </label>
-          ))}
-        </fieldset>
-      </div>
+    <Card
+      id="period-title"
+      title="Period"
+      beside={
+        <Segments
+          legend="How the period is given"
+          name="period-kind"
+          choices={kinds}
+          value={period.kind}
+          onChoose={toKind}
+        />
+      }
+    >
       {isDays && <Presets period={period} readToday={() => todayIn(clockZone)} />}
       <div class="columns-3">
-        {(['from', 'to'] as const).map((end) => (
-          <label class="field" key={end}>
-            <span>
-              {isDays ? (end === 'from' ? 'First day' : 'Last day') : end === 'from' ? 'First second' : 'Last second'}
-            </span>
-            <input
-              type={type}
-              step={isDays ? undefined : 1}
-              max={isDays ? todayIn(clockZone) : undefined}
-              required
-              value={period[end]}
-              aria-invalid={problem !== undefined}
-              aria-describedby="period-note"
-              onInput={(event) => change({ [end]: event.currentTarget.value })}
-            />
-          </label>
+        {ends.map(([end, day, second]) => (
+          <Input
+            key={end}
+            label={isDays ? day : second}
+            type={isDays ? 'date' : 'datetime-local'}
+            step={isDays ? undefined : 1}
+            max={isDays ? todayIn(clockZone) : undefined}
+            required
+            value={period[end]}
+            aria-invalid={problem !== undefined}
+            aria-describedby="period-note"
+            onInput={(event) => change({ [end]: event.currentTarget.value })}
+          />
         ))}
-        <label class="field">
-          <span>Time zone</span>
-          <select
-            value={timezone}
-            onChange={(event) => changeDraft({ timezone: event.currentTarget.value, period: shown })}
-          >
-            <ZoneOptions dictionary={dictionary} />
-          </select>
-        </label>
+        <Select
+          label="Time zone"
+          value={timezone}
+          onChange={(event) => changeDraft({ timezone: event.currentTarget.value, period: shown })}
+        >
+          <ZoneOptions dictionary={dictionary} />
+        </Select>
       </div>
       <p id="period-note" class={problem === undefined ? 'muted small' : 'problem'}>
         {problem ?? describeLength(draft)}
       </p>
-    </section>
+    </Card>
   );
 }

@@ -1,4 +1,5 @@
-import { renderArguments, type CallArguments } from '../frame/call-arguments.ts';
+/** Arguments of an order; a list is given as the same name again and again. */
+type Given = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 /** What a program that orders the same would be. */
 export interface Snippet {
@@ -11,7 +12,7 @@ function quote(word: string): string {
   return /^[\w./:@%+=,-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;
 }
 
-function pairsOf(given: CallArguments): (readonly [string, string])[] {
+function pairsOf(given: Given): (readonly [string, string])[] {
   return Object.entries(given).flatMap(([name, value]) =>
     (value === undefined ? [] : typeof value === 'string' ? [value] : value).map((each) => [name, each] as const),
   );
@@ -22,7 +23,7 @@ function encodeName(name: string): string {
   return /^[\w.[\]-]+$/.test(name) ? name : encodeURIComponent(name);
 }
 
-function toCurl(origin: string, given: CallArguments): string {
+function toCurl(origin: string, given: Given): string {
   const words = pairsOf(given).map(([name, value]) => `  --data-urlencode ${quote(`${encodeName(name)}=${value}`)}`);
   return [`curl -u "$USER_ID:$SECRET" ${origin}/api/raw/v1/export/create.json`, ...words].join(' \\\n');
 }
@@ -48,15 +49,12 @@ export interface FormatEndings {
 }
 
 /** A file name with the ending of its form. */
-function fileName(
-  { event, format = 'csv', compression = 'none' }: CallArguments,
-  formats: readonly FormatEndings[],
-): string {
+function fileName({ event, format = 'csv', compression = 'none' }: Given, formats: readonly FormatEndings[]): string {
   const endings = formats.find(({ name }) => name === format)?.endings;
   return `${String(event)}${endings?.[String(compression)] ?? ''}`;
 }
 
-function toCommand(origin: string, given: CallArguments, formats: readonly FormatEndings[]): string {
+function toCommand(origin: string, given: Given, formats: readonly FormatEndings[]): string {
   const words = pairsOf(given)
     .filter(([name]) => name !== 'event')
     .map(([name, value]) => {
@@ -69,7 +67,7 @@ function toCommand(origin: string, given: CallArguments, formats: readonly Forma
 }
 
 /** A program of Python's own library alone: orders, waits, downloads each file and compares its checksum. */
-function toPython(origin: string, given: CallArguments): string {
+function toPython(origin: string, given: Given): string {
   const pairs = pairsOf(given).map(([name, value]) => `    (${JSON.stringify(name)}, ${JSON.stringify(value)}),`);
   return `import base64, hashlib, json, os, time, urllib.parse, urllib.request
 
@@ -107,19 +105,10 @@ for file in state["files"]:
 }
 
 /** The programs that order what the arguments say. */
-export function makeSnippets(
-  origin: string,
-  given: CallArguments,
-  formats: readonly FormatEndings[],
-): readonly Snippet[] {
+export function makeSnippets(origin: string, given: Given, formats: readonly FormatEndings[]): readonly Snippet[] {
   return [
     { name: 'curl', text: toCurl(origin, given) },
     { name: 'Command line', text: toCommand(origin, given, formats) },
     { name: 'Python', text: toPython(origin, given) },
   ];
-}
-
-/** The arguments as a query, by which two orders can be compared. */
-export function orderKey(given: CallArguments): string {
-  return renderArguments(given);
 }

@@ -1,18 +1,161 @@
-import { PageParts } from '../parts/page-parts.tsx';
+import type { ComponentChildren } from 'preact';
+import { useMemo } from 'preact/hooks';
+import { Chart } from '../parts/chart.tsx';
+import { formatAway, formatBytes, formatCount, formatShort, formatSpan, formatTime } from '../parts/format.ts';
+import { Card, createParts, LoadState, Message } from '../parts/layout.tsx';
 import { AppsPart } from './apps-part.tsx';
-import { ServicePart } from './service-part.tsx';
+import { DisksCard, NoticesCard, ProcessesCard, RefusalsCard, useStatus } from './service-cards.tsx';
+import type { Problem, Sample, Status } from './service-cards.tsx';
 import { UsersPart } from './users-part.tsx';
 
-/** What operators see and change: the service, apps and their tokens, users and their secrets. */
-export function OperationsPage() {
+const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+const formatClock = (seconds: number): string => clock.format(seconds * 1000);
+const rate = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
+const formatRate = (perSecond: number): string =>
+  perSecond < 1000 ? rate.format(perSecond) : formatShort(Math.round(perSecond));
+
+interface TileProps {
+  readonly label: string;
+  readonly value: string;
+  readonly children?: ComponentChildren;
+}
+
+function Tile({ label, value, children }: TileProps) {
   return (
-    <PageParts
-      title="Operations"
-      parts={[
-        { path: 'operations', title: 'Service', component: ServicePart },
-        { path: 'operations/apps', title: 'Apps', component: AppsPart },
-        { path: 'operations/users', title: 'Users', component: UsersPart },
-      ]}
-    />
+    <div class="tile">
+      <dt>{label}</dt>
+      <dd>
+        <b>{value}</b>
+        <span class="muted small">{children}</span>
+      </dd>
+    </div>
   );
 }
+
+const since = (from: string | undefined, at: string): number | undefined =>
+  from === undefined ? undefined : Math.max(0, (Date.parse(at) - Date.parse(from)) / 1000);
+
+/** The figures by which an operator sees at a glance how it goes. */
+function Tiles({ status, sample }: { readonly status: Status; readonly sample: Sample | undefined }) {
+  const { lake, stream, exports, at } = status;
+  const behind = since(lake.watermark, at);
+  return (
+    <dl class="tiles">
+      <Tile label="Events each second" value={sample === undefined ? '…' : formatRate(sample.events)}>
+        acknowledged
+      </Tile>
+      <Tile label="Refusals each second" value={sample === undefined ? '…' : formatRate(sample.refusals)}>
+        requests
+      </Tile>
+      <Tile label="Lake is behind by" value={behind === undefined ? 'unknown' : formatSpan(behind)}>
+        {behind === undefined ? 'no watermark yet' : 'complete up to then'}
+      </Tile>
+      <Tile
+        label="Waiting for the lake"
+        value={stream?.lagMessages === undefined ? 'unknown' : formatCount(stream.lagMessages)}
+      >
+        {stream === undefined ? 'the stream cannot be read' : `messages; stream ${formatBytes(stream.bytes)}`}
+      </Tile>
+      <Tile label="Events stored" value={lake.stored === undefined ? 'unknown' : formatShort(lake.stored)}>
+        {lake.files === undefined ? '' : `in ${formatCount(lake.files)} files`}
+        {(lake.failed ?? 0) > 0 && `, ${formatCount(lake.failed ?? 0)} failed`}
+      </Tile>
+      <Tile label="Exports running" value={formatCount(exports.running)}>
+        {formatCount(Math.max(0, exports.inProgress - exports.running))} waiting, {formatCount(exports.reports)} kept
+      </Tile>
+    </dl>
+  );
+}
+
+function RateCard({ samples }: { readonly samples: readonly Sample[] }) {
+  const { times, series } = useMemo(
+    () => ({
+      times: samples.map(({ at }) => at),
+      series: [
+        { label: 'events each second', values: samples.map(({ events }) => events) },
+        { label: 'refusals each second', values: samples.map(({ refusals }) => refusals) },
+      ],
+    }),
+    [samples],
+  );
+  return (
+    <Card id="rate" title="While this page is open">
+      {samples.length < 2 ? (
+        <p class="muted chart-room low">The second look at the service gives the first rates.</p>
+      ) : (
+        <Chart
+          form="lines"
+          height={150}
+          label="Events acknowledged and requests refused each second; the figures above are the newest"
+          times={times}
+          series={series}
+          formatTime={formatClock}
+        />
+      )}
+    </Card>
+  );
+}
+
+/** What is wrong, and what to do about it. Its texts count seconds: read out, it would be so again and again. */
+function Problems({ problems }: { readonly problems: readonly Problem[] }) {
+  return (
+    <ul class="stack" aria-label="Problems">
+      {problems.map(({ code, subject = '', what, todo, since: begun }) => (
+        <li class="message error" key={`${code} ${subject}`}>
+          <p>
+            <b>{what}</b>
+          </p>
+          <p>{todo}</p>
+          <p class="muted small">
+            <code>{code}</code>
+            {begun !== undefined && ` since ${formatTime(Date.parse(begun) / 1000)}`}
+          </p>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** How the service is, refreshed while it can be seen. */
+function ServicePart() {
+  const { data, error } = useStatus();
+  if (data === undefined) return <LoadState of={{ data, error }} />;
+  const { status, samples } = data;
+  return (
+    <div class="stack">
+      {error && <Message kind="warning">{error.message} What is shown is older.</Message>}
+      <div class="row" role="status">
+        <span class={`badge ${error ? 'warn' : status.ready ? 'good' : 'bad'}`}>
+          {error
+            ? 'Not known now'
+            : status.ready
+              ? 'Everything works'
+              : `${formatCount(status.problems.length)} to be mended`}
+        </span>
+        <span class="muted small">
+          Version {status.version}
+          {status.startedAt !== undefined &&
+            `, started ${formatAway(Date.parse(status.startedAt) / 1000, Date.parse(status.at))}`}
+        </span>
+      </div>
+      {status.problems.length > 0 && <Problems problems={status.problems} />}
+      <Tiles status={status} sample={samples.at(-1)} />
+      <RateCard samples={samples} />
+      <div class="columns">
+        <ProcessesCard processes={status.processes} isOld={error !== undefined} />
+        <DisksCard status={status} />
+      </div>
+      <div class="columns">
+        <RefusalsCard status={status} />
+        <NoticesCard notices={status.notices} />
+      </div>
+    </div>
+  );
+}
+
+/** What operators see and change: the service, apps and their tokens, users and their secrets. */
+export const OperationsPage = createParts('Operations', [
+  { path: 'operations', title: 'Service', component: ServicePart },
+  { path: 'operations/apps', title: 'Apps', component: AppsPart },
+  { path: 'operations/users', title: 'Users', component: UsersPart },
+]);

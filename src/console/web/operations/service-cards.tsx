@@ -1,5 +1,79 @@
+import { callApi, type AnswerOf } from '../frame/client.ts';
 import { formatBytes, formatCount, formatShare, formatTime } from '../parts/format.ts';
-import { sumRefusals, type Process, type Problem, type Status } from './status.ts';
+import { Card, Note, Table } from '../parts/layout.tsx';
+import { useLoaded, type Loaded } from '../parts/load.ts';
+
+/** How the service is. */
+export type Status = AnswerOf<'/api/operations/v1/status.json'>;
+export type Process = Status['processes'][number];
+/** Something to be looked at, and what to do about it. */
+export type Problem = Status['problems'][number];
+
+/** Rates at one moment. */
+export interface Sample {
+  /** Unix seconds. */
+  readonly at: number;
+  readonly events: number;
+  readonly refusals: number;
+}
+
+const everyMs = 3000;
+/** Samples of a page: ten minutes. */
+const mostSamples = 200;
+
+const refusalsOf = (refused: Readonly<Record<string, number>>): number =>
+  Object.values(refused).reduce((sum, count) => sum + count, 0);
+
+/** What was counted between two looks, each second. A process that began anew in between counts from its start. */
+function toSample(before: Status, now: Status): Sample | undefined {
+  const seconds = (Date.parse(now.at) - Date.parse(before.at)) / 1000;
+  if (seconds <= 0) return undefined;
+  let [events, refusals] = [0, 0];
+  for (const { process, pid, events: counted, refused } of now.ingest) {
+    const earlier = before.ingest.find((other) => other.process === process && other.pid === pid);
+    events += counted - (earlier?.events ?? 0);
+    refusals += refusalsOf(refused) - refusalsOf(earlier?.refused ?? {});
+  }
+  return {
+    at: Date.parse(now.at) / 1000,
+    events: Math.max(0, events) / seconds,
+    refusals: Math.max(0, refusals) / seconds,
+  };
+}
+
+interface Watched {
+  readonly status: Status;
+  readonly samples: readonly Sample[];
+}
+
+/** Looks at the service every few seconds while the page can be seen. */
+export function useStatus(): Loaded<Watched> {
+  return useLoaded(
+    (() => {
+      let last: Status | undefined;
+      let samples: readonly Sample[] = [];
+      return async (signal: AbortSignal): Promise<Watched> => {
+        const status = await callApi('/api/operations/v1/status.json', { signal });
+        const sample = last && toSample(last, status);
+        if (sample !== undefined) samples = [...samples, sample].slice(-mostSamples);
+        last = status;
+        return { status, samples };
+      };
+    })(),
+    [],
+    () => everyMs,
+  );
+}
+
+/** The refusals of all processes since their start, by reason, the most frequent first. */
+function sumRefusals({ ingest }: Status): { readonly reason: string; readonly requests: number }[] {
+  const sums = new Map<string, number>();
+  for (const { refused } of ingest)
+    for (const [reason, requests] of Object.entries(refused)) sums.set(reason, (sums.get(reason) ?? 0) + requests);
+  return [...sums]
+    .map(([reason, requests]) => ({ reason, requests }))
+    .toSorted((a, b) => b.requests - a.requests || (a.reason < b.reason ? -1 : 1));
+}
 
 const tones = { running: 'good', starting: 'busy', waiting: 'bad', stopped: 'warn' } as const;
 const words = { running: 'runs', starting: 'starts', waiting: 'down', stopped: 'stopped' } as const;
@@ -13,44 +87,33 @@ export function ProcessesCard({
   readonly isOld: boolean;
 }) {
   return (
-    <section class="card stack" aria-labelledby="processes">
-      <h2 id="processes">Processes</h2>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Processes and their restarts">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Process</th>
-              <th scope="col">State</th>
-              <th scope="col" class="number">
-                Restarts
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {processes.map(({ name, state, pid, restarts, lastError }) => (
-              <tr key={`${name} ${pid}`}>
-                <td>
-                  {name}
-                  {lastError !== undefined && <div class="muted small">{lastError}</div>}
-                </td>
-                <td>
-                  <span class={`badge ${isOld ? '' : tones[state]}`}>{words[state]}</span>
-                </td>
-                <td class="number">{formatCount(restarts)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-    </section>
+    <Card id="processes" title="Processes">
+      <Table
+        label="Processes and their restarts"
+        columns={[
+          [
+            'Process',
+            ({ name, lastError }) => (
+              <>
+                {name}
+                {lastError !== undefined && <div class="muted small">{lastError}</div>}
+              </>
+            ),
+          ],
+          ['State', ({ state }) => <span class={`badge ${isOld ? '' : tones[state]}`}>{words[state]}</span>],
+          ['Restarts', ({ restarts }) => formatCount(restarts), 'number'],
+        ]}
+        rows={processes}
+        keyOf={({ name, pid }) => `${name} ${pid}`}
+      />
+    </Card>
   );
 }
 
 /** How full the disks are; import stops taking events at the reserve. */
 export function DisksCard({ status: { disks, diskReserveBytes } }: { readonly status: Status }) {
   return (
-    <section class="card stack" aria-labelledby="disks">
-      <h2 id="disks">Disks</h2>
+    <Card id="disks" title="Disks">
       <ul class="stack">
         {disks.map(({ holds, freeBytes, totalBytes }) => {
           const isLow = freeBytes < diskReserveBytes * 2;
@@ -70,8 +133,8 @@ export function DisksCard({ status: { disks, diskReserveBytes } }: { readonly st
           );
         })}
       </ul>
-      <p class="muted small">Import stops taking events when {formatBytes(diskReserveBytes)} are free.</p>
-    </section>
+      <Note>Import stops taking events when {formatBytes(diskReserveBytes)} are free.</Note>
+    </Card>
   );
 }
 
@@ -79,8 +142,7 @@ export function DisksCard({ status: { disks, diskReserveBytes } }: { readonly st
 export function RefusalsCard({ status }: { readonly status: Status }) {
   const refusals = sumRefusals(status);
   return (
-    <section class="card stack" aria-labelledby="refusals">
-      <h2 id="refusals">Refused requests since import began</h2>
+    <Card id="refusals" title="Refused requests since import began">
       {refusals.length === 0 ? (
         <p class="muted">None.</p>
       ) : (
@@ -93,15 +155,14 @@ export function RefusalsCard({ status }: { readonly status: Status }) {
           ))}
         </dl>
       )}
-    </section>
+    </Card>
   );
 }
 
 /** What to look at while everything works. */
 export function NoticesCard({ notices }: { readonly notices: readonly Problem[] }) {
   return (
-    <section class="card stack" aria-labelledby="notices">
-      <h2 id="notices">Worth a look</h2>
+    <Card id="notices" title="Worth a look">
       {notices.length === 0 ? (
         <p class="muted">Nothing.</p>
       ) : (
@@ -117,6 +178,6 @@ export function NoticesCard({ notices }: { readonly notices: readonly Problem[] 
           ))}
         </ul>
       )}
-    </section>
+    </Card>
   );
 }

@@ -1,14 +1,9 @@
 import { useState } from 'preact/hooks';
-import type { CallArguments } from '../frame/call-arguments.ts';
-import { callApi, type AnswerOf } from '../frame/client.ts';
+import { callApi, type AnswerOf, type CallArguments } from '../frame/client.ts';
 import { session } from '../frame/session.ts';
+import { Button, Check, Input, NumberInput, Select } from '../parts/controls.tsx';
 import { formatCount } from '../parts/format.ts';
-import { useKeptFocus } from '../parts/kept-focus.ts';
-import { useLoaded } from '../parts/load.ts';
-import { Message } from '../parts/message.tsx';
-import { Pager } from '../parts/pager.tsx';
-import { SearchField } from '../parts/search-field.tsx';
-import { ChangeDialog, MadeDialog, type Made } from './dialog.tsx';
+import { ChangeDialog, ManagedList, type AskedProps } from './managed-list.tsx';
 
 /** Without an account: an operator who belongs to none. */
 type OperatedUser = AnswerOf<'/api/operations/v1/users.json'>['users'][number];
@@ -17,36 +12,19 @@ type UserChange =
   | { readonly kind: 'add' }
   | { readonly kind: 'set' | 'secret' | 'remove'; readonly user: OperatedUser };
 
-const pageSize = 50;
-
 function AddFields() {
   const [isOperator, setOperator] = useState(false);
   return (
     <>
-      <label class="field">
-        <span>Name</span>
-        <input name="name" required maxLength={100} autocomplete="off" />
-      </label>
-      <label class="check">
-        <input
-          type="checkbox"
-          name="operator"
-          value="1"
-          checked={isOperator}
-          onChange={() => setOperator(!isOperator)}
-        />
-        <span>Operator: sees this page, and changes apps and users of every account</span>
-      </label>
-      <label class="field">
-        <span>{isOperator ? 'Account, or none' : 'Account'}</span>
-        <input
-          name="idAccount"
-          inputMode="numeric"
-          required={!isOperator}
-          pattern="[1-9][0-9]{0,14}"
-          autocomplete="off"
-        />
-      </label>
+      <Input label="Name" name="name" required maxLength={100} autocomplete="off" />
+      <Check
+        label="Operator: sees this page, and changes apps and users of every account"
+        name="operator"
+        value="1"
+        checked={isOperator}
+        onChange={() => setOperator(!isOperator)}
+      />
+      <NumberInput label={isOperator ? 'Account, or none' : 'Account'} name="idAccount" required={!isOperator} />
       <RightFields />
       <FilesField />
     </>
@@ -55,29 +33,23 @@ function AddFields() {
 
 function RightFields({ canExport = true }: { readonly canExport?: boolean }) {
   return (
-    <label class="field">
-      <span>Orders exports</span>
-      <select name="canExport">
-        <option value="1">yes</option>
-        <option value="0" selected={!canExport}>
-          no, reads what others of the account ordered
-        </option>
-      </select>
-    </label>
+    <Select label="Orders exports" name="canExport">
+      <option value="1">yes</option>
+      <option value="0" selected={!canExport}>
+        no, reads what others of the account ordered
+      </option>
+    </Select>
   );
 }
 
 function FilesField({ files = 'auto' }: { readonly files?: OperatedUser['files'] }) {
   return (
-    <label class="field">
-      <span>Files</span>
-      <select name="files">
-        <option value="auto">as their size suits</option>
-        <option value="gzip" selected={files === 'gzip'}>
-          always compressed by gzip
-        </option>
-      </select>
-    </label>
+    <Select label="Files" name="files">
+      <option value="auto">as their size suits</option>
+      <option value="gzip" selected={files === 'gzip'}>
+        always compressed by gzip
+      </option>
+    </Select>
   );
 }
 
@@ -85,33 +57,20 @@ function SetFields({ user: { idAccount, canExport, maxExports, files } }: { read
   return (
     <>
       {idAccount !== undefined && <RightFields canExport={canExport} />}
-      <label class="field">
-        <span>Exports at once, or as many as the account</span>
-        <input
-          name="maxExports"
-          inputMode="numeric"
-          pattern="[1-9][0-9]{0,14}"
-          autocomplete="off"
-          defaultValue={maxExports ?? ''}
-        />
-      </label>
+      <NumberInput
+        label="Exports at once, or as many as the account"
+        name="maxExports"
+        defaultValue={maxExports ?? ''}
+      />
       <FilesField files={files} />
     </>
   );
 }
 
-function UserChangeDialog({
-  asked,
-  onDone,
-  onClose,
-}: {
-  readonly asked: UserChange;
-  readonly onDone: (made?: Made) => void;
-  readonly onClose: () => void;
-}) {
+function UserChangeDialog({ asked, onDone, onClose }: AskedProps<UserChange>) {
   async function make(method: 'add' | 'set' | 'secret' | 'remove', given: CallArguments): Promise<void> {
     const answer = await callApi(`/api/operations/v1/user/${method}.json`, { method: 'POST', given });
-    if ('secret' in answer) onDone({ title: 'The secret', of: [['User id', answer.idUser]], value: answer.secret });
+    if ('secret' in answer) onDone({ title: 'The secret', id: ['User id', answer.idUser], value: answer.secret });
     else onDone();
   }
   if (asked.kind === 'add')
@@ -159,6 +118,13 @@ function UserChangeDialog({
   );
 }
 
+/** What is done with a user: what the button says, to whom sees the row and to whom hears it. */
+const userActions = [
+  { kind: 'secret', text: 'New secret', label: 'New secret for user' },
+  { kind: 'set', text: 'Change', label: 'Change user' },
+  { kind: 'remove', text: 'Remove', label: 'Remove user' },
+] as const;
+
 function UserRow({ user, onAsk }: { readonly user: OperatedUser; readonly onAsk: (asked: UserChange) => void }) {
   const { idUser, name, idAccount, canExport, maxExports, operator } = user;
   const isSelf = typeof session.value === 'object' && session.value.idUser === idUser;
@@ -177,32 +143,18 @@ function UserRow({ user, onAsk }: { readonly user: OperatedUser; readonly onAsk:
         {isSelf && <span class="badge good">you</span>}
       </div>
       <div class="row item-actions">
-        <button
-          class="button small"
-          type="button"
-          aria-label={`New secret for user ${idUser}`}
-          onClick={() => onAsk({ kind: 'secret', user })}
-        >
-          New secret
-        </button>
-        <button
-          class="button small"
-          type="button"
-          aria-label={`Change user ${idUser}`}
-          onClick={() => onAsk({ kind: 'set', user })}
-        >
-          Change
-        </button>
-        {!isSelf && (
-          <button
-            class="button small plain"
-            type="button"
-            aria-label={`Remove user ${idUser}`}
-            onClick={() => onAsk({ kind: 'remove', user })}
-          >
-            Remove
-          </button>
-        )}
+        {userActions
+          .filter(({ kind }) => !(isSelf && kind === 'remove'))
+          .map(({ kind, text, label }) => (
+            <Button
+              key={kind}
+              kind={kind === 'remove' ? 'small plain' : 'small'}
+              aria-label={`${label} ${idUser}`}
+              onClick={() => onAsk({ kind, user })}
+            >
+              {text}
+            </Button>
+          ))}
       </div>
     </li>
   );
@@ -210,56 +162,19 @@ function UserRow({ user, onAsk }: { readonly user: OperatedUser; readonly onAsk:
 
 /** The users of all accounts, and what changes them. */
 export function UsersPart() {
-  const [search, setSearch] = useState('');
-  const [offset, setOffset] = useState(0);
-  const [asked, setAsked] = useState<UserChange>();
-  const [made, setMade] = useState<Made>();
-  const kept = useKeptFocus();
-  const { data, error, isLoading, reload } = useLoaded(
-    (signal) =>
-      callApi('/api/operations/v1/users.json', {
-        given: { search, offset: String(offset), limit: String(pageSize) },
-        signal,
-      }),
-    [search, offset],
-  );
-  function done(secret?: Made): void {
-    setAsked(undefined);
-    setMade(secret);
-    reload();
-  }
   return (
-    <section {...kept} class="card stack" aria-labelledby="operated-users" aria-busy={isLoading}>
-      <div class="spread">
-        <h2 id="operated-users" tabIndex={-1}>
-          Users <span class="muted">{data === undefined ? '' : formatCount(data.total)}</span>
-        </h2>
-        <div class="row">
-          <SearchField
-            label="Find a user by name or id"
-            onSearch={(text) => {
-              setSearch(text);
-              setOffset(0);
-            }}
-          />
-          <button class="button primary" type="button" onClick={() => setAsked({ kind: 'add' })}>
-            Add a user
-          </button>
-        </div>
-      </div>
-      {error && <Message kind="error">{error.message}</Message>}
-      {data === undefined && error === undefined && <p class="muted">Loading…</p>}
-      {data?.total === 0 && !isLoading && <p class="muted">There is none.</p>}
-      {data !== undefined && data.users.length > 0 && (
-        <ul class="items">
-          {data.users.map((user) => (
-            <UserRow key={user.idUser} user={user} onAsk={setAsked} />
-          ))}
-        </ul>
-      )}
-      <Pager offset={offset} size={pageSize} total={data?.total ?? 0} onMove={setOffset} />
-      {asked !== undefined && <UserChangeDialog asked={asked} onDone={done} onClose={() => setAsked(undefined)} />}
-      {made !== undefined && <MadeDialog made={made} onClose={() => setMade(undefined)} />}
-    </section>
+    <ManagedList
+      id="operated-users"
+      title="Users"
+      find="Find a user by name or id"
+      add="Add a user"
+      nothing="There is none."
+      load={async (given, signal) => {
+        const { users, total } = await callApi('/api/operations/v1/users.json', { given, signal });
+        return { rows: users, total };
+      }}
+      drawRow={(user, ask: (asked: UserChange) => void) => <UserRow key={user.idUser} user={user} onAsk={ask} />}
+      dialog={UserChangeDialog}
+    />
   );
 }

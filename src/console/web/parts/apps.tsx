@@ -1,15 +1,9 @@
-import { useState } from 'preact/hooks';
+import { hrefOf } from '../frame/browser.ts';
 import { callApi, type AnswerOf } from '../frame/client.ts';
-import { hrefOf } from '../frame/router.ts';
-import { formatCount } from './format.ts';
+import { Card, LoadState, useListPart } from './layout.tsx';
 import { useLoaded, type Loaded } from './load.ts';
-import { Message } from './message.tsx';
-import { Pager } from './pager.tsx';
-import { SearchField } from './search-field.tsx';
 
 type AppList = AnswerOf<'/api/data/v1/apps.json'>;
-
-const pageSize = 50;
 
 function loadApps(given: Readonly<Record<string, string>>, signal: AbortSignal): Promise<AppList> {
   return callApi('/api/data/v1/apps.json', { given, signal });
@@ -22,36 +16,26 @@ function useApp(idApp: string): Loaded<AppList['apps'][number] | undefined> {
 
 /** The apps of the account, to choose one: links to a page, with the app's id behind it. */
 export function AppsCard({ page }: { readonly page: string }) {
-  const [search, setSearch] = useState('');
-  const [offset, setOffset] = useState(0);
-  const { data, error, isLoading } = useLoaded(
-    (signal) => loadApps({ search, offset: String(offset), limit: String(pageSize) }, signal),
-    [search, offset],
-  );
-  const hasNone = data?.total === 0 && search === '' && !isLoading;
+  const { search, given, field, pager } = useListPart('Find an app by title or id');
+  const loaded = useLoaded((signal) => loadApps(given, signal), Object.values(given));
+  const { data, isLoading } = loaded;
+  const isEmpty = data?.total === 0 && !isLoading;
   return (
-    <section class="card stack" aria-labelledby="apps" aria-busy={isLoading}>
-      <div class="spread">
-        <h2 id="apps">Apps{data !== undefined && <span class="muted"> {formatCount(data.total)}</span>}</h2>
-        {!hasNone && (
-          <SearchField
-            label="Find an app by title or id"
-            onSearch={(text) => {
-              setSearch(text);
-              setOffset(0);
-            }}
-          />
-        )}
-      </div>
-      {error && <Message kind="error">{error.message}</Message>}
-      {data === undefined && error === undefined && <p class="muted">Loading…</p>}
-      {hasNone && (
+    <Card
+      id="apps"
+      title="Apps"
+      count={data?.total}
+      isBusy={isLoading}
+      beside={isEmpty && search === '' ? <></> : field}
+    >
+      <LoadState of={loaded} />
+      {isEmpty && search === '' && (
         <p class="muted">
           The account has no app yet. The operator adds one with <code>tributary app add ID --platform web</code>, or on
           the page Operations.
         </p>
       )}
-      {data?.total === 0 && search !== '' && !isLoading && <p class="muted">No app has this in its title or id.</p>}
+      {isEmpty && search !== '' && <p class="muted">No app has this in its title or id.</p>}
       {data !== undefined && data.apps.length > 0 && (
         <ul class="app-list">
           {data.apps.map(({ idApp, title, platform }) => (
@@ -66,21 +50,19 @@ export function AppsCard({ page }: { readonly page: string }) {
           ))}
         </ul>
       )}
-      <Pager offset={offset} size={pageSize} total={data?.total ?? 0} onMove={setOffset} />
-    </section>
+      {pager(data?.total)}
+    </Card>
   );
 }
 
-/** The head of a page about one app, with the way back to all of them. */
-export function AppHead({
-  page,
-  other,
-  idApp,
-}: {
+interface AppHeadProps {
   readonly page: string;
   readonly other: string;
   readonly idApp: string;
-}) {
+}
+
+/** The head of a page about one app, with the way back to all of them. */
+export function AppHead({ page, other, idApp }: AppHeadProps) {
   const { data, error } = useApp(idApp);
   const name = page === 'data' ? 'Data' : 'Live';
   return (

@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import uPlot from 'uplot';
-import { theme } from '../frame/theme.ts';
+import { theme } from '../frame/browser.ts';
 import { formatCount, formatShort } from './format.ts';
 
 /** What a chart shows of one thing over time. */

@@ -82,3 +82,44 @@ export function useLoaded<T>(
     reload: useCallback(() => setTurn((before) => before + 1), []),
   };
 }
+
+/** Waits so long, or until the signal says that nobody waits any more. */
+export function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener('abort', () => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
+}
+
+/** Something that the reader asks for: one at a time. */
+export interface Action {
+  readonly isBusy: boolean;
+  /** Why the last one failed. */
+  readonly error: ApiError | undefined;
+  /** Does the work, and reports whether it succeeded; nothing while another is under way. */
+  readonly act: (work: () => Promise<unknown>) => Promise<boolean>;
+}
+
+/** Keeps what has become of what the reader asks for. */
+export function useAction(): Action {
+  const [isBusy, setBusy] = useState(false);
+  const [error, setError] = useState<ApiError>();
+  const act = async (work: () => Promise<unknown>): Promise<boolean> => {
+    if (isBusy) return false;
+    setBusy(true);
+    setError(undefined);
+    try {
+      await work();
+      return true;
+    } catch (caught) {
+      setError(toApiError(caught));
+      return false;
+    } finally {
+      setBusy(false);
+    }
+  };
+  return { isBusy, error, act };
+}

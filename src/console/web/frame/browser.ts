@@ -1,3 +1,4 @@
+/** The address of the page that is shown, and how it looks: what the browser keeps. */
 import { signal } from '@preact/signals';
 
 const base = '/console/';
@@ -33,3 +34,28 @@ document.addEventListener('click', (event) => {
   event.preventDefault();
   navigate(link.pathname.slice(base.length));
 });
+
+/** How the console looks: as the system says, or as its user does. */
+export const themes = ['system', 'light', 'dark'] as const;
+export type Theme = (typeof themes)[number];
+
+const storageKey = 'tributary.theme';
+
+function readTheme(): Theme {
+  const stored = localStorage.getItem(storageKey);
+  return themes.find((theme) => theme === stored) ?? 'system';
+}
+
+export const theme = signal<Theme>(readTheme());
+
+/** Shows the theme; style sheets read it from the root element. */
+export function applyTheme(): void {
+  document.documentElement.dataset['theme'] = theme.value;
+}
+
+/** Changes the theme, for this browser and from now on. */
+export function chooseTheme(chosen: Theme): void {
+  theme.value = chosen;
+  localStorage.setItem(storageKey, chosen);
+  applyTheme();
+}

@@ -1,0 +1,218 @@
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { callApi, type AnswerOf } from '../frame/client.ts';
+import { Button, SearchField } from '../parts/controls.tsx';
+import { formatCount, formatDate, formatTime } from '../parts/format.ts';
+import { Card, ErrorMessage, LoadState, Note, pageSize, ShareBar, Table, type Column } from '../parts/layout.tsx';
+import { useLoaded } from '../parts/load.ts';
+import { datesOf, type Period } from './volume.tsx';
+
+/** What custom events an app has; without a version there is no catalogue yet. */
+type Catalogue = AnswerOf<'/api/catalogue/v1/get.json'>;
+type CatalogueEvent = Catalogue['customEvents'][number];
+/** A parameter of a custom event, as far as its events were looked at. */
+type CatalogueParameter = NonNullable<CatalogueEvent['parameters']>[number];
+
+/** What is asked for: the custom events of an app in the last days, or one of them with its parameters. */
+interface CatalogueKeys {
+  readonly idApp: string;
+  readonly period: Period;
+  readonly customEventName?: string;
+}
+
+/** Loads the custom events of an app, or one of them with its parameters. */
+function loadCatalogue({ period, ...keys }: CatalogueKeys, signal: AbortSignal): Promise<Catalogue> {
+  const given = { ...keys, ...datesOf(period), days: '0' };
+  return callApi('/api/catalogue/v1/get.json', { given, signal });
+}
+
+const dateOf = (time: string): string => formatDate(time.slice(0, 10));
+
+const parameterColumns = (looked: number): readonly Column<CatalogueParameter>[] => [
+  ['Parameter', ({ name }) => <code>{name}</code>],
+  [
+    'Type',
+    ({ type, untyped }) => (
+      <>
+        {type}
+        {untyped > 0 && <div class="muted small">{formatCount(untyped)} of another</div>}
+      </>
+    ),
+  ],
+  ['In events', ({ seen }) => <ShareBar share={looked === 0 ? 0 : seen / looked} />],
+  ['Values', ({ values }) => `about ${formatCount(values)}`, 'number wide-only'],
+  [
+    'Examples',
+    ({ examples }) =>
+      examples.length === 0 ? (
+        <span class="muted small">each sends its own</span>
+      ) : (
+        <span class="examples">
+          {examples.map((example) => (
+            <code key={example}>{example === '' ? '(empty)' : example}</code>
+          ))}
+        </span>
+      ),
+  ],
+  [
+    'First and last seen',
+    ({ firstSeen, lastSeen }) => `${dateOf(firstSeen)} to ${dateOf(lastSeen)}`,
+    'wide-only nowrap small',
+  ],
+];
+
+function Parameters({ event }: { readonly event: CatalogueEvent }) {
+  const [search, setSearch] = useState('');
+  const { looked, sealed, parameters = [], moreParameters } = event;
+  const found = parameters.filter(({ name }) => name.toLowerCase().includes(search.toLowerCase()));
+  if (sealed === 0) return <p class="muted">None of its events is sealed yet.</p>;
+  if (parameters.length === 0) return <p class="muted">Its events have no parameters.</p>;
+  return (
+    <>
+      <div class="spread">
+        <Note>
+          Of {formatCount(looked)} events that were looked at, of {formatCount(sealed)} that are sealed, of all days.
+        </Note>
+        <SearchField label="Find a parameter" onSearch={setSearch} />
+      </div>
+      {found.length === 0 ? (
+        <p class="muted">No parameter has this in its name.</p>
+      ) : (
+        <Table
+          label="Parameters"
+          kind="tall parameters"
+          columns={parameterColumns(looked)}
+          rows={found}
+          keyOf={({ name }) => name}
+        />
+      )}
+      {moreParameters > 0 && <Note>{formatCount(moreParameters)} more parameters are not listed.</Note>}
+    </>
+  );
+}
+
+/** What the events of one name have in their parameters. */
+function ParametersPart({ idApp, period, customEventName }: Required<CatalogueKeys>) {
+  const { data, error, isLoading } = useLoaded(
+    (signal) => loadCatalogue({ idApp, period, customEventName }, signal),
+    [idApp, period, customEventName],
+  );
+  const heading = useRef<HTMLHeadingElement>(null);
+  useLayoutEffect(() => heading.current?.focus(), []);
+  const event = data?.customEvents[0];
+  return (
+    <div class="stack part" role="group" aria-labelledby="parameters">
+      <h3 id="parameters" ref={heading} tabIndex={-1}>
+        Parameters of {customEventName}
+      </h3>
+      <ErrorMessage error={error} />
+      {isLoading && <p class="muted">Loading…</p>}
+      {data !== undefined && event === undefined && <p class="muted">The catalogue has it no more.</p>}
+      {event !== undefined && <Parameters event={event} />}
+    </div>
+  );
+}
+
+const eventColumns = (
+  chosen: string | undefined,
+  onChoose: (name: string) => void,
+): readonly Column<CatalogueEvent>[] => [
+  [
+    'Custom event',
+    ({ customEventName: name }) => (
+      <button class="link" type="button" aria-pressed={name === chosen} onClick={() => onChoose(name)}>
+        {name}
+      </button>
+    ),
+  ],
+  ['Events', ({ events }) => formatCount(events), 'number'],
+  ['Last seen', ({ lastSeen }) => dateOf(lastSeen), 'wide-only nowrap'],
+];
+
+/** What may be worth a look: parameters that came, went or changed, volume that has fallen. */
+function Notices({ notices }: Pick<Catalogue, 'notices'>) {
+  if (notices.length === 0) return null;
+  return (
+    <details>
+      <summary>Worth a look: {formatCount(notices.length)}</summary>
+      <ul class="notices">
+        {notices.map(({ id, date, customEventName, what }) => (
+          <li key={id}>
+            <span class="muted small nowrap">{formatDate(date)}</span>{' '}
+            {customEventName !== undefined && <b>{customEventName}: </b>}
+            {what}
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
+}
+
+/** What the list counts, and what it lacks. */
+function Remarks({ version, more, missingFiles, isWhole, sealedUntil }: Catalogue) {
+  return (
+    <>
+      {version === undefined && (
+        <Note>Parameters are counted when events are sealed, which takes an hour or so after the first of them.</Note>
+      )}
+      {version !== undefined && sealedUntil !== undefined && (
+        <Note>
+          Parameters are as of {formatTime(Date.parse(sealedUntil) / 1000)}: later events are counted, and not looked at
+          yet.
+        </Note>
+      )}
+      {!isWhole && <Note>There are more events than were counted: the catalogue is being made.</Note>}
+      {more.names > 0 && (
+        <Note>
+          {formatCount(more.names)} more names, with {formatCount(more.events)} events, are not listed.
+        </Note>
+      )}
+      {missingFiles > 0 && <Note>{formatCount(missingFiles)} files of events are not looked at yet.</Note>}
+    </>
+  );
+}
+
+/** The custom events of an app in the days of the chart, and of one of them the parameters. */
+export function CatalogueCard({ idApp, period }: { readonly idApp: string; readonly period: Period }) {
+  const loaded = useLoaded((signal) => loadCatalogue({ idApp, period }, signal), [idApp, period]);
+  const { data, isLoading } = loaded;
+  const [search, setSearch] = useState('');
+  const [chosen, setChosen] = useState<string>();
+  const [shown, setShown] = useState(pageSize);
+  const wanted = search.toLowerCase();
+  const found = (data?.customEvents ?? []).filter(({ customEventName }) =>
+    customEventName.toLowerCase().includes(wanted),
+  );
+  const count = data?.customEvents.length;
+  const field = (count ?? 0) > 0 && <SearchField label="Find a custom event" onSearch={setSearch} />;
+  return (
+    <Card id="catalogue" title="Custom events" count={count} isBusy={isLoading} beside={field}>
+      <LoadState of={loaded} />
+      {data && (
+        <>
+          <Notices notices={data.notices} />
+          {found.length > 0 && (
+            <Table
+              label="Custom events"
+              kind="tall"
+              columns={eventColumns(chosen, setChosen)}
+              rows={found.slice(0, shown)}
+              keyOf={({ customEventName }) => customEventName}
+              kindOf={({ customEventName }) => (customEventName === chosen ? 'chosen' : undefined)}
+            />
+          )}
+          {data.customEvents.length > 0 && found.length === 0 && (
+            <p class="muted">No custom event has this in its name.</p>
+          )}
+          {data.customEvents.length === 0 && <p class="muted">No custom events of this app in these days.</p>}
+          {found.length > shown && (
+            <Button kind="small fit" onClick={() => setShown(shown + pageSize)}>
+              Show {formatCount(Math.min(pageSize, found.length - shown))} more of {formatCount(found.length)}
+            </Button>
+          )}
+          <Remarks {...data} />
+        </>
+      )}
+      {chosen !== undefined && <ParametersPart key={chosen} idApp={idApp} period={period} customEventName={chosen} />}
+    </Card>
+  );
+}

@@ -1,0 +1,141 @@
+import { useMemo } from 'preact/hooks';
+import { callApi, type AnswerOf } from '../frame/client.ts';
+import { Chart } from '../parts/chart.tsx';
+import { Segments } from '../parts/controls.tsx';
+import { formatCount, formatDate } from '../parts/format.ts';
+import { Card, LoadState, Table, type Column } from '../parts/layout.tsx';
+import { useLoaded, type Loaded } from '../parts/load.ts';
+
+/** How many days back a page looks. */
+export const periods = [7, 30, 90, 365] as const;
+export type Period = (typeof periods)[number];
+
+/** Events by UTC date and kind; a date and kind without events has no line. */
+export type Volume = AnswerOf<'/api/data/v1/volume.json'>;
+
+const dayMs = 86_400_000;
+
+/** The last days up to today, in UTC, as arguments of the API. */
+export function datesOf(period: Period): { readonly dateFrom: string; readonly dateTo: string } {
+  const [from, to] = [Date.now() - (period - 1) * dayMs, Date.now()].map((ms) =>
+    new Date(ms).toISOString().slice(0, 10),
+  );
+  return { dateFrom: from ?? '', dateTo: to ?? '' };
+}
+
+/** Every date of a volume, those without events too. */
+export function listDates({ dateFrom, dateTo }: Volume): string[] {
+  const dates: string[] = [];
+  for (let ms = Date.parse(dateFrom); ms <= Date.parse(dateTo); ms += dayMs)
+    dates.push(new Date(ms).toISOString().slice(0, 10));
+  return dates;
+}
+
+/** The kinds of a volume, those with most events first. */
+export function kindsOf(volume: Volume | undefined): { readonly kind: string; readonly events: number }[] {
+  const sums = new Map<string, number>();
+  for (const { kind, events } of volume?.days ?? []) sums.set(kind, (sums.get(kind) ?? 0) + events);
+  return [...sums].map(([kind, events]) => ({ kind, events })).toSorted((a, b) => b.events - a.events);
+}
+
+/** A kind as people call it. */
+export function nameOf(kind: string): string {
+  return kind.replaceAll('_', ' ');
+}
+
+/** Loads the events by day and kind, of one app or of all. */
+export function useVolume(period: Period, idApp?: string): Loaded<Volume> {
+  return useLoaded(
+    (signal) =>
+      callApi('/api/data/v1/volume.json', {
+        given: { ...datesOf(period), ...(idApp === undefined ? {} : { idApp }) },
+        signal,
+      }),
+    [period, idApp],
+  );
+}
+
+const shortDate = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric', timeZone: 'UTC' });
+const formatDay = (seconds: number): string => shortDate.format(seconds * 1000);
+
+/** Finds how many events a date and kind have. */
+function countsOf({ days }: Volume): (date: string, kind: string) => number {
+  const counts = new Map(days.map(({ date, kind, events }) => [`${date} ${kind}`, events]));
+  return (date, kind) => counts.get(`${date} ${kind}`) ?? 0;
+}
+
+/** The same as the chart, for whoever reads it or hears it: days with events, the newest first. */
+function VolumeTable({ volume }: { readonly volume: Volume }) {
+  const count = countsOf(volume);
+  const columns: readonly Column<string>[] = [
+    ['Day (UTC)', formatDate, 'nowrap'],
+    ...kindsOf(volume).map(({ kind }): Column<string> => [
+      nameOf(kind),
+      (date) => formatCount(count(date, kind)),
+      'number',
+    ]),
+  ];
+  const dates = [...new Set(volume.days.map(({ date }) => date))].toReversed();
+  return (
+    <details>
+      <summary>The figures as a table</summary>
+      <Table label="Events by day and kind" kind="tall" columns={columns} rows={dates} keyOf={(date) => date} />
+    </details>
+  );
+}
+
+function VolumeChart({ volume }: { readonly volume: Volume }) {
+  const { times, series, total } = useMemo(() => {
+    const dates = listDates(volume);
+    const count = countsOf(volume);
+    const kinds = kindsOf(volume);
+    return {
+      times: dates.map((date) => Date.parse(date) / 1000),
+      series: kinds.map(({ kind }) => ({ label: nameOf(kind), values: dates.map((date) => count(date, kind)) })),
+      total: kinds.reduce((sum, { events }) => sum + events, 0),
+    };
+  }, [volume]);
+  const label = `${formatCount(total)} events from ${formatDate(volume.dateFrom)} to ${formatDate(volume.dateTo)}, by day and kind`;
+  return <Chart form="columns" label={label} times={times} series={series} formatTime={formatDay} />;
+}
+
+interface VolumeProps {
+  readonly volume: Loaded<Volume>;
+  readonly period: Period;
+  readonly onPeriod: (period: Period) => void;
+}
+
+/** Events by day and kind, as columns and as a table. */
+export function VolumeCard({ volume: { data, error, isLoading }, period, onPeriod }: VolumeProps) {
+  const total = kindsOf(data).reduce((sum, { events }) => sum + events, 0);
+  const choices = periods.map((each) => [each, each] as const);
+  return (
+    <Card
+      id="volume"
+      title="Events by day (UTC)"
+      count={data && total}
+      isBusy={isLoading}
+      beside={
+        <div class="row">
+          <span class="muted small" aria-hidden="true">
+            Days
+          </span>
+          <Segments legend="Days" name="period" choices={choices} value={period} onChoose={onPeriod} />
+        </div>
+      }
+    >
+      <LoadState of={{ data, error }} wait="Counting…" kind="chart-room" />
+      {data !== undefined && total === 0 && (
+        <p class="muted">
+          No events in these days. What was acknowledged shows here when it is in the lake, after some seconds.
+        </p>
+      )}
+      {data !== undefined && total > 0 && (
+        <>
+          <VolumeChart volume={data} />
+          <VolumeTable volume={data} />
+        </>
+      )}
+    </Card>
+  );
+}

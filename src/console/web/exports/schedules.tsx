@@ -1,0 +1,165 @@
+import { useState } from 'preact/hooks';
+import { hrefOf, navigate } from '../frame/browser.ts';
+import { callApi, type AnswerOf } from '../frame/client.ts';
+import type { OrderedArguments } from '../new-export/order.ts';
+import { Button, Check, Input, Select } from '../parts/controls.tsx';
+import { formatAway, formatTime } from '../parts/format.ts';
+import { EmptyCard, ErrorMessage, LoadState, Message, useKeptFocus } from '../parts/layout.tsx';
+import { useAction, useLoaded } from '../parts/load.ts';
+
+const frequencies = ['hour', 'day', 'week'] as const;
+const weekdays = ['monday', 'tuesday', 'wednesday', 'thursday', 'friday', 'saturday', 'sunday'];
+/** A schedule sets the period of its exports by itself. */
+const setBySchedule = /^(date|ts|availabilityTs)(From|To)$|^(asOf|sinceVersion)$/;
+
+/** Makes a schedule of what was ordered: the same of each hour, day or week. */
+export function ScheduleForm({ ordered }: { readonly ordered: OrderedArguments }) {
+  const [every, setEvery] = useState<string>('day');
+  const [at, setAt] = useState('04:00');
+  const [weekday, setWeekday] = useState('monday');
+  const [isFeed, setFeed] = useState(false);
+  const { isBusy, error, act } = useAction();
+  const zone = String(ordered['timezone']);
+
+  async function create(event: Event): Promise<void> {
+    event.preventDefault();
+    const others = Object.entries(ordered).filter(([name]) => !setBySchedule.test(name));
+    const given = {
+      ...Object.fromEntries(others),
+      selectors: [ordered['selectors'] ?? []].flat().join(','),
+      every,
+      at: every === 'hour' ? at.slice(-3) : at,
+      ...(every === 'week' ? { weekday } : {}),
+      ...(isFeed ? { sinceVersion: '0' } : {}),
+    };
+    await act(async () => {
+      await callApi('/api/schedule/v1/create.json', { method: 'POST', given });
+      navigate('exports/schedules');
+    });
+  }
+
+  return (
+    <form class="stack inset" onSubmit={(event) => void create(event)}>
+      <h3>A schedule of this export</h3>
+      <div class="columns-3">
+        <Select
+          label="Every"
+          choices={frequencies}
+          value={every}
+          onChange={(event) => setEvery(event.currentTarget.value)}
+        />
+        {every === 'week' && (
+          <Select
+            label="On"
+            choices={weekdays}
+            value={weekday}
+            onChange={(event) => setWeekday(event.currentTarget.value)}
+          />
+        )}
+        <Input
+          label={every === 'hour' ? 'At the minute' : `At, by the clocks of ${zone}`}
+          type="time"
+          required
+          value={at}
+          onInput={(event) => setAt(event.currentTarget.value)}
+        />
+      </div>
+      <Check
+        label={`Everything that came since the export before, late events too, instead of the ${every} before`}
+        checked={isFeed}
+        onChange={(event) => setFeed(event.currentTarget.checked)}
+      />
+      <ErrorMessage error={error} />
+      <div class="row">
+        <Button kind="primary" type="submit" aria-disabled={isBusy}>
+          Create the schedule
+        </Button>
+      </div>
+    </form>
+  );
+}
+
+type Schedule = AnswerOf<'/api/schedule/v1/list.json'>['schedules'][number];
+
+const colours = { Active: 'good', Paused: 'warn', Stopped: 'bad' } as const;
+
+function describeRule({ every, at, weekday, timezone }: Schedule): string {
+  const on = weekday === undefined ? '' : ` on ${weekday}`;
+  return `Every ${every}${on} at ${at}, by the clocks of ${timezone}`;
+}
+
+function ScheduleCard({ schedule, onChange }: { readonly schedule: Schedule; readonly onChange: () => void }) {
+  const { idSchedule, status, reason, arguments: given, timestampNextSlot, lastSlot, idRawExport } = schedule;
+  const { error, act } = useAction();
+  const [isRemoving, setRemoving] = useState(false);
+  const change = (verb: 'pause' | 'resume' | 'delete'): void =>
+    void act(() => callApi(`/api/schedule/v1/${verb}.json`, { method: 'POST', given: { idSchedule } })).then(onChange);
+  return (
+    <li class="card stack">
+      <div class="spread">
+        <h2 tabIndex={-1}>{given['event']?.[0]}</h2>
+        <span class={`badge ${colours[status]}`}>{status}</span>
+      </div>
+      <p>
+        {describeRule(schedule)}
+        {schedule.sinceVersion !== undefined && '; everything that came since the one before'}
+      </p>
+      <p class="muted small">
+        {timestampNextSlot !== undefined &&
+          `Next ${formatAway(Number(timestampNextSlot))}, ${formatTime(Number(timestampNextSlot))}. `}
+        {lastSlot !== undefined && (
+          <>
+            Last: <a href={hrefOf(`exports/${idRawExport}`)}>{lastSlot}</a>.
+          </>
+        )}
+      </p>
+      {reason !== undefined && <Message kind="warning">{reason}</Message>}
+      <ErrorMessage error={error} />
+      <div class="row">
+        <Button kind="small" onClick={() => change(status === 'Active' ? 'pause' : 'resume')}>
+          {status === 'Active' ? 'Pause' : 'Resume'}
+        </Button>
+        {isRemoving && (
+          <Button kind="danger small" onClick={() => change('delete')}>
+            Remove it for good
+          </Button>
+        )}
+        <Button kind="small" onClick={() => setRemoving(!isRemoving)}>
+          {isRemoving ? 'Keep it' : 'Remove…'}
+        </Button>
+      </div>
+    </li>
+  );
+}
+
+/** The schedules of the account. */
+export function ScheduleList() {
+  const loaded = useLoaded(
+    (signal) => callApi('/api/schedule/v1/list.json', { signal }),
+    [],
+    () => 30_000,
+  );
+  const { data, error, reload } = loaded;
+  const kept = useKeptFocus();
+  if (data === undefined) return <LoadState of={loaded} />;
+  return (
+    <section {...kept} class="stack" aria-label="Schedules">
+      <ErrorMessage error={error} />
+      {data.damaged !== undefined && (
+        <Message kind="warning">
+          {data.damaged.length} more cannot be read. The operator of the service can restore them from a backup.
+        </Message>
+      )}
+      {data.schedules.length === 0 && (
+        <EmptyCard title="No schedules yet">
+          <p>Open an export and choose “Make a schedule…”: the same is then made every hour, day or week.</p>
+        </EmptyCard>
+      )}
+      <ul class="cards">
+        {data.schedules.map((schedule) => (
+          <ScheduleCard key={schedule.idSchedule} schedule={schedule} onChange={reload} />
+        ))}
+      </ul>
+    </section>
+  );
+}

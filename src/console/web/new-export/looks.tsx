@@ -1,0 +1,159 @@
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { callApi, renderArguments, type AnswerOf, type CallArguments } from '../frame/client.ts';
+import { CopyButton, Segments } from '../parts/controls.tsx';
+import { formatBytes, formatCount, formatShort, formatSpan } from '../parts/format.ts';
+import { Card, LoadState, Message, Note, Table, type Column } from '../parts/layout.tsx';
+import { pause, useLoaded, type Loaded } from '../parts/load.ts';
+import type { FormatEntry } from './draft.ts';
+import { makeSnippets } from './snippets.ts';
+
+type Estimate = AnswerOf<'/api/raw/v1/export/estimate.json'>;
+type Bounds = Estimate['rows'];
+
+/** An estimate of each order is asked for only when it has stood for so long. */
+const settleMs = 500;
+
+function useEstimate(given: CallArguments | undefined): Loaded<Estimate | undefined> {
+  return useLoaded(
+    async (signal) => {
+      if (given === undefined) return undefined;
+      await pause(settleMs, signal);
+      return await callApi('/api/raw/v1/export/estimate.json', { method: 'POST', given, signal });
+    },
+    [given === undefined ? undefined : renderArguments(given)],
+  );
+}
+
+function describeBounds({ atLeast, expected, atMost }: Bounds, format: (value: number) => string): string {
+  if (atLeast === atMost) return format(atLeast);
+  if (expected !== null) return `≈ ${format(expected)}`;
+  return atMost === null ? `${format(atLeast)} or more` : `up to ${format(atMost)}`;
+}
+
+function describeRange({ atLeast, atMost }: Bounds, format: (value: number) => string): string {
+  if (atLeast === atMost) return 'exactly';
+  return atMost === null ? `at least ${format(atLeast)}` : `${format(atLeast)} to ${format(atMost)}`;
+}
+
+interface FigureProps {
+  readonly name: string;
+  readonly bounds: Bounds;
+  readonly format: (value: number) => string;
+  readonly formatEnds: (value: number) => string;
+}
+
+function Figure({ name, bounds, format, formatEnds }: FigureProps) {
+  return (
+    <div class="figure">
+      <dt>{name}</dt>
+      <dd>
+        <strong>{describeBounds(bounds, format)}</strong>
+        <span class="muted small">{describeRange(bounds, formatEnds)}</span>
+      </dd>
+    </div>
+  );
+}
+
+/** What the order will be: rows, size, files, time. */
+export function EstimateView({ given }: { readonly given: CallArguments | undefined }) {
+  const { data: estimate, error, isLoading } = useEstimate(given);
+  if (given === undefined) return <p class="muted">The estimate comes when the form is complete.</p>;
+  if (error !== undefined || estimate === undefined)
+    return <LoadState of={{ data: estimate, error }} wait="Estimating…" />;
+  const { rows, bytes, parts, seconds, overLimits } = estimate;
+  const isEmpty = rows.atMost === 0;
+  return (
+    <div class="estimate" aria-busy={isLoading}>
+      <dl>
+        <Figure name="Rows" bounds={rows} format={formatShort} formatEnds={formatCount} />
+        <Figure name="Size" bounds={bytes} format={formatBytes} formatEnds={formatBytes} />
+        <div class="figure">
+          <dt>Files</dt>
+          <dd>{describeBounds({ ...parts, expected: null }, formatCount)}</dd>
+        </div>
+        <div class="figure">
+          <dt>Runs for about</dt>
+          <dd>{formatSpan(seconds)}</dd>
+        </div>
+      </dl>
+      {isEmpty && <Message kind="info">There are no such rows. Another period or fewer filters may have some.</Message>}
+      {overLimits.map(({ limit, isCertain, todo }) => (
+        <Message key={limit} kind={isCertain ? 'error' : 'warning'}>
+          {isCertain ? 'Too many' : 'Perhaps too many'} {limit}: {todo}
+        </Message>
+      ))}
+    </div>
+  );
+}
+
+/** The first rows of the order, as they were when they were asked for. */
+export function PreviewView({ asked, isOld }: { readonly asked: CallArguments; readonly isOld: boolean }) {
+  const { data, error, isLoading } = useLoaded(
+    (signal) => callApi('/api/raw/v1/export/preview.json', { method: 'POST', given: asked, signal }),
+    [asked],
+  );
+  const preview = isLoading ? undefined : data;
+  const place = useRef<HTMLElement>(null);
+  useEffect(() => place.current?.scrollIntoView({ block: 'start' }), [asked]);
+
+  return (
+    <section ref={place} class="card stack looked-at" aria-labelledby="preview-title">
+      <h2 id="preview-title">First rows</h2>
+      <LoadState of={{ data: preview, error }} wait="Reading…" />
+      {isOld && <p class="muted">The form has changed since: ask for the first rows again.</p>}
+      {preview?.rows.length === 0 && <p class="muted">There are no such rows.</p>}
+      {preview !== undefined && preview.rows.length > 0 && (
+        <>
+          <Table
+            label="First rows, to be scrolled"
+            tableKind="preview"
+            columns={preview.columns.map((column, at): Column<readonly (string | null)[]> => [
+              column,
+              (row) => row[at],
+            ])}
+            rows={preview.rows}
+            keyOf={(_, line) => line}
+          />
+          <Note>
+            {preview.isCut
+              ? `The first ${formatCount(preview.rows.length)}; there are more.`
+              : `All ${formatCount(preview.rows.length)} of them.`}
+          </Note>
+        </>
+      )}
+    </section>
+  );
+}
+
+interface SnippetsProps {
+  readonly given: CallArguments;
+  readonly formats: readonly FormatEntry[];
+}
+
+/** The programs that order the same. */
+export function SnippetsView({ given, formats }: SnippetsProps) {
+  const snippets = makeSnippets(location.origin, given, formats);
+  const [name, setName] = useState(snippets[0]?.name);
+  const shown = snippets.find((snippet) => snippet.name === name);
+  return (
+    <Card id="snippets-title" title="The same from a program">
+      <div class="spread">
+        <Segments
+          legend="Program"
+          name="snippet"
+          choices={snippets.map((snippet) => [snippet.name, snippet.name] as const)}
+          value={name}
+          onChoose={setName}
+        />
+        <CopyButton text={shown?.text ?? ''} />
+      </div>
+      <pre class="scroll code" tabIndex={0} role="region" aria-label={`${shown?.name}, to be copied`}>
+        {shown?.text}
+      </pre>
+      <Note>
+        <code>USER_ID</code> and <code>SECRET</code> are what you signed in with; keep the secret out of files that
+        others read.
+      </Note>
+    </Card>
+  );
+}

@@ -1,0 +1,174 @@
+/** What a reader presses, types into and chooses from. Their accessible names are the labels given. */
+import type { ComponentChildren, JSX } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+
+type Attributes<Tag extends keyof JSX.IntrinsicElements> = Omit<JSX.IntrinsicElements[Tag], 'class' | 'label' | 'icon'>;
+
+/** A button; `kind` has classes of the style sheet, such as `primary` or `plain small`. */
+export function Button({ kind = '', ...attributes }: Attributes<'button'> & { readonly kind?: string }) {
+  return <button class={`button ${kind}`} type="button" {...attributes} />;
+}
+
+interface FieldProps {
+  readonly label: ComponentChildren;
+  /** `hidden`: the label is for screen readers only; `inline`: it stands beside the control. */
+  readonly kind?: string | undefined;
+}
+
+/** A control with its label. */
+export function Field({ label, kind = '', children }: FieldProps & { readonly children?: ComponentChildren }) {
+  const isHidden = kind.includes('hidden');
+  return (
+    <label class={kind.includes('inline') ? 'field inline' : 'field'}>
+      <span class={isHidden ? 'hidden' : undefined}>{label}</span>
+      {children}
+    </label>
+  );
+}
+
+/** A field of one line. */
+export function Input({ label, kind, ...attributes }: FieldProps & Attributes<'input'>) {
+  return (
+    <Field label={label} kind={kind}>
+      <input {...attributes} />
+    </Field>
+  );
+}
+
+/** A field for a whole number above zero, of at most 15 digits. */
+export function NumberInput(props: FieldProps & Attributes<'input'>) {
+  return <Input inputMode="numeric" pattern="[1-9][0-9]{0,14}" autocomplete="off" {...props} />;
+}
+
+type Choice = string | readonly [value: string, title: string];
+
+/** A list to choose one value from; `children` stand before the choices. */
+export function Select({
+  label,
+  kind,
+  choices = [],
+  children,
+  ...attributes
+}: FieldProps & Attributes<'select'> & { readonly choices?: readonly Choice[] }) {
+  return (
+    <Field label={label} kind={kind}>
+      <select {...attributes}>
+        {children}
+        {choices.map((choice) => {
+          const [value, title] = typeof choice === 'string' ? [choice, choice] : choice;
+          return (
+            <option key={value} value={value}>
+              {title}
+            </option>
+          );
+        })}
+      </select>
+    </Field>
+  );
+}
+
+/** A box to tick, or with `type="radio"` one of several. */
+export function Check({ label, kind = '', ...attributes }: FieldProps & Attributes<'input'>) {
+  return (
+    <label class={`check ${kind}`}>
+      <input type="checkbox" {...attributes} />
+      <span>{label}</span>
+    </label>
+  );
+}
+
+/** A few values side by side, of which one is chosen. */
+export function Segments<Value extends string | number>({
+  legend,
+  isLegendShown = false,
+  name,
+  choices,
+  value,
+  onChoose,
+}: {
+  readonly legend: string;
+  readonly isLegendShown?: boolean;
+  readonly name: string;
+  readonly choices: readonly (readonly [value: Value, title: ComponentChildren])[];
+  readonly value: Value | undefined;
+  readonly onChoose: (value: Value) => void;
+}) {
+  return (
+    <fieldset class="segments">
+      <legend class={isLegendShown ? undefined : 'hidden'}>{legend}</legend>
+      {choices.map(([each, title]) => (
+        <label key={each}>
+          <input type="radio" name={name} checked={each === value} onChange={() => onChoose(each)} />
+          <span>{title}</span>
+        </label>
+      ))}
+    </fieldset>
+  );
+}
+
+/** Delay after the last key before a search starts, ms. */
+const settleMs = 200;
+
+/** A field that says what to show of a list; `onSearch` is told when typing has settled. */
+export function SearchField({
+  label,
+  onSearch,
+}: {
+  readonly label: string;
+  readonly onSearch: (text: string) => void;
+}) {
+  const [text, setText] = useState('');
+  useEffect(() => {
+    const timer = setTimeout(() => onSearch(text.trim()), settleMs);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return (
+    <label class="find-field">
+      <span class="hidden">{label}</span>
+      <input type="search" placeholder={label} value={text} onInput={(event) => setText(event.currentTarget.value)} />
+    </label>
+  );
+}
+
+interface CopyProps {
+  readonly text: string;
+  readonly label?: string;
+  readonly kind?: 'small' | 'primary';
+}
+
+/** Copies a text. Where the browser gives no access to its clipboard, the text is to be marked by hand. */
+export function CopyButton({ text, label = 'Copy', kind = 'small' }: CopyProps) {
+  const [said, setSaid] = useState('');
+
+  async function copy(button: HTMLElement): Promise<void> {
+    const isDone = await copyText(text, button);
+    setSaid(isDone ? 'Copied' : 'Not allowed by the browser');
+    setTimeout(() => setSaid(''), 2000);
+  }
+
+  return (
+    <Button kind={kind} onClick={(event) => void copy(event.currentTarget)}>
+      <span aria-live="polite">{said === '' ? label : said}</span>
+    </Button>
+  );
+}
+
+/** Addresses without TLS have no `navigator.clipboard`, but for the machine's own. */
+async function copyText(text: string, button: HTMLElement): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const area = document.createElement('textarea');
+    area.value = text;
+    area.className = 'hidden';
+    // Beside the button: outside of an open dialog nothing can be marked.
+    button.after(area);
+    area.select();
+    // The one way that is left where the page is not of a secure address.
+    const isDone = document.execCommand('copy');
+    area.remove();
+    button.focus();
+    return isDone;
+  }
+}
