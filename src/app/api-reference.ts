@@ -1,8 +1,6 @@
 import type { Config } from '../config.ts';
-import { describeAppApi } from '../export/api/app-openapi.ts';
-import { describeDataApi } from '../export/api/data-openapi.ts';
+import { describeAccountApi } from '../export/api/account-openapi.ts';
 import { describeExportApi } from '../export/api/openapi.ts';
-import { describeWebhookApi } from '../export/api/webhook-openapi.ts';
 import { describeOperationsApi } from '../export/operations/openapi.ts';
 import { describeScheduleApi } from '../export/schedules/openapi.ts';
 import { describeHealth } from '../health/openapi.ts';
@@ -40,9 +38,7 @@ export function describeApi(config: Config): (exportUrl: string) => object {
     describeImport(),
     describeSenderView(),
     describeExportApi(),
-    describeWebhookApi(),
-    describeAppApi(),
-    describeDataApi(),
+    describeAccountApi(),
     describeScheduleApi(),
     describeOperationsApi(),
     describeHealth(),

@@ -1,18 +1,9 @@
+import { flag, json, object, reference, text } from '../runtime/http/openapi.ts';
 import type { OpenApiObject, OpenApiPart } from '../runtime/http/openapi.ts';
-
-function answer(description: string, mediaType: string, schema: OpenApiObject): OpenApiObject {
-  return { description, content: { [mediaType]: { schema } } };
-}
 
 function describeRoute(summary: string, responses: OpenApiObject): OpenApiObject {
   return { get: { summary, tags: ['Health'], security: [], responses } };
 }
-
-function object(properties: Readonly<Record<string, OpenApiObject>>): OpenApiObject {
-  return { type: 'object', required: Object.keys(properties), properties };
-}
-
-const readiness = { $ref: '#/components/schemas/Readiness' };
 
 /**
  * The part of the API reference on the service itself: its health, which every public port serves, and the reference.
@@ -23,20 +14,20 @@ export function describeHealth(): OpenApiPart {
     area: 'export',
     paths: {
       '/healthz': describeRoute('Whether the process that serves this area answers.', {
-        200: answer('It does.', 'application/json', object({ alive: { type: 'boolean' } })),
+        200: json('It does.', object({ alive: flag })),
       }),
       '/readyz': describeRoute(
         "Whether the whole service works. What is wrong is shown on the operator's own address.",
         {
-          200: answer('It does.', 'application/json', readiness),
-          503: answer('Something is wrong.', 'application/json', readiness),
+          200: json('It does.', reference('Readiness')),
+          503: json('Something is wrong.', reference('Readiness')),
         },
       ),
       '/openapi.json': describeRoute('This reference, as a document.', {
-        200: answer('OpenAPI 3.1.', 'application/json', { type: 'object' }),
+        200: json('OpenAPI 3.1.', { type: 'object' }),
       }),
       '/docs': describeRoute('This reference, as a page for people.', {
-        200: answer('HTML.', 'text/html', { type: 'string' }),
+        200: { description: 'HTML.', content: { 'text/html': { schema: text } } },
       }),
     },
     examples: {
@@ -46,9 +37,7 @@ export function describeHealth(): OpenApiPart {
       '/docs': { answer: '<!doctype html>' },
     },
     components: {
-      schemas: {
-        Readiness: object({ ready: { type: 'boolean' } }),
-      },
+      schemas: { Readiness: object({ ready: flag }) },
       securitySchemes: {},
     },
   };

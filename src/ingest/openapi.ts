@@ -3,12 +3,13 @@ import { eventFields, eventSchemas } from '../datasets/event-fields.ts';
 import type { FieldSchema, EventKind } from '../datasets/field-schema.ts';
 import { jsonNumberPattern } from '../datasets/json-number.ts';
 import type { OpenApiObject, OpenApiPart } from '../runtime/http/openapi.ts';
+import { choice, json, listOf, object, parameter, reference, text } from '../runtime/http/openapi.ts';
 import { importExamples } from './openapi-examples.ts';
 import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './limits.ts';
-import { describeEventLookUp, lookUpAnswer, lookUpRefusals, lookUpSchemas } from './event-openapi.ts';
-import { receiptKey, receiptSchema } from './receipt-openapi.ts';
 import { answerOf, lookUpReasons, refusalReasons, type RefusalReason } from './refusal.ts';
 import { mayBeOfDevice } from './required-ids.ts';
+import { describeEventLookUp, fault, idApp, lookUpRefusals, lookUpSchemas } from './sender-openapi.ts';
+import { receiptKey, receiptSchema } from './sender-openapi.ts';
 
 /** Name of a kind's schema in the reference: `CustomEvent` for `custom_event`. */
 function schemaNameOf(kind: EventKind): string {
@@ -90,93 +91,63 @@ const detailHeader = {
   schema: { type: 'string', maxLength: 200 },
 };
 
-/** The refusals of the error table, one response a status. */
+/** The refusals of the error table that imports are answered with. */
 function describeRefusals(): Record<string, OpenApiObject> {
   return describeReasons(refusalReasons.filter((reason) => !lookUpReasons.includes(reason)));
 }
 
+const retryAfter = { description: 'Seconds to wait before trying again.', schema: { type: 'integer' } };
+
 /** The refusals of some reasons, one response a status. */
 function describeReasons(reasons: readonly RefusalReason[]): Record<string, OpenApiObject> {
-  const statuses = [...new Set(reasons.map((reason) => answerOf(reason).status))];
-  return Object.fromEntries(
-    statuses.map((status) => {
-      const texts = [
-        ...new Set(
-          reasons
-            .map(answerOf)
-            .filter((answer) => answer.status === status)
-            .map((answer) => answer.error),
-        ),
-      ];
-      const retry =
-        status === 500 || status === 429 || status === 503
-          ? { 'Retry-After': { description: 'Seconds to wait before trying again.', schema: { type: 'integer' } } }
-          : {};
-      return [
-        String(status),
-        {
-          description: texts.join(', '),
-          headers: { 'X-Error-Detail': detailHeader, ...retry },
-          content: {
-            'application/json': {
-              schema: { $ref: '#/components/schemas/ImportError' },
-              examples: Object.fromEntries(texts.map((error) => [error, { value: { error } }])),
-            },
-          },
-        },
-      ];
-    }),
-  );
+  const answers = reasons.map(answerOf);
+  const describeStatus = (status: number): OpenApiObject => {
+    const texts = [...new Set(answers.filter((answer) => answer.status === status).map(({ error }) => error))];
+    const retry = [429, 500, 503].includes(status) ? { 'Retry-After': retryAfter } : {};
+    const examples = Object.fromEntries(texts.map((error) => [error, { value: { error } }]));
+    return {
+      description: texts.join(', '),
+      headers: { 'X-Error-Detail': detailHeader, ...retry },
+      content: { 'application/json': { schema: reference('ImportError'), examples } },
+    };
+  };
+  return Object.fromEntries(answers.map(({ status }) => [String(status), describeStatus(status)]));
 }
 
-const idApp = {
-  name: 'idApp',
-  in: 'query',
-  required: true,
-  description: 'The app that the token suits.',
-  schema: { type: 'integer', minimum: 1 },
-};
-const idempotencyKey = {
-  name: 'Idempotency-Key',
-  in: 'header',
-  required: false,
-  description: 'A key of the client for this request: repeated within 24 hours, the events are stored once.',
-  schema: { type: 'string', minLength: 1, maxLength: maxKeyLength },
-};
-const validate = {
-  name: 'validate',
-  in: 'query',
-  required: false,
-  description: '1: the request is checked, and nothing is stored.',
-  schema: { type: 'string', enum: ['0', '1'], default: '0' },
-};
-const prefer = {
-  name: 'Prefer',
-  in: 'header',
-  required: false,
-  description:
-    'errors=all: a refusal lists everything that is wrong, up to 100 faults, as errors beside error, and how many more there are as leftOut. receipt: a 200 has a receipt.',
-  schema: { type: 'string' },
-};
+const idempotencyKey = parameter(
+  'Idempotency-Key?',
+  { type: 'string', minLength: 1, maxLength: maxKeyLength },
+  'A key of the client for this request: repeated within 24 hours, the events are stored once.',
+  'header',
+);
+const validate = parameter(
+  'validate?',
+  { ...choice(['0', '1']), default: '0' },
+  '1: the request is checked, and nothing is stored.',
+);
+const prefer = parameter(
+  'Prefer?',
+  text,
+  'errors=all: a refusal lists everything that is wrong, up to 100 faults, as errors beside error, and how many more there are as leftOut. receipt: a 200 has a receipt.',
+  'header',
+);
 const unknownHeader = {
   'X-Unknown-Parameters': {
     description: 'Names of ignored parameters, of the query and the body, up to ten.',
     schema: { type: 'string', maxLength: 200 },
   },
 };
-const accepted = {
-  description: 'Every event of the request is stored; with validate=1, it could be.',
+const accepted = json('Every event of the request is stored; with validate=1, it could be.', reference('Accepted'), {
   headers: {
     ...unknownHeader,
-    'Preference-Applied': { description: 'receipt, where the answer has one.', schema: { type: 'string' } },
+    'Preference-Applied': { description: 'receipt, where the answer has one.', schema: text },
   },
-  content: { 'application/json': { schema: { $ref: '#/components/schemas/Accepted' } } },
-};
+});
 
 function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
-  const schema = { $ref: `#/components/schemas/${schemaNameOf(kind)}` };
+  const schema = reference(schemaNameOf(kind));
   const refused = describeRefusals();
-  const applied = { description: 'errors=all, where the answer has the list.', schema: { type: 'string' } };
+  const applied = { description: 'errors=all, where the answer has the list.', schema: text };
   const headers = { 'X-Error-Detail': detailHeader, ...unknownHeader, 'Preference-Applied': applied };
   return {
     tags,
@@ -196,44 +167,23 @@ function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
   };
 }
 
-const versionAnswer = {
-  description: 'The version of the service.',
-  content: {
-    'application/json': {
-      schema: { type: 'object', required: ['version'], properties: { version: { type: 'string' } } },
-    },
-  },
-};
+const versionAnswer = json('The version of the service.', object({ version: text }));
 
 /** What imports are answered with. */
 const answerSchemas = {
-  Accepted: {
-    type: 'object',
-    required: ['message'],
-    properties: {
-      message: { type: 'string', enum: ['Ok', 'Valid, nothing was stored'] },
-      receipt: { $ref: '#/components/schemas/Receipt' },
-    },
-  },
+  Accepted: object({
+    message: choice(['Ok', 'Valid, nothing was stored']),
+    'receipt?': reference('Receipt'),
+  }),
   Receipt: receiptSchema,
-  ImportError: {
-    type: 'object',
-    required: ['error'],
-    additionalProperties: false,
-    properties: {
-      error: { type: 'string', enum: [...new Set(refusalReasons.map((reason) => answerOf(reason).error))] },
-      leftOut: { type: 'integer', minimum: 1, description: 'How many faults there are beside those listed.' },
-      errors: {
-        type: 'array',
-        description: 'Only with Prefer: errors=all.',
-        items: {
-          type: 'object',
-          required: ['pointer', 'reason'],
-          properties: { pointer: { type: 'string' }, reason: { type: 'string' }, hint: { type: 'string' } },
-        },
-      },
+  ImportError: object(
+    {
+      error: choice([...new Set(refusalReasons.map((reason) => answerOf(reason).error))]),
+      'leftOut?': { type: 'integer', minimum: 1, description: 'How many faults there are beside those listed.' },
+      'errors?': listOf(fault, 'Only with Prefer: errors=all.'),
     },
-  },
+    { additionalProperties: false },
+  ),
 };
 
 /**
@@ -248,13 +198,7 @@ export function describeImport(): OpenApiPart {
       ...Object.fromEntries(
         [...importMethods].map(([name, { kind, batch }]) => [`/v1/${name}/`, { post: describeMethod(kind, batch) }]),
       ),
-      '/v1/event': {
-        get: {
-          tags,
-          ...describeEventLookUp(idApp),
-          responses: { ...lookUpAnswer, ...describeReasons(lookUpRefusals) },
-        },
-      },
+      '/v1/event': { get: describeEventLookUp(describeReasons(lookUpRefusals)) },
       '/v1/version': {
         post: { tags, summary: 'The version of the service', security: [], responses: { '200': versionAnswer } },
       },

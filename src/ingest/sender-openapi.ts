@@ -1,26 +1,145 @@
-import type { OpenApiObject, OpenApiPart } from '../runtime/http/openapi.ts';
+/** What a sender asks beside its imports, in the API reference: where an event is, refusals, receipts and their key. */
+import { platforms } from '../datasets/field-schema.ts';
+import { choice, constant, count, flag, hash, json, listOf, moment, note } from '../runtime/http/openapi.ts';
+import { object, parameter, reference, text } from '../runtime/http/openapi.ts';
+import type { OpenApiObject, OpenApiPart, Schema } from '../runtime/http/openapi.ts';
+import { eventQuota } from './event-look-up.ts';
+import { maxKeyLength } from './limits.ts';
 import { senderExamples } from './openapi-examples.ts';
+import type { RefusalReason } from './refusal.ts';
 import { refusalLimits } from './sender-routes.ts';
 
 const tags = ['Import'];
-const text = { type: 'string' };
-const count = { type: 'integer', minimum: 0 };
 const security = [{ importToken: [] }];
-const parameters = [
-  {
-    name: 'idApp',
-    in: 'query',
-    required: true,
-    description: 'The app that the token suits.',
-    schema: { type: 'integer', minimum: 1 },
-  },
-];
+const closed = { additionalProperties: false };
 
-function json(description: string, schema: OpenApiObject): OpenApiObject {
-  return { description, content: { 'application/json': { schema } } };
+export const idApp = parameter('idApp', { type: 'integer', minimum: 1 }, 'The app that the token suits.');
+
+/** What a question where an event is may be refused for. */
+export const lookUpRefusals: readonly RefusalReason[] = ['version', 'rules', 'token', 'quota', 'busy', 'internal'];
+
+/** The schemas of its answers. */
+export const lookUpSchemas: Readonly<Record<string, Schema>> = {
+  FoundEvent: object(
+    {
+      state: choice(['in_stream', 'in_lake', 'failed']),
+      eventId: text,
+      'kind?': text,
+      'eventTime?': moment,
+      'receivedAt?': moment,
+      'availableAt?': note(moment, 'In the lake: since when it can be exported.'),
+      'table?': note(text, 'In the lake: its table.'),
+      'version?': {
+        type: 'integer',
+        description:
+          'In the lake: the first version of that table that has it; absent where the log does not reach back so far.',
+      },
+      'reason?': note(
+        choice(['bad_json', 'bad_value', 'key_reused', 'too_large']),
+        'Failed: why it could not be written. key_reused: the key stands for another request.',
+      ),
+      'failedAt?': moment,
+    },
+    closed,
+  ),
+  EventAnswer: object(
+    {
+      state: note(
+        choice(['in_stream', 'in_lake', 'failed', 'erased', 'never_seen']),
+        'That of the first event. never_seen: the app has no such event.',
+      ),
+      events: { ...listOf(reference('FoundEvent')), maxItems: 768 },
+      'unchecked?': listOf(
+        choice(['lake', 'failed', 'stream']),
+        'Where more events of the request may be, since it could not be looked through in time; absent if there are none.',
+      ),
+      'watermark?': note(
+        moment,
+        "Of one never seen: no event that was answered with 200 before the broker's clock first showed this is it; absent where that is not known.",
+      ),
+    },
+    closed,
+  ),
+};
+
+/** The operation that answers where an event is, with the answers of refusals. */
+export function describeEventLookUp(refusals: OpenApiObject): OpenApiObject {
+  return {
+    tags,
+    summary: 'Where an event is',
+    description: `Either eventId, key or idTransaction. At most ${eventQuota.limit} questions of an app a second.`,
+    security,
+    parameters: [
+      idApp,
+      parameter('eventId?', { type: 'string', format: 'uuid' }, 'The id of an imported event, as exports have it.'),
+      parameter(
+        'key?',
+        { type: 'string', minLength: 1, maxLength: maxKeyLength },
+        'The Idempotency-Key of a request: each of its events is looked for.',
+      ),
+      parameter(
+        'idTransaction?',
+        { type: 'string', minLength: 1 },
+        'The transaction of a customRevenue, which counts instead of a key.',
+      ),
+    ],
+    responses: {
+      200: json('Where the event is, or each event of the request.', reference('EventAnswer')),
+      ...refusals,
+    },
+  };
 }
 
-const failed = { $ref: '#/components/schemas/ImportError' };
+/** A receipt (src/receipts/receipt.ts). */
+export const receiptSchema = object(
+  {
+    receiptVersion: constant(1),
+    idApp: count,
+    method: text,
+    platform: choice(platforms),
+    receivedAt: moment,
+    salt: { type: 'string', pattern: '^[0-9a-f]{32}$' },
+    events: listOf(
+      object(
+        { eventId: text, sha256: hash },
+        { ...closed, description: 'An event in the order of the request, by its salted digest.' },
+      ),
+    ),
+    group: object(
+      {
+        stream: text,
+        sequence: note(count, 'Of the message that the events are in.'),
+        storedAt: moment,
+        requests: note(count, 'Requests of the group that asked for a receipt.'),
+        index: note(count, 'Place of this one among them, from 0.'),
+        path: listOf(hash, 'From its leaf to the root (RFC 6962).'),
+        key: note(hash, 'The public Ed25519 key.'),
+        signature: { type: 'string', pattern: '^[0-9a-f]{128}$' },
+      },
+      { ...closed, description: 'Where the events are, signed once for the group.' },
+    ),
+  },
+  {
+    ...closed,
+    description: "Only with Prefer: receipt. Keep it: 'tributary verify' shows later where its events are.",
+  },
+);
+
+/** The operation that answers the public key of receipts. */
+export const receiptKey: OpenApiObject = {
+  tags,
+  summary: 'The public key that receipts are verified with',
+  security: [],
+  responses: {
+    200: json(
+      'The key that signs, and every key that ever did.',
+      object({ algorithm: constant('Ed25519'), key: hash, keys: listOf(hash) }),
+    ),
+    500: { description: 'The keys cannot be read.' },
+  },
+};
+
+const failed = reference('ImportError');
 const refusals = {
   400: json('Bad Request', failed),
   403: json('Forbidden', failed),
@@ -35,68 +154,44 @@ const liveAnswer = {
   content: { 'text/event-stream': { schema: text } },
 };
 
-/** What the schema of a record of a refusal is. */
-const refusal = {
-  type: 'object',
-  description: 'Requests that were refused alike within a second or so.',
-  required: ['time', 'method', 'status', 'error', 'detail', 'faults', 'bytes', 'requests'],
-  properties: {
-    time: { type: 'string', format: 'date-time' },
-    method: { ...text, description: 'The import method; of another path the path.' },
+/** A fault of a request. */
+export const fault = object({ pointer: text, reason: text, 'hint?': text });
+
+const refusal = object(
+  {
+    time: moment,
+    method: note(text, 'The import method; of another path the path.'),
     status: { type: 'integer' },
     error: text,
     detail: text,
-    faults: {
-      type: 'array',
-      items: {
-        type: 'object',
-        required: ['pointer', 'reason'],
-        properties: { pointer: text, reason: text, hint: text },
-      },
-    },
-    excerpt: { ...text, description: 'Of the body of the first one, as far as the operator lets it be seen.' },
-    bytes: { ...count, description: 'Size of the body of the first one, as it was sent.' },
-    hasIdempotencyKey: { type: 'boolean' },
-    isValidation: { type: 'boolean', description: 'It was sent with validate=1.' },
+    faults: listOf(fault),
+    'excerpt?': note(text, 'Of the body of the first one, as far as the operator lets it be seen.'),
+    bytes: note(count, 'Size of the body of the first one, as it was sent.'),
+    'hasIdempotencyKey?': flag,
+    'isValidation?': note(flag, 'It was sent with validate=1.'),
     requests: { type: 'integer', minimum: 1, description: 'How many they were.' },
-    leftOut: { ...count, description: 'Refused requests since the record before that have none.' },
+    'leftOut?': note(count, 'Refused requests since the record before that have none.'),
   },
-};
+  { description: 'Requests that were refused alike within a second or so.' },
+);
+
+const look = (summary: string, parameters: readonly Schema[], answer: OpenApiObject): OpenApiObject => ({
+  get: { tags, summary, security, parameters, responses: { 200: answer, ...refusals } },
+});
 
 /** The part of the API reference on what a sender may look at. */
 export function describeSenderView(): OpenApiPart {
-  const limit = {
-    name: 'limit',
-    in: 'query',
-    required: false,
-    schema: { type: 'integer', minimum: 1, maximum: refusalLimits.most, default: refusalLimits.fallback },
-  };
-  const list = {
-    type: 'object',
-    required: ['refusals'],
-    properties: { refusals: { type: 'array', items: { $ref: '#/components/schemas/Refusal' } } },
-  };
+  const { most, fallback } = refusalLimits;
+  const limit = parameter('limit?', { type: 'integer', minimum: 1, maximum: most, default: fallback });
   return {
     area: 'import',
     paths: {
-      '/v1/refusals': {
-        get: {
-          tags,
-          summary: 'What of the app was refused lately, and why, newest first',
-          security,
-          parameters: [...parameters, limit],
-          responses: { 200: json('The records.', list), ...refusals },
-        },
-      },
-      '/v1/live': {
-        get: {
-          tags,
-          summary: 'The events and refusals of the app, as they arrive',
-          security,
-          parameters,
-          responses: { 200: liveAnswer, ...refusals },
-        },
-      },
+      '/v1/refusals': look(
+        'What of the app was refused lately, and why, newest first',
+        [idApp, limit],
+        json('The records.', object({ refusals: listOf(reference('Refusal')) })),
+      ),
+      '/v1/live': look('The events and refusals of the app, as they arrive', [idApp], liveAnswer),
     },
     examples: senderExamples,
     components: { schemas: { Refusal: refusal }, securitySchemes: {} },

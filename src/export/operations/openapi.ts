@@ -1,159 +1,136 @@
 import { platforms } from '../../datasets/field-schema.ts';
-import type { OpenApiPart } from '../../runtime/http/openapi.ts';
-import { moment } from '../api/app-openapi.ts';
-import { argument, pageArguments } from '../api/data-openapi.ts';
-import { count, method, notFound, object, text, type Schema } from '../api/openapi.ts';
-import { operationsExamples } from './openapi-examples.ts';
-
-const list = (items: Schema): Schema => ({ type: 'array', items });
-const flag: Schema = { type: 'boolean' };
-const optional = (required: Readonly<Record<string, Schema>>, others: Readonly<Record<string, Schema>>): Schema =>
-  object({ ...required, ...others }, Object.keys(required));
+import type { OpenApiPart, Schema } from '../../runtime/http/openapi.ts';
+import { choice, count, flag, listOf, moment, note, object, parameter, text } from '../../runtime/http/openapi.ts';
+import { pageArguments } from '../api/account-openapi.ts';
+import { operationsExamples } from '../api/openapi-examples.ts';
+import { method, notFound } from '../api/openapi.ts';
 
 function describeStatus(): Schema {
-  const problem = optional({ code: text, what: text, todo: text }, { subject: text, since: moment });
-  const process = optional(
-    { name: text, state: { type: 'string', enum: ['starting', 'running', 'waiting', 'stopped'] }, restarts: count },
-    { pid: count, lastError: text, unsteady: flag },
-  );
-  const ingest = optional(
-    { process: text, events: count, refused: { type: 'object', additionalProperties: count } },
-    { pid: count },
-  );
-  const lake = ['version', 'files', 'streamed', 'stored', 'failed', 'repeats', 'erased'] as const;
-  return optional(
-    {
-      at: moment,
-      ready: flag,
-      version: text,
-      processes: list(process),
-      ingest: { ...list(ingest), description: 'Since the start of each process.' },
-      lake: optional({}, { ...Object.fromEntries(lake.map((name) => [name, count])), watermark: moment }),
-      exports: object({ running: count, inProgress: count, reports: count }),
-      diskReserveBytes: count,
-      disks: list(object({ holds: list(text), freeBytes: count, totalBytes: count })),
-      problems: list(problem),
-      notices: list(problem),
-    },
-    { startedAt: moment, stream: optional({ messages: count, bytes: count }, { lagMessages: count }) },
-  );
+  const problem = object({ code: text, what: text, todo: text, 'subject?': text, 'since?': moment });
+  const process = object({
+    name: text,
+    state: choice(['starting', 'running', 'waiting', 'stopped']),
+    restarts: count,
+    'pid?': count,
+    'lastError?': text,
+    'unsteady?': flag,
+  });
+  const refused = { type: 'object', additionalProperties: count };
+  const lake = ['version', 'files', 'streamed', 'stored', 'failed', 'repeats', 'erased'];
+  return object({
+    at: moment,
+    ready: flag,
+    version: text,
+    processes: listOf(process),
+    ingest: listOf(
+      object({ process: text, events: count, refused, 'pid?': count }),
+      'Since the start of each process.',
+    ),
+    lake: object({ ...Object.fromEntries(lake.map((name) => [`${name}?`, count])), 'watermark?': moment }),
+    exports: object({ running: count, inProgress: count, reports: count }),
+    diskReserveBytes: count,
+    disks: listOf(object({ holds: listOf(text), freeBytes: count, totalBytes: count })),
+    problems: listOf(problem),
+    notices: listOf(problem),
+    'startedAt?': moment,
+    'stream?': object({ messages: count, bytes: count, 'lagMessages?': count }),
+  });
 }
 
-const token = object({ idApp: text, token: { ...text, description: 'Shown this once.' } });
-const secret = object({ idUser: text, secret: { ...text, description: 'Shown this once.' } });
-const idApp = argument('idApp', true, 'The app, of any account.');
-const idUser = argument('idUser', true, 'The user, of any account.');
+const token = object({ idApp: text, token: note(text, 'Shown this once.') });
+const secret = object({ idUser: text, secret: note(text, 'Shown this once.') });
+const idApp = parameter('idApp', text, 'The app, of any account.');
+const idUser = parameter('idUser', text, 'The user, of any account.');
 const ofNobody = { 404: { ...notFound[404], description: 'There is none, or it was removed.' } };
 
+/** A method that changes something; `others` are answers beside those of all. */
+const change = (summary: string, given: readonly Schema[], data: Schema, others: Schema = ofNobody): Schema => ({
+  post: method(summary, given, data, others),
+});
+
 function describeAppChanges(): Record<string, Schema> {
-  const app = optional(
-    {
-      idApp: text,
-      platform: { type: 'string', enum: platforms },
-      title: text,
-      idAccount: text,
-      sdkKey: text,
-      tokens: list(object({ prefix: text, createdAt: moment })),
-    },
-    { idProject: text, removedAt: moment },
-  );
-  const removed = argument('removed', false, '1: those that were removed.', { type: 'string', enum: ['1'] });
+  const app = object({
+    idApp: text,
+    platform: choice(platforms),
+    title: text,
+    idAccount: text,
+    sdkKey: text,
+    tokens: listOf(object({ prefix: text, createdAt: moment })),
+    'idProject?': text,
+    'removedAt?': moment,
+  });
   const given = [
     idApp,
-    argument('platform', true, 'Its platform.', { type: 'string', enum: platforms }),
-    argument('title', false, 'Its title.'),
-    argument('idAccount', false, 'Whose app it is; 1 without it.'),
-    argument('idProject', false, 'For the idProject filter of exports.'),
-    argument('sdkKey', false, 'Names it in the SDKKey filter of exports; one is made without it.'),
+    parameter('platform', choice(platforms), 'Its platform.'),
+    parameter('title?', text, 'Its title.'),
+    parameter('idAccount?', text, 'Whose app it is; 1 without it.'),
+    parameter('idProject?', text, 'For the idProject filter of exports.'),
+    parameter('sdkKey?', text, 'Names it in the SDKKey filter of exports; one is made without it.'),
   ];
-  const prefix = argument('prefix', true, 'How the token begins: four characters at least.');
+  const changed = [
+    idApp,
+    parameter('title?', text, 'Its title.'),
+    parameter('idProject?', text, 'For the idProject filter of exports; none takes it away.'),
+  ];
+  const prefix = parameter('prefix', text, 'How the token begins: four characters at least.');
+  const list = [...pageArguments, parameter('removed?', choice(['1']), '1: those that were removed.')];
+  const revoked = object({ idApp: text, revoked: text, tokens: listOf(text) });
+  const removed = object({ idApp: text, removedAt: moment, revoked: listOf(text) });
   const base = '/api/operations/v1';
   return {
     [`${base}/apps.json`]: {
-      get: method(
-        'The apps of all accounts.',
-        [...pageArguments, removed],
-        object({ apps: list(app), total: count }),
-        {},
-      ),
+      get: method('The apps of all accounts.', list, object({ apps: listOf(app), total: count })),
     },
-    [`${base}/app/add.json`]: { post: method('Add an app with its first token.', given, token, {}) },
-    [`${base}/app/set.json`]: {
-      post: method(
-        'Change the title or the project of an app.',
-        [
-          idApp,
-          argument('title', false, 'Its title.'),
-          argument('idProject', false, 'For the idProject filter of exports; none takes it away.'),
-        ],
-        app,
-        ofNobody,
-      ),
-    },
-    [`${base}/app/token.json`]: { post: method('Give an app a further token.', [idApp], token, ofNobody) },
-    [`${base}/app/revoke.json`]: {
-      post: method(
-        'End a token.',
-        [idApp, prefix],
-        object({ idApp: text, revoked: text, tokens: list(text) }),
-        ofNobody,
-      ),
-    },
-    [`${base}/app/remove.json`]: {
-      post: method(
-        'Remove an app with its tokens; its rows stay.',
-        [idApp],
-        object({ idApp: text, removedAt: moment, revoked: list(text) }),
-        ofNobody,
-      ),
-    },
-    [`${base}/app/restore.json`]: { post: method('Bring a removed app back.', [idApp], token, ofNobody) },
+    [`${base}/app/add.json`]: change('Add an app with its first token.', given, token, {}),
+    [`${base}/app/set.json`]: change('Change the title or the project of an app.', changed, app),
+    [`${base}/app/token.json`]: change('Give an app a further token.', [idApp], token),
+    [`${base}/app/revoke.json`]: change('End a token.', [idApp, prefix], revoked),
+    [`${base}/app/remove.json`]: change('Remove an app with its tokens; its rows stay.', [idApp], removed),
+    [`${base}/app/restore.json`]: change('Bring a removed app back.', [idApp], token),
   };
 }
 
 function describeUserChanges(): Record<string, Schema> {
-  const user = optional(
-    { idUser: text, name: text, canExport: flag, files: { type: 'string', enum: ['auto', 'gzip'] } },
-    { idAccount: text, maxExports: count, operator: flag },
-  );
-  const toggle: Schema = { type: 'string', enum: ['0', '1'] };
+  const packing = choice(['auto', 'gzip']);
+  const toggle = choice(['0', '1']);
+  const user = object({
+    idUser: text,
+    name: text,
+    canExport: flag,
+    files: packing,
+    'idAccount?': text,
+    'maxExports?': count,
+    'operator?': flag,
+  });
   const given = [
-    argument('name', true, 'A name that the account does not have yet.'),
-    argument('idAccount', false, 'The account; an operator may go without.'),
-    argument('operator', false, 'An operator; 0 without it.', toggle),
-    argument('canExport', false, 'May order exports; 1 without it.', toggle),
-    argument('maxExports', false, "Simultaneous requests of this user, within the account's."),
-    argument('files', false, 'gzip: every file compressed.', { type: 'string', enum: ['auto', 'gzip'] }),
+    parameter('name', text, 'A name that the account does not have yet.'),
+    parameter('idAccount?', text, 'The account; an operator may go without.'),
+    parameter('operator?', toggle, 'An operator; 0 without it.'),
+    parameter('canExport?', toggle, 'May order exports; 1 without it.'),
+    parameter('maxExports?', text, "Simultaneous requests of this user, within the account's."),
+    parameter('files?', packing, 'gzip: every file compressed.'),
+  ];
+  const changed = [
+    idUser,
+    parameter('canExport?', toggle, 'May order exports.'),
+    parameter('maxExports?', text, "Simultaneous requests of this user; none: as many as the account's."),
+    parameter('files?', packing, 'gzip: every file compressed.'),
   ];
   const base = '/api/operations/v1';
   return {
     [`${base}/users.json`]: {
-      get: method('The users of all accounts.', pageArguments, object({ users: list(user), total: count }), {}),
+      get: method('The users of all accounts.', pageArguments, object({ users: listOf(user), total: count })),
     },
-    [`${base}/user/add.json`]: { post: method('Add a user.', given, secret, {}) },
-    [`${base}/user/set.json`]: {
-      post: method(
-        'Change what a user may, and how files come.',
-        [
-          idUser,
-          argument('canExport', false, 'May order exports.', toggle),
-          argument('maxExports', false, "Simultaneous requests of this user; none: as many as the account's."),
-          argument('files', false, 'gzip: every file compressed.', { type: 'string', enum: ['auto', 'gzip'] }),
-        ],
-        user,
-        ofNobody,
-      ),
-    },
-    [`${base}/user/secret.json`]: { post: method('Give a user a new secret.', [idUser], secret, ofNobody) },
-    [`${base}/user/remove.json`]: {
-      post: method('Remove a user.', [idUser], object({ idUser: text, name: text }), ofNobody),
-    },
+    [`${base}/user/add.json`]: change('Add a user.', given, secret, {}),
+    [`${base}/user/set.json`]: change('Change what a user may, and how files come.', changed, user),
+    [`${base}/user/secret.json`]: change('Give a user a new secret.', [idUser], secret),
+    [`${base}/user/remove.json`]: change('Remove a user.', [idUser], object({ idUser: text, name: text })),
   };
 }
 
 /** The part of the API reference on what operators do. Everybody else is answered 403. */
 export function describeOperationsApi(): OpenApiPart {
-  const status = method('How the service is now. Operators only, as all of these.', [], describeStatus(), {});
+  const status = method('How the service is now. Operators only, as all of these.', [], describeStatus());
   return {
     area: 'export',
     paths: {

@@ -1,6 +1,55 @@
 /** JSON as OpenAPI has it. */
 export type OpenApiObject = { readonly [name: string]: unknown };
 
+/** A JSON Schema of a document. */
+export type Schema = OpenApiObject;
+type Schemas = Readonly<Record<string, Schema>>;
+
+export const text: Schema = { type: 'string' };
+/** A whole number from 0 on. */
+export const count: Schema = { type: 'integer', minimum: 0 };
+export const flag: Schema = { type: 'boolean' };
+/** A time, ISO 8601. */
+export const moment: Schema = { type: 'string', format: 'date-time' };
+/** A date of the calendar. */
+export const date: Schema = { type: 'string', format: 'date' };
+/** A SHA-256 or an Ed25519 key, hex. */
+export const hash: Schema = { type: 'string', pattern: '^[0-9a-f]{64}$' };
+
+export const choice = (values: readonly string[]): Schema => ({ type: 'string', enum: values });
+export const constant = (value: string | number): Schema => ({
+  type: typeof value === 'string' ? 'string' : 'integer',
+  const: value,
+});
+export const listOf = (items: Schema, description?: string): Schema => note({ type: 'array', items }, description);
+export const note = (schema: Schema, description: string | undefined): Schema =>
+  description === undefined ? schema : { ...schema, description };
+export const reference = (name: string): Schema => ({ $ref: `#/components/schemas/${name}` });
+
+/** The schema of an object; a name that ends with a question mark is that of a member that may be absent. */
+export function object(members: Schemas, more: Schema = {}): Schema {
+  const names = Object.keys(members);
+  return {
+    type: 'object',
+    required: names.filter((name) => !name.endsWith('?')),
+    ...more,
+    properties: Object.fromEntries(names.map((name) => [name.replace('?', ''), members[name]])),
+  };
+}
+
+/** A body of JSON. */
+export const json = (description: string, schema: Schema, more: OpenApiObject = {}): OpenApiObject => ({
+  description,
+  content: { 'application/json': { schema } },
+  ...more,
+});
+
+/** A parameter, of the query unless `place` says another; it is required unless its name ends with a question mark. */
+export function parameter(name: string, schema: Schema, description?: string, place = 'query'): Schema {
+  const isRequired = !name.endsWith('?');
+  return note({ name: name.replace('?', ''), in: place, required: isRequired, schema }, description);
+}
+
 /** The two areas of the API, each on a host of its own (service.md 4). */
 export type OpenApiArea = 'import' | 'export';
 

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { openAccessReader } from '../../../src/access/store.ts';
-import { describeWebhookApi } from '../../../src/export/api/webhook-openapi.ts';
+import { describeAccountApi } from '../../../src/export/api/account-openapi.ts';
 import { startNoticeNotifier } from '../../../src/export/notify/notice-notifier.ts';
 import { readNotices, writeNotices, type Notice } from '../../../src/lake/catalogue/notices-file.ts';
 import { createOutgoingRules, type OutgoingRules } from '../../../src/runtime/http/outgoing-rules.ts';
@@ -133,7 +133,7 @@ describe('notices of the catalogue', () => {
     const message: unknown = JSON.parse(received[0]?.body ?? '');
     expect(message).toEqual({ ...example, id: `${idWebhook}.${example.data.id}` });
     const { callbacks } = (
-      describeWebhookApi().paths['/api/webhook/v1/create.json'] as {
+      describeAccountApi().paths['/api/webhook/v1/create.json'] as {
         readonly post: { readonly callbacks: { readonly message: Readonly<Record<string, Described>> } };
       }
     ).post;

@@ -1,7 +1,7 @@
 import { createPublicKey, generateKeyPairSync, verify, type KeyObject } from 'node:crypto';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { expect, onTestFinished, test, vi } from 'vitest';
-import { manifestSchema } from '../../../src/export/api/manifest-openapi.ts';
+import { manifestSchema } from '../../../src/export/api/openapi-schemas.ts';
 import { openManifestKey, manifestKeyPath } from '../../../src/reports/manifest-key.ts';
 import { parseManifest, renderManifest } from '../../../src/reports/manifest.ts';
 import { publicKeyHex } from '../../../src/runtime/ed25519.ts';

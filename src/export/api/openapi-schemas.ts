@@ -1,0 +1,181 @@
+/** What the methods of exports answer, in the API reference. */
+import { formatNames } from '../../datasets/file-formats.ts';
+import { choice, constant, count, flag, hash, listOf, moment, note } from '../../runtime/http/openapi.ts';
+import { object, reference, text, type Schema } from '../../runtime/http/openapi.ts';
+
+const linked = {
+  link: { type: 'string', format: 'uri' },
+  timestampExpires: note(text, 'Unix seconds: until then the link works.'),
+};
+const link = object(linked);
+const file = object({
+  ...linked,
+  rows: count,
+  bytes: count,
+  sha256: note(text, 'Of the file as it is downloaded, hex.'),
+});
+const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'While in progress.' };
+const isCancellable = note(flag, 'true while in progress.');
+
+/** What is said of an export that a schedule has made. */
+export const slot = {
+  'idSchedule?': note(text, 'The schedule that has made it.'),
+  'slot?': {
+    type: 'string',
+    pattern: String.raw`^\d{4}-\d{2}-\d{2}(T\d{2}Z)?$`,
+    description:
+      'Its slot in that schedule: the date (YYYY-MM-DD), of an hourly schedule the hour in UTC (YYYY-MM-DDTHHZ).',
+  },
+  // No `const: true`, of which generators of clients make broken programs.
+  'slotMayLackEvents?': note(flag, 'true: events that were acknowledged before the end of its period may be missing.'),
+};
+
+/** What is said of the files of a finished export, and of the version of the data that it was read from. */
+const basis = {
+  'format?': choice(formatNames),
+  'hasHeader?': note(flag, 'Whether each file begins with a line of column names.'),
+  'manifest?': note(link, 'Leads to the signed record of the export, a Manifest.'),
+  'version?': text,
+  'nextSinceVersion?': text,
+  'timestampKeptUntil?': note(
+    text,
+    'Unix seconds: until then the same request with asOf gives the same bytes, unless an erasure has taken rows of its apps, or one that waits for no reader has ended every older version.',
+  ),
+  'timestampWatermark?': note(
+    text,
+    'Unix seconds: what was acknowledged before is in the version. Absent where that is not known.',
+  ),
+};
+
+const finished = { 'progress?': progress, 'files?': listOf(file), 'archive?': link, ...basis };
+const states = ['In progress', 'Error occurred', 'Success!'];
+
+/** The manifest of an export. */
+export const manifestSchema = object(
+  {
+    manifestVersion: constant(1),
+    idReportFile: text,
+    event: text,
+    request: { type: 'object', description: 'As it was understood: days are Unix seconds, aliases their event.' },
+    createdAt: moment,
+    finishedAt: moment,
+    data: object({
+      version: count,
+      nextSinceVersion: text,
+      keptUntilSeconds: note(count, 'Until then at least, `asOf` gives the same bytes.'),
+      'head?': note(hash, "SHA-256 of the log's entry of the version."),
+      'watermarkMs?': note(count, 'Unix milliseconds; absent where it is not known.'),
+    }),
+    columns: listOf(text),
+    rows: count,
+    files: listOf(object({ name: text, rows: count, bytes: count, sha256: hash })),
+    key: note(hash, 'The public Ed25519 key.'),
+    signature: {
+      type: 'string',
+      pattern: '^[0-9a-f]{128}$',
+      description: 'Over the same object without it, as JSON without spaces, its members in their order.',
+    },
+  },
+  {
+    description: "What the link `manifest` of a finished export leads to: 'tributary verify' compares files with it.",
+  },
+);
+
+const lookBasis = { version: text, nextSinceVersion: text, timestampKeptUntil: text };
+const unbounded = { type: ['integer', 'null'], description: 'null: nothing bounds it.' };
+
+/** The answers of `estimate.json` and `preview.json`. */
+const lookSchemas: Readonly<Record<string, Schema>> = {
+  Bounds: object({ atLeast: count, expected: unbounded, atMost: unbounded }),
+  Estimate: object({
+    rows: reference('Bounds'),
+    bytes: note(
+      reference('Bounds'),
+      'Of CSV and JSON lines the text before compression, of zstd and Parquet the file.',
+    ),
+    parts: object({ atLeast: count, atMost: unbounded }),
+    seconds: { type: 'number', description: 'How long it will run, without the time that it waits for its turn.' },
+    overLimit: note(flag, 'It may be over a limit.'),
+    overLimits: listOf(
+      object({
+        limit: choice(['rows', 'bytes']),
+        allowed: count,
+        isCertain: note(flag, 'true: the export would end in an error.'),
+        todo: text,
+      }),
+    ),
+    ...lookBasis,
+  }),
+  Preview: object({
+    columns: listOf(text),
+    rows: {
+      ...listOf(
+        listOf({ type: ['string', 'null'] }),
+        'Cells in the order of the columns, as CSV has them before quoting; null: an empty cell.',
+      ),
+      maxItems: 20,
+    },
+    isCut: note(flag, 'The export has more rows than these.'),
+    ...lookBasis,
+  }),
+};
+
+/** The components of the export area. */
+export const exportSchemas: Readonly<Record<string, Schema>> = {
+  ...lookSchemas,
+  AccessDenied: object({ code: constant(403), message: constant('Access denied'), data: { type: 'null' } }),
+  ExportRefusal: object({
+    code: { type: 'integer' },
+    message: text,
+    data: object({
+      error: object({ detail: text, 'info?': object({ exports: listOf(object({ idRawExport: text })) }) }),
+    }),
+  }),
+  Failed: object({ code: constant(500), message: text, data: { type: ['object', 'null'] } }),
+  ReportFile: object({ idReportFile: text, status: choice(states), ...finished }),
+  RawExport: object({
+    idRawExport: text,
+    idReportFile: text,
+    status: choice([...states, 'User error occurred', 'Canceled by user']),
+    ...slot,
+    'isCancellable?': isCancellable,
+    'errorMessage?': text,
+    ...finished,
+  }),
+  ReportSummary: object({
+    idReportFile: text,
+    idRawExport: text,
+    event: text,
+    status: text,
+    ...slot,
+    timestampCreated: text,
+    'progress?': progress,
+    'errorMessage?': text,
+    'timestampExpires?': text,
+    'files?': count,
+    'rows?': count,
+    'bytes?': count,
+  }),
+  Manifest: manifestSchema,
+  RawExportPage: object({
+    exports: listOf({
+      allOf: [
+        reference('ReportSummary'),
+        {
+          type: 'object',
+          properties: {
+            isCancellable,
+            timestampFinished: text,
+            arguments: {
+              type: 'object',
+              description: 'Arguments of create that order the same again: days as the seconds that they were.',
+              additionalProperties: { oneOf: [text, listOf(text)] },
+            },
+          },
+        },
+      ],
+    }),
+    total: note(count, 'Requests of the whole list.'),
+    'before?': note(text, 'Asks for the next piece; absent: there is none.'),
+  }),
+};
