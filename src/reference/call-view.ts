@@ -1,8 +1,64 @@
-import { html, type Markup } from './markup.ts';
-import type { Body, Call, Media, Parameter } from './openapi-document.ts';
-import { describeBounds, describeMembers, describeType } from './schema-view.ts';
+import { describeBounds, describeMembers, describeType, html, type Markup, type Schema } from './schema-view.ts';
 
-/** One operation as a reader sees it: what it is for, a command to try it, what it takes, what it answers. */
+/** What the page reads of an OpenAPI 3.1 document. */
+interface Media {
+  readonly schema: Schema;
+  readonly example?: unknown;
+}
+
+interface Body {
+  readonly description?: string;
+  readonly content?: Readonly<Record<string, Media>>;
+}
+
+interface Parameter extends Media {
+  readonly name: string;
+  readonly in: 'query' | 'header' | 'path';
+  readonly required?: boolean;
+  readonly description?: string;
+}
+
+interface Operation {
+  readonly operationId: string;
+  readonly summary: string;
+  readonly description?: string;
+  readonly tags: readonly string[];
+  readonly security: readonly Readonly<Record<string, unknown>>[];
+  readonly parameters?: readonly Parameter[];
+  readonly requestBody?: Body;
+  readonly responses: Readonly<Record<string, Body>>;
+}
+
+interface Server {
+  readonly url: string;
+}
+
+export interface OpenApiDocument {
+  readonly info: { readonly title: string; readonly version: string; readonly description: string };
+  readonly paths: Readonly<Record<string, Readonly<Record<string, Operation | readonly Server[]>>>>;
+  readonly components: {
+    readonly schemas: Readonly<Record<string, Schema>>;
+    readonly securitySchemes: Readonly<Record<string, { readonly description: string }>>;
+  };
+}
+
+/** An operation, and where it is called. */
+export interface Call extends Operation {
+  readonly verb: string;
+  readonly path: string;
+  readonly server: string;
+}
+
+/** The operations in their order; of several verbs of a path the one with the plain name, which takes what the others take. */
+export function listCalls({ paths }: OpenApiDocument): readonly Call[] {
+  return Object.entries(paths).flatMap(([path, { servers, ...verbs }]) => {
+    const [server] = servers as readonly Server[];
+    const operations = Object.entries(verbs) as [string, Operation][];
+    return operations
+      .filter(([, { operationId }]) => !/By(?:Get|Head)$/.test(operationId))
+      .map(([verb, operation]) => ({ ...operation, verb, path, server: server?.url ?? '' }));
+  });
+}
 
 /** Ways to sign a call, in the words of the commands. */
 const signatures: Readonly<Record<string, readonly string[]>> = {

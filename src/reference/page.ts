@@ -7,12 +7,10 @@
  * Invariant: what the page says is what the document says. Crash: nothing rests here.
  */
 import { createHash } from 'node:crypto';
-import { createAddressed, type Addressed } from './addressed.ts';
-import { block, describeCall } from './call-view.ts';
-import { html, Markup } from './markup.ts';
-import { listCalls, type Call, type OpenApiDocument, type Schema } from './openapi-document.ts';
+import { gzipSync } from 'node:zlib';
+import { block, describeCall, listCalls, type Call, type OpenApiDocument } from './call-view.ts';
 import { pageScript, pageStyle } from './page-style.ts';
-import { describeMembers } from './schema-view.ts';
+import { describeMembers, html, Markup, type Schema } from './schema-view.ts';
 
 const hashOf = (text: string): string => `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
 
@@ -132,4 +130,51 @@ export function createReferenceDocuments(describe: Describe): (exportUrl: string
     (exportUrl) => JSON.stringify(describe(exportUrl)),
     (text) => JSON.stringify(text).slice(1, -1),
   );
+}
+
+/** Bytes to send; compressed when somebody first asks for that. */
+export interface Addressed {
+  readonly plain: Buffer;
+  readonly gzip: () => Buffer;
+}
+
+/** Stands for the address while a text is rendered: a host that nobody has, and a port that marks the area. */
+const noHost = 'address.invalid';
+const noUrl = `http://${noHost}:1`;
+
+/** The host of an address, which may be one that no URL has: it is the caller's word. */
+const hostOf = (url: string): string => /^https?:\/\/(\[[^\]]*\]|[^:/]*)/.exec(url)?.[1] ?? '';
+
+/** Texts kept, one for each address that the service was asked under: few, whatever strangers write into `Host`. */
+const mostKept = 4;
+
+function keepBytes(plain: Buffer): Addressed {
+  let packed: Buffer | undefined;
+  return { plain, gzip: () => (packed ??= gzipSync(plain)) };
+}
+
+/**
+ * Creates texts that name the address at which they are asked for. They are rendered once: for each address, which is the
+ * caller's word, only that is put in, escaped as the text needs it.
+ */
+export function createAddressed(
+  render: (exportUrl: string) => string,
+  escape: (text: string) => string,
+): (exportUrl: string) => Addressed {
+  const kept = new Map<string, Addressed>();
+  let rendered: string | undefined;
+  return (exportUrl) => {
+    const known = kept.get(exportUrl);
+    if (known !== undefined) return known;
+    rendered ??= render(noUrl);
+    // The import area may be described under the host that was asked, with a port of its own.
+    const text = rendered
+      .replaceAll(noUrl, () => escape(exportUrl))
+      .replaceAll(noHost, () => escape(hostOf(exportUrl)));
+    const made = keepBytes(Buffer.from(text));
+    const [oldest] = kept.keys();
+    if (kept.size >= mostKept && oldest !== undefined) kept.delete(oldest);
+    kept.set(exportUrl, made);
+    return made;
+  };
 }

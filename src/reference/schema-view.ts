@@ -1,5 +1,36 @@
-import { html, type Markup } from './markup.ts';
-import type { Schema } from './openapi-document.ts';
+/** A schema of an OpenAPI 3.1 document. */
+export type Schema = { readonly [keyword: string]: unknown };
+
+/** HTML that is safe to send: its text was escaped where it came in. */
+export class Markup {
+  readonly text: string;
+
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
+type Part = Markup | string | number | undefined | readonly Markup[];
+
+const entities: Readonly<Record<string, string>> = {
+  '&': '&amp;',
+  '<': '&lt;',
+  '>': '&gt;',
+  '"': '&quot;',
+  "'": '&#39;',
+};
+
+function render(part: Part): string {
+  if (part === undefined) return '';
+  if (part instanceof Markup) return part.text;
+  if (typeof part === 'object') return part.map(({ text }) => text).join('');
+  return String(part).replaceAll(/[&<>"']/g, (character) => entities[character] ?? '');
+}
+
+/** Writes HTML: whatever is put in is escaped, unless it is markup already. */
+export function html(strings: TemplateStringsArray, ...parts: readonly Part[]): Markup {
+  return new Markup(String.raw({ raw: strings }, ...parts.map(render)));
+}
 
 /** Schemas as a reader sees them: a type in words, rules, and the members of objects as a list. */
 
