@@ -1,6 +1,6 @@
 import { createHttpClient } from '../client/http-client.ts';
 import { fetchExport, getManifestKey, type Fetched, assertPlace } from '../client/export-output.ts';
-import type { ExportReport, ExportArguments } from '../client/export-area.ts';
+import { waitForExport, type ExportArguments, type ExportReport } from '../client/export-area.ts';
 import { parseManifest } from '../reports/manifest.ts';
 import { isAppError, isDiskFull } from '../runtime/errors.ts';
 import { removeFile } from '../runtime/files/durable-file.ts';
@@ -8,7 +8,6 @@ import { readPlain } from '../runtime/files/input-file.ts';
 import { type ExportCaller, callerOptions, withExports } from './caller.ts';
 import { type CommandContext, verb, type Group, type Verb } from './command.ts';
 import { showBytes, formatCount } from './answers.ts';
-import { waitForExport } from '../client/wait-for-export.ts';
 import { eventAliases, eventNames } from '../datasets/dictionaries.ts';
 import { endingOf } from '../datasets/file-formats.ts';
 import { defaultOutput, requestOptions, toRequest } from './export-request.ts';

@@ -1,12 +1,9 @@
 import { formatOf } from '../client/event-source.ts';
 import { createHttpClient } from '../client/http-client.ts';
-import { createImportArea, type ImportArea } from '../client/import-area.ts';
-import { importFile, type ImportOutcome } from '../client/import-file.ts';
-import { importInput } from '../client/import-input.ts';
-import { batchMethods } from '../client/import-methods.ts';
-import type { ImportOptions } from '../client/open-import-state.ts';
-import type { ImportHooks, ImportPosition } from '../client/run-import.ts';
-import { waitForLake } from '../client/wait-for-lake.ts';
+import { batchMethods, createImportArea, waitForLake, type ImportArea } from '../client/import-area.ts';
+import { importFile } from '../client/import-file.ts';
+import { importInput, type ImportHooks, type ImportPosition, type ImportOutcome } from '../client/run-import.ts';
+import type { ImportOptions } from '../client/import-state.ts';
 import { importKinds, getMethod } from '../datasets/dataset.ts';
 import { retry } from '../runtime/async/retry.ts';
 import { isAppError } from '../runtime/errors.ts';

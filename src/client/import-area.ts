@@ -1,4 +1,7 @@
-import { AppError } from '../runtime/errors.ts';
+import { datasets } from '../datasets/dataset.ts';
+import { createBackoff } from '../runtime/async/backoff.ts';
+import { pause } from '../runtime/async/retry.ts';
+import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { answeredAtMs, retryAfterMs, toLine, type HttpAnswer, type HttpClient } from './http-client.ts';
 
 /** Where and as whom events are imported. */
@@ -188,4 +191,103 @@ export function createImportArea(http: HttpClient, access: ImportAccess): Import
       };
     },
   };
+}
+
+const firstWaitMs = 250;
+const longestWaitMs = 10_000;
+
+export interface InsistOptions {
+  /** Ends the waiting. */
+  readonly signal: AbortSignal;
+  /** `service_away` when nothing has been answered to anybody for so long, milliseconds. */
+  readonly patienceMs: number;
+  /** Something has to wait, and why; undefined: it goes on. */
+  readonly onWait: (why: string | undefined) => void;
+}
+
+/** Asks until there is an answer that says something; undefined when the signal ended it. Errors: those of `ask`. */
+export type Insist = <T extends object>(ask: () => Promise<T | Later>) => Promise<T | undefined>;
+
+/** Makes one try of a question: the answer, or why there is none. */
+async function tryOnce<T extends object>(ask: () => Promise<T | Later>): Promise<T | Later> {
+  try {
+    return await ask();
+  } catch (error) {
+    if (!isAppError(error, 'service_away')) throw error;
+    return { why: describeError(error), waitMs: undefined };
+  }
+}
+
+/** Creates the asking of one import: its patience is that of all its questions together. */
+export function createInsist({ signal, patienceMs, onWait }: InsistOptions): Insist {
+  let answeredAt = performance.now();
+  return async (ask) => {
+    const backoff = createBackoff(firstWaitMs, longestWaitMs);
+    for (;;) {
+      const answer = await tryOnce(ask);
+      if (!('why' in answer)) {
+        answeredAt = performance.now();
+        onWait(undefined);
+        return answer;
+      }
+      if (signal.aborted) return undefined;
+      const { why, waitMs = backoff.currentMs() * (0.5 + Math.random() / 2) } = answer;
+      if (performance.now() - answeredAt > patienceMs)
+        throw new AppError('service_away', `nothing was taken for ${Math.round(patienceMs / 1000)} s: ${why}`, {
+          hint: 'Repeat the command when the service runs again: it goes on where it was.',
+        });
+      onWait(why);
+      await pause(waitMs, signal);
+      backoff.grow();
+      if (signal.aborted) return undefined;
+    }
+  };
+}
+
+/** What can be imported, by the name of the method for one: that of the method for a batch. */
+export const batchMethods: ReadonlyMap<string, string> = new Map(
+  [...datasets.values()].flatMap(({ methods }) => {
+    const all = [...methods];
+    return all.flatMap(([single, { kind, batch }]): [string, string][] => {
+      const [many] = all.find(([, other]) => other.batch && other.kind === kind) ?? [];
+      return batch || many === undefined ? [] : [[single, many]];
+    });
+  }),
+);
+
+const everyMs = 500;
+
+export interface LakeWaitOptions {
+  readonly signal: AbortSignal;
+  /** How long one key may stay on its way, milliseconds. */
+  readonly patienceMs: number;
+  readonly onWait: (why: string) => void;
+}
+
+/**
+ * Waits until the batches of some keys are in the lake, and so in exports. Errors: `service_away` when that takes too
+ * long; `stopping` when the signal ends it; `service_refused`.
+ */
+export async function waitForLake(area: ImportArea, keys: readonly string[], options: LakeWaitOptions): Promise<void> {
+  const { signal, patienceMs, onWait } = options;
+  // The last ones first: once they are there, the others are.
+  for (const key of keys.toReversed()) {
+    const until = performance.now() + patienceMs;
+    for (;;) {
+      let why = 'the events are on their way to the lake';
+      let waitMs = everyMs;
+      try {
+        const answer = await area.findKey(key);
+        if ('why' in answer) [why, waitMs] = [answer.why, answer.waitMs ?? everyMs];
+        else if (answer.isInLake) break;
+      } catch (error) {
+        if (!isAppError(error, 'service_away')) throw error;
+        why = describeError(error);
+      }
+      if (performance.now() > until) throw new AppError('service_away', `timed out waiting for the lake: ${why}`);
+      onWait(why);
+      await pause(waitMs, signal);
+      if (signal.aborted) throw new AppError('stopping', 'the events are stored, and on their way to the lake');
+    }
+  }
 }

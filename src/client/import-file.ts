@@ -5,25 +5,22 @@ import { getSize, isRegularFile } from '../runtime/files/file-checks.ts';
 import { acquireFileLock } from '../runtime/files/file-lock.ts';
 import { findStamp } from '../runtime/files/file-stamp.ts';
 import { isWholeGzip } from '../runtime/files/input-file.ts';
-import { findEarlier } from './earlier-import.ts';
+import { findEarlier } from './send-batch.ts';
 import { createFileSource, isPacked, startPlace, type EventSource } from './event-source.ts';
-import type { ImportArea } from './import-area.ts';
-import { batchMethods } from './import-methods.ts';
+import { batchMethods, createInsist, type ImportArea } from './import-area.ts';
 import type { ImportRecord } from './import-progress.ts';
-import { createInsist } from './insist.ts';
-import { mayBeBehind, openImportState, type ImportOptions } from './open-import-state.ts';
-import { writeRefused } from './refused-file.ts';
-import { runImport, type ImportHooks, type ImportTotals } from './run-import.ts';
-import { refusedPath, statePath, writeImportState, type ImportIdentity, type ImportState } from './import-state.ts';
-
-/** What became of a file. */
-export interface ImportOutcome extends ImportTotals {
-  readonly file: string;
-  /** Of an import that ended at another time: when. Nothing was sent now. */
-  readonly importedAt?: string;
-  /** Where the refused events are, if any. */
-  readonly refusedFile?: string;
-}
+import {
+  mayBeBehind,
+  openImportState,
+  refusedPath,
+  statePath,
+  writeImportState,
+  type ImportIdentity,
+  type ImportOptions,
+  type ImportState,
+} from './import-state.ts';
+import { writeRefused } from './batches.ts';
+import { runImport, type ImportHooks, type ImportOutcome } from './run-import.ts';
 
 /** What the keys of an import begin from: the content and the method; a repeated one has a salt. */
 export function seedOf({ event, sha256 }: ImportIdentity, salt: string): string {

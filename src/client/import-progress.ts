@@ -1,10 +1,9 @@
 import { isDiskFull } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
-import type { Batch } from './batches.ts';
+import { renderRefused, type Batch } from './batches.ts';
 import type { RefusedEvent } from './event-source.ts';
 import type { ImportState, Settled } from './import-state.ts';
 import type { Place } from './records.ts';
-import { renderRefused } from './refused-file.ts';
 import type { SendOutcome } from './send-batch.ts';
 
 /** Batches that may be sent behind the last one that is settled at rest: what is in doubt after a kill. */

@@ -1,7 +1,8 @@
 import { createHttpClient } from '../../src/client/http-client.ts';
 import { createImportArea, type ImportArea } from '../../src/client/import-area.ts';
-import { importFile, type ImportOutcome } from '../../src/client/import-file.ts';
-import type { ImportOptions } from '../../src/client/open-import-state.ts';
+import { importFile } from '../../src/client/import-file.ts';
+import type { ImportOutcome } from '../../src/client/run-import.ts';
+import type { ImportOptions } from '../../src/client/import-state.ts';
 import type { ServiceWithApp } from './service-access.ts';
 
 /** A caller of the import area of a service. */

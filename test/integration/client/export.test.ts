@@ -3,10 +3,14 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, truncateSync, writeFi
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createExportArea, type ExportArea, type ExportReport } from '../../../src/client/export-area.ts';
+import {
+  createExportArea,
+  waitForExport,
+  type ExportArea,
+  type ExportReport,
+} from '../../../src/client/export-area.ts';
 import { fetchExport, getManifestKey } from '../../../src/client/export-output.ts';
 import { createHttpClient } from '../../../src/client/http-client.ts';
-import { waitForExport } from '../../../src/client/wait-for-export.ts';
 import { parseManifest } from '../../../src/reports/manifest.ts';
 import { waitUntilWorkedOff } from '../../helpers/accounting.ts';
 import { eventLines, importHere } from '../../helpers/client-import.ts';
