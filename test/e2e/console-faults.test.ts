@@ -1,6 +1,6 @@
 import type { Browser, BrowserContext, Page, Route } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { operationsExamples } from '../../src/export/operations/openapi-examples.ts';
+import { operationsExamples } from '../../src/export/api/openapi-examples.ts';
 import { findAxeFaults, findChromium, launchChromium, noChromium, windowOf } from '../helpers/browser.ts';
 import { echo, startConsoleServer, type ConsoleServer } from '../helpers/console-server.ts';
 import type { Credentials } from '../helpers/export-area.ts';
