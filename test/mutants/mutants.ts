@@ -118,8 +118,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/compact/commit-fence.test.ts',
   },
   'the rows that a seal wrote are not counted': {
-    find: 'if (countRows(outputs) !== rowsIn) {',
-    replace: 'if (false) {',
+    find: 'if (countRows(outputs) !== rowsIn)\n    throw',
+    replace: 'if (false)\n    throw',
     test: 'unit/compact/seal-fence.test.ts',
   },
   'a rewrite is committed although its files are gone from the table': {

@@ -88,7 +88,8 @@ function createHandle(file: string, fd: number, inode: Inode | undefined): objec
     writeFile: (data: string | Uint8Array) => write(world, file, fd, data),
     appendFile: (data: string | Uint8Array) => write(world, file, fd, data),
     write: (data: string | Uint8Array) => write(world, file, fd, data),
-    stat: () => call('fstat', file, ['EIO'], () => fs.fstatSync(fd)),
+    stat: (options?: Fs.StatSyncOptions) => call('fstat', file, ['EIO'], () => fs.fstatSync(fd, options)),
+    readFile: () => call('read', file, ['EIO'], () => readAll(fd)),
     read: (buffer: Buffer, offset: number, length: number, position: number) =>
       call('read', file, ['EIO'], () => ({ buffer, bytesRead: fs.readSync(fd, buffer, offset, length, position) })),
     truncate: (bytes: number) => call('truncate', file, ['EIO'], () => fs.ftruncateSync(fd, bytes)),

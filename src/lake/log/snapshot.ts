@@ -4,7 +4,6 @@ import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
 import { decodePath, parseStats, type AddAction, type FileStats, assertProtocol } from './actions.ts';
 import { placeOf } from './young-folder.ts';
 import { readCheckpoint } from './checkpoint.ts';
-import { openDuckdb } from '../sql/duckdb.ts';
 import {
   changesTable,
   foreignError,
@@ -196,6 +195,8 @@ export function toSnapshot(tableDir: string, state: Readonly<TableState>, foreig
 }
 
 async function loadFromCheckpoint(tableDir: string, state: TableState, version: number): Promise<void> {
+  // Only who reads a checkpoint needs the engine: the import does not.
+  const { openDuckdb } = await import('../sql/duckdb.ts');
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   try {
     for await (const actions of readCheckpoint(duckdb, tableDir, version)) applyActions(state, version, actions);

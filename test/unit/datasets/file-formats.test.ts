@@ -13,7 +13,7 @@ import {
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 
 describe('formats of files', () => {
-  it('docs/api.md has a row of each format, as it is declared', () => {
+  it('The page docs/api.md has a row of each format, as it is declared', () => {
     const page = readFileSync(path.join(packageRoot, 'docs', 'api.md'), 'utf8');
     const rows = formatNames.map((name) => {
       const { title, about, endings } = getFormat(name);
