@@ -8,7 +8,7 @@ import { chaosFigure, chaosSeed } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { generatedBody, type GeneratedBody } from '../helpers/import-bodies.ts';
 
-const bodies = chaosFigure('TRIBUTARY_TEST_PLAIN_BODIES', { short: 10_000, long: 1_000_000 });
+const bodies = chaosFigure('TRIBUTARY_TEST_PLAIN_BODIES', { short: 4000, long: 1_000_000 });
 const seed = chaosSeed();
 
 /** The events of a body, parsed anew each time: the judge changes what it looks at. None: it is no JSON. */

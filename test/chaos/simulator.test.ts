@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test, vi } from 'vitest';
-import { chaosFigure, chaosSeed, isLongRun } from '../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm, isLongRun } from '../helpers/chaos.ts';
 import { recordFinding } from '../helpers/chaos-report.ts';
 import { inTurn } from '../helpers/in-turn.ts';
 import { simulate, type Scenario } from '../simulator/simulate.ts';
@@ -63,7 +63,8 @@ async function playOnce(scenario: Scenario): Promise<Awaited<ReturnType<typeof s
   return twice.played !== undefined && twice.key === JSON.stringify(scenario) ? twice.played : simulate(scenario);
 }
 
-test('Two runs of a scenario are the same to the last call', async () => {
+test('Two runs of a scenario are the same to the last call', async ({ skip }) => {
+  inLongForm(skip);
   const scenario: Scenario = { play: 'lake', seed, steps };
   const played = await simulate(scenario);
   expect(await simulate(scenario)).toEqual(played);

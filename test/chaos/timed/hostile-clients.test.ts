@@ -5,7 +5,7 @@ import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createRandom } from '../../../src/demo/random.ts';
 import { balanceAccounts, waitUntilWorkedOff } from '../../helpers/accounting.ts';
-import { chaosFigure, chaosSeed } from '../../helpers/chaos.ts';
+import { chaosFigure, chaosSeed, inLongForm } from '../../helpers/chaos.ts';
 import { recordFinding } from '../../helpers/chaos-report.ts';
 import { targetOf } from '../../helpers/export-area.ts';
 import { createExportClient, exportQuery } from '../../helpers/export-client.ts';
@@ -182,6 +182,7 @@ describe(`hostile clients (seed ${seed})`, () => {
     'Clients that take every file descriptor cause no loss of acknowledged events and a reported problem, and the service recovers by itself once they go',
     { timeout: 180_000 },
     async (context) => {
+      inLongForm(context.skip);
       if (process.platform !== 'linux' || !hasPrlimit())
         context.skip('needs Linux with prlimit (util-linux) to take descriptors from a running process');
       const started = await start();

@@ -6,6 +6,7 @@ import { derivedEvents } from '../../helpers/derived-oracle.ts';
 import { oracleApps, toFixtureEvent, type ImportedEvent } from '../../helpers/export-events.ts';
 import { expectedRows, parseCsv } from '../../helpers/export-oracle.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { inWholeRun } from '../../helpers/in-turn.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 import { runHere } from '../../helpers/worker-here.ts';
 
@@ -35,7 +36,10 @@ function readSample(): ImportedEvent[] {
 }
 
 describe.skipIf(!hasSample)('derived events of the sample of real events', () => {
-  it('The users, devices, activities and sessions of real events are those of the oracle, day by day and as a whole', async () => {
+  it('The users, devices, activities and sessions of real events are those of the oracle, day by day and as a whole', async ({
+    skip,
+  }) => {
+    inWholeRun(skip);
     const events = readSample();
     const area = createExportArea(testFolder());
     for (const app of oracleApps) await area.addApp(app);

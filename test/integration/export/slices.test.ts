@@ -118,7 +118,7 @@ describe('an export in slices', () => {
         ['compressed parts', 4, {}, { singleFileMaxBytes: 0, partMaxBytes: 20_000_000 }],
         ['compressed JSON lines', 5, { format: 'jsonl' }, { singleFileMaxBytes: 1_000_000, partMaxBytes: 20_000_000 }],
       ] as const,
-      2,
+      4,
     ),
   )(
     'However many slices are written at a time, and in one piece, the bytes are the same: %s',

@@ -13,7 +13,7 @@ import { openTable } from '../../../src/lake/log/table.ts';
 import { repairLake } from '../../../src/lake/repair/repair-lake.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { testFolder } from '../../helpers/folder.ts';
-import { inTurn } from '../../helpers/in-turn.ts';
+import { inTurn, inWholeRun } from '../../helpers/in-turn.ts';
 import { newEventId, startTestCompact, eventLine } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
@@ -87,7 +87,10 @@ test('Hashes of erased ids that are gone, or changed in any byte, are found by a
   await waitFor('the file that was put back is seen', () => !notices().includes('erased_ids_damaged'), 20_000);
 });
 
-test('An erasure that is killed while it writes hashes leaves the old ones or the new ones, never a file that the log does not name', async () => {
+test('An erasure that is killed while it writes hashes leaves the old ones or the new ones, never a file that the log does not name', async ({
+  skip,
+}) => {
+  inWholeRun(skip);
   const { erase, recover, check, isErased } = await openErasable();
   const first = newEventId();
   await erase([first]);

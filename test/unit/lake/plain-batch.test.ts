@@ -8,6 +8,7 @@ import type { WrittenFile } from '../../../src/lake/files/data-file.ts';
 import { openDuckdb, type SqlRow } from '../../../src/lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../../../src/lake/sql/literals.ts';
 import { testFolder } from '../../helpers/folder.ts';
+import { isWhole } from '../../helpers/in-turn.ts';
 import { linesOf } from '../../helpers/keyed-requests.ts';
 import { eventLine, query } from '../../helpers/lake.ts';
 
@@ -162,7 +163,7 @@ test('Whatever the lines, those that go straight to the file are the rows that t
         await judged.keepKeys();
       },
     ),
-    { numRuns: 60, endOnFailure: true },
+    { numRuns: isWhole ? 60 : 25, endOnFailure: true },
   );
   expect(Math.min(...Object.values(ways)), JSON.stringify(ways)).toBeGreaterThan(1);
 });
