@@ -17,7 +17,7 @@ import { addTestApp, addTestUser } from '../helpers/service-access.ts';
 import { waitFor } from '../helpers/wait.ts';
 import { watchWatermark } from '../helpers/watched-watermark.ts';
 
-const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 15, long: 1000 });
+const kills = chaosFigure('TRIBUTARY_TEST_KILLS', { short: 8, long: 1000 });
 const seed = chaosSeed();
 /**
  * The service has recovered when it has acknowledged a random number of further events between these two; the short

@@ -115,7 +115,8 @@ describe('the demo', () => {
     },
   );
 
-  it('The demo names the event that the service refuses, exits 1 and leaves nothing behind', async () => {
+  it('The demo names the event that the service refuses, exits 1 and leaves nothing behind', async ({ skip }) => {
+    inWholeRun(skip);
     const file = path.join(testFolder(), 'events.ndjson');
     writeFileSync(file, '{"customEventName":"","customUserId":"u"}\n');
     const { code, errors, leftovers } = await runDemo(['--events', file]);
@@ -131,7 +132,8 @@ describe('the demo', () => {
     expect(code).toBe(1);
   });
 
-  it('The demo stops everything when it is interrupted', async () => {
+  it('The demo stops everything when it is interrupted', async ({ skip }) => {
+    inWholeRun(skip);
     const tree = new Set<number>();
     const { code, errors, leftovers } = await runDemo(['--count', '500000'], (line, pid) => {
       if (!line.startsWith('import') || tree.size > 0) return;

@@ -100,7 +100,8 @@ describe(`hostile clients (seed ${seed})`, () => {
   it(
     `A crowd of ${each * 20} slow, silent, half-open, flooding and never-reading clients keeps no good client from its answer`,
     { timeout: crowdMs + 180_000 },
-    async () => {
+    async ({ skip }) => {
+      inLongForm(skip);
       const started = await start();
       const { service, token, user, ledger } = started;
       await sendLoad(ledger, exportEvents, {

@@ -15,6 +15,7 @@ import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
+import { inWholeRun } from '../../helpers/in-turn.ts';
 
 const hourMs = 3_600_000;
 async function listSealed(table: string): Promise<string[]> {
@@ -75,7 +76,10 @@ async function openAheadLake() {
   return { lakeDir, table, clock, start, readGlob, readLog, repair };
 }
 
-test('Readers of the glob, of the log and of older versions find every row once at each step of a repair of times, killed or not, and of the next one', async () => {
+test('Readers of the glob, of the log and of older versions find every row once at each step of a repair of times, killed or not, and of the next one', async ({
+  skip,
+}) => {
+  inWholeRun(skip);
   const { lakeDir, table, clock, start, readGlob, readLog, repair } = await openAheadLake();
   const before = await readSnapshot(table);
   const sealed = before.files.filter((file) => !file.young).map((file) => file.place);
