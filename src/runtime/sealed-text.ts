@@ -1,7 +1,5 @@
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 
-/** Bytes of a key that texts are sealed under. */
-export const sealKeyBytes = 32;
 const ivBytes = 12;
 const tagBytes = 16;
 
