@@ -3,8 +3,7 @@
 // compiling hundreds of small modules took half of the CPU time in which a process of the program starts.
 //
 // Each entry has its own file; what several share, and what is imported when it is needed, are chunks. So a command
-// loads its own code only. V8's compiled code of the chunks lies beside them (src/runtime/files/code-cache.ts): it is of
-// this machine's Node, and not packed. Tests bundle the processes that they start in the same way
+// loads its own code only. Tests bundle the processes that they start in the same way
 // (test/helpers/bundled.ts).
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -21,7 +20,6 @@ const nativeOf = '@duckdb/node-api';
 const program = {
   main: 'src/main.ts',
   'export/worker/worker': 'src/export/worker/worker.ts',
-  'code-cache': 'src/runtime/files/code-cache.ts',
 };
 
 /** Gives the native engine its place as npm has installed it. The filters keep the bundler from asking about each import. */
@@ -77,8 +75,4 @@ const folder = path.resolve(out);
 await bundle(files.length === 0 ? program : given, folder);
 if (files.length === 0) {
   await bundleConsole(path.join(folder, 'console'));
-  const [cacher, chunks] = [path.join(folder, 'code-cache.js'), path.join(folder, 'chunks')].map((each) =>
-    JSON.stringify(each),
-  );
-  execFileSync(process.execPath, ['-e', `require(${cacher}).makeCodeCache(${chunks})`]);
 }

@@ -1,11 +1,12 @@
 #!/usr/bin/env node
+import Module from 'node:module';
+import path from 'node:path';
 import { createInterface as createPrompt } from 'node:readline';
 import { createInterface } from 'node:readline/promises';
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';
 import type { Command, CommandContext } from './cli/command.ts';
 import { describeError } from './runtime/errors.ts';
-import { useCodeCache } from './runtime/files/code-cache.ts';
 
 /**
  * Every verb, in the order of the help. Each is loaded when it is called: a small command starts fast and stays small.
@@ -157,7 +158,9 @@ async function main(given: readonly string[], unread: AbortSignal): Promise<numb
   return await runProgram(await loadCommands(name), words, context);
 }
 
-useCodeCache();
+// V8's compiled code of what is loaded from here on, kept beside the program where Node can (22.1 and newer): a start
+// takes a quarter less processor time.
+(Module as Partial<typeof Module>).enableCompileCache?.(path.join(import.meta.dirname, 'compile-cache'));
 // What the service and its engines write is for their owner alone.
 process.umask(0o077);
 main(process.argv.slice(2), watchOutput())

@@ -1,14 +1,12 @@
 import assert from 'node:assert/strict';
-import { isIP } from 'node:net';
 import { connect, type NatsConnection, type NodeConnectionOptions } from '@nats-io/transport-node';
 import { AppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { parseServerAddresses } from '../runtime/processes/server-addresses.ts';
 import { wrapBrokerError, type Refusal } from './broker-errors.ts';
 import { createConnectionErrors, type ConnectionErrors } from './connection-errors.ts';
-import { openPullConnection, type PullConnection } from './pull-connection.ts';
+import { createPullConnection, type PullConnection } from './pull-connection.ts';
 import { guardClientSockets, guardConnectionSocket } from './socket-guard.ts';
-import type { WireTarget } from './wire.ts';
 
 /** Where the broker is and who we are to it. */
 export interface ConnectionOptions {
@@ -40,8 +38,8 @@ export interface StreamConnection {
   /** Round trip to the broker; throws `broker_away` when it does not answer in time. */
   ping(timeoutMs: number): Promise<void>;
   /**
-   * Opens a connection for pulls to the server that this one is on, under the same name. It is closed with this one, and
-   * when this one is lost. Errors: `broker_away`, `broker_refused`.
+   * Opens a connection for pulls under the same name. It is closed with this one, and when this one is lost. Error:
+   * `broker_away`.
    */
   openPulls(): Promise<PullConnection>;
   close(): Promise<void>;
@@ -68,25 +66,8 @@ function parseServers(options: ConnectionOptions): { servers: string[]; signIn: 
   };
 }
 
-/** Says where the connections for pulls go while a client is connected to one of the servers. */
-function describePulls(options: ConnectionOptions, nats: NatsConnection): WireTarget {
-  const { servers, signIn } = parseServers(options);
-  const { user, pass, token, tls } = signIn;
-  const names = servers.map((server) => new URL(`nats://${server}`).hostname);
-  return {
-    server: nats.getServer(),
-    tlsName: names.find((name) => isIP(name.replace(/^\[|\]$/g, '')) === 0),
-    signIn: {
-      ...(user === undefined ? {} : { user, pass: pass ?? '' }),
-      ...(token === undefined ? {} : { auth_token: token }),
-    },
-    tls: tls !== undefined,
-    name: options.name,
-  };
-}
-
 /** Connects the client of the NATS library. Error: `broker_away`. */
-async function connectClient(options: ConnectionOptions): Promise<NatsConnection> {
+async function connectClient(options: ConnectionOptions, more: NodeConnectionOptions = {}): Promise<NatsConnection> {
   const { servers, signIn } = parseServers(options);
   try {
     return await connect({
@@ -101,6 +82,7 @@ async function connectClient(options: ConnectionOptions): Promise<NatsConnection
       noAsyncTraces: true,
       // A broker that is still reading its credentials must not end the reconnecting.
       ignoreAuthErrorAbort: true,
+      ...more,
     });
   } catch (error) {
     throw new AppError(
@@ -206,15 +188,12 @@ export async function openConnection(options: ConnectionOptions): Promise<Stream
       await awaitPong(nats, timeoutMs);
     },
     async openPulls() {
-      try {
-        const opened = await openPullConnection(describePulls(options, nats), (error) => reported.record(error));
-        for (const older of pulls) if (!older.isOpen()) pulls.delete(older);
-        pulls.add(opened);
-        if (!status.isConnected()) closePulls();
-        return opened;
-      } catch (error) {
-        throw wrapBrokerError(error, 'connect for pulls');
-      }
+      const client = await connectClient(options, { reconnect: false });
+      const opened = createPullConnection(client, (error) => reported.record(error));
+      for (const older of pulls) if (!older.isOpen()) pulls.delete(older);
+      pulls.add(opened);
+      if (!status.isConnected()) closePulls();
+      return opened;
     },
     async close() {
       status.end();

@@ -1,61 +1,71 @@
-import { createInbox, errors } from '@nats-io/transport-node';
-import { createDeliveries, type Delivery } from './deliveries.ts';
-import { openWire, type WireTarget } from './wire.ts';
+import { createInbox, errors, type Msg, type NatsConnection } from '@nats-io/transport-node';
 
 /**
- * A connection that only asks for messages and takes them: their bytes go from the socket to the memory of whoever has
- * asked. It is not renewed when it is lost.
+ * A connection that only asks for messages and takes them, so that a backlog holds up no other answer. It is not renewed
+ * when it is lost.
  */
 export interface PullConnection {
   isOpen(): boolean;
-  /** The broker has shown no sign of life since the last request. */
+  /** Reports whether the broker has given no sign of life since the last request. */
   isSilent(): boolean;
   /**
-   * Publishes a request, and gives what the broker sends for it to `delivery`, until the function is called that it
-   * returns.
+   * Publishes a request and hands each reply to `reply`, or the error that ends it to `lost`, until the function is
+   * called that it returns.
    */
-  request(subject: string, body: string, delivery: Delivery): () => void;
+  request(subject: string, body: string, take: PullReplies): () => void;
   close(): void;
 }
 
-/**
- * Opens one; `onError` is told each error that the broker reports. Errors: those of `openWire`.
- */
-export async function openPullConnection(target: WireTarget, onError: (error: Error) => void): Promise<PullConnection> {
-  const deliveries = createDeliveries();
-  const inbox = createInbox();
-  let requests = 0;
-  let isOpen = true;
-  const wire = await openWire(target, {
-    ...deliveries,
-    reported(error) {
-      onError(error);
+export interface PullReplies {
+  /** `isStatus`: the broker's word on the request itself, not a message of the stream. */
+  reply(message: Msg, isStatus: boolean): void;
+  lost(error: Error): void;
+}
+
+/** Takes a fresh connection over for pulls; `onError` gets each error that the broker reports. */
+export function createPullConnection(nats: NatsConnection, onError: (error: Error) => void): PullConnection {
+  const requests = new Set<PullReplies>();
+  let pingsDue = 0;
+
+  function lose(error: Error): void {
+    for (const { lost } of requests) lost(error);
+  }
+
+  async function follow(): Promise<void> {
+    for await (const status of nats.status()) {
+      if (status.type !== 'error') continue;
+      onError(status.error);
       // The broker names the subject, not the request: there is one at a time.
-      if (error instanceof errors.PermissionViolationError) deliveries.lose(error);
-    },
-    lost(error) {
-      isOpen = false;
-      deliveries.lose(error);
-    },
-  });
+      if (status.error instanceof errors.PermissionViolationError) lose(status.error);
+    }
+  }
+  void follow();
+  void nats.closed().then((error) => lose(error ?? new errors.ClosedConnectionError()));
+
   return {
-    isOpen: () => isOpen,
-    isSilent: () => wire.isSilent(),
-    request(subject, body, delivery) {
-      requests += 1;
-      const sid = String(requests);
-      const replies = `${inbox}.${sid}`;
-      deliveries.add(sid, replies, delivery);
-      if (!isOpen) queueMicrotask(() => deliveries.lose(new errors.ClosedConnectionError()));
-      wire.writeAndPing(`SUB ${replies} ${sid}\r\nPUB ${subject} ${replies} ${Buffer.byteLength(body)}\r\n${body}\r\n`);
+    isOpen: () => !nats.isClosed(),
+    isSilent: () => pingsDue > 0,
+    request(subject, body, take) {
+      requests.add(take);
+      if (nats.isClosed()) {
+        queueMicrotask(() => take.lost(new errors.ClosedConnectionError()));
+        return () => void requests.delete(take);
+      }
+      const inbox = createInbox();
+      const subscription = nats.subscribe(inbox, {
+        callback: (error, message) => (error === null ? take.reply(message, message.subject === inbox) : take.lost(error)),
+      });
+      nats.publish(subject, body, { reply: inbox });
+      pingsDue += 1;
+      nats.flush().then(
+        () => (pingsDue -= 1),
+        () => undefined,
+      );
       return () => {
-        deliveries.remove(sid);
-        if (isOpen) wire.write(`UNSUB ${sid}\r\n`);
+        requests.delete(take);
+        subscription.unsubscribe();
       };
     },
-    close() {
-      isOpen = false;
-      wire.close();
-    },
+    close: () => void nats.close(),
   };
 }

@@ -1,5 +1,6 @@
-import { errors } from '@nats-io/transport-node';
+import { errors, type Msg } from '@nats-io/transport-node';
 import { AppError } from '../runtime/errors.ts';
+import { wrapBrokerError } from './broker-errors.ts';
 import type { PullConnection } from './pull-connection.ts';
 import type { StreamMessage } from './stream.ts';
 
@@ -36,25 +37,18 @@ const maxHeartbeatMs = 30_000;
 const [idleHeartbeat, badRequest] = [100, 400];
 const nanosOfMs = 1_000_000;
 
-/** Says whether a status is the end of a request that has run as it should: its bytes reached, or its time over. */
-function isEnd(code: number, text: string): boolean {
-  return code === 404 || code === 408 || (code === 409 && /batch completed|exceeds maxbytes/i.test(text));
-}
-
-/** Says whether a status refuses a request that would be refused again: malformed, or more than is allowed. */
-function isRefusal(code: number, text: string): boolean {
-  return code === badRequest || (code === 409 && /^exceeded max/i.test(text));
-}
-
-/** How many messages a request may ask for, where that is what it was refused for. */
-function findMost(text: string): number | undefined {
-  const [, most] = /maxrequestbatch of (\d+)/i.exec(text) ?? [];
-  return most === undefined ? undefined : Math.max(1, Number(most));
-}
-
-/** The error of a status, or of a connection, that stays when it is asked again. */
-function findRefused(error: Error): Error | undefined {
-  return error instanceof errors.PermissionViolationError ? error : undefined;
+/**
+ * Judges a status, which as in HTTP is a code and a text, that ends a request. One that would be refused again is
+ * malformed, or asks for more than is allowed.
+ */
+export function judgeStatus(code: number, text: string): Omit<Pulled, 'messages'> {
+  if (code === badRequest || (code === 409 && /^exceeded max/i.test(text))) {
+    const [, most] = /maxrequestbatch of (\d+)/i.exec(text) ?? [];
+    const refused = new errors.ProtocolError(`${code} ${text}`);
+    return { clean: false, refused, ...(most === undefined ? {} : { mostMessages: Math.max(1, Number(most)) }) };
+  }
+  // Its bytes are reached, or its time is over.
+  return { clean: code === 404 || code === 408 || (code === 409 && /batch completed|exceeds maxbytes/i.test(text)) };
 }
 
 /**
@@ -78,11 +72,21 @@ export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<P
   const heartbeatMs = Math.min(maxHeartbeatMs, Math.floor(expiresMs / 2));
   const messages: StreamMessage[] = [];
   return new Promise((resolve) => {
-    const cut = (): void => end(false);
+    const cut = (): void => end({ clean: false });
     const timer = setTimeout(cut, cutMs);
     // A broker that is silent for two heartbeats is gone, however long the request may last.
     const silence = setTimeout(cut, 2 * heartbeatMs + 500);
     signal?.addEventListener('abort', cut, { once: true });
+
+    function take(message: Msg): void {
+      const payload = room(message.data.length);
+      // What the library hands over is a part of all that the socket gave at once.
+      payload.set(message.data);
+      messages.push({ ...parseReply(message.reply ?? ''), payload });
+      onArrival();
+      if (messages.length === batch) end({ clean: true });
+    }
+
     const stop = pulls.request(
       `$JS.API.CONSUMER.MSG.NEXT.${streamName}.${consumer}`,
       JSON.stringify({
@@ -92,34 +96,29 @@ export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<P
         idle_heartbeat: heartbeatMs * nanosOfMs,
       }),
       {
-        room,
-        message(reply, payload) {
+        reply(message, isStatus) {
           silence.refresh();
-          onArrival();
-          messages.push({ ...parseReply(reply), payload });
-          if (messages.length === batch) end(true);
+          try {
+            if (!isStatus) return take(message);
+            const { code = 0, description = '' } = message.headers ?? {};
+            if (code !== idleHeartbeat) end(judgeStatus(code, description));
+          } catch (error) {
+            end({ clean: false, refused: wrapBrokerError(error, 'pull from the stream') });
+          }
         },
-        status(code, text) {
-          silence.refresh();
-          if (isRefusal(code, text)) end(false, new errors.ProtocolError(`${code} ${text}`), findMost(text));
-          else if (code !== idleHeartbeat) end(isEnd(code, text));
-        },
-        lost: (error) => end(false, findRefused(error)),
+        // A right that is missing stays so when it is asked again.
+        lost: (error) =>
+          end({ clean: false, ...(error instanceof errors.PermissionViolationError ? { refused: error } : {}) }),
       },
     );
     if (signal?.aborted === true) cut();
 
-    function end(clean: boolean, refused?: Error, mostMessages?: number): void {
+    function end(how: Omit<Pulled, 'messages'>): void {
       clearTimeout(timer);
       clearTimeout(silence);
       signal?.removeEventListener('abort', cut);
       stop();
-      resolve({
-        messages,
-        clean,
-        ...(refused === undefined ? {} : { refused }),
-        ...(mostMessages === undefined ? {} : { mostMessages }),
-      });
+      resolve({ messages, ...how });
     }
   });
 }

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { ensureFolder, findTextFile, syncFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
@@ -7,13 +6,13 @@ import { getSize } from '../runtime/files/file-checks.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { highwayHash64 } from './highway-hash.ts';
 
 /**
  * The description of each stream in the store of an embedded nats-server: `meta.inf`, its settings as JSON, and
  * `meta.sum`, the checksum of that. The server writes one after the other, at each change of a stream's settings, and
- * passes over a stream whose two files do not go together: a kill between them would take every waiting event out of
- * reach. A change that was cut off was never confirmed, so the two files go back to what they were before it.
+ * passes over a stream whose two files do not go together (https://github.com/nats-io/nats-server/issues/4195): a kill
+ * between them would take every waiting event out of reach. A change that was cut off was never confirmed, so the two
+ * files go back to what they were before it.
  */
 interface Description {
   readonly inf: string;
@@ -54,10 +53,14 @@ function findCreated(text: string): unknown {
   }
 }
 
-function isWhole(name: string, files: Partial<Description>): files is Description {
+/**
+ * Reports whether a change of the two files was finished: both have their form, and beside the copy both are as they
+ * were, or both are new. That needs no hash of nats-server's: a change that was cut off has left the second file alone.
+ */
+function isWhole(files: Partial<Description>, kept: Description | undefined): files is Description {
   if (files.inf === undefined || files.sum === undefined) return false;
-  const key = createHash('sha256').update(name).digest();
-  return highwayHash64(key, Buffer.from(files.inf)) === files.sum;
+  if (!/^[0-9a-f]{16}$/.test(files.sum) || findCreated(files.inf) === undefined) return false;
+  return kept === undefined || (files.inf === kept.inf) === (files.sum === kept.sum);
 }
 
 async function readDescription({ folder }: DescribedStream): Promise<Partial<Description>> {
@@ -78,9 +81,8 @@ async function findKept({ keptFile }: DescribedStream): Promise<Description | un
   }
 }
 
-async function keep(stream: DescribedStream, files: Description): Promise<void> {
-  const kept = await findKept(stream);
-  if (kept?.inf === files.inf && kept.sum === files.sum) return;
+async function keep(stream: DescribedStream, files: Description, kept: Description | undefined): Promise<void> {
+  if (kept?.inf === files.inf) return;
   await ensureFolder(path.dirname(stream.keptFile));
   await writeFileDurably(stream.keptFile, renderChecked({ ...files }));
 }
@@ -93,9 +95,13 @@ async function isUnused({ folder }: DescribedStream): Promise<boolean> {
   return true;
 }
 
-async function restore(stream: DescribedStream, files: Partial<Description>, logger: Logger): Promise<void> {
+async function restore(
+  stream: DescribedStream,
+  files: Partial<Description>,
+  kept: Description | undefined,
+  logger: Logger,
+): Promise<void> {
   const { name, folder } = stream;
-  const kept = await findKept(stream);
   const created = files.inf === undefined ? undefined : findCreated(files.inf);
   if (kept !== undefined && (created === undefined || created === findCreated(kept.inf))) {
     await writeFileDurably(path.join(folder, inf), kept.inf);
@@ -114,13 +120,13 @@ async function restore(stream: DescribedStream, files: Partial<Description>, log
  * Goes through the streams of a store. One that cannot be read, or a copy for which the disk has no room, is no reason
  * not to start: the server says itself what it cannot use.
  */
-async function forEachStream(
-  serverFolder: string,
-  logger: Logger,
-  visit: (stream: DescribedStream, files: Partial<Description>) => Promise<void>,
-): Promise<void> {
+async function settle(serverFolder: string, logger: Logger, isStopped: boolean): Promise<void> {
   try {
-    for (const stream of await findStreams(serverFolder)) await visit(stream, await readDescription(stream));
+    for (const stream of await findStreams(serverFolder)) {
+      const [files, kept] = [await readDescription(stream), await findKept(stream)];
+      if (isWhole(files, kept)) await keep(stream, files, kept);
+      else if (isStopped) await restore(stream, files, kept, logger);
+    }
   } catch (error) {
     logger.warn({ error: describeError(error) }, "the descriptions of the broker's streams cannot be looked at");
   }
@@ -130,15 +136,9 @@ async function forEachStream(
  * Keeps a copy of each stream's description in the server's folder, and puts the copy in the place of one that a kill
  * has cut off. For a server that does not run.
  */
-export async function settleDescriptions(serverFolder: string, logger: Logger): Promise<void> {
-  await forEachStream(serverFolder, logger, async (stream, files) => {
-    await (isWhole(stream.name, files) ? keep(stream, files) : restore(stream, files, logger));
-  });
-}
+export const settleDescriptions = (serverFolder: string, logger: Logger): Promise<void> =>
+  settle(serverFolder, logger, true);
 
 /** Keeps a copy of each stream's description, of a server that runs: one that is just being written is left out. */
-export async function keepDescriptions(serverFolder: string, logger: Logger): Promise<void> {
-  await forEachStream(serverFolder, logger, async (stream, files) => {
-    if (isWhole(stream.name, files)) await keep(stream, files);
-  });
-}
+export const keepDescriptions = (serverFolder: string, logger: Logger): Promise<void> =>
+  settle(serverFolder, logger, false);

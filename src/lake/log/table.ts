@@ -20,6 +20,7 @@ import type { CrashPoint } from '../../runtime/crash-point.ts';
 import type { Action, CommitInfoAction } from './actions.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
+import { findBuild } from '../../runtime/files/package-files.ts';
 import {
   moveErasures,
   assertFollows,
@@ -107,7 +108,7 @@ export interface TableOptions {
   readonly crashPoint: CrashPoint;
 }
 
-const engineInfo = 'tributary/0.2';
+const engineInfo = `tributary/${findBuild().version}`;
 const maxAttempts = 100;
 
 /**
