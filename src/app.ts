@@ -1,6 +1,6 @@
 import { withProblems, type Composition, type Parts } from './app/stage-parts.ts';
 import { createClock } from './runtime/clock.ts';
-import { createDescriptorWatch } from './runtime/files/descriptor-watch.ts';
+import { createDescriptorWatch } from './runtime/files/disk-watch.ts';
 import { buildWithClosers } from './runtime/lifecycle.ts';
 import type { Stage } from './runtime/processes/role-process.ts';
 import type { Role } from './service/service-options.ts';

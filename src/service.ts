@@ -10,8 +10,7 @@ import { buildWithClosers, type Stoppable } from './runtime/lifecycle.ts';
 import { ownServiceStream, superviseNatsServer } from './service/own-broker.ts';
 import { openServiceFolders, setLakeAccess } from './service/own-folders.ts';
 import { startRoles } from './service/role-processes.ts';
-import { needStream, type ServiceOptions } from './service/service-options.ts';
-import type { ServiceStart } from './service/service-start.ts';
+import { needStream, type ServiceOptions, type ServiceStart } from './service/service-options.ts';
 import { findAbsentAccess, startStateLoop } from './service/state-loop.ts';
 
 /**

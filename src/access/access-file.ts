@@ -2,7 +2,7 @@ import path from 'node:path';
 import { platforms, type Platform } from '../datasets/field-schema.ts';
 import { AppError } from '../runtime/errors.ts';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
-import { ensureDataFolder } from '../runtime/files/data-folder.ts';
+import { ensureDataFolder } from '../runtime/files/data-format.ts';
 import { createFolderStore } from '../runtime/store/folder-store.ts';
 import type { ObjectStore, StoredObject } from '../runtime/store/object-store.ts';
 import { createRecords, numberCodec, type RecordKind, type Records } from '../runtime/store/records.ts';

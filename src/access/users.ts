@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { ensureDataFolder } from '../runtime/files/data-folder.ts';
+import { ensureDataFolder } from '../runtime/files/data-format.ts';
 import { AppError } from '../runtime/errors.ts';
 import { changeAccessFile, readAccessFile, type AccessFile, type AccessPaths, type UserRecord } from './access-file.ts';
 import { noAccount, type FileHabit } from './access.ts';

@@ -11,9 +11,7 @@ export async function startClosedStage(role: Role, { config, logger, closed = ''
   const { host } = config;
   const stage =
     role === 'ingest'
-      ? await (
-          await import('../ingest/closed-server.ts')
-        ).startClosedIngest({ host, port: config.s2sPort }, addRoutes, logger)
+      ? await (await import('../ingest/server.ts')).startClosedIngest({ host, port: config.s2sPort }, addRoutes, logger)
       : await (
           await import('../export/api/server.ts')
         ).startClosedExport({ host, port: config.apiPort }, addRoutes, logger);

@@ -7,7 +7,7 @@ import type { Problem } from '../runtime/conditions/problem.ts';
 import type { Stage } from '../runtime/processes/role-process.ts';
 import { openReader } from '../stream/reader.ts';
 import { assertTableColumns } from '../lake/lake.ts';
-import { refusalFolder } from './live-parts.ts';
+import { refusalFolder } from './sender-parts.ts';
 import { openStream, watchStoreDisk, withProblems, type Parts } from './stage-parts.ts';
 
 /** What a disk at its reserve means, where it is not the stream's. */

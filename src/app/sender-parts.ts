@@ -2,13 +2,46 @@ import { createRefusalKeeper, type RefusalKeeper } from '../ingest/refusal-keepe
 import type { SenderView } from '../ingest/sender-routes.ts';
 import { createLiveHub } from '../live/live-hub.ts';
 import { createLiveSource, type LiveSource } from '../live/live-source.ts';
-import { createRefusalWriter, sweepRefusals } from '../refusals/refusal-files.ts';
-import type { RefusalRecord } from '../refusals/refusal-record.ts';
+import {
+  createRefusalWriter,
+  sweepRefusals,
+  readRefusals,
+  type RefusalFolder,
+  type RefusalRecord,
+} from '../refusals/refusal-files.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { describeError } from '../runtime/errors.ts';
 import { areSameFolders } from '../runtime/files/folder-id.ts';
-import { openLiveChannel, openRefusalReader, refusalFolder } from './live-parts.ts';
 import type { Parts } from './stage-parts.ts';
+import { dataPaths, type Config } from '../config.ts';
+import { createLiveChannel, type LiveChannel } from '../stream/live-channel.ts';
+
+/** Opens the channel on which the service's processes show each other what arrives; undefined where no broker is named. */
+export function openLiveChannel({ config, logger, closers }: Parts, name: string): LiveChannel | undefined {
+  if (config.natsUrl === undefined) return undefined;
+  const channel = createLiveChannel({
+    url: config.natsUrl,
+    name: `tributary-${name}-live`,
+    logger: logger.child({ connection: 'live' }),
+    streamName: config.streamName,
+  });
+  closers.add('live channel', () => channel.close());
+  return channel;
+}
+
+/** Returns where the refusals of apps are kept. */
+export function refusalFolder({ dataDir, refusalsBodies: bodies, refusalsAgeMs: ageMs }: Config): RefusalFolder {
+  return { folder: dataPaths(dataDir).refusals, bodies, ageMs };
+}
+
+/** Opens how the newest refusals of an app are read. */
+export function openRefusalReader({
+  config,
+  clock,
+}: Parts): (idApp: number, most: number) => Promise<readonly RefusalRecord[]> {
+  const kept = refusalFolder(config);
+  return (idApp, most) => readRefusals(kept, idApp, { nowMs: clock.nowMs(), most });
+}
 
 /** What ingest keeps and shows of an app's requests beside its events. */
 export interface SenderParts {

@@ -1,8 +1,8 @@
 import { dataPaths } from '../config.ts';
 import type { IngestCounts, LakeStatus, ServiceStatus, StreamStatus } from '../export/operations/operations.ts';
 import { findNotices, findProblems } from '../health/health.ts';
-import { boundedBy } from '../runtime/async/bounded-by.ts';
-import { readDisks } from '../runtime/files/disk-usage.ts';
+import { boundedBy } from '../runtime/async/in-parallel.ts';
+import { readDisks } from '../runtime/files/disk-watch.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import { readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';

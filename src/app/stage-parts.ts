@@ -14,9 +14,8 @@ import { findMissingRecords, markRecords } from '../runtime/store/marked-records
 import type { Closers } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import type { ServiceView } from '../runtime/processes/role-messages.ts';
-import type { Stage } from '../runtime/processes/role-process.ts';
-import { startBrokerPing } from '../stream/broker-ping.ts';
+import type { ServiceView, Stage } from '../runtime/processes/role-process.ts';
+import { startBrokerPing } from '../stream/broker-monitor.ts';
 import { openConnection, type StreamConnection } from '../stream/connection.ts';
 import { openGuard, type OpenGuard } from '../stream/guard.ts';
 import { assertBroker } from '../stream/topology.ts';

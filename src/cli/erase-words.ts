@@ -1,7 +1,7 @@
 import type { UserMeaning } from '../operate/erase/erase-table.ts';
 import { userKinds, type ErasureTarget } from '../operate/erase/erase-target.ts';
 import { AppError } from '../runtime/errors.ts';
-import { getTextFile } from '../runtime/files/text-file.ts';
+import { getTextFile } from '../runtime/files/input-file.ts';
 import type { OptionValues } from './command.ts';
 import { file, flag, oneOf, positive, refuse, text, withDefault, present } from './words.ts';
 

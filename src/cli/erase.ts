@@ -12,7 +12,7 @@ import { openTable } from '../lake/log/table.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
 import { buildWithClosers, type Closers } from '../runtime/lifecycle.ts';
-import { clearWorkRooms } from '../runtime/files/work-room.ts';
+import { clearWorkRooms } from '../runtime/files/work-files.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/processes/service-state.ts';
 import { startService } from '../service.ts';

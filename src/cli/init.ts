@@ -15,7 +15,7 @@ import { platforms, type Platform } from '../datasets/field-schema.ts';
 import { pause, retry } from '../runtime/async/retry.ts';
 import { createClock } from '../runtime/clock.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
-import { hasEnded } from '../runtime/processes/process-identity.ts';
+import { hasEnded } from '../runtime/processes/procfs.ts';
 import { readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
 import { awaitService, askToStop } from './stop.ts';
 import { verb, type CommandContext, type GivenOptions, openData } from './command.ts';

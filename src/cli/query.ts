@@ -10,7 +10,7 @@ import { openReadOnlyEngine, type ReadOnlyEngine } from '../lake/sql/read-only-e
 import { splitSql } from '../lake/sql/literals.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { findTextFile } from '../runtime/files/durable-file.ts';
-import { openWorkRoom, type WorkRoom } from '../runtime/files/work-room.ts';
+import { openWorkRoom, type WorkRoom } from '../runtime/files/work-files.ts';
 import { verb, type CommandContext, queryRooms, openLake } from './command.ts';
 import {
   chooseQueryFormat,

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import type { ListInput, RefusedList } from '../operate/lists/text-lines.ts';
 import { AppError } from '../runtime/errors.ts';
-import { streamFile } from '../runtime/files/text-file.ts';
+import { streamFile } from '../runtime/files/input-file.ts';
 import { type CommandContext, verb, type Group, openData } from './command.ts';
 import { assertAccount } from '../access/users.ts';
 import type { Config } from '../config.ts';

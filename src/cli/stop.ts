@@ -2,7 +2,7 @@ import { pause } from '../runtime/async/retry.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { findSize } from '../runtime/files/file-checks.ts';
 import { readPlain } from '../runtime/files/input-file.ts';
-import { hasEnded, isSameProcess } from '../runtime/processes/process-identity.ts';
+import { hasEnded, isSameProcess } from '../runtime/processes/procfs.ts';
 import { readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
 import { verb, openData } from './command.ts';
 

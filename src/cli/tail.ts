@@ -1,8 +1,8 @@
-import { parseRecord } from '../refusals/refusal-record.ts';
+import { parseRecord } from '../refusals/refusal-files.ts';
 import { cutText, escapeText, padText } from './answers.ts';
 import { listApps } from '../access/apps.ts';
 import { dataPaths, type Config } from '../config.ts';
-import { parseMessage, type LiveMessage } from '../live/live-message.ts';
+import { parseMessage, type LiveMessage } from '../live/live-source.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { AppError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';

@@ -12,7 +12,7 @@ import { verb, type CommandContext, type OptionValues, openLake } from './comman
 import { findReceiptInLake, type EventState, type ReceiptInLake } from './receipt-in-lake.ts';
 import { isManifestText, parseManifest, type Manifest } from '../reports/manifest.ts';
 import type { ReportFile } from '../reports/reports.ts';
-import { getBytes } from '../runtime/files/text-file.ts';
+import { getBytes } from '../runtime/files/input-file.ts';
 import { file, flag, folder, many, parsed, refuse, present } from './words.ts';
 
 /** What a receipt is verified with beside itself. */

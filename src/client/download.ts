@@ -1,6 +1,5 @@
 import path from 'node:path';
-import { createBackoff } from '../runtime/async/backoff.ts';
-import { pause } from '../runtime/async/retry.ts';
+import { createBackoff, pause } from '../runtime/async/retry.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { openAppendedFile } from '../runtime/files/appended-file.ts';
 import { findSize, hashFile } from '../runtime/files/file-checks.ts';

@@ -1,5 +1,4 @@
-import { createBackoff } from '../runtime/async/backoff.ts';
-import { pause } from '../runtime/async/retry.ts';
+import { createBackoff, pause } from '../runtime/async/retry.ts';
 import { AppError, isAppError, isSystemError } from '../runtime/errors.ts';
 import { retryAfterMs, toLine, type HttpAnswer, type HttpClient } from './http-client.ts';
 import type { Later } from './import-area.ts';

@@ -1,6 +1,5 @@
 import { datasets } from '../datasets/dataset.ts';
-import { createBackoff } from '../runtime/async/backoff.ts';
-import { pause } from '../runtime/async/retry.ts';
+import { createBackoff, pause } from '../runtime/async/retry.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { answeredAtMs, retryAfterMs, toLine, type HttpAnswer, type HttpClient } from './http-client.ts';
 

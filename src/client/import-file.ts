@@ -1,9 +1,8 @@
 import path from 'node:path';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { syncFolder } from '../runtime/files/durable-file.ts';
-import { getSize, isRegularFile } from '../runtime/files/file-checks.ts';
-import { acquireFileLock } from '../runtime/files/file-lock.ts';
-import { findStamp } from '../runtime/files/file-stamp.ts';
+import { getSize, isRegularFile, findStamp } from '../runtime/files/file-checks.ts';
+import { acquireFileLock } from '../runtime/files/lock.ts';
 import { isWholeGzip } from '../runtime/files/input-file.ts';
 import { findEarlier } from './send-batch.ts';
 import { createFileSource, isPacked, startPlace, type EventSource } from './event-source.ts';

@@ -2,7 +2,7 @@ import path from 'node:path';
 import { AppError, describeError } from '../runtime/errors.ts';
 import { ensureFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
-import { findPrivateFile } from '../runtime/files/private-file.ts';
+import { findPrivateFile } from '../runtime/files/input-file.ts';
 
 /** How a service is reached, and as whom; each member may be missing. */
 export interface Profile {

@@ -1,4 +1,4 @@
-import { boundedBy } from '../runtime/async/bounded-by.ts';
+import { boundedBy } from '../runtime/async/in-parallel.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { Epoch } from '../lake/log/lake-state.ts';

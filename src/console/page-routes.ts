@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { readPackageFolder } from '../runtime/files/package-files.ts';
-import { takesGzip } from '../runtime/http/takes-gzip.ts';
+import { takesGzip } from '../runtime/http/request-head.ts';
 
 /** A file as browsers get it. */
 interface PageFile {

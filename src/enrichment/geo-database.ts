@@ -1,8 +1,8 @@
 import { BlockList, isIP, SocketAddress } from 'node:net';
 import { Reader, type Response } from 'mmdb-lib';
 import { AppError, describeError } from '../runtime/errors.ts';
-import { findStamp } from '../runtime/files/file-stamp.ts';
-import { getBytes } from '../runtime/files/text-file.ts';
+import { findStamp } from '../runtime/files/file-checks.ts';
+import { getBytes } from '../runtime/files/input-file.ts';
 
 /** An address to look up. */
 interface Address {

@@ -7,7 +7,7 @@ import type { IdIndex } from '../lake/find/id-index.ts';
 import type { DatasetTable } from '../lake/find/read-rows.ts';
 import { createVersionSearch, type VersionSearch } from '../lake/log/change-feed.ts';
 import type { Duckdb } from '../lake/sql/duckdb.ts';
-import { isMarker } from '../stream/message.ts';
+import { isMarker } from '../stream/stream.ts';
 import type { TailEnd, TailLimits } from '../stream/tail.ts';
 import {
   describeFailed,

@@ -10,7 +10,7 @@ import { finished } from 'node:stream/promises';
 import type { FastifyRequest } from 'fastify';
 import { isOperatorToken } from '../access/secrets.ts';
 import { datasets } from '../datasets/dataset.ts';
-import { wholeDescriptor } from '../runtime/files/told-input.ts';
+import { wholeDescriptor } from '../runtime/files/input-file.ts';
 import { makeWorkFolder, removeTree, writeWorkFile } from '../runtime/files/work-files.ts';
 import type { OpsParts } from './ops-server.ts';
 

@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify';
-import type { ServiceView } from '../runtime/processes/role-messages.ts';
+import type { ServiceView } from '../runtime/processes/role-process.ts';
 
 /** A server of a public port, whatever else it serves. */
 export type PublicServer = FastifyInstance;

@@ -2,9 +2,21 @@ import type { ServerResponse } from 'node:http';
 import type { ImportMethod } from '../datasets/field-schema.ts';
 import type { Receipt } from '../receipts/receipt.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
-import type { RefusalLog } from './refusal-log.ts';
-import { describeForLog } from './refusal-excerpt.ts';
+import { describeForLog } from './refusal-keeper.ts';
 import { answerOf, renderDetail, renderNames, type Refusal } from './refusal.ts';
+import { createBoundedLog } from '../runtime/conditions/bounded-log.ts';
+import type { Logger } from '../runtime/logger.ts';
+
+/** Logs refused requests, so many a second and no more: a client that does everything wrong must not fill the disk. */
+export interface RefusalLog {
+  add(refusal: Refusal, request: { readonly method: string | undefined; readonly idApp: string | undefined }): void;
+}
+
+/** Creates the log; what it leaves out is counted in the next line. */
+export function createRefusalLog(logger: Logger): RefusalLog {
+  const log = createBoundedLog((fields) => logger.info(fields, 'request refused'), { maxLines: 20, windowMs: 1000 });
+  return { add: ({ reason, detail }, request) => log.add({ ...request, reason, detail }) };
+}
 
 /** Answers requests of the import area on Node's own response, which must not have been answered yet. */
 export interface Answers {

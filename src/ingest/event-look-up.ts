@@ -5,7 +5,7 @@ import { createQuotaCounter } from '../runtime/http/quota.ts';
 import type { AskForEvent, EventQuestion, EventReply } from '../stream/event-questions.ts';
 import type { Answers } from './answers.ts';
 import { findApp } from './find-app.ts';
-import { maxKeyLength } from './limits.ts';
+import { maxKeyLength } from './required-ids.ts';
 import type { Refusal } from './refusal.ts';
 
 /**

@@ -1,19 +1,11 @@
 import { isAppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { pause } from '../runtime/async/retry.ts';
-import type { Receipt, Statement } from '../receipts/receipt.ts';
+import type { Statement } from '../receipts/receipt.ts';
 import type { PublishAck, StreamPublisher } from '../stream/stream.ts';
 import type { SignReceipts } from './receipts.ts';
 import type { Cause, Trouble } from './trouble.ts';
-import { createWaitingRoom, type Append, type WaitingRoom } from './waiting-room.ts';
-
-/**
- * What became of an append. `stored`: fsynced in the stream. `refused`: not stored, and will not be. `unknown`: no
- * answer came in time, the events may be stored.
- */
-export type AppendOutcome =
-  | { readonly state: 'stored'; readonly receipt?: Receipt | undefined }
-  | { readonly state: 'refused' | 'unknown'; readonly detail: string };
+import { createWaitingRoom, type Append, type AppendOutcome, type WaitingRoom } from './waiting-room.ts';
 
 export interface GroupCommitOptions {
   /** Most bytes that wait for their group; beyond it an append is refused at once. */

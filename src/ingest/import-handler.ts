@@ -6,7 +6,8 @@ import type { ImportMethod } from '../datasets/field-schema.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { Accepted, Answers } from './answers.ts';
 import { findApp } from './find-app.ts';
-import type { AppendOutcome, GroupCommit } from './group-commit.ts';
+import type { GroupCommit } from './group-commit.ts';
+import type { AppendOutcome } from './waiting-room.ts';
 import {
   parseBodyLimit,
   parseImportRequest,

@@ -10,9 +10,8 @@ import { renderPlainEvents, type PlainEvents } from '../datasets/plain-event.ts'
 import { parseEventJson, validateEvent, type GivenFields, type Violation } from '../datasets/schema-registry.ts';
 import { isSystemError } from '../runtime/errors.ts';
 import { describeJsonFault } from './json-fault.ts';
-import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './limits.ts';
+import { maxBatchEvents, maxBodyBytes, maxKeyLength, findMissingIdentity } from './required-ids.ts';
 import type { Refusal } from './refusal.ts';
-import { findMissingIdentity } from './required-ids.ts';
 
 /** An import request whose body has come in whole and whose token suits its app. */
 export interface ImportRequest {

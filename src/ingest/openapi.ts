@@ -2,14 +2,29 @@ import { getKind, importKinds, importMethods } from '../datasets/dataset.ts';
 import { eventFields, eventSchemas } from '../datasets/event-fields.ts';
 import type { FieldSchema, EventKind } from '../datasets/field-schema.ts';
 import { jsonNumberPattern } from '../datasets/json-number.ts';
-import type { OpenApiObject, OpenApiPart } from '../runtime/http/openapi.ts';
-import { choice, json, listOf, object, parameter, reference, text } from '../runtime/http/openapi.ts';
+import {
+  type OpenApiObject,
+  type OpenApiPart,
+  choice,
+  json,
+  listOf,
+  object,
+  parameter,
+  reference,
+  text,
+} from '../runtime/http/openapi.ts';
 import { importExamples } from './openapi-examples.ts';
-import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './limits.ts';
+import { maxBatchEvents, maxBodyBytes, maxKeyLength, mayBeOfDevice } from './required-ids.ts';
 import { answerOf, lookUpReasons, refusalReasons, type RefusalReason } from './refusal.ts';
-import { mayBeOfDevice } from './required-ids.ts';
-import { describeEventLookUp, fault, idApp, lookUpRefusals, lookUpSchemas } from './sender-openapi.ts';
-import { receiptKey, receiptSchema } from './sender-openapi.ts';
+import {
+  describeEventLookUp,
+  fault,
+  idApp,
+  lookUpRefusals,
+  lookUpSchemas,
+  receiptKey,
+  receiptSchema,
+} from './sender-openapi.ts';
 
 /** Name of a kind's schema in the reference: `CustomEvent` for `custom_event`. */
 function schemaNameOf(kind: EventKind): string {

@@ -58,3 +58,10 @@ export function listMissingIdentity(kind: EventKind, platform: Platform, fields:
   const missing = findMissingIdentity(kind, platform, fields);
   return missing === undefined ? [] : [missing];
 }
+
+/** service.md 8: imported data of a request, bytes after decompression. */
+export const maxBodyBytes = 10_240;
+/** service.md 2.3 */
+export const maxBatchEvents = 20;
+/** Longest Idempotency-Key, characters. */
+export const maxKeyLength = 255;

@@ -1,10 +1,25 @@
 /** What a sender asks beside its imports, in the API reference: where an event is, refusals, receipts and their key. */
 import { platforms } from '../datasets/field-schema.ts';
-import { choice, constant, count, flag, hash, json, listOf, moment, note } from '../runtime/http/openapi.ts';
-import { object, parameter, reference, text } from '../runtime/http/openapi.ts';
-import type { OpenApiObject, OpenApiPart, Schema } from '../runtime/http/openapi.ts';
+import {
+  choice,
+  constant,
+  count,
+  flag,
+  hash,
+  json,
+  listOf,
+  moment,
+  note,
+  object,
+  parameter,
+  reference,
+  text,
+  type OpenApiObject,
+  type OpenApiPart,
+  type Schema,
+} from '../runtime/http/openapi.ts';
 import { eventQuota } from './event-look-up.ts';
-import { maxKeyLength } from './limits.ts';
+import { maxKeyLength } from './required-ids.ts';
 import { senderExamples } from './openapi-examples.ts';
 import type { RefusalReason } from './refusal.ts';
 import { refusalLimits } from './sender-routes.ts';

@@ -1,12 +1,12 @@
 import { createServer as createHttpServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
+import type { Socket, AddressInfo } from 'node:net';
 import { fastify, type FastifyInstance } from 'fastify';
 import { takeOverConnections } from '../runtime/http/connections.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { describeHeadOverflow, findHeadFault } from '../runtime/http/request-head.ts';
-import { ownSchemas } from '../runtime/http/own-schemas.ts';
+import { describeHeadOverflow, findHeadFault, ownSchemas } from '../runtime/http/request-head.ts';
 import { writeRefusal } from './answers.ts';
 import { answerOf, renderDetail, type Refusal } from './refusal.ts';
+import type { Stoppable } from '../runtime/lifecycle.ts';
 
 /** The HTTP server of the import port. */
 export type ImportServer = FastifyInstance;
@@ -155,4 +155,40 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
     done();
   });
   return server;
+}
+
+const retryAfterSeconds = 5;
+
+/**
+ * Answers every import request with the contract's "retry later" while the service may not touch its folders: before
+ * any look at a token, since the access data may be somebody else's. The routes that `addRoutes` brings (health) answer
+ * as ever.
+ */
+export async function startClosedIngest(
+  { host, port }: { readonly host: string; readonly port: number },
+  addRoutes: (server: ImportServer) => void,
+  logger: Logger,
+): Promise<Stoppable & { readonly port: number }> {
+  const { status, body } = answerOf('unavailable');
+  const headers = {
+    'content-type': 'application/json; charset=utf-8',
+    'content-length': String(body.length),
+    'retry-after': String(retryAfterSeconds),
+    'x-error-detail': renderDetail('not stored: the service has lost its data folder'),
+  };
+  const server = createServer(
+    defaultServerLimits,
+    {
+      onProtocolError: () => undefined,
+      onBadUrl: (_path, _request, response) => void response.writeHead(status, headers).end(body),
+    },
+    logger,
+  );
+  addRoutes(server);
+  server.addHook('onRequest', (request, reply, done) => {
+    if (request.is404) void reply.code(status).headers(headers).send(body);
+    done();
+  });
+  await server.listen({ host, port });
+  return { port: (server.server.address() as AddressInfo).port, stop: () => server.close() };
 }

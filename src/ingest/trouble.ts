@@ -1,5 +1,5 @@
 import type { Problem } from '../runtime/conditions/problem.ts';
-import { brokerSilent } from '../stream/broker-ping.ts';
+import { brokerSilent } from '../stream/broker-monitor.ts';
 
 /**
  * Every cause for which a request is answered with 500 while the service runs, in the order in which they explain the

@@ -1,6 +1,13 @@
-import type { Statement } from '../receipts/receipt.ts';
+import type { Receipt, Statement } from '../receipts/receipt.ts';
 import { maxMessageBytes } from '../stream/stream.ts';
-import type { AppendOutcome } from './group-commit.ts';
+
+/**
+ * What became of an append. `stored`: fsynced in the stream. `refused`: not stored, and will not be. `unknown`: no
+ * answer came in time, the events may be stored.
+ */
+export type AppendOutcome =
+  | { readonly state: 'stored'; readonly receipt?: Receipt | undefined }
+  | { readonly state: 'refused' | 'unknown'; readonly detail: string };
 
 /** The lines of one request, while they wait for their group and while it is on its way. */
 export interface Append {

@@ -17,7 +17,7 @@ import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { ensureFolder, moveFile, removeFile, syncFile, syncFolder } from '../runtime/files/durable-file.ts';
-import { assertHardLinks } from '../runtime/files/hard-links.ts';
+import { assertHardLinks, exists } from '../runtime/files/file-checks.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { isLocked } from '../runtime/files/lock.ts';
 import type { Clock } from '../runtime/clock.ts';
@@ -47,7 +47,6 @@ import {
   type TableColumn,
 } from './table-schema.ts';
 import { statsProperty, listDataFiles } from './files/data-file.ts';
-import { exists } from '../runtime/files/file-checks.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
 import { youngFolder } from './log/young-folder.ts';
 

@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http';
 import { openEventStream, type EventStream } from '../runtime/http/event-stream.ts';
-import { parseMessage, type LiveMessage } from './live-message.ts';
+import { parseMessage, type LiveMessage } from './live-source.ts';
 
 /** Whom a listener listens to, and for how long they may. */
 export interface ListenerRights {

@@ -1,7 +1,7 @@
 import { createPrivateKey, generateKeyPairSync } from 'node:crypto';
 import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
-import { publicKeyHex } from '../runtime/ed25519.ts';
+import { publicKeyHex } from '../runtime/sealed-text.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';

@@ -2,7 +2,7 @@ import type { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { contentTypeOf } from '../datasets/file-formats.ts';
 import type { Clock } from '../runtime/clock.ts';
-import { publicKeyHex } from '../runtime/ed25519.ts';
+import { publicKeyHex } from '../runtime/sealed-text.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { applicableRange, checkPreconditions, parseRange } from './preconditions.ts';

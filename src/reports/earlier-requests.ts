@@ -2,7 +2,7 @@ import { readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { inParallel } from '../runtime/async/in-parallel.ts';
 import type { KeyedMutex } from '../runtime/async/mutex.ts';
-import { runAtHalfPace } from '../runtime/async/pace.ts';
+import { runAtHalfPace } from '../runtime/async/retry.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { JobRecords } from './job-records.ts';

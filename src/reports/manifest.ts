@@ -1,5 +1,5 @@
 import { sign, verify, type KeyObject } from 'node:crypto';
-import { publicKeyHex, toPublicKey } from '../runtime/ed25519.ts';
+import { publicKeyHex, toPublicKey } from '../runtime/sealed-text.ts';
 import { AppError } from '../runtime/errors.ts';
 import { isCount } from '../runtime/store/shape.ts';
 import { isReportBasis, isReportFile, type ReportBasis, type ReportFile, type ReportJob } from './reports.ts';

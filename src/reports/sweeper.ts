@@ -2,7 +2,7 @@ import type { Clock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { runAtHalfPace } from '../runtime/async/pace.ts';
+import { runAtHalfPace } from '../runtime/async/retry.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { isExpired, type ReportJob } from './reports.ts';
 import type { ReportStore } from './store.ts';

@@ -1,4 +1,4 @@
-import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
+import { createCipheriv, createDecipheriv, randomBytes, createPublicKey, type KeyObject } from 'node:crypto';
 
 const ivBytes = 12;
 const tagBytes = 16;
@@ -20,4 +20,15 @@ export function openText(key: Uint8Array, sealed: string, owner: string): string
   const decipher = createDecipheriv('aes-256-gcm', key, bytes.subarray(0, ivBytes), { authTagLength: tagBytes });
   decipher.setAAD(Buffer.from(owner)).setAuthTag(bytes.subarray(ivBytes, ivBytes + tagBytes));
   return Buffer.concat([decipher.update(bytes.subarray(ivBytes + tagBytes)), decipher.final()]).toString('utf8');
+}
+
+/** The public half of an Ed25519 key: its 32 bytes, 64 lower-case hex digits. */
+export function publicKeyHex(key: KeyObject): string {
+  return Buffer.from(createPublicKey(key).export({ format: 'jwk' }).x ?? '', 'base64url').toString('hex');
+}
+
+/** The public Ed25519 key of 64 hex digits. */
+export function toPublicKey(hex: string): KeyObject {
+  const x = Buffer.from(hex, 'hex').toString('base64url');
+  return createPublicKey({ key: { kty: 'OKP', crv: 'Ed25519', x }, format: 'jwk' });
 }

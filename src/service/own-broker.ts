@@ -2,20 +2,19 @@ import { dataPaths } from '../config.ts';
 import { ensureLakeId, findFollowedStream } from '../lake/identity.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { ensureFolder } from '../runtime/files/durable-file.ts';
-import { findFolderPlace } from '../runtime/files/folder-place.ts';
+import { findFolderPlace } from '../runtime/files/folder-id.ts';
 import { takeOverLock, type Lock } from '../runtime/files/lock.ts';
 import { startSupervisor } from '../runtime/processes/supervisor.ts';
 import { ensureLocalNatsServer, type LocalNatsServer } from '../setup/ensure-nats-server.ts';
 import { startBrokerWatch, type BrokerWatch } from '../stream/broker-watch.ts';
 import { openConnection } from '../stream/connection.ts';
-import { endLeftOverServers } from '../stream/left-over-servers.ts';
+import { endLeftOverServers } from '../stream/store-files.ts';
 import { startNatsServer, type NatsAddress, type NatsServer } from '../stream/nats-server.ts';
 import { ownStream, type StreamOwner } from '../stream/owner.ts';
 import { assertMayPublish } from '../stream/publish-probe.ts';
 import { keepDescriptions } from '../stream/stream-descriptions.ts';
 import { describeWayOut, type FolderChecks } from './own-folders.ts';
-import { logFolderOf, type ServiceOptions } from './service-options.ts';
-import type { ServiceStart } from './service-start.ts';
+import { logFolderOf, type ServiceOptions, type ServiceStart } from './service-options.ts';
 
 /** The service's broker: its own nats-server, or the one that is named, and the stream on it. */
 

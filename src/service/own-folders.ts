@@ -3,15 +3,19 @@ import { keepAccessRevision } from '../access/access-file.ts';
 import { dataPaths, type Config } from '../config.ts';
 import { datasets } from '../datasets/dataset.ts';
 import { AppError } from '../runtime/errors.ts';
-import { ensureDataFolder } from '../runtime/files/data-folder.ts';
-import { raiseDataFormat } from '../runtime/files/data-format.ts';
-import { openFolderPins, type FolderPins } from '../runtime/files/folder-pins.ts';
-import { startFolderWatch, type FolderWatch } from '../runtime/files/folder-watch.ts';
+import { ensureDataFolder, raiseDataFormat } from '../runtime/files/data-format.ts';
+import { openFolderPins, type FolderPins, startFolderWatch, type FolderWatch } from '../runtime/files/folder-watch.ts';
 import { closeToGroup, openToGroup } from '../runtime/files/group-access.ts';
 import { findRival, sweepServiceStates } from '../runtime/processes/service-state.ts';
 import { createStoreWatch } from '../stream/store-files.ts';
-import { logFolderOf, roles, runsBroker, type Role, type ServiceOptions } from './service-options.ts';
-import type { ServiceStart } from './service-start.ts';
+import {
+  logFolderOf,
+  roles,
+  runsBroker,
+  type Role,
+  type ServiceOptions,
+  type ServiceStart,
+} from './service-options.ts';
 
 /** The data folder of a service: that it is the service's alone, which folders are held, and who may read the lake. */
 

@@ -1,13 +1,11 @@
 import type { Config } from '../config.ts';
-import { startTogether } from '../runtime/async/start-together.ts';
+import { startTogether } from '../runtime/async/in-parallel.ts';
 import { AppError } from '../runtime/errors.ts';
-import type { FolderPins } from '../runtime/files/folder-pins.ts';
-import type { FolderWatch } from '../runtime/files/folder-watch.ts';
+import type { FolderPins, FolderWatch } from '../runtime/files/folder-watch.ts';
 import { forkRole, type RoleChild } from '../runtime/processes/child.ts';
 import { startSupervisor, type Supervisor } from '../runtime/processes/supervisor.ts';
 import { createProcessMetrics } from './process-metrics.ts';
-import type { Role, ServiceOptions } from './service-options.ts';
-import type { ServiceStart } from './service-start.ts';
+import type { Role, ServiceOptions, ServiceStart } from './service-options.ts';
 
 const readyMs = 60_000;
 /** Long enough for the slowest flush or answer; then the process is killed, which loses nothing. */

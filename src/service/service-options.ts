@@ -2,6 +2,9 @@ import path from 'node:path';
 import { dataPaths, type Config } from '../config.ts';
 import { events } from '../datasets/dataset.ts';
 import type { Logger } from '../runtime/logger.ts';
+import type { Closers } from '../runtime/lifecycle.ts';
+import type { RunningChild } from '../runtime/processes/child.ts';
+import type { Supervisor } from '../runtime/processes/supervisor.ts';
 
 /** The roles a child process can have. */
 export const roles = ['ingest', 'compact', 'export'] as const;
@@ -44,4 +47,15 @@ export function runsBroker(config: Config, own: readonly Role[]): boolean {
 /** The lake's folder that lies deepest: where the log is. */
 export function logFolderOf({ dataDir }: Config): string {
   return path.join(dataPaths(dataDir).lake, events.table, '_delta_log');
+}
+
+/** A start of the service under way: what its steps share. */
+export interface ServiceStart {
+  readonly options: ServiceOptions;
+  /** What undoes the steps so far. */
+  readonly closers: Closers;
+  /** Aborted when the service is stopped while it starts. */
+  readonly signal: AbortSignal;
+  /** Those of every process of the service; each step adds what it has started. */
+  readonly supervisors: Supervisor<RunningChild>[];
 }

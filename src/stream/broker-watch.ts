@@ -3,7 +3,7 @@ import { readFreeBytes } from '../runtime/files/disk-watch.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
-import { createBackoff } from '../runtime/async/backoff.ts';
+import { createBackoff } from '../runtime/async/retry.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import type { BrokerHealth } from './broker-monitor.ts';
 import type { NatsServer } from './nats-server.ts';

@@ -7,9 +7,7 @@ import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { wrapBrokerError } from './broker-errors.ts';
 import { findClaim, findKeptClaim, judgeClaim, takenProblem } from './lease.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
-import { createLookFailures } from './look-failures.ts';
-import { hearChanges } from './stream-changes.ts';
-import { judgeStream, type StreamVerdict } from './stream-verdict.ts';
+import { createLookFailures, hearChanges, judgeStream, type StreamVerdict } from './stream-verdict.ts';
 import { eventSubject, streamName as unclaimedName } from './stream.ts';
 import { findStream } from './topology.ts';
 

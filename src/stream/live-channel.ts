@@ -1,7 +1,6 @@
 import { nuid, type Msg, type NatsConnection, type Subscription } from '@nats-io/transport-node';
-import { createBackoff } from '../runtime/async/backoff.ts';
+import { createBackoff, pause } from '../runtime/async/retry.ts';
 import { startPollLoop, type PollLoop } from '../runtime/async/poll-loop.ts';
-import { pause } from '../runtime/async/retry.ts';
 import { describeError } from '../runtime/errors.ts';
 import { openConnection, type ConnectionOptions, type StreamConnection } from './connection.ts';
 

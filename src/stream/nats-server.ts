@@ -10,7 +10,7 @@ import { AppError, isAppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { retry } from '../runtime/async/retry.ts';
 import { openBrokerMonitor, systemUser, type BrokerMonitor } from './broker-monitor.ts';
-import { describeSupervisor, supervisorVariable } from './left-over-servers.ts';
+import { describeSupervisor, supervisorVariable } from './store-files.ts';
 import { settleDescriptions } from './stream-descriptions.ts';
 
 /** How a client reaches an embedded server; passing it to the next start keeps address and credentials the same. */

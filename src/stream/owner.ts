@@ -4,15 +4,33 @@ import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { wrapBrokerError } from './broker-errors.ts';
-import { claimStream, isAdoptable, unclaimedError, type OwnerOptions } from './claim-stream.ts';
+import {
+  claimStream,
+  isAdoptable,
+  unclaimedError,
+  type OwnerOptions,
+  createStreamRepair,
+  type StreamRepair,
+} from './claim-stream.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
-import { claimedSubject, findClaim, findKeptClaim, judgeClaim, takenProblem, type Claim } from './lease.ts';
-import { createLookFailures } from './look-failures.ts';
-import { createPresence, type Presence } from './presence.ts';
-import { hearChanges } from './stream-changes.ts';
-import { createStreamRepair, type StreamRepair } from './stream-repair.ts';
+import {
+  claimedSubject,
+  findClaim,
+  findKeptClaim,
+  judgeClaim,
+  takenProblem,
+  type Claim,
+  createPresence,
+  type Presence,
+} from './lease.ts';
+import {
+  createLookFailures,
+  hearChanges,
+  claimMissingProblem,
+  missingProblem,
+  unsafeProblem,
+} from './stream-verdict.ts';
 import { describeDeviations, findDeviations, type Deviation } from './stream-settings.ts';
-import { claimMissingProblem, missingProblem, unsafeProblem } from './stream-verdict.ts';
 import { assertBroker, findStream } from './topology.ts';
 
 /**

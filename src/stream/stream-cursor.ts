@@ -3,8 +3,7 @@ import { nanos } from '@nats-io/transport-node';
 import { AppError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
-import type { PullConnection } from './pull-connection.ts';
-import { pullOnce, type PullRequest } from './pull-request.ts';
+import { type PullConnection, pullOnce, type PullRequest } from './pull-request.ts';
 import type { StreamMessage } from './stream.ts';
 
 const minFetchMs = 1000;

@@ -3,6 +3,10 @@ import type { Problem } from '../runtime/conditions/problem.ts';
 import { claimedSubject, findClaim, findKeptClaim, judgeClaim, takenProblem } from './lease.ts';
 import { streamIdOf } from './stream.ts';
 import { describeDeviations, findDeviations, type Deviation } from './stream-settings.ts';
+import type { StreamConnection } from './connection.ts';
+import { describeError } from '../runtime/errors.ts';
+import type { Logger } from '../runtime/logger.ts';
+import { describeRefused } from './broker-errors.ts';
 
 /** Whether a 200 may rest on the stream: `open` under a subject, `shut` for a reason, or not known now. */
 export type StreamVerdict =
@@ -55,4 +59,76 @@ export async function judgeStream(
   // Not yet claimed again: the owner is about to do so.
   if (vital.length > 0 || verdict !== 'ours') return { kind: 'shut', problem: unsafeProblem(streamName, vital) };
   return { kind: 'open', subject, streamId: streamIdOf(streamName, info.created) };
+}
+
+const answerMs = 5000;
+
+/** The subscription to the broker's advisories on a stream. */
+export interface StreamChanges {
+  /** False where the account may not subscribe to the advisories: then only a look at the stream shows its changes. */
+  heard(): boolean;
+  stop(): void;
+}
+
+/**
+ * Calls `onChange` whenever the broker says that the stream was created, changed, deleted or restored, or has a new
+ * leader, and whenever the connection is lost, since no advisory comes meanwhile. Resolves when the subscription is in
+ * force.
+ *
+ * nats-server queues the advisory of a change behind the acks of the messages stored before it, and ahead of those of
+ * the messages stored after it, in one queue: so an ack that comes before the advisory is of a message stored before
+ * the change.
+ */
+export async function hearChanges(
+  connection: StreamConnection,
+  streamName: string,
+  onChange: () => void,
+): Promise<StreamChanges> {
+  let heard = true;
+  const subscription = connection.nats.subscribe(`$JS.EVENT.ADVISORY.STREAM.*.${streamName}`, {
+    callback(error, message) {
+      if (error !== null) heard = false;
+      // A backup of the stream changes nothing in it.
+      else if (message.subject.startsWith('$JS.EVENT.ADVISORY.STREAM.SNAPSHOT_')) return;
+      onChange();
+    },
+  });
+  const forget = connection.onDisconnect(onChange);
+  await connection.ping(answerMs);
+  return {
+    heard: () => heard && !subscription.isClosed(),
+    stop() {
+      forget();
+      subscription.unsubscribe();
+    },
+  };
+}
+
+/** The failures of looks at the stream: logged when they begin, a problem when the broker refuses the look. */
+export interface LookFailures {
+  /** The last look failed. */
+  isFailing(): boolean;
+  /** Takes the error of a look; returns the problem when this one and the look before have failed. */
+  record(error: unknown): Problem | undefined;
+  /** The last look succeeded. */
+  clear(): void;
+}
+
+/** Creates the record of looks none of which has failed. */
+export function createLookFailures(streamName: string, logger: Logger): LookFailures {
+  let failing = false;
+  return {
+    isFailing: () => failing,
+    record(error) {
+      // The first failure alone is no finding: JetStream comes up a moment after its server.
+      const refused = failing ? describeRefused(error, `look at the stream ${streamName}`) : undefined;
+      // Logged once: the next look follows at once, and the pings report a broker that is away.
+      if (!failing) logger.warn({ error: describeError(error) }, 'the stream cannot be looked at, will retry');
+      failing = true;
+      return refused;
+    },
+    clear() {
+      failing = false;
+    },
+  };
 }

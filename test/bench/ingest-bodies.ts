@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { gunzipSync } from 'node:zlib';
 import { generateGameSessions } from '../../src/demo/game-sessions.ts';
-import { maxBatchEvents, maxBodyBytes } from '../../src/ingest/limits.ts';
+import { maxBatchEvents, maxBodyBytes } from '../../src/ingest/required-ids.ts';
 
 /** Requests of one kind that a load sends in turn. */
 export interface Bodies {

@@ -10,7 +10,7 @@ import { addUser } from '../../src/access/users.ts';
 import { dataPaths } from '../../src/config.ts';
 import { createRandom } from '../../src/demo/random.ts';
 import { packageRoot } from '../../src/runtime/files/package-files.ts';
-import type { RefusalRecord } from '../../src/refusals/refusal-record.ts';
+import type { RefusalRecord } from '../../src/refusals/refusal-files.ts';
 import { readEvents, type ServerSentEvent } from '../helpers/event-stream.ts';
 import { findFilesWith } from '../helpers/find-bytes.ts';
 import { temporaryFolder, testFolder } from '../helpers/folder.ts';

@@ -3,7 +3,7 @@ import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, beforeEach, onTestFinished } from 'vitest';
 import { isAppError } from '../../src/runtime/errors.ts';
-import { findFolderPlace } from '../../src/runtime/files/folder-place.ts';
+import { findFolderPlace } from '../../src/runtime/files/folder-id.ts';
 import { openGuard, type OpenGuard } from '../../src/stream/guard.ts';
 import type { OwnerOptions } from '../../src/stream/claim-stream.ts';
 import { ownStream, type StreamOwner } from '../../src/stream/owner.ts';

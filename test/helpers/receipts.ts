@@ -1,6 +1,6 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { signGroup, stateRequest, type Receipt, type ReceiptKey } from '../../src/receipts/receipt.ts';
-import { publicKeyHex } from '../../src/runtime/ed25519.ts';
+import { publicKeyHex } from '../../src/runtime/sealed-text.ts';
 import { eventLine } from './lake.ts';
 
 /** A key of receipts. */

@@ -1,8 +1,14 @@
 import assert from 'node:assert/strict';
 import { isAppError, type AppError } from '../../runtime/errors.ts';
 import { openWorkFile, type WorkFile } from '../../runtime/files/work-files.ts';
-import { countLines, hashMessage, isMarker, newline } from '../../stream/message.ts';
-import type { StreamMessage, StreamReader } from '../../stream/stream.ts';
+import {
+  countLines,
+  hashMessage,
+  isMarker,
+  newline,
+  type StreamMessage,
+  type StreamReader,
+} from '../../stream/stream.ts';
 
 /** The messages of one flush, spooled as NDJSON in the order of the stream. */
 export interface Batch {

@@ -5,10 +5,9 @@ import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { createMutex } from '../../runtime/async/mutex.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
-import type { StreamReader, StreamState } from '../../stream/stream.ts';
+import { type StreamReader, type StreamState, hashMessage } from '../../stream/stream.ts';
 import type { Stillness } from './stillness.ts';
 import type { FollowDependencies } from './stream-position.ts';
-import { hashMessage } from '../../stream/message.ts';
 
 /**
  * Remembers, over restarts, how far the stream was seen to go. A broker whose store is damaged can lose a tail of

@@ -11,9 +11,8 @@
 import { AppError } from '../../runtime/errors.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
 import type { Table } from '../../lake/log/table.ts';
-import type { StreamReader, StreamState } from '../../stream/stream.ts';
+import { type StreamReader, type StreamState, hashMessage } from '../../stream/stream.ts';
 import { assertOwner } from '../lake-owner.ts';
-import { hashMessage } from '../../stream/message.ts';
 import type { Batch } from '../batch/pull-batch.ts';
 
 /** What can be wrong with the stream when it is compared with the lake's position. */

@@ -1,6 +1,6 @@
 import type { AccessReader, User } from '../../access/access.ts';
 import type { LiveHub, NotServed } from '../../live/live-hub.ts';
-import type { RefusalRecord } from '../../refusals/refusal-record.ts';
+import type { RefusalRecord } from '../../refusals/refusal-files.ts';
 import type { Arguments } from './arguments.ts';
 import { accessDenied, badRequest, type Refusal } from './envelope.ts';
 import { single, type AddMethod } from './methods-routes.ts';

@@ -1,11 +1,9 @@
 import type { AddressInfo, Socket } from 'node:net';
-import Fastify from 'fastify';
-import type { FastifyError, FastifyInstance, FastifyReply } from 'fastify';
+import Fastify, { type FastifyError, type FastifyInstance, type FastifyReply } from 'fastify';
 import { type BoundedLog, createBoundedLog, failureBound } from '../../runtime/conditions/bounded-log.ts';
 import { describeError } from '../../runtime/errors.ts';
 import { takeOverConnections } from '../../runtime/http/connections.ts';
-import { ownSchemas } from '../../runtime/http/own-schemas.ts';
-import { describeHeadOverflow, findHeadFault } from '../../runtime/http/request-head.ts';
+import { ownSchemas, describeHeadOverflow, findHeadFault } from '../../runtime/http/request-head.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { maxBodyBytes } from './arguments.ts';

@@ -12,7 +12,7 @@ import { cataloguePaths } from '../../lake/catalogue/catalogue-paths.ts';
 import { readNotices, type Notice } from '../../lake/catalogue/notices-file.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import { describeError } from '../../runtime/errors.ts';
-import { findStamp } from '../../runtime/files/file-stamp.ts';
+import { findStamp } from '../../runtime/files/file-checks.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
 import { createNoticeTeller, type NoticeTellerDependencies } from './notice-teller.ts';
 import { defaultTellerOptions, type TellerOptions } from './teller.ts';

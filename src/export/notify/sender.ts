@@ -1,4 +1,4 @@
-import { createKeyedSlots } from '../../runtime/async/slots.ts';
+import { createKeyedSlots } from '../../runtime/async/mutex.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import { postOutside } from '../../runtime/http/outgoing-post.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 import { isAppError, type AppError } from '../../runtime/errors.ts';
-import { getBytes } from '../../runtime/files/text-file.ts';
+import { getBytes } from '../../runtime/files/input-file.ts';
 import { writeWorkFile } from '../../runtime/files/work-files.ts';
 import { parseLine } from '../../datasets/event-line.ts';
 import type { Duckdb } from '../sql/duckdb.ts';

@@ -1,6 +1,6 @@
 import { removeFile } from '../../runtime/files/durable-file.ts';
 import { isAppError } from '../../runtime/errors.ts';
-import { getBytes } from '../../runtime/files/text-file.ts';
+import { getBytes } from '../../runtime/files/input-file.ts';
 import { writeWorkFile } from '../../runtime/files/work-files.ts';
 import type { BatchTables } from './batch-tables.ts';
 import { splitLines, toFailedLine, type Failure } from './spool-lines.ts';

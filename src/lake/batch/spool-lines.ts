@@ -1,6 +1,6 @@
 import { isUtf8 } from 'node:buffer';
 import type { FailedEvent, FailureReason } from '../files/failed-events.ts';
-import { getBytes } from '../../runtime/files/text-file.ts';
+import { getBytes } from '../../runtime/files/input-file.ts';
 
 /** Events that could not be converted, as values; `failedAt` is added with the flush. */
 export type Failure = Omit<FailedEvent, 'failedAt'>;

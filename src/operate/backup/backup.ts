@@ -21,7 +21,7 @@ import { readSnapshot } from '../../lake/log/snapshot.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { findDataFormat } from '../../runtime/files/data-format.ts';
 import { AppError, isAppError, isSystemError, isTransient } from '../../runtime/errors.ts';
-import { isWithin } from '../../runtime/files/folder-within.ts';
+import { isWithin } from '../../runtime/files/folder-id.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { retry } from '../../runtime/async/retry.ts';
 import type { StreamReader } from '../../stream/stream.ts';

@@ -13,7 +13,7 @@ import { renewSessionKey } from '../../access/session-key.ts';
 import { findDataFormat, writeDataFormat } from '../../runtime/files/data-format.ts';
 import { ensureFolder, ensureFolders, syncFolders } from '../../runtime/files/durable-file.ts';
 import { AppError, describeError, isAppError, isSystemError } from '../../runtime/errors.ts';
-import { isWithin } from '../../runtime/files/folder-within.ts';
+import { isWithin } from '../../runtime/files/folder-id.ts';
 import { acquireLock } from '../../runtime/files/lock.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import type { StreamReader } from '../../stream/stream.ts';

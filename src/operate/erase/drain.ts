@@ -4,12 +4,11 @@ import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import { listTree } from '../../runtime/files/folder-names.ts';
 import { readFreeBytes } from '../../runtime/files/disk-watch.ts';
-import { getBytes } from '../../runtime/files/text-file.ts';
+import { getBytes } from '../../runtime/files/input-file.ts';
 import { listFailedFiles, listSettledFiles } from '../../lake/files/failed-events.ts';
 import { lakePaths } from '../../lake/lake.ts';
 import type { Table } from '../../lake/log/table.ts';
-import type { StreamPublisher } from '../../stream/stream.ts';
-import { markerPayload } from '../../stream/message.ts';
+import { type StreamPublisher, markerPayload } from '../../stream/stream.ts';
 
 export interface DrainDependencies {
   readonly table: Table;

@@ -12,8 +12,7 @@ import { openDuckdb, type Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlText, sqlList } from '../../lake/sql/literals.ts';
 import { AppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
-import { openWorkFile } from '../../runtime/files/work-files.ts';
-import { openWorkRoom } from '../../runtime/files/work-room.ts';
+import { openWorkFile, openWorkRoom } from '../../runtime/files/work-files.ts';
 import {
   changeSegment,
   listSegments,

@@ -4,6 +4,7 @@
  * pace, starts side by side. Nothing here outlives its caller, and a crash leaves nothing behind.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { inParallel } from './in-parallel.ts';
 
 export interface RetryOptions {
   /** How long to go on trying, milliseconds. */
@@ -36,4 +37,53 @@ export async function retry<T>(attempt: () => Promise<T>, options: RetryOptions)
 export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
   if (signal?.aborted === true) return;
   await sleep(ms, undefined, signal === undefined ? {} : { signal }).catch(() => undefined);
+}
+
+/** The wait before the next try of something that failed: it doubles with each try, up to a limit. */
+export interface Backoff {
+  /** The wait before the next try, milliseconds. */
+  currentMs(): number;
+  /** Doubles the wait. */
+  grow(): void;
+  /** Sets the wait back to the first one. */
+  reset(): void;
+}
+
+/** Creates a backoff that stands at its first wait. */
+export function createBackoff(firstMs: number, maxMs: number): Backoff {
+  let waitMs = firstMs;
+  return {
+    currentMs: () => waitMs,
+    grow() {
+      waitMs = Math.min(waitMs * 2, maxMs);
+    },
+    reset() {
+      waitMs = firstMs;
+    },
+  };
+}
+
+/** Items between two looks at the time. */
+const batchSize = 16;
+/** Works so long at a stretch, milliseconds. */
+const stretchMs = 50;
+
+/**
+ * Runs a task for each item, at most `width` at a time, and rests for as long as it worked: for what has to be done
+ * some time and must not get in the way of anything. Ends early when the signal aborts.
+ */
+export async function runAtHalfPace<T>(
+  items: readonly T[],
+  width: number,
+  task: (item: T) => Promise<void>,
+  signal: AbortSignal,
+): Promise<void> {
+  let sinceMs = performance.now();
+  for (let from = 0; from < items.length && !signal.aborted; from += batchSize) {
+    await inParallel(items.slice(from, from + batchSize), width, task);
+    const workedMs = performance.now() - sinceMs;
+    if (workedMs < stretchMs) continue;
+    await pause(workedMs, signal);
+    sinceMs = performance.now();
+  }
 }

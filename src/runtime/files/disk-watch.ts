@@ -1,8 +1,11 @@
 import { stat, statfs } from 'node:fs/promises';
 import { startPollLoop } from '../async/poll-loop.ts';
-import { describeError } from '../errors.ts';
+import { describeError, isSystemError } from '../errors.ts';
 import type { Stoppable } from '../lifecycle.ts';
 import type { Logger } from '../logger.ts';
+import { closeSync, openSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import type { Problem } from '../conditions/problem.ts';
 
 /**
  * Between looks, milliseconds: while something is written, often enough that what arrives in between fits into any
@@ -74,5 +77,72 @@ export async function startDiskWatch(folder: string, reserveBytes: number, logge
       if (!wasBusy) loop.wake();
     },
     stop: () => loop.stop(),
+  };
+}
+
+/** A disk, and which of some folders lie on it. */
+export interface DiskUsage {
+  /** The names of those folders. */
+  readonly holds: readonly string[];
+  /** Free for an ordinary user. */
+  readonly freeBytes: number;
+  readonly totalBytes: number;
+}
+
+/** Says how full the disks of some folders are, by name; a folder that is not there is left out. */
+export async function readDisks(folders: Readonly<Record<string, string>>): Promise<DiskUsage[]> {
+  const disks = new Map<number, DiskUsage>();
+  for (const [name, folder] of Object.entries(folders)) {
+    try {
+      const { dev } = await stat(folder);
+      const { freeBytes, sizeBytes } = await readDiskRoom(folder);
+      const holds = [...(disks.get(dev)?.holds ?? []), name];
+      disks.set(dev, { holds, freeBytes, totalBytes: sizeBytes });
+    } catch (error) {
+      if (!isSystemError(error, 'ENOENT')) throw error;
+    }
+  }
+  return [...disks.values()];
+}
+
+/**
+ * Detects that a process has no file descriptor left: the kernel then takes its new connections and they are closed at
+ * once.
+ */
+export interface DescriptorWatch {
+  /** Tries to open a file; what is wrong, now or a moment ago. */
+  problems(): readonly Problem[];
+}
+
+/**
+ * A flood takes each descriptor that comes free: what was found holds for so long, or the problem would come and go.
+ */
+const heldMs = 5000;
+const file = fileURLToPath(import.meta.url);
+
+function isExhausted(): boolean {
+  try {
+    closeSync(openSync(file, 'r'));
+    return false;
+  } catch (error) {
+    // Anything else is about the file, not about descriptors.
+    return isSystemError(error, 'EMFILE', 'ENFILE');
+  }
+}
+
+/** Creates the watch of this process, which `who` names to the operator. */
+export function createDescriptorWatch(who: string): DescriptorWatch {
+  let exhaustedMs = Number.NEGATIVE_INFINITY;
+  const problem: Problem = {
+    code: 'descriptors_exhausted',
+    subject: who,
+    what: `${who} has no file descriptor left: it refuses new connections`,
+    todo: 'End the clients that hold so many connections, or raise the limit on open files (ulimit -n) and start again; it goes on by itself as soon as there is room.',
+  };
+  return {
+    problems() {
+      if (isExhausted()) exhaustedMs = performance.now();
+      return performance.now() - exhaustedMs < heldMs ? [problem] : [];
+    },
   };
 }

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
-import { createHash, webcrypto } from 'node:crypto';
-import { constants, createReadStream } from 'node:fs';
-import { access, open, stat, type FileHandle } from 'node:fs/promises';
+import { createHash, webcrypto, randomUUID } from 'node:crypto';
+import { constants, createReadStream, statSync, type BigIntStats } from 'node:fs';
+import { access, open, stat, type FileHandle, copyFile, link } from 'node:fs/promises';
 import { pipeline } from 'node:stream/promises';
-import { isSystemError } from '../errors.ts';
+import { isSystemError, AppError } from '../errors.ts';
+import path from 'node:path';
+import { removeFile, writeFileDurably } from './durable-file.ts';
 
 /** Size of a file in bytes. Errors: those of the system, also when it is not there. */
 export async function getSize(file: string): Promise<number> {
@@ -84,5 +86,50 @@ export async function hashFileByParts(file: string): Promise<string> {
     return whole.digest('hex');
   } finally {
     await handle.close();
+  }
+}
+
+/** Names one state of a file, without reading it: its number, size and time of the last write. */
+export function stampOf(stats: Pick<BigIntStats, 'ino' | 'size' | 'mtimeNs'>): string {
+  return `${stats.ino}:${stats.size}:${stats.mtimeNs}`;
+}
+
+/** The state of a file; undefined when there is none. */
+export function findStamp(file: string): string | undefined {
+  // Asked several times a second of files that may never be there: an error would cost more than the look.
+  const stats = statSync(file, { bigint: true, throwIfNoEntry: false });
+  return stats === undefined ? undefined : stampOf(stats);
+}
+
+/** Refuses a file system on which the commit's link(2) cannot work. `linkFile` stands in for link(2) in its test. */
+export async function assertHardLinks(folder: string, linkFile: typeof link = link): Promise<void> {
+  const probe = path.join(folder, `.probe-${randomUUID()}.tmp`);
+  try {
+    await writeFileDurably(probe, '');
+    await linkFile(probe, `${probe}.link`);
+  } catch (error) {
+    if (!isSystemError(error, 'EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK')) throw error;
+    throw new AppError('start_failed', `the file system of ${folder} has no hard links, which commits need`, {
+      cause: error,
+      retryable: false,
+      hint: 'Put the data folder on a local file system such as ext4 or xfs.',
+    });
+  } finally {
+    await removeFile(`${probe}.link`);
+    await removeFile(probe);
+  }
+}
+
+/**
+ * Gives a file a second name, which its removal under the first one does not touch; a copy where the two lie on
+ * different file systems, or links are not allowed. Errors: those of the system, also when the file is not there, or
+ * the second name is taken.
+ */
+export async function linkOrCopy(file: string, second: string): Promise<void> {
+  try {
+    await link(file, second);
+  } catch (error) {
+    if (!isSystemError(error, 'EXDEV', 'EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK')) throw error;
+    await copyFile(file, second, constants.COPYFILE_EXCL);
   }
 }

@@ -12,13 +12,50 @@
  * Crash: a table's folder, and last the lake's, get their mode when all below have theirs; the next start does what is
  * missing.
  */
-import { chmod, chown, lstat, readdir, realpath, stat } from 'node:fs/promises';
+import { chmod, chown, lstat, readdir, realpath, stat, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
 import { AppError, isSystemError } from '../errors.ts';
 import { makeFolder } from './make-folder.ts';
-import { findGroupId, mayGiveTo } from './groups.ts';
 import { inParallel } from '../async/in-parallel.ts';
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+
+/** The number in a line of group(5), `name:password:number:members`. */
+function numberIn(line: string | undefined): number | undefined {
+  const digits = line?.split(':')[2];
+  return digits !== undefined && /^\d+$/.test(digits) ? Number(digits) : undefined;
+}
+
+/**
+ * The line of a group in /etc/group, or in whatever else the machine asks for its groups (getent(1), where there is
+ * one).
+ */
+async function findLine(group: string): Promise<string | undefined> {
+  const lines = (await readFile('/etc/group', 'utf8').catch(() => '')).split('\n');
+  const line = lines.find((one) => one.split(':')[0] === group) ?? lines.find((one) => one.split(':')[2] === group);
+  if (line !== undefined) return line;
+  const asked = await promisify(execFile)('getent', ['group', '--', group], { timeout: 5000 }).catch(() => undefined);
+  return asked?.stdout.split('\n')[0];
+}
+
+/**
+ * The number of a group that is named by name or number; undefined where there is none. A number that the process has
+ * itself needs no name.
+ */
+export async function findGroupId(group: string): Promise<number | undefined> {
+  if (/^\d{1,10}$/.test(group) && ownGroups().includes(Number(group))) return Number(group);
+  return numberIn(await findLine(group));
+}
+
+function ownGroups(): number[] {
+  return [...(process.getgroups?.() ?? []), process.getegid?.() ?? -1];
+}
+
+/** Says whether the process may give its files to a group. */
+export function mayGiveTo(groupId: number): boolean {
+  return process.geteuid?.() === 0 || ownGroups().includes(groupId);
+}
 
 /**
  * Modes that the files and folders of a table are made with; the umask takes the group's bits away where the lake is

@@ -1,10 +1,10 @@
 import { createReadStream, createWriteStream } from 'node:fs';
-import { open, symlink } from 'node:fs/promises';
+import { open, symlink, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGunzip, createGzip } from 'node:zlib';
-import { isSystemError } from '../errors.ts';
+import { isSystemError, AppError } from '../errors.ts';
 import { namingDisk } from './durable-file.ts';
 
 /** Files that others wrote and that are read as they are. */
@@ -76,4 +76,63 @@ export async function writePieces(
   await namingDisk(file, () =>
     gzip ? pipeline(source, createGzip({ level: 1 }), target, { signal }) : pipeline(source, target, { signal }),
   );
+}
+
+/** The descriptor on which a child hears that its standard input was whole. */
+export const wholeDescriptor = 3;
+
+/**
+ * Reads an input to its end, and then a byte from a descriptor, by which the input's writer says that it was whole: a
+ * writer that dies closes both. Errors: `file_damaged` where there is no such byte; those of the system.
+ */
+export async function* readTold(input: AsyncIterable<Uint8Array>, descriptor: number): AsyncGenerator<Uint8Array> {
+  yield* input;
+  const told = createReadStream('', { fd: descriptor });
+  const { done } = await told[Symbol.asyncIterator]().next();
+  if (done === true)
+    throw new AppError('file_damaged', 'the input ended before it was whole: nothing of it was loaded', {
+      hint: 'Send the file again.',
+    });
+}
+
+/** Reads a text file (UTF-8). Errors: those of the system, also when there is none. */
+export async function getTextFile(file: string): Promise<string> {
+  return await readFile(file, 'utf8');
+}
+
+/** Reads a file's bytes, whole. Errors: those of the system, also when there is none. */
+export async function getBytes(file: string): Promise<Buffer> {
+  return await readFile(file);
+}
+
+/**
+ * Reads a file's bytes from its beginning to its end, in pieces of at most 1 MiB; opens it when the first is asked for.
+ * Errors: those of the system.
+ */
+export async function* streamFile(file: string): AsyncGenerator<Uint8Array> {
+  for await (const piece of createReadStream(file, { highWaterMark: 1024 * 1024 })) yield piece as Uint8Array;
+}
+
+const others = 0o077;
+
+/**
+ * Reads a text file that holds secrets; undefined when there is none. Error: `config_invalid` where anybody but its
+ * owner may read or write it.
+ */
+export async function findPrivateFile(file: string): Promise<string | undefined> {
+  const handle = await open(file, 'r').catch((error: unknown) => {
+    if (isSystemError(error, 'ENOENT')) return undefined;
+    throw error;
+  });
+  if (handle === undefined) return undefined;
+  try {
+    const { mode } = await handle.stat();
+    if ((mode & others) !== 0)
+      throw new AppError('config_invalid', `${file} holds secrets, and others than its owner may read or write it`, {
+        hint: `Run 'chmod 600 ${file}', and renew the secrets in it if somebody may have read them.`,
+      });
+    return await handle.readFile('utf8');
+  } finally {
+    await handle.close();
+  }
 }

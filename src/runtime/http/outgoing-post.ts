@@ -2,9 +2,8 @@ import type { LookupAddress } from 'node:dns';
 import { request as requestHttp, type ClientRequest, type RequestOptions } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import { isIP, type LookupFunction } from 'node:net';
-import { boundedBy } from '../async/bounded-by.ts';
-import { createNameLookups } from './name-lookups.ts';
-import type { OutgoingRules } from './outgoing-rules.ts';
+import { boundedBy } from '../async/in-parallel.ts';
+import { createNameLookups, type OutgoingRules } from './outgoing-rules.ts';
 
 /** A message to an address that somebody else has named. */
 export interface OutgoingPost {

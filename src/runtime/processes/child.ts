@@ -1,7 +1,7 @@
 import cluster from 'node:cluster';
 import { fork, type ChildProcess } from 'node:child_process';
 import { AppError } from '../errors.ts';
-import { parseRoleMessage, type SupervisorMessage } from './role-messages.ts';
+import { parseRoleMessage, type SupervisorMessage } from './role-process.ts';
 
 /**
  * A child whose start failed, or that is stopped while it starts, has nothing to drain: the grace before it is killed,

@@ -4,7 +4,7 @@ import { isSystemError } from '../errors.ts';
 import { findFolderId, folderIdOf } from '../files/folder-id.ts';
 import type { ProcessState } from './supervisor.ts';
 import { makeFolderSync } from '../files/make-folder.ts';
-import { isSameProcess } from './process-identity.ts';
+import { isSameProcess } from './procfs.ts';
 
 /** What a supervisor knows of the service it runs; renewed when it changes, and every three seconds. */
 export interface ServiceState {

@@ -13,7 +13,7 @@ import {
   syncFolders,
   writeFileDurably,
 } from '../files/durable-file.ts';
-import { findStamp, stampOf } from '../files/file-stamp.ts';
+import { findStamp, stampOf } from '../files/file-checks.ts';
 import { findFiles, findNames } from '../files/folder-names.ts';
 import { waitForLock } from '../files/lock.ts';
 import type { ObjectStore, StoredObject, Tag } from './object-store.ts';

@@ -13,7 +13,7 @@ import { openGuard } from '../../../src/stream/guard.ts';
 import { openPublisher } from '../../../src/stream/publisher.ts';
 import { assertMayPublish, startPublishProbe } from '../../../src/stream/publish-probe.ts';
 import { createLiveChannel } from '../../../src/stream/live-channel.ts';
-import { startBrokerPing } from '../../../src/stream/broker-ping.ts';
+import { startBrokerPing } from '../../../src/stream/broker-monitor.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { natsBinary, silentLogger, type TestNats } from '../../helpers/nats.ts';
 import { claimFor, findLost, startPublishing } from '../../helpers/owned-stream.ts';

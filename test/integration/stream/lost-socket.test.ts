@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { guardClientSockets } from '../../../src/stream/socket-guard.ts';
+import { guardClientSockets } from '../../../src/stream/connection.ts';
 import { startTestNats, type TestNats } from '../../helpers/nats.ts';
 
 /** An error of a socket without a listener ends the process: vitest fails the run for it. */

@@ -16,7 +16,7 @@ import { dataPaths } from '../../../src/config.ts';
 import type { Table } from '../../../src/lake/log/table.ts';
 import { drainStream } from '../../../src/operate/erase/drain.ts';
 import { AppError } from '../../../src/runtime/errors.ts';
-import { hasEnded } from '../../../src/runtime/processes/process-identity.ts';
+import { hasEnded } from '../../../src/runtime/processes/procfs.ts';
 import type { StreamPublisher } from '../../../src/stream/stream.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { mountSmallDisk } from '../../helpers/small-disk.ts';

@@ -6,7 +6,7 @@ import { dataPaths } from '../../../src/config.ts';
 import { openLake } from '../../../src/lake/lake.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
-import { findProcessStart } from '../../../src/runtime/processes/process-identity.ts';
+import { findProcessStart } from '../../../src/runtime/processes/procfs.ts';
 import { writeServiceState } from '../../../src/runtime/processes/service-state.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';

@@ -5,7 +5,7 @@ import { cutBatches, maxBatchEvents, renderBody, type Batch } from '../../../src
 import { createFileSource, maxBodyBytes, startPlace, type EventSource } from '../../../src/client/event-source.ts';
 import { runImport } from '../../../src/client/run-import.ts';
 import { createRandom, type Random } from '../../../src/demo/random.ts';
-import * as limits from '../../../src/ingest/limits.ts';
+import * as limits from '../../../src/ingest/required-ids.ts';
 import { createModel, emptyState } from '../../helpers/import-model.ts';
 import { testFolder } from '../../helpers/folder.ts';
 

@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { pino } from 'pino';
-import { findNotices, findOwnProblems, findProblems } from '../../../src/health/health.ts';
-import { createProblemLog } from '../../../src/health/problem-log.ts';
+import { findNotices, findOwnProblems, findProblems, createProblemLog } from '../../../src/health/health.ts';
 import type { Problem } from '../../../src/runtime/conditions/problem.ts';
 
 const now = Date.parse('2024-05-01T10:00:00Z');

@@ -2,9 +2,8 @@ import { gzipSync } from 'node:zlib';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { ImportMethod } from '../../../src/datasets/field-schema.ts';
 import { parseImportRequest } from '../../../src/ingest/import-request.ts';
-import { describeForLog } from '../../../src/ingest/refusal-excerpt.ts';
-import { createRefusalKeeper, type RefusedRequest } from '../../../src/ingest/refusal-keeper.ts';
-import type { BodyPolicy, RefusalRecord } from '../../../src/refusals/refusal-record.ts';
+import { describeForLog, createRefusalKeeper, type RefusedRequest } from '../../../src/ingest/refusal-keeper.ts';
+import type { BodyPolicy, RefusalRecord } from '../../../src/refusals/refusal-files.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { silentLogger } from '../../helpers/nats.ts';
 

@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import { checkpointEvery, checkpointWhenDue, trimLog, vacuum } from '../../../src/lake/clean.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { ensureLake, lakePaths, openDatasetTable, openLake } from '../../../src/lake/lake.ts';
-import { assertHardLinks } from '../../../src/runtime/files/hard-links.ts';
+import { assertHardLinks } from '../../../src/runtime/files/file-checks.ts';
 import { listLog, readCommit } from '../../../src/lake/log/log-files.ts';
 import { tableProtocol } from '../../../src/lake/log/actions.ts';
 import { pruneFiles } from '../../../src/lake/files/prune.ts';

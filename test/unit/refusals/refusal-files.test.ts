@@ -6,8 +6,9 @@ import {
   readRefusals,
   removeRefusals,
   sweepRefusals,
+  type BodyPolicy,
+  type RefusalRecord,
 } from '../../../src/refusals/refusal-files.ts';
-import type { BodyPolicy, RefusalRecord } from '../../../src/refusals/refusal-record.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 const dayMs = 86_400_000;

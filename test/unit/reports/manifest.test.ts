@@ -4,7 +4,7 @@ import { expect, onTestFinished, test, vi } from 'vitest';
 import { manifestSchema } from '../../../src/export/api/openapi-schemas.ts';
 import { openManifestKey, manifestKeyPath } from '../../../src/reports/manifest-key.ts';
 import { parseManifest, renderManifest } from '../../../src/reports/manifest.ts';
-import { publicKeyHex } from '../../../src/runtime/ed25519.ts';
+import { publicKeyHex } from '../../../src/runtime/sealed-text.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import type { ReportJob } from '../../../src/reports/reports.ts';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';

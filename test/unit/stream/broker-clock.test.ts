@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { findBrokerClock } from '../../../src/stream/broker-clock.ts';
+import { findBrokerClock } from '../../../src/stream/reader.ts';
 
 const at = '2026-01-01T00:00:10.123456789Z';
 const atMs = Date.UTC(2026, 0, 1, 0, 0, 10, 123);

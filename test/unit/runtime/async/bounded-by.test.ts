@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { boundedBy } from '../../../../src/runtime/async/bounded-by.ts';
+import { boundedBy } from '../../../../src/runtime/async/in-parallel.ts';
 
 test('Work that ends in time gives what it gives, and what it throws', async () => {
   expect(await boundedBy(60_000, Promise.resolve(7))).toBe(7);

@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { createKeyedSlots } from '../../../../src/runtime/async/slots.ts';
+import { createKeyedSlots } from '../../../../src/runtime/async/mutex.ts';
 
 test('So many tasks of a key run at a time, in their order, and those of another key do not wait for them', async () => {
   const slots = createKeyedSlots(2);

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { expect, test } from 'vitest';
 import { AppError } from '../../../../src/runtime/errors.ts';
-import { startTogether } from '../../../../src/runtime/async/start-together.ts';
+import { startTogether } from '../../../../src/runtime/async/in-parallel.ts';
 
 const never = new AbortController().signal;
 

@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readdirSync, statSync, symlinkSync, writeFileSyn
 import { createServer } from 'node:net';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { ensureDataFolder } from '../../../../src/runtime/files/data-folder.ts';
+import { ensureDataFolder } from '../../../../src/runtime/files/data-format.ts';
 import { makeFolder, makeFolderSync } from '../../../../src/runtime/files/make-folder.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 

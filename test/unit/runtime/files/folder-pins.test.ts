@@ -2,7 +2,7 @@ import { mkdirSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { areSameFolders } from '../../../../src/runtime/files/folder-id.ts';
-import { openFolderPins } from '../../../../src/runtime/files/folder-pins.ts';
+import { openFolderPins } from '../../../../src/runtime/files/folder-watch.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 
 describe('pinned folders', () => {

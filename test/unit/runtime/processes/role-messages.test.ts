@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parseRoleMessage, parseSupervisorMessage } from '../../../../src/runtime/processes/role-messages.ts';
+import { parseRoleMessage, parseSupervisorMessage } from '../../../../src/runtime/processes/role-process.ts';
 
 describe('a message between the supervisor and a role', () => {
   it.each([

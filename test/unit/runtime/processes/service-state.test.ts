@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { cpSync, mkdirSync, readdirSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { findProcessStart } from '../../../../src/runtime/processes/process-identity.ts';
+import { findProcessStart } from '../../../../src/runtime/processes/procfs.ts';
 import { findFolderId } from '../../../../src/runtime/files/folder-id.ts';
 import {
   findRival,

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { createLogger } from '../../../../src/runtime/logger.ts';
-import { createSilenceWatch, type ReportingProcess } from '../../../../src/runtime/processes/silence-watch.ts';
+import { createSilenceWatch, type ReportingProcess } from '../../../../src/runtime/processes/news.ts';
 
 /**
  * Looks so often; `reportedAtMs` gives what the process has said at each look. Returns the looks at which it was ended.
