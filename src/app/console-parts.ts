@@ -13,7 +13,7 @@ import { readPackageJson } from '../runtime/files/package-files.ts';
 import type { Parts } from './stage-parts.ts';
 
 /** The console of an export process: who is signed in, and the routes of its pages. */
-export interface Console {
+interface Console {
   readonly sessions: Sessions;
   readonly addRoutes: (server: ApiServer) => void;
   readonly problems: () => readonly Problem[];

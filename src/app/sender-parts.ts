@@ -44,7 +44,7 @@ export function openRefusalReader({
 }
 
 /** What ingest keeps and shows of an app's requests beside its events. */
-export interface SenderParts {
+interface SenderParts {
   readonly refusals: RefusalKeeper;
   readonly live: LiveSource;
   readonly senderView: SenderView;

@@ -40,7 +40,7 @@ export interface Parts extends Composition {
 }
 
 /** Finds what is wrong beside a stage's own problems. */
-export type FindProblems = () => readonly Problem[];
+type FindProblems = () => readonly Problem[];
 
 /** Adds what the composition watches to the problems that a stage reports. */
 export function withProblems(stage: Stage, watches: readonly FindProblems[]): Stage {
@@ -90,7 +90,7 @@ export async function watchRecords({ config, logger, closers, folders = {} }: Pa
 }
 
 /** A stage's connection to the broker, its watch on the stream, and what is wrong with either. */
-export interface StageStream {
+interface StageStream {
   readonly connection: StreamConnection;
   readonly guard: OpenGuard;
   readonly findProblems: FindProblems;

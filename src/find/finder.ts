@@ -11,7 +11,7 @@
  * opened for the first: whoever never asks pays nothing.
  */
 import path from 'node:path';
-import { createFairMutex } from '../runtime/async/mutex.ts';
+import { createFairMutex } from '../runtime/async/semaphore.ts';
 import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { removeTree } from '../runtime/files/work-files.ts';

@@ -142,13 +142,13 @@ export function findProblems(
 }
 
 /** When each thing that holds now was first found, ISO 8601, by its key (problem.ts). */
-export type SinceByKey = Readonly<Record<string, string>>;
+type SinceByKey = Readonly<Record<string, string>>;
 
 /**
  * Remembers since when problems and notices hold, and logs problems: one line when one begins and one when it is
  * resolved, however often it is found in between.
  */
-export interface ProblemLog {
+interface ProblemLog {
   /** Takes what holds now; returns since when. */
   update(problems: readonly Problem[], notices?: readonly Problem[]): SinceByKey;
 }

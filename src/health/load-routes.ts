@@ -41,7 +41,7 @@ const defaultIdleMs = 60_000;
 const retryAfterSeconds = 5;
 
 /** What the route works on. */
-export interface LoadRouteOptions {
+interface LoadRouteOptions {
   /** The program's entry file. */
   readonly entry: string;
   readonly dataDir: string;

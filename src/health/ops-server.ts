@@ -14,13 +14,13 @@ import { hostname } from 'node:os';
 const lingerMs = 1000;
 
 /** Exempts a connection from being replaced by a new one. */
-export type KeepConnection = (socket: Socket) => void;
+type KeepConnection = (socket: Socket) => void;
 
 /**
  * Limits connections to `most`. A new connection replaces the oldest one that is not kept: the port has no
  * authentication, and slow clients must not keep health and metrics from answering.
  */
-export function replaceOldest(server: Server, most: number): KeepConnection {
+function replaceOldest(server: Server, most: number): KeepConnection {
   const open = new Set<Socket>();
   server.on('connection', (socket: Socket) => {
     open.add(socket);
@@ -41,7 +41,7 @@ export function replaceOldest(server: Server, most: number): KeepConnection {
  * Creates the check of the host that a request names. A page of another site whose name resolves to this machine (DNS
  * rebinding) names that site. Addresses, localhost, the name of the machine and `names` are the service's own.
  */
-export function createHostCheck(names: readonly string[]): (request: IncomingMessage) => boolean {
+function createHostCheck(names: readonly string[]): (request: IncomingMessage) => boolean {
   const own = new Set(['localhost', hostname(), ...names].map((name) => name.toLowerCase()));
   return (request) => {
     const address = addressOf(request);
@@ -69,7 +69,7 @@ export interface OpsParts {
 }
 
 /** The operator's address. */
-export interface OpsServer extends Stoppable {
+interface OpsServer extends Stoppable {
   readonly url: string;
 }
 

@@ -8,7 +8,7 @@ import { createBoundedLog } from '../runtime/conditions/bounded-log.ts';
 import type { Logger } from '../runtime/logger.ts';
 
 /** Logs refused requests, so many a second and no more: a client that does everything wrong must not fill the disk. */
-export interface RefusalLog {
+interface RefusalLog {
   add(refusal: Refusal, request: { readonly method: string | undefined; readonly idApp: string | undefined }): void;
 }
 

@@ -17,7 +17,7 @@ export interface EventLookUp {
   handle(query: Readonly<Record<string, unknown>>, request: IncomingMessage, response: ServerResponse): Promise<void>;
 }
 
-export interface EventLookUpDependencies {
+interface EventLookUpDependencies {
   readonly access: AccessReader;
   readonly answers: Answers;
   readonly ask: AskForEvent;

@@ -7,7 +7,7 @@ import type { SignReceipts } from './receipts.ts';
 import type { Cause, Trouble } from './trouble.ts';
 import { createWaitingRoom, type Append, type AppendOutcome, type WaitingRoom } from './waiting-room.ts';
 
-export interface GroupCommitOptions {
+interface GroupCommitOptions {
   /** Most bytes that wait for their group; beyond it an append is refused at once. */
   readonly maxWaitingBytes: number;
   /** Every append is answered within this time. */
@@ -33,7 +33,7 @@ export interface GroupCommit {
   drain(): Promise<void>;
 }
 
-export interface GroupCommitDependencies {
+interface GroupCommitDependencies {
   readonly publisher: StreamPublisher;
   readonly logger: Logger;
   readonly onGroup: (figures: GroupFigures) => void;

@@ -42,7 +42,7 @@ export interface ImportQuery {
 }
 
 /** A request that could not be handled, as far as it is known. */
-export interface FailedRequest {
+interface FailedRequest {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   /** As its query has it. */
@@ -53,7 +53,7 @@ export interface FailedRequest {
 /** Answers a request that could not be handled, for a reason that is ours. */
 export type Fail = (error: unknown, failed: FailedRequest) => void;
 
-export interface ImportDependencies {
+interface ImportDependencies {
   readonly access: AccessReader;
   readonly groupCommit: GroupCommit;
   readonly clock: Clock;

@@ -34,7 +34,7 @@ import { createTrouble } from './trouble.ts';
  * Crash: requests without an answer are unknown to their clients: stored or not. Nothing rests here.
  */
 
-export interface IngestDependencies {
+interface IngestDependencies {
   readonly access: AccessReader;
   readonly publisher: StreamPublisher;
   /** The keys of receipts. Absent: none is given. */

@@ -18,7 +18,7 @@ import { getMethod } from '../datasets/dataset.ts';
 import { listFaults, toFault } from './request-faults.ts';
 
 /** What a record says of a request's body. */
-export interface BodyDescription {
+interface BodyDescription {
   readonly detail: string;
   readonly faults: readonly RefusalFault[];
   readonly excerpt?: string;
@@ -143,7 +143,7 @@ export interface RefusalKeeper extends Stoppable {
   add(request: RefusedRequest): void;
 }
 
-export interface RefusalKeeperDependencies {
+interface RefusalKeeperDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly bodies: BodyPolicy;

@@ -37,7 +37,7 @@ const accountQuestions = { size: 20, perSecond: 10 } as const;
 const allQuestions = { size: 40, perSecond: 20 } as const;
 
 /** Reads a `limit` of the query; undefined where it is none. */
-export function parseRefusalLimit(limit: unknown): number | undefined {
+function parseRefusalLimit(limit: unknown): number | undefined {
   if (limit === undefined) return refusalLimits.fallback;
   const value = typeof limit === 'string' && /^[1-9]\d{0,3}$/.test(limit) ? Number(limit) : Number.NaN;
   return value <= refusalLimits.most ? value : undefined;

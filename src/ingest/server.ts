@@ -54,7 +54,7 @@ function answerOnSocket(socket: Socket, refusal: Refusal): void {
   );
 }
 
-export interface ServerHandlers {
+interface ServerHandlers {
   /**
    * A request that is refused before any handler: its bytes are no HTTP, it came too slowly, or its head is not
    * allowed.

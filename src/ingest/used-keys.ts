@@ -8,7 +8,7 @@ import { keyWindowMs } from '../datasets/event-id.ts';
  * The memory is bounded: four keys share a bucket, the oldest gives way. A key that it has lost, or that another worker
  * has passed on, is judged by the compactor alone. Two keys count as one by chance once in 2^72 pairs.
  */
-export interface UsedKeys {
+interface UsedKeys {
   /** Reports whether the key stands for another request. */
   isOfOther(use: KeyUse, receivedAtMs: number): boolean;
   /** Remembers the request of a key, unless the key stands for one already; reports whether it did. */

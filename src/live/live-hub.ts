@@ -3,7 +3,7 @@ import { openEventStream, type EventStream } from '../runtime/http/event-stream.
 import { parseMessage, type LiveMessage } from './live-source.ts';
 
 /** Whom a listener listens to, and for how long they may. */
-export interface ListenerRights {
+interface ListenerRights {
   readonly idApp: number;
   /** Whose the app is: accounts share the places of a process. */
   readonly idAccount: number;

@@ -20,7 +20,7 @@ import { removeTree } from '../runtime/files/work-files.ts';
  * What is kept of the bodies of refused requests: nothing; their shape, with the names of known fields and neither
  * values nor names of the sender's own; or their text. The later ones show more.
  */
-export const bodyPolicies = ['off', 'redacted', 'on'] as const;
+const bodyPolicies = ['off', 'redacted', 'on'] as const;
 export type BodyPolicy = (typeof bodyPolicies)[number];
 
 /** One thing that was wrong with a request. */
@@ -119,7 +119,7 @@ const showsMore = (file: RefusalFile, bodies: BodyPolicy): boolean =>
   bodyPolicies.indexOf(file.bodies) > bodyPolicies.indexOf(bodies);
 
 /** What one process appends to. */
-export interface RefusalWriter {
+interface RefusalWriter {
   /** Appends records of an app. Errors: the system's; the records are lost then. */
   append(idApp: number, records: readonly RefusalRecord[], nowMs: number): Promise<void>;
 }

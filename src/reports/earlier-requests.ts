@@ -1,7 +1,7 @@
 import { readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { inParallel } from '../runtime/async/in-parallel.ts';
-import type { KeyedMutex } from '../runtime/async/mutex.ts';
+import type { KeyedSemaphore } from '../runtime/async/semaphore.ts';
 import { runAtHalfPace } from '../runtime/async/retry.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
@@ -30,7 +30,7 @@ export interface EarlierRequestsDependencies {
   readonly records: JobRecords;
   readonly ids: ReportIds;
   /** Held by whoever changes a request, by its id. */
-  readonly mutex: KeyedMutex;
+  readonly mutex: KeyedSemaphore;
   readonly logger: Logger;
 }
 

@@ -1,6 +1,6 @@
 import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
-import type { KeyedMutex } from '../runtime/async/mutex.ts';
+import type { KeyedSemaphore } from '../runtime/async/semaphore.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { syncFolder } from '../runtime/files/durable-file.ts';
@@ -29,7 +29,7 @@ export interface JobAttempts {
 export interface JobAttemptsDependencies {
   readonly records: JobRecords;
   /** Held by whoever changes a request, by its id. */
-  readonly mutex: KeyedMutex;
+  readonly mutex: KeyedSemaphore;
   readonly clock: Clock;
   /** How long the links of a request live after its end. */
   readonly linkTtlSeconds: number;

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { inParallel } from '../runtime/async/in-parallel.ts';
-import { createKeyedMutex } from '../runtime/async/mutex.ts';
+import { createKeyedSemaphore } from '../runtime/async/semaphore.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { describeError, isDamage, isSystemError } from '../runtime/errors.ts';
 import { ensureFolder, removeFile, syncFolder } from '../runtime/files/durable-file.ts';
@@ -118,7 +118,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     },
   );
   const records = createJobRecords(reportsDir, found);
-  const mutex = createKeyedMutex();
+  const mutex = createKeyedSemaphore();
   const progress = createProgressNotes(reportsDir, logger);
   const earlier = createEarlierRequests({ records, ids, mutex, logger });
   await earlier.readAll(found.slice(0, readFirst));

@@ -77,7 +77,7 @@ export function isErrorCode(value: unknown): value is ErrorCode {
   return typeof value === 'string' && Object.hasOwn(table, value);
 }
 
-export interface AppErrorOptions {
+interface AppErrorOptions {
   readonly cause?: unknown;
   /** Overrides the table's answer to "may the same call succeed later?". */
   readonly retryable?: boolean;

@@ -28,7 +28,7 @@ export interface FolderChecks {
 }
 
 /** The folders of a service: its own as far as the checks say, held, and watched. */
-export interface ServiceFolders extends FolderChecks {
+interface ServiceFolders extends FolderChecks {
   readonly pins: FolderPins;
   readonly watch: FolderWatch;
   /** Watches the store of the broker too, which runs under this process id; undefined while it does not run. */

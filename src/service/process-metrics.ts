@@ -7,7 +7,7 @@ type Asked = Pick<RoleChild, 'send'>;
 type Processes = ReadonlyMap<string, { current(): Asked | undefined }>;
 
 /** The metrics of the service's processes, asked for when somebody wants to see them. */
-export interface ProcessMetrics {
+interface ProcessMetrics {
   /** Takes what a process has answered. */
   take(name: string, metrics: unknown[]): void;
   /** Forgets those of a process that is gone: they began at zero again with the next. */

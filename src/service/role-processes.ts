@@ -21,7 +21,7 @@ export interface Report {
 }
 
 /** What the processes of the roles are started with. */
-export interface RoleDependencies extends ServiceStart {
+interface RoleDependencies extends ServiceStart {
   /** Beside the service's own: what each role is given. */
   readonly environment: NodeJS.ProcessEnv;
   readonly pins: FolderPins;

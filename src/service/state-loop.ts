@@ -25,7 +25,7 @@ const stateEveryMs = 1000;
 /** Never another while this process lives. */
 const ownStart = findProcessStart(process.pid);
 
-export interface StateDependencies {
+interface StateDependencies {
   readonly options: ServiceOptions;
   readonly clock: Clock;
   /** ISO time at which the service began to start. */
@@ -125,7 +125,7 @@ function sendView(supervisor: Supervisor<RoleChild>, news: News, view: ServiceVi
 }
 
 /** The state of the service, collected until it is stopped. */
-export interface StateLoop extends Stoppable {
+interface StateLoop extends Stoppable {
   /** Makes every port not ready, and each of its answers the last on its connection. */
   drain(): void;
 }

@@ -9,7 +9,7 @@ import type { PublishAck } from './stream.ts';
  * Publishes to JetStream and hands back its acknowledgements, which all come to one inbox. The library's own way makes
  * two errors with a stack, a set of headers and a race of promises for each message, whether it fails or not.
  */
-export interface AckInbox {
+interface AckInbox {
   /**
    * Sends a message; the ack says that it is fsynced. Errors: `publish_unknown` when no answer came in time, or before
    * the connection was lost; `stream_full`, `broker_away`, `broker_refused`: it is not stored.

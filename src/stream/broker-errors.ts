@@ -27,8 +27,7 @@ export interface Refusal {
 /** The rights that the service's user needs, as the operator's next step. */
 export const rightsTodo =
   'Let the user of the service publish to $JS.API.> and tributary.>, and subscribe to _INBOX.>, tributary.> and $JS.EVENT.ADVISORY.STREAM.>, in the configuration of the broker: a running service then goes on by itself.';
-export const credentialsTodo =
-  'See that TRIBUTARY_NATS_URL has the user and password, or the token, that the broker knows.';
+const credentialsTodo = 'See that TRIBUTARY_NATS_URL has the user and password, or the token, that the broker knows.';
 const roomTodo =
   'Give the account more storage for JetStream, or lower TRIBUTARY_STREAM_MAX_BYTES, which the broker sets aside for the stream.';
 const jetStreamTodo =

@@ -74,7 +74,7 @@ export async function openBrokerMonitor(port: number, password: string, logger: 
  * Knows whether the broker answers, also while nobody sends or reads, and what it refuses: an idle service must not be
  * the last to find out.
  */
-export interface BrokerPing extends Stoppable {
+interface BrokerPing extends Stoppable {
   problems(): readonly Problem[];
 }
 

@@ -23,7 +23,7 @@ export interface BrokerWatch extends Stoppable {
   restarts(): number;
 }
 
-export interface BrokerWatchOptions {
+interface BrokerWatchOptions {
   /** Folder of the server's store. */
   readonly folder: string;
   /** Free space at which events are taken; a frozen server is restarted when there is so much again. */

@@ -22,7 +22,7 @@ import { assertMendable, createStream, findStream } from './topology.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 
 /** What the stream's owner has to know of its lake. */
-export interface OwnedLake {
+interface OwnedLake {
   readonly id: string;
   /** Id of the stream that the lake's log has followed last; undefined while it has followed none. */
   findStreamId(): Promise<string | undefined>;
@@ -137,7 +137,7 @@ async function decideClaim(
 }
 
 /** Creates the stream, or puts settings and claim right; undefined when another process came between. */
-export async function settleStream(
+async function settleStream(
   manager: JetStreamManager,
   info: StreamInfo | undefined,
   claim: PlacedClaim,

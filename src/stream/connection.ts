@@ -16,7 +16,7 @@ const ignore = (): void => undefined;
  * socket that was closed; an error that was on its way, such as that of a write after the server's end, then has none,
  * and ends the process.
  */
-export function guardSocket(socket: Socket): void {
+function guardSocket(socket: Socket): void {
   if (guarded.has(socket)) return;
   guarded.add(socket);
   const removeAll = socket.removeAllListeners.bind(socket);
@@ -36,7 +36,7 @@ export function guardClientSockets(): void {
 }
 
 /** Guards the socket that a connection uses now: over TLS it is not one that was opened. */
-export function guardConnectionSocket(nats: object): void {
+function guardConnectionSocket(nats: object): void {
   // Not in the client's types; without it, only the sockets that were opened are guarded.
   const { socket } = (nats as { protocol?: { transport?: { socket?: Socket } } }).protocol?.transport ?? {};
   if (socket !== undefined) guardSocket(socket);

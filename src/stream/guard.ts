@@ -12,7 +12,7 @@ import { eventSubject, streamName as unclaimedName } from './stream.ts';
 import { findStream } from './topology.ts';
 
 /** Leave to publish, as of one moment. */
-export interface Leave {
+interface Leave {
   readonly stream: string;
   readonly subject: string;
   /** Absent for a stream that no service has claimed. */
@@ -41,7 +41,7 @@ export interface OpenGuard extends StreamGuard, Stoppable {
   problems(): readonly Problem[];
 }
 
-export interface GuardOptions {
+interface GuardOptions {
   readonly streamName: string;
   /** The file of the claim that the service of this data folder holds; its supervisor keeps it. */
   readonly claimFile: string;

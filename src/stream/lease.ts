@@ -40,7 +40,7 @@ export interface PlacedClaim extends Claim {
  * How the claim that a stream carries stands to one's own. `older`: one's own lake's, from before it: the stream was
  * restored.
  */
-export type ClaimVerdict = 'ours' | 'unclaimed' | 'older' | 'taken' | 'foreign';
+type ClaimVerdict = 'ours' | 'unclaimed' | 'older' | 'taken' | 'foreign';
 
 const prefix = 'tributary.';
 
@@ -146,7 +146,7 @@ export function takenProblem(streamName: string, { place }: PlacedClaim): Proble
 }
 
 /** What a running owner of a stream answers to one who would own it too. */
-export interface PresentOwner {
+interface PresentOwner {
   readonly pid: number;
   readonly place: FolderPlace;
   /** It runs on the very data folder of the one who asks: it has seen the file that was put there. */
@@ -154,7 +154,7 @@ export interface PresentOwner {
 }
 
 /** `nobody`: the broker knows nobody who would answer. `silent`: somebody is there and does not answer. */
-export type PresenceAnswer = PresentOwner | 'nobody' | 'silent';
+type PresenceAnswer = PresentOwner | 'nobody' | 'silent';
 
 const subjectOf = (streamName: string): string => `tributary.${streamName}.owner`;
 const pattern = /^question-[0-9a-f-]{36}$/;
@@ -167,7 +167,7 @@ export interface Presence {
 }
 
 /** Where the owner of a stream is asked, and what it answers. */
-export interface PresenceOptions {
+interface PresenceOptions {
   readonly streamName: string;
   /** Folder of the questions. */
   readonly questionFolder: string;

@@ -24,7 +24,7 @@ export interface LiveChannel {
 }
 
 /** The broker does not answer, or it does and brings nothing back: its user lacks the right to the subjects. */
-export type LiveHindrance = 'away' | 'denied';
+type LiveHindrance = 'away' | 'denied';
 
 /** An app that there is not: what is sent of it nobody shows. */
 const noApp = 0;

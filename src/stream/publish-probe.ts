@@ -5,14 +5,14 @@ import { findRefusal, wrapBrokerError } from './broker-errors.ts';
 import { claimedSubject, findKeptClaim } from './lease.ts';
 import type { StreamConnection } from './connection.ts';
 
-export interface ProbedStream {
+interface ProbedStream {
   readonly streamName: string;
   /** The file of the claim that the service of this data folder holds: it names the subject. */
   readonly claimFile: string;
 }
 
 /** What a probe waits for, and how often it tries. */
-export interface PublishProbeOptions {
+interface PublishProbeOptions {
   /**
    * Says whether a message of the same connection has no answer yet. Nothing is tried then: the broker names the
    * subject that it refuses, not the message, so that a message it has stored could be taken for the refused one.

@@ -8,7 +8,7 @@ import { areSameFolders, type FolderIds } from '../runtime/files/folder-id.ts';
 import { createStoreCheck } from './store-files.ts';
 
 /** A publisher that can be asked whether it is at work. */
-export interface OpenPublisher extends StreamPublisher {
+interface OpenPublisher extends StreamPublisher {
   /** Says whether a message was sent and has no answer yet. */
   isPublishing(): boolean;
 }

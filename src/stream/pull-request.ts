@@ -19,7 +19,7 @@ export interface PullConnection {
   close(): void;
 }
 
-export interface PullReplies {
+interface PullReplies {
   /** `isStatus`: the broker's word on the request itself, not a message of the stream. */
   reply(message: Msg, isStatus: boolean): void;
   lost(error: Error): void;
@@ -94,7 +94,7 @@ export interface PullRequest {
 }
 
 /** What one request brought. `clean` says that nothing can have been delivered and missed. */
-export interface Pulled {
+interface Pulled {
   readonly messages: StreamMessage[];
   readonly clean: boolean;
   /** Why it brought no more, where asking again would only bring the same. */

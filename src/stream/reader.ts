@@ -86,7 +86,7 @@ async function edge<T>(doing: string, work: () => Promise<T>): Promise<T> {
   }
 }
 
-export interface ReaderOptions {
+interface ReaderOptions {
   /** Default: that of a stream that no service has claimed. */
   readonly streamName?: string;
   /** Asked whose the stream is at each look at its state; whoever only looks needs none. */

@@ -93,7 +93,7 @@ const betweenLooksMs = 25;
 const distrustMs = 5000;
 
 /** Says of acknowledgements whether what they confirm is in the server's folder. */
-export interface StoreCheck {
+interface StoreCheck {
   /** Asked right after an acknowledgement. True as well where the system does not show what a process has open. */
   isKept(): Promise<boolean>;
 }

@@ -14,12 +14,12 @@ const leastMs = 100;
 /** The server forgets a consumer that nobody pulls from for so long; it is then created again. */
 const consumerIdleMs = 300_000;
 
-export interface FetchLimits extends Pick<PullRequest, 'maxBytes' | 'signal' | 'room'> {
+interface FetchLimits extends Pick<PullRequest, 'maxBytes' | 'signal' | 'room'> {
   readonly waitMs: number;
 }
 
 /** A place in the stream from which messages are fetched one batch after the other. */
-export interface StreamCursor {
+interface StreamCursor {
   /**
    * Fetches once from `sequence`, at most `maxBytes`, for at most `waitMs` or until the signal aborts; payloads are read
    * into what `room` gives. Throws `stream_gap` unless what comes is contiguous, and what the broker refuses.

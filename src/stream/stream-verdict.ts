@@ -64,7 +64,7 @@ export async function judgeStream(
 const answerMs = 5000;
 
 /** The subscription to the broker's advisories on a stream. */
-export interface StreamChanges {
+interface StreamChanges {
   /** False where the account may not subscribe to the advisories: then only a look at the stream shows its changes. */
   heard(): boolean;
   stop(): void;
@@ -105,7 +105,7 @@ export async function hearChanges(
 }
 
 /** The failures of looks at the stream: logged when they begin, a problem when the broker refuses the look. */
-export interface LookFailures {
+interface LookFailures {
   /** The last look failed. */
   isFailing(): boolean;
   /** Takes the error of a look; returns the problem when this one and the look before have failed. */

@@ -284,6 +284,32 @@ function checkText(path: string, text: string): string[] {
   ];
 }
 
+/**
+ * Lists the files that stand in a circle of imports, types included, each as `path imports path`. What is imported when it
+ * is needed closes none.
+ */
+export function findCircles(files: readonly SourceFile[]): string[] {
+  const imports = new Map(
+    files.map(({ path, text }) => {
+      const lines = readImports(text.replace(/\bimport\(/g, ''));
+      return [
+        path,
+        new Set(lines.flatMap(({ from }) => (from.startsWith('.') ? (resolveImport(path, from) ?? []) : []))),
+      ];
+    }),
+  );
+  // What imports nothing that is left, or is imported by nothing that is left, is in no circle.
+  for (let before = -1; before !== imports.size;) {
+    before = imports.size;
+    const imported = new Set([...imports.values()].flatMap((targets) => [...targets]));
+    for (const [path, targets] of imports)
+      if (!imported.has(path) || ![...targets].some((target) => imports.has(target))) imports.delete(path);
+  }
+  return [...imports].flatMap(([path, targets]) =>
+    [...targets].filter((target) => imports.has(target)).map((target) => `${path} imports ${target}`),
+  );
+}
+
 /** Names every breach of the rules, as `path: what`. */
 export function findBreaches(files: readonly SourceFile[]): string[] {
   return files.flatMap(({ path, text }) => {

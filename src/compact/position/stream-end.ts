@@ -3,7 +3,7 @@ import { findTextFile, writeFileDurably } from '../../runtime/files/durable-file
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import { createMutex } from '../../runtime/async/mutex.ts';
+import { createMutex } from '../../runtime/async/semaphore.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import { type StreamReader, type StreamState, hashMessage } from '../../stream/stream.ts';
 import type { Stillness } from './stillness.ts';

@@ -11,7 +11,7 @@ import type { User } from '../../access/access.ts';
 import { defaultFormat, getFormat } from '../../datasets/file-formats.ts';
 import { isExpired, type ReportJob, type ReportSlot } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
-import { createMutex } from '../../runtime/async/mutex.ts';
+import { createMutex } from '../../runtime/async/semaphore.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';

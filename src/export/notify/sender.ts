@@ -1,4 +1,4 @@
-import { createKeyedSlots } from '../../runtime/async/mutex.ts';
+import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import { postOutside } from '../../runtime/http/outgoing-post.ts';
@@ -35,7 +35,7 @@ export function createSender(
   timeoutMs: number,
   signal: AbortSignal,
 ): SendMessage {
-  const slots = createKeyedSlots(sendsAtOnce);
+  const slots = createKeyedSemaphore(sendsAtOnce);
 
   async function openSecret(webhook: Webhook): Promise<string> {
     try {

@@ -1,4 +1,4 @@
-import { createKeyedMutex } from '../../runtime/async/mutex.ts';
+import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { readDeliveries, writeDeliveries, type Delivery } from '../../reports/report-records.ts';
@@ -62,7 +62,7 @@ function isWanted({ createdMs }: Webhook, job: ReportJob, hasJustEnded: boolean)
 export function createTeller(dependencies: TellerDependencies, options: TellerOptions, signal: AbortSignal): Teller {
   const { store, paths, clock, logger, faults } = dependencies;
   const send = createSender(dependencies, options.timeoutMs, signal);
-  const records = createKeyedMutex();
+  const records = createKeyedSemaphore();
 
   async function attempt(job: ReportJob, webhook: Webhook, before: number): Promise<Delivery> {
     const attempts = before + 1;

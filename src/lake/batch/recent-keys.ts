@@ -1,5 +1,5 @@
 import { keyWindowMs } from '../../datasets/event-id.ts';
-import { createMutex } from '../../runtime/async/mutex.ts';
+import { createMutex } from '../../runtime/async/semaphore.ts';
 import { isSystemError } from '../../runtime/errors.ts';
 import { findLakeState } from '../log/lake-state.ts';
 import { readCommit } from '../log/log-files.ts';

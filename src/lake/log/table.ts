@@ -9,7 +9,7 @@
  * Crash: an entry is there whole or not at all; a temporary in the log's folder is swept at the next start of the
  * compactor. A checkpoint (checkpoint.ts) repeats what the log says, and one that is missing costs time only.
  */
-import { createMutex } from '../../runtime/async/mutex.ts';
+import { createMutex } from '../../runtime/async/semaphore.ts';
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';

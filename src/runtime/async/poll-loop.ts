@@ -9,7 +9,7 @@ export interface PollLoop extends Stoppable {
   stop(): Promise<void>;
 }
 
-export interface PollLoopOptions {
+interface PollLoopOptions {
   /** Pause after each run, milliseconds, give or take a half; a function is asked after each run. */
   readonly everyMs: number | (() => number);
   /** Takes the error of a run; the loop goes on after the pause. */

@@ -4,7 +4,7 @@ export interface BoundedLog {
   add(fields: Readonly<Record<string, unknown>>): void;
 }
 
-export interface LogBound {
+interface LogBound {
   readonly maxLines: number;
   /** Milliseconds, on the monotonic clock. */
   readonly windowMs: number;
@@ -40,7 +40,7 @@ export function createBoundedLog(
 export const failureBound: LogBound = { maxLines: 10, windowMs: 60_000 };
 
 /** Lets so many through at once, and so many a second over time. */
-export interface TokenBucket {
+interface TokenBucket {
   /** Takes a token; says whether there was one. */
   take(): boolean;
 }

@@ -1,7 +1,7 @@
 import { open } from 'node:fs/promises';
 
 /** A file that grows at its end, and begins with what is known to be good of it. */
-export interface AppendedFile {
+interface AppendedFile {
   /** Its length, bytes. */
   readonly bytes: number;
   append(data: Uint8Array | string): Promise<void>;

@@ -19,7 +19,7 @@ import { describeKind } from './make-folder.ts';
 export const dataFormat = 1;
 
 /** What `format.json` says. */
-export interface DataFormat {
+interface DataFormat {
   readonly format: number;
   /** Version of the program that wrote the file. */
   readonly program: string;

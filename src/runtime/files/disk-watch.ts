@@ -16,7 +16,7 @@ const checkEveryMs = { busy: 500, idle: 3000 } as const;
 const busyMs = 3000;
 
 /** Watches the free space of one folder's file system. */
-export interface DiskWatch extends Stoppable {
+interface DiskWatch extends Stoppable {
   /** Says whether less than the reserve was free at the last look. */
   isLow(): boolean;
   /** Something is about to be written: the disk is looked at now, and more often for a while. */
@@ -81,7 +81,7 @@ export async function startDiskWatch(folder: string, reserveBytes: number, logge
 }
 
 /** A disk, and which of some folders lie on it. */
-export interface DiskUsage {
+interface DiskUsage {
   /** The names of those folders. */
   readonly holds: readonly string[];
   /** Free for an ordinary user. */

@@ -75,7 +75,7 @@ export interface FolderWatch extends Stoppable {
   readonly assertWhole: () => void;
 }
 
-export interface FolderWatchOptions {
+interface FolderWatchOptions {
   readonly dataDir: string;
   readonly pins: FolderPins;
   /** Names another service that runs on the folder, when there is one. */

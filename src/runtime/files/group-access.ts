@@ -43,7 +43,7 @@ async function findLine(group: string): Promise<string | undefined> {
  * The number of a group that is named by name or number; undefined where there is none. A number that the process has
  * itself needs no name.
  */
-export async function findGroupId(group: string): Promise<number | undefined> {
+async function findGroupId(group: string): Promise<number | undefined> {
   if (/^\d{1,10}$/.test(group) && ownGroups().includes(Number(group))) return Number(group);
   return numberIn(await findLine(group));
 }
@@ -53,7 +53,7 @@ function ownGroups(): number[] {
 }
 
 /** Says whether the process may give its files to a group. */
-export function mayGiveTo(groupId: number): boolean {
+function mayGiveTo(groupId: number): boolean {
   return process.geteuid?.() === 0 || ownGroups().includes(groupId);
 }
 

@@ -4,7 +4,7 @@ import type { Logger } from '../logger.ts';
 import { maxHeaderLines } from './request-head.ts';
 
 /** Knows which requests of each connection have no whole answer yet. */
-export interface HttpExchanges {
+interface HttpExchanges {
   /**
    * Says whether an answer of the server's own, for bytes that are no HTTP, may be written on the bare socket: only
    * when the client cannot take it for the answer to another request. Nothing may be on its way but the request that

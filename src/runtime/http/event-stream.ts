@@ -14,7 +14,7 @@ export interface EventStream {
   end(): void;
 }
 
-export interface EventStreamOptions {
+interface EventStreamOptions {
   /** How long the client is to wait before it comes again, milliseconds. */
   readonly retryMs: number;
   /** Most bytes that wait for the client. */

@@ -51,7 +51,7 @@ export function parameter(name: string, schema: Schema, description?: string, pl
 }
 
 /** The two areas of the API, each on a host of its own (service.md 4). */
-export type OpenApiArea = 'import' | 'export';
+type OpenApiArea = 'import' | 'export';
 
 /** An address that serves an area, as OpenAPI's Server Object has it. */
 export interface OpenApiServer {

@@ -6,7 +6,7 @@ import { boundedBy } from '../async/in-parallel.ts';
 import { createNameLookups, type OutgoingRules } from './outgoing-rules.ts';
 
 /** A message to an address that somebody else has named. */
-export interface OutgoingPost {
+interface OutgoingPost {
   readonly url: URL;
   /** Who has named it: what the names of one owner take is waited for by that one alone. */
   readonly owner: string;

@@ -1,7 +1,7 @@
 import { BlockList, isIP } from 'node:net';
 import { lookup as resolveHost, type LookupAddress } from 'node:dns';
 import { once } from 'node:events';
-import { createKeyedMutex } from '../async/mutex.ts';
+import { createKeyedSemaphore } from '../async/semaphore.ts';
 
 /**
  * Which addresses the service may send to when somebody else than its operator has named them: public ones, and those
@@ -123,7 +123,7 @@ export function createOutgoingRules(entries: readonly string[]): OutgoingRules |
  * a name whose name server says nothing takes it some ten seconds, whether anybody still waits for it or not. So an owner
  * has one under way at a time, and each of its names once.
  */
-export interface NameLookups {
+interface NameLookups {
   /** The addresses of a name. Rejects when the system does, and when the signal aborts. */
   find(host: string, owner: string, signal: AbortSignal): Promise<readonly LookupAddress[]>;
 }
@@ -151,7 +151,7 @@ async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T
 
 /** Creates it; nothing is looked up yet. */
 export function createNameLookups(): NameLookups {
-  const turns = createKeyedMutex();
+  const turns = createKeyedSemaphore();
   /** Those under way, or waiting for their turn, by owner and name. */
   const pending = new Map<string, Promise<readonly LookupAddress[]>>();
   return {

@@ -4,7 +4,7 @@ import { createServer, type Server } from 'node:net';
 import { AppError, isSystemError } from '../errors.ts';
 
 /** A port that is wanted, and what it is called when it cannot be had. 0: any free one. */
-export interface WantedPort {
+interface WantedPort {
   readonly port: number;
   readonly what: string;
 }

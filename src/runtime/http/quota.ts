@@ -8,7 +8,7 @@ export interface Quota {
  * Counts calls by key against limits. Time is monotonic (`performance.now()`): a clock step neither blocks nor opens
  * it.
  */
-export interface QuotaCounter {
+interface QuotaCounter {
   /**
    * Counts a call. Undefined: it is within every limit. Otherwise: seconds until one may be made; the call is not
    * counted.

@@ -10,7 +10,7 @@ import { isIPv6 } from 'node:net';
 import { httpAddress } from './ports.ts';
 
 /** Why a request is refused by its head alone: 417 for an expectation (RFC 9110, 10.1.1), 400 for everything else. */
-export interface HeadFault {
+interface HeadFault {
   readonly status: 400 | 417;
   /** One sentence for the client's developer; it repeats nothing of the request. */
   readonly detail: string;

@@ -9,7 +9,7 @@ import { isSystemError } from '../errors.ts';
  */
 
 /** A file that a process has open. */
-export interface OpenFile {
+interface OpenFile {
   /** Path below /proc that names the file which the descriptor is open on. */
   readonly link: string;
   /** That file, as the kernel names it: followed by ` (deleted)` once it is not in its folder any more. */
@@ -24,7 +24,7 @@ export function listProcesses(): number[] {
 }
 
 /** The fields of a process's state behind its name (proc(5), stat); undefined when it is gone. */
-export function findProcessFields(pid: number): readonly string[] | undefined {
+function findProcessFields(pid: number): readonly string[] | undefined {
   try {
     // The name, in brackets, may hold spaces and brackets: fields are counted after its end.
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');

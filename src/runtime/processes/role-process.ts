@@ -7,7 +7,7 @@ import type { Logger } from '../logger.ts';
 import type { Metrics } from '../metrics.ts';
 
 /** What a role's process sends its supervisor. */
-export type RoleMessage =
+type RoleMessage =
   | { readonly type: 'ready'; readonly port?: number }
   | { readonly type: 'failed'; readonly code: ErrorCode; readonly message: string; readonly hint?: string }
   | { readonly type: 'report'; readonly facts: Readonly<Record<string, unknown>> }

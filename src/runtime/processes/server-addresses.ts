@@ -1,5 +1,5 @@
 /** The servers of one NATS cluster, and how a client signs in to any of them. */
-export interface ServerAddresses {
+interface ServerAddresses {
   /** `host` or `host:port` of each server; at least one. */
   readonly hosts: readonly string[];
   readonly tls: boolean;

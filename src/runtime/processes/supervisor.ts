@@ -17,7 +17,7 @@ const unsteadyEnds = 3;
 const unsteadyMs = 60_000;
 
 /** When a child ended by itself, or did not start, as far as that still counts. */
-export interface EndHistory {
+interface EndHistory {
   /** Records an end, now. */
   record(): void;
   /** Says whether it keeps ending. `runningSince`: by `performance.now()`; undefined while it does not run. */
@@ -25,7 +25,7 @@ export interface EndHistory {
 }
 
 /** Creates the history of a child that has not ended yet. */
-export function createEndHistory(): EndHistory {
+function createEndHistory(): EndHistory {
   /** Newest last. */
   let ends: number[] = [];
   let unsteady = false;

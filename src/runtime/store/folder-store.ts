@@ -2,7 +2,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import { watch, type FSWatcher } from 'node:fs';
 import { open, rename } from 'node:fs/promises';
 import path from 'node:path';
-import { createKeyedMutex } from '../async/mutex.ts';
+import { createKeyedSemaphore } from '../async/semaphore.ts';
 import { isSystemError } from '../errors.ts';
 import {
   createExclusive,
@@ -21,7 +21,7 @@ import type { ObjectStore, StoredObject, Tag } from './object-store.ts';
 /** A backup holds a store while it copies it. */
 const lockWaitMs = 30_000;
 /** The turns of this process: of many that ask for a lock again and again, some would never get it. */
-const turns = createKeyedMutex();
+const turns = createKeyedSemaphore();
 /** The folders whose turn the running work has: a change within it needs no other. */
 const held = new AsyncLocalStorage<readonly string[]>();
 

@@ -1,9 +1,9 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { createKeyedSlots } from '../../../../src/runtime/async/mutex.ts';
+import { createKeyedSemaphore } from '../../../../src/runtime/async/semaphore.ts';
 
 test('So many tasks of a key run at a time, in their order, and those of another key do not wait for them', async () => {
-  const slots = createKeyedSlots(2);
+  const slots = createKeyedSemaphore(2);
   const begun: string[] = [];
   const ends: (() => void)[] = [];
   const task = (name: string) => () => {

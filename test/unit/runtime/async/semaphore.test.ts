@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { createFairMutex, createMutex, createKeyedMutex } from '../../../../src/runtime/async/mutex.ts';
+import { createFairMutex, createMutex, createKeyedSemaphore } from '../../../../src/runtime/async/semaphore.ts';
 
 const ignore = (): void => undefined;
 
@@ -46,7 +46,7 @@ describe('a mutex', () => {
 describe('a mutex for each key', () => {
   it('Changes of one key wait for each other, and not for those of another', async () => {
     const steps: string[] = [];
-    const keyed = createKeyedMutex();
+    const keyed = createKeyedSemaphore();
     const [one, again, other] = [createTask(steps, 'one'), createTask(steps, 'again'), createTask(steps, 'other')];
     const results = [keyed.run(1, one.task), keyed.run(1, again.task), keyed.run(2, other.task)];
     await settled();
