@@ -1,5 +1,4 @@
 import { mkdirSync, statSync, type Stats } from 'node:fs';
-import { mkdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { isSystemError } from '../errors.ts';
 
@@ -54,39 +53,7 @@ export function describeKind(entry: Pick<Stats, 'isFile' | 'isFIFO' | 'isSocket'
   return entry.isFile() ? 'a file' : 'a device';
 }
 
-/**
- * Makes a folder with its parents, mode 0700 unless another is given. Returns the first one that was made; undefined
- * when all were there. Errors: system errors, in words.
- */
-export async function makeFolder(folder: string, mode = ownerOnly): Promise<string | undefined> {
-  try {
-    await mkdir(folder, { mode });
-    return folder;
-  } catch (error) {
-    if (!isSystemError(error, 'ENOENT') || folder === path.dirname(folder)) {
-      assertThere(folder, error, await findStats(folder));
-      return undefined;
-    }
-  }
-  const first = await makeFolder(path.dirname(folder), mode);
-  try {
-    await mkdir(folder, { mode });
-    return first ?? folder;
-  } catch (error) {
-    assertThere(folder, error, await findStats(folder));
-    return first;
-  }
-}
-
-async function findStats(folder: string): Promise<Stats | undefined> {
-  try {
-    return await stat(folder);
-  } catch {
-    return undefined;
-  }
-}
-
-function findStatsSync(folder: string): Stats | undefined {
+function findStats(folder: string): Stats | undefined {
   try {
     return statSync(folder);
   } catch {
@@ -94,23 +61,31 @@ function findStatsSync(folder: string): Stats | undefined {
   }
 }
 
-/** As `makeFolder`, without waiting. */
-export function makeFolderSync(folder: string): string | undefined {
+/**
+ * Makes a folder with its parents, mode 0700 unless another is given. Returns the first one that was made; undefined
+ * when all were there. Errors: system errors, in words.
+ */
+export function makeFolderSync(folder: string, mode = ownerOnly): string | undefined {
   try {
-    mkdirSync(folder, { mode: ownerOnly });
+    mkdirSync(folder, { mode });
     return folder;
   } catch (error) {
     if (!isSystemError(error, 'ENOENT') || folder === path.dirname(folder)) {
-      assertThere(folder, error, findStatsSync(folder));
+      assertThere(folder, error, findStats(folder));
       return undefined;
     }
   }
-  const first = makeFolderSync(path.dirname(folder));
+  const first = makeFolderSync(path.dirname(folder), mode);
   try {
-    mkdirSync(folder, { mode: ownerOnly });
+    mkdirSync(folder, { mode });
     return first ?? folder;
   } catch (error) {
-    assertThere(folder, error, findStatsSync(folder));
+    assertThere(folder, error, findStats(folder));
     return first;
   }
+}
+
+/** As `makeFolderSync`; an error is a rejection. */
+export async function makeFolder(folder: string, mode = ownerOnly): Promise<string | undefined> {
+  return makeFolderSync(folder, mode);
 }
