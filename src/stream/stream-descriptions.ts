@@ -47,7 +47,8 @@ async function findStreams(serverFolder: string): Promise<readonly DescribedStre
 /** The moment of the stream's creation, by which one that was made anew is another; undefined in what is no JSON. */
 function findCreated(text: string): unknown {
   try {
-    return (JSON.parse(text) as { created?: unknown } | null)?.created;
+    const { Created, created = Created } = JSON.parse(text) as { Created?: unknown; created?: unknown };
+    return created;
   } catch {
     return undefined;
   }
