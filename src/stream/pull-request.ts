@@ -31,7 +31,7 @@ export function createPullConnection(nats: NatsConnection, onError: (error: Erro
   let pingsDue = 0;
 
   function lose(error: Error): void {
-    for (const { lost } of requests) lost(error);
+    for (const replies of requests) replies.lost(error);
   }
 
   async function follow(): Promise<void> {
