@@ -5,7 +5,7 @@ import { dataPaths, type Config } from '../config.ts';
 import { lakePaths, listOtherTables } from '../lake/lake.ts';
 import { listLog } from '../lake/log/log-files.ts';
 import { snapshotSql } from '../lake/sql/snapshot-sql.ts';
-import { cataloguePaths } from '../lake/catalogue/catalogue-paths.ts';
+import { cataloguePaths } from '../lake/catalogue/catalogue-files.ts';
 import { openReadOnlyEngine, type ReadOnlyEngine } from '../lake/sql/read-only-engine.ts';
 import { splitSql } from '../lake/sql/literals.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';

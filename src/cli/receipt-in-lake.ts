@@ -1,16 +1,15 @@
-import { createErasedIdsSearch, wasErased, type ErasedIds } from '../lake/find/erased-ids.ts';
+import { type ErasedIds, createErasedIdsSearch, wasErased } from '../lake/find/erased-ids.ts';
 import { lakePaths, tablePaths } from '../lake/lake.ts';
 import { type Snapshot, readSnapshot } from '../lake/log/snapshot.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
-import { isAppError, AppError } from '../runtime/errors.ts';
+import { AppError, isAppError } from '../runtime/errors.ts';
 import type { Receipt, ReceiptEvent } from '../receipts/receipt.ts';
-import { events as leader, getMethod, importDatasets, type Dataset } from '../datasets/dataset.ts';
+import { type Dataset, events as leader, getMethod, importDatasets } from '../datasets/dataset.ts';
 import { isKeyedId, maskOfLake, otherFormOf } from '../datasets/event-id.ts';
 import { listFailedFiles, readFailedFile } from '../lake/files/failed-events.ts';
-import { findWholeRows } from '../lake/find/find-rows.ts';
-import type { WholeRow } from '../lake/find/read-rows.ts';
-import { createVersionSearch, type FirstVersion } from '../lake/log/change-feed.ts';
-import { digestEvent, type EventValues } from '../receipts/event-digest.ts';
+import { type WholeRow, findWholeRows } from '../lake/find/find-rows.ts';
+import { type FirstVersion, createVersionSearch } from '../lake/log/change-feed.ts';
+import { type EventValues, digestEvent } from '../receipts/event-digest.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 
 /** What is said of an event of a receipt that is neither in a table nor failed. */

@@ -1,12 +1,14 @@
-import { describeError } from '../runtime/errors.ts';
+import { type AppError, describeError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { summarizeTables } from '../lake/history.ts';
 import { describeForeign } from '../lake/log/table-state.ts';
 import type { Snapshot } from '../lake/log/snapshot.ts';
 import type { Table } from '../lake/log/table.ts';
-import { describeBrokerClock } from './clock-watch.ts';
-import { faultExplanations, type StreamFault } from './position/stream-position.ts';
+import { type FollowDependencies, type StreamFault, faultExplanations } from './position/stream-position.ts';
+import type { Logger } from '../runtime/logger.ts';
+import type { CompactMetrics } from './compact-metrics.ts';
+import { describeClock, isClockBehind } from '../lake/log/lake-state.ts';
 
 /** What a loop waits for to pass: it fails again and again, and goes on by itself when the cause is gone. */
 export interface Trouble {
@@ -27,7 +29,7 @@ export interface SeenFault {
 }
 
 /** What the compactor has seen beside the troubles of its loops. */
-export interface SeenFacts {
+interface SeenFacts {
   readonly faults: readonly SeenFault[];
   /** Files whose keys are not known. */
   readonly damages: readonly string[];
@@ -35,7 +37,7 @@ export interface SeenFacts {
 }
 
 /** What the compactor knows of the watermark. */
-export interface KnownWatermark {
+interface KnownWatermark {
   /** Up to when the lake is complete, Unix milliseconds; undefined where that is not told. */
   readonly watermarkMs: number | undefined;
   /** How far the broker's clock is ahead of this machine's, milliseconds. */
@@ -148,4 +150,76 @@ export function compactFacts(
     problems,
     notices,
   };
+}
+
+/** Remembers what the compactor has seen beside the troubles of its loops, for its status, and logs it. */
+interface FactRecord {
+  /** Takes in a fault of the stream, with its figures. */
+  readonly fault: FollowDependencies['alarm'];
+  /** Takes in files whose keys are not known. */
+  damages(found: readonly AppError[]): void;
+  facts(): SeenFacts;
+}
+
+interface FactRecordDependencies {
+  readonly logger: Logger;
+  readonly clock: Clock;
+  readonly counted: CompactMetrics;
+  /** The lake's newest `available_at`. */
+  readonly availableAtMs: () => number;
+}
+
+/** Creates the record, empty: a restart forgets. */
+export function createFactRecord({ logger, clock, counted, availableAtMs }: FactRecordDependencies): FactRecord {
+  const faults: SeenFault[] = [];
+  const damages: string[] = [];
+  const clockWatch = createClockWatch(clock, availableAtMs);
+  return {
+    fault(fault, figures) {
+      logger.error({ fault, ...figures }, faultExplanations[fault]);
+      counted.streamFault(fault);
+      const { backupOf } = figures;
+      faults.push({
+        fault,
+        at: new Date(clock.nowMs()).toISOString(),
+        ...(typeof backupOf === 'string' ? { backupOf } : {}),
+      });
+    },
+    damages(found) {
+      for (const error of found.map(describeError)) {
+        logger.error({ error }, 'keys of a damaged file are not known: a repeat of one would be stored again');
+        if (!damages.includes(error)) damages.push(error);
+      }
+    },
+    facts: () => ({ faults, damages, clockProblems: clockWatch() }),
+  };
+}
+
+/** Watches whether the lake's newest `available_at` lies in the future; small steps of the clock are no problem. */
+function createClockWatch(clock: Clock, availableAtMs: () => number): () => Problem[] {
+  let since: string | undefined;
+  return () => {
+    const nowMs = clock.nowMs();
+    const isBehind = isClockBehind(availableAtMs(), nowMs);
+    since = isBehind ? (since ?? new Date(nowMs).toISOString()) : undefined;
+    return since === undefined ? [] : [describeClock(availableAtMs(), nowMs, since)];
+  };
+}
+
+/**
+ * A broker's clock that is further ahead than this, milliseconds, leaves the lake without a watermark now and then, and
+ * soon always: one that lies in the future is not told (lake/watermark.ts).
+ */
+const brokerToleranceMs = 2000;
+
+/** Describes a broker's clock that is so many milliseconds ahead of this machine's, if that matters. */
+function describeBrokerClock(aheadMs: number): Problem[] {
+  if (aheadMs <= brokerToleranceMs) return [];
+  return [
+    {
+      code: 'broker_clock_ahead',
+      what: `the broker's clock is ${(aheadMs / 1000).toFixed(1)} seconds ahead of this machine's: the watermark lies in the future and is not told, and scheduled exports of periods wait for it, up to three hours`,
+      todo: 'Have both machines follow a time server; the watermark is told again by itself. Nothing is lost meanwhile, and change feeds go on.',
+    },
+  ];
 }

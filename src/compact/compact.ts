@@ -10,100 +10,45 @@
  *
  * Two loops run side by side: flush-loop.ts takes batches in; seal/maintenance.ts seals, checkpoints and cleans.
  */
-import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { events } from '../datasets/dataset.ts';
 import { maskOfLake } from '../datasets/event-id.ts';
-import { machineClock, type Clock } from '../runtime/clock.ts';
-import { noCrashPoint, type CrashPoint } from '../runtime/crash-point.ts';
-import { AppError } from '../runtime/errors.ts';
-import { ensureFolder } from '../runtime/files/durable-file.ts';
-import { waitForLock } from '../runtime/files/lock.ts';
-import { buildWithClosers, type Closers, type Stoppable } from '../runtime/lifecycle.ts';
-import { removeTree } from '../runtime/files/work-files.ts';
+import { machineClock } from '../runtime/clock.ts';
+import { noCrashPoint } from '../runtime/crash-point.ts';
+import { AppError, isAppError } from '../runtime/errors.ts';
+import { pause } from '../runtime/async/retry.ts';
+import type { Logger } from '../runtime/logger.ts';
+import { type Closers, type Stoppable, buildWithClosers } from '../runtime/lifecycle.ts';
 import { openBatchTables } from '../lake/batch/batch-tables.ts';
 import { createRecentKeys } from '../lake/batch/recent-keys.ts';
 import type { OnDamage } from '../lake/batch/whole-files.ts';
-import { recoverFailed } from '../lake/files/failed-events.ts';
-import { createErasedIdsSearch, describeUnnamedErasedIds } from '../lake/find/erased-ids.ts';
 import { engineBudget } from '../lake/files/row-memory.ts';
-import { lakePaths, openLake } from '../lake/lake.ts';
+import { lakePaths } from '../lake/lake.ts';
 import type { Table } from '../lake/log/table.ts';
-import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
-import { tryWrite } from '../lake/try-write.ts';
+import { type Duckdb, openDuckdb } from '../lake/sql/duckdb.ts';
 import { tellWatermark } from '../lake/watermark.ts';
-import { startWhenRepaired } from './await-repair.ts';
-import { createBatchBound } from './batch/batch-bound.ts';
-import { createFlushAge } from './batch/flush-age.ts';
-import { createFollowers, findAhead } from './batch/follower.ts';
-import { createPurgeBehind } from './batch/purge-behind.ts';
-import { createCompactMetrics } from './compact-metrics.ts';
-import type { CompactDependencies, CompactOptions } from './compact-options.ts';
-import { followBacklog, followTables } from './lake-gauges.ts';
-import { compactFacts, createTrouble, type KnownWatermark } from './compact-status.ts';
-import { runFlushLoop, type Loop } from './flush-loop.ts';
-import { createKeyLearning } from './key-learning.ts';
+import { type FlushLimits, createFlushLimits } from './batch/flush-limits.ts';
+import { createFollowers } from './batch/follower.ts';
+import { createBatchPuller } from './batch/pull-batch.ts';
+import { createFollowedStream } from './position/followed-stream.ts';
+import { createQuietWatermark } from './position/quiet-watermark.ts';
+import { type StreamEnd, type StreamEndDependencies, watchStreamEnd } from './position/stream-end.ts';
+import { compactFacts, createFactRecord, createTrouble } from './compact-status.ts';
+import { type Loop, createFlushReport, createPurgeBehind, runFlushLoop } from './flush-loop.ts';
+import { createStartWork } from './start-work.ts';
+import { startLakeWatches } from './lake-watches.ts';
+import { createCompactMetrics, followBacklog, followTables } from './compact-metrics.ts';
+import { type CompactDependencies, type CompactOptions, divideMemory } from './compact-options.ts';
 import { createReuseReport } from './key-reuse.ts';
-import { createQuietWatermark, type QuietWatermark } from './position/quiet-watermark.ts';
-import { watchStreamEnd, type StreamEnd, type StreamEndDependencies } from './position/stream-end.ts';
-import { createStillness } from './position/stillness.ts';
-import type { FollowDependencies } from './position/stream-position.ts';
-import { divideMemory } from './engine-memory.ts';
-import { startMaintenance, type Maintenance } from './seal/maintenance.ts';
-import { watchErasedIds } from './erased-ids-watch.ts';
-import { createFactRecord } from './seen-facts.ts';
-import { startWriteProbe } from './write-probe.ts';
+import { type FollowDependencies, createStillness } from './position/stream-position.ts';
+import { type Maintenance, startMaintenance } from './seal/maintenance.ts';
+import { type OwnLake, takeLake } from './lake-owner.ts';
 
 /** A compactor at work. `failed` rejects when it cannot go on; the process then ends and a new one starts. */
 export interface Compact extends Stoppable {
   readonly failed: Promise<never>;
   /** Short facts for the service's status, with `problems` and `notices`; see compact-status.ts. */
   facts(): Readonly<Record<string, unknown>>;
-}
-
-const defaultLockWaitMs = 15_000;
-
-/** Claims the lake: from this commit on, a compactor that ran before can neither flush nor move the position. */
-async function claim(table: Table, writer: string, erasedIdsFile: string): Promise<void> {
-  const unnamed = table.lake().erasedIds === undefined ? await describeUnnamedErasedIds(erasedIdsFile) : undefined;
-  await table.commit((_, { erasedIds = unnamed }) => ({ cause: 'start', actions: [], writer, erasedIds }));
-}
-
-/** A lake that this compactor has taken. */
-interface TakenLake {
-  readonly paths: ReturnType<typeof lakePaths>;
-  readonly table: Table;
-  readonly writer: string;
-  /** Throws when the lake's folder is not the one that this compactor has locked any more. */
-  readonly assertFolder: () => void;
-}
-
-/**
- * Locks the lake, empties the spool folder, opens the table and claims it, and settles what a crash has left of
- * flushes.
- */
-async function takeLake(
-  closers: Closers,
-  clock: Clock,
-  crashPoint: CrashPoint,
-  options: CompactOptions,
-): Promise<TakenLake> {
-  const paths = lakePaths(options.lakeDir);
-  const lock =
-    options.withoutLock === true
-      ? undefined
-      : await waitForLock(paths.compactorLock, 'the compactor', options.lockWaitMs ?? defaultLockWaitMs);
-  closers.add('compactor lock', () => lock?.release());
-  const removeSpool = (): Promise<void> => removeTree(options.spoolDir);
-  await removeSpool();
-  await ensureFolder(options.spoolDir);
-  // What was pulled last are events like any other: none may outlive its erasure there, while the service is stopped.
-  closers.add('spool', removeSpool);
-  const table = await openLake(options.lakeDir, { clock, retentionMs: options.retentionMs, crashPoint });
-  const writer = randomUUID();
-  await claim(table, writer, paths.erasedIds);
-  await recoverFailed(paths.failed, table.dir);
-  return { paths, table, writer, assertFolder: () => lock?.assertHeld() };
 }
 
 /** Opens the engine of the flushes. */
@@ -114,34 +59,20 @@ async function openFlushEngine(closers: Closers, { spoolDir, duckdbMemoryMb }: C
   return duckdb;
 }
 
-/** Starts looking at the end of the stream. */
+/** Starts to look at the end of the stream. */
 async function openStreamEnd(
   closers: Closers,
   seeing: Pick<StreamEndDependencies, 'reader' | 'alarm' | 'stillness' | 'logger'>,
-  { paths, table, assertFolder }: Pick<TakenLake, 'paths' | 'table' | 'assertFolder'>,
+  { dir, table, assertFolder }: OwnLake,
 ): Promise<StreamEnd> {
   const position = (): number => table.lake().epoch?.position ?? 0;
-  const streamEnd = await watchStreamEnd({ ...seeing, file: paths.streamEnd, position, assertFolder });
+  const streamEnd = await watchStreamEnd({ ...seeing, file: lakePaths(dir).streamEnd, position, assertFolder });
   closers.add('stream end', () => streamEnd.stop());
   return streamEnd;
 }
 
-/** Watches what no loop would notice: whether the lake can be written, and the hashes of erased ids. */
-function startWatches(
-  closers: Closers,
-  { paths, assertFolder }: Pick<TakenLake, 'paths' | 'assertFolder'>,
-  { clock, logger }: Pick<CompactDependencies, 'clock' | 'logger'>,
-) {
-  const writeProbe = startWriteProbe({ tryWrite: () => tryWrite(paths.root, assertFolder), clock, logger });
-  closers.add('write probe', () => writeProbe.stop());
-  const erasedIds = watchErasedIds(createErasedIdsSearch(paths));
-  closers.add('erased ids', () => erasedIds.stop());
-  return { problems: () => writeProbe.problems(), notices: () => erasedIds.notices() };
-}
-
 /** Runs the flush loop until it is closed. */
-function startFlushing(closers: Closers, loop: Loop): Promise<void> {
-  const aborter = new AbortController();
+function startFlushing(closers: Closers, loop: Loop, aborter: AbortController): Promise<void> {
   const running = runFlushLoop(loop, aborter.signal);
   closers.add('flush loop', async () => {
     aborter.abort();
@@ -150,86 +81,82 @@ function startFlushing(closers: Closers, loop: Loop): Promise<void> {
   return running;
 }
 
-/** Gives the gauges of what is in the lake, and of what is not yet. */
+function limitFlushes({ memoryMb }: Duckdb, { flushMaxBytes, flushMaxRows, flushAgeMs }: CompactOptions): FlushLimits {
+  const bytes = Math.min(flushMaxBytes, engineBudget(memoryMb).lineBytes);
+  return createFlushLimits({ bytes, rows: flushMaxRows, ageMs: flushAgeMs });
+}
+
+/** Shows what is in the lake, and what is not yet, as gauges. */
 function showLake({ metrics, reader, clock }: CompactDependencies, table: Table, maintenance: Maintenance): void {
   followBacklog(metrics, { reader, clock, findEpoch: () => table.lake().epoch });
   followTables(metrics, () => new Map([[events.table, table.state().size], ...maintenance.sizes()]));
 }
 
-function knowWatermark(table: Table, watermark: QuietWatermark): KnownWatermark {
-  return {
-    watermarkMs: tellWatermark(watermark.find(table.lake().epoch), machineClock),
-    brokerAheadMs: watermark.brokerAheadMs(),
-  };
-}
-
 async function build(closers: Closers, dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
-  const { logger, clock, reader, crashPoint = noCrashPoint } = dependencies;
-  const { paths, table, writer, assertFolder } = await takeLake(closers, clock, crashPoint, options);
-  const counted = createCompactMetrics(dependencies.metrics);
+  const { logger, clock, reader, enrichment, metrics, crashPoint = noCrashPoint } = dependencies;
+  const { lakeDir, spoolDir, retentionMs, refusals } = options;
+  const lake = await takeLake(closers, { clock, crashPoint }, options);
+  const { table, writer, assertFolder } = lake;
+  const counted = createCompactMetrics(metrics);
   const seen = createFactRecord({ logger, clock, counted, availableAtMs: () => table.lake().availableAtMs });
   const trouble = createTrouble(clock);
   const duckdb = await openFlushEngine(closers, options);
   const maintenance = await startMaintenance(
-    { leader: table, lakeDir: options.lakeDir, clock, crashPoint, logger, counted, writer, assertFolder },
+    { leader: table, lakeDir, clock, crashPoint, logger, counted, writer, assertFolder },
     options,
   );
   closers.add('maintenance', () => maintenance.stop());
-  const watches = startWatches(closers, { paths, assertFolder }, { clock, logger });
-  const seeing = { reader, alarm: seen.fault, stillness: createStillness(reader), logger };
-  const streamEnd = await openStreamEnd(closers, seeing, { paths, table, assertFolder });
-  const start = { faulty: false };
-  const alarm: FollowDependencies['alarm'] = (fault, figures) => {
-    streamEnd.reset();
-    start.faulty = true;
-    seen.fault(fault, figures);
-  };
-  const slices = { folder: path.join(options.spoolDir, 'keys'), rows: options.keySliceRows };
-  const tables = await openBatchTables(duckdb, dependencies.enrichment, slices, maskOfLake(table.state().metaData?.id));
+  const watches = startLakeWatches(closers, lake, { clock, logger });
+  const stillness = createStillness(reader);
+  const streamEnd = await openStreamEnd(closers, { reader, alarm: seen.fault, stillness, logger }, lake);
+  const slices = { folder: path.join(spoolDir, 'keys'), rows: options.keySliceRows };
+  const tables = await openBatchTables(duckdb, enrichment, slices, maskOfLake(table.state().metaData?.id));
   const onDamage: OnDamage = (found) => seen.damages(found);
-  const { lakeDir, retentionMs, refusals } = options;
+  const keys = createRecentKeys({ tables, table, onDamage });
   const following = { lakeDir, leader: table, writer, tables, onDamage, options: { clock, crashPoint, retentionMs } };
   const followers = createFollowers(following);
-  const keys = createRecentKeys({ tables, table, onDamage });
+  const startWork = createStartWork({ maintenance, keys, clock, crashPoint, logger });
   const watermark = createQuietWatermark({ lakeDir, assertFolder, logger, clock: machineClock });
-  const loop: Loop = {
-    table,
-    followers,
-    tables,
-    keys,
-    learning: createKeyLearning({ keys, clock, crashPoint, logger }),
-    failedDir: paths.failed,
-    writer,
-    crashPoint,
-    counted,
-    reportReuse: createReuseReport({ lakeDir, refusals, clock, logger }),
-    dependencies,
-    options,
-    follow: { table, reader, writer, alarm, findAhead: (epoch) => findAhead(followers, epoch) },
-    trouble,
-    maintenance,
-    streamEnd,
-    stillness: seeing.stillness,
-    watermark,
-    bound: createBatchBound(Math.min(options.flushMaxBytes, engineBudget(duckdb.memoryMb).lineBytes)),
-    purging: createPurgeBehind(),
-    age: createFlushAge(options.flushAgeMs),
-    start,
-    assertFolder,
+  const alarm: FollowDependencies['alarm'] = (fault, figures) => {
+    streamEnd.reset();
+    startWork.noteFault();
+    seen.fault(fault, figures);
   };
-  counted.followWatermark(clock, () => watermark.find(table.lake().epoch));
+  const limits = limitFlushes(duckdb, options);
+  const aborter = new AbortController();
+  const { ownerHoldsMs } = options;
+  const assertStreamOwner = async (): Promise<void> => reader.assertOwner?.();
+  const committing = { table, followers, writer, clock, crashPoint, assertStreamOwner, ownerHoldsMs };
+  const loop: Loop = {
+    lake,
+    stream: createFollowedStream({ table, reader, writer, alarm, followers, stillness, streamEnd, watermark, logger }),
+    puller: createBatchPuller(reader, spoolDir, writer, aborter.signal, (batch, { maxBytes, maxRows }) =>
+      limits.pulled(batch === undefined || (batch.bytes < maxBytes && batch.events < maxRows)),
+    ),
+    limits,
+    flushing: { ...committing, tables, keys, failedDir: lakePaths(lakeDir).failed },
+    purging: createPurgeBehind(),
+    startWork,
+    trouble,
+    report: createFlushReport(counted, createReuseReport({ lakeDir, refusals, clock, logger }), logger),
+  };
+  const findWatermarkMs = (): number | undefined => watermark.find(table.lake().epoch);
+  counted.followWatermark(clock, findWatermarkMs);
   showLake(dependencies, table, maintenance);
-  const running = startFlushing(closers, loop);
+  const running = startFlushing(closers, loop, aborter);
   const troubles = () => ({
     flush: trouble,
     maintenance: [...watches.problems(), ...maintenance.problems()],
-    notices: [dependencies.enrichment?.problems() ?? [], maintenance.notices(), watches.notices()].flat(),
+    notices: [enrichment?.problems() ?? [], maintenance.notices(), watches.notices()].flat(),
+  });
+  const knownWatermark = () => ({
+    watermarkMs: tellWatermark(findWatermarkMs(), machineClock),
+    brokerAheadMs: watermark.brokerAheadMs(),
   });
   return {
     failed: failWith([running, maintenance.running]),
     stop: () => closers.stop(),
-    facts: () =>
-      compactFacts(table, knowWatermark(table, watermark), seen.facts(), troubles(), maintenance.followers()),
+    facts: () => compactFacts(table, knownWatermark(), seen.facts(), troubles(), maintenance.followers()),
   };
 }
 
@@ -237,6 +164,63 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
 async function failWith(loops: readonly Promise<void>[]): Promise<never> {
   await Promise.race(loops);
   throw new AppError('stopping', 'the compactor has stopped');
+}
+
+const retryEveryMs = 1000;
+
+/** Starts, or returns the error that another engine's commit is. */
+async function tryStart(
+  start: () => Promise<Compact>,
+): Promise<{ readonly compact: Compact } | { readonly foreign: AppError }> {
+  try {
+    return { compact: await start() };
+  } catch (error) {
+    if (isAppError(error, 'foreign_commit')) return { foreign: error };
+    throw error;
+  }
+}
+
+/**
+ * Starts a compactor, also on a table that another engine has changed while none ran: then it waits, with that as its
+ * problem, and begins its work once the table is repaired. The process would not get better by being started again, and
+ * import and export need not wait with it. Errors: those of `start`, but for `foreign_commit`.
+ */
+async function startWhenRepaired(start: () => Promise<Compact>, logger: Logger): Promise<Compact> {
+  const first = await tryStart(start);
+  if ('compact' in first) return first.compact;
+  logger.error({ error: first.foreign.message }, 'compactor waits for the lake to be repaired');
+  const stopping = new AbortController();
+  let { foreign } = first;
+  let compact: Compact | undefined;
+
+  async function wait(): Promise<void> {
+    for (;;) {
+      await pause(retryEveryMs, stopping.signal);
+      if (stopping.signal.aborted) return;
+      const next = await tryStart(start);
+      if ('compact' in next) {
+        compact = next.compact;
+        logger.info('lake is repaired, compactor goes on');
+        return;
+      }
+      ({ foreign } = next);
+    }
+  }
+
+  const waiting = wait();
+  return {
+    failed: waiting.then(() => compact?.failed ?? Promise.reject(foreign)),
+    async stop() {
+      stopping.abort();
+      await waiting.catch(() => undefined);
+      await compact?.stop();
+    },
+    facts: () =>
+      compact?.facts() ?? {
+        problems: [{ code: 'foreign_commit', what: foreign.message, todo: foreign.hint ?? '' }],
+        notices: [],
+      },
+  };
 }
 
 /**

@@ -26,14 +26,14 @@ import type { StreamReader } from '../stream/stream.ts';
 import { startCompact } from './compact.ts';
 import type { CompactOptions } from './compact-options.ts';
 
-export interface CompleteRestoreDependencies {
+interface CompleteRestoreDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly signal: AbortSignal;
 }
 
 /** The bounds of a flush and the places, as the service has them. */
-export type CompleteRestoreOptions = Pick<
+type CompleteRestoreOptions = Pick<
   CompactOptions,
   'lakeDir' | 'spoolDir' | 'flushMaxBytes' | 'flushMaxRows' | 'sealMaxBytes' | 'retentionMs' | 'duckdbMemoryMb'
 >;

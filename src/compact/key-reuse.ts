@@ -3,8 +3,8 @@ import { importMethods } from '../datasets/dataset.ts';
 import { fingerprintOf, requestKeyOf } from '../datasets/event-id.ts';
 import { readLineHead } from '../datasets/event-line.ts';
 import type { Failure } from '../lake/batch/spool-lines.ts';
-import { addKeyNotices, type Notice } from '../lake/catalogue/notices-file.ts';
-import { createRefusalWriter, type RefusalFolder, type RefusalRecord } from '../refusals/refusal-files.ts';
+import { type Notice, addKeyNotices } from '../lake/catalogue/catalogue-files.ts';
+import { type RefusalFolder, type RefusalRecord, createRefusalWriter } from '../refusals/refusal-files.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
@@ -18,7 +18,7 @@ import type { Logger } from '../runtime/logger.ts';
  */
 export type ReportReuse = (failures: readonly Failure[]) => Promise<void>;
 
-export interface KeyReuseDependencies {
+interface KeyReuseDependencies {
   readonly lakeDir: string;
   /** Absent: no refusals are kept. */
   readonly refusals?: RefusalFolder | undefined;

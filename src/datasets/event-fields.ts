@@ -26,10 +26,17 @@ interface EventSchema {
   readonly properties: Readonly<Record<string, { readonly $ref: string } | FieldSchema>>;
 }
 
+/** Reads the schema of a kind: every field of `fields.json`, and behind them those of its own file. */
+function readEventSchema(file: string): EventSchema {
+  const own = readPackageJson(file) as Omit<EventSchema, 'properties'> & Partial<EventSchema>;
+  const shared = Object.keys(fieldsSchema.$defs).map((name) => [name, { $ref: `${fieldsSchema.$id}#/$defs/${name}` }]);
+  return { ...own, properties: { ...Object.fromEntries(shared), ...own.properties } };
+}
+
 /** The JSON Schema of each event kind of every dataset, from the file its pipeline names; those of the events first. */
 export const eventSchemas: ReadonlyMap<EventKind, EventSchema> = new Map(
   [eventsPipeline, ...pipelines.filter((pipeline) => pipeline !== eventsPipeline)].flatMap(({ kinds }) =>
-    Object.entries(kinds).map(([kind, { schema }]) => [kind, readPackageJson(schema) as EventSchema] as const),
+    Object.entries(kinds).map(([kind, { schema }]) => [kind, readEventSchema(schema)] as const),
   ),
 );
 

@@ -1,6 +1,6 @@
 import type { FailureReason } from '../lake/files/failed-events.ts';
 import type { FoundFailed } from '../lake/find/failed-index.ts';
-import type { FoundRow } from '../lake/find/read-rows.ts';
+import type { FoundRow } from '../lake/find/find-rows.ts';
 
 /**
  * Where an event is. `never_seen`: nothing of what the service has acknowledged is it, as far as that is known: nothing

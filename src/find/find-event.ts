@@ -1,22 +1,21 @@
 import { readLineHead } from '../datasets/event-line.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
-import { wasErased, type FindErasedIds } from '../lake/find/erased-ids.ts';
+import { type FindErasedIds, wasErased } from '../lake/find/erased-ids.ts';
 import type { FailedIndex } from '../lake/find/failed-index.ts';
-import { findRows, idStartOf, isSought, type Sought } from '../lake/find/find-rows.ts';
+import { type DatasetTable, type Sought, findRows, idStartOf, isSought } from '../lake/find/find-rows.ts';
 import type { IdIndex } from '../lake/find/id-index.ts';
-import type { DatasetTable } from '../lake/find/read-rows.ts';
-import { createVersionSearch, type VersionSearch } from '../lake/log/change-feed.ts';
+import { type VersionSearch, createVersionSearch } from '../lake/log/change-feed.ts';
 import type { Duckdb } from '../lake/sql/duckdb.ts';
 import { isMarker } from '../stream/stream.ts';
 import type { TailEnd, TailLimits } from '../stream/tail.ts';
 import {
-  describeFailed,
-  describeRow,
-  describeWaiting,
   type EventAnswer,
   type EventPlace,
   type FoundEvent,
   type WaitingEvent,
+  describeFailed,
+  describeRow,
+  describeWaiting,
 } from './event-answer.ts';
 import type { FollowedTables } from './followed-tables.ts';
 

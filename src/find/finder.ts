@@ -67,7 +67,6 @@ export function createFinder(options: FinderOptions): Finder {
   const oneAtATime = createFairMutex();
   let askedAtMs = -Infinity;
   const upkeep = createIndexUpkeep({
-    indexDir,
     engine: { ...engine, tempDir: path.join(workDir, 'index') },
     isAsked: () => performance.now() - askedAtMs < askedLatelyMs,
   });
@@ -82,7 +81,7 @@ export function createFinder(options: FinderOptions): Finder {
     places = {
       duckdb,
       tables: createFollowedTables(lakeDir),
-      index: openIdIndex(indexDir, duckdb),
+      index: openIdIndex(indexDir),
       maxIndexedBytes,
       versions: new Map(),
       failed: createFailedIndex(paths.failed, paths.table, maxFailedFiles),

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { events, importDatasets } from '../datasets/dataset.ts';
-import type { DatasetTable } from '../lake/find/read-rows.ts';
+import type { DatasetTable } from '../lake/find/find-rows.ts';
 import { hasTable, tablePaths } from '../lake/lake.ts';
 import { openLogFollower, type LogFollower } from '../lake/log/log-follower.ts';
 import { commitName, logFolder } from '../lake/log/log-files.ts';

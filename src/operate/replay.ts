@@ -36,7 +36,7 @@ import { lakePaths } from '../lake/lake.ts';
 import type { Change, Table } from '../lake/log/table.ts';
 import { youngFolder } from '../lake/log/young-folder.ts';
 import { openBatchTables, type JudgedBatch } from '../lake/batch/batch-tables.ts';
-import { createLakeLookUp } from '../lake/batch/lake-look-up.ts';
+import { createLakeLookUp } from '../lake/batch/recent-keys.ts';
 
 export interface ReplayDependencies {
   readonly table: Table;

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { cataloguePaths } from '../../src/lake/catalogue/catalogue-paths.ts';
+import { cataloguePaths } from '../../src/lake/catalogue/catalogue-files.ts';
 import { readCatalogue } from '../../src/lake/catalogue/read-catalogue.ts';
 import { catalogueSteps } from '../../src/lake/catalogue/renew.ts';
 import { findNames } from '../../src/runtime/files/folder-names.ts';

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { eraseSteps } from '../../src/operate/erase/erase.ts';
 import { flushSteps } from '../../src/compact/batch/flush.ts';
-import { learnStep } from '../../src/compact/key-learning.ts';
+import { learnStep } from '../../src/compact/start-work.ts';
 import { checkpointSteps } from '../../src/lake/log/checkpoint.ts';
 import { cleanSteps } from '../../src/lake/clean.ts';
 import { changeSteps } from '../../src/lake/files/change.ts';

@@ -28,9 +28,9 @@ interface Defect {
 const defects: Readonly<Record<string, Defect>> = {
   'messages are purged before the commit': {
     seed: 113,
-    file: 'src/compact/flush-loop.ts',
-    from: 'const flushed = await flushBatch(',
-    to: 'await reader.purgeBelow(batch.lastSequence); const flushed = await flushBatch(',
+    file: 'src/compact/position/followed-stream.ts',
+    from: 'if (fault === undefined) return true;',
+    to: 'if (fault === undefined) { await reader.purgeBelow(batch.lastSequence); return true; }',
   },
   'a data file is committed without an fsync': {
     seed: 161,

@@ -12,16 +12,14 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { AppError } from '../../runtime/errors.ts';
-import type { BatchTables, JudgedBatch } from '../../lake/batch/batch-tables.ts';
-import { takeOutTooLarge } from '../../lake/batch/isolate.ts';
+import type { BatchLookUp, BatchTables, JudgedBatch, LoadedBatch } from '../../lake/batch/batch-tables.ts';
+import { type Failure, readFailures, takeOutTooLarge } from '../../lake/batch/spool-lines.ts';
 import type { KeysSeen, RecentKeys } from '../../lake/batch/recent-keys.ts';
-import { readFailures, type Failure } from '../../lake/batch/spool-lines.ts';
 import type { WrittenFile } from '../../lake/files/data-file.ts';
 import { nextAvailableAtMs, type Epoch } from '../../lake/log/lake-state.ts';
 import { assertOwner } from '../lake-owner.ts';
-import { commitFlush } from './flush-commit.ts';
-import { createFlushFiles, type FlushFiles } from './flush-files.ts';
-import { planFollowers, type FollowerFlush, type FollowerFlushDependencies } from './follower-flush.ts';
+import { type FlushFiles, commitFlush, createFlushFiles } from './flush-commit.ts';
+import { type FollowerFlush, type FollowerFlushDependencies, planFollowers } from './follower.ts';
 import type { Batch } from './pull-batch.ts';
 
 /** The steps of a flush at which a crash is tested, beside those of the commit in its midst. */
@@ -61,72 +59,91 @@ export interface Flushed {
   readonly refused?: AppError | undefined;
 }
 
-/** A batch whose rows of the table of events are in the young file, and the events that fail. */
-interface TakenIn {
+/** A batch that has a verdict, and whose rows of the table of events are in the young file. */
+interface Written {
   readonly judged: Pick<JudgedBatch, 'rows' | 'repeats' | 'others' | 'addsKeys'> & KeysSeen;
   readonly written: WrittenFile | undefined;
+  /** After the commit: the memory of keys takes in what the batch has brought. */
+  remember(added: Parameters<RecentKeys['remember']>[1]): Promise<void>;
+}
+
+/** What is known of such a batch beside that. */
+interface TakenIn extends Written {
   readonly failures: readonly Failure[];
   readonly refused: AppError | undefined;
   readonly straight: boolean;
   /** What is the other tables', not written yet. */
   readonly followed: readonly FollowerFlush[];
-  /** After the commit: the memory of keys takes in what the batch has brought. */
-  remember(added: Parameters<RecentKeys['remember']>[1]): Promise<void>;
 }
 
-/** What plain lines bring: rows of the table of events, written straight from the spool, and nothing that fails. */
-const plainlyTaken = { failures: [], refused: undefined, straight: true, followed: [] } as const;
+/** A batch on its way: pulled, with the files that it is to be written to. */
+interface Taking {
+  readonly batch: Batch;
+  readonly epoch: Epoch;
+  readonly files: FlushFiles;
+  readonly availableAtMs: number;
+}
+
+/** Judges a loaded batch; `found` is told the verdict before the rows are written. */
+async function judgeAndWrite(
+  { keys, crashPoint }: FlushDependencies,
+  loaded: LoadedBatch,
+  { batch, epoch, files, availableAtMs }: Taking,
+  loadMore?: (lookUp: BatchLookUp) => Promise<void>,
+  found?: (judged: JudgedBatch) => Promise<void>,
+): Promise<Written> {
+  const judged = await keys.judge(loaded, batch.firstSequence <= epoch.dedupeThrough, loadMore);
+  await crashPoint('flush-converted');
+  await found?.(judged);
+  const written = await files.young.write((file) => judged.writeYoung(file, availableAtMs, batch.bytes));
+  return { judged, written, remember: (added) => keys.remember(judged, added) };
+}
 
 /**
  * Takes in a batch that leaves nothing but keys to judge; undefined, and there is no file, when it does: its lines are
  * not all plain, the lake may have it under another position, or the engine has no memory for some.
  */
-async function takeInPlain(
-  { tables, keys, crashPoint, isolate }: FlushDependencies,
-  { file: spool, events, firstSequence }: Batch,
-  epoch: Epoch,
-  { young }: FlushFiles,
-  availableAtMs: number,
-): Promise<TakenIn | undefined> {
+async function takeInPlain(dependencies: FlushDependencies, taking: Taking): Promise<Written | undefined> {
+  const { tables, crashPoint, isolate } = dependencies;
+  const { batch, epoch, files, availableAtMs } = taking;
+  const { file: spool, events, firstSequence } = batch;
   if (isolate === true || events === 0 || firstSequence <= epoch.dedupeThrough) return undefined;
   const lines = { file: spool, events };
-  const keyless = await young.write((file) => tables.writePlain(lines, file, availableAtMs));
+  const keyless = await files.young.write((file) => tables.writePlain(lines, file, availableAtMs));
   if (keyless !== undefined) {
     await crashPoint('flush-converted');
     const judged = { rows: events, repeats: 0, others: [], addsKeys: false, keysSeen: undefined };
-    return { ...plainlyTaken, judged, written: keyless, remember: async () => undefined };
+    return { judged, written: keyless, remember: async () => undefined };
   }
   const loaded = await tables.loadKeyed(lines);
-  if (loaded === undefined) return undefined;
-  const judged = await keys.judge(loaded, false);
-  await crashPoint('flush-converted');
-  const written = await young.write((file) => judged.writePlain(file, availableAtMs));
-  if (written === undefined) return undefined;
-  const remember: TakenIn['remember'] = (added) => keys.remember(judged, added);
-  return { ...plainlyTaken, judged: { ...judged, others: [] }, written, remember };
+  const taken = loaded && (await judgeAndWrite(dependencies, loaded, taking));
+  return taken?.written === undefined ? undefined : taken;
 }
 
-/** Converts, judges and writes the batch by way of the tables. */
-async function takeInJudged(
-  dependencies: FlushDependencies,
-  batch: Batch,
-  epoch: Epoch,
-  { commitId, young }: FlushFiles,
-  availableAtMs: number,
-): Promise<TakenIn> {
-  const { tables, keys, followers, crashPoint, isolate } = dependencies;
+/** Takes in a batch: straight from the spool to the file where that will do, and by way of the tables otherwise. */
+async function takeIn(dependencies: FlushDependencies, taking: Taking): Promise<TakenIn> {
+  const { tables, followers, isolate } = dependencies;
+  const plain = await takeInPlain(dependencies, taking);
+  if (plain !== undefined) return { ...plain, failures: [], refused: undefined, straight: true, followed: [] };
+  const { batch, epoch, files } = taking;
   const tooLarge = isolate === true ? await takeOutTooLarge(tables, batch.file) : [];
   const loaded = await tables.load(batch.file, batch.events - tooLarge.length);
-  const judged = await keys.judge(loaded, batch.firstSequence <= epoch.dedupeThrough, async (lookUp) => {
-    for (const follower of followers) await follower.lookUp(lookUp);
-  });
-  await crashPoint('flush-converted');
-  const failures = [...tooLarge, ...(await readFailures(batch.file, judged.failedLines))];
-  // By where they stood when the batch was judged.
-  const followed = planFollowers(dependencies, judged.others, { batch, epoch, commitId });
-  const written = await young.write((file) => judged.writeYoung(file, availableAtMs, batch.bytes));
-  const remember: TakenIn['remember'] = (added) => keys.remember(judged, added);
-  return { judged, written, failures, refused: loaded.refused, straight: false, followed, remember };
+  let failures: readonly Failure[] = [];
+  let followed: readonly FollowerFlush[] = [];
+  const taken = await judgeAndWrite(
+    dependencies,
+    loaded,
+    taking,
+    async (lookUp) => {
+      for (const follower of followers) await follower.lookUp(lookUp);
+    },
+    async (judged) => {
+      failures = [...tooLarge, ...(await readFailures(batch.file, judged.failedLines))];
+      // By where they stood when the batch was judged.
+      followed = planFollowers(dependencies, judged.others, { batch, epoch, commitId: files.commitId });
+    },
+  );
+  return { ...taken, failures, refused: loaded.refused, straight: false, followed };
 }
 
 /** Commits what the followers have of the batch: before the leader, whose position says what of the stream is done. */
@@ -162,8 +179,7 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
   const files = createFlushFiles(table, dependencies.failedDir, commitId);
   let followed: readonly FollowerFlush[] = [];
   try {
-    const takingIn = [dependencies, batch, epoch, files, availableAtMs] as const;
-    const takenIn = (await takeInPlain(...takingIn)) ?? (await takeInJudged(...takingIn));
+    const takenIn = await takeIn(dependencies, { batch, epoch, files, availableAtMs });
     const { judged, written, failures, refused, straight } = takenIn;
     followed = takenIn.followed;
     await crashPoint('flush-written');

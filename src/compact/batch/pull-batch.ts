@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
-import { isAppError, type AppError } from '../../runtime/errors.ts';
-import { openWorkFile, type WorkFile } from '../../runtime/files/work-files.ts';
+import path from 'node:path';
+import { type AppError, isAppError } from '../../runtime/errors.ts';
+import { type WorkFile, openWorkFile } from '../../runtime/files/work-files.ts';
 import {
   countLines,
   hashMessage,
@@ -9,6 +10,7 @@ import {
   type StreamMessage,
   type StreamReader,
 } from '../../stream/stream.ts';
+import type { Epoch } from '../../lake/log/lake-state.ts';
 
 /** The messages of one flush, spooled as NDJSON in the order of the stream. */
 export interface Batch {
@@ -50,10 +52,10 @@ const pullMaxBytes = 8 * 1024 * 1024;
  * The memory that messages are pulled into, used again by each batch: one pull is written while the next comes in. For
  * one batch at a time.
  */
-export type PullMemory = readonly [Uint8Array, Uint8Array];
+type PullMemory = readonly [Uint8Array, Uint8Array];
 
 /** Takes the memory for two pulls, which the system gives as it is used. */
-export function createPullMemory(): PullMemory {
+function createPullMemory(): PullMemory {
   return [Buffer.allocUnsafeSlow(pullMaxBytes), Buffer.allocUnsafeSlow(pullMaxBytes)];
 }
 
@@ -100,7 +102,7 @@ async function pullNext(
  * Memory: two pulls, in `memory`. Errors: `stream_gap` when the very next message is missing and later ones are there; the reader's;
  * the file system's.
  */
-export async function pullBatch(
+async function pullBatch(
   reader: StreamReader,
   after: number,
   limits: BatchLimits,
@@ -166,5 +168,81 @@ export async function pullBatch(
     messages,
     events,
     bytes,
+  };
+}
+
+/** A place in a stream: after it a batch begins. */
+type Place = Pick<Epoch, 'appId' | 'position'>;
+
+/**
+ * Pulls batches, one ahead of the flush: while one is converted and committed, the next is spooled. What was pulled ahead
+ * counts only where it turns out to be what comes next; it is still in the stream, and is pulled again otherwise.
+ */
+export interface BatchPuller {
+  /** The batch after a place, pulled ahead or now. As `pullBatch`. */
+  pull(after: Place, limits: BatchLimits): Promise<Batch | undefined>;
+  /** Begins to pull what comes after a place. */
+  pullAhead(after: Place, limits: BatchLimits): void;
+  /** Ends what is under way. */
+  stop(): Promise<void>;
+}
+
+interface Pulling {
+  readonly after: Place;
+  readonly batch: Promise<Batch | undefined>;
+  readonly aborter: AbortController;
+}
+
+/**
+ * Creates a puller whose spool files lie in a folder, under names of its own; two are in use at a time. Aborting the
+ * signal ends every pull. `onPulled` is told at the end of each that was not aborted.
+ */
+export function createBatchPuller(
+  reader: StreamReader,
+  folder: string,
+  name: string,
+  signal: AbortSignal,
+  onPulled: (batch: Batch | undefined, limits: BatchLimits) => void = () => undefined,
+): BatchPuller {
+  let ahead: Pulling | undefined;
+  let spools = 0;
+  const memory = createPullMemory();
+
+  function start(after: Place, limits: BatchLimits): Pulling {
+    spools += 1;
+    const file = path.join(folder, `${name}.${spools % 2}.ndjson`);
+    const aborter = new AbortController();
+    const end = (): void => aborter.abort();
+    signal.addEventListener('abort', end, { once: true });
+    if (signal.aborted) end();
+    const batch = pullBatch(reader, after.position, limits, file, aborter.signal, memory)
+      .then((pulled) => {
+        if (!aborter.signal.aborted) onPulled(pulled, limits);
+        return pulled;
+      })
+      .finally(() => signal.removeEventListener('abort', end));
+    // Nobody may ask for it any more.
+    batch.catch(() => undefined);
+    return { after, batch, aborter };
+  }
+
+  async function stop(): Promise<void> {
+    ahead?.aborter.abort();
+    await ahead?.batch.catch(() => undefined);
+    ahead = undefined;
+  }
+
+  return {
+    async pull(after, limits) {
+      const isNext = ahead?.after.position === after.position && ahead.after.appId === after.appId;
+      if (!isNext) await stop();
+      const { batch } = ahead ?? start(after, limits);
+      ahead = undefined;
+      return batch;
+    },
+    pullAhead(after, limits) {
+      ahead = start(after, limits);
+    },
+    stop,
   };
 }

@@ -20,7 +20,7 @@ export interface QuietWatermark {
   brokerAheadMs(): number;
 }
 
-export interface QuietWatermarkDependencies {
+interface QuietWatermarkDependencies {
   readonly lakeDir: string;
   /** Throws when the lake's folder is another's by now. */
   readonly assertFolder: () => void;

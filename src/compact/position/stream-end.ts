@@ -6,8 +6,7 @@ import type { Logger } from '../../runtime/logger.ts';
 import { createMutex } from '../../runtime/async/semaphore.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import { type StreamReader, type StreamState, hashMessage } from '../../stream/stream.ts';
-import type { Stillness } from './stillness.ts';
-import type { FollowDependencies } from './stream-position.ts';
+import type { FollowDependencies, Stillness } from './stream-position.ts';
 
 /**
  * Remembers, over restarts, how far the stream was seen to go. A broker whose store is damaged can lose a tail of

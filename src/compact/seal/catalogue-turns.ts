@@ -1,5 +1,5 @@
 import { describeError, isAppError } from '../../runtime/errors.ts';
-import { cataloguePaths } from '../../lake/catalogue/catalogue-paths.ts';
+import { cataloguePaths } from '../../lake/catalogue/catalogue-files.ts';
 import { openPacks, type Packs } from '../../lake/catalogue/packs.ts';
 import { listSources, type PartSource } from '../../lake/catalogue/parts.ts';
 import {

@@ -5,7 +5,7 @@ import type { Problem } from '../../runtime/conditions/problem.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
 import { listLeftovers, type Leftovers } from '../../lake/clean.ts';
-import { divideMemory } from '../engine-memory.ts';
+import { divideMemory } from '../compact-options.ts';
 import { lakePaths, listTables, tablePaths } from '../../lake/lake.ts';
 import type { Snapshot } from '../../lake/log/snapshot.ts';
 import type { TableSize } from '../../lake/log/table-state.ts';

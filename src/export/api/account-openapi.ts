@@ -1,10 +1,23 @@
 /** What users see of their account in the API reference: apps and their data, webhooks and their messages. */
 import { platforms } from '../../datasets/field-schema.ts';
-import { noticeKinds } from '../../lake/catalogue/notices-file.ts';
+import { noticeKinds } from '../../lake/catalogue/catalogue-files.ts';
 import { parameterTypes } from '../../lake/catalogue/parameter-types.ts';
-import type { OpenApiPart, Schema } from '../../runtime/http/openapi.ts';
-import { choice, count, date, flag, json, listOf, moment, note } from '../../runtime/http/openapi.ts';
-import { object, parameter, reference, text } from '../../runtime/http/openapi.ts';
+import {
+  type OpenApiPart,
+  type Schema,
+  choice,
+  count,
+  date,
+  flag,
+  json,
+  listOf,
+  moment,
+  note,
+  object,
+  parameter,
+  reference,
+  text,
+} from '../../runtime/http/openapi.ts';
 import { dataKinds, mostDates } from './data-routes.ts';
 import { appExamples, dataExamples, webhookExamples } from './openapi-examples.ts';
 import { slot } from './openapi-schemas.ts';

@@ -1,5 +1,5 @@
 import { createHash, createHmac } from 'node:crypto';
-import type { Notice } from '../../lake/catalogue/notices-file.ts';
+import type { Notice } from '../../lake/catalogue/catalogue-files.ts';
 import { describeSlot, isInProgress, type ReportJob } from '../../reports/reports.ts';
 
 /** A message: its id stays the same however often it is sent. */

@@ -8,14 +8,13 @@
  * is found by the next start.
  */
 import type { AccessReader } from '../../access/access.ts';
-import { cataloguePaths } from '../../lake/catalogue/catalogue-paths.ts';
-import { readNotices, type Notice } from '../../lake/catalogue/notices-file.ts';
+import { type Notice, cataloguePaths, readNotices } from '../../lake/catalogue/catalogue-files.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import { describeError } from '../../runtime/errors.ts';
 import { findStamp } from '../../runtime/files/file-checks.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
-import { createNoticeTeller, type NoticeTellerDependencies } from './notice-teller.ts';
-import { defaultTellerOptions, type TellerOptions } from './teller.ts';
+import { type NoticeTellerDependencies, createNoticeTeller } from './notice-teller.ts';
+import { type TellerOptions, defaultTellerOptions } from './teller.ts';
 
 export interface NoticeNotifierDependencies extends NoticeTellerDependencies {
   readonly lakeDir: string;

@@ -1,4 +1,4 @@
-import type { Notice } from '../../lake/catalogue/notices-file.ts';
+import type { Notice } from '../../lake/catalogue/catalogue-files.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { readToldNotices, toldTo, writeToldNotices, type ToldNotices } from '../../webhooks/told-notices.ts';
 import { listWebhooks, type Webhook } from '../../webhooks/webhook-store.ts';

@@ -13,33 +13,43 @@
  * at start.
  */
 import assert from 'node:assert/strict';
-import { events as leader, importDatasets, type Dataset } from '../../datasets/dataset.ts';
+import { type Dataset, events as leader, importDatasets } from '../../datasets/dataset.ts';
 import type { KeyMask } from '../../datasets/event-id.ts';
 import type { AppError } from '../../runtime/errors.ts';
-import { writeDataFile, type WrittenFile } from '../files/data-file.ts';
+import { type WrittenFile, writeDataFile } from '../files/data-file.ts';
 import type { EnrichedSelect, Enricher } from '../files/enriched-rows.ts';
 import { rowGroupRows } from '../files/row-memory.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
-import { convertSpool, unjudgedRowsSql, type Converted } from './convert.ts';
+import type { BadLine } from './spool-lines.ts';
+import { type Converted, convertSpool, unjudgedRowsSql } from './convert.ts';
 import {
+  type DedupeRule,
+  type OwnKeys,
+  type Verdict,
   createDedupeTables,
+  findFormerTimes,
   forgetLookUps,
   judgeBatch,
   lookUpEvents,
+  lookUpFormer,
+  lookUpOwnKeys,
+  readFileKeys,
   readKeyedHours,
-  type DedupeRule,
-  type Verdict,
+  readOwnKeys,
 } from './deduplicate.ts';
-import { findFormerTimes, lookUpFormer } from './former-keys.ts';
 import type { KeyHashes } from './key-set.ts';
-import { createBatchEnrichment, type BatchEnrichment } from './enrich-batch.ts';
-import { loadKeyedLines, nameLeftOut } from './keyed-lines.ts';
-import { createKeyTable, type KeySliceOptions, type KeyTable } from './key-table.ts';
-import { lookUpOwnKeys, readFileKeys, readOwnKeys, type OwnKeys } from './own-keys.ts';
-import { createPlainWriter, unlessRefused, type PlainLines, type PlainWriter } from './plain-batch.ts';
-import type { BadLine } from './spool-lines.ts';
-import { measureRows, rowsSql } from './written-rows.ts';
+import { type BatchEnrichment, createBatchEnrichment } from './enrich-batch.ts';
+import {
+  type PlainLines,
+  type PlainWriter,
+  createPlainWriter,
+  loadKeyedLines,
+  nameLeftOut,
+  unlessRefused,
+} from './plain-batch.ts';
+import { type KeySliceOptions, type KeyTable, createKeyTable } from './key-table.ts';
+import { measureRows, rowsSql } from './line-sql.ts';
 
 /** The temporary tables of one engine, in which batches are taken in one after the other. */
 export interface BatchTables {
@@ -54,10 +64,12 @@ export interface BatchTables {
    */
   readonly writePlain: PlainWriter['write'];
   /**
-   * Reads the lines under keys of a spool that may be plain, which takes the place of the batch before. Undefined where
-   * there is no use in it: lines are not plain for another reason, and the batch is to be loaded as a whole.
+   * Reads the lines under keys of a spool that may be plain, which takes the place of the batch before. Once judged, all
+   * lines are written straight from the spool: `writeYoung` returns undefined, and there is no file, where a line is not
+   * plain, a key stands for another request, or all are repeats. Undefined where there is no use in it: lines are not
+   * plain for another reason, and the batch is to be loaded as a whole.
    */
-  loadKeyed(lines: PlainLines): Promise<LoadedKeys | undefined>;
+  loadKeyed(lines: PlainLines): Promise<LoadedBatch | undefined>;
   /**
    * Reads a spool of `events` lines, which takes the place of the batch before. One bad line would make DuckDB refuse
    * the whole file: only then, or when `eachLine` asks for it, each line is checked by itself. A bad event is a value
@@ -76,12 +88,6 @@ export interface LoadedBatch {
   judge(known: KnownEvents): Promise<JudgedBatch>;
   /** Writes all rows as they are, to see whether the engine can. Errors: those of `writeDataFile`. */
   writeUnjudged(file: string): Promise<void>;
-}
-
-/** A batch whose lines under keys are in the tables, and may be judged for all. */
-export interface LoadedKeys {
-  /** As that of `LoadedBatch`. */
-  judge(known: KnownEvents): Promise<JudgedKeys>;
 }
 
 /** Knows what the lake has of a batch: its events, and the requests that its Idempotency-Keys stand for. */
@@ -151,15 +157,6 @@ export interface JudgedBatch extends JudgedPart, KeyVerdict {
   readonly others: readonly JudgedPart[];
   /** The lines that fail, by their place in the spool: bad ones, and those whose key stands for another request. */
   readonly failedLines: readonly BadLine[];
-}
-
-/** A batch whose lines under keys have a verdict: if its lines are all plain, each is a row to write or a repeat. */
-export interface JudgedKeys extends KeyVerdict, Pick<JudgedPart, 'rows' | 'repeats'> {
-  /**
-   * Writes the rows straight from the spool, as `BatchTables.writePlain`; undefined also where a key stands for another
-   * request, or all are repeats.
-   */
-  writePlain(file: string, availableAtMs: number): Promise<WrittenFile | undefined>;
 }
 
 /** Asserts that no later batch, or verdict, has taken the tables over. */
@@ -324,24 +321,21 @@ function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: Asser
   };
 }
 
-/** A spool whose lines under keys, so many, are the loaded batch. */
-function toLoadedKeys(intake: Intake, lines: PlainLines, keyed: number, assertLoaded: AssertCurrent): LoadedKeys {
+/** A spool whose lines under keys, so many, are the loaded batch; the others may be plain. */
+function toLoadedKeys(intake: Intake, lines: PlainLines, keyed: number, assertLoaded: AssertCurrent): LoadedBatch {
   const { duckdb, plain } = intake;
   const converted: Converted = { events: keyed, badLines: [], lineOf: (rowid) => rowid, refused: undefined };
   const loaded = toLoadedBatch(intake, converted, assertLoaded);
   return {
+    ...loaded,
     async judge(known) {
       const judged = await loaded.judge(known);
-      const { repeats, failedLines, addsKeys } = judged;
+      const { repeats, failedLines } = judged;
       const rows = lines.events - repeats;
       return {
+        ...judged,
         rows,
-        repeats,
-        addsKeys,
-        reusesKeys: judged.reusesKeys,
-        keepKeys: () => judged.keepKeys(),
-        keyedHours: (hourMs) => judged.keyedHours(hourMs),
-        async writePlain(file, availableAtMs) {
+        async writeYoung(file, availableAtMs) {
           assertLoaded();
           if (failedLines.length > 0 || rows === 0) return undefined;
           if (repeats > 0) await nameLeftOut(duckdb);

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { removeFile } from '../../runtime/files/durable-file.ts';
-import { isAppError, type AppError } from '../../runtime/errors.ts';
+import { type AppError, isAppError } from '../../runtime/errors.ts';
 import { getBytes } from '../../runtime/files/input-file.ts';
 import { writeWorkFile } from '../../runtime/files/work-files.ts';
 import { parseLine } from '../../datasets/event-line.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { badSql, lineValuesSql, readLinesSql } from './line-sql.ts';
-import { splitLines, type BadLine } from './spool-lines.ts';
+import { type BadLine, splitLines } from './spool-lines.ts';
 
 /** A spool read into the temporary table `batch`: the columns of an event line, `date`, and `bad`. */
 export interface Converted {

@@ -22,7 +22,7 @@ export interface KnownRows {
   lookUp(lookUp: BatchLookUp, table: Table): Promise<number>;
 }
 
-export interface KnownRowsDependencies {
+interface KnownRowsDependencies {
   readonly tables: BatchTables;
   readonly dataset: Dataset;
   readonly onDamage: OnDamage;

@@ -3,13 +3,13 @@ import { createMutex } from '../../runtime/async/semaphore.ts';
 import { isSystemError } from '../../runtime/errors.ts';
 import { findLakeState } from '../log/lake-state.ts';
 import { readCommit } from '../log/log-files.ts';
-import { pruneFiles, type TimeRange } from '../files/prune.ts';
+import { type TimeRange, pruneFiles } from '../files/prune.ts';
 import type { DataFile, Snapshot } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
-import type { BatchLookUp, BatchTables, KeyVerdict, KnownEvents } from './batch-tables.ts';
-import { createCoveredTimes, joinRanges, type Range } from './covered-times.ts';
+import type { BatchLookUp, BatchTables, JudgedBatch, KeyVerdict, KnownEvents, LoadedBatch } from './batch-tables.ts';
 import type { KeyTable } from './key-table.ts';
-import { findWhole, type OnDamage } from './whole-files.ts';
+import { type OnDamage, findWhole } from './whole-files.ts';
+import { assertFilesWhole } from '../files/data-file.ts';
 
 const hourMs = 3_600_000;
 /**
@@ -39,11 +39,11 @@ export interface RecentKeys {
    * batch under another position in the stream, and by what `loadMore` finds. Errors: `file_damaged`, `retryable` when a
    * file was replaced meanwhile.
    */
-  judge<T extends KeyVerdict>(
-    batch: { judge(known: KnownEvents): Promise<T> },
+  judge(
+    batch: Pick<LoadedBatch, 'judge'>,
     lookUpAll: boolean,
     loadMore?: (lookUp: BatchLookUp) => Promise<void>,
-  ): Promise<T & KeysSeen>;
+  ): Promise<JudgedBatch & KeysSeen>;
   /**
    * Takes in the keys of a batch, now that it is committed; forgets what is too old. `added`: the commit, where the
    * batch has added keys.
@@ -63,7 +63,7 @@ export interface KeysSeen {
   readonly keysSeen: string | undefined;
 }
 
-export interface RecentKeysDependencies {
+interface RecentKeysDependencies {
   readonly tables: BatchTables;
   readonly table: Table;
   readonly onDamage: OnDamage;
@@ -147,11 +147,11 @@ async function lookUpFormer(
 }
 
 /** Judges a batch; where keys are reused also by the events that version 0.2 took in under them. */
-async function judgeByFormer<T extends KeyVerdict>(
+async function judgeByFormer(
   dependencies: RecentKeysDependencies,
-  batch: { judge(known: KnownEvents): Promise<T> },
+  batch: Pick<LoadedBatch, 'judge'>,
   load: KnownEvents['load'],
-): Promise<T> {
+): Promise<JudgedBatch> {
   const judged = await batch.judge({ rule: 'stream', load });
   if (!judged.reusesKeys) return judged;
   return batch.judge({
@@ -165,24 +165,30 @@ async function judgeByFormer<T extends KeyVerdict>(
   });
 }
 
+/** The parts of ranges from a time on. */
+function cutBefore(ranges: readonly Range[], ms: number): Range[] {
+  return ranges.filter(({ toMs }) => toMs >= ms).map(({ fromMs, toMs }) => ({ fromMs: Math.max(fromMs, ms), toMs }));
+}
+
 /** Creates a memory that is asked for one thing at a time. */
 function createMemory(dependencies: RecentKeysDependencies): RecentKeys {
   const { table } = dependencies;
   const { keys } = dependencies.tables;
-  const covered = createCoveredTimes();
+  /** The times of receipt for which the memory is complete, in order and without overlaps. */
+  let covered: Range[] = [];
   /** The newest commit whose keys are known. */
   let seen: { readonly version: number; readonly keysCommit: string | undefined } | undefined;
 
   async function forget(): Promise<void> {
     // First: what is covered must be known, also after an error.
-    covered.clear();
+    covered = [];
     await keys.clear();
   }
 
   async function load(range: Range, signal?: AbortSignal): Promise<void> {
     const snapshot = table.snapshot();
-    const gaps = covered.findGaps(range);
-    if (covered.isEmpty()) seen = { version: snapshot.version, keysCommit: snapshot.lake?.keysCommit };
+    const gaps = findUncovered(range, covered);
+    if (covered.length === 0) seen = { version: snapshot.version, keysCommit: snapshot.lake?.keysCommit };
     for (const gap of gaps) {
       const bounds = toTimeRange(gap);
       await loadKeys(
@@ -191,14 +197,14 @@ function createMemory(dependencies: RecentKeysDependencies): RecentKeys {
         { add: (whole) => keys.addReceived(whole, gap), forget },
         signal,
       );
-      covered.add(gap);
+      covered = joinRanges([...covered, gap]);
     }
   }
 
   /** Takes in what others have committed: a replay, or a flush of our own whose end we did not see. */
   async function catchUp(): Promise<void> {
     const snapshot = table.snapshot();
-    if (covered.isEmpty() || snapshot.lake?.keysCommit === seen?.keysCommit) return;
+    if (covered.length === 0 || snapshot.lake?.keysCommit === seen?.keysCommit) return;
     const files = await findNewFiles(table.dir, seen?.version ?? -1, snapshot);
     if (files === undefined) return forget();
     await loadKeys(dependencies, files, { add: (whole) => keys.addAll(whole), forget });
@@ -220,9 +226,9 @@ function createMemory(dependencies: RecentKeysDependencies): RecentKeys {
     const [first] = await batch.keyedHours(hourMs);
     if (first === undefined) return;
     const fromMs = first - keyWindowMs - slackMs;
-    if (fromMs <= (covered.firstMs() ?? fromMs)) return;
+    if (fromMs <= (covered[0]?.fromMs ?? fromMs)) return;
     // First, as in `forget`.
-    covered.forgetBefore(fromMs);
+    covered = cutBefore(covered, fromMs);
     await keys.forgetBefore(fromMs);
   }
 
@@ -259,5 +265,78 @@ export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKe
     size: () => memory.size(),
     judge: (batch, lookUpAll, loadMore) => oneAtATime.run(() => memory.judge(batch, lookUpAll, loadMore)),
     remember: (batch, added) => oneAtATime.run(() => memory.remember(batch, added)),
+  };
+}
+
+/** Times of receipt, Unix milliseconds, both ends included. */
+interface Range {
+  readonly fromMs: number;
+  readonly toMs: number;
+}
+
+/** The parts of a range that others do not cover. `covered` is in order and without overlaps. */
+export function findUncovered({ fromMs, toMs }: Range, covered: readonly Range[]): Range[] {
+  const gaps: Range[] = [];
+  let next = fromMs;
+  for (const range of covered) {
+    if (range.toMs < next) continue;
+    if (range.fromMs > toMs) break;
+    if (range.fromMs > next) gaps.push({ fromMs: next, toMs: range.fromMs - 1 });
+    next = range.toMs + 1;
+  }
+  if (next <= toMs) gaps.push({ fromMs: next, toMs });
+  return gaps;
+}
+
+/** Joins ranges that touch. */
+export function joinRanges(ranges: readonly Range[]): Range[] {
+  const joined: Range[] = [];
+  for (const range of ranges.toSorted((a, b) => a.fromMs - b.fromMs)) {
+    const last = joined.at(-1);
+    if (last !== undefined && range.fromMs <= last.toMs + 1)
+      joined[joined.length - 1] = { fromMs: last.fromMs, toMs: Math.max(last.toMs, range.toMs) };
+    else joined.push(range);
+  }
+  return joined;
+}
+
+/** Judges one batch of events that failed before, which may be of any age, by what the lake's files have. */
+interface LakeLookUp {
+  /**
+   * Judges the batch by the newest version of the table. Called again, it reads only the files that came since: under
+   * the maintenance lock none goes, as nothing but flushes changes the table. Errors: `file_damaged` when a file that
+   * may have one of the events is damaged, and those of `refresh`.
+   */
+  judge(batch: LoadedBatch): Promise<JudgedBatch>;
+}
+
+/** Adds what some files have under the keys of the batch. */
+async function addKeysOfBatch(lookUp: BatchLookUp, files: readonly DataFile[]): Promise<void> {
+  const wanted = new Set<DataFile>();
+  for (const hour of await lookUp.keyedHours(hourMs)) {
+    const receivedAt = { fromMs: hour - keyWindowMs, toMs: hour + hourMs + keyWindowMs };
+    for (const file of pruneFiles(files, { receivedAt })) if (file.keyless !== true) wanted.add(file);
+  }
+  if (wanted.size === 0) return;
+  // A key that a damaged file no longer shows would be stored again.
+  await assertFilesWhole([...wanted]);
+  await lookUp.addOwnKeys([...wanted]);
+}
+
+/** Creates the look-up of one batch; the known keys of its tables are of no other. */
+export function createLakeLookUp(table: Table): LakeLookUp {
+  const known = new Set<string>();
+  return {
+    judge: (batch) =>
+      batch.judge({
+        rule: 'failed',
+        async load(lookUp) {
+          await table.refresh();
+          const news = table.snapshot().files.filter((file) => !known.has(file.path));
+          await lookUp.lookUpEvents(news);
+          await addKeysOfBatch(lookUp, news);
+          for (const file of news) known.add(file.path);
+        },
+      }),
   };
 }

@@ -1,6 +1,9 @@
 import { isUtf8 } from 'node:buffer';
-import type { FailedEvent, FailureReason } from '../files/failed-events.ts';
+import { removeFile } from '../../runtime/files/durable-file.ts';
+import { isAppError } from '../../runtime/errors.ts';
 import { getBytes } from '../../runtime/files/input-file.ts';
+import { writeWorkFile } from '../../runtime/files/work-files.ts';
+import type { FailedEvent, FailureReason } from '../files/failed-events.ts';
 
 /** Events that could not be converted, as values; `failedAt` is added with the flush. */
 export type Failure = Omit<FailedEvent, 'failedAt'>;
@@ -22,7 +25,7 @@ export function* splitLines(bytes: Buffer): Generator<Buffer> {
 }
 
 /** A line as it is kept: as text, and as its bytes where they are no text. */
-export function toFailedLine(bytes: Buffer): Pick<Failure, 'line' | 'lineBase64'> {
+function toFailedLine(bytes: Buffer): Pick<Failure, 'line' | 'lineBase64'> {
   return { line: bytes.toString('utf8'), ...(isUtf8(bytes) ? {} : { lineBase64: bytes.toString('base64') }) };
 }
 
@@ -37,5 +40,60 @@ export async function readFailures(file: string, badLines: readonly BadLine[]): 
     line += 1;
     if (reason !== undefined) failures.push({ reason, ...toFailedLine(bytes) });
   }
+  return failures;
+}
+
+/** What tries whether the engine has memory for a line: the batch tables. */
+interface LineTrial {
+  load(spool: string, events: number): Promise<{ writeUnjudged(file: string): Promise<void> }>;
+}
+
+/** A line has to fail so often, each time beside an empty one that does not, before it is called too large. */
+const triesOfLine = 3;
+
+const newline = Buffer.from('\n');
+
+/** Writes a spool of lines, as the bytes that they are. */
+function writeSpool(file: string, lines: readonly Buffer[]): Promise<void> {
+  return writeWorkFile(file, Buffer.concat(lines.flatMap((line) => [line, newline])));
+}
+
+/** Says whether the engine has memory enough for one line, from reading it to writing its row. */
+async function fits(tables: LineTrial, scratch: string, line: Buffer): Promise<boolean> {
+  try {
+    await writeSpool(scratch, [line]);
+    const loaded = await tables.load(scratch, 1);
+    await loaded.writeUnjudged(`${scratch}.parquet`);
+    return true;
+  } catch (error) {
+    if (isAppError(error, 'memory')) return false;
+    throw error;
+  } finally {
+    await removeFile(scratch);
+    await removeFile(`${scratch}.parquet`);
+  }
+}
+
+async function isTooLarge(tables: LineTrial, scratch: string, line: Buffer): Promise<boolean> {
+  for (let attempt = 0; attempt < triesOfLine; attempt += 1) {
+    // Where an empty line does not fit either, it is the engine, and no fault of the event's.
+    if ((await fits(tables, scratch, line)) || !(await fits(tables, scratch, Buffer.from('{}')))) return false;
+  }
+  return true;
+}
+
+/**
+ * Takes those lines out of a spool of one message that the engine has no memory for, each by itself, and returns them:
+ * they are kept as failed events, so that they do not hold up all that follow. The tables have another batch then.
+ * Errors: those of `load`, but `memory`.
+ */
+export async function takeOutTooLarge(tables: LineTrial, spool: string): Promise<Failure[]> {
+  const good: Buffer[] = [];
+  const failures: Failure[] = [];
+  for (const line of splitLines(await getBytes(spool))) {
+    if (!(await isTooLarge(tables, `${spool}.one`, line))) good.push(line);
+    else failures.push({ reason: 'too_large', ...toFailedLine(line) });
+  }
+  if (failures.length > 0) await writeSpool(spool, good);
   return failures;
 }

@@ -2,12 +2,11 @@ import { events as eventsDataset } from '../../datasets/dataset.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { pruneFiles } from '../files/prune.ts';
 import { tablePaths } from '../lake.ts';
-import { readSnapshot, type DataFile, type Snapshot } from '../log/snapshot.ts';
+import { type DataFile, type Snapshot, readSnapshot } from '../log/snapshot.ts';
 import { openDuckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
-import { foldedKeyLength } from './fold.ts';
-import { listSources, partBounds, partKey } from './parts.ts';
-import { readCatalogue, type Catalogue, type CatalogueEvent } from './read-catalogue.ts';
+import { foldedKeyLength, listSources, partBounds, partKey } from './parts.ts';
+import { type Catalogue, type CatalogueEvent, readCatalogue } from './read-catalogue.ts';
 
 /** Whole UTC dates, `YYYY-MM-DD`, both inclusive. */
 export interface CatalogueDates {
@@ -15,7 +14,7 @@ export interface CatalogueDates {
   readonly to: string;
 }
 
-export interface CatalogueQuestion {
+interface CatalogueQuestion {
   readonly idApp: number;
   /** An event with its parameters; undefined: the events of the app without any. */
   readonly customEventName?: string | undefined;
@@ -24,7 +23,7 @@ export interface CatalogueQuestion {
 }
 
 /** A custom event with the events of some dates, and as `sealed` those of all dates that its parameters are of. */
-export type CurrentEvent = CatalogueEvent & { readonly sealed: number };
+type CurrentEvent = CatalogueEvent & { readonly sealed: number };
 
 /** The catalogue of the newest version of the lake: events that are not sealed yet are counted, and not looked at. */
 export interface CurrentCatalogue extends Omit<Catalogue, 'keys' | 'customEvents'> {

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
-import type { Notice } from './notices-file.ts';
+import type { Notice } from './catalogue-files.ts';
 import { typeColumn, typeFamilies } from './parameter-types.ts';
 
 /**
@@ -203,7 +203,7 @@ function boundApps(found: readonly Notice[], known: readonly Notice[], day: stri
 }
 
 /** What a look has found. */
-export interface NoticeLook {
+interface NoticeLook {
   /** What is new to those that were known, newest first. */
   readonly found: readonly Notice[];
   /** Those that were known, with what the look says of them. */

@@ -6,7 +6,7 @@ import { ensureFolder, moveFile, removeFile, syncFile, syncFolder } from '../../
 import { findNames } from '../../runtime/files/folder-names.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
-import { catalogueForm } from './catalogue-paths.ts';
+import { catalogueForm } from './catalogue-files.ts';
 import { writeParts, type PartSource } from './parts.ts';
 
 /** The end of a pack's name; packs of another form are removed. */

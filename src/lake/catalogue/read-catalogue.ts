@@ -1,9 +1,15 @@
 import { AppError, describeError, isAppError } from '../../runtime/errors.ts';
-import { openDuckdb, type Duckdb } from '../sql/duckdb.ts';
+import { type Duckdb, openDuckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import { catalogueForm, catalogueName, openFolds, type FoldFacts } from './catalogue-paths.ts';
-import { readNotices, type Notice } from './notices-file.ts';
-import { mainType, parameterTypes, typeColumn, type ParameterType, type TypeCounts } from './parameter-types.ts';
+import {
+  type FoldFacts,
+  type Notice,
+  catalogueForm,
+  catalogueName,
+  openFolds,
+  readNotices,
+} from './catalogue-files.ts';
+import { type ParameterType, type TypeCounts, mainType, parameterTypes, typeColumn } from './parameter-types.ts';
 
 /** A parameter of an event, as far as its events were looked at. */
 export interface CatalogueParameter {

@@ -1,17 +1,24 @@
-import { createHash, randomUUID } from 'node:crypto';
 import path from 'node:path';
+import { createHash, randomUUID } from 'node:crypto';
 import { exists, hashFile } from '../../runtime/files/file-checks.ts';
 import { findTextFile, removeFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
-import { noCrashPoint, type CrashPoint } from '../../runtime/crash-point.ts';
+import { type CrashPoint, noCrashPoint } from '../../runtime/crash-point.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import { catalogueForm, catalogueName, cataloguePaths, openFolds } from './catalogue-paths.ts';
-import { writeFold } from './fold.ts';
+import {
+  type Notice,
+  catalogueForm,
+  catalogueName,
+  cataloguePaths,
+  openFolds,
+  readFoundNotices,
+  writeNotices,
+} from './catalogue-files.ts';
+import { writeFold } from './parts.ts';
 import { findNotices } from './notices.ts';
-import { readFoundNotices, writeNotices, type Notice } from './notices-file.ts';
-import { readLargest, type AppEvents } from './read-catalogue.ts';
+import { type AppEvents, readLargest } from './read-catalogue.ts';
 import type { Packs } from './packs.ts';
 import { lastColumns, mostColumns, ownColumns, viewsSql } from './views-sql.ts';
 

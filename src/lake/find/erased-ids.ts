@@ -133,7 +133,7 @@ export function createErasedIdsSearch({ erasedIds: file, table, staging }: Erase
 }
 
 /** What the addition of ids works with. */
-export interface AddErasedDependencies {
+interface AddErasedDependencies {
   /** The table of the events. */
   readonly table: Table;
   readonly duckdb: Duckdb;

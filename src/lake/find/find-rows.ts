@@ -1,12 +1,111 @@
 import type { Dataset } from '../../datasets/dataset.ts';
+import { lineColumns } from '../../datasets/event-line.ts';
+import type { Column } from '../../datasets/field-schema.ts';
+import type { DataFile, Snapshot } from '../log/snapshot.ts';
+import { type Duckdb, type SqlValue, openDuckdb } from '../sql/duckdb.ts';
+import { sqlList, sqlName, sqlText } from '../sql/literals.ts';
 import { isKeyedId, receivedAtOf } from '../../datasets/event-id.ts';
 import { AppError } from '../../runtime/errors.ts';
-import { pruneFiles, type FileFilter } from '../files/prune.ts';
-import type { DataFile } from '../log/snapshot.ts';
-import { openDuckdb, type Duckdb, type SqlValue } from '../sql/duckdb.ts';
-import { sqlText } from '../sql/literals.ts';
-import { pairKeyOf, type Candidate, type IdIndex } from './id-index.ts';
-import { readRows, readWholeRows, type DatasetTable, type FoundRow, type WholeRow } from './read-rows.ts';
+import { type FileFilter, pruneFiles } from '../files/prune.ts';
+import { type Candidate, type IdIndex, indexKeyOf } from './id-index.ts';
+
+/** One version of a dataset's table. */
+export interface DatasetTable {
+  readonly dataset: Dataset;
+  readonly snapshot: Snapshot;
+}
+
+/** A row that was found. Times are Unix milliseconds; of another engine's rows some may be missing. */
+export interface FoundRow {
+  readonly eventId: string;
+  readonly kind?: string;
+  readonly eventTimeMs: number | undefined;
+  readonly receivedAtMs: number | undefined;
+  readonly availableAtMs: number | undefined;
+}
+
+/** A row with the values that its line in the stream had. */
+export interface WholeRow extends FoundRow {
+  /** By column: texts of numbers, Unix seconds (`received_at` milliseconds), a map as an object; null for none. */
+  readonly values: Readonly<Record<string, unknown>>;
+}
+
+/** Which rows of which files of a table: those for which the SQL holds, with the values of its parameters. */
+interface RowQuery {
+  readonly files: readonly DataFile[];
+  /** A condition, and what may follow it. */
+  readonly where: string;
+  readonly values?: readonly SqlValue[];
+}
+
+/** SQL of a row's kind: a table of rows of one kind does not say it. */
+function kindSql({ columns, kinds }: Dataset): string {
+  if (columns.some(({ name }) => name === 'kind')) return 'kind';
+  return kinds.length === 1 && kinds[0] !== undefined ? sqlText(kinds[0]) : 'NULL';
+}
+
+const headSql = (dataset: Dataset): string =>
+  `event_id, ${kindSql(dataset)} AS kind, epoch_ms(event_time) AS event_ms, epoch_ms(received_at) AS received_ms, epoch_ms(available_at) AS available_ms`;
+
+function valueSql({ name, type }: Column): string {
+  if (name === 'event_time') return `(epoch_ms(event_time) // 1000)::VARCHAR`;
+  if (name === 'received_at') return `epoch_ms(received_at)::VARCHAR`;
+  return type === 'MAP(VARCHAR, VARCHAR)' ? sqlName(name) : `${sqlName(name)}::VARCHAR`;
+}
+
+/** SQL of a row's values, as JSON. */
+function lineSql({ columns }: Dataset): string {
+  const has = new Set(columns.map(({ name }) => name));
+  const members = lineColumns
+    .filter(({ name }) => has.has(name))
+    .map((column) => `${sqlText(column.name)}: ${valueSql(column)}`);
+  return `to_json({${members.join(', ')}})::VARCHAR`;
+}
+
+const msOf = (value: unknown): number | undefined => (typeof value === 'bigint' ? Number(value) : undefined);
+
+const toRow = (row: Readonly<Record<string, unknown>>): FoundRow => ({
+  eventId: String(row['event_id']),
+  ...(typeof row['kind'] === 'string' ? { kind: row['kind'] } : {}),
+  eventTimeMs: msOf(row['event_ms']),
+  receivedAtMs: msOf(row['received_ms']),
+  availableAtMs: msOf(row['available_ms']),
+});
+
+const pathsOf = (files: readonly DataFile[]): string[] => files.map(({ absolutePath }) => absolutePath);
+
+/** Reads rows. Errors: those of the engine, also where a file is gone since the snapshot. */
+async function readRows(duckdb: Duckdb, { dataset }: DatasetTable, query: RowQuery): Promise<FoundRow[]> {
+  const { files, where, values = [] } = query;
+  if (files.length === 0) return [];
+  const rows = await duckdb.rows(
+    `SELECT ${headSql(dataset)}
+     FROM read_parquet(${sqlList(pathsOf(files))}, hive_partitioning = false)
+     WHERE ${where}`,
+    [...values],
+  );
+  return rows.map(toRow);
+}
+
+/** Reads rows with their values. Errors: as `readRows`. */
+async function readWholeRows(
+  duckdb: Duckdb,
+  { dataset, snapshot }: DatasetTable,
+  { files, where, values = [] }: RowQuery,
+): Promise<WholeRow[]> {
+  if (files.length === 0) return [];
+  // The empty file has every column: older files lack those that came later.
+  const rows = await duckdb.rows(
+    `SELECT ${headSql(dataset)}, ${lineSql(dataset)} AS line
+     FROM read_parquet(${sqlList([snapshot.emptyFile, ...pathsOf(files)])}, union_by_name = true, hive_partitioning = false)
+     WHERE ${where}`,
+    [...values],
+  );
+  return rows.map((row) => ({
+    ...toRow(row),
+    values: JSON.parse(String(row['line'])) as Readonly<Record<string, unknown>>,
+  }));
+}
 
 /** What is looked for: the event of an id, or all of a request under an Idempotency-Key. */
 export type Sought = { readonly idApp?: number | undefined } & (
@@ -16,7 +115,7 @@ export type Sought = { readonly idApp?: number | undefined } & (
 );
 
 /** Rows that are given for one question, of a table. */
-export const maxFoundRows = 256;
+const maxFoundRows = 256;
 
 /** What the ids that are looked for begin with. */
 export const idStartOf = (sought: Sought): string => ('eventId' in sought ? sought.eventId : sought.requestKey);
@@ -39,7 +138,7 @@ export function mayHoldHashed(dataset: Dataset, { keyless }: DataFile): boolean 
 }
 
 /** What finds rows by the ids that do not say when they were received. */
-export interface IndexUse {
+interface IndexUse {
   readonly index: IdIndex;
   /** The apps whose events are found by it. */
   readonly idApps: readonly number[];
@@ -58,6 +157,7 @@ interface Where {
 
 /** The files of a table that may have what is looked for. */
 async function findCandidates(
+  duckdb: Duckdb,
   { dataset, snapshot }: DatasetTable,
   sought: Sought,
   { index, idApps }: IndexUse,
@@ -68,18 +168,24 @@ async function findCandidates(
   const times = receivedAtMs === undefined ? {} : { receivedAt: { fromMs: receivedAtMs, toMs: receivedAtMs } };
   const files = pruneFiles(snapshot.files, { ...apps, ...times }).filter((file) => mayHoldId(file, start));
   if (receivedAtMs !== undefined)
-    return { candidates: files.map((file) => ({ file, receivedAtMs: [receivedAtMs] })), missing: [] };
+    return { candidates: files.map((file) => ({ file, fromMs: receivedAtMs, toMs: receivedAtMs })), missing: [] };
   const mayHold = isKeyedId(start) ? ({ keyless }: DataFile) => keyless !== true : () => hasOwnKeys(dataset);
   return index.find(
+    duckdb,
     files.filter(mayHold),
-    idApps.map((idApp) => pairKeyOf(idApp, start)),
+    idApps.map((idApp) => indexKeyOf(idApp, start)),
   );
 }
 
 /** Indexes files that are not indexed yet, as long as there is time, and looks a hashed id up in them. */
-async function findInMissing(missing: readonly DataFile[], idStart: string, use: IndexUse): Promise<Candidate[]> {
+async function findInMissing(
+  duckdb: Duckdb,
+  missing: readonly DataFile[],
+  idStart: string,
+  use: IndexUse,
+): Promise<Candidate[]> {
   const { index, idApps, deadlineMs, maxIndexedBytes = Infinity } = use;
-  const pairKeys = idApps.map((idApp) => pairKeyOf(idApp, idStart));
+  const keys = idApps.map((idApp) => indexKeyOf(idApp, idStart));
   const candidates: Candidate[] = [];
   // The small ones first: they do not wait for the large ones.
   for (const [done, file] of missing.toSorted((a, b) => a.sizeBytes - b.sizeBytes).entries()) {
@@ -91,8 +197,8 @@ async function findInMissing(missing: readonly DataFile[], idStart: string, use:
           `the ids of ${missing.length - done} files of the lake are still to be indexed`,
           { hint: 'Ask again in a while.' },
         );
-      await index.add(file);
-      const answer = await index.find([file], pairKeys);
+      await index.add(duckdb, file);
+      const answer = await index.find(duckdb, [file], keys);
       candidates.push(...answer.candidates);
       isIndexed = answer.missing.length === 0;
     }
@@ -109,12 +215,13 @@ async function readCandidates(
 ): Promise<FoundRow[]> {
   if (candidates.length === 0) return [];
   const start = idStartOf(sought);
-  const times = [...new Set(candidates.flatMap(({ receivedAtMs }) => receivedAtMs))];
+  const fromMs = Math.min(...candidates.map((candidate) => candidate.fromMs));
+  const toMs = Math.max(...candidates.map((candidate) => candidate.toMs));
   const values: SqlValue[] = [start, `${start}~`, ...(sought.idApp === undefined ? [] : [sought.idApp])];
   return readRows(duckdb, table, {
     files: candidates.map(({ file }) => file),
     where: `event_id >= $1 AND event_id < $2 ${sought.idApp === undefined ? '' : 'AND id_app = $3'}
-       AND received_at >= make_timestamptz(${Math.min(...times)}000) AND received_at < make_timestamptz(${Math.max(...times) + 1}000)
+       AND received_at >= make_timestamptz(${fromMs}000) AND received_at < make_timestamptz(${toMs + 1}000)
      ORDER BY event_id LIMIT ${maxFoundRows}`,
     values,
   });
@@ -131,11 +238,11 @@ export async function findRows(
   sought: Sought,
   use: IndexUse,
 ): Promise<FoundRow[]> {
-  const { candidates, missing } = await findCandidates(table, sought, use);
+  const { candidates, missing } = await findCandidates(duckdb, table, sought, use);
   const rows = await readCandidates(duckdb, table, sought, candidates);
   // An id has one event; those of a request may lie in several files.
   if (missing.length === 0 || (rows.length > 0 && 'eventId' in sought)) return rows;
-  const more = await findInMissing(missing, idStartOf(sought), use);
+  const more = await findInMissing(duckdb, missing, idStartOf(sought), use);
   return [...rows, ...(await readCandidates(duckdb, table, sought, more))];
 }
 

@@ -15,7 +15,7 @@ import { readdir } from 'node:fs/promises';
 import type { AccessPaths } from '../../access/access-file.ts';
 import { ensureLakeId } from '../../lake/identity.ts';
 import { datasets } from '../../datasets/dataset.ts';
-import { cataloguePaths } from '../../lake/catalogue/catalogue-paths.ts';
+import { cataloguePaths } from '../../lake/catalogue/catalogue-files.ts';
 import { lakePaths, listUnnamedTables, tablePaths } from '../../lake/lake.ts';
 import { readSnapshot } from '../../lake/log/snapshot.ts';
 import type { Clock } from '../../runtime/clock.ts';

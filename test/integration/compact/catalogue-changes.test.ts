@@ -1,8 +1,7 @@
-import { copyFile, readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
+import { copyFile, readFile, rm, writeFile } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
-import { cataloguePaths } from '../../../src/lake/catalogue/catalogue-paths.ts';
-import { writeNotices } from '../../../src/lake/catalogue/notices-file.ts';
+import { cataloguePaths, writeNotices } from '../../../src/lake/catalogue/catalogue-files.ts';
 import { readCatalogue } from '../../../src/lake/catalogue/read-catalogue.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
@@ -16,7 +15,7 @@ import { findNames } from '../../../src/runtime/files/folder-names.ts';
 import { findFilesWith } from '../../helpers/find-bytes.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
-import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
+import { type MemoryStream, createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const dayMs = 86_400_000;

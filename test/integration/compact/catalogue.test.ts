@@ -3,7 +3,7 @@ import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { DuckDBInstance, type DuckDBConnection } from '@duckdb/node-api';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { cataloguePaths } from '../../../src/lake/catalogue/catalogue-paths.ts';
+import { cataloguePaths } from '../../../src/lake/catalogue/catalogue-files.ts';
 import { readCatalogue, type CatalogueParameter } from '../../../src/lake/catalogue/read-catalogue.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { findNames } from '../../../src/runtime/files/folder-names.ts';

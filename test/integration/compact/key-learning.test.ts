@@ -2,7 +2,7 @@ import { EventEmitter, once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { learnStep } from '../../../src/compact/key-learning.ts';
+import { learnStep } from '../../../src/compact/start-work.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { linesOf } from '../../helpers/keyed-requests.ts';
 import { eventLine, readRows, readTotals, startTestCompact } from '../../helpers/lake.ts';

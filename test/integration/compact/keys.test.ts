@@ -6,7 +6,7 @@ import { identityPath } from '../../../src/lake/identity.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { keyedEventIds, maskOfLake } from '../../../src/datasets/event-id.ts';
-import { findUncovered, joinRanges } from '../../../src/lake/batch/covered-times.ts';
+import { findUncovered, joinRanges } from '../../../src/lake/batch/recent-keys.ts';
 import { renderChecked } from '../../../src/runtime/files/checked-json.ts';
 import { createExclusive, ensureFolder } from '../../../src/runtime/files/durable-file.ts';
 import { inTurn } from '../../helpers/in-turn.ts';

@@ -1,10 +1,10 @@
+import path from 'node:path';
 import { randomUUID } from 'node:crypto';
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
-import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { createBatchBound } from '../../../src/compact/batch/batch-bound.ts';
+import { createFlushLimits } from '../../../src/compact/batch/flush-limits.ts';
 import { openBatchTables } from '../../../src/lake/batch/batch-tables.ts';
-import { takeOutTooLarge } from '../../../src/lake/batch/isolate.ts';
+import { takeOutTooLarge } from '../../../src/lake/batch/spool-lines.ts';
 import { toAdd } from '../../../src/lake/files/data-file.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { hashFile } from '../../../src/runtime/files/file-checks.ts';
@@ -15,7 +15,7 @@ import { openTable } from '../../../src/lake/log/table.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import type { Problem } from '../../../src/runtime/conditions/problem.ts';
-import { createMemoryStream, type MemoryStream } from '../../helpers/memory-stream.ts';
+import { type MemoryStream, createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
@@ -113,16 +113,16 @@ test('An event that exceeds the memory of the engine is taken out of its message
 });
 
 test('A batch that ran out of memory is halved down to one message, whose events are then checked one by one', () => {
-  const bound = createBatchBound(1000);
-  const batch = { file: '', firstSequence: 1, lastSequence: 4, lastHash: '', events: 40 };
-  bound.ranOut({ ...batch, messages: 4, bytes: 800 });
-  expect(bound).toMatchObject({ maxBytes: 400, isolate: false });
-  bound.ranOut({ ...batch, messages: 1, bytes: 200 });
-  expect(bound).toMatchObject({ maxBytes: 100, isolate: true });
-  bound.passed();
-  expect(bound).toMatchObject({ maxBytes: 200, isolate: false });
-  for (let flush = 0; flush < 5; flush += 1) bound.passed();
-  expect(bound.maxBytes).toBe(1000);
+  const limits = createFlushLimits({ bytes: 1000, rows: 1, ageMs: 1 });
+  const now = (): unknown => [limits.next().maxBytes, limits.isolate()];
+  limits.ranOut({ messages: 4, bytes: 800 });
+  expect(now()).toEqual([400, false]);
+  limits.ranOut({ messages: 1, bytes: 200 });
+  expect(now()).toEqual([100, true]);
+  limits.flushed(1);
+  expect(now()).toEqual([200, false]);
+  for (let flush = 0; flush < 5; flush += 1) limits.flushed(1);
+  expect(now()).toEqual([1000, false]);
 });
 
 test('A lack of memory has a code of its own, and an engine spills into a folder that does not exist yet', async () => {

@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { expect, onTestFinished, test } from 'vitest';
-import { createBatchPuller } from '../../../src/compact/batch/pull-ahead.ts';
-import type { Batch } from '../../../src/compact/batch/pull-batch.ts';
+import { type Batch, createBatchPuller } from '../../../src/compact/batch/pull-batch.ts';
 import { openPublisher } from '../../../src/stream/publisher.ts';
 import { openReader } from '../../../src/stream/reader.ts';
 import { testFolder } from '../../helpers/folder.ts';

@@ -2,7 +2,7 @@ import { EventEmitter, once } from 'node:events';
 import { mkdirSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { startWriteProbe, type WriteProbe } from '../../../src/compact/write-probe.ts';
+import { startWriteProbe, type WriteProbe } from '../../../src/compact/lake-watches.ts';
 import { ensureLake, lakePaths } from '../../../src/lake/lake.ts';
 import { tryWrite } from '../../../src/lake/try-write.ts';
 import { createClock } from '../../../src/runtime/clock.ts';

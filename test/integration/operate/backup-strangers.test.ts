@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { pino } from 'pino';
 import { expect, it } from 'vitest';
-import { cataloguePaths } from '../../../src/lake/catalogue/catalogue-paths.ts';
+import { cataloguePaths } from '../../../src/lake/catalogue/catalogue-files.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { makeBackup } from '../../../src/operate/backup/backup.ts';

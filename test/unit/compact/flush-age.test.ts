@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest';
-import { createFlushAge } from '../../../src/compact/batch/flush-age.ts';
+import { createFlushLimits } from '../../../src/compact/batch/flush-limits.ts';
 
 /** A flush age of 5 s, with a clock that the test moves on. */
 function create() {
   let nowMs = 1_000_000;
-  const age = createFlushAge(5000, () => nowMs);
-  return { age, pass: (ms: number) => (nowMs += ms) };
+  const limits = createFlushLimits({ bytes: 1, rows: 1, ageMs: 5000 }, () => nowMs);
+  return { age: { ...limits, leftMs: () => limits.next().maxAgeMs }, pass: (ms: number) => (nowMs += ms) };
 }
 
 test('What waits at the start may be of any age, and is taken in at once', () => {
@@ -43,5 +43,5 @@ test('Flushes that take longer than half of the age leave the other half to wait
 });
 
 test('A flush age that is shorter than a pull needs is the wait', () => {
-  expect(createFlushAge(20, () => 0).leftMs()).toBe(20);
+  expect(createFlushLimits({ bytes: 1, rows: 1, ageMs: 20 }, () => 0).next().maxAgeMs).toBe(20);
 });

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import type { CommandContext } from '../../../src/cli/command.ts';
 import { failedCommand } from '../../../src/cli/failed.ts';
 import { checkLake } from '../../../src/lake/check.ts';
-import { addKeyNotices, readNotices, writeNotices } from '../../../src/lake/catalogue/notices-file.ts';
+import { addKeyNotices, readNotices, writeNotices } from '../../../src/lake/catalogue/catalogue-files.ts';
 import { readRefusals } from '../../../src/refusals/refusal-files.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { linesOf } from '../../helpers/keyed-requests.ts';

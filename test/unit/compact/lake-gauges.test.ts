@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { followBacklog, followTables } from '../../../src/compact/lake-gauges.ts';
+import { followBacklog, followTables } from '../../../src/compact/compact-metrics.ts';
 import type { Epoch } from '../../../src/lake/log/lake-state.ts';
 import { createTableSize } from '../../../src/lake/log/table-state.ts';
 import { createMetrics, renderMetrics, type Metrics } from '../../../src/runtime/metrics.ts';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { createPurgeBehind } from '../../../src/compact/batch/purge-behind.ts';
+import { createPurgeBehind } from '../../../src/compact/flush-loop.ts';
 
 test('A purge that fails is an error when the next one has begun, again and again, and none is left out', async () => {
   const purging = createPurgeBehind();

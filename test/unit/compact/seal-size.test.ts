@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { divideMemory } from '../../../src/compact/engine-memory.ts';
+import { divideMemory } from '../../../src/compact/compact-options.ts';
 import { createDueRows } from '../../../src/compact/seal/seal-policy.ts';
 import { sealDue } from '../../../src/compact/seal/seal.ts';
 import { events } from '../../../src/datasets/dataset.ts';

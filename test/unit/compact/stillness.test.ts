@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { createStillness } from '../../../src/compact/position/stillness.ts';
+import { createStillness } from '../../../src/compact/position/stream-position.ts';
 import type { Epoch } from '../../../src/lake/log/lake-state.ts';
 import { waitFor } from '../../helpers/wait.ts';
 

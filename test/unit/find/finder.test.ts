@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { events } from '../../../src/datasets/dataset.ts';
@@ -209,14 +209,14 @@ test('An index that another process removes, since a newer lake has no use for i
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   onTestFinished(() => duckdb.close());
   const indexDir = testFolder();
-  const index = openIdIndex(indexDir, duckdb);
+  const index = openIdIndex(indexDir);
   let added = 0;
   const removed: IdIndex = {
     ...index,
-    async add(file) {
+    async add(engine, file) {
       added += 1;
-      await index.add(file);
-      if (added === 1) await index.keepOnly([]);
+      await index.add(engine, file);
+      if (added === 1) await index.keepOnly(engine, []);
     },
   };
   const snapshot = await readSnapshot(lakePaths(path.join(folder, 'lake')).table);
@@ -227,11 +227,10 @@ test('An index that another process removes, since a newer lake has no use for i
   ]);
   expect(added).toBe(2);
 
-  const [written, left] = ['a.ids.1.tmp', 'b.ids.1.tmp'];
+  const twoHoursAgo = Date.now() - 7_200_000;
+  const [written, left] = [`${Date.now()}.a.tmp`, `${twoHoursAgo}.b.tmp`];
   for (const name of [written, left]) writeFileSync(path.join(indexDir, name), '');
-  const twoHoursAgo = Date.now() / 1000 - 7200;
-  utimesSync(path.join(indexDir, left), twoHoursAgo, twoHoursAgo);
-  await index.keepOnly([]);
+  await index.keepOnly(duckdb, []);
   expect(readdirSync(indexDir)).toEqual([written]);
 });
 
@@ -265,7 +264,7 @@ test('An id that is in the lake is found while failed events are still to be loo
   const places: Places = {
     duckdb,
     tables: createFollowedTables(lakeDir),
-    index: openIdIndex(testFolder(), duckdb),
+    index: openIdIndex(testFolder()),
     versions: new Map(),
     failed: { find: () => Promise.reject(busy), count: () => 0, readOn: async () => undefined },
     erasedIds: createErasedIdsSearch(lakePaths(lakeDir)),

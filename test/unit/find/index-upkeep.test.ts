@@ -6,66 +6,49 @@ import type { IdIndex } from '../../../src/lake/find/id-index.ts';
 import type { Snapshot } from '../../../src/lake/log/snapshot.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
-it('The upkeep keeps the index to the live files, makes its packs, and does neither again for the same versions', async () => {
-  const steps: string[] = [];
-  const index: IdIndex = {
+/** An index that names its steps, of which two merges are always due; the engine is asked for a file that is not there. */
+function createSteps(steps: string[], missing: Awaited<ReturnType<IdIndex['keepOnly']>> = []): IdIndex {
+  const merge = { parts: [], covers: new Set<string>() };
+  return {
     find: () => Promise.reject(new Error('nobody asks')),
-    add: () => Promise.reject(new Error('nothing is missing')),
+    async add(duckdb) {
+      await duckdb.run("FROM read_parquet('/nowhere.parquet')");
+    },
     async keepOnly() {
       steps.push('kept');
-      return [];
+      return [...missing];
     },
-    async *pack() {
-      steps.push('packed');
-      yield;
-      steps.push('packed');
-      yield;
+    planMerges: () => [merge, merge],
+    async merge() {
+      steps.push('merged');
     },
   };
-  const folder = testFolder();
-  const upkeep = createIndexUpkeep({
-    indexDir: folder,
-    engine: { memoryMb: 64, threads: 1, tempDir: path.join(folder, 't') },
-  });
+}
+
+const engine = () => ({ memoryMb: 64, threads: 1, tempDir: path.join(testFolder(), 't') });
+
+it('The upkeep keeps the index to the live files, makes its merges, and does neither again for the same versions', async () => {
+  const steps: string[] = [];
+  const upkeep = createIndexUpkeep({ engine: engine() });
   const ended = new AbortController();
-  await upkeep.run(index, [], ended.signal);
-  await upkeep.run(index, [], ended.signal);
-  expect(steps).toEqual(['kept', 'packed', 'packed']);
-  const other = createIndexUpkeep({
-    indexDir: folder,
-    engine: { memoryMb: 64, threads: 1, tempDir: path.join(folder, 't') },
-  });
+  await upkeep.run(createSteps(steps), [], ended.signal);
+  await upkeep.run(createSteps(steps), [], ended.signal);
+  expect(steps).toEqual(['kept', 'merged', 'merged']);
+  const other = createIndexUpkeep({ engine: engine() });
   ended.abort();
-  await other.run(index, [], ended.signal);
-  expect(steps.slice(3)).toEqual(['kept', 'packed']);
+  await other.run(createSteps(steps), [], ended.signal);
+  expect(steps.slice(3)).toEqual(['kept']);
 });
 
-it('A file that cannot be indexed keeps no other out of a pack, and is tried again', async () => {
-  const folder = testFolder();
-  const lost = {
-    path: 'a.parquet',
-    absolutePath: path.join(folder, 'a.parquet'),
-    sha256: 'a'.repeat(64),
-    young: false,
-  };
+it('A file that cannot be indexed keeps no other from being merged, and is tried again', async () => {
+  const lost = { path: 'a.parquet', absolutePath: '/nowhere/a.parquet', sha256: 'a'.repeat(64), young: false };
   const file = { ...lost, sizeBytes: 1, numRecords: 1, minValues: {}, maxValues: {} };
-  let packs = 0;
-  const index: IdIndex = {
-    find: () => Promise.reject(new Error('nobody asks')),
-    add: () => Promise.reject(new Error('the upkeep has an engine of its own')),
-    keepOnly: () => Promise.resolve([file]),
-    async *pack() {
-      packs += 1;
-      yield;
-    },
-  };
-  const upkeep = createIndexUpkeep({
-    indexDir: path.join(folder, 'index'),
-    engine: { memoryMb: 64, threads: 1, tempDir: path.join(folder, 't') },
-  });
+  const steps: string[] = [];
+  const index = createSteps(steps, [file]);
+  const upkeep = createIndexUpkeep({ engine: engine() });
   const tables = [{ dataset: events, snapshot: { version: 1, files: [file] } as unknown as Snapshot }];
   for (const times of [1, 2]) {
     await expect(upkeep.run(index, tables, new AbortController().signal)).rejects.toMatchObject({ code: 'sql' });
-    expect(packs).toBe(times);
+    expect(steps.filter((step) => step === 'merged')).toHaveLength(2 * times);
   }
 });

@@ -1,7 +1,7 @@
-import { writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { writeFileSync } from 'node:fs';
 import { expect, onTestFinished, test } from 'vitest';
-import { openBatchTables, type BatchTables, type KnownEvents } from '../../../src/lake/batch/batch-tables.ts';
+import { type BatchTables, type KnownEvents, openBatchTables } from '../../../src/lake/batch/batch-tables.ts';
 import { readFailures } from '../../../src/lake/batch/spool-lines.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlText } from '../../../src/lake/sql/literals.ts';

@@ -1,189 +1,150 @@
-import { existsSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { describe, expect, it } from 'vitest';
-import { openIdIndex, pairKeyOf, type IdIndex } from '../../../src/lake/find/id-index.ts';
-import { findPairs, mergePairs, readAllPairs, writePairs, type PairColumns } from '../../../src/lake/files/id-pairs.ts';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { keyedEventIds } from '../../../src/datasets/event-id.ts';
+import { indexKeyOf, openIdIndex, type IdIndex } from '../../../src/lake/find/id-index.ts';
 import type { DataFile } from '../../../src/lake/log/snapshot.ts';
-import type { Duckdb } from '../../../src/lake/sql/duckdb.ts';
+import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
+import { sqlText } from '../../../src/lake/sql/literals.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 const startMs = Date.parse('2024-01-01T00:00:00Z');
-const hourMs = 3_600_000;
-/** What is not asked here. */
-const noEngine = {} as Duckdb;
+const receivedAtMs = (number: number): number => startMs + number * 3_600_000 + 5;
 
-const receivedAtMs = (number: number): number => startMs + number * hourMs + 5;
-const keyOf = (number: number): number => pairKeyOf(1, `key ${number}`);
+const idOf = (number: number): string =>
+  keyedEventIds({ idApp: 1, key: `key ${number}`, method: 'customEvent', given: [] })(0);
+const keyOf = (number: number): number => indexKeyOf(1, idOf(number));
 
-const iso = (ms: number): string => new Date(ms).toISOString();
-
-/** A data file of an hour, by what the log says of it. */
-function dataFile(number: number, young = false): DataFile {
-  return {
-    path: `${number}.parquet`,
-    absolutePath: `/${number}.parquet`,
-    sizeBytes: 1000,
-    numRecords: 10,
-    minValues: { received_at: iso(startMs + number * hourMs) },
-    maxValues: { received_at: iso(startMs + number * hourMs + hourMs - 1) },
-    sha256: String(number).padStart(64, '0'),
-    young,
-  };
+async function openEngine(): Promise<Duckdb> {
+  const duckdb = await openDuckdb({ memoryMb: 128, threads: 1 });
+  onTestFinished(() => duckdb.close());
+  return duckdb;
 }
 
-const high = (value: number): number => Math.floor(value / 2 ** 32);
-const low = (value: number): number => value % 2 ** 32;
-
-const pairs = (some: readonly (readonly [key: number, value: number])[]): PairColumns => {
-  const sorted = some.toSorted(([a], [b]) => a - b);
-  const column = (index: 0 | 1, part: (value: number) => number): Uint32Array =>
-    Uint32Array.from(sorted, (pair) => part(pair[index]));
-  return [column(0, high), column(0, low), column(1, high), column(1, low)];
-};
+/** Writes data files of an event each, whose numbers are also those of the files. */
+async function writeFiles(duckdb: Duckdb, count: number, young = false): Promise<DataFile[]> {
+  const folder = testFolder();
+  const files: DataFile[] = [];
+  for (let number = 0; number < count; number += 1) {
+    const absolutePath = path.join(folder, `${number}.parquet`);
+    await duckdb.run(
+      `COPY (SELECT ${sqlText(idOf(number))} AS event_id, 1::BIGINT AS id_app, make_timestamptz(${receivedAtMs(number)}000) AS received_at) TO ${sqlText(absolutePath)} (FORMAT parquet)`,
+    );
+    const sha256 = `${young ? 'f' : '0'}${String(number).padStart(31, '0')}`;
+    const noValues = { minValues: {}, maxValues: {} };
+    files.push({ path: `${number}.parquet`, absolutePath, sizeBytes: 1, numRecords: 1, ...noValues, sha256, young });
+  }
+  return files;
+}
 
 interface TestIndex {
+  readonly duckdb: Duckdb;
   readonly folder: string;
   readonly index: IdIndex;
-  /** Says which of some files the index names for the key of a number, and which have no index. */
-  readonly find: (files: readonly DataFile[], number: number) => Promise<unknown>;
-  readonly names: (suffix: string) => string[];
+  readonly names: () => string[];
 }
 
-async function packAll(index: IdIndex, files: readonly DataFile[]): Promise<void> {
-  for await (const _ of index.pack(files));
-}
-
-async function indexFiles(files: readonly DataFile[]): Promise<TestIndex> {
+async function indexFiles(files: (duckdb: Duckdb) => Promise<DataFile[]>): Promise<TestIndex & { files: DataFile[] }> {
+  const duckdb = await openEngine();
   const folder = testFolder();
-  for (const [at, { sha256 }] of files.entries())
-    await writePairs(path.join(folder, `${sha256}.pairs`), [pairs([[keyOf(at), receivedAtMs(at)]])]);
-  const index = openIdIndex(folder, noEngine);
-  return {
-    folder,
-    index,
-    async find(some, number) {
-      const { candidates, missing } = await index.find(some, [keyOf(number)]);
-      return [candidates.map(({ file, receivedAtMs: at }) => [file.path, ...at]), missing.map((file) => file.path)];
-    },
-    names: (suffix) => readdirSync(folder).filter((name) => name.endsWith(suffix)),
-  };
+  const index = openIdIndex(folder);
+  const made = await files(duckdb);
+  for (const file of made) await index.add(duckdb, file);
+  return { duckdb, folder, index, names: () => readdirSync(folder), files: made };
+}
+
+/** Tells which of some files an index names for the key of a number, and how many are not indexed. */
+async function find({ duckdb, index }: TestIndex, files: readonly DataFile[], number: number): Promise<unknown> {
+  const { candidates, missing } = await index.find(duckdb, files, [keyOf(number)]);
+  for (const { fromMs, toMs } of candidates)
+    expect([fromMs <= receivedAtMs(number), toMs >= receivedAtMs(number)]).toEqual([true, true]);
+  return [candidates.map(({ file }) => file.path), missing.length];
+}
+
+async function mergeAll({ duckdb, index }: TestIndex, files: readonly DataFile[]): Promise<void> {
+  for (const merge of index.planMerges(files)) await index.merge(duckdb, merge);
 }
 
 describe('the index of ids', () => {
   it('An id is found for its own app, and leads to no file for another', () => {
     const id = '01234567-89ab-8cde-8f01-23456789abcd';
-    expect(pairKeyOf(1, id)).toBe(pairKeyOf(1, id.slice(0, 24)));
-    expect(pairKeyOf(2, id)).not.toBe(pairKeyOf(1, id));
-    expect(pairKeyOf(1, `1${id.slice(1)}`)).not.toBe(pairKeyOf(1, id));
+    expect(indexKeyOf(1, id)).toBe(indexKeyOf(1, id.slice(0, 24)));
+    expect(indexKeyOf(2, id)).not.toBe(indexKeyOf(1, id));
+    expect(indexKeyOf(1, `1${id.slice(1)}`)).not.toBe(indexKeyOf(1, id));
   });
 
-  it('Hundreds of small files become a few that are read, and each id leads to its file as before', async () => {
-    const files = [...Array(400).keys()].map((number) => dataFile(number, number % 3 === 0));
-    const { index, find, names, folder } = await indexFiles(files);
-    await packAll(index, files);
-    expect(names('.pack')).toHaveLength(3);
-    for (const number of [0, 1, 2, 255, 256, 399])
-      expect(await find(files, number)).toEqual([[[`${number}.parquet`, receivedAtMs(number)]], []]);
-    expect(await find(files, 400)).toEqual([[], []]);
-    // Who opens it later has the packs too, and asks no file that is in one.
-    for (const name of names('.pairs')) rmSync(path.join(folder, name));
-    const answer = await openIdIndex(folder, noEngine).find(files, [keyOf(1)]);
-    expect([answer.candidates.length, answer.missing.length]).toEqual([1, 400 - 3 * 128]);
-    await packAll(index, files);
-    expect(names('.pack')).toHaveLength(3);
+  it('Many small files become a few parts, and each id leads to its file as before', async () => {
+    const tested = await indexFiles(async (duckdb) => [
+      ...(await writeFiles(duckdb, 34)),
+      ...(await writeFiles(duckdb, 17, true)),
+    ]);
+    const { files, duckdb, names, folder } = tested;
+    expect(names()).toHaveLength(51);
+    await mergeAll(tested, files);
+    // Young files and sealed ones stay apart.
+    expect(names()).toHaveLength(2);
+    for (const number of [0, 16, 17, 33])
+      expect(await find(tested, files.slice(0, 34), number)).toEqual([[`${number}.parquet`], 0]);
+    expect(await find(tested, files, 34)).toEqual([[], 0]);
+    const reopened = { ...tested, index: openIdIndex(folder) };
+    expect(await find(reopened, files.slice(0, 34), 5)).toEqual([['5.parquet'], 0]);
+    expect(await reopened.index.keepOnly(duckdb, files)).toEqual([]);
+    expect(reopened.index.planMerges(files)).toEqual([]);
   });
 
-  it('A pack goes with the first of its files, and the others come into a new one', async () => {
-    const files = [...Array(140).keys()].map((number) => dataFile(number));
-    const { index, find, names } = await indexFiles(files);
-    await packAll(index, files);
-    const [first] = names('.pack');
+  it('What is of a file that is gone leaves the part with the next merge, and the other files stay indexed', async () => {
+    const tested = await indexFiles((duckdb) => writeFiles(duckdb, 16));
+    const { files, duckdb, index, names } = tested;
+    await mergeAll(tested, files);
+    const [before = ''] = names();
     const left = files.slice(1);
-    expect(await index.keepOnly(left)).toEqual([]);
-    expect([names('.pack'), names('.list'), names('.pairs').length]).toEqual([[], [], 139]);
-    expect(await find(left, 0)).toEqual([[], []]);
-    await packAll(index, left);
-    expect(names('.pack')).toHaveLength(1);
-    expect(names('.pack')).not.toContain(first);
-    expect(await index.keepOnly(left)).toEqual([]);
-    expect(names('.pack')).toHaveLength(1);
-    expect(await find(left, 139)).toEqual([[['139.parquet', receivedAtMs(139)]], []]);
+    expect(await index.keepOnly(duckdb, left)).toEqual([]);
+    expect(await find(tested, left, 0)).toEqual([[], 0]);
+    await mergeAll(tested, left);
+    expect(names()).toHaveLength(1);
+    expect(names()).not.toContain(before);
+    expect(await find(tested, left, 15)).toEqual([['15.parquet'], 0]);
+    expect(await find(tested, files, 0)).toEqual([[], 1]);
+    expect(await index.keepOnly(duckdb, [])).toEqual(left.slice(0, 0));
+    expect(names()).toEqual([]);
   });
 
-  it('A pack that is damaged, gone, or without its list is passed over, and what it was made of is asked', async () => {
-    const files = [...Array(128).keys()].map((number) => dataFile(number));
-    const { index, find, names, folder } = await indexFiles(files);
-    const found = [[['7.parquet', receivedAtMs(7)]], []];
-    for (const spoil of [
-      (pack: string, _list: string) => truncateSync(pack, 100),
-      (pack: string, _list: string) => rmSync(pack),
-    ]) {
-      await packAll(index, files);
-      const [pack = '', list = ''] = [...names('.pack'), ...names('.list')].map((name) => path.join(folder, name));
-      spoil(pack, list);
-      expect(await find(files, 7)).toEqual(found);
-      expect(existsSync(pack)).toBe(false);
-    }
-    await packAll(index, files);
-    const [list = ''] = names('.list').map((name) => path.join(folder, name));
-    writeFileSync(list, readFileSync(list, 'utf8').replace('0', '1'));
-    const reopened = openIdIndex(folder, noEngine);
-    expect((await reopened.find(files, [keyOf(7)])).candidates).toHaveLength(1);
-    await reopened.keepOnly(files);
-    expect([names('.pack'), names('.list')]).toEqual([[], []]);
+  it('A part that is damaged or gone says nothing of its files: they count as not indexed', async () => {
+    const tested = await indexFiles((duckdb) => writeFiles(duckdb, 3));
+    const { files, duckdb, folder, names } = tested;
+    const [first = '', second = ''] = names().map((name) => path.join(folder, name));
+    const bytes = readFileSync(first);
+    bytes.writeUInt8(bytes.readUInt8(5) ^ 1, 5);
+    writeFileSync(first, bytes);
+    rmSync(second);
+    const reopened = { ...tested, index: openIdIndex(folder) };
+    const { missing } = await reopened.index.find(duckdb, files, [keyOf(0)]);
+    expect(missing).toHaveLength(2);
+    expect(existsSync(first)).toBe(false);
+    expect(await reopened.index.keepOnly(duckdb, files)).toHaveLength(2);
   });
 
-  it('A large file is in no pack, and is looked at once, however often the lake goes on', async () => {
-    const files = [...Array(128).keys()].map((number) => dataFile(number));
-    const { index, find, names, folder } = await indexFiles(files);
-    const file = path.join(folder, `${files[0]?.sha256}.pairs`);
-    const small = readFileSync(file);
-    const many = [...Array(22_000).keys()].map((number) => [keyOf(0) + number, receivedAtMs(0)] as const);
-    await writePairs(file, [pairs(many)]);
-    await packAll(index, files);
-    expect(names('.pack')).toEqual([]);
-    expect(await find(files, 0)).toEqual([[['0.parquet', receivedAtMs(0)]], []]);
-    writeFileSync(file, small);
-    await packAll(index, files);
-    expect(names('.pack')).toEqual([]);
-    // What has gone meanwhile is looked at again.
-    await index.keepOnly(files.slice(1));
-    writeFileSync(file, small);
-    await packAll(index, files);
-    expect(names('.pack')).toHaveLength(1);
+  it('A part that another process has merged since it was found is looked for again', async () => {
+    const tested = await indexFiles((duckdb) => writeFiles(duckdb, 16));
+    const { files, folder, duckdb } = tested;
+    const other = { ...tested, index: openIdIndex(folder) };
+    expect(await other.index.keepOnly(duckdb, files)).toEqual([]);
+    await mergeAll(other, files);
+    expect(await find(tested, files, 7)).toEqual([['7.parquet'], 0]);
   });
 
-  it('A damaged file is left out of packs, and is made anew', async () => {
-    const files = [...Array(128).keys()].map((number) => dataFile(number));
-    const { index, names, folder } = await indexFiles(files);
-    const file = path.join(folder, `${files[3]?.sha256}.pairs`);
-    const bytes = readFileSync(file);
-    bytes.writeUInt8(bytes.readUInt8(2) ^ 1, 2);
-    writeFileSync(file, bytes);
-    await packAll(index, files);
-    expect(names('.pack')).toEqual([]);
-    expect(await index.keepOnly(files)).toEqual([files[3]]);
-  });
-});
-
-describe('files of pairs', () => {
-  it('Files that are put together have every pair of each, and each key is found', async () => {
-    const all = [0, 1, 341, 1000].map((count, at) =>
-      [...Array(count).keys()].map((number) => [(number * 7919 + at) * 65_537, number * 2 ** 20 + at] as const),
-    );
+  it('The index of version 0.3 is removed, and its files count as not indexed until they are', async () => {
+    const duckdb = await openEngine();
     const folder = testFolder();
-    const read: PairColumns[] = [];
-    for (const [at, some] of all.entries()) {
-      const file = path.join(folder, `${at}.pairs`);
-      await writePairs(file, [pairs(some)]);
-      read.push(await readAllPairs(file));
-      expect(read.at(-1)).toEqual(pairs(some));
-    }
-    const merged = path.join(folder, 'merged.pack');
-    await writePairs(merged, [mergePairs(read)]);
-    expect((await readAllPairs(merged))[0]).toHaveLength(1342);
-    for (const [key, value] of all.flat()) expect(await findPairs(merged, [key])).toContain(value);
-    truncateSync(merged, 4096);
-    await expect(readAllPairs(merged)).rejects.toMatchObject({ code: 'file_damaged' });
+    const [file] = await writeFiles(duckdb, 1);
+    if (file === undefined) throw new Error('there is a file');
+    for (const name of [`${'a'.repeat(64)}.pairs`, `${'b'.repeat(64)}.pack`, `${'b'.repeat(64)}.list`])
+      writeFileSync(path.join(folder, name), 'x');
+    const index = openIdIndex(folder);
+    expect(await index.find(duckdb, [file], [keyOf(0)])).toEqual({ candidates: [], missing: [file] });
+    expect(await index.keepOnly(duckdb, [file])).toEqual([file]);
+    expect(readdirSync(folder)).toEqual([]);
+    await index.add(duckdb, file);
+    expect((await index.find(duckdb, [file], [keyOf(0)])).candidates).toHaveLength(1);
   });
 });

@@ -5,7 +5,7 @@ import { createRandom, type Random } from '../../../src/demo/random.ts';
 import { openBatchTables, type LoadedBatch } from '../../../src/lake/batch/batch-tables.ts';
 import { keyWindowMs } from '../../../src/datasets/event-id.ts';
 import type { DedupeRule } from '../../../src/lake/batch/deduplicate.ts';
-import { createKeySlices, createKeysSql } from '../../../src/lake/batch/key-slices.ts';
+import { createKeySlices, createKeysSql } from '../../../src/lake/batch/key-table.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { inTurn, inWholeRun } from '../../helpers/in-turn.ts';

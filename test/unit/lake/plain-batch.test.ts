@@ -44,7 +44,7 @@ async function openBothWays(enrichment?: Enrichment, memoryMb = 256) {
       const keyless = await tables.writePlain(lines, plainFile, availableAtMs);
       if (keyless !== undefined) return { written: keyless, rows: events, repeats: 0, addsKeys: false, keys: [] };
       const judged = await (await tables.loadKeyed(lines))?.judge(nothing);
-      const written = await judged?.writePlain(plainFile, availableAtMs);
+      const written = await judged?.writeYoung(plainFile, availableAtMs, 500 * events);
       return judged === undefined || written === undefined
         ? undefined
         : { written, rows: judged.rows, repeats: judged.repeats, addsKeys: judged.addsKeys, keys: await readKeys() };

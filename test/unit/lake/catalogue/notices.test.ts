@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { findNotices, noticeRules } from '../../../../src/lake/catalogue/notices.ts';
-import type { Notice } from '../../../../src/lake/catalogue/notices-file.ts';
+import type { Notice } from '../../../../src/lake/catalogue/catalogue-files.ts';
 import { parameterTypes, typeColumn } from '../../../../src/lake/catalogue/parameter-types.ts';
 import { openDuckdb } from '../../../../src/lake/sql/duckdb.ts';
 import { sqlText } from '../../../../src/lake/sql/literals.ts';

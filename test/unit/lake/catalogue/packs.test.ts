@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { catalogueForm } from '../../../../src/lake/catalogue/catalogue-paths.ts';
+import { catalogueForm } from '../../../../src/lake/catalogue/catalogue-files.ts';
 import { openPacks } from '../../../../src/lake/catalogue/packs.ts';
 import { openDuckdb, type Duckdb } from '../../../../src/lake/sql/duckdb.ts';
 import { sqlText } from '../../../../src/lake/sql/literals.ts';

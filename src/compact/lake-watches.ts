@@ -1,10 +1,13 @@
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
-import type { Stoppable } from '../runtime/lifecycle.ts';
+import type { Closers, Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { createTrouble } from './compact-status.ts';
+import { createErasedIdsSearch, type FindErasedIds } from '../lake/find/erased-ids.ts';
+import { lakePaths } from '../lake/lake.ts';
+import { tryWrite as tryWriteLake } from '../lake/try-write.ts';
 
 /**
  * Tries again and again whether the lake can be written. While events come, the flushes show it; where none do, a
@@ -15,7 +18,7 @@ export interface WriteProbe extends Stoppable {
   problems(): Problem[];
 }
 
-export interface WriteProbeDependencies {
+interface WriteProbeDependencies {
   /**
    * Writes to the lake and takes it back; throws what kept it from doing so. `folder_lost` says nothing of this lake.
    */
@@ -24,7 +27,7 @@ export interface WriteProbeDependencies {
   readonly logger: Logger;
 }
 
-export interface WriteProbeOptions {
+interface WriteProbeOptions {
   /** From the end of one try to the next, milliseconds. */
   readonly everyMs?: number;
   /** A failure that lasts for less is not reported, milliseconds. */
@@ -80,4 +83,39 @@ export function startWriteProbe(
     },
     stop: () => loop.stop(),
   };
+}
+
+/** An unchanged file costs a look at it and at the newest commit, milliseconds. */
+const erasedIdsEveryMs = 5000;
+
+/** Watches the file of the hashes of erased ids, without which nobody can say that an event has never come; the first look is at once. What else keeps the lake from being read is reported by the loops that need it. */
+function watchErasedIds(find: FindErasedIds) {
+  let found: Problem[] = [];
+
+  async function look(): Promise<void> {
+    try {
+      await find();
+      found = [];
+    } catch (error) {
+      if (!isAppError(error, 'file_damaged')) return;
+      found = [{ code: 'erased_ids_damaged', what: error.message, todo: error.hint ?? '' }];
+    }
+  }
+
+  const loop = startPollLoop(look, { everyMs: erasedIdsEveryMs, onError: () => undefined });
+  return { notices: () => found, stop: () => loop.stop() };
+}
+
+/** Watches what no loop would notice: whether the lake can be written, and the hashes of erased ids. */
+export function startLakeWatches(
+  closers: Closers,
+  { dir, assertFolder }: { readonly dir: string; readonly assertFolder: () => void },
+  { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
+) {
+  const paths = lakePaths(dir);
+  const writeProbe = startWriteProbe({ tryWrite: () => tryWriteLake(paths.root, assertFolder), clock, logger });
+  closers.add('write probe', () => writeProbe.stop());
+  const erasedIds = watchErasedIds(createErasedIdsSearch(paths));
+  closers.add('erased ids', () => erasedIds.stop());
+  return { problems: () => writeProbe.problems(), notices: () => erasedIds.notices() };
 }
