@@ -1,10 +1,9 @@
 /**
- * Datasets: what an event is, for all code that receives, stores, seals or exports one.
+ * Datasets: the definition of events for all code that receives, stores, seals or exports them.
  *
- * In: the files of `pipelines/` and `schemas/`, which nobody else reads. Out: one compiled object a dataset, the
- * validators, the line of an event in the stream, its id, the dictionaries, and the SQL that goes with them.
- * Invariant: one idea has one owner: JavaScript and SQL of the same rule stand side by side. A wrong file stops the
- * program when it is loaded. Crash: nothing rests here.
+ * In: the files of `pipelines/` and `schemas/`, which only this folder reads. Out: a compiled object per dataset, the
+ * validators, the line of an event in the stream, its id, the dictionaries, and their SQL.
+ * Invariant: JavaScript and SQL of one rule are in one file. An invalid file stops the program when it is loaded.
  */
 import { enrichedFields, eventColumns } from './event-fields.ts';
 import type { EventKind, ImportMethod, Column } from './field-schema.ts';
@@ -18,38 +17,33 @@ import {
 } from './pipeline-file.ts';
 import { readRowFields, rowColumns, type RowField } from './row-fields.ts';
 
-/**
- * A dataset, compiled from its file of `pipelines/` and the schemas that it names: everything that stores, seals and
- * exports its rows asks this object.
- */
+/** A dataset, compiled from its file of `pipelines/` and the schemas that it names. */
 export interface Dataset {
-  /** Name of the table, of its folder in the lake, of its view, and by which it is loaded. */
+  /** Name of the table, its folder and its view. */
   readonly table: string;
   readonly description: string;
-  /** The kinds of imported event, in the pipeline's order. */
+  /** Kinds of imported event, in the pipeline's order. */
   readonly kinds: readonly EventKind[];
-  /** What is said of each kind. */
   readonly kindSpecs: ReadonlyMap<EventKind, KindSpec>;
-  /** Fields under the names of their selectors: those of rows, or those that the service fills. */
+  /** Fields by selector name: those of rows, or those that the service fills. */
   readonly fields: readonly RowField[];
   /** Files of rows can be loaded. */
   readonly isLoadable: boolean;
   /** In the table's order. */
   readonly columns: readonly Column[];
-  /** The import methods, single and batch, and the kind that each imports. */
+  /** Import methods, single and batch. */
   readonly methods: ReadonlyMap<ImportMethod, ImportMethodSpec>;
-  /** Columns whose values name the folder of a sealed file, outermost first. */
+  /** Columns that form the folder of a sealed file, outermost first. */
   readonly partitionBy: readonly Column[];
-  /** Columns by which the rows of a sealed file are sorted. */
+  /** Sort order of a sealed file. */
   readonly sortBy: readonly Column[];
-  /** The export events that read its rows, by name. */
+  /** Export events that read its rows. */
   readonly exports: ReadonlyMap<string, ExportEvent>;
 }
 
-/** Columns that every row has a value of: a folder is named by no others. */
+/** Columns that are never empty: only they form folders. */
 const partitionColumns = ['kind', 'date', 'id_app'];
 
-/** Throws where an export event asks for a field that rows do not have, or for a value of another type. */
 function checkWhere(table: string, event: string, spec: ExportEvent, fields: readonly RowField[]): void {
   const where = 'derive' in spec ? {} : (spec.where ?? {});
   for (const [name, value] of Object.entries(where)) {
@@ -63,7 +57,6 @@ function checkWhere(table: string, event: string, spec: ExportEvent, fields: rea
   }
 }
 
-/** Sees that a kind's key and values are fields of the rows that it makes. */
 function checkKind(table: string, kind: string, { key, values }: KindSpec, fields: readonly RowField[]): void {
   for (const [member, names] of Object.entries({ key, values: Object.keys(values) })) {
     const unknown = names.find((name) => !fields.some((field) => field.name === name));
@@ -72,7 +65,7 @@ function checkKind(table: string, kind: string, { key, values }: KindSpec, field
   }
 }
 
-/** Compiles a dataset. Throws an error that names the member when a pipeline names a column that is not there. */
+/** Compiles a dataset. Throws an error that names the invalid member. */
 export function compileDataset(
   pipeline: PipelineFile,
   columns: readonly Column[],
@@ -107,10 +100,9 @@ export function compileDataset(
   };
 }
 
-/** The dataset of the imported events. */
 export const events: Dataset = compileDataset(eventsPipeline, eventColumns, enrichedFields);
 
-/** Every dataset by the name of its table, the imported events first. */
+/** All datasets by table name, the imported events first. */
 export const datasets: ReadonlyMap<string, Dataset> = (() => {
   const all = [
     events,
@@ -131,7 +123,6 @@ export const datasets: ReadonlyMap<string, Dataset> = (() => {
   return new Map(all.map((dataset) => [dataset.table, dataset]));
 })();
 
-/** An export event, and the dataset whose rows it reads. */
 export interface DatasetExport {
   readonly dataset: Dataset;
   readonly event: ExportEvent;
@@ -143,42 +134,36 @@ const exportsByName: ReadonlyMap<string, DatasetExport> = new Map(
   ),
 );
 
-/** The names of every export event that has a dataset. */
 export const exportNames: readonly string[] = [...exportsByName.keys()];
 
-/** The export event of a name; undefined where no dataset has it. */
 export function findExport(name: string): DatasetExport | undefined {
   return exportsByName.get(name);
 }
 
-/** The export event of a name. Throws where no dataset has it. */
+/** Throws if no dataset has the export event. */
 export function getExport(name: string): DatasetExport {
   const found = exportsByName.get(name);
   if (found === undefined) throw new Error(`no dataset has the export event ${name}`);
   return found;
 }
 
-/** The datasets that have kinds of imported events, the table of events first. */
+/** Datasets with kinds of imported events, the events table first. */
 export const importDatasets: readonly Dataset[] = [...datasets.values()].filter(({ kinds }) => kinds.length > 0);
 
-/** Every import method of every dataset. */
 export const importMethods: ReadonlyMap<ImportMethod, ImportMethodSpec> = new Map(
   importDatasets.flatMap(({ methods }) => [...methods]),
 );
 
-/** Every kind of imported event of every dataset, and what is said of it. */
 export const importKinds: ReadonlyMap<EventKind, KindSpec> = new Map(
   importDatasets.flatMap(({ kindSpecs }) => [...kindSpecs]),
 );
 
-/** The import method of a name. Throws for a name that is none. */
 export function getMethod(method: ImportMethod): ImportMethodSpec {
   const spec = importMethods.get(method);
   if (spec === undefined) throw new Error(`${method} is no import method`);
   return spec;
 }
 
-/** What is said of a kind of imported event. Throws for a name that is none. */
 export function getKind(kind: EventKind): KindSpec {
   const spec = importKinds.get(kind);
   if (spec === undefined) throw new Error(`${kind} is no kind of event`);

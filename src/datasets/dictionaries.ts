@@ -2,17 +2,16 @@ import { readPackageJson } from '../runtime/files/package-files.ts';
 import { datasets, exportNames, getExport } from './dataset.ts';
 import type { EventKind, ColumnType, FieldSchema } from './field-schema.ts';
 
-/** Titles by id, as the API's dictionaries have them. The ids are decimal numbers written as text. */
+/** Titles by id, decimal numbers as text. */
 export type TitleDictionary = Readonly<Record<string, string>>;
 
-/** What an event has from its registered app. */
+/** Attributes of an event's registered app. */
 export type AppFact = 'sdkKey' | 'title' | 'idAccount' | 'idProject' | 'platform';
 
 /**
- * Where a selector's value comes from. `column`: a column of the dataset's table, under its name; the cell is empty where
- * the table has none. `seconds`: a time, as Unix seconds. `titleOf`: the title of what another selector identifies, by
- * the dictionary of its values or by the titles that were loaded; else the row's own. `derived`: only rows that are
- * derived from events have it.
+ * Source of a selector's value. `column`: a column of the dataset's table; the cell is empty without it. `seconds`: a
+ * time as Unix seconds. `titleOf`: the title of the id in another selector, from its dictionary or from loaded titles;
+ * else the row's own. `derived`: of derived rows only.
  */
 type SelectorSource =
   | { readonly column: string; readonly titleOf?: string; readonly dictionary?: TitleDictionary }
@@ -24,15 +23,15 @@ type SelectorSource =
   | { readonly app: AppFact }
   | { readonly derived: 'count_event' | 'duration' };
 
-/** One field of an export, under the API's own name. */
+/** A field of an export, under its API name. */
 export interface Selector {
   readonly name: string;
   readonly type: 'string' | 'integer' | 'number' | 'date' | 'timestamp' | 'array';
   readonly meaning: string;
   readonly source: SelectorSource;
-  /** The type of the column that it reads, where it is a field of rows. */
+  /** The type of its column, if it is a field of rows. */
   readonly columnType?: ColumnType;
-  /** The kinds of imported event that have it; absent: all. For the others the cell is empty. */
+  /** Kinds that have it [all]; for others the cell is empty. */
   readonly kinds?: readonly EventKind[];
 }
 
@@ -42,7 +41,7 @@ interface EventsFile {
   readonly legacyAliases: Readonly<Record<string, string>>;
 }
 
-/** Names under which the dictionaries are served, each a file of `schemas/dictionaries/`. */
+/** Names of the served dictionaries, files of `schemas/dictionaries/`. */
 export const dictionaryNames = [
   'events',
   'selectors',
@@ -62,7 +61,7 @@ const files = Object.fromEntries(
   dictionaryNames.map((name) => [name, readPackageJson(`schemas/dictionaries/${name}.json`)]),
 ) as JsonFile;
 
-/** The titles of a field's values; undefined where it has no dictionary. */
+/** Returns the titles of a field's values; undefined without a dictionary. */
 export function findDictionary({ 'x-dictionary': name }: FieldSchema): TitleDictionary | undefined {
   if (name === undefined) return undefined;
   if (!dictionaryNames.some((known) => known === name)) throw new Error(`schemas: no dictionary ${name}`);
@@ -71,17 +70,17 @@ export function findDictionary({ 'x-dictionary': name }: FieldSchema): TitleDict
 
 function toSelectorType({ type, 'x-column-type': columnType }: FieldSchema): Selector['type'] {
   if (columnType === 'TIMESTAMPTZ') return 'timestamp';
-  // Whole numbers that no double holds come as digits in a text.
+  // Whole numbers that exceed a double are texts of digits.
   if (columnType.endsWith(',0)')) return 'integer';
   if (columnType === 'DATE') return 'date';
   return type === 'number' || type === 'string' ? type : 'integer';
 }
 
-/** What fields of one name have in common in all datasets. */
+/** Members that are equal for fields of one name in all datasets. */
 const shared = ['description', 'type', 'x-column', 'x-column-type', 'x-dictionary', 'x-title-of', 'x-filter'];
 const ownSelectors = files.selectors as readonly Selector[];
 
-/** Every field of rows, by name: under one name all datasets have the same. */
+/** Fields of rows by name. */
 export const rowFields: ReadonlyMap<string, FieldSchema> = (() => {
   const fields = new Map<string, FieldSchema>();
   for (const { table, fields: own } of datasets.values()) {
@@ -121,14 +120,13 @@ function toSelector(name: string, schema: FieldSchema): Selector {
 
 const byName = (a: { readonly name: string }, b: { readonly name: string }): number => (a.name < b.name ? -1 : 1);
 
-/** Every selector by name: those of the dictionary's file, and the fields of rows. */
+/** Selectors by name: those of the dictionary file, and the fields of rows. */
 export const selectors: ReadonlyMap<string, Selector> = new Map(
   [...ownSelectors, ...[...rowFields].map(([name, schema]) => toSelector(name, schema))]
     .toSorted(byName)
     .map((selector) => [selector.name, selector]),
 );
 
-/** The selector of a name. Throws for a name that is none. */
 export function getSelector(name: string): Selector {
   const selector = selectors.get(name);
   if (selector === undefined) throw new Error(`no selector ${name}`);
@@ -143,7 +141,7 @@ function isOfUsers(name: string): boolean {
 const eventsFile: EventsFile = (() => {
   const { device, user, legacyAliases } = files.events as EventsFile;
   const known = new Set([...device, ...user]);
-  // A dataset that was added brings its own.
+  // An added dataset brings its own.
   const added = exportNames.filter((name) => !known.has(name));
   return {
     device: [...device, ...added.filter((name) => !isOfUsers(name))],
@@ -152,20 +150,19 @@ const eventsFile: EventsFile = (() => {
   };
 })();
 
-/** Every dictionary, as it is served. */
+/** The dictionaries as served. */
 export const dictionaries: Readonly<Record<DictionaryName, unknown>> = Object.freeze({
   ...files,
   events: eventsFile,
   selectors: [...selectors.values()].map(({ name, type, meaning }) => ({ name, type, meaning })),
 });
 
-/** Names of the events an export can ask for, without the aliases. */
+/** Events that an export can name, without aliases. */
 export const eventNames: readonly string[] = [...eventsFile.device, ...eventsFile.user].toSorted();
 
-/** The older singular names of service.md 7.2, and the event each stands for. */
+/** Older singular names of service.md 7.2, with their events. */
 export const eventAliases: ReadonlyMap<string, string> = new Map(Object.entries(eventsFile.legacyAliases));
 
-/** Names of the time zones a request may be in. */
 export const timezones: ReadonlySet<string> = new Set(dictionaries.timezones as string[]);
 
 function findCanonicalZone(name: string): string | undefined {
@@ -176,29 +173,27 @@ function findCanonicalZone(name: string): string | undefined {
   }
 }
 
-/** The time zone of the dictionary that a name means: its own, or an alias of IANA such as `US/Pacific`; undefined: none. */
+/** Returns the time zone of the dictionary for its name or an IANA alias such as `US/Pacific`; undefined if unknown. */
 export function findTimezone(name: string): string | undefined {
   if (timezones.has(name)) return name;
-  // Offsets and other spellings of a name are no aliases.
+  // Offsets and other spellings are not aliases.
   const canonical = /^[A-Z]\w*(?:\/[A-Z][\w+-]*)*$/.test(name) ? findCanonicalZone(name) : undefined;
   return canonical === undefined ? undefined : [...timezones].find((zone) => findCanonicalZone(zone) === canonical);
 }
 
 export const countries = dictionaries.countries as TitleDictionary;
 
-/** The value of a title dictionary, whatever the id is; `__proto__` and the like are not ids. */
+/** `__proto__` and the like are not ids. */
 export function findTitle(dictionary: TitleDictionary, id: string): string | undefined {
   return Object.hasOwn(dictionary, id) ? dictionary[id] : undefined;
 }
 
-/** A field of ids that titles can be loaded for: `idCampaign`, whose titles the selector `idCampaignTitle` shows. */
+/** A field of ids with loadable titles: `idCampaign`, whose titles `idCampaignTitle` shows. */
 interface TitledField {
   readonly name: string;
-  /** Its ids are whole numbers, otherwise texts. */
   readonly isNumber: boolean;
 }
 
-/** What a selector is the title of, and whether a dictionary has the titles; undefined for other selectors. */
 function findTitled({ source }: Selector): { readonly name: string; readonly isInDictionary: boolean } | undefined {
   if (!('column' in source) || source.titleOf === undefined) return undefined;
   return { name: source.titleOf, isInDictionary: source.dictionary !== undefined };
@@ -206,14 +201,14 @@ function findTitled({ source }: Selector): { readonly name: string; readonly isI
 
 const titled = [...selectors.values()].flatMap((selector) => findTitled(selector) ?? []);
 
-/** Every field that titles can be loaded for, by its name, in the order of the selectors. */
+/** Fields with loadable titles by name, in selector order. */
 export const titledFields: ReadonlyMap<string, TitledField> = new Map(
   titled
     .filter(({ isInDictionary }) => !isInDictionary)
     .map(({ name }) => [name, { name, isNumber: selectors.get(name)?.type === 'integer' }]),
 );
 
-/** Where the titles of the other fields of ids come from. */
+/** Sources of the titles of other fields. */
 const elsewhere: ReadonlyMap<string, string> = new Map([
   ...titled
     .filter(({ isInDictionary }) => isInDictionary)
@@ -221,14 +216,14 @@ const elsewhere: ReadonlyMap<string, string> = new Map([
   ...['idApp', 'idPlatform'].map((name) => [name, "the app's registration"] as const),
 ]);
 
-/** Where the titles of a field come from that none can be loaded for; undefined for those that can, and for no field. */
+/** Returns the source of titles of a field that has no loadable ones; undefined for other names. */
 export function findTitlesElsewhere(name: string): string | undefined {
   return elsewhere.get(name);
 }
 
 /**
- * The fields whose loaded titles a selector may show, the first that has one first: that of its own id, and for an
- * attributed one that of the thing itself, since `idCampaignAttr` 66 is the campaign 66. None for other selectors.
+ * Returns the fields whose loaded titles a selector may show, in order of preference: its own id, and for an attributed
+ * one the plain field, since `idCampaignAttr` 66 is the campaign 66.
  */
 export function listTitleFields(selector: string): readonly TitledField[] {
   const known = selectors.get(selector);
@@ -237,27 +232,26 @@ export function listTitleFields(selector: string): readonly TitledField[] {
   return [...new Set([name, name.replace(/(?:Prev)?Attr$/, '')])].flatMap((field) => titledFields.get(field) ?? []);
 }
 
-/** A country, by its ISO 3166 code. */
+/** A country by its ISO 3166 code. */
 interface Country {
-  /** Two capital letters. `AN` and `XK` are in use and stand outside ISO 3166: they have no number. */
+  /** Two capital letters. `AN` and `XK` are in use outside of ISO 3166, without a number. */
   readonly alpha2: string;
   readonly numeric?: number;
-  /** The country's id in the dictionary `countries`; absent where the dictionary does not have it. */
+  /** Id in the dictionary `countries`. */
   readonly id?: number;
 }
 
 interface CountryCodesFile {
-  /** The codes of the dictionary's countries. */
+  /** Codes of the dictionary's countries. */
   readonly byId: Readonly<Record<string, { readonly alpha2: string; readonly numeric: number }>>;
-  /** Countries of the dictionary that ISO 3166 does not have. */
+  /** Dictionary countries outside of ISO 3166. */
   readonly idsWithoutCode: readonly string[];
-  /** Countries of ISO 3166 that the dictionary does not have, and their numbers. */
+  /** ISO 3166 countries outside of the dictionary, with numbers. */
   readonly codesWithoutId: Readonly<Record<string, number>>;
-  /** Codes that address databases use, and that neither ISO 3166 nor the dictionary has. */
+  /** Codes of address databases that neither has. */
   readonly codesOutsideIso: readonly string[];
 }
 
-/** The codes as their file has them. */
 export const countryCodes = readPackageJson('schemas/dictionaries/country-codes.json') as CountryCodesFile;
 
 const countriesByCode: ReadonlyMap<string, Country> = new Map(
@@ -268,12 +262,10 @@ const countriesByCode: ReadonlyMap<string, Country> = new Map(
   ].map((country) => [country.alpha2, country]),
 );
 
-/** The country of a two-letter code in capitals; undefined when no country has it. */
 export function findCountry(alpha2: string): Country | undefined {
   return countriesByCode.get(alpha2);
 }
 
-/** Lists all countries. */
 export function listCountries(): readonly Country[] {
   return [...countriesByCode.values()];
 }

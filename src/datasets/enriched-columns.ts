@@ -3,11 +3,11 @@ import { geoDateColumn } from './field-schema.ts';
 
 const countryFields = ['idCountry', 'idCountryISOAlpha2', 'idCountryISONumeric'] as const;
 const regionFields = ['idRegion', 'idRegionTitle', 'idRegionLow', 'idRegionLowTitle'] as const;
-/** The fields that the place of an address fills, under the names of their selectors. */
+/** Fields filled from an address, by selector name. */
 const placeFields = [...countryFields, ...regionFields] as const;
 export type PlaceField = (typeof placeFields)[number];
 
-/** The fields that a User-Agent fills. */
+/** Fields filled from a User-Agent. */
 const agentFields = [
   'idOsTitle',
   'idOsVersionTitle',
@@ -21,15 +21,15 @@ export type AgentField = (typeof agentFields)[number];
 interface GroupSpec {
   readonly from: 'address' | 'agent';
   readonly fields: readonly (PlaceField | AgentField)[];
-  /** Fields that nothing fills, and by which a row says what the group is about. */
+  /** Fields that are never filled, but show that a row has its own values. */
   readonly saidBy: readonly string[];
-  /** Filled only where the row names no country, or that of the address; never where a database has placed the row. */
+  /** Filled only if the row has no country, or that of the address; never if a database has placed the row. */
   readonly isInCountry?: true;
 }
 
 /**
- * Fields that belong together. What a row says wins: a group is filled only where the row says nothing of it, since a
- * system of the row beside a version of the User-Agent's would be neither.
+ * Fields that belong together. A group is filled only if the row has none of its values: a system of the row with a
+ * version of the User-Agent would be wrong.
  */
 const groupSpecs: readonly GroupSpec[] = [
   { from: 'address', fields: countryFields, saidBy: ['idCountryTitle'] },
@@ -39,7 +39,6 @@ const groupSpecs: readonly GroupSpec[] = [
   { from: 'agent', fields: ['browser', 'browserVersion'], saidBy: [] },
 ];
 
-/** A column that is filled, and the field that it stores. */
 export interface EnrichedColumn {
   readonly column: string;
   readonly type: string;
@@ -50,13 +49,13 @@ export interface EnrichedColumn {
 export interface EnrichedGroup {
   readonly from: 'address' | 'agent';
   readonly columns: readonly EnrichedColumn[];
-  /** Every column by which a row says something of the group, those that are filled included. */
+  /** All columns that show the row's own values, including the filled ones. */
   readonly saidBy: readonly string[];
-  /** The group of the country that the group is filled within. */
+  /** Group of the country that encloses it. */
   readonly within?: EnrichedGroup;
 }
 
-/** The groups of columns that a dataset's rows can be enriched in; none where nothing says where to look. */
+/** Lists the groups of a dataset's columns that can be enriched. */
 export function findEnrichedGroups({ columns }: Dataset): EnrichedGroup[] {
   const byField = new Map(columns.flatMap((column) => (column.field === undefined ? [] : [[column.field, column]])));
   let country: EnrichedGroup | undefined;

@@ -11,7 +11,7 @@ import {
 import { eventsPipeline, pipelines } from './pipeline-file.ts';
 import { getCommonField, type RowField } from './row-fields.ts';
 
-/** An imported field: its name in the API, its schema, and the kinds of event that have it. */
+/** An imported field with the kinds that have it. */
 interface EventField {
   readonly name: string;
   readonly schema: FieldSchema;
@@ -26,21 +26,21 @@ interface EventSchema {
   readonly properties: Readonly<Record<string, { readonly $ref: string } | FieldSchema>>;
 }
 
-/** Reads the schema of a kind: every field of `fields.json`, and behind them those of its own file. */
+/** Reads the schema of a kind: all fields of `fields.json`, then its own. */
 function readEventSchema(file: string): EventSchema {
   const own = readPackageJson(file) as Omit<EventSchema, 'properties'> & Partial<EventSchema>;
   const shared = Object.keys(fieldsSchema.$defs).map((name) => [name, { $ref: `${fieldsSchema.$id}#/$defs/${name}` }]);
   return { ...own, properties: { ...Object.fromEntries(shared), ...own.properties } };
 }
 
-/** The JSON Schema of each event kind of every dataset, from the file its pipeline names; those of the events first. */
+/** JSON Schemas of all kinds of all datasets, those of the events first. */
 export const eventSchemas: ReadonlyMap<EventKind, EventSchema> = new Map(
   [eventsPipeline, ...pipelines.filter((pipeline) => pipeline !== eventsPipeline)].flatMap(({ kinds }) =>
     Object.entries(kinds).map(([kind, { schema }]) => [kind, readEventSchema(schema)] as const),
   ),
 );
 
-/** The schema of a field: it is the same wherever the field is named, so that one rule holds for its values. */
+/** Resolves a field's schema, which is the same for all kinds. */
 function resolveField(name: string, schema: { readonly $ref: string } | FieldSchema): FieldSchema {
   if (!('$ref' in schema)) return schema;
   const field = fieldsSchema.$defs[name];
@@ -50,7 +50,7 @@ function resolveField(name: string, schema: { readonly $ref: string } | FieldSch
   return field;
 }
 
-/** Every imported field of every kind, in the order of the schemas. */
+/** Imported fields of all kinds, in schema order. */
 export const eventFields: readonly EventField[] = (() => {
   const fields = new Map<string, { name: string; schema: FieldSchema; kinds: EventKind[] }>();
   for (const [kind, { properties }] of eventSchemas) {
@@ -101,16 +101,13 @@ const ownColumns: readonly Column[] = [
   },
 ];
 
-/** The fields that have a column of their own: the time stands among the columns of every row. */
+/** Fields with a column; the time is among the service's own. */
 export const columnFields: readonly EventField[] = eventFields.filter(({ name }) => name !== 'eventTimestamp');
 
-/** The fields of the `events` table that the service fills itself, from what an event says. */
+/** Fields of the `events` table that the service fills. */
 export const enrichedFields: readonly RowField[] = eventsPipeline.enriched.map(getCommonField);
 
-/**
- * The columns of the `events` table, in order: the service's own, every field of its kinds, every field that it fills.
- * All are nullable.
- */
+/** Columns of the `events` table: the service's own, the fields of its kinds, the enriched fields. All are nullable. */
 export const eventColumns: readonly Column[] = [
   ...ownColumns,
   ...columnFields

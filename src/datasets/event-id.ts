@@ -4,82 +4,71 @@ import type { EventKind, ImportMethod } from './field-schema.ts';
 import type { GivenFields } from './schema-registry.ts';
 
 /**
- * Event ids are UUID text of 36 characters. Version 7: made at random, unique. Version 5: a hash of the event's own key
- * (`key` of its kind), the same whoever sends it, how and when. Version 8: derived from a request with an
- * Idempotency-Key, so that a retry of the request has the same ids:
+ * Event ids are UUID text of 36 characters. Version 7: random and unique. Version 5: a hash of the natural key,
+ * independent of request and time. Version 8: derived from a request with an Idempotency-Key, so that a retry has the
+ * same ids:
  *
- * characters 1 to 24 the key: 74 bits of a hash of app and Idempotency-Key, the same for every event of the request;
- *   the first 48 of them are XORed with the mask of the lake, so that another lake has other ids
- * characters 25 to 34 the fingerprint: 40 bits of a hash of the request, that is its method and every event as given
- * characters 35 to 36 the event's place in the request
+ * characters 1 to 24: key, 74 bits of a hash of app and Idempotency-Key, the same for every event of the request; its
+ * first 48 bits are XORed with the mask of the lake, so that another lake has other ids
+ * characters 25 to 34: fingerprint, 40 bits of a hash of the request, that is its method and every event as given
+ * characters 35 to 36: index of the event in the request
  *
- * Two different requests share a key by chance once in 2^74 pairs, and then the second is kept as failed; a key used
- * for another request passes for a retry once in 2^40 times. Before version 0.3 the first part was made for each event
- * of a batch, and the rest was a hash of that event alone. Before version 0.4 there was no mask: of an id with it, XOR
- * gives the id without, and the compactor takes the two for one.
+ * Two requests share a key by chance once in 2^74 pairs, and then the second becomes a failed event; another request
+ * under the key passes for a retry once in 2^40 times. Before 0.3 the first part was made per event of a batch, and the
+ * rest was a hash of that event alone. Before 0.4 ids had no mask: XOR converts between both forms, which the
+ * compactor treats as one.
  */
 const keyDigits = 20;
 const fingerprintDigits = 10;
-/** Digits of the place; a request has at most 256 events by it. */
+/** A request has at most 256 events. */
 const placeDigits = 2;
-/** The four dashes of a UUID stand within or right behind the key. */
+/** The four dashes of a UUID are in or right after the key. */
 const keyEnd = keyDigits + 4;
 const fingerprintEnd = keyEnd + fingerprintDigits;
 
-/**
- * How long an Idempotency-Key stands for its request: from the receipt of the first that was stored to the receipt of
- * the repeat.
- */
+/** Validity of an Idempotency-Key, ms: from the receipt of the first stored request to the receipt of the duplicate. */
 export const keyWindowMs = 24 * 3600 * 1000;
 
-/** Says whether an event id was derived from an Idempotency-Key. */
+/** Reports whether an event id was derived from an Idempotency-Key. */
 export function isKeyedId(eventId: string): boolean {
   return eventId.charAt(14) === '8';
 }
 
-/** The part of a keyed id that stands for app and Idempotency-Key: the same for every request under that key. */
+/** Returns the key of a keyed id. */
 export function requestKeyOf(eventId: string): string {
   return eventId.slice(0, keyEnd);
 }
 
-/**
- * The part of a keyed id that stands for the request: the same key with another fingerprint is a key used again for
- * another request.
- */
+/** Returns the fingerprint of a keyed id. */
 export function fingerprintOf(eventId: string): string {
   return eventId.slice(keyEnd, fingerprintEnd);
 }
 
-/** What the service's own event ids look like: other text names no imported event. */
+/** Other texts name no imported event. */
 const ownId = /^[0-9a-f]{8}-[0-9a-f]{4}-[578][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
-/** Says whether a text is an event id as this service makes them. */
 export function isOwnId(text: string): boolean {
   return ownId.test(text);
 }
 
-/** Says whether a text is a UUID in small letters: the id of an event, or of something else. */
 export function isUuid(text: string): boolean {
   return /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text);
 }
 
-/** When the event of a plain id was received, Unix milliseconds; undefined: the id is a hash, and does not say it. */
+/** Returns the time of receipt in an id of version 7, Unix ms; undefined for others. */
 export function receivedAtOf(eventId: string): number | undefined {
   return eventId.charAt(14) === '7' ? Number.parseInt(eventId.slice(0, 8) + eventId.slice(9, 13), 16) : undefined;
 }
 
-/** SQL that is true for an id that does not say when its event was received. */
+/** True for an id without its time of receipt. */
 export const isHashedSql = (column: string): string => `substr(${column}, 15, 1) IN ('5', '8')`;
 
-/** SQL of `isKeyedId`, of a column of event ids. */
 export const isKeyedSql = (column: string): string => `substr(${column}, 15, 1) = '8'`;
 
-/** SQL type of `requestKeySql`. */
 export const requestKeyType = 'DECIMAL(38,0)';
 
 /**
- * SQL of `requestKeyOf`, of a column of event ids, as a number. With and without the mask an id has the same: of the
- * two forms of its first digits the lesser counts. NULL where the text is no id.
+ * SQL of `requestKeyOf` as a number, the lesser of the forms with and without the mask. NULL if the text is not an id.
  */
 export function requestKeySql(column: string, mask: KeyMask): string {
   const hex = (...parts: readonly (readonly [from: number, length: number])[]): string =>
@@ -89,37 +78,33 @@ export function requestKeySql(column: string, mask: KeyMask): string {
   return `(least(${head}, xor(${head}, ${mask}::UBIGINT))::HUGEINT * ${2 ** 28} + ${tail})::${requestKeyType}`;
 }
 
-/** SQL of `fingerprintOf`, as a number. */
 export const fingerprintSql = (column: string): string =>
   `TRY_CAST('0x' || substr(${column}, ${keyEnd + 1}, ${fingerprintEnd - keyEnd}) AS BIGINT)`;
 
-/** SQL of what tells the events of one request apart, as a number. */
 export const placeSql = (column: string): string =>
   `TRY_CAST('0x' || substr(${column}, ${fingerprintEnd + 1}) AS SMALLINT)`;
 
-/** Ids of one request's events, by the event's place in it. */
+/** Ids of a request's events by index. */
 export type EventIds = (index: number) => string;
 
-/** A request with an Idempotency-Key, as far as its ids are made from it. */
 export interface KeyedRequest {
   readonly idApp: number;
   readonly key: string;
   readonly method: ImportMethod;
-  /** Every event as its client gave it, in one form whatever the order and notation. */
+  /** Every event in canonical form. */
   readonly given: readonly string[];
   readonly mask?: KeyMask | undefined;
 }
 
-/** What makes the keys of one lake differ from those of another: 48 bits of a hash of its id. 0: no lake is known. */
+/** Distinguishes the keys of lakes: 48 bits of a hash of the lake's id; 0: no lake. */
 export type KeyMask = number;
 const maskDigits = 12;
 
-/** Returns the mask of a lake by its id; 0 where there is none. */
 export function maskOfLake(lakeId: string | undefined): KeyMask {
   return lakeId === undefined ? 0 : Number.parseInt(sha256(`keys of ${lakeId}`).slice(0, maskDigits), 16);
 }
 
-/** XORs twelve digits with a mask; numbers of more than 32 bits have no XOR of their own. */
+/** XORs twelve digits with a mask; JavaScript XORs at most 32 bits. */
 function xorDigits(digits: string, mask: KeyMask): string {
   const half = 2 ** 24;
   const xor = (from: number, with24: number): string =>
@@ -127,7 +112,7 @@ function xorDigits(digits: string, mask: KeyMask): string {
   return xor(0, Math.floor(mask / half)) + xor(6, mask % half);
 }
 
-/** Returns the other form of a keyed id: without the mask of a lake that it has, or with it. */
+/** Converts a keyed id between the forms with and without the mask. */
 export function otherFormOf(eventId: string, mask: KeyMask): string {
   const digits = xorDigits(eventId.slice(0, 8) + eventId.slice(9, 13), mask);
   return `${digits.slice(0, 8)}-${digits.slice(8)}${eventId.slice(13)}`;
@@ -137,7 +122,7 @@ const pool = Buffer.allocUnsafe(4096);
 let poolDigits = '';
 let poolPosition = 0;
 
-/** Ten random bytes as hex; the generator is asked for many at a time. */
+/** Returns ten random bytes as hex, from a pool. */
 function randomHex(): string {
   if (poolPosition + 20 > poolDigits.length) {
     poolDigits = randomFillSync(pool).toString('hex');
@@ -147,15 +132,13 @@ function randomHex(): string {
   return poolDigits.slice(poolPosition - 20, poolPosition);
 }
 
-/**
- * Writes hex digits as a UUID: fixes the version and the variant, which take the 13th digit and two bits of the 17th.
- */
+/** Formats hex digits as a UUID; version and variant replace the 13th digit and two bits of the 17th. */
 function formatUuid(hex: string, version: '5' | '7' | '8'): string {
   const variant = '89ab'.charAt(Number.parseInt(hex.charAt(16), 16) & 3);
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${version}${hex.slice(13, 16)}-${variant}${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
 }
 
-/** Makes ids for a plain request: UUIDv7, the receiving time in front, so that they sort by it. */
+/** Makes UUIDv7 ids, which sort by time of receipt. */
 export function plainEventIds(receivedAtMs: number): EventIds {
   const time = receivedAtMs.toString(16).padStart(12, '0');
   return () => formatUuid(`${time}${randomHex()}`, '7');
@@ -163,22 +146,18 @@ export function plainEventIds(receivedAtMs: number): EventIds {
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
-/** The first part of what ids are made of under a key. */
 function keyIdentity(idApp: number, key: string, mask: KeyMask): string {
   const digits = sha256(`${idApp}\n0\n${key}`).slice(0, keyDigits);
   return mask === 0 ? digits : xorDigits(digits, mask) + digits.slice(maskDigits);
 }
 
-/**
- * Returns what `requestKeyOf` gives for the ids of any request of an app under an Idempotency-Key: as this version makes
- * them, and without the mask.
- */
+/** Returns the result of `requestKeyOf` for all ids under an Idempotency-Key, with and without the mask. */
 export function makeRequestKeys(idApp: number, key: string, mask: KeyMask): readonly string[] {
   const make = (one: KeyMask): string => requestKeyOf(formatUuid(keyIdentity(idApp, key, one).padEnd(32, '0'), '8'));
   return mask === 0 ? [make(0)] : [make(mask), make(0)];
 }
 
-/** What HTTP leaves out around the value of a header, and nothing else: not every byte that is a space to Unicode. */
+/** Removes the white space that HTTP ignores around a header: not all of Unicode's. */
 function trimHeader(value: string): string {
   const isSpace = (at: number): boolean => value[at] === ' ' || value[at] === '\t';
   let [from, to] = [0, value.length];
@@ -188,8 +167,8 @@ function trimHeader(value: string): string {
 }
 
 /**
- * The Idempotency-Keys, as import gets them, that a key told as text may stand for. A header has bytes, of which Node
- * makes a character each: some clients send UTF-8 (curl), others Latin-1 as far as it has the letters (fetch).
+ * Returns the Idempotency-Keys that import may have received for a text. Node decodes header bytes as Latin-1: some
+ * clients send UTF-8 (curl), others Latin-1 if possible (fetch).
  */
 export function readKeyTexts(told: string): readonly string[] {
   const utf8 = Buffer.from(told).toString('latin1');
@@ -198,14 +177,12 @@ export function readKeyTexts(told: string): readonly string[] {
 }
 
 /**
- * Makes ids for a request with an Idempotency-Key: UUIDv8 in the layout above. A retry of the request has the same ids,
- * and the compactor commits such an id once; another request under the key has another fingerprint, in all its ids,
- * whichever events the two share.
+ * Makes UUIDv8 ids in the layout above. A retry has the same ids, which the compactor stores once; another request
+ * under the key differs in all its ids, even if it shares events.
  */
 export function keyedEventIds({ idApp, key, method, given, mask = 0 }: KeyedRequest): EventIds {
   const identity = keyIdentity(idApp, key, mask);
-  // But for the mask, a single event has the id that earlier versions gave it: its retry is known also when the service
-  // was upgraded meanwhile.
+  // As in earlier versions, except for the mask: retries across an upgrade are recognized.
   if (!getMethod(method).batch) {
     const fingerprint = sha256(given.join('\n')).slice(0, fingerprintDigits + placeDigits);
     return () => formatUuid(`${identity}${fingerprint}`, '8');
@@ -214,20 +191,14 @@ export function keyedEventIds({ idApp, key, method, given, mask = 0 }: KeyedRequ
   return (index) => formatUuid(`${identity}${fingerprint}${index.toString(16).padStart(placeDigits, '0')}`, '8');
 }
 
-/**
- * Makes the ids of events that have a key of their own, such as a transaction's: a hash of kind, app and key. Two
- * transactions of an app share one by chance once in 2^121 pairs.
- */
+/** Makes ids of natural keys, a hash of kind, app and key. Two keys of an app collide once in 2^121 pairs. */
 export function ownKeyEventIds(kind: EventKind, idApp: number, given: readonly GivenFields[]): EventIds {
   const { key } = getKind(kind);
   return (index) =>
     formatUuid(sha256(JSON.stringify([kind, idApp, ...key.map((name) => given[index]?.[name] ?? null)])), '5');
 }
 
-/**
- * The fields that by themselves identify an event of an app for ever, such as a transaction's, and what makes an
- * event's id of one.
- */
+/** Fields that identify an event of an app permanently, with the function that makes its id. */
 export const ownKeyFields: ReadonlyMap<string, (idApp: number, value: string) => string> = new Map(
   [...importKinds].flatMap(
     ([

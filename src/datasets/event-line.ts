@@ -7,29 +7,25 @@ import type { GivenFields } from './schema-registry.ts';
 import { isRecord } from '../runtime/files/checked-json.ts';
 
 /**
- * One event as it travels in the stream and the spool: a line of NDJSON whose keys are column names of the table that
- * its kind is stored in. Beside these five, every imported field under its column name: strings as JSON strings,
- * numbers as JSON numbers, 64-bit values (sezam_user_id, hwid) and decimals (total) as strings of digits,
- * custom_event_params as an object of strings. The other columns are added by the compactor.
+ * An event in the stream and the spool: a line of NDJSON whose keys are columns of its table. After these five come the
+ * imported fields by column name: strings and numbers as in JSON; 64-bit values (sezam_user_id, hwid) and decimals
+ * (total) as strings of digits; custom_event_params as an object of strings. The compactor adds the other columns.
  */
 export interface EventLine {
-  /**
-   * UUID text, 36 characters. Version 7: unique. Version 8: derived from an Idempotency-Key. Version 5: derived from
-   * the event's own key (see event-id.ts).
-   */
+  /** UUID (event-id.ts). */
   readonly event_id: string;
   readonly kind: EventKind;
   readonly id_app: number;
   /** Unix seconds. */
   readonly event_time: number;
-  /** Unix milliseconds. */
+  /** Unix ms. */
   readonly received_at: number;
   readonly [column: string]: unknown;
 }
 
 const ownColumns = ['event_id', 'kind', 'id_app', 'event_time', 'received_at'];
 
-/** Columns that travel in an event line, of every kind. */
+/** Columns of event lines of all kinds. */
 export const lineColumns: readonly Column[] = [
   ...eventColumns.filter(({ name }) => ownColumns.includes(name)),
   ...columnFields.map(({ name, schema }) => toColumn(name, schema)),
@@ -38,18 +34,17 @@ const columnNames = new Set(lineColumns.map(({ name }) => name));
 
 interface PlannedField {
   readonly name: string;
-  /** The column's name as it stands in the line, `,"column":`. */
+  /** Column name as rendered, `,"column":`. */
   readonly label: string;
-  /** Label and value of an event whose client does not say; empty without a default. */
+  /** Label and default value; empty without a default. */
   readonly fallback: string;
   readonly isSixtyFourBit: boolean;
-  /** It names a user: an empty text names nobody, and is as good as absent. */
+  /** A user id: an empty text counts as absent. */
   readonly isUserId: boolean;
 }
 
 /**
- * What goes into a line for a kind on a platform. service.md's defaults: the common ones always, a platform's own only
- * there.
+ * Plans the line of a kind on a platform. Defaults of service.md: common ones always, those of a platform only there.
  */
 export function planFields(kind: EventKind, platform: Platform): readonly PlannedField[] {
   return columnFields
@@ -67,9 +62,7 @@ export function planFields(kind: EventKind, platform: Platform): readonly Planne
     });
 }
 
-/**
- * The text fields that say which user an event is about. A device's have a length of their own, and are never empty.
- */
+/** Fields of user ids. Device ids are never empty. */
 const userIds = ['customUserId', 'customPlatformUserId'];
 
 const plans = new Map(
@@ -80,11 +73,10 @@ const plans = new Map(
 );
 
 function storedValue(value: unknown, field: PlannedField): unknown {
-  // Digits, without the leading zeros and minus zero that a client may write.
+  // Normalizes leading zeros and minus zero.
   return field.isSixtyFourBit ? BigInt(value as string | number).toString() : value;
 }
 
-/** Who sent the events of a request, to which method, and when. */
 export interface LineContext {
   readonly kind: EventKind;
   readonly idApp: number;
@@ -92,14 +84,14 @@ export interface LineContext {
   readonly ids: EventIds;
 }
 
-/** A map as its sorted entries, because it may come in another order when its client tries again; else the value. */
+/** Sorts the entries of a map: a retry may have another order. Returns other values unchanged. */
 export function sortedEntries(value: unknown): unknown {
   return typeof value === 'object' && value !== null
     ? Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1))
     : value;
 }
 
-/** What the client gave, in one form whatever the order and notation, so that a retry gives the same text. */
+/** Renders an event in canonical form: a retry gives the same text. */
 export function renderGiven(kind: EventKind, platform: Platform, fields: GivenFields): string {
   const plan = plans.get(kind)?.get(platform) ?? [];
   const given = plan
@@ -108,18 +100,17 @@ export function renderGiven(kind: EventKind, platform: Platform, fields: GivenFi
   return JSON.stringify([kind, fields['eventTimestamp'] ?? null, given]);
 }
 
-/** One event as it stands in its line behind the service's own members. */
+/** An event's line after the service's own members. */
 export interface RenderedEvent {
-  /** Unix seconds; undefined: its client does not say, it happened when it was received. */
+  /** Unix seconds; undefined: the time of receipt. */
   readonly time: number | undefined;
   /** `,"column":value` of every field that has one, as JSON. */
   readonly members: string;
 }
 
 /**
- * Renders the members of one validated event: known fields only, under their column names, in the schema's order,
- * defaults filled in, an empty user id left out. They are made anew from the values and never hold the client's own
- * bytes. They are put together as text: building an object first, of keys not known beforehand, takes a quarter longer.
+ * Renders the members of a validated event: known fields by column name in schema order, with defaults, without empty
+ * user ids. Never contains the client's bytes. Concatenation: building an object first takes a quarter longer.
  */
 export function renderEvent(kind: EventKind, platform: Platform, fields: GivenFields): RenderedEvent {
   const plan = plans.get(kind)?.get(platform) ?? [];
@@ -132,7 +123,7 @@ export function renderEvent(kind: EventKind, platform: Platform, fields: GivenFi
   return { time: fields['eventTimestamp'] as number | undefined, members };
 }
 
-/** Renders the lines of a request's events (EventLine), each with its newline. */
+/** Renders the lines of a request's events, each with its newline. */
 export function renderLines(context: LineContext, events: readonly RenderedEvent[]): string {
   const { kind, idApp, receivedAtMs, ids } = context;
   const behindId = `","kind":"${kind}","id_app":${idApp},"event_time":`;
@@ -144,11 +135,11 @@ export function renderLines(context: LineContext, events: readonly RenderedEvent
   return lines;
 }
 
-/** What a line begins with, as it is rendered. */
+/** The rendered start of a line. */
 const renderedHead =
   /^\{"event_id":"(?<eventId>[0-9a-f-]{36})","kind":"(?<kind>\w+)","id_app":(?<idApp>\d{1,16}),"event_time":(?<time>\d{1,12}),"received_at":(?<receivedAt>\d{1,15})[,}]/;
 
-/** What a line says of its event: whose it is and when it came. Times are Unix milliseconds. */
+/** Times are Unix ms. */
 interface LineHead {
   readonly eventId: string;
   readonly kind: string;
@@ -157,7 +148,7 @@ interface LineHead {
   readonly receivedAtMs: number;
 }
 
-/** Reads the head of a line as ingest has rendered it, also of one whose rest is damaged; undefined: it is none. */
+/** Reads the head of a rendered line, also if the rest is damaged; undefined otherwise. */
 export function readLineHead(line: string): LineHead | undefined {
   const { eventId, kind, idApp, time, receivedAt } = renderedHead.exec(line)?.groups ?? {};
   if (eventId === undefined || kind === undefined) return undefined;
@@ -173,7 +164,7 @@ function isStringMap(value: unknown): boolean {
   );
 }
 
-/** Checks a line by itself: the same line with known members only, or the reason why DuckDB could not read it. */
+/** Checks a line individually: returns it with known members only, or the reason why DuckDB could not read it. */
 export function parseLine(line: Buffer): { readonly text: string } | { readonly reason: 'bad_json' | 'bad_value' } {
   if (!isUtf8(line)) return { reason: 'bad_json' };
   let value: unknown;
@@ -184,7 +175,7 @@ export function parseLine(line: Buffer): { readonly text: string } | { readonly 
   }
   if (!isRecord(value)) return { reason: 'bad_json' };
   const members = Object.entries(value).filter(([name, member]) => columnNames.has(name) && member !== null);
-  // No column takes a fraction or a boolean, and a larger integer would have lost digits in JSON.parse.
+  // No column takes fractions or booleans, and JSON.parse rounds larger integers.
   const good = members.every(([name, member]) =>
     name === 'custom_event_params'
       ? isStringMap(member)

@@ -1,8 +1,8 @@
 import { readPackageJson } from '../runtime/files/package-files.ts';
 
 /**
- * DuckDB types the lake uses; only those that every Delta reader has (no plain TIMESTAMP, UUID, JSON, unsigned). A
- * decimal has at most 38 digits.
+ * DuckDB types of the lake: those of every Delta reader (no plain TIMESTAMP, UUID, JSON, unsigned). Decimals have at
+ * most 38 digits.
  */
 export type ColumnType =
   | 'VARCHAR'
@@ -14,16 +14,16 @@ export type ColumnType =
   | 'TIMESTAMPTZ'
   | 'MAP(VARCHAR, VARCHAR)';
 
-/** A range whose bounds no double could tell apart: the value is a text of digits. */
+/** A range of texts of digits that exceeds doubles. */
 export interface DecimalRange {
   /** Whole numbers. */
   readonly minimum: string;
   readonly maximum: string;
-  /** The most decimal places; absent: an integer. */
+  /** Maximum number of decimal places [0]. */
   readonly places?: number;
 }
 
-/** JSON Schema of one field, with the annotations that make it a column of the lake. */
+/** JSON Schema of one field, with annotations of its column. */
 export interface FieldSchema {
   readonly description: string;
   readonly type?: string;
@@ -32,15 +32,15 @@ export interface FieldSchema {
   readonly 'x-column': string;
   readonly 'x-column-type': ColumnType;
   readonly 'x-unit'?: string;
-  /** The platforms the field belongs to; absent: all of them. */
+  /** Platforms that have the field [all]. */
   readonly 'x-platforms'?: readonly Platform[];
-  /** The field is one of the seven device identifiers of service.md 2.2. */
+  /** One of the seven device identifiers of service.md 2.2. */
   readonly 'x-device-id'?: boolean;
-  /** The field is the title of what this selector identifies. */
+  /** The selector whose ids it is the title of. */
   readonly 'x-title-of'?: string;
-  /** The dictionary that has the titles of the field's values. */
+  /** Dictionary of its values' titles. */
   readonly 'x-dictionary'?: string;
-  /** Exports can be filtered by the field: by one value, or by a set of them. */
+  /** Exports can filter by one value, or by a set. */
   readonly 'x-filter'?: 'one' | 'set';
   readonly enum?: readonly (string | number)[];
   readonly minimum?: number;
@@ -52,18 +52,17 @@ export interface FieldSchema {
   readonly [keyword: string]: unknown;
 }
 
-/** A column of a table. `field` names the imported field it stores; the others are the service's own. */
+/** A column of a table; `field` is the imported field that it stores. */
 export interface Column {
   readonly name: string;
   readonly type: ColumnType;
   readonly description: string;
   readonly unit?: string;
   readonly field?: string;
-  /** The value of rows whose sender names none. */
+  /** The value of rows without one. */
   readonly default?: number;
 }
 
-/** The column that a field is stored in. */
 export function toColumn(name: string, schema: FieldSchema): Column {
   return {
     name: schema['x-column'],
@@ -75,23 +74,23 @@ export function toColumn(name: string, schema: FieldSchema): Column {
   };
 }
 
-/** A kind of imported event, as its line and the `kind` column of the events have it: one of `importKinds` (dataset.ts). */
+/** A kind of imported event: one of `importKinds` (dataset.ts). */
 export type EventKind = string;
 
 /** Path name of an import method (service.md 4.1, 4.2): one of `importMethods` (dataset.ts). */
 export type ImportMethod = string;
 
-/** The platforms an app can be on; they decide who an event is about, and which defaults apply. */
+/** Platforms of apps; they determine subjects and defaults. */
 export const platforms = ['mobile-a', 'mobile-b', 'web', 'mini-app', 'game'] as const;
 export type Platform = (typeof platforms)[number];
 
-/** `schemas/events/fields.json`: what the kinds of imported events share, and rows of other datasets with them. */
+/** Fields that all kinds of imported events share, and rows of other datasets may use. */
 export const fieldsSchema = readPackageJson('schemas/events/fields.json') as {
   readonly $id: string;
   readonly $defs: Readonly<Record<string, FieldSchema>>;
 };
 
-/** The column of the database's date from which a row's place was found; no selector. */
+/** Date of the database that a row's place is from; not a selector. */
 export const geoDateColumn: Column = {
   name: 'geo_date',
   type: 'DATE',
@@ -99,7 +98,7 @@ export const geoDateColumn: Column = {
     'Date of the database from which the country and the region were found; empty: the row said them itself.',
 };
 
-/** Columns of every table of rows that are the service's own: no field has their names. */
+/** The service's columns of every table of rows: no field has their names. */
 export const ownRowColumns: readonly Column[] = [
   { name: 'event_id', type: 'VARCHAR', description: 'Identity of the row: unique in its table.' },
   { name: 'date', type: 'DATE', description: 'UTC date of event_time.' },

@@ -1,48 +1,48 @@
 /**
- * The kinds of file that an export can be written as. All that the service, its command line, its client, its console and
- * its documents know of a format is its declaration here: a new one is a new member of `fileFormats`.
+ * The file formats of exports. Service, command line, client, console and documents follow these declarations: a new
+ * format is a new member of `fileFormats`.
  */
 
 export const compressions = ['none', 'gzip', 'zstd'] as const;
 export type Compression = (typeof compressions)[number];
 
-/** Endings of names of compressed texts, behind that of the format. */
+/** Endings after that of the format. */
 const packedEndings = { none: '', gzip: '.gz', zstd: '.zst' } as const;
 const packedTypes = { gzip: 'application/gzip', zstd: 'application/zstd' } as const;
 
 interface Shared {
-  /** For people. */
+  /** For users. */
   readonly title: string;
-  /** The content, for the table of docs/api.md. */
+  /** Content, for the table of docs/api.md. */
   readonly about: string;
-  /** Endings of file names, with their full stop; files of exports have the first. */
+  /** File name endings with their full stop; exports use the first. */
   readonly endings: readonly [string, ...string[]];
   readonly contentType: string;
-  /** `text`: a cell is a text, a list an array literal. `typed`: it has the selector's type. */
+  /** `text`: cells are texts, lists array literals. `typed`: cells have the selector's type. */
   readonly cells: 'text' | 'typed';
-  /** The first row is a header, with which every file begins. */
+  /** Every file begins with a header row. */
   readonly hasHeader: boolean;
 }
 
-/** A text of rows: it can be compressed whole, and cut between rows into parts. */
+/** A text of rows: it can be compressed entirely, and split between rows. */
 export interface TextFormat extends Shared {
   readonly kind: 'text';
-  /** Follows FORMAT in the engine's COPY statement, without a compression. */
+  /** Follows FORMAT in COPY, without a compression. */
   readonly copyOptions: string;
-  /** The same for rows that are appended to a text. */
+  /** The same for appended rows. */
   readonly appendOptions: string;
-  /** The text of a result without rows. */
+  /** The text of an empty result. */
   readonly emptyText: (columns: readonly string[]) => string;
-  /** Finds the ends (exclusive) of the rows in a buffer that begins with a row; the last may end beyond it. */
+  /** Returns the ends (exclusive) of the rows in a buffer that begins with a row; the last may end beyond it. */
   readonly findRowEnds: (buffer: Buffer) => number[];
 }
 
-/** One file whatever its size, which compresses its own columns. */
+/** A single file of any size that compresses its columns. */
 export interface BinaryFormat extends Shared {
   readonly kind: 'binary';
-  /** Follows FORMAT in the engine's COPY statement. */
+  /** Follows FORMAT in COPY. */
   readonly copyOptions: (compression: Compression) => string;
-  /** Further options, for rows of which the usual number at a time needs too much memory. */
+  /** Further options for rows that need too much memory. */
   readonly narrowOptions: string;
   readonly usualCompression: Compression;
 }
@@ -50,7 +50,7 @@ export interface BinaryFormat extends Shared {
 const newline = 0x0a;
 const quote = 0x22;
 
-/** Finds the line breaks outside quotes, by the native search: each byte is looked at by it, and few of them here. */
+/** Finds line breaks outside of quotes by native search. */
 function findQuotedRowEnds(buffer: Buffer): number[] {
   const ends: number[] = [];
   let isQuoted = false;
@@ -70,7 +70,6 @@ function findLineEnds(buffer: Buffer): number[] {
 
 const csvCells = "DELIMITER ',', QUOTE '\"', ESCAPE '\"'";
 
-/** The declarations. */
 export const fileFormats = {
   /** CSV of service.md 5: a header row, RFC 4180 quoting, LF. */
   csv: {
@@ -84,7 +83,7 @@ export const fileFormats = {
     hasHeader: true,
     copyOptions: `csv, HEADER true, ${csvCells}`,
     appendOptions: `csv, HEADER false, ${csvCells}`,
-    // No selector's name has anything to quote.
+    // Selector names need no quotes.
     emptyText: (columns) => `${columns.join(',')}\n`,
     findRowEnds: findQuotedRowEnds,
   },
@@ -120,7 +119,6 @@ export const fileFormats = {
 
 export type FileFormat = keyof typeof fileFormats;
 
-/** The format of a request that names none. */
 export const defaultFormat: FileFormat = 'csv';
 
 export function isFileFormat(name: string): name is FileFormat {
@@ -133,25 +131,25 @@ export function getFormat(name: FileFormat): TextFormat | BinaryFormat {
   return fileFormats[name];
 }
 
-/** What a file of an export is, as its name says. */
+/** The form of an export file by its name. */
 export interface FileForm {
   readonly format: FileFormat;
   readonly compression: Compression;
 }
 
-/** The compression of files where a request names none, for people. */
+/** For users. */
 export function describeUsualCompression(name: FileFormat): string {
   const format = getFormat(name);
   return format.kind === 'text' ? 'gzip when large' : format.usualCompression;
 }
 
-/** The ending of a file's name; that of a binary format does not say how it is compressed. */
+/** Returns the ending of a file's name; that of a binary format does not show its compression. */
 export function endingOf({ format, compression }: FileForm): string {
   const { kind, endings } = getFormat(format);
   return `${endings[0]}${kind === 'text' ? packedEndings[compression] : ''}`;
 }
 
-/** Reads the form of a file from its name; undefined if the name has no ending of a format. */
+/** Reads the form of a file from its name; undefined for other endings. */
 export function findForm(name: string): FileForm | undefined {
   const lower = name.toLowerCase();
   const compression = compressions.find((each) => each !== 'none' && lower.endsWith(packedEndings[each])) ?? 'none';
@@ -160,7 +158,7 @@ export function findForm(name: string): FileForm | undefined {
   return format && { format, compression };
 }
 
-/** The media type of a file of an export, by its name. */
+/** Returns the media type of an export file by its name. */
 export function contentTypeOf(name: string): string {
   const form = findForm(name);
   if (form === undefined) return 'application/octet-stream';

@@ -1,21 +1,17 @@
-/** RFC 8259's grammar of a number: no leading zeros, plus sign, spaces, hexadecimal or infinities. */
+/** Numbers of RFC 8259: no leading zeros, plus sign, spaces, hexadecimal or infinities. */
 const jsonNumber = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/;
-/** The same grammar, for a JSON Schema. */
 export const jsonNumberPattern = jsonNumber.source;
-/** No integer field is longer; a larger exponent would only cost memory. */
+/** No integer field is longer; limits the cost of exponents. */
 const maxIntegerDigits = 40;
 
-/**
- * The number that a text writes in JSON's grammar; undefined when it writes none. May be infinite: `1e999` is in the
- * grammar.
- */
+/** Parses a number of JSON; undefined for other texts. `1e999` is infinite. */
 export function parseJsonNumber(text: string): number | undefined {
   return jsonNumber.test(text) ? Number(text) : undefined;
 }
 
 /**
- * The exact value of a number written in JSON's grammar (`12`, `0.5000`, `1.50e1`) as digits with a point, without
- * needless zeros; undefined for one with more decimal places than `places`, for anything else, and beyond 40 digits.
+ * Returns the exact value of a JSON number (`12`, `0.5000`, `1.50e1`) as digits with a point, without needless zeros;
+ * undefined with more decimal places than `places`, beyond 40 digits, and for other texts.
  */
 export function parseJsonDecimal(text: string, places: number): string | undefined {
   const parts = /^(?<sign>-?)(?<whole>0|[1-9]\d*)(?:\.(?<fraction>\d+))?(?:[eE](?<exponent>[+-]?\d+))?$/.exec(
@@ -33,12 +29,12 @@ export function parseJsonDecimal(text: string, places: number): string | undefin
   return `${parts['sign']}${padded.slice(0, -scale)}.${padded.slice(-scale)}`;
 }
 
-/** A sum of binary floats is off by less than this from the decimal that was meant: `1 / 10 ** floatPlaces`. */
+/** A sum of binary floats is less than `1 / 10 ** floatPlaces` off its decimal. */
 const floatPlaces = 9;
 
 /**
- * Reads a decimal as `parseJsonDecimal` does, or, if it has more decimal places, as the number of `places` that is at
- * most 1e-9 away: programs that compute in binary floats write 3.3000000000000003 for 3.3. Undefined without one.
+ * Parses as `parseJsonDecimal`; with more decimal places it returns the number of `places` that is at most 1e-9 away,
+ * since binary floats give 3.3000000000000003 for 3.3.
  */
 export function parseFloatDecimal(text: string, places: number): string | undefined {
   const exact = parseJsonDecimal(text, places);
@@ -56,20 +52,17 @@ export function parseFloatDecimal(text: string, places: number): string | undefi
 }
 
 /**
- * The exact digits of an integer written in JSON's grammar (`12`, `1.50e1`), without the loss of a double; undefined
- * for fractions, for anything else, and beyond 40 digits.
+ * Returns the exact digits of a JSON integer (`12`, `1.50e1`); undefined for fractions, other texts, and beyond 40
+ * digits.
  */
 export function parseJsonInteger(text: string): string | undefined {
   return parseJsonDecimal(text, 0);
 }
 
-/** A text of JSON, and behind it, where it is a name, the number that it names. */
+/** A JSON text, and the number that it names, if any. */
 const textAndNumber = /("(?:[^"\\]|\\.)*")(?:(\s*:\s*)(-?\d[\d.eE+-]*))?/g;
 
-/**
- * Writes the numbers of some members as texts, digit by digit as they stand: a parser would make doubles of them. `json`
- * is valid.
- */
+/** Quotes the numbers of the members, digit by digit: a parser would make doubles of them. `json` is valid. */
 export function quoteNumbers(json: string, members: ReadonlySet<string>): string {
   return json.replaceAll(textAndNumber, (all, name: string, colon?: string, number?: string) =>
     colon !== undefined && members.has(JSON.parse(name) as string) ? `${name}${colon}"${number}"` : all,

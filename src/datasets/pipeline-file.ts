@@ -2,74 +2,69 @@ import path from 'node:path';
 import { listDatasetFiles, listPackageJson, readPackageJson } from '../runtime/files/package-files.ts';
 import { isRecord } from '../runtime/files/checked-json.ts';
 
-/** A kind of event that import methods bring; in a file the path of its schema alone where it needs no more. */
+/** A kind of imported event; in a file possibly its schema path alone. */
 export interface KindSpec {
-  /** The file with the JSON Schema of its fields, relative to the package. */
+  /** JSON Schema file of its fields, relative to the package. */
   readonly schema: string;
-  /** Its events may be about a device alone; else they are about a user. */
+  /** Events may be about a device only; else they have a user. */
   readonly ofDevice: boolean;
   /**
-   * Fields that with the app are the identity of a row, for as long as the table has it; empty: each event is one of
-   * its own, or an Idempotency-Key says which it is.
+   * Natural key: fields that with the app identify a row permanently; empty: each event is unique, or has an
+   * Idempotency-Key.
    */
   readonly key: readonly string[];
-  /** Fields of rows that every event of the kind has, and their values. */
+  /** Fields with constant values. */
   readonly values: Readonly<Record<string, number | string>>;
 }
 
-/** An import method of service.md 4.1 and 4.2: the kind of event that it imports, singly or in batches. */
+/** An import method of service.md 4.1 and 4.2. */
 export interface ImportMethodSpec {
   readonly kind: string;
   readonly batch: boolean;
 }
 
-/** Which of a table's rows an export event stands for: imported events of one kind, or the rows of a dataset. */
+/** An export event of stored rows: imported events of one kind, or rows of a dataset. */
 export interface StoredExport {
-  /** Imported events: those of this kind. */
   readonly kind?: string;
-  /** Rows: those whose fields have these values. */
+  /** Rows whose fields have these values. */
   readonly where?: Readonly<Record<string, number | string>>;
-  /** `user`: only those with a customUserId. `device`: only those with a device identifier. */
+  /** `user`: rows with a customUserId. `device`: rows with a device identifier. */
   readonly requires?: 'user' | 'device';
 }
 
-/** Whose events belong together: a user's or a device's, within one app. */
+/** Users or devices, within one app. */
 export type Subject = 'user' | 'device';
 
 /**
- * An export event whose rows are derived from imported events of all kinds: the `first` event of each subject, the first
- * of each of its `days`, or the first of each of its `sessions`.
+ * An export event derived from imported events of all kinds: the first event of each subject, of each of its days, or
+ * of each of its sessions.
  */
 export interface DerivedExport {
   readonly derive: 'first' | 'days' | 'sessions';
   readonly of: Subject;
 }
 
-/** Which rows an export event stands for. */
 export type ExportEvent = StoredExport | DerivedExport;
 
-/** A file of `pipelines/`: what a dataset is, as far as its fields' schemas do not say it. */
+/** A file of `pipelines/`. */
 export interface PipelineFile {
-  /** Name of the table, of its folder in the lake, and of its view. */
+  /** Name of the table, its folder and its view. */
   readonly table: string;
   readonly description: string;
-  /** The kinds of imported event. */
   readonly kinds: Readonly<Record<string, KindSpec>>;
   readonly methods: Readonly<Record<string, ImportMethodSpec>>;
-  /** The file with the JSON Schema of the rows that can be loaded, relative to the package; absent: none can. */
+  /** JSON Schema file of loadable rows, relative to the package; absent: not loadable. */
   readonly rows?: string;
-  /** Common fields of rows that the table of imported events has too: the service fills them. */
+  /** Common fields of rows that the service fills in imported events. */
   readonly enriched: readonly string[];
-  /**
-   * Columns whose values name the folder of a sealed file, outermost first, and columns by which its rows are sorted.
-   */
+  /** Columns that form the folder of a sealed file, outermost first, and its sort order. */
   readonly sealing: { readonly partitionBy: readonly string[]; readonly sortBy: readonly string[] };
   readonly exports: Readonly<Record<string, ExportEvent>>;
 }
 
 const name = /^[a-z][a-zA-Z0-9_]*$/;
 const columnName = /^[a-z][a-z0-9_]*$/;
-/** Folders of the lake that are no table. */
+/** Folders of the lake that are not tables. */
 const takenNames = ['failed', 'staging', 'orphans', 'catalogue'];
 const requirements = [undefined, 'user', 'device'];
 const derivations = ['first', 'days', 'sessions'];
@@ -140,12 +135,11 @@ function findFaultOfExport(event: string, spec: unknown, kinds: object, isOfRows
     : `exports.${event}.requires must be user or device`;
 }
 
-/** Reports whether a folder of the lake with this name can be a table, of this version's pipelines or of others. */
+/** Reports whether a folder of the lake can be a table, of these or other pipelines. */
 export function isTableName(folder: string): boolean {
   return name.test(folder) && !takenNames.includes(folder);
 }
 
-/** Says what is wrong with a pipeline file; undefined: nothing. */
 function findFault(value: unknown): string | undefined {
   if (!isRecord(value)) return 'must be an object';
   const { table, description, kinds = {}, methods = {}, rows, enriched = [], sealing, exports, ...others } = value;
@@ -172,8 +166,8 @@ function findFault(value: unknown): string | undefined {
 }
 
 /**
- * Checks the value of a pipeline file, whose schemas lie below `root`. Throws an error that names the file and the
- * member: the package, or the operator's dataset, is wrong, and nothing can go on.
+ * Checks a pipeline file, whose schemas are in `root`. Throws an error that names file and member: an invalid package
+ * or dataset stops the program.
  */
 export function parsePipeline(file: string, value: unknown, root = ''): PipelineFile {
   const fault = findFault(value);
@@ -195,13 +189,12 @@ export function parsePipeline(file: string, value: unknown, root = ''): Pipeline
   } as PipelineFile;
 }
 
-/** The pipelines of the package, then those of the operator, each in the order of the files' names. */
+/** The pipelines of the package, then the operator's, each by file name. */
 export const pipelines: readonly PipelineFile[] = [
   ...listPackageJson('pipelines').map((file) => parsePipeline(file, readPackageJson(file))),
   ...listDatasetFiles().map((file) => parsePipeline(file, readPackageJson(file), path.resolve(file, '../..'))),
 ];
 
-/** The pipeline of the imported events. */
 export const eventsPipeline: PipelineFile = (() => {
   const [first, ...others] = pipelines.filter(({ rows }) => rows === undefined);
   if (first === undefined || others.length > 0)

@@ -5,12 +5,12 @@ import { planFields, type RenderedEvent } from './event-line.ts';
 import type { GivenFields } from './schema-registry.ts';
 
 /**
- * Renders a value that is plainly valid as its JSON; undefined for any other: it may be valid all the same, which the
- * schema's own judge (schema-registry.ts) knows.
+ * Renders a plainly valid value as JSON; undefined for others, which may still be valid by the schema
+ * (schema-registry.ts).
  */
 type PlainRenderer = (value: unknown) => string | undefined;
 
-/** How long a text may be, in characters. */
+/** In characters. */
 interface Lengths {
   readonly least: number;
   readonly most: number;
@@ -18,12 +18,12 @@ interface Lengths {
 
 const surrogate = /[\ud800-\udfff]/;
 
-/** Says whether a text is surely of an allowed length: one with surrogates has fewer characters than units. */
+/** Texts with surrogates have fewer characters than units. */
 const isPlainText = (value: unknown, { least, most }: Lengths): value is string =>
   typeof value === 'string' && value.length >= least && value.length <= most && (least <= 1 || !surrogate.test(value));
 
 function createText(lengths: Lengths): PlainRenderer {
-  // Events that stand together are often of one user with one device.
+  // Consecutive events are often of one user and device.
   let last: unknown;
   let rendered: string | undefined;
   return (value) => {
@@ -49,23 +49,22 @@ function createTextMap(ofNames: Lengths, ofTexts: Lengths): PlainRenderer {
     // PHP writes an empty map as an empty array.
     if (Array.isArray(value)) return value.length === 0 ? '{}' : undefined;
     const members = value as Readonly<Record<string, unknown>>;
-    // What comes from a parser of JSON has no members but its own.
+    // Parsed JSON has own members only.
     for (const name in members)
       if (!isPlainText(name, ofNames) || !isPlainText(members[name], ofTexts)) return undefined;
     return JSON.stringify(value);
   };
 }
 
-/** Says whether a keyword only describes a field, and allows or refuses no value. */
+/** Reports whether a keyword has no effect on validity. */
 const isDescriptive = (keyword: string): boolean =>
   ['description', 'default'].includes(keyword) || keyword.startsWith('x-');
 
-/** The rules of a schema. */
 function rulesOf(schema: object): ReadonlyMap<string, unknown> {
   return new Map(Object.entries(schema).filter(([keyword]) => !isDescriptive(keyword)));
 }
 
-/** The values of the rules, when there are no others and all of them are numbers. */
+/** Returns the bounds if these are the only rules. */
 function readNumbers(
   rules: ReadonlyMap<string, unknown>,
   type: string | undefined,
@@ -79,10 +78,7 @@ function readNumbers(
   return typeof low === 'number' && typeof high === 'number' ? { least: low, most: high } : undefined;
 }
 
-/**
- * Creates the renderer of a field from its schema; undefined when its rules are others than those that are known here:
- * then no value of it is plain.
- */
+/** Creates the renderer of a field; undefined if its schema has rules that are unknown here. */
 export function createPlainRenderer(schema: FieldSchema): PlainRenderer | undefined {
   const rules = rulesOf(schema);
   const values = rules.get('enum');
@@ -104,26 +100,25 @@ export function createPlainRenderer(schema: FieldSchema): PlainRenderer | undefi
 
 interface PlainField {
   readonly label: string;
-  /** Absent: no value of the field is plain. */
+  /** Absent: no value is plain. */
   readonly render: PlainRenderer | undefined;
   readonly isTime: boolean;
-  /** An empty text is as good as absent. */
+  /** An empty text counts as absent. */
   readonly isUserId: boolean;
-  /** Its bit among the fields that are required or have a default; 0 for the others. */
+  /** Bit of a required or default field; 0 for others. */
   readonly bit: number;
 }
 
 interface PlainPlan {
   readonly fields: ReadonlyMap<string, PlainField>;
-  /** The bits of the required fields. */
   readonly required: number;
   readonly defaults: readonly { readonly bit: number; readonly fallback: string }[];
 }
 
-/** Keywords of a kind's schema that are no rules, or are kept here. */
+/** Keywords of a kind's schema that are checked here, or have no effect. */
 const knownKeywords = new Set(['$schema', '$id', 'title', 'description', 'type', 'required', 'properties']);
 
-/** Renderers by field: one remembers for all kinds and platforms what it has seen. */
+/** Shared by kinds and platforms: each caches its last value. */
 const renderers = new Map(eventFields.map((field) => [field, createPlainRenderer(field.schema)]));
 
 function createPlan(kind: EventKind, platform: Platform, required: readonly string[]): PlainPlan {
@@ -159,19 +154,16 @@ const plans: ReadonlyMap<EventKind, ReadonlyMap<Platform, PlainPlan>> = new Map(
     ]),
 );
 
-/** Events that are plain, all of them. */
 export interface PlainEvents {
   readonly events: readonly RenderedEvent[];
-  /** Parameters that no schema knows; they are ignored. */
+  /** Number of parameters that no schema knows; they are ignored. */
   readonly unknownParameters: number;
 }
 
 /**
- * Validates and renders the members of events in one pass over what their clients gave, where each event is plainly
- * valid: nearly all are. Whatever is not is left to the judge, the schema (schema-registry.ts), and rendered by
- * `renderEvent`; what is accepted here is accepted there, and becomes the same members, in the client's order.
- *
- * `values` come from a text of JSON. Returns undefined when one of them is not plainly valid.
+ * Validates and renders events in one pass if all are plainly valid, as nearly all are. Others are left to the schema
+ * (schema-registry.ts) and `renderEvent`, which accept and render these events alike, except for the order of members.
+ * `values` are from JSON. Undefined: one is not plainly valid.
  */
 export function renderPlainEvents(
   kind: EventKind,
@@ -187,7 +179,6 @@ export function renderPlainEvents(
     const fields = value as GivenFields;
     let [members, seen] = ['', 0];
     let time: number | undefined;
-    // What comes from a parser of JSON has no members but its own.
     for (const name in fields) {
       const field = plan.fields.get(name);
       if (field === undefined) {

@@ -6,28 +6,27 @@ const ownColumnNames = ownRowColumns.map(({ name }) => name);
 const fieldName = /^[a-zA-Z][a-zA-Z0-9]*$/;
 const columnName = /^[a-z][a-z0-9_]*$/;
 const columnTypes = ['VARCHAR', 'SMALLINT', 'BIGINT', 'DOUBLE', 'DATE', 'TIMESTAMPTZ'];
-/** Dictionaries that have titles by id. */
+/** Dictionaries of titles by id. */
 const titleDictionaries = ['countries', 'verification', 'purchase-types', 'rooted', 'ad-mediators', 'connection-types'];
 const importedPrefix = `${fieldsSchema.$id}#/$defs/`;
 
-/** A decimal of at most 38 digits, as DuckDB and Delta write its type. */
+/** A decimal of at most 38 digits. */
 function isDecimal(type: string): boolean {
   const [, digits, scale] = /^DECIMAL\((\d{1,2}),(\d{1,2})\)$/.exec(type) ?? [];
   return Number(digits) >= 1 && Number(digits) <= 38 && Number(scale) <= Number(digits);
 }
 
-/** A field that imported events have too refers to theirs, and may say by itself what it means. */
+/** A reference to an imported field, which may have its own description. */
 function resolveReference({ $ref, ...own }: Readonly<Record<string, unknown>>): object | undefined {
   if ($ref === undefined) return own;
   const name = typeof $ref === 'string' && $ref.startsWith(importedPrefix) ? $ref.slice(importedPrefix.length) : '';
   const imported = Object.hasOwn(fieldsSchema.$defs, name) ? fieldsSchema.$defs[name] : undefined;
   if (imported === undefined) return undefined;
-  // Who does not say has none: the default is for events that come in.
+  // Defaults are for imported events only.
   const { default: _, ...rest } = imported;
   return { ...rest, ...own };
 }
 
-/** Says what is wrong with the schema of a field; undefined: nothing. */
 function findFault(name: string, schema: Readonly<Record<string, unknown>>): string | undefined {
   const { description, 'x-column': column, 'x-column-type': type } = schema;
   const { 'x-filter': filter, 'x-dictionary': dictionary } = schema;
@@ -46,8 +45,7 @@ function findFault(name: string, schema: Readonly<Record<string, unknown>>): str
 }
 
 /**
- * Reads the schemas of the fields in a file of `schemas/rows`. Throws an error that names the file and the field: the
- * package is wrong, nothing can go on.
+ * Parses the schemas of a file of `schemas/rows`. Throws an error that names file and field: the package is invalid.
  */
 export function parseRowSchemas(
   file: string,
@@ -72,10 +70,7 @@ export function parseRowSchemas(
   });
 }
 
-/**
- * A field of a row that is stored as it comes, under the name of its selector (spec/datasets.md): of every dataset of
- * rows, or of one.
- */
+/** A stored field of rows, by its selector name (spec/datasets.md). */
 export interface RowField {
   readonly name: string;
   readonly schema: FieldSchema;
@@ -83,27 +78,26 @@ export interface RowField {
 
 const commonFile = 'schemas/rows/common.json';
 
-/** Fields that a row of every dataset may have. */
+/** Fields of every dataset of rows. */
 export const commonFields: readonly RowField[] = parseRowSchemas(
   commonFile,
   (readPackageJson(commonFile) as { readonly $defs?: unknown }).$defs,
 );
 
-/** A common field. Throws for a name that is none. */
 export function getCommonField(name: string): RowField {
   const field = commonFields.find((known) => known.name === name);
   if (field === undefined) throw new Error(`${commonFile}: no field ${name}`);
   return field;
 }
 
-/** Reads a schema file of rows: its own fields, then the common ones. */
+/** Reads a schema file of rows: its fields, then the common ones. */
 export function readRowFields(file: string): readonly RowField[] {
   const own = parseRowSchemas(file, (readPackageJson(file) as { readonly properties?: unknown }).properties);
   const names = new Set(own.map(({ name }) => name));
   return [...own, ...commonFields.filter(({ name }) => !names.has(name))];
 }
 
-/** The columns of a table of rows: the service's own, then one for each column that a field names. All are nullable. */
+/** Returns the columns of a table of rows: the service's own, then those of the fields. All are nullable. */
 export function rowColumns(fields: readonly RowField[]): readonly Column[] {
   const columns = new Map(ownRowColumns.map((column) => [column.name, column]));
   for (const { name, schema } of fields) {

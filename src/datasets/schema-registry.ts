@@ -3,23 +3,21 @@ import { eventSchemas, eventFields } from './event-fields.ts';
 import { fieldsSchema, type DecimalRange, type EventKind, type FieldSchema } from './field-schema.ts';
 import { parseFloatDecimal, parseJsonInteger, parseJsonNumber, quoteNumbers } from './json-number.ts';
 
-/** The first rule that a value breaks: where (a JSON pointer below the value) and why, in the schema's own terms. */
+/** The first rule that a value violates: a JSON pointer and the schema's reason. */
 export interface Violation {
   readonly pointer: string;
   readonly reason: string;
-  /** What was probably meant. */
   readonly hint?: string;
 }
 
 /** Fields of one event, as the client gave them. */
 export type GivenFields = Record<string, unknown>;
 
-/** The range of a field that is a decimal; undefined for any other. */
 function findDecimal({ decimalRange: range }: FieldSchema): Required<DecimalRange> | undefined {
   return range?.places === undefined ? undefined : { ...range, places: range.places };
 }
 
-/** `decimalRange`: a string of digits whose exact value lies within two bounds, which no double could tell apart. */
+/** A string of digits within bounds that exceed doubles. */
 const decimalRange: FuncKeywordDefinition = {
   keyword: 'decimalRange',
   type: 'string',
@@ -31,7 +29,7 @@ const decimalRange: FuncKeywordDefinition = {
     return (text: string): boolean => {
       const [, whole = '', fraction = ''] = /^(-?\d+)(?:\.(\d+))?$/.exec(text) ?? [];
       if (whole === '' || fraction.length > places) return false;
-      // A decimal has been read from JSON's grammar: what still has needless zeros in front was outside of it.
+      // A decimal was read from JSON's grammar: remaining leading zeros are invalid.
       if (places > 0 && /^-?0\d/.test(whole)) return false;
       const value = BigInt(`${whole}${fraction.padEnd(places, '0')}`);
       return value >= low && value <= high;
@@ -51,8 +49,8 @@ const annotations = [
 ];
 
 function createAjv(allErrors: boolean): Ajv2020 {
-  // Strict, it refuses keywords that it does not know and values that they cannot have; to hold the schemas against the
-  // schema of schemas as well would take a tenth of the time that a process needs to start.
+  // Strict mode rejects unknown keywords and values; checking the schemas against their meta-schema would take a tenth
+  // of a process's start.
   const ajv = new Ajv2020({
     strict: true,
     strictTypes: false,
@@ -67,7 +65,7 @@ function createAjv(allErrors: boolean): Ajv2020 {
   return ajv;
 }
 
-/** How a string in place of a number is read: as a double, or as exact digits. */
+/** Reads a string in place of a number as a double, or as exact digits. */
 function numberReader(schema: FieldSchema): ((text: string) => number | string | undefined) | undefined {
   if (schema.type === 'integer' || schema.type === 'number') return parseJsonNumber;
   if (schema.oneOf?.some((branch) => branch.type === 'integer') === true) return parseJsonInteger;
@@ -78,7 +76,7 @@ function numberReader(schema: FieldSchema): ((text: string) => number | string |
 function describeViolation(errors: readonly ErrorObject[]): Violation {
   const [first] = errors;
   if (first === undefined) return { pointer: '', reason: 'is not valid' };
-  // A name that breaks a rule is reported twice: the rule, then the name.
+  // An invalid name is reported twice: the rule, then the name.
   const name = errors.find((error) => error.keyword === 'propertyNames');
   if (name !== undefined)
     return { pointer: name.instancePath, reason: `has a name that ${first.message ?? 'is not valid'}` };
@@ -107,7 +105,7 @@ function describeViolation(errors: readonly ErrorObject[]): Violation {
   }
 }
 
-/** Reads numbers that were written as strings, and empty maps that PHP writes as empty arrays, in place. */
+/** Converts numbers in strings, and empty maps that PHP writes as empty arrays, in place. */
 function createReader(kind: EventKind): (fields: GivenFields) => void {
   const ofKind = eventFields.filter((field) => field.kinds.includes(kind));
   const readers = ofKind.flatMap(({ name, schema }) => {
@@ -123,20 +121,19 @@ function createReader(kind: EventKind): (fields: GivenFields) => void {
     for (const { name, read } of readers) {
       const value = fields[name];
       if (typeof value !== 'string') continue;
-      // A text outside the grammar stays as it is, and the schema refuses it.
+      // The schema rejects a text outside of the grammar.
       fields[name] = read(value) ?? value;
     }
   };
 }
 
-/** Units that a time may be in, and from which number on it is far too late to be in a larger one. */
+/** Units of a time, and the number from which seconds are impossible. */
 const smallUnits = [
   { from: 1e17, name: 'nanoseconds' },
   { from: 1e14, name: 'microseconds' },
   { from: 1e11, name: 'milliseconds' },
 ] as const;
 
-/** What a client has probably meant by a time that is no number of Unix seconds. */
 function hintAtTime({ keyword, data }: ErrorObject): Pick<Violation, 'hint'> {
   if (typeof data === 'string') return { hint: 'give Unix seconds, such as 1767225600' };
   if (typeof data !== 'number') return {};
@@ -145,17 +142,17 @@ function hintAtTime({ keyword, data }: ErrorObject): Pick<Violation, 'hint'> {
   return keyword === 'type' ? { hint: 'give whole seconds' } : {};
 }
 
-/** What the client has probably meant by a value that its field cannot have. */
+/** Suggests what the client meant. */
 function hintAt([first]: readonly ErrorObject[]): Pick<Violation, 'hint'> {
   if (first === undefined) return {};
   const { keyword, params, data, instancePath } = first;
   const isText = keyword === 'type' && params['type'] === 'string';
   if (isText && typeof data === 'number') return { hint: 'write it in quotes' };
-  // A parameter of the client's own may have any name.
+  // A parameter may have any name.
   return /^\/[^/]*timestamp$/i.test(instancePath) ? hintAtTime(first) : {};
 }
 
-/** Lists what is wrong with one event, the first or all of it; the numbers in it are read in place. */
+/** Lists violations of one event; converts its numbers in place. */
 type EventJudge = (fields: GivenFields) => readonly ErrorObject[];
 
 function createJudge(ajv: Ajv2020, kind: EventKind): EventJudge {
@@ -169,7 +166,7 @@ function createJudge(ajv: Ajv2020, kind: EventKind): EventJudge {
   };
 }
 
-/** Errors of one place: a rule may be reported in several parts. */
+/** Groups errors by location: a rule may be reported in several parts. */
 function groupByPlace(errors: readonly ErrorObject[]): ErrorObject[][] {
   const groups = new Map<string, ErrorObject[]>();
   for (const error of errors) {
@@ -180,13 +177,13 @@ function groupByPlace(errors: readonly ErrorObject[]): ErrorObject[][] {
   return [...groups.values()];
 }
 
-/** Finds the first fault of an event of each kind, by `schemas/events/`. */
+/** Stop at the first violation. */
 const firstFaults: ReadonlyMap<EventKind, EventJudge> = (() => {
   const ajv = createAjv(false);
   return new Map([...eventSchemas.keys()].map((kind) => [kind, createJudge(ajv, kind)]));
 })();
 
-/** Names of the fields of each kind whose numbers are exact decimals. */
+/** Fields of each kind that are exact decimals. */
 const decimalNames: ReadonlyMap<EventKind, ReadonlySet<string>> = new Map(
   [...eventSchemas.keys()].map((kind) => [
     kind,
@@ -198,7 +195,7 @@ const decimalNames: ReadonlyMap<EventKind, ReadonlySet<string>> = new Map(
   ]),
 );
 
-/** Parses a JSON text of events of a kind; numbers of decimal fields become texts, digit by digit. Throws as JSON.parse. */
+/** Parses JSON events of a kind; decimals become texts digit by digit. Throws as JSON.parse. */
 export function parseEventJson(kind: EventKind, text: string): unknown {
   const value: unknown = JSON.parse(text);
   const names = decimalNames.get(kind);
@@ -206,9 +203,8 @@ export function parseEventJson(kind: EventKind, text: string): unknown {
 }
 
 /**
- * Validates one event of a kind against its schema, in place: where a field is a number and the value a string that
- * writes one in JSON's grammar, the value becomes that number (64-bit fields and decimals stay strings of digits); where
- * it is a map, an empty array becomes the empty map. Nothing else is ever coerced.
+ * Validates one event in place: a string with a JSON number becomes the field's number (64-bit fields and decimals
+ * remain strings of digits), an empty array an empty map. Nothing else is coerced.
  */
 export function validateEvent(kind: EventKind, fields: GivenFields): Violation | undefined {
   const judge = firstFaults.get(kind);
@@ -217,13 +213,10 @@ export function validateEvent(kind: EventKind, fields: GivenFields): Violation |
   return errors.length === 0 ? undefined : { ...describeViolation(errors), ...hintAt(errors) };
 }
 
-/** As the first ones, but each goes on to the end. Made kind by kind when one is first asked for: hardly anybody asks. */
+/** Continue to the end; created on demand. */
 const allFaults = new Map<EventKind, EventJudge>();
 
-/**
- * Lists the rules that one event of a kind breaks, at most one for each place. Fields are read in place as
- * `validateEvent` reads them; empty where that finds nothing wrong.
- */
+/** Lists the violations of one event, at most one per location. Converts in place as `validateEvent` does. */
 export function listViolations(kind: EventKind, fields: GivenFields): Violation[] {
   const judge = allFaults.get(kind) ?? createJudge(createAjv(true), kind);
   allFaults.set(kind, judge);

@@ -1,11 +1,10 @@
 /**
- * Enrichment: what the addresses and User-Agents of events say of places and devices.
+ * Enrichment: places of addresses and devices of User-Agents.
  *
- * In: a database of addresses, the package's own or an operator's (MMDB), and the patterns of a parser. Out: a country
- * and its regions for an address, names and versions for a User-Agent; what cannot be told is absent.
- * Invariant: no address and no User-Agent makes it throw, and none takes longer than its length allows; a database that
- * cannot be read leaves places empty and is a problem, never an error of who asks.
- * Crash: nothing rests here.
+ * In: a database of addresses (MMDB), of the package or the operator, and a User-Agent parser. Out: country and regions
+ * of an address, names and versions of a User-Agent; unknown values are absent.
+ * Invariant: no address or User-Agent throws, or takes longer than its length allows. An unreadable database leaves
+ * places empty and is a problem, never an error.
  */
 import { findPackagedFile } from '../runtime/files/package-files.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
@@ -14,34 +13,30 @@ import { isReserved, parseAddress, openWatchedDatabase } from './geo-database.ts
 import { parsePlace, type Place } from './place.ts';
 import UAParser from 'my-ua-parser';
 
-/** Tells places and agents. */
 export interface Enrichment {
-  /** When the database in use was made, ISO 8601 (YYYY-MM-DD); undefined while none can be read. */
+  /** Build date of the database, ISO 8601 (YYYY-MM-DD); undefined without one. */
   readonly databaseDate: string | undefined;
-  /** Another number for each database that was in use. */
+  /** Changes with each database. */
   readonly edition: number;
-  /** The place of an IPv4 or IPv6 address; undefined for a bad one, a private one, and one that is not known. */
+  /** Returns the place of an IP address; undefined for an invalid, private or unknown one. */
   findPlace(address: string): Place | undefined;
-  /** What a User-Agent says; an empty object where it says nothing. */
+  /** Empty without a result. */
   parseAgent(userAgent: string): Agent;
-  /** Reads the database again when its file has changed; one that cannot be read leaves the one before in use. */
+  /** Reads a changed database; an unreadable one leaves the previous one in use. */
   refresh(): Promise<void>;
-  /** Takes in that rows were written without what could be told of them: a problem until the next are written with it. */
+  /** Records that rows were written without enrichment: a problem until `passed`. */
   failed(error: unknown): void;
-  /** Takes in that rows were written with it. */
   passed(): void;
-  /** What keeps places or agents from being told, or from being written. */
   problems(): Problem[];
-  /** Lets go of the database: nothing is known from then on. */
+  /** Releases the database. */
   close(): void;
 }
 
 const ownDatabase = '@ip-location-db/geo-whois-asn-country-mmdb/geo-whois-asn-country.mmdb';
 
-/** User-Agents that are remembered: with 2,048 characters each, 20 MB at most. */
+/** Cached User-Agents: 20 MB with 2,048 characters each. */
 const maxAgents = 4096;
 
-/** Remembers what was parsed, up to a number of texts; then begins anew. */
 function createAgentMemory(): (userAgent: string) => Agent {
   const known = new Map<string, Agent>();
   return (userAgent) => {
@@ -54,7 +49,7 @@ function createAgentMemory(): (userAgent: string) => Agent {
   };
 }
 
-/** Remembers the places of records, which the database hands out again for every address of theirs. */
+/** Caches places by record: the database returns the same object for all addresses of a record. */
 function createPlaceMemory(): (record: unknown) => Place | undefined {
   const known = new WeakMap<object, { readonly place: Place | undefined }>();
   return (record) => {
@@ -94,8 +89,8 @@ function describeFailure(fault: string): Problem {
 }
 
 /**
- * Opens the database of the package, or an operator's. Never fails for the database's sake: without one that can be
- * read no place is known, and `problems` says so.
+ * Opens the database of the package or the operator. Never fails: without a readable one no place is known, and
+ * `problems` reports it.
  */
 export async function openEnrichment({
   geoDatabase,
@@ -119,7 +114,7 @@ export async function openEnrichment({
     },
     findPlace(address) {
       const parsed = parseAddress(address);
-      // The package's database gives some private networks to a country. In an operator's own they are there on purpose.
+      // The package's database assigns some private networks to a country; an operator's may do so on purpose.
       if (parsed === undefined || (geoDatabase === undefined && isReserved(parsed))) return undefined;
       try {
         return recallPlace(database()?.find(parsed));
@@ -162,10 +157,7 @@ export async function openEnrichment({
   };
 }
 
-/**
- * What a User-Agent says of the device and its program, under the names of the fields that it fills; what it does not
- * say is absent.
- */
+/** Device and program of a User-Agent, by field; unknown values are absent. */
 export interface Agent {
   readonly idOsTitle?: string;
   readonly idOsVersionTitle?: string;
@@ -176,17 +168,17 @@ export interface Agent {
 }
 
 /**
- * So many characters of a User-Agent are read. Its patterns are tried one after the other, and some go back over the
- * text: at this length the worst of many thousand hostile texts took half a millisecond, a usual one takes 15 us.
+ * Characters of a User-Agent that are parsed. Some patterns backtrack: at this length the worst of many thousand
+ * hostile texts took 0.5 ms, a usual one 15 us.
  */
 const maxLength = 500;
 
-/** What stands where a version should be, in agents that give the processor instead. */
+/** Some agents have the processor as their version. */
 const processor = /^(?:x86|x64|i\d86|amd64|arm|aarch64|ppc|sparc|mips|riscv)/i;
 
 function clean(text: string | undefined): string | undefined {
   const trimmed = text?.trim();
-  // Control characters are no part of a name: such a text is hostile, and so is what it seems to say.
+  // A text with control characters is hostile.
   return trimmed === undefined || trimmed === '' || /\p{Cc}/u.test(trimmed) ? undefined : trimmed;
 }
 
@@ -195,12 +187,9 @@ function cleanVersion(text: string | undefined): string | undefined {
   return version === undefined || processor.test(version) ? undefined : version;
 }
 
-/**
- * Parses a User-Agent, of which the first 500 characters count. Time and memory are bounded by that. Throws for no
- * text.
- */
+/** Parses the first 500 characters of a User-Agent, which bounds time and memory. Never throws. */
 export function parseUserAgent(userAgent: string): Agent {
-  // A character that the cut has halved would be no good text of a column.
+  // Half a surrogate pair is not a valid text of a column.
   const text = userAgent.slice(0, maxLength).replace(/[\uD800-\uDBFF]$/, '');
   const parser = new UAParser(text);
   const [browser, os, device] = [parser.getBrowser(), parser.getOS(), parser.getDevice()];

@@ -1,22 +1,22 @@
 import { findCountry } from '../datasets/dictionaries.ts';
 
-/** Where an address is used, as far as the database says so, under the names of the fields that it fills. */
+/** The place of an address, by field; unknown values are absent. */
 export interface Place {
-  /** The country's id in the dictionary `countries`; absent where the dictionary does not have the country. */
+  /** Id in the dictionary `countries`. */
   readonly idCountry?: number;
   /** ISO 3166 code, two capital letters. */
   readonly idCountryISOAlpha2: string;
   /** ISO 3166 number. */
   readonly idCountryISONumeric?: number;
-  /** The largest division of the country; its id is the database's own (GeoNames in MaxMind's). */
+  /** Largest division; its id is the database's (GeoNames in MaxMind's). */
   readonly idRegion?: number;
   readonly idRegionTitle?: string;
-  /** The division below it. */
+  /** Second division. */
   readonly idRegionLow?: number;
   readonly idRegionLowTitle?: string;
 }
 
-/** Longest title that is taken over, UTF-16 code units. */
+/** In UTF-16 code units. */
 const maxTitleLength = 255;
 
 function member(value: unknown, name: string): unknown {
@@ -35,7 +35,7 @@ function toId(value: unknown): number | undefined {
   return typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : undefined;
 }
 
-/** The division at a depth: `subdivisions` of MaxMind's and DB-IP's databases, else the flat member of others. */
+/** `subdivisions` of MaxMind and DB-IP, else the flat member of other databases. */
 function readDivision(record: unknown, depth: 0 | 1) {
   const divisions = member(record, 'subdivisions');
   const division: unknown = Array.isArray(divisions) ? divisions[depth] : undefined;
@@ -47,9 +47,8 @@ function readDivision(record: unknown, depth: 0 | 1) {
 }
 
 /**
- * Reads a record of a geo database: `country.iso_code` and `subdivisions` as MaxMind and DB-IP have them,
- * `country_code` with `state1`, `state2` or `region`, or `country` as a code. Undefined without a country that is
- * known.
+ * Parses a record: `country.iso_code` and `subdivisions` of MaxMind and DB-IP, `country_code` with `state1`, `state2`
+ * or `region`, or `country` as a code. Undefined without a known country.
  */
 export function parsePlace(record: unknown): Place | undefined {
   const nested = member(record, 'country');

@@ -3,55 +3,53 @@ import type { FoundFailed } from '../lake/find/failed-index.ts';
 import type { FoundRow } from '../lake/find/find-rows.ts';
 
 /**
- * Where an event is. `never_seen`: nothing of what the service has acknowledged is it, as far as that is known: nothing
- * is remembered of other apps' events, nor of ids that were erased beyond the bound that is kept.
+ * State of an event. `never_seen`: no acknowledged event of the app has the id, as far as ids of erased events are
+ * kept.
  */
 export type EventState = 'in_stream' | 'in_lake' | 'failed' | 'erased' | 'never_seen';
 
-/** One event that was found: what its sender knows of it, and where it is. Times are ISO 8601. */
+/** A found event. Times are ISO 8601. */
 export interface FoundEvent {
   readonly state: 'in_stream' | 'in_lake' | 'failed';
   readonly eventId: string;
   readonly kind?: string;
   readonly eventTime?: string;
   readonly receivedAt?: string;
-  /** Of an event in the lake: since when it can be read there. */
+  /** Of an event in the lake: when it became readable. */
   readonly availableAt?: string;
-  /** Of an event in the lake: its table. */
   readonly table?: string;
-  /** The first version of that table that has it; absent where the log does not reach back so far. */
+  /** First version of the table that has it; absent if the log does not reach back so far. */
   readonly version?: number;
-  /** Of a failed event: why it could not be written, and since when it is kept aside. */
+  /** Of a failed event: the reason, and the time of failure. */
   readonly reason?: FailureReason;
   readonly failedAt?: string;
 }
 
-/** Where an event may be. */
 const eventPlaces = ['lake', 'failed', 'stream'] as const;
 export type EventPlace = (typeof eventPlaces)[number];
 
-/** The answer to a question. A request under an Idempotency-Key has an event for each that was found of it. */
+/** The result of a lookup, with the events found of a request. */
 export interface EventAnswer {
-  /** That of the first event; `erased` or `never_seen` where there is none. */
+  /** State of the first event; `erased` or `never_seen` without any. */
   readonly state: EventState;
   readonly events: readonly FoundEvent[];
-  /** Where more events of a request may be, since it could not be looked through; absent: nowhere. */
+  /** Sources that could not be searched for further events of a request; absent: none. */
   readonly unchecked?: readonly EventPlace[];
-  /** Of one never seen: the watermark of the lake that was looked through, ISO 8601, where one is known. */
+  /** Of `never_seen`: the lake's watermark, ISO 8601, if known. */
   readonly watermark?: string;
 }
 
 const iso = (ms: number | undefined): string | undefined =>
   ms === undefined || !Number.isFinite(ms) ? undefined : new Date(ms).toISOString();
 
-/** Leaves out what is not known. */
+/** Removes undefined fields. */
 function known<T extends object>(fields: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as {
     [K in keyof T]: Exclude<T[K], undefined>;
   };
 }
 
-/** An event that waits in the stream, by its line. */
+/** An event in the stream, from its line. */
 export interface WaitingEvent {
   readonly eventId: string;
   readonly kind: string;
@@ -62,17 +60,14 @@ export interface WaitingEvent {
 const describe = ({ eventId, kind, eventTimeMs, receivedAtMs }: Partial<FoundRow> & { readonly eventId: string }) =>
   known({ eventId, kind, eventTime: iso(eventTimeMs), receivedAt: iso(receivedAtMs) });
 
-/** Describes a row of a table. */
 export function describeRow(row: FoundRow, table: string, version: number | undefined): FoundEvent {
   return { state: 'in_lake', ...describe(row), ...known({ availableAt: iso(row.availableAtMs), table, version }) };
 }
 
-/** Describes an event that could not be written. */
 export function describeFailed({ reason, failedAt, ...event }: FoundFailed): FoundEvent {
   return { state: 'failed', ...describe(event), reason, failedAt };
 }
 
-/** Describes an event that waits in the stream. */
 export function describeWaiting(event: WaitingEvent): FoundEvent {
   return { state: 'in_stream', ...describe(event) };
 }

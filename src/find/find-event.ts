@@ -19,51 +19,49 @@ import {
 } from './event-answer.ts';
 import type { FollowedTables } from './followed-tables.ts';
 
-/** Shows what waits in the stream behind a sequence. */
+/** Passes the messages of the stream after a sequence to `see`. */
 export type ReadTail = (
   from: { readonly streamId: string | undefined; readonly after: number },
   limits: TailLimits,
   see: (payload: Uint8Array) => void,
 ) => Promise<TailEnd>;
 
-/** What an event is looked for in. */
+/** The sources of a lookup. */
 export interface Places {
   readonly duckdb: Duckdb;
   readonly tables: FollowedTables;
   readonly index: IdIndex;
-  /** A larger file is left to the upkeep of the index; absent: none is. */
+  /** Larger files are indexed by the maintenance only [no limit]. */
   readonly maxIndexedBytes?: number | undefined;
-  /** By table: what is remembered of versions. */
+  /** By table. */
   readonly versions: Map<string, VersionSearch>;
   readonly failed: FailedIndex;
-  /** Finds the hashes of erased ids. */
   readonly erasedIds: FindErasedIds;
-  /** The watermark of the lake as it is now, Unix milliseconds; undefined: none is known. */
+  /** The lake's current watermark, Unix ms; undefined: unknown. */
   readonly readWatermarkMs: () => Promise<number | undefined>;
-  /** Absent: the stream cannot be read, so that nothing can be said to have never come. */
+  /** Absent: the stream is not readable, and no event can be reported as never seen. */
   readonly readTail?: ReadTail;
 }
 
-/** A question. */
 export interface Question {
   readonly sought: Sought;
-  /** Whose events are found by ids that are hashes, and whose erased ids are known again. */
+  /** Apps whose hashed ids and erased ids are searched. */
   readonly idApps: readonly number[];
-  /** Until when, by `performance.now()`. */
+  /** By `performance.now()`. */
   readonly deadlineMs: number;
 }
 
-/** Of the stream, so much is looked through, and so much where something was found already, in so long. */
+/** Limits of reading the stream, and after an event was found already. */
 const maxTailBytes = 64 * 1024 * 1024;
 const maxMoreBytes = 8 * 1024 * 1024;
 const maxMoreMs = 100;
-/** What is left for the stream where the lake takes long, milliseconds. */
+/** Time reserved for the stream, ms. */
 const tailMs = 250;
-/** Looks in a row while the lake goes on: each moves the position by a flush, which takes longer than a look. */
+/** Retries while the lake advances: a flush takes longer than a lookup. */
 const maxLooks = 5;
 const maxWaiting = 256;
 
-/** Reads what a line says of its event, also of one that is damaged behind its head. */
+/** Reads an event from its line, also if the line is damaged after its head. */
 function readWaiting(line: string): (WaitingEvent & { readonly idApp: number }) | undefined {
   try {
     const event = JSON.parse(line) as Readonly<
@@ -81,7 +79,7 @@ function readWaiting(line: string): (WaitingEvent & { readonly idApp: number }) 
   }
 }
 
-/** Finds the lines of a message that are looked for. */
+/** Adds the matching lines of a message. */
 function addWaiting(payload: Uint8Array, sought: Sought, found: Map<string, WaitingEvent>): void {
   const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.length);
   const start = `{"event_id":"${idStartOf(sought)}`;
@@ -91,12 +89,11 @@ function addWaiting(payload: Uint8Array, sought: Sought, found: Map<string, Wait
     const event = readWaiting(bytes.toString('utf8', at, end === -1 ? bytes.length : end));
     if (event === undefined || !isSought(sought, event.eventId)) continue;
     if (sought.idApp !== undefined && event.idApp !== sought.idApp) continue;
-    // The repeats that wait with it are the same event.
+    // Duplicates in the stream are the same event.
     if (!found.has(event.eventId)) found.set(event.eventId, event);
   }
 }
 
-/** Finds the rows in the newest versions of the tables. */
 async function findInLake(places: Places, { sought, idApps, deadlineMs }: Question): Promise<FoundEvent[]> {
   const { duckdb, index, maxIndexedBytes, tables } = places;
   const versions = new Map<string, number | undefined>();
@@ -122,18 +119,17 @@ const unseen = {
   other: 'which is still to be compared with the stream',
 } as const;
 
-/** What a look found, and what it could not look through. */
 type Looked = Required<Pick<EventAnswer, 'events' | 'unchecked'>>;
 
-/** What one look found; undefined: the lake has gone on meanwhile, and one more look will find it there. */
+/** Searches all sources once. Undefined: the lake has advanced meanwhile, and the next search finds the event. */
 async function look(places: Places, question: Question): Promise<Looked | undefined> {
   const { failed, tables, readTail } = places;
   const { sought, idApps, deadlineMs } = question;
-  // The position first. Then each place before the one that events move to from it: a replay takes failed events to the
-  // lake. What moves out of the stream shows, since it is purged behind the position only.
+  // The position first, then each source before the one that its events move to: a replay moves failed events to the
+  // lake. Messages that leave the stream show: only messages up to the position are purged.
   const { streamId, position: after } = await tables.readPosition();
   const unchecked = new Map<EventPlace, AppError>();
-  /** What cannot be looked through, in time or because it is damaged, leaves the other places to be looked through. */
+  /** Failures of one source leave the others to be searched. */
   const check = <T>(place: EventPlace, work: Promise<readonly T[]>): Promise<readonly T[]> =>
     work.catch((error: unknown) => {
       const isDamaged = place === 'failed' && isAppError(error, 'file_damaged');
@@ -144,16 +140,16 @@ async function look(places: Places, question: Question): Promise<Looked | undefi
   const end = (events: readonly FoundEvent[]): Looked => {
     const [missing] = unchecked.values();
     if (events.length === 0 && missing !== undefined) throw missing;
-    // An id has one event: where it is found it is nowhere else.
+    // An id has one event, in one place.
     return { events, unchecked: 'eventId' in sought ? [] : [...unchecked.keys()] };
   };
   const nowMs = performance.now();
   const failedEvents = await check('failed', failed.find(sought, idApps, nowMs + (deadlineMs - nowMs) / 2));
   const rows = await check('lake', findInLake(places, { ...question, deadlineMs: deadlineMs - tailMs }));
-  // A replay may have taken it to the lake between the two looks.
+  // A replay may have moved it to the lake in between.
   const inLake = new Set(rows.map(({ eventId }) => eventId));
   const found = [...rows, ...failedEvents.map(describeFailed).filter(({ eventId }) => !inLake.has(eventId))];
-  // Under a key another request may wait that has used it again, beside what is found.
+  // Another request may have reused the key, and be in the stream.
   if (readTail === undefined || (found.length > 0 && 'eventId' in sought)) return end(found);
   const waiting = new Map<string, WaitingEvent>();
   const limits =
@@ -166,26 +162,26 @@ async function look(places: Places, question: Question): Promise<Looked | undefi
       return 'cut' as const;
     },
   );
-  // Part of a request may be on its way to where it was looked for before.
+  // Part of a request may be moving to a source that was searched before.
   if (tail === 'moved' && (waiting.size === 0 || 'requestKey' in sought)) return undefined;
   if (tail === 'cut' || tail === 'other')
     unchecked.set(
       'stream',
       new AppError('overloaded', `not in the lake, ${unseen[tail]}`, { hint: 'Ask again in a while.' }),
     );
-  // The events of a request move together: those of a repeat that waits are the same.
+  // The events of a request move together: duplicates in the stream are the same.
   for (const { eventId } of found) waiting.delete(eventId);
   return end([...found, ...[...waiting.values()].map(describeWaiting)]);
 }
 
-/** Looks again where the lake has gone on, or has replaced a file that was to be read. */
+/** Searches again if the lake has advanced, or has replaced a file. */
 async function lookUntilStill(places: Places, question: Question): Promise<Looked> {
   let failure: unknown;
   for (let looks = 0; looks < maxLooks && performance.now() < question.deadlineMs; looks += 1) {
     try {
       const version = (await places.tables.readPosition()).version;
       const found = await look(places, question).catch(async (error: unknown) => {
-        // A file of a version that has passed may be gone; one of the newest may not.
+        // A file of an older version may be missing; one of the newest may not.
         if ((await places.tables.readPosition()).version === version || isAppError(error, 'overloaded')) throw error;
         return undefined;
       });
@@ -200,7 +196,9 @@ async function lookUntilStill(places: Places, question: Question): Promise<Looke
   );
 }
 
-/** Throws `file_damaged` where fewer events are kept as failed than the log counts: what is asked for may be one of them. */
+/**
+ * Throws `file_damaged` if files have fewer failed events than the log counts: the event may be among the missing ones.
+ */
 async function assertFailedThere({ tables, failed }: Places, { sought, idApps, deadlineMs }: Question): Promise<void> {
   for (;;) {
     const { version, failed: counted } = await tables.readPosition();
@@ -215,17 +213,16 @@ async function assertFailedThere({ tables, failed }: Places, { sought, idApps, d
 }
 
 /**
- * Says where an event is, or the events of a request. Right also while they move: from the stream to the lake or to the
- * failed events, from these to the lake, from young files to sealed ones, and out of the lake. Errors: `overloaded` with
- * what is missing for an answer, `broker_away`, `file_damaged`, those of the engine.
+ * Finds an event, or the events of a request. Correct also while events move between stream, lake and failed events,
+ * are sealed or erased. Errors: `overloaded` with the reason, `broker_away`, `file_damaged`, the engine's.
  */
 export async function findEvent(places: Places, question: Question): Promise<EventAnswer> {
-  // First: what is read after a watermark has all that it speaks of.
+  // First: later reads include everything up to the watermark.
   const watermarkMs = await places.readWatermarkMs();
   const { events, unchecked } = await lookUntilStill(places, question);
   const [first] = events;
   if (first !== undefined) return { state: first.state, events, ...(unchecked.length === 0 ? {} : { unchecked }) };
-  // Last: the hash is there before the row goes.
+  // Last: the hash is stored before the row is erased.
   const isErased = await wasErased(places.duckdb, await places.erasedIds(), question.sought, question.idApps);
   if (isErased) return { state: 'erased', events };
   if (places.readTail === undefined)

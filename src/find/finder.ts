@@ -1,14 +1,13 @@
 /**
- * Finds events: where one is that a client has sent.
+ * Finds the current state of an event that a client has sent.
  *
- * In: an event id, or what the ids of a request under an Idempotency-Key begin with, and whose app's they must be. Out:
- * where the events are now, from the stream to the erasure (event-answer.ts).
- * Invariant: an acknowledged event is found wherever it is and while it moves; where that cannot be said within the time
- * and the bounds, there is an error, and no answer. Nothing is said of an event of another app than the one asked for.
- * Crash: nothing rests here but the index of ids, a cache.
+ * In: an event id, or the start of the ids of a request under an Idempotency-Key, and the app. Out: the state of the
+ * events (event-answer.ts).
+ * Invariant: an acknowledged event is found wherever it is and while it moves; if that is impossible within the limits,
+ * there is an error. Nothing is reported about events of other apps.
+ * Crash: only the index of ids is stored, a cache.
  *
- * One question at a time, of those who wait each app's in turn, by an engine of one thread and bounded memory that is
- * opened for the first: whoever never asks pays nothing.
+ * One lookup at a time, apps in rotation, by an engine of one thread and bounded memory that the first lookup opens.
  */
 import path from 'node:path';
 import { createFairMutex } from '../runtime/async/semaphore.ts';
@@ -29,38 +28,37 @@ import { createIndexUpkeep } from './index-upkeep.ts';
 
 export interface FinderOptions {
   readonly lakeDir: string;
-  /** Folder of the index of ids. */
   readonly indexDir: string;
-  /** Working folder of this finder alone, for what its engine spills. */
+  /** For what its engine spills; exclusive. */
   readonly workDir: string;
   readonly readTail?: ReadTail | undefined;
-  /** A data file with more bytes is indexed by `upkeep` alone: no other question waits for it. Absent: none is. */
+  /** Larger data files are indexed by `upkeep` only [no limit]. */
   readonly maxIndexedBytes?: number;
-  /** Where more files of failed events are still to be read they are left to `upkeep`, too. Absent: never. */
+  /** With more unread files of failed events, they are left to `upkeep` [no limit]. */
   readonly maxFailedFiles?: number;
 }
 
 export interface Finder {
-  /** Errors: those of `findEvent`; `overloaded` when too many wait. */
+  /** Errors: those of `findEvent`; `overloaded` with too many waiting lookups. */
   find(question: Question): Promise<EventAnswer>;
   /**
-   * Once anybody has asked, of this process or one before: reads the failed events, indexes the files that are not
-   * indexed yet, and removes indexes that nobody needs. Errors: of a file that cannot be indexed, when the others are.
+   * After the first lookup, also of an earlier process: reads failed events, indexes files, removes unneeded indexes.
+   * Errors: of a file that cannot be indexed, after the others.
    */
   upkeep(signal: AbortSignal): Promise<void>;
   close(): Promise<void>;
 }
 
 const engine = { memoryMb: 256, threads: 1 } as const;
-/** Questions that wait at a time, and those of one app; further ones are refused. */
+/** Limits of waiting lookups, in total and per app. */
 const maxWaiting = 64;
 const maxWaitingOfApp = 8;
-/** Who was told to come again does so within this time, as a rule. */
+/** Time in which clients usually repeat a rejected lookup, ms. */
 const askedLatelyMs = 10_000;
-/** Has a turn among the apps: the service itself, and who asks for any app's event. */
+/** Stands for the service itself, and for lookups in any app. */
 const nobody = 0;
 
-/** Creates the finder of a lake; nothing is opened yet. */
+/** Creates the finder of a lake; opens nothing yet. */
 export function createFinder(options: FinderOptions): Finder {
   const { lakeDir, indexDir, workDir, readTail, maxIndexedBytes, maxFailedFiles } = options;
   const paths = lakePaths(lakeDir);

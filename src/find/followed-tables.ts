@@ -7,27 +7,26 @@ import { commitName, logFolder } from '../lake/log/log-files.ts';
 import { isAppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 
-/** How far the lake is in the stream. */
 interface LakePosition {
-  /** Of the table of the events; -1: there is none yet. */
+  /** Of the events table; -1: it does not exist. */
   readonly version: number;
-  /** The stream that the position is in; undefined: nothing has been read from one yet. */
+  /** Undefined: no stream was read yet. */
   readonly streamId: string | undefined;
   readonly position: number;
-  /** How many events count as failed. */
+  /** Number of failed events in the log. */
   readonly failed: number;
 }
 
-/** The tables that imported events are in, followed commit by commit. For one caller at a time. */
+/** The tables of imported events, followed by commit. For one caller at a time. */
 export interface FollowedTables {
-  /** Reads on, and gives the newest version of each table that there is, that of the events first. */
+  /** Returns the newest version of each existing table, the events table first. */
   read(): Promise<readonly DatasetTable[]>;
   readPosition(): Promise<LakePosition>;
 }
 
 /**
- * Reads on; says whether what is known is the newest then. One who asks seldom may find that the commits after its own
- * are trimmed already: then that one is, too. What another engine has done to a table is passed over.
+ * Returns whether the follower has the newest version: the commits after its own may be trimmed, then its own is, too.
+ * Ignores foreign commits.
  */
 async function refresh(follower: LogFollower, tableDir: string): Promise<boolean> {
   try {
@@ -39,7 +38,7 @@ async function refresh(follower: LogFollower, tableDir: string): Promise<boolean
   return exists(path.join(logFolder(tableDir), commitName(follower.state.version)));
 }
 
-/** Creates the tables of a lake, none open yet. Errors of its reads: those of `openLogFollower`. */
+/** Errors of its reads: those of `openLogFollower`. */
 export function createFollowedTables(lakeDir: string): FollowedTables {
   const followers = new Map<string, LogFollower>();
 

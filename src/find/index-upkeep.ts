@@ -5,33 +5,31 @@ import type { DataFile } from '../lake/log/snapshot.ts';
 import { type Duckdb, type DuckdbOptions, openDuckdb } from '../lake/sql/duckdb.ts';
 
 interface IndexUpkeepOptions {
-  /** The engine is its own: whoever asks does not wait for it. */
+  /** Of a separate engine: lookups do not wait for it. */
   readonly engine: DuckdbOptions;
-  /** Says whether somebody asks, who may wait for it. */
+  /** Reports whether lookups may be waiting for the index. */
   readonly isAsked?: () => boolean;
 }
 
-/** Keeps the index of ids up with the lake: indexes what is not indexed yet, removes what nobody needs, merges small parts. */
+/** Maintains the index of ids: indexes new files, removes unneeded parts, merges small ones. */
 interface IndexUpkeep {
   /**
-   * Takes in versions of the tables, unless it knows them. Errors: of the first file that cannot be
-   * indexed, when the others are, and the merges are made.
+   * Processes new versions of the tables. Errors: of the first file that cannot be indexed, after the others and the
+   * merges.
    */
   run(index: IdIndex, tables: readonly DatasetTable[], signal: AbortSignal): Promise<void>;
 }
 
-/** It rests so many times as long as it works: it is not to be felt by the flushes. Less while somebody asks. */
+/** Pauses as multiples of the work, so that flushes are not slowed down. */
 const restsFor = { asked: 1, otherwise: 4 } as const;
 
-/** Creates the upkeep; nothing is opened. */
 export function createIndexUpkeep({ engine, isAsked }: IndexUpkeepOptions): IndexUpkeep {
-  /** The versions that the index is of. */
+  /** Versions that the index is of. */
   let keptUpTo = '';
 
   const rest = (workedMs: number, signal: AbortSignal): Promise<void> =>
     pause(workedMs * (isAsked?.() === true ? restsFor.asked : restsFor.otherwise), signal);
 
-  /** Indexes files; returns the errors of those that cannot be indexed. */
   async function addAll(duckdb: Duckdb, index: IdIndex, files: readonly DataFile[], signal: AbortSignal) {
     const failures: unknown[] = [];
     for (const file of files) {

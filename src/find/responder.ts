@@ -9,23 +9,23 @@ import { readTail } from '../stream/tail.ts';
 import { createFinder, type FinderOptions } from './finder.ts';
 
 interface ResponderDependencies {
-  /** Of the process that the responder runs in; it stays the caller's. */
+  /** Remains the caller's. */
   readonly connection: StreamConnection;
   readonly streamName: string;
   readonly logger: Logger;
 }
 
-/** A question is answered within this time, or not at all, milliseconds: who has asked does not wait longer. */
+/** Time limit of a response, ms: clients wait no longer. */
 const answerWithinMs: Readonly<Record<Answerer, number>> = { compactor: 1500, 'stand-in': 1000 };
 const upkeepEveryMs = 1000;
-/** What is indexed in about a tenth of a second: what a flush brings, as a rule. */
+/** Files that are indexed in about 0.1 s, such as those of a flush. */
 const maxIndexedBytes = 8 * 1024 * 1024;
 /** Files of failed events that are read in about as long. */
 const maxFailedFiles = 200;
 
 /**
- * Starts to answer the questions after events that come by the broker. A stand-in leaves the upkeep of the index to the
- * compactor's process, and so reads during a question whatever is missing, as far as there is time.
+ * Starts responding to event lookups from the broker. A stand-in leaves the maintenance of the index to the compactor,
+ * and reads missing parts during a lookup within its time.
  */
 export function startResponder(
   { connection, streamName, logger: parent }: ResponderDependencies,
@@ -44,7 +44,7 @@ export function startResponder(
     try {
       return { answer: await finder.find({ sought: { ...asked, idApp }, idApps: [idApp], deadlineMs }) };
     } catch (error) {
-      // What the caller is told says nothing of the service's folders.
+      // Responses contain no paths of the service.
       if (isAppError(error, 'overloaded')) return { busy: error.message };
       failures.add({ error: describeError(error) });
       return { busy: 'the lake cannot be read at the moment' };

@@ -16,37 +16,35 @@ import { youngFolder } from '../../lake/log/young-folder.ts';
 
 export interface FlushCommitDependencies {
   readonly table: Table;
-  /** This compactor's claim on the lake. */
   readonly writer: string;
-  /** Throws when the stream has become another service's, who then takes these messages in: asked as late as can be. */
+  /** Throws if the stream has another owner, who then stores these messages. Called as late as possible. */
   readonly assertStreamOwner?: () => Promise<void>;
-  /** For how long its word holds, milliseconds, by a clock that runs on while this process stands still. */
+  /** How long its result is valid, ms, by a clock that advances while the process is suspended. */
   readonly ownerHoldsMs?: number | undefined;
 }
 
-/** What a flush brings to the lake; its files are durable. */
+/** The result of a flush before its commit; its files are durable. */
 interface FlushedBatch {
   readonly commitId: string;
   readonly batch: Batch;
-  /** The epoch, with the position, that the batch was pulled after. */
+  /** With the position before the batch. */
   readonly epoch: Epoch;
   readonly judged: Pick<JudgedBatch, 'repeats' | 'others' | 'addsKeys'> & KeysSeen;
-  /** The lake's newest `available_at` when that of the rows was taken; it has to be the newest still. */
+  /** The lake's newest `available_at` when the rows got theirs. */
   readonly before: number;
   readonly availableAtMs: number;
-  /** Path of the young file, relative to the table's folder; there is none when no row was written. */
+  /** Relative to the table's folder. */
   readonly youngPath: string;
   readonly written: WrittenFile | undefined;
-  /** Failed events. */
   readonly failed: number;
 }
 
-/** Half of what an owner that is silent is waited for (the lease of stream/owner.ts). */
+/** Half of the owner's lease in stream/owner.ts, ms. */
 const defaultOwnerHoldsMs = 5000;
 
 /**
- * The epoch with the position after the batch, and its watermark: what was stored before the batch's last message has a
- * lower sequence. Where the time of that is not known, the watermark of before still holds.
+ * Returns the epoch after the batch. All messages stored before its last message have lower sequences: that is the
+ * watermark. If that time is unknown, the previous watermark remains.
  */
 export function moveOn(epoch: Epoch, { lastSequence, lastHash, lastStoredAtMs }: Batch): Epoch {
   const { nextHash: _, ...followed } = epoch;
@@ -58,12 +56,12 @@ export function moveOn(epoch: Epoch, { lastSequence, lastHash, lastStoredAtMs }:
   };
 }
 
-/** The lines that are accounted for by the logs of other tables. */
+/** Lines that the logs of other tables account for. */
 function countOthers({ others }: FlushedBatch['judged']): number {
   return others.reduce((sum, { rows, repeats }) => sum + rows + repeats, 0);
 }
 
-/** Sees that each message and each event of the batch is accounted for, once. */
+/** Asserts that each message and event is accounted for once. */
 function assertAccounted({ batch, epoch, judged, written, failed, before, availableAtMs }: FlushedBatch): void {
   assert.equal(batch.firstSequence, epoch.position + 1, 'the batch begins right after the position of the lake');
   assert(batch.lastSequence >= batch.firstSequence, 'the position goes forward');
@@ -77,7 +75,6 @@ function assertAccounted({ batch, epoch, judged, written, failed, before, availa
   assert(availableAtMs > before, 'the rows are available after all before them');
 }
 
-/** Makes the change, unless the table is not what the flush was begun on. */
 function createBuild(writer: string, flushed: FlushedBatch, after: Epoch): BuildChange {
   const { batch, epoch, judged, before, availableAtMs, youngPath, written, failed } = flushed;
   const actions: Action[] = [{ txn: { appId: epoch.appId, version: after.position, lastUpdated: availableAtMs } }];
@@ -91,7 +88,7 @@ function createBuild(writer: string, flushed: FlushedBatch, after: Epoch): Build
         "the lake's position in the stream has moved: another compactor has taken over the lake",
         { hint: 'Let only one compactor run on a data folder.' },
       );
-    // Later by another's rows, or earlier by a repair of the clock: ours must follow it.
+    // Changed by another process, or by a repair of the clock.
     if (lake.availableAtMs !== before)
       throw new AppError('commit_conflict', 'the newest available_at of the lake has changed meanwhile');
     if (judged.addsKeys && lake.keysCommit !== judged.keysSeen)
@@ -115,8 +112,8 @@ function createBuild(writer: string, flushed: FlushedBatch, after: Epoch): Build
 }
 
 /**
- * Commits to a table for as long as the stream is this service's: it is asked whose it is as late as can be. Errors:
- * those of `build` and of `assertStreamOwner`, `commit_conflict` when the answer is too old at the last instant.
+ * Commits to a table if the stream still belongs to this service. Errors: those of `build` and `assertStreamOwner`;
+ * `commit_conflict` if its result has expired.
  */
 export async function commitOwned(
   { assertStreamOwner, ownerHoldsMs = defaultOwnerHoldsMs }: FlushCommitDependencies,
@@ -127,7 +124,7 @@ export async function commitOwned(
   const askedAtMs = performance.now();
   await assertStreamOwner?.();
   await table.commit(build, commitId, () => {
-    // A process that stood still in between has the word of an owner of long ago.
+    // The process may have been suspended in between.
     const isStale = performance.now() - askedAtMs > ownerHoldsMs;
     if (isStale && assertStreamOwner !== undefined)
       throw new AppError(
@@ -138,9 +135,8 @@ export async function commitOwned(
 }
 
 /**
- * Commits what a flush has written: the file, the position and the counts, all or nothing. Returns the version, and the
- * epoch with the position after the batch. Errors: `fenced` when another compactor has moved the position,
- * `commit_conflict` when the batch has to be judged or stamped again, or the stream may be another's.
+ * Commits file, position and totals of a flush atomically. Errors: `fenced` if another compactor moved the position;
+ * `commit_conflict` if the batch must be classified or stamped again, or the stream may have another owner.
  */
 export async function commitFlush(
   dependencies: FlushCommitDependencies,
@@ -162,17 +158,16 @@ export async function commitFlush(
   return { version, epoch };
 }
 
-/** The young file of one flush, under a name that holds the commit's id. */
+/** The young file of a flush; its name has the commit's id. */
 interface YoungFile {
   /** Relative to the table's folder. */
   readonly path: string;
-  /** Gives its path to whoever writes rows to it, and makes it durable; undefined when they have written none. */
+  /** Makes the file durable that `toFile` writes; undefined if it writes none. */
   write(toFile: (file: string) => Promise<WrittenFile | undefined>): Promise<WrittenFile | undefined>;
-  /** After an error, which may have come after the commit: removes the file unless the log names it. */
+  /** After an error, also of the commit: removes the file unless the log names it. */
   removeUnnamed(): Promise<void>;
 }
 
-/** Plans the young file of a flush whose commit to the table will have this id. */
 export function createYoungFile(table: Table, commitId: string): YoungFile {
   const youngPath = path.join(youngFolder, `${commitId}.parquet`);
   const file = path.join(table.dir, youngPath);
@@ -192,19 +187,18 @@ export function createYoungFile(table: Table, commitId: string): YoungFile {
   };
 }
 
-/** What one flush writes before its commit to the table of events, under names that hold the commit's id. */
+/** The files of a flush before its commit to the events table; their names have the commit's id. */
 export interface FlushFiles {
   readonly commitId: string;
   readonly young: YoungFile;
-  /** Writes the failed events, at least one, durably; they count from the commit on. */
+  /** Writes failed events durably; they count from the commit on. */
   writeFailed(failures: readonly Failure[], failedAtMs: number): Promise<void>;
-  /** After the commit: gives the failed events their final name. */
+  /** After the commit: renames the failed events to their final name. */
   settle(): Promise<void>;
-  /** After an error, which may have come after the commit: removes what the log does not name, and settles the rest. */
+  /** After an error, also of the commit: removes what the log does not name, and settles the rest. */
   removeUnnamed(): Promise<void>;
 }
 
-/** Plans the files of a flush whose commit will have this id, on top of the table as it is now. */
 export function createFlushFiles(table: Table, failedDir: string, commitId: string): FlushFiles {
   const young = createYoungFile(table, commitId);
   const baseVersion = table.state().version;

@@ -1,31 +1,27 @@
 import type { Batch, BatchLimits } from './pull-batch.ts';
 
 /**
- * How much is taken in at once, and how long it may wait for more.
- *
- * Bytes: as many as were asked for, fewer while the engine has no memory for them. Age: counts from the oldest message, and
- * what the flush itself takes counts as well, since an event is to be in the lake when the flush age is over.
+ * The size and the waiting time of a batch. Bytes: the configured number, fewer while the engine lacks memory. Age:
+ * from the oldest message, including the flush itself, since the event must be in the lake within the flush age.
  */
 export interface FlushLimits {
-  /** The limits of the next batch. */
   next(): BatchLimits;
-  /** One message alone was too much: the next flush looks for the events of it that are. */
+  /** One message exceeded the memory: the next flush looks for its too large events. */
   isolate(): boolean;
-  /** Told when a pull has ended. `isAll`: it has brought everything there was, so what comes next is newer. */
+  /** Records the end of a pull. `isAll`: it emptied the stream, so that following messages are newer. */
   pulled(isAll: boolean): void;
-  /** The engine ran out of memory over a batch: the next has half as many bytes, down to one message. */
+  /** Records that a batch exceeded the memory: the next has half its bytes, at least one message. */
   ranOut(batch: Pick<Batch, 'bytes' | 'messages'>): void;
-  /** A batch went into the lake. `durationMs`: from the end of its pull on. */
+  /** Records a commit. `durationMs`: since the end of the pull. */
   flushed(durationMs: number): void;
 }
 
-/** A pull needs a moment to bring what waits in the stream already. */
+/** Time that a pull needs for messages that are already in the stream, ms. */
 const leastMs = 500;
 
 /**
- * Creates the limits. The oldest message is no older than the end of the pull that has left nothing behind: times of the
- * broker's clock are not needed, which need not be that of this machine. What waits at the start may be of any age, and is
- * taken in at once.
+ * Creates the limits. The oldest message is at most as old as the end of the last pull that emptied the stream: the
+ * broker's clock is not needed. Messages from before the start are flushed at once.
  */
 export function createFlushLimits(
   most: { readonly bytes: number; readonly rows: number; readonly ageMs: number },
@@ -35,7 +31,7 @@ export function createFlushLimits(
   let [emptyAtMs, flushMs] = [-Infinity, 0];
   return {
     next() {
-      // A flush that takes longer than half of its age is better off with more events in it.
+      // A flush that takes more than half of its age is better off with more events.
       const ageMs = most.ageMs - Math.min(flushMs, most.ageMs / 2);
       const leftMs = Math.min(most.ageMs, Math.max(leastMs, emptyAtMs + ageMs - monotonicMs()));
       return { maxBytes, maxRows: most.rows, maxAgeMs: leftMs };

@@ -1,14 +1,14 @@
 /**
- * One batch of the stream becomes one commit of the lake.
+ * Stores one batch of the stream by one commit of the lake.
  *
- * In: messages after the lake's position, pulled into a spool file (pull-batch.ts). Out: a young file, failed events
- * with their reason, one commit that adds the file, moves the position and counts the events; before it, for each other
- * table that the batch has lines of, a young file and a commit of its own (follower.ts).
- * Invariant: the file and its folder, and the failed events, are fsynced before the commit; the commit is made only
- * where the position is still the one that the batch began after, and the lake is still this compactor's.
- * Crash: before the commit unnamed young files and pending failed events, which the next start sweeps and settles, and
- * perhaps a follower that is ahead by this batch; after it only the purge is missing, and the next flush makes it. The
- * spool is never durable.
+ * In: messages after the lake's position, in a spool file (pull-batch.ts). Out: a young file, failed events with their
+ * reasons, one commit of file, position and totals; before it a young file and a commit of each other table that the
+ * batch has lines of (follower.ts).
+ * Invariant: files, folder and failed events are fsynced before the commit, which requires the position that the batch
+ * began after and this compactor's ownership of the lake.
+ * Crash: before the commit unnamed young files and pending failed events, which the next start removes and settles, and
+ * perhaps a secondary table that is ahead by this batch. After it only the purge is missing, which the next flush
+ * repeats.
  */
 import { randomUUID } from 'node:crypto';
 import type { AppError } from '../../runtime/errors.ts';
@@ -22,7 +22,7 @@ import { type FlushFiles, commitFlush, createFlushFiles } from './flush-commit.t
 import { type FollowerFlush, type FollowerFlushDependencies, planFollowers } from './follower.ts';
 import type { Batch } from './pull-batch.ts';
 
-/** The steps of a flush at which a crash is tested, beside those of the commit in its midst. */
+/** Steps at which crashes are tested, besides those of the commit. */
 export const flushSteps = [
   'flush-spooled',
   'flush-converted',
@@ -39,11 +39,11 @@ export interface FlushDependencies extends FollowerFlushDependencies {
   readonly tables: BatchTables;
   readonly keys: RecentKeys;
   readonly failedDir: string;
-  /** Look for events that the engine has no memory for, and keep them as failed ones. The batch is of one message. */
+  /** Move events that exceed the engine's memory to the failed ones. The batch has one message. */
   readonly isolate?: boolean;
 }
 
-/** What a flush did, for its log line and the metrics: rows, repeats and bytes of all tables. */
+/** The result of a flush, of all tables. */
 export interface Flushed {
   readonly version: number;
   readonly events: number;
@@ -53,30 +53,28 @@ export interface Flushed {
   readonly repeats: number;
   readonly sizeBytes: number;
   readonly epoch: Epoch;
-  /** It went straight from the spool to the file. */
+  /** By the direct path. */
   readonly straight: boolean;
-  /** Why its lines had to be read one by one. */
+  /** Why its lines were read one by one. */
   readonly refused?: AppError | undefined;
 }
 
-/** A batch that has a verdict, and whose rows of the table of events are in the young file. */
+/** A classified batch whose rows of the events table are in the young file. */
 interface Written {
   readonly judged: Pick<JudgedBatch, 'rows' | 'repeats' | 'others' | 'addsKeys'> & KeysSeen;
   readonly written: WrittenFile | undefined;
-  /** After the commit: the memory of keys takes in what the batch has brought. */
+  /** After the commit: adds the keys of the batch to the known ones. */
   remember(added: Parameters<RecentKeys['remember']>[1]): Promise<void>;
 }
 
-/** What is known of such a batch beside that. */
 interface TakenIn extends Written {
   readonly failures: readonly Failure[];
   readonly refused: AppError | undefined;
   readonly straight: boolean;
-  /** What is the other tables', not written yet. */
+  /** Parts of other tables, not written yet. */
   readonly followed: readonly FollowerFlush[];
 }
 
-/** A batch on its way: pulled, with the files that it is to be written to. */
 interface Taking {
   readonly batch: Batch;
   readonly epoch: Epoch;
@@ -84,7 +82,7 @@ interface Taking {
   readonly availableAtMs: number;
 }
 
-/** Judges a loaded batch; `found` is told the verdict before the rows are written. */
+/** `found` receives the classification before the rows are written. */
 async function judgeAndWrite(
   { keys, crashPoint }: FlushDependencies,
   loaded: LoadedBatch,
@@ -100,8 +98,8 @@ async function judgeAndWrite(
 }
 
 /**
- * Takes in a batch that leaves nothing but keys to judge; undefined, and there is no file, when it does: its lines are
- * not all plain, the lake may have it under another position, or the engine has no memory for some.
+ * Writes a batch by the direct path. Undefined without a file if lines are not plain, the lake may have them under
+ * another position, or memory is short.
  */
 async function takeInPlain(dependencies: FlushDependencies, taking: Taking): Promise<Written | undefined> {
   const { tables, crashPoint, isolate } = dependencies;
@@ -120,7 +118,7 @@ async function takeInPlain(dependencies: FlushDependencies, taking: Taking): Pro
   return taken?.written === undefined ? undefined : taken;
 }
 
-/** Takes in a batch: straight from the spool to the file where that will do, and by way of the tables otherwise. */
+/** Writes a batch by the direct path if possible, else by the tables. */
 async function takeIn(dependencies: FlushDependencies, taking: Taking): Promise<TakenIn> {
   const { tables, followers, isolate } = dependencies;
   const plain = await takeInPlain(dependencies, taking);
@@ -139,14 +137,13 @@ async function takeIn(dependencies: FlushDependencies, taking: Taking): Promise<
     },
     async (judged) => {
       failures = [...tooLarge, ...(await readFailures(batch.file, judged.failedLines))];
-      // By where they stood when the batch was judged.
+      // By their positions at classification.
       followed = planFollowers(dependencies, judged.others, { batch, epoch, commitId: files.commitId });
     },
   );
   return { ...taken, failures, refused: loaded.refused, straight: false, followed };
 }
 
-/** Commits what the followers have of the batch: before the leader, whose position says what of the stream is done. */
 async function commitFollowers({ crashPoint }: FlushDependencies, followed: readonly FollowerFlush[]): Promise<void> {
   for (const follower of followed) {
     await follower.commit();
@@ -154,7 +151,6 @@ async function commitFollowers({ crashPoint }: FlushDependencies, followed: read
   }
 }
 
-/** Adds up what the tables have got. */
 function sumUp(judged: TakenIn['judged'], followed: readonly FollowerFlush[], sizeBytes: number) {
   const parts = [judged, ...followed.map(({ part }) => part)];
   return {
@@ -164,12 +160,7 @@ function sumUp(judged: TakenIn['judged'], followed: readonly FollowerFlush[], si
   };
 }
 
-/**
- * Takes a pulled batch into the lake: converts it, writes its rows to one file, keeps what could not be written,
- * commits. Returns when the commit is durable; the caller purges the stream. A crash before the commit leaves an
- * unnamed file, swept at start; after it, nothing but the purge is missing. Errors: `fenced`, `commit_conflict`,
- * `disk`, `sql`.
- */
+/** Stores a pulled batch durably; the caller purges the stream. Errors: `fenced`, `commit_conflict`, `disk`, `sql`. */
 export async function flushBatch(dependencies: FlushDependencies, batch: Batch, epoch: Epoch): Promise<Flushed> {
   const { table, clock, crashPoint } = dependencies;
   await crashPoint('flush-spooled');
@@ -198,7 +189,7 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
     const committed = await commitFlush(dependencies, flushed);
     const { version } = committed;
     await crashPoint('flush-committed');
-    // First: until the failed events have their names, an erasure waits for them.
+    // First: an erasure waits until the failed events have their names.
     await files.settle();
     await crashPoint('flush-settled');
     await takenIn.remember(judged.addsKeys ? { version, keysCommit: commitId } : undefined);
@@ -214,7 +205,7 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
   } catch (error) {
     await files.removeUnnamed();
     for (const follower of followed) await follower.removeUnnamed();
-    // The start of another compactor sweeps what this one was writing: then that is what has happened.
+    // Another compactor's start removes what this one writes: `fenced` is then the cause.
     assertOwner(table.lake(), dependencies.writer, error);
     throw error;
   }

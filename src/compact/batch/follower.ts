@@ -1,14 +1,14 @@
 /**
- * A follower: the table of another dataset than the events, which gets the lines of its kinds out of the same stream.
+ * Secondary tables: those of other datasets than the events, which get the lines of their kinds from the same stream.
  *
- * In: the judged batch of a flush. Out: a young file and a commit of its own, made before the commit of the events,
- * which are the leader: its position is where the stream is read from.
- * Invariant: a follower's log names the newest batch that it had lines of: the epoch, the last sequence, the hash of
- * that message. It is never ahead of the leader by more than one batch, and a batch never reaches across its position:
- * so each line is given to it once.
- * Crash: between the two commits the follower is ahead. The next batches end at its position and are not given to it
- * again. Where the message there is another one by now, the stream has lost its tail, and a new epoch begins, in which
- * the follower's rows are known by their keys.
+ * In: the classified batch of a flush. Out: a young file and a commit per table, before that of the events table, whose
+ * position decides where the stream is read from.
+ * Invariant: the log of a secondary table names the newest batch that it had lines of (epoch, last sequence, hash of
+ * that message). It is ahead of the events table by at most one batch, and no batch crosses its position: each line is
+ * stored once.
+ * Crash: between the two commits it is ahead. The next batches end at its position and are not given to it again. If
+ * that message has changed, the stream has lost its tail, and a new epoch begins, in which its rows are known by their
+ * keys.
  */
 import assert from 'node:assert/strict';
 import { type Dataset, events, importDatasets } from '../../datasets/dataset.ts';
@@ -28,42 +28,38 @@ import type { Batch } from './pull-batch.ts';
 
 export interface Follower {
   readonly dataset: Dataset;
-  /** Its table; undefined while it has had no row. */
+  /** Undefined before its first row. */
   find(): Table | undefined;
   /**
-   * Takes in what others have committed; opens the table once it is there. What another engine has done to it is passed
-   * over. Errors: those of `Table`, `fenced`.
+   * Loads commits of other processes; opens the table once it exists. Ignores foreign commits. Errors: those of
+   * `Table`, `fenced`.
    */
   refresh(): Promise<void>;
-  /** Its table, made with its first row. Errors: those of `openDatasetTable`, `fenced`. */
+  /** Creates the table if needed. Errors: those of `openDatasetTable`, `fenced`. */
   ensure(): Promise<Table>;
-  /** Looks the rows of its kinds up. Errors: those of `KnownRows`. */
+  /** Finds the rows of its kinds. Errors: those of `KnownRows`. */
   lookUp(lookUp: BatchLookUp): Promise<void>;
-  /** The newest `available_at` of what the last look-up has seen: 0 where it has seen no table. */
+  /** The newest `available_at` that the last lookup covered; 0 without a table. */
   lookedUpAtMs(): number;
 }
 
 interface FollowerDependencies {
   readonly lakeDir: string;
-  /** The table of events. */
+  /** The events table. */
   readonly leader: Table;
-  /** This compactor's claim on the lake. */
   readonly writer: string;
   readonly tables: BatchTables;
   readonly onDamage: OnDamage;
   readonly options: LakeOptions & TableOptions;
 }
 
-/**
- * Claims the table, as the start of a compactor has claimed the lake: whoever had it before can commit nothing to it
- * any more.
- */
+/** Claims the table for this compactor: earlier owners can no longer commit to it. */
 async function claim(table: Table, { leader, writer }: FollowerDependencies): Promise<void> {
   const before = table.lake().writer;
   await leader.refresh();
   assertOwner(leader.lake(), writer);
   await table.commit((_state, lake) => {
-    // Whoever has claimed it since has claimed the lake since, too.
+    // Its claimant has claimed the lake since, too.
     if (lake.writer !== before)
       throw new AppError('fenced', `another compactor has taken over the table ${table.dir}`, {
         hint: 'Let only one compactor run on a data folder.',
@@ -72,7 +68,6 @@ async function claim(table: Table, { leader, writer }: FollowerDependencies): Pr
   });
 }
 
-/** Creates the follower; its table is opened with the first `refresh` that finds it. */
 function createFollower(dataset: Dataset, dependencies: FollowerDependencies): Follower {
   const { lakeDir, tables, onDamage, options } = dependencies;
   const known = createKnownRows({ tables, dataset, onDamage });
@@ -94,12 +89,12 @@ function createFollower(dataset: Dataset, dependencies: FollowerDependencies): F
       try {
         if (table !== undefined) await table.refresh();
         else if (!isSought && (await hasTable(lakeDir, dataset))) await open();
-        // One that another process makes since has nothing of the stream: it is found with the first row of its kinds.
+        // A table that another process creates later has nothing of the stream: its first row opens it.
         isSought = true;
-        // Those who take removed files away have a table of their own (follower-tables.ts): here the list only grows.
+        // The vacuum has its own table object (follower-tables.ts): here the list would only grow.
         table?.state().tombstones.clear();
       } catch (error) {
-        // Batches without lines of its kinds go on. One with such lines fails when it is looked up, or written.
+        // Batches without its lines continue; others fail when they are looked up or written.
         if (!isAppError(error, 'foreign_commit')) throw error;
       }
     },
@@ -111,12 +106,10 @@ function createFollower(dataset: Dataset, dependencies: FollowerDependencies): F
   };
 }
 
-/** Creates a follower for each dataset but the events that has kinds of imported events. */
 export function createFollowers(dependencies: FollowerDependencies): Follower[] {
   return importDatasets.filter((dataset) => dataset !== events).map((dataset) => createFollower(dataset, dependencies));
 }
 
-/** The least of the states that are ahead of one of the same stream. */
 export function findLeastAhead<T extends Pick<Epoch, 'appId' | 'position'>>(
   states: readonly T[],
   { appId, position }: Pick<Epoch, 'appId' | 'position'>,
@@ -127,8 +120,8 @@ export function findLeastAhead<T extends Pick<Epoch, 'appId' | 'position'>>(
 }
 
 /**
- * The state of the follower that is least ahead of the leader, by a batch which that has not: a crash came between their
- * commits, or a backup has followers as they were later. Each follower takes a batch up to there. Undefined: none is.
+ * Returns the state of the table that is least ahead of the events table: a crash came between their commits, or a
+ * backup has it as of later. Each table gets a batch up to there.
  */
 export function findAhead(followers: readonly Follower[], epoch: Epoch): Epoch | undefined {
   return findLeastAhead(
@@ -137,19 +130,18 @@ export function findAhead(followers: readonly Follower[], epoch: Epoch): Epoch |
   );
 }
 
-/** What a follower has of a batch that is being flushed. */
+/** A secondary table's part of a batch that is being flushed. */
 export interface FollowerFlush {
   readonly part: JudgedPart;
-  /** Bytes of its young file. */
   sizeBytes(): number;
-  /** Writes the rows, durably; makes the table if they are its first. */
+  /** Writes the rows durably; creates the table for its first. */
   write(): Promise<void>;
   /**
-   * Commits them, with the position. Errors: `fenced`, `commit_conflict` when another process has brought rows since
-   * they were judged.
+   * Commits rows and position. Errors: `fenced`; `commit_conflict` if another process has added rows since the
+   * classification.
    */
   commit(): Promise<void>;
-  /** After an error: removes what its log does not name. */
+  /** After an error: removes what the log does not name. */
   removeUnnamed(): Promise<void>;
 }
 
@@ -159,9 +151,9 @@ export interface FollowerFlushDependencies extends FlushCommitDependencies {
   readonly crashPoint: CrashPoint;
 }
 
-/** Where a follower stood when a batch was judged. */
+/** The state of a table when the batch was classified. */
 interface Standing {
-  /** Its position in the epoch; undefined: it has nothing of that. */
+  /** Its position in the epoch; undefined if it has none. */
   readonly position: number | undefined;
   readonly availableAtMs: number;
 }
@@ -178,7 +170,7 @@ function createBuild(
     assertOwner(lake, writer);
     if (state.txns.get(appId) !== standing.position)
       throw new AppError('commit_conflict', 'another compactor has given the table a batch before it was taken over');
-    // Whoever brings rows brings a later one: they may be those of the batch.
+    // Any commit of rows has a later one: they may be the rows of the batch.
     if (lake.availableAtMs !== standing.availableAtMs)
       throw new AppError('commit_conflict', 'another process has brought rows to the table');
     return {
@@ -221,7 +213,7 @@ function createFollowerFlush(
     },
     async commit() {
       assert(made !== undefined, 'the rows are written before they are committed');
-      // The claim on the leader is the one that counts: it may have been lost since the batch was pulled.
+      // The claim on the events table decides: it may have been lost since the pull.
       await leader.refresh();
       assertOwner(leader.lake(), writer);
       await commitOwned(dependencies, await follower.ensure(), made.build, commitId);
@@ -232,7 +224,7 @@ function createFollowerFlush(
   };
 }
 
-/** Plans what each follower gets of a batch: the lines of its kinds, unless it has the batch already. */
+/** Plans each table's part of a batch, unless it has the batch already. */
 export function planFollowers(
   dependencies: FollowerFlushDependencies,
   others: readonly JudgedPart[],

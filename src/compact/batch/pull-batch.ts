@@ -12,18 +12,18 @@ import {
 } from '../../stream/stream.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
 
-/** The messages of one flush, spooled as NDJSON in the order of the stream. */
+/** Messages of one flush, spooled as NDJSON in stream order. */
 export interface Batch {
-  /** Path of the spool file; not durable, swept at start. */
+  /** Path of the spool; not durable, removed at start. */
   readonly file: string;
   readonly firstSequence: number;
   readonly lastSequence: number;
-  /** SHA-256 of the last message, hex: the anchor of the position after this batch. */
+  /** SHA-256 of the last message, hex: the anchor of the position after the batch. */
   readonly lastHash: string;
-  /** When the last message was stored, by the broker's clock, Unix milliseconds; undefined: not known. */
+  /** By the broker's clock, Unix ms; undefined: unknown. */
   readonly lastStoredAtMs?: number | undefined;
   readonly messages: number;
-  /** Lines, one for each event. */
+  /** Number of lines. */
   readonly events: number;
   readonly bytes: number;
 }
@@ -31,13 +31,13 @@ export interface Batch {
 export interface BatchLimits {
   readonly maxBytes: number;
   readonly maxRows: number;
-  /** How long the oldest message may wait for others, milliseconds. */
+  /** Maximum age of the oldest message, ms. */
   readonly maxAgeMs: number;
-  /** No message after this one; absent: any. */
+  /** Last message that may be pulled [any]. */
   readonly lastSequence?: number | undefined;
 }
 
-/** Takes the messages that stay within some bytes, at least one. */
+/** Returns messages up to a size, at least one. */
 function takeWithin(messages: readonly StreamMessage[], maxBytes: number): readonly StreamMessage[] {
   let bytes = 0;
   const end = messages.findIndex(({ payload }, index) => (bytes += payload.length) > maxBytes && index > 0);
@@ -48,13 +48,9 @@ type PullLimits = Parameters<StreamReader['pull']>[1];
 
 const pullMaxBytes = 8 * 1024 * 1024;
 
-/**
- * The memory that messages are pulled into, used again by each batch: one pull is written while the next comes in. For
- * one batch at a time.
- */
+/** Memory of two pulls: one is written while the next arrives. For one batch at a time. */
 type PullMemory = readonly [Uint8Array, Uint8Array];
 
-/** Takes the memory for two pulls, which the system gives as it is used. */
 function createPullMemory(): PullMemory {
   return [Buffer.allocUnsafeSlow(pullMaxBytes), Buffer.allocUnsafeSlow(pullMaxBytes)];
 }
@@ -67,10 +63,7 @@ async function spool(file: WorkFile, messages: readonly StreamMessage[]): Promis
   await file.appendAll(parts);
 }
 
-/**
- * Reads the messages after a sequence one by one, up to the first that is missing: what a pull across a hole refuses to
- * give.
- */
+/** Reads messages one by one up to the first missing one: a pull across a gap returns none. */
 async function pullToHole(reader: StreamReader, after: number, maxBytes: number): Promise<StreamMessage[]> {
   const messages: StreamMessage[] = [];
   for (let bytes = 0; bytes < maxBytes;) {
@@ -82,7 +75,7 @@ async function pullToHole(reader: StreamReader, after: number, maxBytes: number)
   return messages;
 }
 
-/** Pulls once; where messages are missing, gives those before the hole, and the error that names it. */
+/** Pulls once; returns the messages before a gap, and its error. */
 async function pullNext(
   reader: StreamReader,
   after: number,
@@ -97,10 +90,8 @@ async function pullNext(
 }
 
 /**
- * Pulls messages after a sequence into a spool file until there are bytes or rows enough, or `maxAgeMs` have passed
- * since the first pull. Undefined when nothing came, or the signal aborted: what was pulled is still in the stream.
- * Memory: two pulls, in `memory`. Errors: `stream_gap` when the very next message is missing and later ones are there; the reader's;
- * the file system's.
+ * Pulls messages after a sequence into a spool until a limit is reached. Undefined if none came or the signal aborted.
+ * Errors: `stream_gap` if the very next message is missing; those of the reader and the file system.
  */
 async function pullBatch(
   reader: StreamReader,
@@ -130,7 +121,7 @@ async function pullBatch(
       if (hole !== undefined && pulled.length === 0 && messages === 0) throw hole;
       more = hole === undefined;
       if (pulled.length === 0) continue;
-      // A pull may bring more than it was asked for.
+      // A pull may return more than its limit.
       const taken = (messages === 0 ? takeWithin(pulled, maxBytes) : pulled).filter(
         ({ sequence }) => sequence <= lastSequence,
       );
@@ -138,7 +129,7 @@ async function pullBatch(
       await writing;
       [into, other] = [other, into];
       writing = spool(spoolFile, taken);
-      // It is awaited, unless another error ends the pull first.
+      // Awaited later, unless another error ends the pull first.
       writing.catch(() => undefined);
       last = taken.at(-1) ?? last;
       messages += taken.length;
@@ -171,19 +162,17 @@ async function pullBatch(
   };
 }
 
-/** A place in a stream: after it a batch begins. */
+/** The position after which a batch begins. */
 type Place = Pick<Epoch, 'appId' | 'position'>;
 
 /**
- * Pulls batches, one ahead of the flush: while one is converted and committed, the next is spooled. What was pulled ahead
- * counts only where it turns out to be what comes next; it is still in the stream, and is pulled again otherwise.
+ * Pulls batches, one ahead of the flush. A batch that was pulled ahead is used only if it is the next one; otherwise it
+ * is pulled again.
  */
 export interface BatchPuller {
-  /** The batch after a place, pulled ahead or now. As `pullBatch`. */
+  /** Returns the batch after a position, as `pullBatch`. */
   pull(after: Place, limits: BatchLimits): Promise<Batch | undefined>;
-  /** Begins to pull what comes after a place. */
   pullAhead(after: Place, limits: BatchLimits): void;
-  /** Ends what is under way. */
   stop(): Promise<void>;
 }
 
@@ -194,8 +183,8 @@ interface Pulling {
 }
 
 /**
- * Creates a puller whose spool files lie in a folder, under names of its own; two are in use at a time. Aborting the
- * signal ends every pull. `onPulled` is told at the end of each that was not aborted.
+ * Creates a puller of spool files in a folder, two at a time. Aborting the signal ends every pull. `onPulled` is called
+ * after each pull that was not aborted.
  */
 export function createBatchPuller(
   reader: StreamReader,
@@ -221,7 +210,7 @@ export function createBatchPuller(
         return pulled;
       })
       .finally(() => signal.removeEventListener('abort', end));
-    // Nobody may ask for it any more.
+    // It may never be awaited.
     batch.catch(() => undefined);
     return { after, batch, aborter };
   }

@@ -14,27 +14,24 @@ import {
 } from './stream-position.ts';
 import type { StreamEnd } from './stream-end.ts';
 
-/** The stream as the flush loop follows it: from where it is read, and whether it is still what the lake knows. */
+/** The stream as the flush loop reads it. */
 export interface FollowedStream {
-  /** Compares the stream with the lake's position, unless it is known to be as it was; returns the epoch to read on in. */
+  /** Compares the stream with the lake's position unless it is known to be unchanged. Returns the epoch to read. */
   compare(): Promise<Epoch>;
-  /** The state of a follower that is ahead of the events: see `findAhead` of batch/follower.ts. */
+  /** See `findAhead` of batch/follower.ts. */
   findAhead(epoch: Epoch): Epoch | undefined;
-  /**
-   * Reports whether a batch is of the stream that the lake follows: messages pulled from one that has lost its anchor
-   * meanwhile may be others than those after the position. Errors: `fenced`, the reader's.
-   */
+  /** Reports whether a batch belongs to the stream that the lake follows. Errors: `fenced`, the reader's. */
   isOurs(epoch: Epoch, batch: Batch): Promise<boolean>;
-  /** Goes past missing messages right after the position: see `skipHole` of stream-position.ts. */
+  /** See `skipHole` of stream-position.ts. */
   skipHole(epoch: Epoch): Promise<void>;
   /**
-   * Ends a turn in which nothing came. Where the stream counts messages behind the position and has none there, a broker's
-   * store was damaged at its end: no later pull would bring what is missing, nor show that it is.
+   * Ends a run without a batch. If the stream counts messages after the position and has none there, its store was
+   * damaged at the end: no later pull would show that.
    */
   endQuietTurn(epoch: Epoch): Promise<void>;
-  /** Removes what the lake has, unless the stream is not what it was: then it still holds messages that the lake has not. */
+  /** Purges up to the position, unless the stream has changed: then it may hold messages that the lake lacks. */
   purge(epoch: Epoch): Promise<void>;
-  /** Forgets that the stream was as it was: something failed. */
+  /** Discards what is known of the stream, after a failure. */
   distrust(): void;
 }
 
@@ -46,7 +43,6 @@ interface FollowedStreamDependencies extends Omit<FollowDependencies, 'findAhead
   readonly logger: Logger;
 }
 
-/** Creates it; nothing is asked yet. */
 export function createFollowedStream(dependencies: FollowedStreamDependencies): FollowedStream {
   const { table, reader, writer, followers, stillness, streamEnd, watermark, logger } = dependencies;
   const ahead = (epoch: Epoch): Epoch | undefined => findAhead(followers, epoch);
@@ -61,7 +57,7 @@ export function createFollowedStream(dependencies: FollowedStreamDependencies): 
       if (known !== undefined && stillness.holds(known)) {
         if (!watermark.isDue()) return known;
         const state = await reader.state();
-        // A stream that has lost its end and used those numbers again meanwhile may look the same: the anchor tells.
+        // The anchor finds a stream that has lost its end and reused the numbers.
         if (stillness.holds(known)) await watermark.take(known, state);
         return known;
       }
@@ -77,7 +73,7 @@ export function createFollowedStream(dependencies: FollowedStreamDependencies): 
       if (other?.position === batch.lastSequence && other.anchorHash !== batch.lastHash) return false;
       const fault = await findStreamFault(reader, epoch);
       if (fault === undefined) return true;
-      // A compactor that has taken over purges what its lake has: that is no loss.
+      // A compactor that has taken over the lake purges what it has stored: no loss.
       await table.refresh();
       assertOwner(table.lake(), writer);
       if (!(await isStillWhole(reader, epoch, fault, batch))) return false;
@@ -88,7 +84,7 @@ export function createFollowedStream(dependencies: FollowedStreamDependencies): 
       return true;
     },
     async endQuietTurn(epoch) {
-      // A hole before a message that came has begun a new epoch already.
+      // A gap before a message that came has begun a new epoch already.
       const isSame = table.lake().epoch?.appId === epoch.appId;
       if (isSame && !stillness.holds(epoch) && ahead(epoch) === undefined) await skip(epoch);
     },

@@ -6,41 +6,37 @@ import type { Logger } from '../../runtime/logger.ts';
 import type { BrokerClock, StreamState } from '../../stream/stream.ts';
 
 /**
- * Moves the watermark on while nothing comes, and no commit is made: a stream that ends at the lake's position has
- * nothing that the lake has not, by the broker's clock as it was then.
+ * Advances the watermark without commits while no events arrive: a stream that ends at the lake's position has nothing
+ * that the lake lacks.
  */
 export interface QuietWatermark {
-  /** It is time to look at the stream for it. */
+  /** Reports whether it needs a state of the stream. */
   isDue(): boolean;
-  /** Takes in a look at the stream. Writes the file, without an fsync, now and then; an error of that is logged. */
+  /** Applies a state of the stream. Writes the file at intervals, without fsync; logs its errors. */
   take(epoch: Epoch, state: StreamState): Promise<void>;
-  /** The watermark of an epoch's position, Unix milliseconds; undefined while none is known. */
+  /** The watermark of an epoch's position, Unix ms; undefined while unknown. */
   find(epoch: Epoch | undefined): number | undefined;
-  /** How far the broker's clock was ahead of this machine's at the last look, at least, milliseconds; else 0. */
+  /** Least lead of the broker's clock over this machine's, ms. */
   brokerAheadMs(): number;
 }
 
 interface QuietWatermarkDependencies {
   readonly lakeDir: string;
-  /** Throws when the lake's folder is another's by now. */
+  /** Throws if the lake's folder was replaced. */
   readonly assertFolder: () => void;
   readonly logger: Logger;
-  /** This machine's clock, without an offset of the service: the broker knows none either. */
+  /** This machine's clock without the service's offset. */
   readonly clock: Clock;
 }
 
-/** At least so long from one look to the next that is made for this alone, and from one writing to the next, milliseconds. */
+/** Least interval of states and of writes, ms. */
 const leastMs = 1000;
 
-/**
- * What is known after a look. It names a time before the look, so what was known may be a little later, and holds; unless
- * the clock was set back behind it.
- */
+/** The new reading is a lower bound: a later known value remains, unless the clock was set back. */
 function moveOn(knownMs: number | undefined, { fromMs, toMs }: BrokerClock): number {
   return knownMs !== undefined && fromMs < knownMs && knownMs <= toMs ? knownMs : fromMs;
 }
 
-/** Creates it, knowing nothing: a start looks at the stream anyway. */
 export function createQuietWatermark({
   lakeDir,
   assertFolder,
@@ -66,7 +62,7 @@ export function createQuietWatermark({
       await keepWatermark(lakeDir, known);
       isFailing = false;
     } catch (error) {
-      // Tried again: the sweep of a start may have taken the temporary, or the disk be full.
+      // Retried: a start may have removed the temporary file, or the disk be full.
       if (!isFailing) logger.warn({ error: describeError(error) }, 'the watermark cannot be written down, will retry');
       isFailing = true;
     }

@@ -9,31 +9,25 @@ import { type StreamReader, type StreamState, hashMessage } from '../../stream/s
 import type { FollowDependencies, Stillness } from './stream-position.ts';
 
 /**
- * Remembers, over restarts, how far the stream was seen to go. A broker whose store is damaged can lose a tail of
- * acknowledged messages in silence: then its stream ends before where it was seen to end. Losses behind the lake's
- * position are found by the anchor (stream-position.ts); this finds those of messages that the lake has not taken in
- * yet.
+ * Records across restarts how far the stream reached. A damaged broker may lose acknowledged messages at the end
+ * silently. Losses before the lake's position are found by the anchor (stream-position.ts), later ones by this.
  */
 export interface StreamEnd extends Stoppable {
-  /**
-   * Looks now: before a batch is read, since once the lake has passed the mark nothing is seen any more. Returns what
-   * was seen. Errors: the reader's.
-   */
+  /** Checks now, before a batch is read: after the lake has passed the mark, nothing shows. Errors: the reader's. */
   look(): Promise<StreamState>;
-  /** Forgets: the stream is another one, and that was reported. */
+  /** Discards the mark: the stream is another one, and that was reported. */
   reset(): void;
 }
 
 export interface StreamEndDependencies {
   readonly reader: StreamReader;
-  /** Where it is remembered. */
   readonly file: string;
   /** The last sequence that the lake has. */
   readonly position: () => number;
-  /** Throws when the folder of the file is another's by now. */
+  /** Throws if the file's folder was replaced. */
   readonly assertFolder: () => void;
   readonly alarm: FollowDependencies['alarm'];
-  /** Knows whether the stream ends where it was seen to end: it is not looked at then. */
+  /** While it holds, no check is made. */
   readonly stillness: Pick<Stillness, 'holds'>;
   readonly logger: Logger;
 }
@@ -41,13 +35,13 @@ export interface StreamEndDependencies {
 interface Mark {
   readonly stream: string;
   readonly lastSequence: number;
-  /** Hash of the message there: after a loss its number is soon used again. */
+  /** Hash of that message: its number is soon reused after a loss. */
   readonly hash: string | undefined;
 }
 
 const lookEveryMs = 500;
 
-/** Reads the mark; one that is damaged is as good as none. */
+/** A damaged mark is ignored. */
 async function findMark(file: string): Promise<Mark | undefined> {
   const text = await findTextFile(file);
   try {
@@ -57,7 +51,7 @@ async function findMark(file: string): Promise<Mark | undefined> {
   }
 }
 
-/** Starts looking at the end of the stream. What was published and lost between two looks is not seen. */
+/** Starts the checks. What is published and lost between two checks is not seen. */
 export async function watchStreamEnd({
   reader,
   file,
@@ -76,10 +70,7 @@ export async function watchStreamEnd({
     return message === undefined ? undefined : hashMessage(message.payload);
   }
 
-  /**
-   * Says whether the message that was seen last is no longer what it was. Up to the lake's position stream-position.ts
-   * reports that.
-   */
+  /** Reports whether the last seen message has changed. Up to the lake's position stream-position.ts reports that. */
   async function isLost(seen: Mark, lastSequence: number): Promise<boolean> {
     if (lastSequence < seen.lastSequence) return lastSequence >= position();
     if (seen.lastSequence <= position()) return false;
@@ -104,7 +95,7 @@ export async function watchStreamEnd({
       kept = text;
       failing = false;
     } catch (error) {
-      // Tried again at the next look: the sweep of a start may have taken the temporary, or the disk be full.
+      // Retried: a start may have removed the temporary file, or the disk be full.
       if (!failing)
         logger.warn({ file, error: describeError(error) }, 'the end of the stream cannot be written down, will retry');
       failing = true;
@@ -112,7 +103,7 @@ export async function watchStreamEnd({
     return state;
   }
 
-  /** Held by a look: two at once would report a loss twice. */
+  /** Two checks at once would report a loss twice. */
   const mutex = createMutex();
   const look = (): Promise<StreamState> => mutex.run(lookNow);
   let unseen = false;
@@ -125,7 +116,7 @@ export async function watchStreamEnd({
     {
       everyMs: lookEveryMs,
       onError(error) {
-        // A broker that is away is reported by the flush loop; anything else may meet this look alone.
+        // The flush loop reports a missing broker; other errors may occur here only.
         if (unseen || isAppError(error, 'broker_away')) return;
         unseen = true;
         logger.warn({ error: describeError(error) }, 'the end of the stream cannot be looked at, will retry');

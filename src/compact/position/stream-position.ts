@@ -1,12 +1,11 @@
 /**
- * Where the stream is read from, and whether it is still the stream that the lake knows.
+ * Decides where the stream is read from, and whether it is still the stream that the lake knows.
  *
- * In: the position and the anchor's hash from the lake's log; the state of the stream. Out: the epoch to read on in, a
- * new one after a fault, and an alarm.
- * Invariant: no message is skipped in silence: a stream that was recreated, shortened, reused or has a gap begins a new
+ * In: position and anchor hash from the lake's log; the state of the stream. Out: the epoch to read, a new one after a
+ * fault, and an alarm.
+ * Invariant: no message is skipped silently: a stream that was recreated, shortened, reused or has a gap begins a new
  * epoch, in which every event that the lake may have is looked up by its id.
- * Crash: the position is in the commits only. How far the stream was seen to go (stream-end.ts) is a file that is
- * written whole; a damaged one is as good as none.
+ * Crash: the position is in commits only; the file of stream-end.ts is written atomically and ignored if damaged.
  */
 import { AppError } from '../../runtime/errors.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
@@ -15,10 +14,8 @@ import { type StreamReader, type StreamState, hashMessage } from '../../stream/s
 import { assertOwner } from '../lake-owner.ts';
 import type { Batch } from '../batch/pull-batch.ts';
 
-/** What can be wrong with the stream when it is compared with the lake's position. */
 export type StreamFault = 'recreated' | 'restored' | 'shortened' | 'replaced' | 'anchor_gone' | 'gap' | 'tail_lost';
 
-/** What each fault means, for the operator. */
 export const faultExplanations: Readonly<Record<StreamFault, string>> = {
   restored:
     'the lake was restored from a backup and reads another stream than the one it was backed up with: what was acknowledged after the backup is not in it',
@@ -34,8 +31,8 @@ export const faultExplanations: Readonly<Record<StreamFault, string>> = {
 };
 
 /**
- * Compares the stream with the lake's position: sequence numbers are reused after the broker's store is damaged, so the
- * anchor, the message at the position, must still be the same. Undefined: nothing is wrong that can be seen.
+ * Compares the stream with the lake's position. Sequences are reused after damage of the broker's store, so the anchor
+ * must be unchanged. Undefined: no fault is visible.
  */
 export async function findStreamFault(reader: StreamReader, epoch: Epoch): Promise<StreamFault | undefined> {
   const state = await reader.state();
@@ -48,9 +45,7 @@ export async function findStreamFault(reader: StreamReader, epoch: Epoch): Promi
   return hashMessage(anchor.payload) === epoch.anchorHash ? undefined : 'replaced';
 }
 
-/**
- * The same for an epoch of which nothing is in the lake yet: the message that it begins with must still be the same.
- */
+/** Checks an epoch without commits: its first message must be unchanged. */
 async function findStartFault(reader: StreamReader, { position, nextHash }: Epoch): Promise<StreamFault | undefined> {
   if (nextHash === undefined) return undefined;
   const next = await reader.findMessage(position + 1);
@@ -58,10 +53,7 @@ async function findStartFault(reader: StreamReader, { position, nextHash }: Epoc
   return hashMessage(next.payload) === nextHash ? undefined : 'replaced';
 }
 
-/**
- * Compares the stream with a table that is ahead of the events: it may have lost that end since, and its numbers may be
- * used again.
- */
+/** Checks the end of a secondary table that is ahead of the events: its numbers may have been reused. */
 async function findFaultAhead(reader: StreamReader, { position, anchorHash }: Epoch): Promise<StreamFault | undefined> {
   if ((await reader.state()).lastSequence < position) return 'shortened';
   const message = await reader.findMessage(position);
@@ -70,9 +62,8 @@ async function findFaultAhead(reader: StreamReader, { position, anchorHash }: Ep
 }
 
 /**
- * Says whether a batch that was pulled right after the position may be taken in although the stream has lost messages
- * meanwhile: removed, by a purge or by settings that an operator changed, and not replaced. What the batch has may then
- * be all that is left of them. The same last message, or none left up to it, shows that no number was used again.
+ * Reports whether a batch that was pulled right after the position is valid although messages were purged meanwhile: it
+ * may have the only copies. An unchanged last message, or none left up to it, proves that no number was reused.
  */
 export async function isStillWhole(
   reader: StreamReader,
@@ -91,11 +82,10 @@ export async function isStillWhole(
 export interface FollowDependencies {
   readonly table: Table;
   readonly reader: StreamReader;
-  /** This compactor's claim on the lake. */
   readonly writer: string;
-  /** The state of a table that has a batch which the events have not (batch/follower.ts). */
+  /** The state of a secondary table that is ahead (batch/follower.ts). */
   readonly findAhead?: (epoch: Epoch) => Epoch | undefined;
-  /** Tells the operator, loudly, with the figures of the fault. */
+  /** Notifies the operator of a fault, with its figures. */
   readonly alarm: (fault: StreamFault, figures: Readonly<Record<string, unknown>>) => void;
 }
 
@@ -106,10 +96,7 @@ function nextAppId(state: StreamState, known: ReadonlyMap<string, number>): stri
   }
 }
 
-/**
- * Raises the alarm, unless another compactor has taken over meanwhile: what that one has purged is in its lake, and
- * nothing is lost. Error: `fenced`.
- */
+/** Raises the alarm unless another compactor has taken over: its purges are not losses. Error: `fenced`. */
 async function raise(
   { table, writer, alarm }: FollowDependencies,
   fault: StreamFault,
@@ -120,7 +107,7 @@ async function raise(
   alarm(fault, figures);
 }
 
-/** Begins an epoch after `from`, or at the start of what the stream has. */
+/** Begins an epoch after `from`, or at the stream's first message. */
 async function startEpoch(
   { table, reader, writer }: FollowDependencies,
   fault: StreamFault | undefined,
@@ -132,7 +119,7 @@ async function startEpoch(
   let epoch: Epoch | undefined;
   await table.commit((state, lake) => {
     assertOwner(lake, writer);
-    // What the stream holds now may be in the lake already, under other numbers. An empty lake has nothing to look up.
+    // The messages may be in the lake already, under other sequences.
     const dedupeThrough = lake.totals.stored === 0 ? 0 : stream.lastSequence;
     epoch = {
       appId: nextAppId(stream, state.txns),
@@ -153,8 +140,8 @@ async function startEpoch(
 }
 
 /**
- * Says from where to read the stream. A fault begins a new epoch: a loud alarm, then everything the stream still has is
- * read from its start, and each event that the lake already has is dropped by its id. Never a silent skip.
+ * Decides where to read the stream from. A fault raises an alarm and begins a new epoch: everything left is read from
+ * the start, and events that the lake has are dropped by their ids.
  */
 export async function followStream(dependencies: FollowDependencies): Promise<Epoch> {
   const { table, reader } = dependencies;
@@ -170,7 +157,7 @@ export async function followStream(dependencies: FollowDependencies): Promise<Ep
     (await findStreamFault(reader, epoch)) ?? (ahead === undefined ? undefined : await findFaultAhead(reader, ahead));
   if (found === undefined) return epoch;
   const { restoredFrom } = table.lake();
-  // The stream that the lake knows was left behind on purpose.
+  // That stream was left behind on purpose.
   const fault = found === 'recreated' && restoredFrom !== undefined ? 'restored' : found;
   await raise(dependencies, fault, {
     position: epoch.position,
@@ -180,7 +167,7 @@ export async function followStream(dependencies: FollowDependencies): Promise<Ep
   return startEpoch(dependencies, fault);
 }
 
-/** Goes past a hole right after the position: an alarm, and a new epoch that begins at the next message there is. */
+/** Skips a gap right after the position: an alarm, and a new epoch at the next message. */
 export async function skipHole(dependencies: FollowDependencies, epoch: Epoch): Promise<void> {
   const { reader } = dependencies;
   const { lastSequence } = await reader.state();
@@ -196,28 +183,25 @@ export async function skipHole(dependencies: FollowDependencies, epoch: Epoch): 
 }
 
 /**
- * Knows that the stream is still as it was when it was last compared with the lake: it ended at the lake's position, a
- * pull after that is under way and has brought nothing, and the way on which it would have come was never lost. It saves
- * the broker, and an idle compactor, from several questions a second whose answers are known.
+ * Tracks whether the stream is unchanged since its last comparison with the lake: it ended at the lake's position, the
+ * pull after that has brought nothing, and its connection was never lost. Saves an idle compactor several requests a
+ * second.
  */
 export interface Stillness {
-  /** How much has come so far: read before the comparison, so that what comes meanwhile is seen. */
+  /** Messages so far: read before the comparison, so that later ones are seen. */
   readonly arrivals: () => number;
-  /** A pull after the epoch's position begins, at which the stream ended; `arrivals` are from before that was seen. */
+  /** Records that the stream ended at the epoch's position; `arrivals` is from before that state. */
   begin(epoch: Epoch, arrivals: number): void;
-  /** Something failed: what is known may be wrong. */
+  /** Discards the record, after a failure. */
   end(): void;
-  /** Says whether it holds, for an epoch, if one is named. */
+  /** Reports whether it holds, for an epoch if given. */
   holds(epoch?: Epoch): boolean;
 }
 
-/**
- * The stream is compared again after so long, milliseconds, whatever was heard of it: somebody may have purged the
- * message at the lake's position.
- */
+/** Longest time without a comparison, ms: another client may have purged the anchor. */
 const longestMs = 30_000;
 
-/** Creates the memory. A reader that does not say what has come knows no stillness. */
+/** Creates it. Without `arrivals` of the reader it never holds. */
 export function createStillness(reader: Pick<StreamReader, 'arrivals'>, maxMs = longestMs): Stillness {
   let known: { readonly epoch: Epoch; readonly arrivals: number; readonly sinceMs: number } | undefined;
   const arrivals = (): number => reader.arrivals?.() ?? Number.NaN;

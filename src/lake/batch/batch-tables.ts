@@ -1,16 +1,12 @@
 /**
- * Event lines become rows of the lake: converted, judged by what the lake has already, written. One object owns the
- * engine's temporary tables for it.
+ * Converts event lines to rows of the lake by the engine's temporary tables, which one object owns.
  *
- * In: a spool of NDJSON lines, from the stream or from failed events. Out: a Parquet file for each dataset of the rows
- * that are to be written, and the lines that cannot be rows, each with its reason.
- * Order: load, judge, write, keep the keys. Of a batch of plain lines (plain-batch.ts) only those under keys are loaded
- * and judged, and all are written straight from the spool; where none is under a key, that is all there is to do. Each
- * step is a method of what the step before has returned. The tables have room for one batch and one verdict: a step of
- * one that another has taken the place of fails an assertion.
- * Invariant: every line of the spool is a row, a repeat or a failed event; one bad line does not keep the others out.
- * Crash: nothing rests here; the tables and the cleaned spool go with the process, and the caller's folder is emptied
- * at start.
+ * In: a spool of NDJSON lines, from the stream or from failed events. Out: a Parquet file per dataset, and the lines
+ * that cannot be rows, each with its reason.
+ * Order: load, classify, write, keep the keys; each step is a method of the result of the previous step. The tables
+ * hold one batch and one classification: a step of an earlier one fails an assertion.
+ * Invariant: every line of the spool is a row, a duplicate or a failed event; a bad line does not affect the others.
+ * Crash: nothing is durable here; the caller's folder is emptied at start.
  */
 import assert from 'node:assert/strict';
 import { type Dataset, events as leader, importDatasets } from '../../datasets/dataset.ts';
@@ -51,118 +47,111 @@ import {
 import { type KeySliceOptions, type KeyTable, createKeyTable } from './key-table.ts';
 import { measureRows, rowsSql } from './line-sql.ts';
 
-/** The temporary tables of one engine, in which batches are taken in one after the other. */
+/** The temporary tables of one engine, which hold one batch at a time. */
 export interface BatchTables {
-  /** The known keys, which stay from one batch to the next. */
+  /** The known keys, kept from batch to batch. */
   readonly keys: KeyTable;
-  /** Reads the hashes of the event ids of a file's rows. The caller has seen that it is whole. */
+  /** Reads the hashes of the event ids of an intact file. */
   readKeys(file: DataFile, take: (hashes: KeyHashes) => void): Promise<void>;
   /**
-   * Writes a spool straight to a file, beside the tables, where every line is plain and none under a key: see
-   * plain-batch.ts. Undefined, and there is no file, where any is not, or may well not be, since the batch before had
-   * keys: then `loadKeyed` is asked.
+   * Writes a spool by the direct path (plain-batch.ts). Undefined without a file if a line is not plain or has an
+   * Idempotency-Key, or if the previous batch had keys: then `loadKeyed` is due.
    */
   readonly writePlain: PlainWriter['write'];
   /**
-   * Reads the lines under keys of a spool that may be plain, which takes the place of the batch before. Once judged, all
-   * lines are written straight from the spool: `writeYoung` returns undefined, and there is no file, where a line is not
-   * plain, a key stands for another request, or all are repeats. Undefined where there is no use in it: lines are not
-   * plain for another reason, and the batch is to be loaded as a whole.
+   * Loads the keyed lines of a spool that may be plain. After classification `writeYoung` writes all its lines
+   * directly; it returns undefined, without a file, if a line is not plain, a key was reused, or all are duplicates.
+   * Undefined if the batch must be loaded with `load`.
    */
   loadKeyed(lines: PlainLines): Promise<LoadedBatch | undefined>;
   /**
-   * Reads a spool of `events` lines, which takes the place of the batch before. One bad line would make DuckDB refuse
-   * the whole file: only then, or when `eachLine` asks for it, each line is checked by itself. A bad event is a value
-   * with a reason, never an error; the spool stays as it is. Errors: `sql`, `memory`, `disk`.
+   * Loads a spool of `events` lines. The engine refuses a file with one bad line: only then, or with `eachLine`, each
+   * line is checked individually. The spool stays unchanged. Errors: `sql`, `memory`, `disk`.
    */
   load(spool: string, events: number, eachLine?: boolean): Promise<LoadedBatch>;
 }
 
 /** A batch whose lines are in the tables, good and bad ones. */
 export interface LoadedBatch {
-  /** Why the engine would not read the spool as it is: a bad line, or a read that failed. */
+  /** Why the engine refused the spool: a bad line, or a failed read. */
   readonly refused: AppError | undefined;
-  /**
-   * Judges the batch by what is known of it. Can be repeated, when more may be known: the verdict before is void then.
-   */
+  /** Classifies the batch by the events that are known. Repeatable; voids the previous classification. */
   judge(known: KnownEvents): Promise<JudgedBatch>;
-  /** Writes all rows as they are, to see whether the engine can. Errors: those of `writeDataFile`. */
+  /** Writes all rows, to find out whether the engine has the memory for them. Errors: those of `writeDataFile`. */
   writeUnjudged(file: string): Promise<void>;
 }
 
-/** Knows what the lake has of a batch: its events, and the requests that its Idempotency-Keys stand for. */
+/** The source of what the lake has of a batch: its events, and the requests of its Idempotency-Keys. */
 export interface KnownEvents {
   readonly rule: DedupeRule;
-  /** Loads that into the tables, beside what was loaded before; a part of each `judge`. */
+  /** Loads it into the tables, as a part of each `judge`. */
   load(batch: BatchLookUp): Promise<void>;
 }
 
-/** What can be loaded for a batch that is being judged. */
+/** Loads for a batch that is being classified. Files must be intact. */
 export interface BatchLookUp {
-  /** Whole hours in which keyed events of the batch were received, Unix milliseconds of their beginnings, in order. */
+  /** Start of each hour in which keyed events of the batch were received, Unix ms, ascending. */
   keyedHours(hourMs: number): Promise<number[]>;
   /**
-   * Looks every event of the batch up in files of the lake, whatever its kind: one that is there is a repeat. From then
-   * on one that is in the batch twice is a repeat, too. Errors: `file_damaged`.
+   * Finds events of the batch in files of the lake, regardless of kind. From then on, events that are in the batch
+   * twice are duplicates too. Errors: `file_damaged`.
    */
   lookUpEvents(files: readonly DataFile[]): Promise<void>;
-  /** Adds to the known keys what some files have under those of the batch. The caller has seen that they are whole. */
+  /** Adds to the known keys what the files have under those of the batch. */
   addOwnKeys(files: readonly DataFile[]): Promise<void>;
   /**
-   * Returns when the requests were received that version 0.2 may have taken in first, of those whose keys were reused by
-   * the verdict before, Unix milliseconds.
+   * Receipt times of the requests that version 0.2 may have stored first, of the keys that the previous classification
+   * found reused, Unix ms.
    */
   formerTimes(): Promise<readonly number[]>;
-  /** Looks those up in files by their values: what is there is a repeat. The caller has seen that they are whole. */
+  /** Finds the events of those requests in files by their values: they are duplicates. */
   lookUpFormer(files: readonly DataFile[], emptyFile: string): Promise<void>;
-  /** The rows of a dataset's kinds that have a key of their own. */
+  /** The rows of a dataset's kinds that have a natural key. */
   readOwnKeys(dataset: Dataset): Promise<OwnKeys>;
-  /** Looks such rows up in files: one that is there is a repeat. The caller has seen that they are whole. */
+  /** Finds such rows in files: they are duplicates. */
   lookUpOwnKeys(files: readonly DataFile[], rowids: readonly number[]): Promise<void>;
 }
 
-/** What of a judged batch belongs to the table of one dataset. */
+/** The part of a classified batch that belongs to one table. */
 export interface JudgedPart {
   readonly dataset: Dataset;
-  /** Rows to write. */
   readonly rows: number;
-  /** Events that the table has already. */
+  /** Duplicates. */
   readonly repeats: number;
   /**
-   * Writes the rows to a file that is soon sealed, in row groups that the engine has memory for; `lineBytes`: those of
-   * the event lines. Undefined: there are none. Durability and errors: those of `writeDataFile`.
+   * Writes the rows to a young file, in row groups that fit the engine's memory; `lineBytes`: size of the event lines.
+   * Undefined: no rows. Durability and errors: those of `writeDataFile`.
    */
   writeYoung(file: string, availableAtMs: number, lineBytes: number): Promise<WrittenFile | undefined>;
-  /** Writes the rows to a file, which may have none. Durability and errors: those of `writeDataFile`. */
+  /** Writes the rows to a file, which may be empty. Durability and errors: those of `writeDataFile`. */
   writeRows(file: string, availableAtMs: number): Promise<WrittenFile>;
 }
 
-/** What a verdict says of the keys of a batch. */
+/** The keys of a classified batch. */
 export interface KeyVerdict {
-  /** Among the rows to write are some under an Idempotency-Key. */
+  /** Some new rows have an Idempotency-Key. */
   readonly addsKeys: boolean;
-  /** Keys of some lines stand for other requests. */
+  /** Some lines have the key of another request. */
   readonly reusesKeys: boolean;
-  /** Adds the keys of the batch to the known ones, once it is committed. */
+  /** Adds the keys of the batch to the known ones, after its commit. */
   keepKeys(): Promise<void>;
   /** As in `BatchLookUp`. */
   keyedHours(hourMs: number): Promise<number[]>;
 }
 
 /**
- * A batch with a verdict: each of its lines is a row to write, a repeat, or fails. Beside its part of the table of
- * events it has those of other datasets that there are lines of; all that fail are the events' own.
+ * A classified batch: the part of the events table, and those of the other tables that it has lines of. All failed
+ * lines belong to the events.
  */
 export interface JudgedBatch extends JudgedPart, KeyVerdict {
   readonly others: readonly JudgedPart[];
-  /** The lines that fail, by their place in the spool: bad ones, and those whose key stands for another request. */
+  /** The lines that fail, by their index in the spool. */
   readonly failedLines: readonly BadLine[];
 }
 
-/** Asserts that no later batch, or verdict, has taken the tables over. */
 type AssertCurrent = () => void;
 
-/** Hands out generations, of which only the newest holds. */
+/** Returns generations; the assertion of all but the newest fails. */
 function createGenerations(outOfOrder: string): () => AssertCurrent {
   let newest = 0;
   return () => {
@@ -172,7 +161,6 @@ function createGenerations(outOfOrder: string): () => AssertCurrent {
   };
 }
 
-/** What all batches of an engine are taken in with. */
 interface Intake {
   readonly duckdb: Duckdb;
   readonly keys: KeyTable;
@@ -180,7 +168,6 @@ interface Intake {
   readonly plain: PlainWriter;
 }
 
-/** Lines that belong to a dataset, and how many of them are repeats. */
 function countLines({ kinds }: Verdict, dataset: Dataset): { readonly lines: number; readonly repeats: number } {
   const found = dataset.kinds.map((kind) => kinds.get(kind) ?? { lines: 0, repeats: 0 });
   return {
@@ -281,7 +268,6 @@ function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: Asser
   const nextVerdict = createGenerations('the batch has been judged anew: this verdict is void');
   let isLookedUp = false;
   let isForgotten = false;
-  /** What is there is of the batch before. */
   const forgetOnce = async (): Promise<void> => {
     if (!isForgotten) await forgetLookUps(duckdb);
     isForgotten = true;
@@ -321,7 +307,7 @@ function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: Asser
   };
 }
 
-/** A spool whose lines under keys, so many, are the loaded batch; the others may be plain. */
+/** Wraps a spool whose keyed lines are the loaded batch. */
 function toLoadedKeys(intake: Intake, lines: PlainLines, keyed: number, assertLoaded: AssertCurrent): LoadedBatch {
   const { duckdb, plain } = intake;
   const converted: Converted = { events: keyed, badLines: [], lineOf: (rowid) => rowid, refused: undefined };
@@ -347,9 +333,8 @@ function toLoadedKeys(intake: Intake, lines: PlainLines, keyed: number, assertLo
 }
 
 /**
- * Opens the tables, empty, in place of those that the engine had. With an enricher, rows are written with what it tells
- * of their addresses and User-Agents. With `slices` not all of the known keys stay in the engine's memory. `mask`: the lake's. Errors:
- * `sql`, `memory`.
+ * Creates the tables, empty, in place of earlier ones of the engine. An enricher fills columns from addresses and
+ * User-Agents. `slices` keeps most known keys outside of the engine's memory. Errors: `sql`, `memory`.
  */
 export async function openBatchTables(
   duckdb: Duckdb,
@@ -363,7 +348,7 @@ export async function openBatchTables(
   const enrichment = enricher === undefined ? undefined : createBatchEnrichment(duckdb, enricher);
   const plain = createPlainWriter(duckdb, enrichment);
   const intake: Intake = { duckdb, keys, enrichment, plain };
-  /** The batch before had lines under keys: then this one is likely to have some. */
+  /** The previous batch had keys: this one probably has some. */
   let expectsKeys = false;
   return {
     writePlain: async (lines, file, availableAtMs) =>

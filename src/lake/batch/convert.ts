@@ -8,27 +8,22 @@ import type { Duckdb } from '../sql/duckdb.ts';
 import { badSql, lineValuesSql, readLinesSql } from './line-sql.ts';
 import { type BadLine, splitLines } from './spool-lines.ts';
 
-/** A spool read into the temporary table `batch`: the columns of an event line, `date`, and `bad`. */
+/** A spool in the temporary table `batch`: the columns of an event line, `date`, and `bad`. */
 export interface Converted {
-  /** Lines that were there, good and bad. */
+  /** Number of lines, good and bad. */
   readonly events: number;
   readonly badLines: readonly BadLine[];
-  /** The place in the spool of the line that a row of `batch` was made of. */
+  /** Index in the spool of the line of a row. */
   lineOf(rowid: number): number;
-  /** Why the engine would not read the spool as it is: a bad line, or a read that failed. */
+  /** Why the engine refused the spool: a bad line, or a failed read. */
   readonly refused: AppError | undefined;
 }
 
-/** The query for all rows of `batch`, good and bad. */
 export const unjudgedRowsSql = 'SELECT * EXCLUDE (bad) FROM batch';
 
 const batchSql = (file: string): string =>
   `CREATE OR REPLACE TEMP TABLE batch AS SELECT ${lineValuesSql()}, ${badSql()} AS bad ${readLinesSql(file)}`;
 
-/**
- * Writes the lines of a spool that DuckDB can read to another file; gives their places, and the lines that had to be
- * left out.
- */
 async function cleanSpool(
   file: string,
   cleanFile: string,
@@ -55,7 +50,7 @@ async function loadBatch(duckdb: Duckdb, file: string): Promise<number> {
   return Number(row?.['n']);
 }
 
-/** Checks each line of a spool by itself, and loads the good ones. */
+/** Checks each line individually, and loads those that DuckDB can read. */
 async function loadCleaned(
   duckdb: Duckdb,
   file: string,
@@ -71,7 +66,7 @@ async function loadCleaned(
   return cleaned;
 }
 
-/** Reads a spool of `events` lines into the table `batch`, for `load` of batch-tables.ts, which says how. */
+/** Reads a spool of `events` lines into the table `batch`: see `load` of batch-tables.ts. */
 export async function convertSpool(
   duckdb: Duckdb,
   file: string,

@@ -9,27 +9,22 @@ import { type KeyTable, createKeysSql } from './key-table.ts';
 import { type KeyHashes, halvesSql } from './key-set.ts';
 import { lineColumns } from '../../datasets/event-line.ts';
 
-/**
- * Which rows of `batch` are not to be written, and why. The rows are in the temporary table `dropped`, by rowid. Those
- * that are to be written are in the table `batch_keys`, for the memory of keys.
- */
+/** The rows of `batch` that are not written are in the table `dropped`, by rowid; the new ones are in `batch_keys`. */
 export interface Verdict {
-  /** The good rows of each kind that is there, and how many of them are the same events again: dropped, and counted. */
+  /** Good rows per kind, and the duplicates among them. */
   readonly kinds: ReadonlyMap<EventKind, { readonly lines: number; readonly repeats: number }>;
-  /** Rowids of events whose key stands for another request: kept as failed events. */
+  /** Rowids of events whose key belongs to another request: they become failed events. */
   readonly reused: readonly number[];
-  /** Among the rows to write are some under an Idempotency-Key. */
+  /** Some new rows have an Idempotency-Key. */
   readonly addsKeys: boolean;
 }
 
 /**
- * The rule that a batch is judged by. `stream`: the rows came in the order in which they were received. One that was
- * received before a known one, and comes after it, shows that the clock was set back: it is a repeat however far.
- * `failed`: the rows may be much older than what the lake has, which says nothing about them.
+ * How a batch is classified. `stream`: the rows are in order of receipt; one that was received before a known one shows
+ * a clock that was set back, and is a duplicate at any distance. `failed`: the rows may be much older than the lake's.
  */
 export type DedupeRule = 'stream' | 'failed';
 
-/** Creates the tables that a batch is judged with. */
 export async function createDedupeTables(duckdb: Duckdb): Promise<void> {
   for (const name of ['recent_keys', 'sliced_keys', 'batch_keys']) await duckdb.run(createKeysSql(name));
   for (const name of ['stored_before', 'stored_rows'])
@@ -37,7 +32,7 @@ export async function createDedupeTables(duckdb: Duckdb): Promise<void> {
   await duckdb.run('CREATE OR REPLACE TEMP TABLE dropped (r BIGINT, verdict VARCHAR)');
 }
 
-/** Files that may have an event of the batch: the same event was received at the same time. */
+/** Files that may have an event of the batch: the same event has the same time of receipt. */
 async function findLookUpFiles(duckdb: Duckdb, files: readonly DataFile[]): Promise<DataFile[]> {
   const [range] = await duckdb.rows(
     'SELECT epoch_ms(min(received_at)) AS low, epoch_ms(max(received_at)) AS high FROM batch WHERE NOT bad',
@@ -50,23 +45,19 @@ async function findLookUpFiles(duckdb: Duckdb, files: readonly DataFile[]): Prom
   );
 }
 
-/**
- * Looks every event of the batch up in files of the lake, whatever its kind: the stream may have delivered it before,
- * under another sequence.
- */
+/** Finds events of the batch in files of the lake: the stream may have delivered them under another sequence. */
 export async function lookUpEvents(duckdb: Duckdb, lakeFiles: readonly DataFile[]): Promise<void> {
   const files = await findLookUpFiles(duckdb, lakeFiles);
   if (files.length === 0) return;
-  // An id that a damaged file no longer shows would be stored again.
+  // A damaged file hides ids, and their events would be stored again.
   await assertFilesWhole(files);
-  // A keyed id may come again after its time, received later: then it is another event.
+  // A keyed id may return after its window with a later time of receipt: then it is another event.
   await duckdb.run(
     `INSERT INTO stored_before SELECT rowid FROM batch
      WHERE NOT bad AND (event_id, received_at) IN (SELECT (event_id, received_at) FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false))`,
   );
 }
 
-/** Forgets what was looked up for the batch before. */
 export async function forgetLookUps(duckdb: Duckdb): Promise<void> {
   for (const name of ['stored_before', 'stored_rows']) await duckdb.run(`DELETE FROM ${name}`);
 }
@@ -81,8 +72,7 @@ async function dropKnown(duckdb: Duckdb): Promise<void> {
 }
 
 /**
- * Reads the keyed ids of the batch into `asked`, in the order in which they are judged. A bad row stands for its
- * request, not for its event.
+ * Reads the keyed ids of the batch into `asked`, in the order of classification. A bad row counts for its request only.
  */
 async function readAsked(duckdb: Duckdb, rule: DedupeRule, { columnsSql }: KeyTable): Promise<void> {
   await duckdb.run(
@@ -100,8 +90,8 @@ async function countAsked(duckdb: Duckdb): Promise<number> {
 }
 
 /**
- * Judges what is asked by known ids, those of a query: the same event is a repeat, the same key for another request is refused, whole as
- * it is.
+ * Classifies `asked` by a query of known ids: the same event is a duplicate; another request under the key is rejected
+ * entirely.
  */
 async function judgeBy(duckdb: Duckdb, known: string, rule: DedupeRule): Promise<void> {
   const isNear =
@@ -118,10 +108,9 @@ async function judgeBy(duckdb: Duckdb, known: string, rule: DedupeRule): Promise
   await duckdb.run('DELETE FROM asked WHERE r IN (SELECT r FROM dropped)');
 }
 
-/** Takes the first request of each key that is still asked for: it is what the key stands for from then on. */
+/** Accepts the first request of each remaining key, which owns the key from then on. */
 async function acceptFirst(duckdb: Duckdb): Promise<void> {
-  // A request has one time of receipt. The same one twice in the same millisecond is one request whose events come
-  // twice.
+  // A request has one time of receipt. The same request twice in one millisecond counts as one.
   await duckdb.run(
     `CREATE OR REPLACE TEMP TABLE accepted AS
      SELECT asked.* FROM asked JOIN (SELECT key, arg_min(print, n) AS print, arg_min(ms, n) AS ms FROM asked GROUP BY key) AS firsts USING (key, print, ms)`,
@@ -139,7 +128,7 @@ async function judgeKeys(duckdb: Duckdb, rule: DedupeRule, keys: KeyTable): Prom
   if ((await countAsked(duckdb)) === 0) return;
   await keys.lookUp();
   await judgeBy(duckdb, 'FROM recent_keys UNION ALL FROM sliced_keys', rule);
-  // One round for most batches: more where a key comes again after its time, or with an event that could not be stored
+  // One round for most batches; more if a key returns after its window, or with an event that could not be stored
   // before.
   while ((await countAsked(duckdb)) > 0) {
     await acceptFirst(duckdb);
@@ -148,9 +137,9 @@ async function judgeKeys(duckdb: Duckdb, rule: DedupeRule, keys: KeyTable): Prom
 }
 
 /**
- * Judges the rows of `batch` by the known keys, which must have those received within the window around each row, and
- * by each other, in their order; with `lookedUp`, also by what `lookUpEvents` has found. All rows of a request
- * share its verdict, except that each event is a repeat by itself. Can be repeated for the same batch.
+ * Classifies the rows of `batch` by the known keys, which must cover the window around each row, and by each other in
+ * their order; with `lookedUp` also by the result of `lookUpEvents`. All rows of a request are classified alike, but
+ * each is a duplicate on its own. Repeatable.
  */
 export async function judgeBatch(
   duckdb: Duckdb,
@@ -178,7 +167,6 @@ export async function judgeBatch(
   };
 }
 
-/** Whole hours in which keyed events of the batch were received, Unix milliseconds of their beginnings, in order. */
 export async function readKeyedHours(duckdb: Duckdb, hourMs: number): Promise<number[]> {
   const rows = await duckdb.rows(
     `SELECT DISTINCT (epoch_ms(received_at) // ${hourMs}) * ${hourMs} AS hour FROM batch WHERE ${isKeyedSql('event_id')} AND received_at IS NOT NULL ORDER BY hour`,
@@ -186,19 +174,18 @@ export async function readKeyedHours(duckdb: Duckdb, hourMs: number): Promise<nu
   return rows.map((row) => Number(row['hour']));
 }
 
-/** The rows of the batch whose events have a key of their own, which their event ids are made of. */
+/** Rows of the batch whose event ids are made of a natural key. */
 export interface OwnKeys extends KeyHashes {
   readonly rowids: Uint32Array;
 }
 
-/** The kinds of a dataset whose events have a key of their own; empty: none has. */
+/** The kinds of a dataset whose events have a natural key. */
 export function ownKeyKinds({ kindSpecs }: Dataset): string[] {
   return [...kindSpecs].flatMap(([kind, { key }]) => (key.length > 0 ? [kind] : []));
 }
 
 const none = new Uint32Array();
 
-/** Reads the keys of the batch that are of a dataset's kinds. */
 export async function readOwnKeys(duckdb: Duckdb, dataset: Dataset): Promise<OwnKeys> {
   const kinds = ownKeyKinds(dataset);
   if (kinds.length === 0) return { lows: none, highs: none, rowids: none };
@@ -208,10 +195,9 @@ export async function readOwnKeys(duckdb: Duckdb, dataset: Dataset): Promise<Own
   return { lows, highs, rowids };
 }
 
-/** Rows of a file that are read at once: their hashes are some megabytes, whatever the file holds. */
+/** Rows whose hashes are read at a time: some megabytes. */
 const rowsAtOnce = 4 * 122_880;
 
-/** Reads the hashes of the event ids of all rows of a file, and hands them over in portions. */
 export async function readFileKeys(duckdb: Duckdb, file: DataFile, take: (hashes: KeyHashes) => void): Promise<void> {
   const source = `read_parquet(${sqlText(file.absolutePath)}, hive_partitioning = false, file_row_number = true)`;
   const [counted] = await duckdb.rows(`SELECT count(*) AS n FROM ${source}`);
@@ -225,7 +211,6 @@ export async function readFileKeys(duckdb: Duckdb, file: DataFile, take: (hashes
   }
 }
 
-/** Looks rows of the batch up in files, by event id and app: those that are there are repeats. */
 export async function lookUpOwnKeys(
   duckdb: Duckdb,
   files: readonly DataFile[],
@@ -239,7 +224,7 @@ export async function lookUpOwnKeys(
   );
 }
 
-/** Drops the rows that the table has, and those that are in the batch for the second time. */
+/** Drops rows that the table has, and those that are in the batch a second time. */
 async function dropStoredRows(duckdb: Duckdb, dataset: Dataset): Promise<void> {
   const kinds = ownKeyKinds(dataset);
   if (kinds.length === 0) return;
@@ -252,30 +237,29 @@ async function dropStoredRows(duckdb: Duckdb, dataset: Dataset): Promise<void> {
 }
 
 /**
- * Retries of batches that version 0.2 took in. It made the first part of an id for each event of a batch and the rest of
- * that event alone, so that by its ids a retry is another request under the same key. It is known by its values: the
- * lake has its first event under its key, the only one under that key at that time of receipt, and the others, received
- * at the same time, under others. So it is also with one event that was sent by itself and then as a batch.
+ * Retries of batches that version 0.2 stored. Its ids had the first part per event and a hash of that event alone, so
+ * that by ids a retry looks like another request under the same key. It is known by values: the lake has its first
+ * event as the only one under the key at that time of receipt, and the others, received at the same time, under other
+ * keys. The same holds for an event that was sent singly and then in a batch.
  */
 
-/** Of more requests that may be such retries none is looked for: a client that means them has them refused. */
+/** With more requests that may be such retries, none is searched for: they are rejected. */
 const maxTimes = 1000;
 
 const reusedSql = "SELECT r FROM dropped WHERE verdict = 'key_reused'";
 
-/** Columns that a retry has the same values in. */
+/** Columns in which a retry has the same values. */
 const valueColumns = lineColumns
   .map(({ name }) => name)
   .filter((name) => !['event_id', 'event_time', 'received_at'].includes(name))
   .filter((name) => events.columns.some((column) => column.name === name));
 
-/** True where an event has the time that its client gave, or none was given. */
 const sameTimeSql = `(stored.event_time = asked.event_time OR
   (epoch_ms(stored.event_time) = stored.ms // 1000 * 1000 AND epoch_ms(asked.event_time) = asked.ms // 1000 * 1000))`;
 
 /**
- * Finds the batches with a reused key that may be such retries, by the verdict before and the known keys, into the table
- * `former`. Returns when the first requests of those keys were received, Unix milliseconds.
+ * Fills the table `former` with the batches that may be such retries. Returns when the first requests of their keys
+ * were received, Unix ms.
  */
 export async function findFormerTimes(duckdb: Duckdb, { columnsSql }: KeyTable): Promise<number[]> {
   await duckdb.run(
@@ -290,7 +274,9 @@ export async function findFormerTimes(duckdb: Duckdb, { columnsSql }: KeyTable):
   return rows.length > maxTimes ? [] : rows.map((row) => Number(row['first_ms']));
 }
 
-/** Looks the events of the table `former` up in files and in the batch: those of a request that are all there are repeats. */
+/**
+ * Finds the events of `former` in files and in the batch: the rows of requests that are complete there are duplicates.
+ */
 export async function lookUpFormer(
   duckdb: Duckdb,
   { columnsSql }: KeyTable,

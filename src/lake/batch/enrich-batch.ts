@@ -13,16 +13,14 @@ import { rememberMs } from '../files/text-tables.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 
-/** SQL of the rows of `batch` that are a dataset's. */
 const rowsOfBatch = ({ kinds }: Dataset): string =>
   `(SELECT * FROM batch WHERE NOT bad AND kind IN (${kinds.map(sqlText).join(', ')}))`;
 
-/** Tells what the rows of one batch after the other say. */
+/** Enriches the rows of consecutive batches. */
 export interface BatchEnrichment {
   /**
-   * Writes rows of a dataset with what their addresses and User-Agents say. `source` is SQL of a relation that has these,
-   * the dataset's rows of `batch` unless given. Whatever goes wrong with that, the rows are written without it, and the
-   * enricher is told. Errors: those of `write` without enrichment.
+   * Writes rows of a dataset with what their addresses and User-Agents say; `source` is SQL of a relation of these. If
+   * the enrichment fails, the rows are written without it and the enricher is notified. Errors: those of `write`.
    */
   write<T extends object>(
     dataset: Dataset,
@@ -31,10 +29,7 @@ export interface BatchEnrichment {
   ): Promise<T>;
 }
 
-/**
- * Creates the enrichment of an engine's batches, which come one after the other. What texts say is remembered between
- * them, and forgotten when none comes for long.
- */
+/** Creates the enrichment of an engine's batches. Results are kept between batches and dropped after an idle time. */
 export function createBatchEnrichment(duckdb: Duckdb, enricher: Enricher): BatchEnrichment {
   const byDataset = new Map<Dataset, LookUps>();
   let idle: NodeJS.Timeout | undefined;
@@ -46,11 +41,11 @@ export function createBatchEnrichment(duckdb: Duckdb, enricher: Enricher): Batch
     for (const lookUps of byDataset.values()) await forget(lookUps);
   };
 
-  /** Looks up what rows say; undefined, and the enricher is told, where that fails. Error: `disk`. */
+  /** Undefined if it fails. Error: `disk`. */
   async function lookUp(lookUps: LookUps, source: string, groups: readonly EnrichedGroup[]) {
     try {
       await enricher.refresh();
-      // An imported event says nothing of a place or a device itself: only the service fills these columns.
+      // Only the service fills these columns of an imported event.
       return await lookUps.lookUp({ source, groups, has: () => false });
     } catch (error) {
       if (isAppError(error, 'disk')) throw error;
@@ -72,7 +67,7 @@ export function createBatchEnrichment(duckdb: Duckdb, enricher: Enricher): Batch
       else enricher.passed();
       return written;
     } catch (error) {
-      // The rows without it would meet the same disk: only the engine has more to do with it than without.
+      // A full disk would fail again; only the engine needs less without the enrichment.
       if (select === undefined || !(isAppError(error, 'memory') || isAppError(error, 'sql'))) throw error;
       enricher.failed(error);
       await forget(lookUps);

@@ -1,61 +1,59 @@
-/** Hashes of 64 bits, as their halves. */
+/** Hashes of 64 bits, as halves. */
 export interface KeyHashes {
   readonly lows: Uint32Array;
   readonly highs: Uint32Array;
 }
 
-/** SQL of the two halves of the engine's hash of a column, `low` and `high`. */
 export const halvesSql = (column: string): string =>
   `(hash(${column}) & 4294967295)::UINTEGER AS low, (hash(${column}) >> 32)::UINTEGER AS high`;
 
 /**
- * Hashes of keys, and for each the group of rows that has it, such as a file: by it one group is read for a key that may
- * be there, and none for one that is not. Every key that was added is found; another passes for one of them once in
- * 2^44 / `size` times. Off the heap, and grown in small steps.
+ * Hashes of keys with the group of rows (such as a file) that has each: a key is searched for only in groups that may
+ * have it. Every added key is found; a false hit occurs once in 2^44 / `size` times. Off the heap, grown in small
+ * steps.
  */
 export interface KeySet {
-  /** Adds the keys of a group; they take the places of the same ones of groups that were dropped. */
+  /** Adds the keys of a group; they replace the same keys of dropped groups. */
   add(hashes: KeyHashes, group: number): void;
-  /** The groups that may have the key; those that were dropped are left out. */
+  /** Live groups that may have the key. */
   find(low: number, high: number): readonly number[];
-  /** The number of a group whose keys are about to be added; undefined: none is free. */
+  /** Number for a new group; undefined if none is free. */
   addGroup(): number | undefined;
-  /** Nobody asks for the group any more. The places of its keys, and its number, are free a while later. */
+  /** Drops a group. Its slots and its number are reused later. */
   dropGroup(group: number): void;
-  /** Keys, those of dropped groups among them until their places are needed. */
+  /** Number of keys, including those of dropped groups whose slots were not reused yet. */
   readonly size: number;
   readonly bytes: number;
 }
 
-/** The keys of so many groups at a time: 255 in 6 to 9 bytes a key, or as many as come in 10 to 14. */
+/** 255 groups at a time take 6 to 9 bytes a key, any number 10 to 14. */
 export type GroupRange = '255' | 'any';
 
-/** Keys lie by the first bits of their hashes in so many shards: one grows in well under a millisecond. */
+/** Keys are sharded by the first bits of their hashes: a shard grows in well under a millisecond. */
 const shardBits = 12;
 const shardCount = 2 ** shardBits;
 const leastSlots = 8;
 const mostFull = 0.8;
-/** What a shard grows by: each by another factor, so that not all of them grow at once. */
+/** Growth factors differ, so that shards do not grow all at once. */
 const growthOf = (shard: number): number => 1.2 + (0.3 * shard) / shardCount;
-/** Shards in which numbers of dropped groups are wiped out when a new group asks for one. */
+/** Shards that are cleaned of dropped groups per new group. */
 const shardsATurn = shardCount / 16;
 
 /** An open-addressed table. */
 interface Shard {
-  /** The second halves of the hashes; 0: the slot is empty. */
+  /** Low halves of the hashes; 0: an empty slot. */
   readonly prints: Uint32Array;
   readonly groups: Uint8Array | Uint32Array;
   used: number;
 }
 
-/** Whether each group is there, by its number. */
 type LiveGroups = Uint8Array;
 
 const printOf = (low: number): number => (low === 0 ? 1 : low);
-/** Where the search for a print begins: in proportion to it, so that any number of slots will do. */
+/** Start of the search for a print, proportional to it: any number of slots works. */
 const homeOf = (print: number, slots: number): number => Math.floor((print * slots) / 2 ** 32);
 
-/** Puts a key into a shard that has room. */
+/** Puts a key into a shard with free slots. */
 function place(shard: Shard, print: number, group: number, live: LiveGroups): void {
   const { prints, groups } = shard;
   let at = homeOf(print, prints.length);
@@ -72,7 +70,7 @@ function place(shard: Shard, print: number, group: number, live: LiveGroups): vo
   shard.used += 1;
 }
 
-/** The same shard without the keys of dropped groups; `grownTo`: how many slots it gets for so many keys. */
+/** Copies a shard without the keys of dropped groups; `grownTo` returns its number of slots. */
 function rebuild({ prints, groups }: Shard, live: LiveGroups, grownTo: (keys: number) => number): Shard {
   let kept = 0;
   for (let at = 0; at < prints.length; at += 1) if (prints[at] !== 0 && live[groups[at] ?? 0] === 1) kept += 1;
@@ -90,7 +88,7 @@ function rebuild({ prints, groups }: Shard, live: LiveGroups, grownTo: (keys: nu
   return shard;
 }
 
-/** Sorts prints by their shards: `ends[n]` is where those of shard n end. So each shard is in the cache once. */
+/** Sorts prints by shard; `ends[n]` is the end of shard n. So each shard is in the cache once. */
 function sortByShard({ lows, highs }: KeyHashes): { readonly prints: Uint32Array; readonly ends: Uint32Array } {
   const ends = new Uint32Array(shardCount + 1);
   const shardOf = (index: number): number => (highs[index] ?? 0) >>> (32 - shardBits);
@@ -109,12 +107,12 @@ function sortByShard({ lows, highs }: KeyHashes): { readonly prints: Uint32Array
   return { prints, ends };
 }
 
-/** Hands out the numbers of groups, and takes back those that no key has any more. */
+/** Allocates the numbers of groups, and reuses those whose keys were all wiped. */
 function createGroups(range: GroupRange) {
   const most = range === '255' ? 255 : 2 ** 32 - 1;
   let live: LiveGroups = new Uint8Array(256);
   let newest = 0;
-  /** Those that were dropped, the first one first, and how many shards will have been wiped when they are free. */
+  /** In order, with the count of wiped shards at which the number is free. */
   const dropped: { readonly group: number; readonly atWiped: number }[] = [];
   let wiped = 0;
   return {
@@ -135,7 +133,7 @@ function createGroups(range: GroupRange) {
       live[group] = 0;
       if (range === '255') dropped.push({ group, atWiped: wiped + shardCount });
     },
-    /** The shards to wipe next: none where no number waits for it. */
+    /** The shards to wipe next. */
     takeTurn(): number[] {
       if (dropped.length === 0) return [];
       wiped += shardsATurn;
@@ -146,7 +144,6 @@ function createGroups(range: GroupRange) {
 
 const nowhere: readonly number[] = [];
 
-/** Creates the set, empty. */
 export function createKeySet(range: GroupRange): KeySet {
   const groups = createGroups(range);
   const empty: Shard = {
@@ -157,7 +154,7 @@ export function createKeySet(range: GroupRange): KeySet {
   const shards = Array.from({ length: shardCount }, () => empty);
   const shardAt = (index: number): Shard => shards[index] ?? empty;
 
-  /** Makes a shard anew, without what was dropped, and with room for so many keys more. */
+  /** Rebuilds a shard without dropped groups, with space for more keys. */
   function renew(index: number, more: number): Shard {
     const grownTo = (keys: number): number =>
       Math.max(leastSlots, Math.ceil(((keys + more) * growthOf(index)) / mostFull));

@@ -15,51 +15,48 @@ import { ensureFolder, removeFile } from '../../runtime/files/durable-file.ts';
 import { type KeyHashes, type KeySet, createKeySet, halvesSql } from './key-set.ts';
 
 /**
- * The keys of events that the lake has: the parts of each id, and when it was received. Batches are judged by them. The
- * newest half a million, where nearly all repeats are found, are in the table `recent_keys`, in the engine's memory; the
- * others in slices (`createKeySlices`). What a batch costs follows its own keys, and the slices that have some of them.
+ * The keys of stored events: the parts of each id, and its time of receipt. The newest half million, where nearly all
+ * duplicates are found, are in the table `recent_keys`; the others are in slices (`createKeySlices`). A batch costs its
+ * own keys and the slices that have some of them.
  */
 export interface KeyTable {
-  /** SQL of the columns of a table of keys but the last, read from event ids. */
+  /** SQL of all columns of a table of keys but `ms`, from event ids. */
   readonly columnsSql: string;
-  /** Adds those of the rows of some files, received within the range, both ends included. */
+  /** Adds the keys of rows that were received within the range, inclusive. */
   addReceived(files: readonly DataFile[], range: { readonly fromMs: number; readonly toMs: number }): Promise<void>;
-  /** Adds those of all rows of some files. */
   addAll(files: readonly DataFile[]): Promise<void>;
-  /** Adds what some files have under the keys of the batch in the tables. */
+  /** Adds what the files have under the keys of the loaded batch. */
   addOfBatch(files: readonly DataFile[]): Promise<void>;
-  /** Adds those of the rows of the batch that were judged to be written. */
+  /** Adds the keys of the new rows of the batch. */
   addJudged(): Promise<void>;
-  /** Loads what the slices have under the keys in `asked` into `sliced_keys`, beside which stands `recent_keys`. */
+  /** Loads what the slices have under the keys of `asked` into `sliced_keys`. */
   lookUp(): Promise<void>;
-  /** Makes a slice of the newest keys when there are enough of them. */
+  /** Makes a slice of `recent_keys` if it is large enough. */
   slice(): Promise<void>;
-  /** Events whose keys are in slices, and the memory that it takes to know which has what. */
+  /** Events in slices, and memory of their hashes. */
   size(): { readonly events: number; readonly memoryBytes: number };
-  /** Removes those received before a time, Unix milliseconds. */
+  /** Removes keys received before a time, Unix ms. */
   forgetBefore(ms: number): Promise<void>;
   clear(): Promise<void>;
 }
 
-/** What of the known keys does not stay in the engine's memory. */
 export interface KeySliceOptions {
-  /** For the slices; emptied by its owner at start. */
+  /** Folder of the slices; its owner empties it at start. */
   readonly folder: string;
-  /** Rows of `recent_keys` that become a slice, at least; unless given half a million, which a batch is judged by in 4 ms. */
+  /** Minimum rows of a slice [half a million, by which a batch is classified in 4 ms]. */
   readonly rows?: number | undefined;
 }
 
 const usualRows = 2 ** 19;
-/** Of very many keys a slice has one in so many at least: the slices have numbers in a byte. */
+/** A slice has at least this part of all keys: their numbers are bytes. */
 const slicesOfAll = 128;
 
-/** SQL of a time. The engine would multiply small numbers as 32-bit ones, and JavaScript large ones as doubles. */
+/** The engine would multiply small numbers as 32-bit ones, and JavaScript large ones as doubles. */
 const timeSql = (ms: number): string => `make_timestamptz(${BigInt(ms) * 1000n})`;
 
-/** When the newest row of a file was received, Unix milliseconds. */
 const newestMs = ({ maxValues }: DataFile): number => Date.parse(String(maxValues['received_at'])) || 0;
 
-/** Files together that have rows for a slice, in the order of their times, so that slices are forgotten one by one. */
+/** Groups files by time into slices, so that slices expire one after the other. */
 function groupFiles(files: readonly DataFile[], sliceRows: number): DataFile[][] {
   const groups: DataFile[][] = [];
   let rows = sliceRows;
@@ -74,10 +71,7 @@ function groupFiles(files: readonly DataFile[], sliceRows: number): DataFile[][]
   return groups;
 }
 
-/**
- * Gives the operations on an engine's tables of known keys, which `createDedupeTables` has made. Without `options` the
- * engine keeps them all.
- */
+/** Creates the operations on the tables that `createDedupeTables` made. Without `options` the engine keeps all keys. */
 export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySliceOptions): KeyTable {
   const keySql = requestKeySql('event_id', mask);
   const columnsSql = `${keySql} AS key, ${fingerprintSql('event_id')} AS print, ${placeSql('event_id')} AS place`;
@@ -114,7 +108,7 @@ export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySlice
     slice,
     size: () => slices?.size() ?? { events: 0, memoryBytes: 0 },
     async forgetBefore(ms) {
-      // Made anew: the engine keeps the places of deleted rows.
+      // Recreated: the engine keeps the space of deleted rows.
       await duckdb.run(`CREATE OR REPLACE TEMP TABLE recent_keys AS SELECT * FROM recent_keys WHERE ms >= ${ms}`);
       await slices?.forgetBefore(ms);
     },
@@ -126,22 +120,18 @@ export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySlice
 }
 
 /**
- * The greater part of the known keys: slices of them in the order in which they became known, each a work file of 22
- * bytes an event, which nobody looks into unless it may have a key that is asked for. Which one may is known by a set of
- * hashes: 6 to 9 bytes of memory for each request, and half a microsecond for each key that is asked for. To
- * forget a slice costs nothing.
+ * Older known keys, in the order in which they became known: work files of 22 bytes an event. A set of hashes finds the
+ * slices that may have a key: 6 to 9 bytes of memory a request, half a microsecond a key. Dropping a slice is free.
  */
 interface KeySlices {
-  /** Events whose keys they have, and the memory that their hashes take. */
   size(): { readonly events: number; readonly memoryBytes: number };
   /** Makes a slice of all rows of `recent_keys`. Errors: `disk`, `memory`, `sql`. */
   add(): Promise<void>;
   /**
-   * Loads what the slices have under the keys in `asked` into `sliced_keys`, in place of what is there. At most each
-   * slice is read once: 20 ms for a million events. Errors: `sql`, also when a file of theirs has been removed.
+   * Replaces `sliced_keys` by what the slices have under the keys of `asked`. Reads each slice at most once: 20 ms for
+   * a million events. Errors: `sql`, also if a file of a slice was removed.
    */
   lookUp(): Promise<void>;
-  /** Forgets what was received before a time, Unix milliseconds. */
   forgetBefore(ms: number): Promise<void>;
   clear(): Promise<void>;
 }
@@ -149,30 +139,30 @@ interface KeySlices {
 interface Slice {
   readonly file: string;
   readonly rows: number;
-  /** The newest time of receipt in it, Unix milliseconds. */
+  /** Newest time of receipt, Unix ms. */
   readonly toMs: number;
-  /** Rows that were received before count as forgotten. */
+  /** Rows that were received earlier are ignored. */
   fromMs: number;
-  /** Its number in the set; undefined: the set had no room, and it is read for each batch that has keys. */
+  /** Its number in the set; undefined: the set is full, and every batch with keys reads the slice. */
   readonly group: number | undefined;
 }
 
-/** Hashes of 100 million requests, with some room. What is beyond is looked up in the files. */
+/** Memory of the hashes of about 100 million requests, bytes. Keys beyond are searched for in the files. */
 const maxSetBytes = 1024 ** 3;
 
-/** SQL that makes a table of keys, empty. `place` is NULL where the request is known and the event could not be stored. */
+/** Creates an empty table of keys. `place` is NULL if the request is known and its event could not be stored. */
 export const createKeysSql = (name: string): string =>
   `CREATE OR REPLACE TEMP TABLE ${name} (key ${requestKeyType}, print BIGINT, place SMALLINT, ms BIGINT)`;
 
-/** The process stands still while they are added: some 50 ms where there are 100 million. */
+/** Adding them blocks the process: about 50 ms with 100 million keys. */
 const hashesAtOnce = 2 ** 18;
 
 const noHashes = new Uint32Array();
 
-/** Writes `recent_keys` to a file; gives the hashes of its keys. After an error there is no file. */
+/** Writes `recent_keys` to a file, and returns the hashes of its keys. No file is left after an error. */
 async function writeSlice(duckdb: Duckdb, file: string): Promise<KeyHashes> {
   try {
-    // Hashes do not compress: packing the numbers saves a third, compression a sixth of the rest for twice the time.
+    // Hashes do not compress: packed numbers save a third, compression a sixth of the rest for twice the time.
     await duckdb.run(
       `COPY recent_keys TO ${sqlText(file)} (FORMAT parquet, COMPRESSION uncompressed, PARQUET_VERSION v2)`,
     );
@@ -184,7 +174,7 @@ async function writeSlice(duckdb: Duckdb, file: string): Promise<KeyHashes> {
   }
 }
 
-/** Keys that are asked for, as rows of `asked` by their `r`, and for each a group of the set that may have it. */
+/** Rows of `asked`, and for each a group that may have its key. */
 interface Wanted {
   readonly rows: number[];
   readonly groups: number[];
@@ -203,7 +193,7 @@ async function findWanted(duckdb: Duckdb, set: KeySet): Promise<Wanted> {
   return wanted;
 }
 
-/** Adds hashes to the set, a part at a time; returns the number of their group, undefined where there is no room. */
+/** Adds hashes in portions; returns the number of their group, undefined if the set is full. */
 async function addGroup(set: KeySet, { lows, highs }: KeyHashes): Promise<number | undefined> {
   const group = set.bytes < maxSetBytes ? set.addGroup() : undefined;
   if (group === undefined) return undefined;
@@ -215,7 +205,6 @@ async function addGroup(set: KeySet, { lows, highs }: KeyHashes): Promise<number
   return group;
 }
 
-/** Loads what the slices have of the keys that are wanted of them; of one without a group all that are asked for. */
 async function lookUpIn(duckdb: Duckdb, slices: readonly Slice[], { rows, groups }: Wanted): Promise<void> {
   const some = new Set(groups);
   if (some.size > 0) {
@@ -235,7 +224,6 @@ async function lookUpIn(duckdb: Duckdb, slices: readonly Slice[], { rows, groups
   }
 }
 
-/** Creates them, none; their files lie in a folder that its owner empties at start. */
 export function createKeySlices(duckdb: Duckdb, folder: string): KeySlices {
   let slices: readonly Slice[] = [];
   let set = createKeySet('255');
@@ -255,7 +243,7 @@ export function createKeySlices(duckdb: Duckdb, folder: string): KeySlices {
       const [rows, fromMs, toMs] = [Number(row?.['n']), Number(row?.['low']), Number(row?.['high'])];
       if (rows === 0) return;
       await ensureFolder(folder);
-      // A name of its own: a compactor that has lost its lake to another may still write beside it.
+      // A unique name: a compactor that has lost its lake to another may still write to the folder.
       const file = path.join(folder, `${randomUUID()}.parquet`);
       const group = await addGroup(set, await writeSlice(duckdb, file));
       slices = [...slices, { file, group, rows, fromMs, toMs }];

@@ -8,16 +8,14 @@ import { createKeySet } from './key-set.ts';
 import { findWhole, type OnDamage } from './whole-files.ts';
 
 /**
- * The compactor's memory of the rows of a table that are known by a key of their own, imported and loaded ones: for as
- * long as the table has them. It is read from the files when the first such event comes, and goes on with the files
- * that come since, whoever commits them; what it costs then follows the batches and the new files, not the table.
- * Measured with 10 million rows: 122 MB of memory, 3 s of processor time to read them once; half a microsecond a key.
+ * The natural keys of all rows of a table, imported and loaded. Read when the first such event arrives, and updated
+ * with the files that any process commits: the cost follows the batches and the new files. With 10 million rows 122 MB
+ * of memory, 3 s of CPU to read, half a microsecond a key.
  */
 export interface KnownRows {
   /**
-   * Looks the rows of a batch up, in the newest version of the table; returns the newest `available_at` of that: a
-   * commit that brings rows has a later one. Errors: those of `refresh`, `file_damaged`, `retryable` when a file was
-   * replaced meanwhile.
+   * Finds the rows of a batch in the newest version of the table. Returns its newest `available_at`: any later commit
+   * of rows has a later one. Errors: those of `refresh`; `file_damaged`, `retryable` if a file was replaced meanwhile.
    */
   lookUp(lookUp: BatchLookUp, table: Table): Promise<number>;
 }
@@ -28,10 +26,9 @@ interface KnownRowsDependencies {
   readonly onDamage: OnDamage;
 }
 
-/** Creates the memory, empty. */
 export function createKnownRows({ tables, dataset, onDamage }: KnownRowsDependencies): KnownRows {
   const keys = createKeySet('any');
-  /** The number of each file whose keys are known, by its path. */
+  /** Number of each file whose keys are known, by path. */
   const numbers = new Map<string, number>();
   const files = new Map<number, DataFile>();
 
@@ -45,17 +42,17 @@ export function createKnownRows({ tables, dataset, onDamage }: KnownRowsDependen
       files.set(number, file);
     } catch (error) {
       keys.dropGroup(number);
-      // A file that was whole a moment ago may have been replaced since.
+      // The file may have been replaced since it was checked.
       if (!isAppError(error, 'memory')) await findWhole({ table, onDamage }, [file]);
       throw error;
     }
   }
 
-  /** Takes in the files that have come, and forgets those that went: what they had is in others, or erased. */
+  /** Adds new files, and drops removed ones: their rows are in others, or erased. */
   async function catchUp(table: Table, current: readonly DataFile[]): Promise<void> {
     const byPath = new Map(current.map((file) => [file.path, file]));
     for (const [path, number] of numbers) {
-      // A rewrite may have come in a file's place, under its path.
+      // A rewrite may have the same path.
       if (byPath.get(path)?.sha256 === files.get(number)?.sha256 && byPath.has(path)) continue;
       keys.dropGroup(number);
       numbers.delete(path);
@@ -69,7 +66,7 @@ export function createKnownRows({ tables, dataset, onDamage }: KnownRowsDependen
       const asked = await lookUp.readOwnKeys(dataset);
       if (asked.rowids.length === 0) return table.lake().availableAtMs;
       await table.refresh();
-      // Both of one version: others may refresh the table while files are read.
+      // Of one version: the table may be refreshed while files are read.
       const { availableAtMs } = table.lake();
       await catchUp(table, table.snapshot().files);
       const wanted = new Set<number>();

@@ -6,17 +6,16 @@ import type { EnrichedSelect } from '../files/enriched-rows.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 
 /**
- * SQL that reads event lines: each line is a row `r` of texts, whose values and faults are expressions. Texts, because a
- * value of another type would make the engine refuse the whole file, or round a fraction in silence.
+ * SQL that reads event lines: each line is a row `r` of texts; values and validation are expressions. With other types
+ * the engine would refuse the file for one value, or round a fraction silently.
  */
 
-/** Upper bound of a time in the lake: the end of year 9999. */
+/** End of year 9999, the last time that the lake stores. */
 const maxSeconds = 253_402_300_799;
 
-/** What the SQL of a column is made of. */
 type NamedType = Pick<Column, 'name' | 'type'>;
 
-/** SQL of a column's value: its text, turned into its type; NULL when it cannot be. */
+/** SQL of a column's value from its text; NULL if it has none. */
 export function castSql({ name, type }: NamedType): string {
   const text = `r.${name}`;
   const bounded = (unit: number): string =>
@@ -27,13 +26,12 @@ export function castSql({ name, type }: NamedType): string {
   return `TRY_CAST(${text} AS ${type})`;
 }
 
-/** Says whether a column takes the text of a line as it is. */
 const isText = (type: ColumnType): boolean => type === 'VARCHAR' || type === 'MAP(VARCHAR, VARCHAR)';
 
-/** The number of a decimal's places; 0 for every other type. */
+/** Decimal places of a type. */
 const placesOf = (type: ColumnType): number => Number(/^DECIMAL\(\d+,(\d+)\)$/.exec(type)?.[1] ?? 0);
 
-/** SQL that is true for a text that DuckDB would round: one with more decimal places than its type has. */
+/** True for a text with more decimal places than its type has, which DuckDB would round. */
 function roundedSql(name: string, type: ColumnType): string {
   const places = placesOf(type);
   return places === 0
@@ -41,13 +39,10 @@ function roundedSql(name: string, type: ColumnType): string {
     : `NOT regexp_full_match(r.${name}, '-?[0-9]+([.][0-9]{1,${places}})?')`;
 }
 
-/** Columns without which no line is a row, beside its id and its kind. */
+/** Columns that every row has, besides its id and its kind. */
 const required = new Set(['id_app', 'event_time', 'received_at']);
 
-/**
- * SQL that is true for a row that cannot be written as it is, of rows that have nothing but these columns; never NULL.
- * DuckDB would round a fraction, so that counts as bad too. `valueSql` says where a row has the value of a column.
- */
+/** True for a row, of these columns, that cannot be stored; never NULL. `valueSql` returns a column's value. */
 export function badSql(columns: readonly Column[] = lineColumns, valueSql = castSql): string {
   const wrong = columns
     .filter(({ type }) => !isText(type))
@@ -67,7 +62,7 @@ export function badSql(columns: readonly Column[] = lineColumns, valueSql = cast
   ].join(' OR ');
 }
 
-/** The values of a row: its columns, and its date. `valueSql` says where the row has them. */
+/** SQL of a row's columns and date. `valueSql` returns a column's value. */
 export function lineValuesSql(columns: readonly Column[] = lineColumns, valueSql = castSql): string {
   const values = columns.map((column) => `${valueSql(column)} AS ${column.name}`);
   return `${values.join(', ')}, ${utcDateSql(valueSql({ name: 'event_time', type: 'TIMESTAMPTZ' }))} AS date`;
@@ -81,18 +76,13 @@ export function readLinesSql(file: string): string {
   return `FROM read_json(${sqlList([file])}, format = 'newline_delimited', maximum_object_size = 2097152, hive_partitioning = false, columns = {${columns.join(', ')}}) AS r`;
 }
 
-/**
- * The rows of a judged batch as they are written to the table of a dataset: the columns of their lines, what the pipeline
- * says of their kinds, and what is known of their addresses and User-Agents.
- */
-
-/** The rows of `batch` that are to be written to the table of a dataset. */
+/** The new rows of `batch` of a dataset. */
 const writtenSql = ({ kinds }: Dataset): string =>
   `FROM batch WHERE NOT bad AND kind IN (${kinds.map(sqlText).join(', ')}) AND rowid NOT IN (SELECT r FROM dropped)`;
 
 const known = new Set([...lineColumns.map(({ name }) => name), 'date', 'available_at']);
 
-/** What the rows of each kind have in a column by its pipeline's word; undefined where none says anything. */
+/** The value of a column per kind that the pipeline states; undefined if it states none. */
 function constantSql({ fields, kindSpecs }: Dataset, column: string): string | undefined {
   const cases = [...kindSpecs].flatMap(([kind, { values }]) =>
     Object.entries(values)
@@ -102,7 +92,6 @@ function constantSql({ fields, kindSpecs }: Dataset, column: string): string | u
   return cases.length === 0 ? undefined : `CASE r.kind ${cases.join(' ')} END`;
 }
 
-/** What the pipeline's word gives the columns of a dataset's rows, by the column. */
 const constants = new Map(
   importDatasets.map((dataset) => [
     dataset,
@@ -118,18 +107,18 @@ export const optionalColumns: readonly string[] = lineColumns
   .map(({ name }) => name)
   .filter((name) => !always.has(name));
 
-/** What the rows that are to be written have. */
+/** Statistics of the new rows. */
 interface MeasuredRows {
   readonly rows: number;
   /** Entries of their maps. */
   readonly entries: number;
-  /** The columns of their lines in which any has a value. */
+  /** Columns of the line in which any row has a value. */
   readonly filled: ReadonlySet<string>;
 }
 
 /**
- * The columns of a row `r`: those of its line, those that the service adds, and what is known of the others. `filled`:
- * columns of the line that are in none but these are left out, and so are those that nothing is known of.
+ * SQL of the columns of a row `r`. With `filled`, columns of the line that are not in it are left out, and so are
+ * others without a value.
  */
 function columnList(
   dataset: Dataset,
@@ -141,7 +130,7 @@ function columnList(
       if (known.has(name)) return filled === undefined || always.has(name) || filled.has(name) ? [`r.${name}`] : [];
       const own = constants.get(dataset)?.get(name);
       const found = select?.values.get(name);
-      // A text that was found may be an enumeration, which a file has as texts too, and is written faster.
+      // A text may be an enumeration, which is written faster and has the same type in the file.
       if (own === undefined && found !== undefined && type === 'VARCHAR') return [`${found} AS ${name}`];
       if (own === undefined && found === undefined && filled !== undefined) return [];
       return [`CAST(${own ?? found ?? 'NULL'} AS ${type}) AS ${name}`];
@@ -149,7 +138,6 @@ function columnList(
     .join(', ');
 }
 
-/** Measures the rows that are to be written to a dataset's table. */
 export async function measureRows(duckdb: Duckdb, dataset: Dataset): Promise<MeasuredRows> {
   const [row] = await duckdb.rows(
     `SELECT count(*) AS n, sum(cardinality(custom_event_params))::BIGINT AS entries,
@@ -163,21 +151,18 @@ export async function measureRows(duckdb: Duckdb, dataset: Dataset): Promise<Mea
   };
 }
 
-/** How rows are selected that are to be written. */
 interface RowsSelect {
-  /** SQL of rows of a dataset's kinds, from `FROM` on; the rows of `batch` that are to be written unless given. */
+  /** SQL of the rows from `FROM` on [the new rows of `batch`]. */
   readonly from?: string;
-  /** What is known of their addresses and User-Agents. */
   readonly enriched?: EnrichedSelect | undefined;
   /**
-   * Columns of the line that any row may have a value in. The others are left out, and so are columns that nothing is
-   * known of: readers know those from the table's empty file, and to write them takes a quarter of the time. All columns
-   * unless given.
+   * Columns of the line that may have a value [all]. Leaving the others out saves three quarters of the time; readers
+   * know them from the table's empty file.
    */
   readonly filled?: ReadonlySet<string>;
 }
 
-/** The query for the rows that are to be written to a dataset's table. */
+/** Returns the query of the rows to write to a dataset's table. */
 export function rowsSql(
   dataset: Dataset,
   availableAtMs: number,

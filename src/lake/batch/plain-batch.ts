@@ -14,60 +14,56 @@ import { badSql, castSql, lineValuesSql, optionalColumns, readLinesSql, rowsSql 
 import { ownKeyKinds } from './deduplicate.ts';
 
 /**
- * A batch that leaves nothing but keys to judge goes from the spool to the file in one query. That is one whose lines
- * are all *plain*: good by the same expressions that the tables judge by, of kinds of the table of events that have no
- * key of their own, and with values in no other columns than batches before had; under Idempotency-Keys only where
- * these have been judged (`loadKeyedLines`). The query checks each line as it reads it, and gives up at the first that is
- * not plain.
+ * Writes a batch from the spool to the file in one query. All its lines must be plain: valid by the expressions of
+ * line-sql.ts, of kinds of the events table without a natural key, with values only in columns of earlier batches, and
+ * without an Idempotency-Key unless keys were classified (`loadKeyedLines`). The query checks each line and fails at
+ * the first that is not plain.
  */
 export interface PlainWriter {
   /**
-   * Writes the rows of a spool of lines, in no order and without repeats, to a file that is soon sealed. Undefined, and
-   * there is no file: a line is not plain, or the engine has no memory for them all, where the tables, which spill to the
-   * disk, may have. Durability and errors: those of `writeDataFile`, but `sql` and `memory`.
+   * Writes the rows of a spool, unordered and without duplicates, to a young file. Undefined without a file if a line
+   * is not plain, or memory is short: the tables spill to disk. Durability and errors: those of `writeDataFile`, but
+   * `sql` and `memory`.
    */
   write(lines: PlainLines, file: string, availableAtMs: number): Promise<WrittenFile | undefined>;
-  /** From now on, rows with values in these columns are plain. */
+  /** Adds columns in which plain rows may have values. */
   learn(columns: Iterable<string>): void;
 }
 
 /** Lines that may be plain. */
 export interface PlainLines {
-  /** Path of the spool. */
   readonly file: string;
-  /** How many there are. */
   readonly events: number;
-  /** Repeats among them, those of the table `left_out`; undefined: no key was judged, and a line under one is not plain. */
+  /**
+   * Duplicates among them, in the table `left_out`; undefined: no key was classified, and a keyed line is not plain.
+   */
   readonly repeats?: number;
 }
 
 const plainKinds = leader.kinds.filter((kind) => !ownKeyKinds(leader).includes(kind));
 
-/** SQL that is true for a line `r` of a kind that a plain line may be of; never NULL. */
+/** True for a line `r` of a kind that may be plain; never NULL. */
 export const isPlainKindSql = `(r.kind IN (${plainKinds.map(sqlText).join(', ')})) IS TRUE`;
 
-/** SQL that is true for the rows that are no repeats. */
 const isKeptSql = '(checked.event_id, checked.received_at) NOT IN (SELECT (event_id, received_at) FROM left_out)';
 
 /**
- * Bytes of a row group: two are filled at a time. Measured with 240,000 rows of 560 bytes: half of the memory of 122,880
- * rows, and 1 % more bytes.
+ * Bytes of a row group; two are filled at a time. With 240,000 rows of 560 bytes half the memory of 122,880 rows, and 1
+ * % more bytes.
  */
 const rowGroupBytes = 32 * 1024 ** 2;
 
-/** Lines that the columns are learnt from before any batch was measured, and that are tried before a look-up. */
+/** Lines that are read to learn the columns, and to try a spool before a lookup. */
 const sampleLines = 2048;
 
-/** The texts that look-ups are made of: a row has them to be joined by, also where none has a value. */
+/** Texts that are looked up: selected even if no row has a value. */
 const lookedUp = ['ipv4', 'ipv6', 'user_agent'];
 
-/** Where a row of `plainLinesSql` has the value of a column, beside its text. */
 const valueSql = ({ name }: Pick<Column, 'name'>): string => `r.value_${name}`;
 
 /**
- * `FROM` the plain lines of a spool that are no repeats. A query of them that reads `event_id` fails at a line that is
- * not plain: this is where it is checked, since a condition would have each value made out of its text twice, for a
- * seventh of the time.
+ * `FROM` the plain lines of a spool that are not duplicates. The check is in `event_id`, so that reading it fails: as a
+ * condition it would compute each value twice, a seventh of the time.
  */
 function plainLinesSql({ file: spool, repeats }: PlainLines, filled: ReadonlySet<string>): string {
   const [used = [], unused = []] = [true, false].map((isUsed) =>
@@ -88,8 +84,8 @@ function plainLinesSql({ file: spool, repeats }: PlainLines, filled: ReadonlySet
 }
 
 /**
- * Runs work on an engine that keeps no order of rows: each thread writes row groups of its own, for two thirds of the
- * time, and they can be bound by their bytes.
+ * Runs work without insertion order: each thread writes its own row groups, bounded by bytes, in two thirds of the
+ * time.
  */
 async function withoutOrder<T>(duckdb: Duckdb, work: (engine: Duckdb) => Promise<T>): Promise<T> {
   await duckdb.run('SET preserve_insertion_order = false');
@@ -100,7 +96,7 @@ async function withoutOrder<T>(duckdb: Duckdb, work: (engine: Duckdb) => Promise
   }
 }
 
-/** Undefined where the engine refuses to read a line, finds one that is not plain, or has no memory for them. */
+/** Undefined if the engine refuses a line, or has no memory. */
 export async function unlessRefused<T>(work: () => Promise<T>): Promise<T | undefined> {
   try {
     return await work();
@@ -110,9 +106,8 @@ export async function unlessRefused<T>(work: () => Promise<T>): Promise<T | unde
   }
 }
 
-/** Creates the writer of an engine. */
 export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | undefined): PlainWriter {
-  /** Columns in which rows may have a value. They stay: one too many costs little. */
+  /** They stay: one too many costs little. */
   const filled = new Set<string>();
   let isLearnt = false;
   const bytes = Math.min(rowGroupBytes, Math.floor(engineBudget(duckdb.memoryMb).rowGroupBytes / 2));
@@ -130,12 +125,12 @@ export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | 
     learn(optionalColumns.filter((_, index) => Number(counts[index]) > 0));
   }
 
-  /** Tries the first lines: of a stream in which some are not plain, they nearly always show it. */
+  /** Tries the first lines: they nearly always show a spool that is not plain. */
   async function assertBeginsPlain(from: string): Promise<void> {
     await duckdb.run(`SELECT count(event_id) FROM (SELECT event_id ${from} LIMIT ${sampleLines})`);
   }
 
-  /** Writes with look-ups of what the lines say. They are read here: that one cannot be is no fault of the look-ups. */
+  /** Reads the texts before the lookups: a spool that cannot be read is not their failure. */
   async function writeEnriched<T extends object>(
     enriching: BatchEnrichment,
     spool: string,
@@ -160,7 +155,6 @@ export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | 
       const write = (engine: Duckdb): Promise<WrittenFile> => writeDataFile(engine, query, file, 'young', { bytes });
       return { written: await unlessRefused(() => withoutOrder(duckdb, write)) };
     };
-    // A look-up reads all lines first.
     if (enrichment !== undefined) await assertBeginsPlain(from);
     const { written } = enrichment === undefined ? await toFile() : await writeEnriched(enrichment, spool, toFile);
     if (written === undefined || written.numRecords === events - repeats) return written;
@@ -174,17 +168,12 @@ export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | 
   };
 }
 
-/**
- * The lines under Idempotency-Keys of a batch that may go straight to the file: they alone are loaded and judged, and
- * those that are repeats are left out when all lines are written. To read them takes a sixth of what the batch costs.
- */
-
-/** What a line under a key is judged by. */
+/** Columns for the classification of a keyed line. Reading these costs a sixth of the batch. */
 const judgedColumns = new Set(['event_id', 'kind', 'id_app', 'received_at']);
 
 /**
- * Loads the lines under keys of a spool into the table `batch`, in their order, as if they were all good: who writes the
- * lines checks them. Returns how many there are. Error: `sql`, also where a line is surely not plain.
+ * Loads the keyed lines of a spool into the table `batch`, in order, as if all were valid: the write checks them.
+ * Returns their number. Error: `sql`, also if a line is certainly not plain.
  */
 export async function loadKeyedLines(duckdb: Duckdb, spool: string): Promise<number> {
   const values = lineColumns
@@ -198,7 +187,7 @@ export async function loadKeyedLines(duckdb: Duckdb, spool: string): Promise<num
   return Number(row?.['n']);
 }
 
-/** Names the lines that were dropped in the table `left_out`, by what a line of a spool shows of itself. */
+/** Fills `left_out` with the dropped lines. */
 export async function nameLeftOut(duckdb: Duckdb): Promise<void> {
   await duckdb.run(
     'CREATE OR REPLACE TEMP TABLE left_out AS SELECT event_id, received_at FROM batch WHERE rowid IN (SELECT r FROM dropped)',

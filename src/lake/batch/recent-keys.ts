@@ -13,52 +13,41 @@ import { assertFilesWhole } from '../files/data-file.ts';
 
 const hourMs = 3_600_000;
 /**
- * Keys this much older than the window are kept: so far the clocks of ingest's processes may differ without a look into
+ * Keys this much older than the window are kept, ms: so far the clocks of ingest processes may differ without reading
  * the lake.
  */
 const slackMs = hourMs;
-/** Bytes of files that are read for the retries of requests that version 0.2 took in. */
+/** Maximum size of the files that are read for retries of requests that version 0.2 stored, bytes. */
 const maxFormerBytes = 512 * 1024 ** 2;
 
 /**
- * The compactor's memory of the events stored under Idempotency-Keys: the known keys of its tables, gone with the
- * engine, read from the lake again where they are asked for. What it covers goes by the time of receipt; it is never
- * short of what a batch needs, whatever the clock or a backlog has made of those times.
+ * The compactor's cache of the events stored under Idempotency-Keys, read from the lake on demand. It covers ranges of
+ * times of receipt, and always all that a batch needs, also with skewed clocks or a backlog.
  */
 export interface RecentKeys {
-  /**
-   * Loads what a batch received now would need, ahead of it: reading files takes time. What is asked for meanwhile waits
-   * for it. Errors: as `judge`.
-   */
+  /** Loads in advance what a batch received now needs. Concurrent calls wait. Errors: as `judge`. */
   warmUp(nowMs: number, signal: AbortSignal): Promise<void>;
-  /** The size of the memory, without its newest part. */
   size: KeyTable['size'];
   /**
-   * Judges a batch of the stream, by a memory that is complete for it: it has what other processes have committed, and
-   * what was received within the window around each of the rows. With `lookUpAll` also by what the lake has of the
-   * batch under another position in the stream, and by what `loadMore` finds. Errors: `file_damaged`, `retryable` when a
-   * file was replaced meanwhile.
+   * Classifies a batch of the stream by keys that are complete for it: commits of other processes, and all received
+   * within the window around its rows. `lookUpAll` also finds events that the lake has from another position of the
+   * stream; `loadMore` finds others. Errors: `file_damaged`, `retryable` if a file was replaced meanwhile.
    */
   judge(
     batch: Pick<LoadedBatch, 'judge'>,
     lookUpAll: boolean,
     loadMore?: (lookUp: BatchLookUp) => Promise<void>,
   ): Promise<JudgedBatch & KeysSeen>;
-  /**
-   * Takes in the keys of a batch, now that it is committed; forgets what is too old. `added`: the commit, where the
-   * batch has added keys.
-   */
+  /** Adds the keys of a committed batch and drops old ones. `added`: the commit, if it added keys. */
   remember(
     batch: KeyVerdict,
     added: { readonly version: number; readonly keysCommit: string } | undefined,
   ): Promise<void>;
 }
 
-/** What the verdict of a batch of the stream was made by. */
 export interface KeysSeen {
   /**
-   * The lake's `keysCommit` up to which the memory was complete; a commit that finds another one there has to judge
-   * again.
+   * The lake's `keysCommit` up to which the keys were complete. A commit that finds another one must classify again.
    */
   readonly keysSeen: string | undefined;
 }
@@ -71,11 +60,9 @@ interface RecentKeysDependencies {
 
 interface Loading {
   readonly add: (whole: readonly DataFile[]) => Promise<void>;
-  /** Empties the memory. */
   readonly forget: () => Promise<void>;
 }
 
-/** Loads keys, by `add`, of the files that can be trusted. */
 async function loadKeys(
   dependencies: RecentKeysDependencies,
   files: readonly DataFile[],
@@ -88,17 +75,15 @@ async function loadKeys(
   try {
     await add(whole);
   } catch (error) {
-    // What was added in part would be there again with each try.
+    // A retry would add them twice.
     await forget();
-    // A file that was whole a moment ago may have been replaced since.
+    // A file may have been replaced since it was checked.
     await findWhole(dependencies, whole, signal);
     throw error;
   }
 }
 
-/**
- * The files that commits after a version have added keyed events in; undefined when some are not there any more.
- */
+/** Returns the files in which commits after a version added keyed events; undefined if some no longer exist. */
 async function findNewFiles(
   tableDir: string,
   afterVersion: number,
@@ -116,7 +101,7 @@ async function findNewFiles(
     for (const { add } of commit.actions) {
       if (add === undefined) continue;
       const file = snapshot.files.find(({ path }) => encodeURI(path) === add.path);
-      // Sealed or erased since: what it held is in other files.
+      // Sealed or erased: its rows are in other files.
       if (file === undefined) return undefined;
       files.push(file);
     }
@@ -124,15 +109,13 @@ async function findNewFiles(
   return files;
 }
 
-/** The times of receipt of what a batch is judged by that was received in these hours. */
 function rangesAround(hours: readonly number[]): Range[] {
   return joinRanges(hours.map((fromMs) => ({ fromMs: fromMs - keyWindowMs, toMs: fromMs + hourMs + keyWindowMs })));
 }
 
-/** The same times for the statistics of files. */
 const toTimeRange = ({ fromMs, toMs }: Range): TimeRange => (Number.isFinite(toMs) ? { fromMs, toMs } : { fromMs });
 
-/** Looks for events that version 0.2 took in at these times, unless that would read very much. */
+/** Finds events that version 0.2 stored at these times, unless that would read too much. */
 async function lookUpFormer(
   dependencies: RecentKeysDependencies,
   lookUp: BatchLookUp,
@@ -146,7 +129,7 @@ async function lookUpFormer(
   await lookUp.lookUpFormer(await findWhole(dependencies, [...near]), emptyFile);
 }
 
-/** Judges a batch; where keys are reused also by the events that version 0.2 took in under them. */
+/** Classifies a batch; if keys are reused, also by the events that version 0.2 stored. */
 async function judgeByFormer(
   dependencies: RecentKeysDependencies,
   batch: Pick<LoadedBatch, 'judge'>,
@@ -157,7 +140,7 @@ async function judgeByFormer(
   return batch.judge({
     rule: 'stream',
     async load(lookUp) {
-      // First: the verdict before, and what it was made by, go with what is loaded.
+      // First: the load overwrites the previous classification.
       const times = await lookUp.formerTimes();
       await load(lookUp);
       await lookUpFormer(dependencies, lookUp, times);
@@ -165,22 +148,20 @@ async function judgeByFormer(
   });
 }
 
-/** The parts of ranges from a time on. */
 function cutBefore(ranges: readonly Range[], ms: number): Range[] {
   return ranges.filter(({ toMs }) => toMs >= ms).map(({ fromMs, toMs }) => ({ fromMs: Math.max(fromMs, ms), toMs }));
 }
 
-/** Creates a memory that is asked for one thing at a time. */
 function createMemory(dependencies: RecentKeysDependencies): RecentKeys {
   const { table } = dependencies;
   const { keys } = dependencies.tables;
-  /** The times of receipt for which the memory is complete, in order and without overlaps. */
+  /** Times of receipt for which the keys are complete, in order, without overlaps. */
   let covered: Range[] = [];
   /** The newest commit whose keys are known. */
   let seen: { readonly version: number; readonly keysCommit: string | undefined } | undefined;
 
   async function forget(): Promise<void> {
-    // First: what is covered must be known, also after an error.
+    // First: `covered` must be true also after an error.
     covered = [];
     await keys.clear();
   }
@@ -201,7 +182,7 @@ function createMemory(dependencies: RecentKeysDependencies): RecentKeys {
     }
   }
 
-  /** Takes in what others have committed: a replay, or a flush of our own whose end we did not see. */
+  /** Adds keys of other commits: a replay, or an own flush whose end was not seen. */
   async function catchUp(): Promise<void> {
     const snapshot = table.snapshot();
     if (covered.length === 0 || snapshot.lake?.keysCommit === seen?.keysCommit) return;
@@ -211,11 +192,10 @@ function createMemory(dependencies: RecentKeysDependencies): RecentKeys {
     seen = { version: snapshot.version, keysCommit: snapshot.lake?.keysCommit };
   }
 
-  /** Makes the memory complete for a batch. */
   async function cover(batch: BatchLookUp): Promise<void> {
     const hours = await batch.keyedHours(hourMs);
     if (hours.length === 0) return;
-    // Now, and not when the keys came: a batch that is committed shall not fail for it.
+    // Here, and not when keys are added: a committed batch must not fail for it.
     await keys.slice();
     await table.refresh();
     await catchUp();
@@ -241,7 +221,7 @@ function createMemory(dependencies: RecentKeysDependencies): RecentKeys {
         if (lookUpAll) await lookUp.lookUpEvents(table.snapshot().files);
         await loadMore?.(lookUp);
       };
-      // Only a batch that is loaded as a whole has the values that a retry of version 0.2's is known by.
+      // Only a batch that was loaded entirely has the values of a retry of version 0.2.
       const judged = await (loadMore === undefined
         ? batch.judge({ rule: 'stream', load: loadAll })
         : judgeByFormer(dependencies, batch, loadAll));
@@ -255,10 +235,9 @@ function createMemory(dependencies: RecentKeysDependencies): RecentKeys {
   };
 }
 
-/** Creates the memory, empty. */
 export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKeys {
   const memory = createMemory(dependencies);
-  // Keys are loaded while batches without any are flushed: who judges by them waits until they are all there.
+  // While keys are loaded, batches without keys are flushed; others wait.
   const oneAtATime = createMutex();
   return {
     warmUp: (nowMs, signal) => oneAtATime.run(() => memory.warmUp(nowMs, signal)),
@@ -268,13 +247,13 @@ export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKe
   };
 }
 
-/** Times of receipt, Unix milliseconds, both ends included. */
+/** Times of receipt, Unix ms, inclusive. */
 interface Range {
   readonly fromMs: number;
   readonly toMs: number;
 }
 
-/** The parts of a range that others do not cover. `covered` is in order and without overlaps. */
+/** Returns the parts of a range that `covered`, ordered and without overlaps, lacks. */
 export function findUncovered({ fromMs, toMs }: Range, covered: readonly Range[]): Range[] {
   const gaps: Range[] = [];
   let next = fromMs;
@@ -300,17 +279,14 @@ export function joinRanges(ranges: readonly Range[]): Range[] {
   return joined;
 }
 
-/** Judges one batch of events that failed before, which may be of any age, by what the lake's files have. */
 interface LakeLookUp {
   /**
-   * Judges the batch by the newest version of the table. Called again, it reads only the files that came since: under
-   * the maintenance lock none goes, as nothing but flushes changes the table. Errors: `file_damaged` when a file that
-   * may have one of the events is damaged, and those of `refresh`.
+   * Classifies a batch by the newest version of the table. A repeated call reads only new files: under the maintenance
+   * lock only flushes change the table. Errors: `file_damaged`, those of `refresh`.
    */
   judge(batch: LoadedBatch): Promise<JudgedBatch>;
 }
 
-/** Adds what some files have under the keys of the batch. */
 async function addKeysOfBatch(lookUp: BatchLookUp, files: readonly DataFile[]): Promise<void> {
   const wanted = new Set<DataFile>();
   for (const hour of await lookUp.keyedHours(hourMs)) {
@@ -318,12 +294,12 @@ async function addKeysOfBatch(lookUp: BatchLookUp, files: readonly DataFile[]): 
     for (const file of pruneFiles(files, { receivedAt })) if (file.keyless !== true) wanted.add(file);
   }
   if (wanted.size === 0) return;
-  // A key that a damaged file no longer shows would be stored again.
+  // A damaged file hides keys, and their events would be stored again.
   await assertFilesWhole([...wanted]);
   await lookUp.addOwnKeys([...wanted]);
 }
 
-/** Creates the look-up of one batch; the known keys of its tables are of no other. */
+/** Creates the lookup of one batch of failed events, of any age. The tables must have no other known keys. */
 export function createLakeLookUp(table: Table): LakeLookUp {
   const known = new Set<string>();
   return {

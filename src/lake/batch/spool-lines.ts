@@ -5,16 +5,16 @@ import { getBytes } from '../../runtime/files/input-file.ts';
 import { writeWorkFile } from '../../runtime/files/work-files.ts';
 import type { FailedEvent, FailureReason } from '../files/failed-events.ts';
 
-/** Events that could not be converted, as values; `failedAt` is added with the flush. */
+/** An event that could not be converted; the flush adds `failedAt`. */
 export type Failure = Omit<FailedEvent, 'failedAt'>;
 
-/** A line of a spool that cannot be written to the lake, by its place among the lines. */
+/** A line that cannot be stored, by its index in the spool. */
 export interface BadLine {
   readonly line: number;
   readonly reason: FailureReason;
 }
 
-/** Splits the bytes of a spool into its lines, without the line breaks; the last may lack its own. */
+/** Splits the bytes of a spool into lines without their line breaks; the last line may lack it. */
 export function* splitLines(bytes: Buffer): Generator<Buffer> {
   for (let start = 0; start < bytes.length;) {
     const found = bytes.indexOf(0x0a, start);
@@ -24,12 +24,11 @@ export function* splitLines(bytes: Buffer): Generator<Buffer> {
   }
 }
 
-/** A line as it is kept: as text, and as its bytes where they are no text. */
 function toFailedLine(bytes: Buffer): Pick<Failure, 'line' | 'lineBase64'> {
   return { line: bytes.toString('utf8'), ...(isUtf8(bytes) ? {} : { lineBase64: bytes.toString('base64') }) };
 }
 
-/** Takes lines out of a spool as they were in the stream, byte for byte. */
+/** Reads lines of a spool byte for byte. */
 export async function readFailures(file: string, badLines: readonly BadLine[]): Promise<Failure[]> {
   if (badLines.length === 0) return [];
   const reasons = new Map(badLines.map(({ line, reason }) => [line, reason]));
@@ -43,22 +42,20 @@ export async function readFailures(file: string, badLines: readonly BadLine[]): 
   return failures;
 }
 
-/** What tries whether the engine has memory for a line: the batch tables. */
 interface LineTrial {
   load(spool: string, events: number): Promise<{ writeUnjudged(file: string): Promise<void> }>;
 }
 
-/** A line has to fail so often, each time beside an empty one that does not, before it is called too large. */
+/** Failures of a line, each while an empty line passes, until it counts as too large. */
 const triesOfLine = 3;
 
 const newline = Buffer.from('\n');
 
-/** Writes a spool of lines, as the bytes that they are. */
 function writeSpool(file: string, lines: readonly Buffer[]): Promise<void> {
   return writeWorkFile(file, Buffer.concat(lines.flatMap((line) => [line, newline])));
 }
 
-/** Says whether the engine has memory enough for one line, from reading it to writing its row. */
+/** Reports whether the engine has the memory to read one line and write its row. */
 async function fits(tables: LineTrial, scratch: string, line: Buffer): Promise<boolean> {
   try {
     await writeSpool(scratch, [line]);
@@ -76,16 +73,15 @@ async function fits(tables: LineTrial, scratch: string, line: Buffer): Promise<b
 
 async function isTooLarge(tables: LineTrial, scratch: string, line: Buffer): Promise<boolean> {
   for (let attempt = 0; attempt < triesOfLine; attempt += 1) {
-    // Where an empty line does not fit either, it is the engine, and no fault of the event's.
+    // If an empty line fails too, the engine is the cause.
     if ((await fits(tables, scratch, line)) || !(await fits(tables, scratch, Buffer.from('{}')))) return false;
   }
   return true;
 }
 
 /**
- * Takes those lines out of a spool of one message that the engine has no memory for, each by itself, and returns them:
- * they are kept as failed events, so that they do not hold up all that follow. The tables have another batch then.
- * Errors: those of `load`, but `memory`.
+ * Removes the lines of a spool of one message that the engine has no memory for, and returns them: they become failed
+ * events and do not block the others. Reloads the tables. Errors: those of `load`, but `memory`.
  */
 export async function takeOutTooLarge(tables: LineTrial, spool: string): Promise<Failure[]> {
   const good: Buffer[] = [];

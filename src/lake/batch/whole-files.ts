@@ -3,13 +3,10 @@ import type { DataFile } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
 import { findFileDamage } from '../files/data-file.ts';
 
-/** Told of files that could not be trusted: their keys are not known, so a repeat of one would be stored again. */
+/** Receives damaged files: their keys are unknown, so that duplicates of their events may be stored. */
 export type OnDamage = (damages: readonly AppError[]) => void;
 
-/**
- * Leaves out the files that cannot be trusted. Errors: `file_damaged`, `retryable`, when one was replaced, by another
- * file or by a rewrite under its own path: its keys are in that one.
- */
+/** Returns the intact files. Errors: `file_damaged`, `retryable`, if one was replaced: its keys are in the new file. */
 export async function findWhole(
   { table, onDamage }: { readonly table: Table; readonly onDamage: OnDamage },
   files: readonly DataFile[],

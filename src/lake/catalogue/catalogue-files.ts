@@ -4,22 +4,19 @@ import { createFolderStore } from '../../runtime/store/folder-store.ts';
 import { type Records, createRecords } from '../../runtime/store/records.ts';
 import { shapeOf } from '../../runtime/store/shape.ts';
 
-/** The record of the folded catalogue in its folder (runtime/store/file-records.ts). */
 export const catalogueName = 'catalogue';
 
 /**
- * The form of packs, and so of what is made of them: those of another form are made again. v1: examples that one person
- * may have sent alone; v2: numbers as JavaScript writes them were texts.
+ * The form of packs and of their fold; other forms are made again. v1: examples from a single person; v2: numbers as
+ * JavaScript writes them were texts.
  */
 export const catalogueForm = 'v3';
 
-/** Where the catalogue lies below the lake's folder. */
 export function cataloguePaths(lakeDir: string) {
   const root = path.resolve(lakeDir);
   const folder = path.join(root, 'catalogue');
   return {
     root,
-    /** Of the fold, and of what it was made of. */
     folder,
     packs: path.join(folder, 'packs'),
     notices: path.join(folder, 'notices.json'),
@@ -28,10 +25,9 @@ export function cataloguePaths(lakeDir: string) {
   } as const;
 }
 
-/** What the record of the fold says beside its file. */
 export interface FoldFacts {
   readonly form?: string;
-  /** The digest of its parts. */
+  /** Digest of the keys of its parts. */
   readonly parts?: string;
   readonly tableVersion?: number;
   readonly missingFiles?: number;
@@ -39,7 +35,7 @@ export interface FoldFacts {
 
 const isFacts = (document: unknown): document is FoldFacts => typeof document === 'object';
 
-/** Opens the file of the folded catalogue. */
+/** Opens the record of the folded catalogue. */
 export function openFolds(lakeDir: string): FileRecords<FoldFacts> {
   const damaged = {
     code: 'record_damaged',
@@ -48,7 +44,6 @@ export function openFolds(lakeDir: string): FileRecords<FoldFacts> {
   return openFileRecords(cataloguePaths(lakeDir).folder, { isValid: isFacts, damaged }, false);
 }
 
-/** What may be worth a look in the events of an app. */
 export const noticeKinds = [
   'parameter_new',
   'parameter_lost',
@@ -58,33 +53,32 @@ export const noticeKinds = [
 ] as const;
 export type NoticeKind = (typeof noticeKinds)[number];
 
-/** A notice of the catalogue; each is written once. */
+/** A change in an app's events; written once. */
 export interface Notice {
-  /** The same for the same thing, whoever finds it. */
+  /** The same id for the same change. */
   readonly id: string;
   readonly kind: NoticeKind;
   readonly idApp: number;
-  /** Undefined: of all custom events of the app. */
+  /** Absent: all custom events of the app. */
   readonly customEventName?: string;
   readonly parameter?: string;
-  /** The UTC date of the events by which it was found. */
+  /** UTC date of the events that showed it. */
   readonly date: string;
-  /** When it was found, ISO 8601. */
+  /** ISO 8601. */
   readonly foundAt: string;
-  /** In words, with its figures. */
+  /** A sentence with figures. */
   readonly what: string;
-  /** The newest date by which it was so still, where that is a later one. */
+  /** Newest date on which it was confirmed, if later. */
   readonly lastDate?: string;
-  /** A later look found that it is so no more. */
+  /** A later check found it resolved. */
   readonly isOver?: true;
 }
 
-/** The newest are kept: those of fifty apps of which each has as many as it may. */
+/** The newest are kept: the maximum of fifty apps. */
 const mostNotices = 5000;
 
 type NoticeList = { readonly notices: readonly Notice[] };
 
-/** Opens the lists of notices in the folder of the catalogue. */
 function openLists(lakeDir: string): Records<NoticeList> {
   return createRecords(createFolderStore(cataloguePaths(lakeDir).folder), {
     isValid: shapeOf<NoticeList>({ notices: Array.isArray }),
@@ -94,36 +88,33 @@ function openLists(lakeDir: string): Records<NoticeList> {
 
 const [foundId, keysId] = ['notices', 'key-notices'];
 
-/** Reads a list; none where it is gone or damaged. */
+/** An absent or damaged list is empty. */
 async function readList(lakeDir: string, id: string): Promise<readonly Notice[]> {
   return (await openLists(lakeDir).getSound(id))?.notices ?? [];
 }
 
-/** Writes a list, durably; without any notice there is none. */
 async function writeList(lakeDir: string, id: string, notices: readonly Notice[]): Promise<void> {
   if (notices.length === 0) await openLists(lakeDir).remove(id);
   else await openLists(lakeDir).put(id, { notices: notices.slice(0, mostNotices) });
 }
 
-/** Reads all notices of all apps, newest first. */
+/** Reads the notices of all apps, newest first. */
 export async function readNotices(lakeDir: string): Promise<Notice[]> {
   const all = [...(await readList(lakeDir, foundId)), ...(await readList(lakeDir, keysId))];
   return all.toSorted((a, b) => Date.parse(b.foundAt) - Date.parse(a.foundAt));
 }
 
-/** Reads the notices that the catalogue has found; a file that is gone is found again. */
 export function readFoundNotices(lakeDir: string): Promise<readonly Notice[]> {
   return readList(lakeDir, foundId);
 }
 
-/** Writes the notices that the catalogue has found, durably. */
 export function writeNotices(lakeDir: string, notices: readonly Notice[]): Promise<void> {
   return writeList(lakeDir, foundId, notices);
 }
 
 /**
- * Adds notices of events that a flush could not store, each id once, durably. They have a file of their own: the
- * catalogue writes the other one at the same time.
+ * Adds notices of events that a flush could not store, once per id, durably. Their separate file avoids concurrent
+ * writes with the catalogue's.
  */
 export async function addKeyNotices(lakeDir: string, notices: readonly Notice[]): Promise<void> {
   const known = await readList(lakeDir, keysId);

@@ -8,7 +8,7 @@ import { sqlList, sqlText } from '../sql/literals.ts';
 import { foldedKeyLength, listSources, partBounds, partKey } from './parts.ts';
 import { type Catalogue, type CatalogueEvent, readCatalogue } from './read-catalogue.ts';
 
-/** Whole UTC dates, `YYYY-MM-DD`, both inclusive. */
+/** UTC dates, `YYYY-MM-DD`, inclusive. */
 export interface CatalogueDates {
   readonly from: string;
   readonly to: string;
@@ -16,25 +16,27 @@ export interface CatalogueDates {
 
 interface CatalogueQuestion {
   readonly idApp: number;
-  /** An event with its parameters; undefined: the events of the app without any. */
+  /** An event with its parameters; absent: the app's events without parameters. */
   readonly customEventName?: string | undefined;
-  /** Undefined: all dates. */
   readonly dates?: CatalogueDates | undefined;
 }
 
-/** A custom event with the events of some dates, and as `sealed` those of all dates that its parameters are of. */
+/** A custom event within the dates; `sealed`: its events of all dates, from which its parameters are. */
 type CurrentEvent = CatalogueEvent & { readonly sealed: number };
 
-/** The catalogue of the newest version of the lake: events that are not sealed yet are counted, and not looked at. */
+/**
+ * The catalogue of the newest version of the lake: events that are not sealed yet are counted, but not searched for
+ * parameters.
+ */
 export interface CurrentCatalogue extends Omit<Catalogue, 'keys' | 'customEvents'> {
   readonly customEvents: readonly CurrentEvent[];
-  /** Every event of these dates is counted. */
+  /** Every event of the dates is counted. */
   readonly isWhole: boolean;
-  /** ISO 8601: what came before it has been looked at for parameters; undefined: there is nothing that has not. */
+  /** ISO 8601: events before it were searched for parameters; absent: all were. */
   readonly sealedUntil?: string;
 }
 
-/** Events that no part of the catalogue has, by name and date; times are ISO 8601. */
+/** Events without a part of the catalogue, by name and date; times are ISO 8601. */
 interface Fresh {
   readonly event: string;
   readonly date: string;
@@ -43,19 +45,19 @@ interface Fresh {
   readonly last: string;
 }
 
-/** Rows of young files, and of sealed ones whose parts are not made yet: about as many are read at most, the newest. */
+/** Limit of rows that are counted, of the newest files. */
 const mostRows = 20_000_000;
-/** To open a file takes as long as to read so many rows. */
+/** Rows that are read in the time of opening a file. */
 const leastRows = 10_000;
 const memoryMb = 256;
 const tries = 3;
 
 const shorten = (key: string): string => key.slice(0, foldedKeyLength);
 
-/** The files whose events the fold does not have, young ones first, then the newest. */
+/** Lists the files that the fold lacks: young ones first, then the newest. */
 function listFresh({ files }: Snapshot, keys: ReadonlySet<string>, { idApp, dates }: CatalogueQuestion): DataFile[] {
   const sealed = new Set(listSources(files).map(({ key }) => shorten(key)));
-  // While the fold still has files that were replaced, it has the rows of those that replace them.
+  // A fold with replaced files has the rows of their replacements.
   const isBehind = [...keys].some((key) => !sealed.has(key));
   const eventTime = dates && {
     fromMs: Date.parse(`${dates.from}T00:00:00Z`),
@@ -67,7 +69,6 @@ function listFresh({ files }: Snapshot, keys: ReadonlySet<string>, { idApp, date
     .toSorted((a, b) => Number(b.young) - Number(a.young) || (a.path > b.path ? -1 : 1));
 }
 
-/** Takes files up to the bound of rows. */
 function boundFiles(files: readonly DataFile[]): readonly DataFile[] {
   let left = mostRows;
   const end = files.findIndex(({ numRecords = 0 }) => (left -= Math.max(numRecords, leastRows)) < 0);
@@ -104,14 +105,13 @@ type Days = CatalogueEvent['days'];
 
 const sumOf = (days: Days): number => days.reduce((sum, { events }) => sum + events, 0);
 
-/** Adds days up by their dates, the newest first. */
+/** Adds days up by date, newest first. */
 function addDays(days: Days): Days {
   const sums = new Map<string, number>();
   for (const { date, events } of days) sums.set(date, (sums.get(date) ?? 0) + events);
   return [...sums].map(([date, events]) => ({ date, events })).toSorted((a, b) => (a.date < b.date ? 1 : -1));
 }
 
-/** What the fold has of an event, or of those that it does not list, with what is fresh of it. */
 function addFresh<T extends Pick<CatalogueEvent, 'events' | 'days'>>(
   found: T,
   fresh: Days,
@@ -129,7 +129,6 @@ function toCurrent(found: CatalogueEvent, fresh: readonly Fresh[], dates: Catalo
   return { ...addFresh(found, fresh, dates), ...seen, sealed: found.events };
 }
 
-/** An event that the fold does not have. */
 const newEvent = (customEventName: string): CatalogueEvent => ({
   customEventName,
   events: 0,
@@ -141,7 +140,7 @@ const newEvent = (customEventName: string): CatalogueEvent => ({
   parameters: [],
 });
 
-/** Puts the events of a fold and fresh ones together, those with most events first, as many as a fold has names. */
+/** Merges the fold's events and fresh ones, largest first, up to the fold's bound. */
 function merge(
   { customEvents, more }: Pick<Catalogue, 'customEvents' | 'more'>,
   fresh: readonly Fresh[],
@@ -152,7 +151,7 @@ function merge(
   const unlisted: Fresh[] = [];
   for (const row of fresh) {
     const { event } = row;
-    // A name that the fold does not list may be one of those that it has counted under `more`.
+    // A name that the fold does not list may be counted in its `more`.
     if (!events.has(event) && more.names > 0) unlisted.push(row);
     else {
       events.set(event, events.get(event) ?? newEvent(event));
@@ -175,7 +174,7 @@ async function readOnce(lakeDir: string, question: CatalogueQuestion, isLast: bo
   const { keys, ...catalogue } = await readCatalogue(lakeDir, question.idApp, question.customEventName);
   const snapshot = await readSnapshot(tablePaths(lakeDir, eventsDataset).table);
   const files = listFresh(snapshot, keys, question);
-  // A sealed file that cannot be read is in no part either.
+  // A sealed file that cannot be read has no part either.
   const counted = boundFiles(isLast ? files.filter((file) => file.young) : files);
   const fresh = counted.length === 0 ? [] : await countFresh(snapshot, counted, question);
   const since = files.flatMap(({ minValues: { available_at: time } }) =>
@@ -190,8 +189,8 @@ async function readOnce(lakeDir: string, question: CatalogueQuestion, isLast: bo
 }
 
 /**
- * Reads the catalogue of an app, with the events of the newest version of the lake. Files that are replaced meanwhile may
- * be gone where little is kept: then it reads again. Errors: those of `readCatalogue` and `readSnapshot`, the engine's.
+ * Reads the catalogue of an app as of the newest version of the lake. Reads again if files were replaced meanwhile.
+ * Errors: those of `readCatalogue` and `readSnapshot`, the engine's.
  */
 export async function readCurrentCatalogue(lakeDir: string, question: CatalogueQuestion): Promise<CurrentCatalogue> {
   for (let attempt = 1; ; attempt += 1) {

@@ -5,37 +5,37 @@ import type { Notice } from './catalogue-files.ts';
 import { typeColumn, typeFamilies } from './parameter-types.ts';
 
 /**
- * The rules of notices. `day` is the newest date whose events are sealed; what is recent are the three dates up to it,
- * what was before the four weeks before those. A notice is not written again while one of the same kind, app, event and
- * parameter is younger than five weeks, unless it was over for more than a week meanwhile.
+ * The rules of notices. `day` is the newest date whose events are sealed; recent are the three dates up to it, compared
+ * with the four weeks before them. A notice is not repeated for five weeks for the same kind, app, event and parameter,
+ * unless it was resolved for more than a week.
  */
 export const noticeRules = {
   recentDays: 3,
   beforeDays: 28,
   repeatDays: 35,
-  /** What comes and goes within so many days is the same still. */
+  /** A notice survives shorter interruptions. */
   overDays: 7,
-  /** Of an event, before, so that a parameter can be new, lost or changed; and recently. */
+  /** Minimum number of events for a notice about a parameter. */
   lookedBefore: 100,
   lookedRecently: 50,
-  /** A new one stands in so many of the recent events. */
+  /** Minimum number of recent events with a new parameter. */
   newSeen: 10,
-  /** A lost one stood in this share of the events. */
+  /** Minimum share of the events that had a lost parameter. */
   lostShare: 0.2,
-  /** A changed one had a type by this share of its values, and now by less than that. */
+  /** Share of the values of a type, before and after a change. */
   changedFrom: 0.9,
   changedTo: 0.5,
-  /** Volume: median of the same weekday of the four weeks before, and the part of it that is too little. */
+  /** Volume: minimum median of the weekday in the previous four weeks, and the share of it that is too low. */
   medianEvents: 100,
   fallenTo: 0.5,
-  /** Rows of one app that are looked at, those of the largest events; its notices within `repeatDays`, and of one day. */
+  /** Rows of one app (largest events first), and its notices within `repeatDays` and of one day. */
   mostRows: 1000,
   mostOfApp: 100,
   mostOfDay: 50,
 } as const;
 
 const r = noticeRules;
-/** Types that a parameter may pass between without a change: an integer is a decimal without a fraction. */
+/** Types between which a parameter may change freely: an integer is a decimal. */
 const [numbers = [], times = []] = typeFamilies;
 const groups = {
   number: numbers.map(typeColumn).join(' + '),
@@ -59,7 +59,7 @@ const changedSql = Object.keys(groups)
   )
   .join(' OR ');
 
-/** Parameters that have come, gone or changed. `more` keeps a listing that is not whole from being taken for one. */
+/** New, lost and changed parameters. `more` excludes incomplete lists. */
 const parametersSql = (files: readonly string[], day: string): string => `
   WITH parts AS (
     SELECT *, date > DATE ${sqlText(day)} - ${r.recentDays} AS recent FROM read_parquet(${sqlList(files)})
@@ -84,13 +84,13 @@ const parametersSql = (files: readonly string[], day: string): string => `
   QUALIFY row_number() OVER (PARTITION BY id_app ORDER BY before DESC, event, parameter) <= ${r.mostRows}
   ORDER BY before DESC, id_app, event, parameter`;
 
-/** Events that an event may have beside those that are named. */
+/** Events that an event may have in addition to those in the parts. */
 const unnamedSql = 'CASE WHEN event IS NULL THEN 0 ELSE coalesce(unnamed.most, 0) END';
 
 /**
- * Events with less than half of what their weekday has, and a smaller part of it than their app; an app as a whole has no
- * event. One that drags its app down has the smaller part, unless the app has no other. A weekday without events counts as none. Where a file has more names than its part, an event that is not in it may have as many
- * events there as the smallest that is.
+ * Events below half of their weekday's median, and with a smaller share of it than their app; a row of an app has no
+ * event. A missing weekday counts as zero. In a file with more names than its part, an event outside of the part may
+ * have as many events as the smallest inside.
  */
 const fallenSql = (files: readonly string[], day: string): string => `
   WITH parts AS (
@@ -112,7 +112,7 @@ const fallenSql = (files: readonly string[], day: string): string => `
   QUALIFY row_number() OVER (PARTITION BY id_app ORDER BY usual DESC, event NULLS FIRST) <= ${r.mostRows}
   ORDER BY usual DESC, id_app, event NULLS FIRST`;
 
-/** A row of either query, as JSON: a text keeps all its characters so. */
+/** A row of either query, as JSON, which keeps all characters of a text. */
 interface Row {
   readonly id_app: number;
   readonly event: string | null;
@@ -127,7 +127,7 @@ async function readRows(duckdb: Duckdb, sql: string): Promise<Row[]> {
   );
 }
 
-/** Names the type of most values of a time, and how many have it. */
+/** The most frequent type, and its count. */
 function describeType(row: Row, when: 'before' | 'recent'): string {
   const counts = Object.keys(groups).map((name) => ({ name, count: Number(row[`${when}_${name}`]) }));
   const [first] = counts.toSorted((a, b) => b.count - a.count);
@@ -150,7 +150,7 @@ function describe(row: Row): string {
   }
 }
 
-/** What makes two notices one. */
+/** Identity of a notice. */
 const subjectOf = ({
   kind,
   idApp,
@@ -173,7 +173,7 @@ function toNotice(row: Row, day: string, nowMs: number): Notice {
 const dayMs = 86_400_000;
 const daysBetween = (from: string, to: string): number => (Date.parse(to) - Date.parse(from)) / dayMs;
 
-/** A known notice as a look of a day leaves it, by whether what it is of is so still. */
+/** Updates a known notice by whether its change is still there on a day. */
 function follow(notice: Notice, isSo: boolean, day: string): Notice {
   const { isOver: _, ...rest } = notice;
   if (day < (notice.lastDate ?? notice.date)) return notice;
@@ -181,13 +181,13 @@ function follow(notice: Notice, isSo: boolean, day: string): Notice {
   return day === notice.date ? rest : { ...rest, lastDate: day };
 }
 
-/** Whether what is so at a day has been told of by a notice. */
+/** Reports whether a notice covers the change on a day. */
 function isTold({ date, lastDate = date, isOver }: Notice, day: string): boolean {
   const isAnother = isOver === true && daysBetween(lastDate, day) > r.overDays;
   return daysBetween(date, day) < r.repeatDays && !isAnother;
 }
 
-/** Takes the first notices, as many of each app as it may have beside those that are known. */
+/** Returns notices up to the limits of each app, including known ones. */
 function boundApps(found: readonly Notice[], known: readonly Notice[], day: string): Notice[] {
   const countOf = new Map<number, { young: number; ofDay: number }>();
   function isTaken({ idApp, date }: Notice): boolean {
@@ -202,16 +202,15 @@ function boundApps(found: readonly Notice[], known: readonly Notice[], day: stri
   return found.filter(isTaken);
 }
 
-/** What a look has found. */
 interface NoticeLook {
-  /** What is new to those that were known, newest first. */
+  /** New notices, newest first. */
   readonly found: readonly Notice[];
-  /** Those that were known, with what the look says of them. */
+  /** Known ones, updated. */
   readonly known: readonly Notice[];
 }
 
 /**
- * Looks for notices, and at those that are known, newest first. `day`: UTC date whose events are all sealed; `files`:
+ * Finds new notices, and updates known ones (newest first). `day`: UTC date whose events are all sealed; `files`:
  * packs.
  */
 export async function findNotices(
@@ -227,7 +226,7 @@ export async function findNotices(
   ];
   const seen = rows.map((row) => toNotice(row, day, nowMs));
   const isSo = new Set(seen.map(subjectOf));
-  // Of several of one subject the newest is the one that goes on.
+  // Of several notices of one subject the newest continues.
   const newest = new Map(known.toReversed().map((notice) => [subjectOf(notice), notice]));
   const fresh = seen.filter((notice) => {
     const before = newest.get(subjectOf(notice));

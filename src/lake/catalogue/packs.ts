@@ -9,39 +9,38 @@ import { sqlList, sqlText } from '../sql/literals.ts';
 import { catalogueForm } from './catalogue-files.ts';
 import { writeParts, type PartSource } from './parts.ts';
 
-/** The end of a pack's name; packs of another form are removed. */
+/** Packs of other forms are removed. */
 const packEnd = `.${catalogueForm}.parquet`;
-/** So many packs are made one: the fold opens each. */
+/** Beyond this number packs are merged: the fold opens each. */
 const mostPacks = 24;
 
 /** Rows of a row group: each has two bitmaps. */
 const groupRows = 16_384;
 
 /**
- * The parts of a lake's sealed files at rest, several in a pack: `packs/UUID.v3.parquet`, whose rows name the hash of their
- * file as `key`. For the one process that maintains the lake.
- * Crash: a pack is there whole or not at all; a key that two packs have is taken out of one by the next `keep`.
+ * The parts of sealed files, several in a pack `packs/UUID.v3.parquet`, whose rows have the hash of their file as
+ * `key`. For the one process that maintains the lake. Packs are written atomically; the next `keep` removes duplicate
+ * keys.
  */
 export interface Packs {
-  /** The hashes of the files whose parts are there. */
+  /** Hashes of the files that have parts. */
   keys(): ReadonlySet<string>;
   /** Absolute paths of the packs. */
   files(): readonly string[];
   /**
-   * Removes what no file of these hashes has, and packs that are not this process's; forgets those that somebody has
-   * removed; merges packs where there are many. Says whether anything was removed.
+   * Removes parts of other files and packs of other processes, forgets missing packs, merges packs if there are many.
+   * Returns whether it removed anything.
    */
   keep(duckdb: Duckdb, wanted: ReadonlySet<string>): Promise<boolean>;
   /**
-   * Removes packs that cannot be read, whose parts are then made anew; says whether there were any. An engine that is
-   * stopped, or has failed for good, says nothing of them. Errors: the engine's then; those of the file system.
+   * Removes unreadable packs, whose parts are then made again; returns whether it removed any. Errors: the engine's if
+   * it was stopped or has failed; the file system's.
    */
   mend(duckdb: Duckdb, signal: AbortSignal): Promise<boolean>;
-  /** Makes the parts of sealed files, durably. Errors: those of the engine. */
+  /** Makes the parts of sealed files, durably. Errors: the engine's. */
   add(duckdb: Duckdb, sources: readonly PartSource[], emptyFile: string): Promise<void>;
 }
 
-/** The keys of each pack, by its path. */
 type Known = Map<string, ReadonlySet<string>>;
 
 interface PackFolder {
@@ -80,7 +79,7 @@ async function writePack(
   }
 }
 
-/** Reads which keys the packs of a folder have; what cannot be read is removed, to be made anew. */
+/** Reads the keys of a folder's packs; removes unreadable ones. */
 async function readKeys(folder: string, duckdb: Duckdb): Promise<Known> {
   const packs: Known = new Map();
   for (const name of await findNames(folder)) {
@@ -99,7 +98,7 @@ async function readKeys(folder: string, duckdb: Duckdb): Promise<Known> {
   return packs;
 }
 
-/** Makes the packs that are known those of the folder: an operator may empty it, and another process have written there. */
+/** Follows the folder: an operator may empty it, and another process may have written there. */
 async function followFolder(folder: string, packs: Known): Promise<void> {
   const files = new Set((await findNames(folder)).map((name) => path.join(folder, name)));
   for (const file of packs.keys()) if (!files.has(file)) packs.delete(file);
@@ -107,7 +106,7 @@ async function followFolder(folder: string, packs: Known): Promise<void> {
   if (others.length > 0) await removePacks(folder, packs, others);
 }
 
-/** Which pack the part of each wanted file is taken from. */
+/** Assigns each wanted key to one pack. */
 function findOwners(packs: Known, wanted: ReadonlySet<string>): Map<string, string> {
   const owners = new Map<string, string>();
   for (const [file, keys] of packs)
@@ -115,12 +114,12 @@ function findOwners(packs: Known, wanted: ReadonlySet<string>): Map<string, stri
   return owners;
 }
 
-/** Opens the packs of a folder. Errors: the file system's, those of the engine but for damage. */
+/** Opens the packs of a folder. Errors: the file system's; the engine's except for damage. */
 export async function openPacks(folder: string, duckdb: Duckdb, crashPoint: CrashPoint = noCrashPoint): Promise<Packs> {
   const packs = await readKeys(folder, duckdb);
   const own = { folder, packs, crashPoint };
 
-  /** Writes some packs again as one, with the keys that they own, and removes those. */
+  /** Replaces packs by one with the keys that they own. */
   async function rewrite(engine: Duckdb, files: readonly string[], owners: ReadonlyMap<string, string>): Promise<void> {
     const kept = files.map((file) => [...owners].filter(([, owner]) => owner === file).map(([key]) => key));
     const sources = files.map(

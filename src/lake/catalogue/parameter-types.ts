@@ -1,26 +1,25 @@
 import { sqlText } from '../sql/literals.ts';
 
 /**
- * The form of a parameter's value. Parameters are texts; these are the forms that a text may have, each with the SQL type
- * of such a column in views.sql. Every number of JSON is a number, as JavaScript writes it too: `1e-7`, `1.7e+308`.
+ * The form of a parameter's text, with an SQL type each for the columns of views.sql. Every number of JSON is a number,
+ * also as JavaScript writes it: `1e-7`, `1.7e+308`.
  */
 export const parameterTypes = ['integer', 'long', 'decimal', 'boolean', 'date', 'time', 'text', 'empty'] as const;
 export type ParameterType = (typeof parameterTypes)[number];
-/** A type whose values are not texts any more. */
 export type TypedType = Exclude<ParameterType, 'text' | 'empty'>;
 
-/** Types that one column can have together, narrow ones first: a column of the last takes the values of all. */
+/** Types of one column, narrow ones first: a column of the last one takes the values of all. */
 export const typeFamilies: readonly (readonly TypedType[])[] = [
   ['integer', 'long', 'decimal'],
   ['date', 'time'],
   ['boolean'],
 ];
 
-/** The column of partials and of the fold that counts the values of a type. */
+/** The column that counts the values of a type. */
 export const typeColumn = (type: ParameterType): string => `n_${type}`;
 
 const integerForm = '-?(0|[1-9][0-9]*)';
-/** The forms, whole, ASCII digits only. A number begins with no zero, as in JSON: such a text is an identifier. */
+/** Complete forms, ASCII digits only. As in JSON, a number has no leading zeros: such a text is an identifier. */
 const forms = {
   integer: '-?(0|[1-9][0-9]{0,17})',
   long: '-?(0|[1-9][0-9]{0,37})',
@@ -32,13 +31,13 @@ const forms = {
 const matches = (value: string, form: keyof typeof forms): string =>
   `regexp_full_match(${value}, ${sqlText(forms[form])})`;
 
-/** A time without a zone is one in UTC, whatever the zone of the reader's session. */
+/** A time without a zone is in UTC, regardless of the session's zone. */
 const toTimeSql = (value: string): string =>
   `TRY_CAST(CASE WHEN regexp_matches(${value}, '(Z|[+-][0-9]{2}:?[0-9]{2})$') THEN ${value} ELSE ${value} || 'Z' END AS TIMESTAMPTZ)`;
 
 /**
- * SQL of a text as a value of a type; NULL where it has another form: a cast alone would round 1.5 to a BIGINT of 2. A
- * number beyond those of a DOUBLE is none, and a date or a time that is none in the calendar.
+ * SQL of a text as a value of a type; NULL if it has another form: a cast alone would round 1.5 to a BIGINT of 2.
+ * Infinite doubles and impossible dates have no value.
  */
 export function typedSql(value: string, type: TypedType): string {
   switch (type) {
@@ -59,24 +58,24 @@ export function typedSql(value: string, type: TypedType): string {
   }
 }
 
-/** SQL that tells the type of a text: the narrowest that has a value for it. */
+/** SQL of the narrowest type that has a value for a text. */
 export function typeOfSql(value: string): string {
   const typed = typeFamilies.flat().map((type) => `WHEN (${typedSql(value, type)}) IS NOT NULL THEN ${sqlText(type)}`);
   return `CASE WHEN ${value} IS NULL OR trim(${value}) = '' THEN 'empty' ${typed.join(' ')} ELSE 'text' END`;
 }
 
-/** How many of the values have each type. */
+/** Number of values per type. */
 export type TypeCounts = Readonly<Record<ParameterType, number>>;
 
-/** From this share of the values that are not empty on, a parameter has a type of its own. */
+/** Share of the non-empty values from which a parameter is typed. */
 const typedShare = 0.99;
 
 const sumOf = (counts: TypeCounts, types: readonly ParameterType[]): number =>
   types.reduce((sum, type) => sum + counts[type], 0);
 
 /**
- * Returns the type of a parameter, that of nearly all its values, and how many others are not empty and have no value of
- * it. One with decimals among its integers is a decimal.
+ * Returns the type of nearly all values, and the number of non-empty values without one of it. Integers with decimals
+ * among them are decimals.
  */
 export function mainType(counts: TypeCounts): { readonly type: ParameterType; readonly untyped: number } {
   const filled = sumOf(counts, parameterTypes) - counts.empty;
@@ -89,32 +88,30 @@ export function mainType(counts: TypeCounts): { readonly type: ParameterType; re
 }
 
 /**
- * How many different values there are, from two bitmaps of 320 bytes together, which are merged by OR: that of some rows
- * and that of others make that of all. The first takes each value by one of its bits: nearly exact up to some hundreds.
- * The second is that of Flajolet and Martin (PCSA), within about a tenth for any number.
+ * A count of distinct values by two bitmaps of 320 bytes together, merged by OR. The first has one bit per value:
+ * nearly exact up to hundreds. The second is that of Flajolet and Martin (PCSA): within about a tenth for any number.
  */
 const fewBits = 1024;
 const buckets = 64;
 const levels = 24;
-/** While so many bits of the first are free, it is the better of the two. */
+/** Free bits down to which the first bitmap is the better one. */
 const fewestFree = 100;
 
-/** SQL of the hash of a value that the bitmaps are made of: one for all versions of the engine. */
+/** SQL of a value's hash, the same in all versions of the engine. */
 export const valueHashSql = (value: string): string => `md5_number_lower(${value})`;
 
-/** SQL of the two bitmaps over a group's values, by their hashes: BLOBs named `few` and `many`. */
+/** SQL of the two bitmaps over a group's hashes: BLOBs named `few` and `many`. */
 export function sketchSql(hash: string): string {
   const rest = `CAST(${hash} >> 16 AS BIGINT)`;
-  // The number of zeros at the end; of a zero itself, more than there are levels.
+  // Trailing zeros; for zero itself the last level.
   const level = `least(CASE WHEN ${rest} = 0 THEN ${levels} ELSE bit_count(xor(${rest}, ${rest} - 1)) - 1 END, ${levels - 1})`;
   return `CAST(bitstring_agg(CAST(${hash} % ${fewBits} AS INTEGER), 0, ${fewBits - 1}) AS BLOB) AS few,
     CAST(bitstring_agg(CAST((${hash} // ${fewBits}) % ${buckets} * ${levels} + ${level} AS INTEGER), 0, ${buckets * levels - 1}) AS BLOB) AS many`;
 }
 
-/** SQL of two bitmaps merged over a group. */
 export const mergedSketchSql = 'bit_or(few::BIT) AS few, bit_or(many::BIT) AS many';
 
-/** SQL of the number of different values, from merged bitmaps. */
+/** SQL of the number of distinct values, from merged bitmaps. */
 export const estimateSql = `CAST(CASE
     WHEN ${fewBits} - bit_count(few) > ${fewestFree} THEN round(-${fewBits} * ln((${fewBits} - bit_count(few)) / ${fewBits}))
     ELSE round(${buckets} / 0.77351 * power(2, list_sum(list_transform(range(${buckets}),

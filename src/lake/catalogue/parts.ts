@@ -1,12 +1,10 @@
 /**
- * The catalogue of parameters: what the custom events of each app have in their parameters.
+ * The catalogue of parameters of custom events.
  *
- * In: sealed files of the table of events. Out: for each of them its part, a function of its bytes alone, kept under
- * their hash in packs of several (packs.ts); the fold of all parts (fold.ts), of which the export area, the command and
- * views.sql are made.
- * Invariant: a part stands for the file of that hash and no other: a file that is sealed, erased from or mended has
- * another hash, and so another part; one whose file the table does not name is taken out of its pack.
- * Crash: what is missing is made at the next turn, what is left over is removed then: no step relies on another.
+ * In: sealed files of the events table. Out: a part per file, a function of its bytes, stored under their hash in packs
+ * (packs.ts); the fold of all parts, from which the export API, the command and views.sql are made.
+ * Invariant: a part belongs to the file of its hash; parts of files that the table does not name are removed.
+ * Crash: missing parts are made by the next run, leftovers removed.
  */
 import { createHash } from 'node:crypto';
 import { pruneFiles } from '../files/prune.ts';
@@ -23,42 +21,43 @@ import {
   valueHashSql,
 } from './parameter-types.ts';
 
-/** Bounds of a part: an app may send a million names of events, or of parameters. */
+/** Bounds of a part: an app may send a million names. */
 export const partBounds = {
-  /** Names of events of one app, those with most events; the others are counted. */
+  /** Events of one app, largest first; the others are counted. */
   events: 500,
-  /** Names of parameters of one event, those that stand in most of those looked at; the others are counted. */
+  /** Parameters of one event, most frequent first; the others are counted. */
   parameters: 100,
-  /** Events of one large file that are looked at because no block had one of their name, those with most events. */
+  /** Events of a large file that are read because no sampled block had their name, largest first. */
   others: 1000,
-  /** Examples of one parameter, and their longest, characters. */
+  /** Examples of a parameter, and their length in characters. */
   examples: 3,
   exampleLength: 60,
 } as const;
 
-/** Rows that an engine reads at once: a whole block is looked at, or none of it is decoded. */
+/** Rows that the engine decodes at once. */
 const blockRows = 2048;
-/** A file of so many blocks is looked at as a whole; of a larger one, one block in so many, and no more than so many. */
+/**
+ * Files up to this number of blocks are read entirely; of larger ones one block in `ofBlocks`, at most `mostBlocks`.
+ */
 const wholeBlocks = 2;
 const ofBlocks = 16;
 const mostBlocks = 8;
-/** Rows that are written together: each has two bitmaps. */
+/** Rows of a row group: each has two bitmaps. */
 const groupRows = 16_384;
 
-/** A sealed file whose part is to be made. */
 export interface PartSource {
-  /** Hash of its bytes, hex. */
+  /** SHA-256 of its bytes, hex. */
   readonly key: string;
   /** Absolute path. */
   readonly file: string;
   readonly rows: number;
 }
 
-/** The name of a file's part: the hash of its bytes, or where the log has none, of what the log knows it by. */
+/** Key of a file's part: the hash of its bytes, or without one in the log of its path and size. */
 export const partKey = ({ sha256, path, sizeBytes }: DataFile): string =>
   sha256 ?? createHash('sha256').update(`${path} ${sizeBytes}`).digest('hex');
 
-/** The sealed files that may have custom events, each content once, the newest dates first. */
+/** Lists the sealed files that may have custom events, each content once, newest dates first. */
 export function listSources(files: readonly DataFile[]): PartSource[] {
   const sources = pruneFiles(files, { kinds: ['custom_event'] })
     .filter((file) => !file.young)
@@ -67,7 +66,7 @@ export function listSources(files: readonly DataFile[]): PartSource[] {
   return [...new Map(sources.map((source) => [source.key, source])).values()];
 }
 
-/** Every so many-th block of a file is looked at for the parameters of its events; 1: all of it is. */
+/** Interval of the blocks that are searched for parameters; 1: all. */
 function stepOf({ rows }: PartSource): number {
   const blocks = Math.max(1, Math.ceil(rows / blockRows));
   return blocks <= wholeBlocks
@@ -75,14 +74,14 @@ function stepOf({ rows }: PartSource): number {
     : Math.ceil(blocks / Math.min(mostBlocks, Math.max(1, Math.ceil(blocks / ofBlocks))));
 }
 
-/** Files that are read by one scan: of one step, and numbered in one row from `first` on. */
+/** Files of one interval, numbered from `first` on. */
 interface Scan {
   readonly step: number;
   readonly first: number;
   readonly sources: readonly PartSource[];
 }
 
-/** Divides files into scans, and numbers them; those that are looked at as a whole come first. */
+/** Divides files into scans, and numbers them; files that are read entirely are first. */
 function toScans(sources: readonly PartSource[]): Scan[] {
   const scans: Scan[] = [];
   const steps = [...new Set(sources.map(stepOf))].toSorted((a, b) => a - b);
@@ -95,26 +94,25 @@ function toScans(sources: readonly PartSource[]): Scan[] {
   return scans;
 }
 
-/** The first of some columns that is not empty. */
+/** The first non-empty column. */
 const firstOf = (columns: readonly string[]): string =>
   `coalesce(${columns.map((column) => `nullif(${column}, '')`).join(', ')})`;
 const userSql = firstOf(['custom_user_id', 'custom_platform_user_id', 'CAST(sezam_user_id AS VARCHAR)']);
 const deviceSql = firstOf(['instance_id', 'lvid', 'gaid', 'android_id', 'app_set_id', 'idfa', 'ios_vendor_id']);
 
 /**
- * Who sent an event: an example is a value that two users sent, or two devices without a user. A user and a device are no
- * two: they may be one person, before a login and after it. The hash of NULL is a number.
+ * The sender of an event: an example is a value from two users, or from two devices without a user. A user and a device
+ * may be the same person. The hash of NULL is a number.
  */
 const lookedColumns = `, custom_event_params AS params, CASE WHEN ${userSql} IS NOT NULL THEN hash(${userSql}) END AS from_user,
   CASE WHEN ${userSql} IS NULL AND ${deviceSql} IS NOT NULL THEN hash(${deviceSql}) END AS from_device`;
 
-/** Rows of custom events of a scan. The empty file, the first, brings the columns that an older file does not have. */
+/** Custom events of a scan. The empty file brings columns that older files lack. */
 const scanSql = ({ sources, first }: Scan, emptyFile: string, columns: string, where = ''): string =>
   `SELECT file_index::INTEGER + ${first - 1} AS file, id_app, custom_event_name AS event, date, event_time${columns}
    FROM read_parquet(${sqlList([emptyFile, ...sources.map(({ file }) => file)])}, union_by_name = true, hive_partitioning = false)
    WHERE kind = 'custom_event' AND custom_event_name IS NOT NULL${where}`;
 
-/** The events that are looked at: of the larger files some blocks. */
 const lookedSql = (scan: Scan, emptyFile: string): string =>
   scanSql(
     scan,
@@ -126,7 +124,7 @@ const lookedSql = (scan: Scan, emptyFile: string): string =>
 const countColumns =
   'file, id_app, event, date, count(*) AS events, min(event_time) AS first_seen, max(event_time) AS last_seen';
 
-/** The numbers of events by name, each with an id; those beyond the bound in one row without a name. */
+/** Numbers of events by name, with ids; names beyond the bound share a row without a name. */
 function eventsSql(scans: readonly Scan[], emptyFile: string): string {
   const counts = scans.map((scan) =>
     scan.step === 1
@@ -146,7 +144,7 @@ function eventsSql(scans: readonly Scan[], emptyFile: string): string {
 
 const onEvent = 'USING (file, id_app, event, date)';
 
-/** The values of each parameter of each event; nothing of a file is needed any more behind its ids. */
+/** Values of each parameter of each event. */
 const valuesSql = `
   SELECT id, parameter, coalesce(value, '') AS value, count(*) AS n, min(event_time) AS first_seen, max(event_time) AS last_seen,
     coalesce(min(from_user) <> max(from_user), false) OR coalesce(min(from_device) <> max(from_device), false) AS shared
@@ -157,7 +155,7 @@ const typeCounts = parameterTypes.map(
   (type) => `coalesce(sum(n) FILTER (type = ${sqlText(type)}), 0)::BIGINT AS ${typeColumn(type)}`,
 );
 
-/** What the parameters have. A value stands in many events and files: what its text says is found out once. */
+/** Summaries of the parameters. A value may be in many events: its text is analyzed once. */
 const parametersSql = `
   WITH texts AS (
     SELECT value, ${typeOfSql('value')} AS type, ${valueHashSql('value')} AS hash, length(value) <= ${partBounds.exampleLength} AS short
@@ -172,7 +170,10 @@ const parametersSql = `
 const noTypes = parameterTypes.map((type) => `0::BIGINT AS ${typeColumn(type)}`).join(', ');
 const types = parameterTypes.map(typeColumn).join(', ');
 
-/** The rows of parts, by the keys of the files in their numbers. That of a file alone says that its part is made; those of events have no parameter. */
+/**
+ * The rows of parts; `keys` are indexed by file number. A row with a file alone marks its part as made; rows of events
+ * have no parameter.
+ */
 const rowsSql = (keys: string): string => `
   SELECT unnest(${keys}) AS key, NULL::BIGINT AS id_app, NULL::VARCHAR AS event, NULL::VARCHAR AS parameter, NULL::DATE AS date,
     0::BIGINT AS events, 0::BIGINT AS seen, 0::BIGINT AS more, ${noTypes}, NULL::BLOB AS few, NULL::BLOB AS many,
@@ -187,7 +188,7 @@ const rowsSql = (keys: string): string => `
   SELECT ${keys}[e.file + 1], e.id_app, e.event, p.parameter, e.date, 0, p.seen, 0, ${types}, p.few, p.many, p.first_seen, p.last_seen, p.examples
   FROM catalogue_parameters p JOIN catalogue_events e USING (id) WHERE p.rank <= ${partBounds.parameters}`;
 
-/** Looks at the first event of each name that no block of its file had. */
+/** Reads the first event of each name that no sampled block had. */
 async function lookAtOthers(duckdb: Duckdb, scans: readonly Scan[], emptyFile: string): Promise<void> {
   const others = await duckdb.rows(
     `SELECT file, array_to_string(list(place ORDER BY events DESC, place)[1:${partBounds.others}], ', ') AS places
@@ -206,10 +207,9 @@ async function lookAtOthers(duckdb: Duckdb, scans: readonly Scan[], emptyFile: s
 }
 
 /**
- * Writes the parts of some sealed files into one Parquet file, which the caller makes durable. Time: that of one scan of
- * small files; of larger ones, that of a few columns, and of the parameters of a block in sixteen. Memory: bounded by the
- * names and the events looked at; what does not fit, the engine spills. Errors: those of the engine, also where a file is
- * gone.
+ * Writes the parts of sealed files into one Parquet file; the caller makes it durable. Cost: small files are scanned
+ * once; of larger ones a few columns, and the parameters of one block in sixteen. Memory is bounded, the engine spills.
+ * Errors: the engine's, also if a file no longer exists.
  */
 export async function writeParts(
   duckdb: Duckdb,
@@ -236,22 +236,21 @@ export async function writeParts(
   }
 }
 
-/** Days of an event that the catalogue has the volume of, the newest. */
+/** Days of an event's volumes, newest. */
 const mostDays = 400;
 
-/** Characters of the keys of parts in a fold. */
+/** Characters of the keys in a fold. */
 export const foldedKeyLength = 16;
 
-/** Of a row of `events`. */
 const isNamed = `event IS NOT NULL AND rank <= ${partBounds.events}`;
 
 const sums = parameterTypes.map((type) => `sum(${typeColumn(type)})::BIGINT AS ${typeColumn(type)}`).join(', ');
 
 /**
- * The whole of all parts, a row for each event of each app and for each of its parameters. An event has its events, those
- * that were looked at as `seen`, and its `days`; a parameter stands in `seen` of those. The row of an app without an event
- * has how many more names there are and their days, that of an event how many more parameters. A row without an app has
- * the beginning of the key of a part.
+ * The fold of all parts: a row per event of each app and per parameter. An event has its number, the number searched as
+ * `seen`, and `days`; a parameter has the number of these with it as `seen`. The row of an app without an event counts
+ * the names beyond the bound, that of an event its parameters beyond. A row without an app has the beginning of a
+ * part's key.
  */
 const foldSql = (files: readonly string[]): string => `
   WITH parts AS (SELECT * FROM read_parquet(${sqlList(files)}) WHERE id_app IS NOT NULL),
@@ -289,7 +288,7 @@ const foldSql = (files: readonly string[]): string => `
   UNION ALL
   SELECT NULL, left(key, ${foldedKeyLength}), NULL, 0, 0, 0, ${noTypes}, NULL, NULL, NULL, [], [] FROM read_parquet(${sqlList(files)}) WHERE id_app IS NULL`;
 
-/** Writes the fold of packs, at least one, into a Parquet file. Memory: what does not fit is spilled. */
+/** Writes the fold of at least one pack into a Parquet file. The engine spills. */
 export async function writeFold(duckdb: Duckdb, files: readonly string[], target: string): Promise<void> {
   await duckdb.run(
     `COPY (${foldSql(files)} ORDER BY id_app, event, parameter NULLS FIRST) TO ${sqlText(target)} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 8192)`,

@@ -11,19 +11,19 @@ import {
 } from './catalogue-files.ts';
 import { type ParameterType, type TypeCounts, mainType, parameterTypes, typeColumn } from './parameter-types.ts';
 
-/** A parameter of an event, as far as its events were looked at. */
+/** A parameter of an event, from the events that were searched. */
 export interface CatalogueParameter {
   readonly name: string;
-  /** The type of nearly all its values. */
+  /** The type of nearly all values. */
   readonly type: ParameterType;
-  /** Events that have it, of those looked at. */
+  /** Number of searched events that have it. */
   readonly seen: number;
   readonly types: TypeCounts;
-  /** Values of another type, but empty ones: NULL in a column of views.sql, and named in its `untyped_params`. */
+  /** Non-empty values of another type: NULL in views.sql, listed in `untyped_params`. */
   readonly untyped: number;
-  /** How many different values it has, nearly. */
+  /** Approximate number of distinct values. */
   readonly values: number;
-  /** Frequent values that more than one user sent; none where each sends its own. */
+  /** Frequent values that more than one user sent. */
   readonly examples: readonly string[];
   readonly firstSeen: string;
   readonly lastSeen: string;
@@ -33,32 +33,31 @@ export interface CatalogueParameter {
 export interface CatalogueEvent {
   readonly customEventName: string;
   readonly events: number;
-  /** How many of them were looked at for their parameters. */
+  /** Number of events that were searched for parameters. */
   readonly looked: number;
   readonly firstSeen: string;
   readonly lastSeen: string;
-  /** Names of parameters beside those that are listed. */
+  /** Number of parameters beyond the list. */
   readonly moreParameters: number;
-  /** By the UTC date of the events, the newest first. */
+  /** By UTC date, newest first. */
   readonly days: readonly { readonly date: string; readonly events: number }[];
   readonly parameters: readonly CatalogueParameter[];
 }
 
-/** What an app's custom events have, as of the newest sealed files that were looked at. */
+/** The custom events of an app in the newest sealed files. */
 export interface Catalogue {
-  /** The version of the table of events that it was made of; undefined: there is none yet. */
+  /** Version of the events table; undefined: not made yet. */
   readonly version: number | undefined;
-  /** Sealed files that it lacks yet. */
+  /** Sealed files that it lacks. */
   readonly missingFiles: number;
   readonly customEvents: readonly CatalogueEvent[];
-  /** What stands behind the bound: names, and their events. */
+  /** Names beyond the bound, and their events. */
   readonly more: Pick<CatalogueEvent, 'events' | 'days'> & { readonly names: number };
   readonly notices: readonly Notice[];
-  /** The beginnings of the keys of the files that are in it. */
+  /** Beginnings of the keys of its files. */
   readonly keys: ReadonlySet<string>;
 }
 
-/** A row of the fold as JSON. */
 interface FoldRow {
   readonly event: string | null;
   readonly parameter: string | null;
@@ -75,7 +74,6 @@ interface FoldRow {
 
 const isoSql = (column: string): string => `strftime(${column}::TIMESTAMP, '%Y-%m-%dT%H:%M:%S.%gZ')`;
 
-/** A row as JSON. */
 const toRowSql = (
   examples: string,
   days: string,
@@ -83,7 +81,7 @@ const toRowSql = (
   seen: seen, more: more, types: {${parameterTypes.map((type) => `"${type}": ${typeColumn(type)}`).join(', ')}}, "values": "values",
   first: ${isoSql('first_seen')}, last: ${isoSql('last_seen')}, examples: ${examples}, days: ${days}})::VARCHAR`;
 const rowSql = toRowSql('examples', 'days');
-/** Without what is of no use for views, and would be most of the bytes. */
+/** Without days and examples, most of the bytes. */
 const shortRowSql = toRowSql('[]', '[]');
 
 function toParameter({ parameter, seen, types, values, examples, first, last }: FoldRow): CatalogueParameter {
@@ -91,7 +89,7 @@ function toParameter({ parameter, seen, types, values, examples, first, last }: 
   return { name, ...mainType(types), seen, types, values: values ?? 0, examples, firstSeen: first, lastSeen: last };
 }
 
-/** Makes events with their parameters of the rows of one app; the events with most events first. */
+/** Groups the rows of one app into events with their parameters. */
 function toEvents(rows: readonly FoldRow[]): CatalogueEvent[] {
   const parametersOf = new Map<string, CatalogueParameter[]>();
   for (const row of rows) {
@@ -119,7 +117,7 @@ function toEvents(rows: readonly FoldRow[]): CatalogueEvent[] {
   });
 }
 
-/** Reads the events of an app from a fold without their parameters, or one event with these; the row of the others too. */
+/** Reads the events of an app without parameters, or one event with them; and the row of the others. */
 async function readRows(duckdb: Duckdb, file: string, idApp: number, event?: string): Promise<FoldRow[]> {
   const where = event === undefined ? 'parameter IS NULL' : '(event = $2 OR event IS NULL)';
   const rows = await duckdb.rows(
@@ -137,15 +135,15 @@ async function readKeys(duckdb: Duckdb, file: string): Promise<Set<string>> {
 /** Bytes of a name that count as one column. */
 const nameBytes = 64;
 
-/** An app's events, those with most events first. */
+/** An app's events, largest first. */
 export interface AppEvents {
   readonly idApp: number;
   readonly events: readonly CatalogueEvent[];
 }
 
 /**
- * Reads the largest events of all apps from a fold, with their parameters and without days and examples: as many as have
- * no more columns together than `most`, where each has `own` beside its parameters. A long name counts as several columns.
+ * Reads the largest events of all apps from a fold, with parameters and without days and examples. Their columns
+ * together are at most `most`, with `own` per event in addition to its parameters; long names count as several columns.
  */
 export async function readLargest(
   duckdb: Duckdb,
@@ -167,7 +165,7 @@ export async function readLargest(
 }
 
 const memoryMb = 128;
-/** The file of a record may be replaced between the two. */
+/** The file may be replaced after its record was read. */
 const tries = 3;
 
 function refuseDamaged(error: unknown): never {
@@ -202,8 +200,8 @@ async function readFold(
 }
 
 /**
- * Reads an app's catalogue: its custom events without their parameters, or one of them with these. Any process may, while
- * the compactor renews it. Errors: `record_damaged`, those of the engine.
+ * Reads an app's catalogue: its custom events without parameters, or one event with them. For any process, while the
+ * compactor renews it. Errors: `record_damaged`, the engine's.
  */
 export async function readCatalogue(lakeDir: string, idApp: number, event?: string): Promise<Catalogue> {
   const fold = await readFold(lakeDir, idApp, event);

@@ -22,14 +22,14 @@ import { type AppEvents, readLargest } from './read-catalogue.ts';
 import type { Packs } from './packs.ts';
 import { lastColumns, mostColumns, ownColumns, viewsSql } from './views-sql.ts';
 
-/** What a fold is made of: the same parts give the same. */
+/** Returns the digest of a fold's parts. */
 export function digestOf(keys: Iterable<string>): string {
   const hash = createHash('sha256');
   for (const key of [...keys].toSorted((a, b) => (a < b ? -1 : 1))) hash.update(key);
   return hash.digest('hex');
 }
 
-/** The steps of a fold at which a crash is tested, beside those of packs. */
+/** Steps at which crashes are tested. */
 export const catalogueSteps = [
   'pack-written',
   'pack-renamed',
@@ -38,15 +38,14 @@ export const catalogueSteps = [
   'fold-published',
 ] as const;
 
-/** What the fold in force was made of. */
+/** The source of the current fold. */
 export interface Folded {
-  /** The digest of its parts. */
   readonly parts: string;
-  /** The version of the table whose files the parts were, or a later one of the same files. */
+  /** Version of the table whose files the parts were, or a later one of the same files. */
   readonly tableVersion: number;
 }
 
-/** Finds what the fold in force was made of; undefined where it, or views.sql, is gone or damaged. */
+/** Returns the source of the current fold; undefined if it or views.sql is missing or damaged. */
 export async function findFolded(lakeDir: string): Promise<Folded | undefined> {
   const { viewsSql: file } = cataloguePaths(lakeDir);
   const record = await openFolds(lakeDir)
@@ -59,7 +58,7 @@ export async function findFolded(lakeDir: string): Promise<Folded | undefined> {
     : undefined;
 }
 
-/** Says whether there is nothing that a catalogue consists of: then there is nothing to take back either. */
+/** Reports whether no part of a catalogue exists. */
 export async function isWithdrawn(lakeDir: string): Promise<boolean> {
   const { notices, viewsSql: file } = cataloguePaths(lakeDir);
   for (const each of [openFolds(lakeDir).nameOf(catalogueName), notices]) if (await exists(each)) return false;
@@ -67,10 +66,7 @@ export async function isWithdrawn(lakeDir: string): Promise<boolean> {
   return text === undefined || text === viewsSql([]);
 }
 
-/**
- * Removes what a killed process has left in the folder of the catalogue: it may have what is erased since. And a fold whose
- * bytes are others than its record says, which is made anew then.
- */
+/** Removes leftovers of a killed process, which may have erased values, and a fold that does not match its record. */
 export async function tidyCatalogue(lakeDir: string): Promise<void> {
   const { folder } = cataloguePaths(lakeDir);
   if (!(await exists(folder))) return;
@@ -81,7 +77,7 @@ export async function tidyCatalogue(lakeDir: string): Promise<void> {
   else await folds.tidy(catalogueName);
 }
 
-/** Says whether the catalogue has followed the table up to a version, or there is none. */
+/** Reports whether the catalogue is of a version or later, or does not exist. */
 export async function hasFollowed(lakeDir: string, version: number): Promise<boolean> {
   const folded = await findFolded(lakeDir);
   if (folded !== undefined) return folded.tableVersion >= version;
@@ -89,14 +85,14 @@ export async function hasFollowed(lakeDir: string, version: number): Promise<boo
 }
 
 export interface RenewOptions {
-  /** Version of the table of events that the parts are of. */
+  /** Version of the events table that the parts are of. */
   readonly tableVersion: number;
-  /** Sealed files whose parts are not made yet. */
+  /** Sealed files without parts. */
   readonly missingFiles: number;
   readonly crashPoint?: CrashPoint;
 }
 
-/** Takes the catalogue back where no file is in it any more. The record goes last: while it is there, it is tried again. */
+/** Withdraws the catalogue if it has no file. The record goes last: while it exists, this is retried. */
 export async function withdrawCatalogue(lakeDir: string): Promise<void> {
   await writeViews(lakeDir, []);
   await writeNotices(lakeDir, []);
@@ -104,8 +100,8 @@ export async function withdrawCatalogue(lakeDir: string): Promise<void> {
 }
 
 /**
- * Folds the packs, of which there is one at least, and publishes what came of it. Durable when it returns. The record comes
- * last: where it is, views.sql is that of the same fold.
+ * Folds the packs, at least one, and publishes the result durably. The record comes last: views.sql is of the same
+ * fold.
  */
 export async function renewCatalogue(
   lakeDir: string,
@@ -132,19 +128,18 @@ export async function renewCatalogue(
   }
 }
 
-/** Makes sure that there is a views.sql to read: before anything is sealed it has no view. */
+/** Creates an empty views.sql if there is none. */
 export async function ensureViews(lakeDir: string): Promise<void> {
   if (!(await exists(cataloguePaths(lakeDir).viewsSql))) await writeViews(lakeDir, []);
 }
 
-/** Writes views.sql where it says something else. */
 async function writeViews(lakeDir: string, apps: readonly AppEvents[]): Promise<void> {
   const { viewsSql: file } = cataloguePaths(lakeDir);
   const text = viewsSql(apps);
   if ((await findTextFile(file)) !== text) await writeFileDurably(file, text, tableFileMode);
 }
 
-/** Takes out the notices of what a fold has not any more: an erasure may have taken its name with it. */
+/** Removes notices of names that the fold no longer has: they may have been erased. */
 async function keepNotices(lakeDir: string, duckdb: Duckdb, file: string): Promise<void> {
   const known = await readFoundNotices(lakeDir);
   if (known.length === 0) return;
@@ -169,7 +164,7 @@ async function keepNotices(lakeDir: string, duckdb: Duckdb, file: string): Promi
     );
 }
 
-/** Looks for what has changed up to a day whose events are all sealed; returns what was found, and keeps it durably. */
+/** Updates the notices by a day whose events are all sealed, durably. Returns the new ones. */
 export async function renewNotices(
   lakeDir: string,
   duckdb: Duckdb,

@@ -3,39 +3,34 @@ import type { AppEvents, CatalogueEvent, CatalogueParameter } from './read-catal
 import { typedSql, typeFamilies, type TypedType } from './parameter-types.ts';
 
 /**
- * The text of views.sql: for each app a schema, in it for each custom event a table macro, whose columns are the event's
- * parameters with their types: `FROM app_1.level_complete()`. Macros, since a view would open every file of the lake when
- * it is made. They read the views of snapshot.sql, which is run first. What a column cannot have stands in
- * `untyped_params` of its row, so that no value is NULL without a word. No name in it is taken as it came from a client
- * without quotes, and no control character gets into the text.
+ * The text of views.sql: a schema per app, and in it a table macro per custom event with its parameters as typed
+ * columns: `FROM app_1.level_complete()`. Macros, since views would open every file of the lake when they are made.
+ * They read the views of snapshot.sql, which is run first. Values that do not fit their column are in `untyped_params`.
+ * Names from clients are always quoted, and contain no control characters.
  */
 
-/** Columns of all macros together: an engine reads a text of some megabytes in a second. The caller keeps to it. */
+/** Columns of all macros together: an engine reads a text of some megabytes in a second. */
 export const mostColumns = 20_000;
 
-/** Columns that every macro has, before those of the parameters. */
 export const ownColumns = ['event_id', 'date', 'event_time', 'received_at', 'available_at', 'custom_user_id'] as const;
 
-/** Columns that every macro has behind them. */
 export const lastColumns = ['custom_event_params', 'untyped_params'] as const;
 
-/** A text as SQL that gives it back, whatever it has: with control or invisible characters by its bytes. */
+/** SQL of a text; one with control or invisible characters by its bytes. */
 function literal(text: string): string {
   return /[\p{C}\p{Z}]/u.test(text.replaceAll(' ', ''))
     ? `decode(unhex('${Buffer.from(text, 'utf8').toString('hex')}'))`
     : sqlText(text);
 }
 
-/** A name in quotes has one character at least, and none that is not seen. */
+/** A quoted name has at least one character, and no invisible ones. */
 const toPlain = (text: string): string => text.replaceAll(/[\p{C}\p{Zl}\p{Zp}]/gu, '_') || '_';
 
-/** What has a text that becomes a name, and that name. */
 type Named<T> = readonly [one: T, name: string];
 
 /**
- * Gives each of some things a name by its text: the engine does not tell names by their case. A text that can be a name is
- * its own, the first of those that differ by their case alone; the others get numbers that make no other's name of theirs.
- * In the order of the texts, so that a name does not change with the volumes.
+ * Assigns unique names by text; the engine ignores case. A text that is a valid name keeps it, the first of those that
+ * differ by case only; others get unused numbers. In text order, so that names do not depend on volumes.
  */
 function nameEach<T>(things: readonly T[], toText: (one: T) => string, taken: readonly string[] = []): Named<T>[] {
   const names = new Set(taken.map((name) => name.toLowerCase()));
@@ -68,7 +63,7 @@ function columnSql({ name, type, types, untyped }: CatalogueParameter, column: s
   return `${castOf(type)}(${value}) AS ${sqlName(column)}${remark}`;
 }
 
-/** The parameters of an event whose values are no texts any more, by type: which of them have no value of it. */
+/** SQL of the entries of typed parameters that have no value of their type. */
 function untypedSql(parameters: readonly CatalogueParameter[]): string {
   const tests = typeFamilies.flat().flatMap((type) => {
     const names = parameters.filter((each) => each.type === type).map(({ name }) => literal(name));
@@ -88,7 +83,6 @@ SELECT ${[...ownColumns, ...columns, 'custom_event_params', `${untypedSql(parame
 FROM tributary.events WHERE kind = 'custom_event' AND id_app = ${idApp} AND custom_event_name = ${literal(customEventName)};`;
 }
 
-/** Writes the text. */
 export function viewsSql(apps: readonly AppEvents[]): string {
   const parts = apps
     .filter(({ events }) => events.length > 0)

@@ -17,19 +17,19 @@ import { sqlText } from '../sql/literals.ts';
 import { idStartOf, type Sought } from './find-rows.ts';
 
 /**
- * Which ids were erased: so that one who asks for such an event is not told that it never came. What is kept is 64 bits
- * of a SHA-256 of app and id, and for an event under an Idempotency-Key another of what its request's ids begin with, all
- * of every erasure in one order: neither whose the events were, nor which went together, nor when.
+ * The hashes of erased ids, so that an erased event is not reported as never seen: 64 bits of a SHA-256 of app and id,
+ * and for a keyed event another of the start of its request's ids. All erasures are in one order, so that the hashes
+ * show neither owner, nor group, nor time.
  *
- * A Parquet file of one sorted column, written whole under the maintenance lock of the events, before the rows go: a
- * crash leaves hashes of events that are there still, and these are found first. The log of the events says how many
- * hashes there are and what the file hashes to, so that one that is missing or damaged is not taken for one that says
- * no. The commit comes first: until the file is in its place, it is found where it is staged. A backup carries it.
+ * A Parquet file of one sorted column, written atomically under the maintenance lock of the events table before the
+ * rows are erased; until then the lookup finds the rows first. The log has the number of hashes and the file's hash, so
+ * that a missing or damaged file is detected. The commit comes first: until the file is moved, it is found in staging.
+ * Backups include it.
  */
 
-/** Hashes that are kept: 80 MB. Ids that are erased beyond them are as if they had never come. */
+/** Hashes that are kept: 80 MB. Later ones are not recorded. */
 const maxHashes = 10_000_000;
-/** So that a look-up reads 160 kB. */
+/** A lookup reads 160 kB. */
 const rowsOfGroup = 20_480;
 
 const hashSql = (id: string): string => `('0x' || substr(sha256(id_app::VARCHAR || chr(10) || ${id}), 1, 16))::UBIGINT`;
@@ -38,13 +38,12 @@ function hashOf(idApp: number, id: string): bigint {
   return BigInt(`0x${createHash('sha256').update(`${idApp}\n${id}`).digest('hex').slice(0, 16)}`);
 }
 
-/** An id, and whose event it is. */
 export interface OwnedId {
   readonly idApp: number;
   readonly eventId: string;
 }
 
-/** Reads the id out of the line of an event that could not be written; undefined where it cannot be read. */
+/** Reads the id from the line of a failed event; undefined if it cannot be read. */
 export function readOwnedId(line: string): OwnedId | undefined {
   try {
     const { id_app: idApp, event_id: eventId } = JSON.parse(line) as Readonly<Record<string, unknown>>;
@@ -57,7 +56,7 @@ export function readOwnedId(line: string): OwnedId | undefined {
   }
 }
 
-/** SQL of some ids, for `addErasedIds`; at least one. */
+/** SQL of at least one id, for `addErasedIds`. */
 export function valuesSql(ids: readonly OwnedId[]): string {
   const values = ids.map(({ idApp, eventId }) => `(${idApp}::BIGINT, ${sqlText(eventId)})`);
   return `SELECT * FROM (VALUES ${values.join(', ')}) AS ids(id_app, event_id)`;
@@ -65,7 +64,7 @@ export function valuesSql(ids: readonly OwnedId[]): string {
 
 const oldSql = (file: string): string => `SELECT h FROM read_parquet(${sqlText(file)})`;
 
-/** Where the file is, the table whose log names it, and where it is staged; `lakePaths` has them. */
+/** Paths, of `lakePaths`. */
 export interface ErasedIdsPlace {
   readonly erasedIds: string;
   readonly table: string;
@@ -78,18 +77,17 @@ const hint =
 const damaged = (what: string, cause?: unknown): AppError =>
   new AppError('file_damaged', what, { ...(cause === undefined ? {} : { cause }), hint });
 
-/** The hashes, as the newest version of the log names them. */
+/** The hashes as of the newest version of the log. */
 export interface ErasedIds {
-  /** The file; undefined: there is none, since nothing was erased yet. */
+  /** Undefined: nothing was erased yet. */
   readonly file: string | undefined;
-  /** Every id that was erased since hashes are kept is surely among them. */
+  /** All ids that were erased since hashes are kept are included. */
   readonly isComplete: boolean;
 }
 
-/** Finds the hashes, for one who asks again and again: an unchanged file is read once. Errors: `file_damaged`. */
+/** Finds the hashes. Rereads a changed file only. Errors: `file_damaged`. */
 export type FindErasedIds = () => Promise<ErasedIds>;
 
-/** Creates the search for the hashes of a lake. */
 export function createErasedIdsSearch({ erasedIds: file, table, staging }: ErasedIdsPlace): FindErasedIds {
   let known: { readonly stamp: string; readonly sha256: string } | undefined;
 
@@ -100,7 +98,7 @@ export function createErasedIdsSearch({ erasedIds: file, table, staging }: Erase
     return known.sha256;
   }
 
-  /** An erasure whose commit was made, and that has not moved its file yet, has it in its own folder. */
+  /** A committed erasure that has not moved its file yet has it in its staging folder. */
   async function findFile({ sha256 }: ErasedIdsState): Promise<string | undefined> {
     if ((await findHash()) === sha256) return file;
     for (const name of await findNames(staging)) {
@@ -132,15 +130,14 @@ export function createErasedIdsSearch({ erasedIds: file, table, staging }: Erase
   };
 }
 
-/** What the addition of ids works with. */
 interface AddErasedDependencies {
-  /** The table of the events. */
+  /** The events table. */
   readonly table: Table;
   readonly duckdb: Duckdb;
   readonly crashPoint: CrashPoint;
 }
 
-/** Runs work on a file that the log says nothing of: one of a version before 0.4. */
+/** For a file that the log does not describe: one of a version before 0.4. */
 async function readUnnamed<T>(file: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -154,7 +151,7 @@ async function countHashes(duckdb: Duckdb, file: string): Promise<number> {
   return Number(row?.['n']);
 }
 
-/** Collects the hashes of some ids, at most so many, in a table of the engine. */
+/** Collects hashes of ids, at most `most`, in a table of the engine. */
 async function collectHashes(duckdb: Duckdb, selects: readonly string[], most: number): Promise<void> {
   await duckdb.run('CREATE OR REPLACE TEMP TABLE erased_hashes (h UBIGINT)');
   const start = `substr(event_id, 1, ${requestKeyOf('x'.repeat(36)).length})`;
@@ -171,8 +168,7 @@ async function collectHashes(duckdb: Duckdb, selects: readonly string[], most: n
 
 /**
  * Adds the ids of rows that are about to be erased, durably, by a commit that names the file. `selects`: SQL of their
- * `id_app` and `event_id`, run one after the other. Under the maintenance lock. Errors: `file_damaged`, those of the
- * engine.
+ * `id_app` and `event_id`, run one after the other. Under the maintenance lock. Errors: `file_damaged`, the engine's.
  */
 export async function addErasedIds(
   { table, duckdb, crashPoint }: AddErasedDependencies,
@@ -201,10 +197,7 @@ export async function addErasedIds(
   }
 }
 
-/**
- * What the log is to say of a file that it says nothing of yet: of one that a version before 0.4 has written. Undefined:
- * there is none, or it is damaged.
- */
+/** Describes, for the log, a file that a version before 0.4 has written. Undefined: missing or damaged. */
 export async function describeUnnamedErasedIds(file: string): Promise<ErasedIdsState | undefined> {
   if (!(await exists(file))) return undefined;
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
@@ -217,8 +210,8 @@ export async function describeUnnamedErasedIds(file: string): Promise<ErasedIdsS
 }
 
 /**
- * Reads a file that the log says nothing of to its end; says what is wrong with it. Bytes that have become those of
- * another hash in the same place do not show.
+ * Reads a file to its end; returns what is wrong with it. Does not notice bytes that form another hash in the same
+ * order.
  */
 export async function findErasedIdsDamage(duckdb: Duckdb, file: string): Promise<string | undefined> {
   try {
@@ -232,10 +225,10 @@ export async function findErasedIdsDamage(duckdb: Duckdb, file: string): Promise
   }
 }
 
-/** SQL that is true for a row, by its `id_app` and `event_id`, whose id is among the hashes of a file. */
+/** SQL that is true for a row whose id is among the hashes of a file. */
 export const isErasedSql = (file: string): string => `${hashSql('event_id')} IN (${oldSql(file)})`;
 
-/** Says whether what is looked for was erased, from one of the apps. Errors: `file_damaged`. */
+/** Reports whether the event was erased from one of the apps. Errors: `file_damaged`. */
 export async function wasErased(
   duckdb: Duckdb,
   { file }: ErasedIds,

@@ -12,7 +12,7 @@ import {
 import { pause } from '../../runtime/async/retry.ts';
 import { isSought, type Sought, idStartOf } from './find-rows.ts';
 
-/** An event that could not be written to the lake. Times are Unix milliseconds. */
+/** A failed event. Times are Unix ms. */
 export interface FoundFailed {
   readonly eventId: string;
   readonly reason: FailureReason;
@@ -24,33 +24,32 @@ export interface FoundFailed {
 }
 
 /**
- * Which files of failed events may have an id: a memory of hashes, 10 to 14 bytes an event, made when it is first asked
- * and gone with the process. A file is read once, and again when it may have what is asked for: one that was replaced or
- * removed since gives what it has now.
+ * Finds failed events by id: hashes in memory, 10 to 14 bytes an event, made at the first lookup. A file is read once,
+ * and again if it may have the id: one that was replaced or removed since gives its current content.
  */
 export interface FailedIndex {
   /**
-   * Finds what counts as failed, at most so many events, of some apps. Errors: `overloaded` while files are still to be read, and when
-   * there are more failed events than it keeps hashes of.
+   * Finds at most 256 failed events of the apps. Errors: `overloaded` while files are unread, and with more failed
+   * events than hashes are kept for.
    */
   find(sought: Sought, idApps: readonly number[], deadlineMs: number): Promise<FoundFailed[]>;
-  /** How many events the files had that were read: no fewer than there are, unless files are missing. */
+  /** Number of events in the files that were read: at least those that exist, unless files are missing. */
   count(): number;
-  /** Reads the files that are still to be read, as far as their hashes are kept; one after the other, with rests. */
+  /** Reads the unread files, one after the other with pauses, as far as hashes are kept. */
   readOn(signal: AbortSignal): Promise<void>;
 }
 
 /** Failed events whose hashes are kept: 56 MB. */
 const maxKnown = 4_000_000;
 const maxFound = 256;
-/** An id in an event's line, which is a text in a line of JSON, and whose event it is, where that follows as ingest has it. */
+/** An id in an event's line, a text inside a line of JSON, and the app if it follows as ingest renders it. */
 const idInText = /\\"event_id\\":\\"([0-9a-f-]{36})\\"(?:,\\"kind\\":\\"\w*\\",\\"id_app\\":(\d{1,16}),)?/g;
-/** Stands for the app of a line that does not say it there. */
+/** Stands for the app of a line that does not have it there. */
 const anyApp = 0;
 
 /**
- * Two parts of an id that are a hash, or random: of one that begins with the time what is behind it, of any other what
- * its request's other events have, too.
+ * Two random or hashed parts of an id: behind the time of one that begins with it, else the parts that its request
+ * shares.
  */
 function halvesOf(start: string): readonly [low: number, high: number] {
   const digits = start.replaceAll('-', '');
@@ -61,8 +60,8 @@ function halvesOf(start: string): readonly [low: number, high: number] {
 type Halves = ReturnType<typeof halvesOf>;
 
 /**
- * Makes hashes of ids that are an app's own, so that who asks for another app's event is led to no file. By a secret of
- * this process: nobody can make an id that has the hash of another app's.
+ * Hashes ids with their apps, so that a lookup of another app's event leads to no file. Keyed by a secret of this
+ * process: collisions cannot be constructed.
  */
 function createOwnHalves(): (idApp: number, start: string) => Halves {
   const secret = randomBytes(16);
@@ -79,13 +78,13 @@ function createOwnHalves(): (idApp: number, start: string) => Halves {
   };
 }
 
-/** Reads what is left of a line: undefined when it is no event of those that are looked for. */
+/** Undefined: not an event that is looked for. */
 function toFound(line: string, sought: Sought): Omit<FoundFailed, 'reason' | 'failedAt'> | undefined {
   let event: Readonly<Record<string, unknown>> | null;
   try {
     event = JSON.parse(line) as typeof event;
   } catch {
-    // As ingest has rendered it, and damaged behind its head.
+    // As ingest rendered it, damaged after its head.
     const head = readLineHead(line);
     if (head === undefined || !isSought(sought, head.eventId)) return undefined;
     const { idApp, ...rest } = head;
@@ -93,7 +92,7 @@ function toFound(line: string, sought: Sought): Omit<FoundFailed, 'reason' | 'fa
   }
   const id = event?.['event_id'];
   if (event === null || typeof id !== 'string' || !isSought(sought, id)) return undefined;
-  // Whose event it is must be sure.
+  // The owner must be certain.
   if (sought.idApp !== undefined && event['id_app'] !== sought.idApp) return undefined;
   const { kind, event_time: seconds, received_at: receivedAtMs } = event;
   return {
@@ -104,7 +103,6 @@ function toFound(line: string, sought: Sought): Omit<FoundFailed, 'reason' | 'fa
   };
 }
 
-/** Reads a file that may be gone. */
 async function ifThere<T>(work: Promise<T>, otherwise: T): Promise<T> {
   return work.catch((error: unknown) => {
     if (isSystemError(error, 'ENOENT')) return otherwise;
@@ -115,14 +113,14 @@ async function ifThere<T>(work: Promise<T>, otherwise: T): Promise<T> {
 async function findInFile(file: string, sought: Sought): Promise<FoundFailed[]> {
   const found: FoundFailed[] = [];
   for (const { line, reason, failedAt } of await ifThere(readFailedFile(file), [])) {
-    // Most are not: what is no match is not parsed.
+    // Most lines do not match, and are not parsed.
     const event = line.includes(idStartOf(sought)) ? toFound(line, sought) : undefined;
     if (event !== undefined) found.push({ ...event, reason, failedAt });
   }
   return found;
 }
 
-/** So many files are read on without a rest. */
+/** Files that are read without a pause. */
 const filesAtOnce = 100;
 
 const tooMany = (): AppError =>
@@ -133,22 +131,19 @@ const tooMany = (): AppError =>
 const stillToRead = (files: number): AppError =>
   new AppError('overloaded', `${files} files of failed events are still to be read`, { hint: 'Ask again in a while.' });
 
-/**
- * Creates the index of the failed events of a lake, empty. `maxFiles`: where more are still to be read, a question leaves
- * them to `readOn`.
- */
+/** Creates the index, empty. With more than `maxFiles` unread files a lookup leaves them to `readOn`. */
 export function createFailedIndex(folder: string, tableDir: string, maxFiles = Infinity): FailedIndex {
   const list = createFailedList(folder, tableDir);
   const ownHalves = createOwnHalves();
   const hashes = createKeySet('any');
   const groups = new Map<string, { readonly group: number; readonly events: number }>();
   const names = new Map<number, string>();
-  /** What is known whole. */
+  /** The listing that was read completely. */
   let known: FailedListing | undefined;
 
   async function add(name: string, file: string): Promise<void> {
     const text = await ifThere(readFailedText(file), '');
-    // A question and `readOn` may come to it together.
+    // A lookup and `readOn` may read it concurrently.
     if (groups.has(name)) return;
     const ids = [...text.matchAll(idInText)].map(([, id = '', idApp]) => ownHalves(Number(idApp ?? anyApp), id));
     const group = hashes.addGroup();
@@ -161,7 +156,7 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
     names.set(group, name);
   }
 
-  /** The files that are still to be read; those that are gone are forgotten. */
+  /** Drops removed files; returns the unread ones. */
   function compare(listing: FailedListing): (readonly [name: string, file: string])[] {
     for (const [name, { group }] of groups) {
       if (listing.has(name)) continue;

@@ -15,7 +15,7 @@ export interface DatasetTable {
   readonly snapshot: Snapshot;
 }
 
-/** A row that was found. Times are Unix milliseconds; of another engine's rows some may be missing. */
+/** A row. Times are Unix ms; rows of other engines may lack some. */
 export interface FoundRow {
   readonly eventId: string;
   readonly kind?: string;
@@ -24,21 +24,23 @@ export interface FoundRow {
   readonly availableAtMs: number | undefined;
 }
 
-/** A row with the values that its line in the stream had. */
 export interface WholeRow extends FoundRow {
-  /** By column: texts of numbers, Unix seconds (`received_at` milliseconds), a map as an object; null for none. */
+  /**
+   * By column, as in the event's line: numbers as texts, Unix seconds (`received_at` ms), maps as objects, null for
+   * none.
+   */
   readonly values: Readonly<Record<string, unknown>>;
 }
 
-/** Which rows of which files of a table: those for which the SQL holds, with the values of its parameters. */
+/** The rows of files for which the SQL holds. */
 interface RowQuery {
   readonly files: readonly DataFile[];
-  /** A condition, and what may follow it. */
+  /** A condition and following clauses. */
   readonly where: string;
   readonly values?: readonly SqlValue[];
 }
 
-/** SQL of a row's kind: a table of rows of one kind does not say it. */
+/** A table with a single kind may lack the column. */
 function kindSql({ columns, kinds }: Dataset): string {
   if (columns.some(({ name }) => name === 'kind')) return 'kind';
   return kinds.length === 1 && kinds[0] !== undefined ? sqlText(kinds[0]) : 'NULL';
@@ -53,7 +55,7 @@ function valueSql({ name, type }: Column): string {
   return type === 'MAP(VARCHAR, VARCHAR)' ? sqlName(name) : `${sqlName(name)}::VARCHAR`;
 }
 
-/** SQL of a row's values, as JSON. */
+/** SQL of a row's line, as JSON. */
 function lineSql({ columns }: Dataset): string {
   const has = new Set(columns.map(({ name }) => name));
   const members = lineColumns
@@ -74,7 +76,7 @@ const toRow = (row: Readonly<Record<string, unknown>>): FoundRow => ({
 
 const pathsOf = (files: readonly DataFile[]): string[] => files.map(({ absolutePath }) => absolutePath);
 
-/** Reads rows. Errors: those of the engine, also where a file is gone since the snapshot. */
+/** Errors: the engine's, also if a file was removed since the snapshot. */
 async function readRows(duckdb: Duckdb, { dataset }: DatasetTable, query: RowQuery): Promise<FoundRow[]> {
   const { files, where, values = [] } = query;
   if (files.length === 0) return [];
@@ -87,14 +89,13 @@ async function readRows(duckdb: Duckdb, { dataset }: DatasetTable, query: RowQue
   return rows.map(toRow);
 }
 
-/** Reads rows with their values. Errors: as `readRows`. */
 async function readWholeRows(
   duckdb: Duckdb,
   { dataset, snapshot }: DatasetTable,
   { files, where, values = [] }: RowQuery,
 ): Promise<WholeRow[]> {
   if (files.length === 0) return [];
-  // The empty file has every column: older files lack those that came later.
+  // The empty file has every column: older files lack later ones.
   const rows = await duckdb.rows(
     `SELECT ${headSql(dataset)}, ${lineSql(dataset)} AS line
      FROM read_parquet(${sqlList([snapshot.emptyFile, ...pathsOf(files)])}, union_by_name = true, hive_partitioning = false)
@@ -107,23 +108,20 @@ async function readWholeRows(
   }));
 }
 
-/** What is looked for: the event of an id, or all of a request under an Idempotency-Key. */
+/** The event of an id, or all events of a request under an Idempotency-Key. */
 export type Sought = { readonly idApp?: number | undefined } & (
   | { readonly eventId: string }
-  /** What the ids of the request begin with (`makeRequestKey`). */
+  /** Start of the ids of the request (`makeRequestKeys`). */
   | { readonly requestKey: string }
 );
 
-/** Rows that are given for one question, of a table. */
 const maxFoundRows = 256;
 
-/** What the ids that are looked for begin with. */
 export const idStartOf = (sought: Sought): string => ('eventId' in sought ? sought.eventId : sought.requestKey);
 
-/** Says whether an id is looked for. */
 export const isSought = (sought: Sought, eventId: string): boolean => eventId.startsWith(idStartOf(sought));
 
-/** Whether ids that begin so may lie between the least and the greatest id of a file, as far as these are known. */
+/** Reports whether ids with this start may be between the least and the greatest id of a file. */
 function mayHoldId({ minValues, maxValues }: DataFile, start: string): boolean {
   const [min, max] = [minValues['event_id'], maxValues['event_id']];
   return !(typeof min === 'string' && min > `${start}~`) && !(typeof max === 'string' && max < start);
@@ -131,31 +129,29 @@ function mayHoldId({ minValues, maxValues }: DataFile, start: string): boolean {
 
 const hasOwnKeys = ({ kindSpecs }: Dataset): boolean => [...kindSpecs.values()].some(({ key }) => key.length > 0);
 
-/** Whether a file of a dataset's table may have ids that do not say when their events were received. */
+/** Reports whether a file may have ids that do not contain their time of receipt. */
 export function mayHoldHashed(dataset: Dataset, { keyless }: DataFile): boolean {
-  // The tag is of Idempotency-Keys alone.
+  // The tag covers Idempotency-Keys only.
   return keyless !== true || hasOwnKeys(dataset);
 }
 
-/** What finds rows by the ids that do not say when they were received. */
+/** The index of ids that do not contain their time of receipt. */
 interface IndexUse {
   readonly index: IdIndex;
-  /** The apps whose events are found by it. */
   readonly idApps: readonly number[];
-  /** Until when files are indexed that have none yet, by `performance.now()`. */
+  /** End of indexing, by `performance.now()`. */
   readonly deadlineMs: number;
-  /** A larger file is left to somebody else to index; absent: none is. */
+  /** Larger files are indexed by the maintenance only [no limit]. */
   readonly maxIndexedBytes?: number | undefined;
 }
 
-/** Where rows may be. */
 interface Where {
   readonly candidates: readonly Candidate[];
-  /** The files of which that is not known: they have no index yet. */
+  /** Files without an index yet. */
   readonly missing: readonly DataFile[];
 }
 
-/** The files of a table that may have what is looked for. */
+/** Returns the files that may have the event. */
 async function findCandidates(
   duckdb: Duckdb,
   { dataset, snapshot }: DatasetTable,
@@ -177,7 +173,7 @@ async function findCandidates(
   );
 }
 
-/** Indexes files that are not indexed yet, as long as there is time, and looks a hashed id up in them. */
+/** Indexes missing files before the deadline, and looks the id up in them. */
 async function findInMissing(
   duckdb: Duckdb,
   missing: readonly DataFile[],
@@ -187,9 +183,9 @@ async function findInMissing(
   const { index, idApps, deadlineMs, maxIndexedBytes = Infinity } = use;
   const keys = idApps.map((idApp) => indexKeyOf(idApp, idStart));
   const candidates: Candidate[] = [];
-  // The small ones first: they do not wait for the large ones.
+  // Small files do not wait for large ones.
   for (const [done, file] of missing.toSorted((a, b) => a.sizeBytes - b.sizeBytes).entries()) {
-    // Who keeps the index up with a newer version of the table removes what that has no use for.
+    // Maintenance with a newer version of the table may remove an index again.
     for (let isIndexed = false; !isIndexed;) {
       if (performance.now() >= deadlineMs || file.sizeBytes > maxIndexedBytes)
         throw new AppError(
@@ -206,7 +202,6 @@ async function findInMissing(
   return candidates;
 }
 
-/** Reads what is looked for in the files that may have it. */
 async function readCandidates(
   duckdb: Duckdb,
   table: DatasetTable,
@@ -228,9 +223,9 @@ async function readCandidates(
 }
 
 /**
- * Finds the rows of an id or a request in one version of a table. An id of version 7 is found by its time of receipt,
- * any other by the index. Errors: `overloaded` while files are being indexed that may have it; those of the engine, also
- * where a file is gone since the snapshot.
+ * Finds the rows of an id or a request in one version of a table. Ids of version 7 are found by their time of receipt,
+ * others by the index. Errors: `overloaded` while files are indexed that may have them; the engine's, also if a file
+ * was removed since the snapshot.
  */
 export async function findRows(
   duckdb: Duckdb,
@@ -240,15 +235,15 @@ export async function findRows(
 ): Promise<FoundRow[]> {
   const { candidates, missing } = await findCandidates(duckdb, table, sought, use);
   const rows = await readCandidates(duckdb, table, sought, candidates);
-  // An id has one event; those of a request may lie in several files.
+  // An id has one event; those of a request may be in several files.
   if (missing.length === 0 || (rows.length > 0 && 'eventId' in sought)) return rows;
   const more = await findInMissing(duckdb, missing, idStartOf(sought), use);
   return [...rows, ...(await readCandidates(duckdb, table, sought, more))];
 }
 
 /**
- * Finds the rows of ids, with their values, in the files of a version that a filter leaves: by somebody who knows when
- * they were received, and has no index. Errors: those of the engine, also where a file is gone since the snapshot.
+ * Finds the rows of ids, with their values, in the files that a filter selects, without an index. Errors: as
+ * `findRows`.
  */
 export async function findWholeRows(
   table: DatasetTable,

@@ -10,54 +10,46 @@ import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 
 /**
- * The index of the ids that do not say when their events were received: those of events under an Idempotency-Key, and of
- * events with a key of their own.
+ * The index of ids that do not contain their time of receipt: those under an Idempotency-Key or of a natural key.
  *
- * It consists of parts, Parquet files of (key, file, span) sorted by key. A key is 48 bits of a hash of the app and of
- * the part of the id that its request's events share; the app is in it so that a question about another app's event is
- * led to no file. A span is the time of receipt in units of 65 s, by which the row is found in the data file through the
- * statistics of its row groups. One row a request and file takes 6 bytes, and a look-up in a part of 5 million 2 to 4 ms
- * (a format with pages of pairs took 12 bytes).
+ * Its parts are Parquet files of (key, file, span), sorted by key. A key is 48 bits of a hash of the app and of the
+ * start of the id that its request's events share; including the app keeps lookups of another app's events from any
+ * file. A span is the time of receipt in units of 65 s, which finds the row in the data file by row group statistics. A
+ * row per request and file takes 6 bytes; a lookup in a part of 5 million takes 2 to 4 ms.
  *
- * A part covers one data file or several. Its name is the hash of its bytes, and its metadata names the data files by
- * the hashes of theirs: so a damaged part is known before it answers, and a part is right wherever the lake is moved,
- * copied or restored to. It is a cache: what is gone, damaged or of an older version is made again from the lake, and
- * until then its data files count as not indexed. Several processes may work on one folder.
+ * A part covers data files, and is named after the hash of its bytes; its metadata has the hashes of its data files. So
+ * damage is detected, and parts remain valid if the lake is moved, copied or restored. It is a cache: missing, damaged
+ * or older parts are made again, and until then their files count as missing. Several processes may share a folder.
  */
 export interface IdIndex {
-  /** Looks keys up in the index of some files. */
+  /** Looks keys up in the index of files. */
   find(duckdb: Duckdb, files: readonly DataFile[], keys: readonly number[]): Promise<IndexAnswer>;
-  /** Makes the index of a file. Errors: of the engine, also when the file is damaged or gone. */
+  /** Indexes a file. Errors: the engine's, also if the file is damaged or missing. */
   add(duckdb: Duckdb, file: DataFile): Promise<void>;
   /**
-   * Removes parts that cover none of these files, and what a killed process has left. Returns the files that are not
-   * indexed.
+   * Removes parts that cover none of the files, and leftovers of killed processes. Returns the files without an index.
    */
   keepOnly(duckdb: Duckdb, live: readonly DataFile[]): Promise<DataFile[]>;
-  /**
-   * Lists the merges that are due: parts that cover a file that is gone, whose rows go with the merge, and small parts
-   * where there are many.
-   */
+  /** Lists due merges: of parts that cover a removed file, and of many small parts. */
   planMerges(live: readonly DataFile[]): Merge[];
-  /** Writes some parts again as one, without the rows of files that are gone. */
+  /** Merges parts into one, without the rows of removed files. */
   merge(duckdb: Duckdb, merge: Merge): Promise<void>;
 }
 
-/** Parts that become one, and the data files that it covers, by their short names. */
+/** Parts to merge, and the short names of the data files that the result covers. */
 interface Merge {
   readonly parts: readonly Part[];
   readonly covers: ReadonlySet<string>;
 }
 
 interface Part {
-  /** Name in the folder. */
   readonly name: string;
   readonly bytes: number;
-  /** Short names of the data files whose ids it has. */
+  /** Short names of its data files. */
   readonly covers: ReadonlySet<string>;
 }
 
-/** A file that may have what is looked for, and when that was received, Unix milliseconds, both ends included. */
+/** A file that may have the event, and its time of receipt, Unix ms, inclusive. */
 export interface Candidate {
   readonly file: DataFile;
   readonly fromMs: number;
@@ -66,25 +58,25 @@ export interface Candidate {
 
 interface IndexAnswer {
   readonly candidates: readonly Candidate[];
-  /** The files that have no index yet. */
+  /** Files without an index. */
   readonly missing: readonly DataFile[];
 }
 
 const partEnd = '.ids.parquet';
 const temporaryEnd = '.tmp';
-/** One that was begun longer ago, milliseconds, is what a killed process has left. */
+/** Age at which a temporary file is a leftover, ms. */
 const leftAfterMs = 3_600_000;
-/** So many parts of about one size become one. */
+/** Number of parts of a similar size that are merged. */
 const partsOfMerge = 16;
-/** A larger part stays as it is: 5 million requests. */
+/** Larger parts (5 million requests) are not merged, bytes. */
 const mostMergedBytes = 32 * 1024 * 1024;
 const spanMs = 65_536;
 
 const digitsOfKey = 12;
-/** What an id has in common with those of its request's other events; of an event with a key of its own nearly all. */
+/** Length of the start of an id that its request's events share. */
 const sharedLength = requestKeyOf('x'.repeat(36)).length;
 
-/** What an app's event is found by: of its id, or of what the ids of its request begin with. */
+/** Returns the key of an app's event by its id or the start of its request's ids. */
 export function indexKeyOf(idApp: number, idStart: string): number {
   const shared = idStart.slice(0, sharedLength);
   const hash = createHash('sha256').update(`${idApp}\n${shared}`).digest('hex');
@@ -93,23 +85,22 @@ export function indexKeyOf(idApp: number, idStart: string): number {
 
 const keySql = `('0x' || substr(sha256(id_app::VARCHAR || chr(10) || substr(event_id, 1, ${sharedLength})), 1, ${digitsOfKey}))::BIGINT`;
 
-/** The short name of a data file. One of another engine has no hash in the log, and is never written again under its name. */
+/** Short name of a data file. Files of other engines have no hash in the log, and never change. */
 function nameOf({ sha256, path: name, sizeBytes }: DataFile): string {
   return (sha256 ?? createHash('sha256').update(`${name}\n${sizeBytes}`).digest('hex')).slice(0, 32);
 }
 
-/** Parts of sizes that differ by less than 16 times are merged with each other, so that a row is seldom written again. */
+/** Sizes that differ by less than 16 times are merged, so that a row is rarely rewritten. */
 const sizeClassOf = ({ bytes }: Part): number => Math.floor(Math.log2(1 + bytes / 4096) / 4);
 
-/** The parts of a folder that are there and whole, as far as this process has looked. */
+/** The intact parts of a folder. */
 interface Parts {
   list(): Part[];
-  /** The short names of the data files that they cover. */
   covered(): ReadonlySet<string>;
   readonly fileOf: (part: Pick<Part, 'name'>) => string;
-  /** Takes in what is in the folder now; returns the names of its files. */
+  /** Reads new parts; returns the names of the folder's files. */
   follow(duckdb: Duckdb): Promise<ReadonlySet<string>>;
-  /** Reads all parts again: one has gone or was damaged since it was read. */
+  /** Reads all parts again, after one was removed or damaged. */
   readAgain(duckdb: Duckdb): Promise<void>;
   /** Writes the rows of a query as a part. */
   write(duckdb: Duckdb, select: string, covers: ReadonlySet<string>): Promise<Part>;
@@ -120,7 +111,7 @@ function openParts(folder: string): Parts {
   const parts = new Map<string, Part>();
   const fileOf = ({ name }: Pick<Part, 'name'>): string => path.join(folder, name);
 
-  /** Reads what a part covers; undefined, and it is removed, where it is not what was written. */
+  /** Undefined: the part was not intact, and is removed. */
   async function readPart(duckdb: Duckdb, name: string): Promise<Part | undefined> {
     const file = fileOf({ name });
     const bytes = await findSize(file);
@@ -159,7 +150,7 @@ function openParts(folder: string): Parts {
       await ensureFolder(folder);
       const temporary = path.join(folder, `${Date.now()}.${randomUUID()}${temporaryEnd}`);
       try {
-        // Hashes do not compress; the second version of Parquet packs numbers that are in order.
+        // Hashes do not compress; version 2 of Parquet packs ordered numbers.
         await duckdb.run(
           `COPY (${select} ORDER BY key) TO ${sqlText(temporary)} (FORMAT parquet, PARQUET_VERSION v2, COMPRESSION uncompressed, KV_METADATA {covers: ${sqlText([...covers].join(' '))}})`,
         );
@@ -179,7 +170,7 @@ function openParts(folder: string): Parts {
   };
 }
 
-/** Looks keys up by the parts that are known now: what is added meanwhile counts as missing. */
+/** Looks keys up in the current parts: files that are added meanwhile count as missing. */
 async function lookUp(
   duckdb: Duckdb,
   parts: Parts,
@@ -202,14 +193,13 @@ async function lookUp(
   return { candidates, missing };
 }
 
-/** Lists the merges that are due of some parts: see `IdIndex`. */
 function planMerges(parts: readonly Part[], live: readonly DataFile[]): Merge[] {
   const young = new Set(live.filter((file) => file.young).map(nameOf));
   const wanted = new Set(live.map(nameOf));
   const groups = new Map<string, Part[]>();
   const planned: Part[][] = [];
   for (const part of parts) {
-    // Young files go together, when they are sealed: not with a part of files that stay.
+    // Young files are removed together when they are sealed: they do not share parts with others.
     const isYoung = [...part.covers].some((name) => young.has(name));
     const group = `${isYoung} ${sizeClassOf(part)}`;
     if ([...part.covers].some((name) => !wanted.has(name))) planned.push([part]);
@@ -224,7 +214,7 @@ function planMerges(parts: readonly Part[], live: readonly DataFile[]): Merge[] 
     .filter(({ covers }) => covers.size > 0);
 }
 
-/** Opens the index in a folder, which is made with the first part. */
+/** Opens the index in a folder, which is created with the first part. */
 export function openIdIndex(folder: string): IdIndex {
   const parts = openParts(folder);
 
@@ -262,7 +252,7 @@ export function openIdIndex(folder: string): IdIndex {
       const names = await parts.follow(duckdb);
       const wanted = new Map(live.map((file) => [nameOf(file), file]));
       const owned = new Set<string>();
-      // The largest first: what two parts have is taken from one.
+      // Largest first: files of two parts stay with one.
       for (const part of parts.list().toSorted((a, b) => b.bytes - a.bytes)) {
         const own = [...part.covers].filter((name) => wanted.has(name) && !owned.has(name));
         for (const name of own) owned.add(name);
