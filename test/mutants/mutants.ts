@@ -72,11 +72,6 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: '',
     test: 'integration/compact/pull-ahead.test.ts',
   },
-  'what comes late for a pull that was cut off is written where the next one reads to': {
-    find: ' || !taken.has(incoming.head.sid)',
-    replace: '',
-    test: 'unit/stream/deliveries.test.ts',
-  },
   'a connection for pulls that has gone silent is kept': {
     find: 'if (!clean && pulls?.isSilent() === true) pulls.close();',
     replace: '',
