@@ -1,4 +1,5 @@
-import { withProblems, type Composition, type Parts } from './app/stage-parts.ts';
+import assert from 'node:assert/strict';
+import { openHealth, withProblems, type Composition, type Parts } from './app/stage-parts.ts';
 import { createClock } from './runtime/clock.ts';
 import { createDescriptorWatch } from './runtime/files/disk-watch.ts';
 import { buildWithClosers } from './runtime/lifecycle.ts';
@@ -12,22 +13,35 @@ import type { Role } from './service/service-options.ts';
  *   ingest:  access -> [ingest] -> stream        compact: stream -> [compact] -> lake
  *   export:  access, lake -> [export] -> reports
  *
- * What serves a public port also answers there whether the service is ready.
+ * A stage with a public port also serves the service's readiness there.
  */
 
-/** How each role is composed. It is loaded by the role that runs it, so that an ingest worker carries no SQL engine. */
+/** Starters by role, loaded on demand: an ingest worker must not load the SQL engine. */
 const starters: Readonly<Record<Role, (parts: Parts) => Promise<Stage>>> = {
   ingest: async (parts) => (await import('./app/ingest-stage.ts')).startIngestStage(parts),
   compact: async (parts) => (await import('./app/compact-stage.ts')).startCompactStage(parts),
   export: async (parts) => (await import('./app/export-stage.ts')).startExportStage(parts),
 };
 
-/** Starts what only answers that the role is closed, when the composition says so. */
-async function startClosed(role: Role, parts: Parts): Promise<Stage> {
-  return (await import('./app/closed-stage.ts')).startClosedStage(role, parts);
+/** Starts a stage that rejects every request and uses no folder, since the folders are not the service's own now. */
+async function startClosed(role: Role, { config, logger, closed = '' }: Parts): Promise<Stage> {
+  assert(role !== 'compact', 'a closed compactor has no client to reject');
+  const { addRoutes, onService } = await openHealth();
+  const { host, s2sPort, apiPort } = config;
+  const stage =
+    role === 'ingest'
+      ? await (await import('./ingest/server.ts')).startClosedIngest({ host, port: s2sPort }, addRoutes, logger)
+      : await (await import('./export/api/server.ts')).startClosedExport({ host, port: apiPort }, addRoutes, logger);
+  const problem = {
+    code: 'role_closed',
+    subject: role,
+    what: `${role} refuses every request: ${closed}`,
+    todo: 'Resolve that problem, which is listed too: the process is then started again by itself.',
+  } as const;
+  return { ...stage, facts: () => ({ problems: [problem] }), onService };
 }
 
-/** Starts the stage of a role on its stores. A start that fails half-way closes what it had opened. */
+/** Starts the stage of a role on its stores. A failed start closes what was opened. */
 export async function startStage(role: Role, composition: Composition): Promise<Stage> {
   return buildWithClosers(composition.logger, async (closers) => {
     const clock = createClock(composition.config.clockOffsetSeconds);

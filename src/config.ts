@@ -4,70 +4,8 @@ import { dataFormatPath } from './runtime/files/data-format.ts';
 import { AppError } from './runtime/errors.ts';
 import { parseServerAddresses } from './runtime/processes/server-addresses.ts';
 import { createOutgoingRules } from './runtime/http/outgoing-rules.ts';
-import type { Quota } from './runtime/http/quota.ts';
+import type { Quota } from './runtime/async/rate-limits.ts';
 import { findNearest } from './runtime/nearest-name.ts';
-
-/** The service's settings, resolved once; units stand last in each name. docs/operating.md lists the variables. */
-export interface Config {
-  /** Absolute path of the data folder. */
-  readonly dataDir: string;
-  readonly host: string;
-  readonly s2sPort: number;
-  readonly apiPort: number;
-  /** The operator's address: metrics, and what is wrong. */
-  readonly opsHost: string;
-  /** Host names that requests to the operator's address may name. */
-  readonly opsNames: readonly string[];
-  /** Time between "not ready" and closing the ports when the service is stopped, ms. */
-  readonly drainMs: number;
-  readonly opsPort: number;
-  /** The address clients see, without a trailing slash, when a proxy stands before the service. */
-  readonly publicS2sUrl: string | undefined;
-  readonly publicApiUrl: string | undefined;
-  /** The servers of an external NATS cluster, with commas between; undefined: the service runs its own server. */
-  readonly natsUrl: string | undefined;
-  /** Name of the stream, one for each service that shares a cluster. */
-  readonly streamName: string;
-  readonly ingestWorkers: number;
-  readonly streamMaxBytes: number;
-  readonly flushAgeMs: number;
-  readonly flushMaxBytes: number;
-  readonly flushMaxRows: number;
-  readonly sealAgeMs: number;
-  readonly sealMaxBytes: number;
-  readonly retentionMs: number;
-  readonly linkTtlSeconds: number;
-  /** Simultaneous export requests of an account. */
-  readonly maxExports: number;
-  /** Exports that run at once; the others wait. */
-  readonly exportWorkers: number;
-  readonly exportMaxRows: number;
-  /** Bytes of CSV, before compression. */
-  readonly exportMaxBytes: number;
-  readonly exportTimeoutMs: number;
-  readonly singleFileMaxBytes: number;
-  readonly partMaxBytes: number;
-  readonly duckdbMemoryMb: number;
-  readonly diskReserveBytes: number;
-  readonly quotaUser: readonly Quota[];
-  readonly quotaIp: readonly Quota[];
-  /** How long refusals are kept for their app's owner; 0: none is. */
-  readonly refusalsAgeMs: number;
-  /** What is kept of the bodies of refused requests: nothing, their shape, or their text. */
-  readonly refusalsBodies: 'off' | 'redacted' | 'on';
-  /** Networks and names that webhooks may be sent to; see runtime/http/outgoing-rules.ts. */
-  readonly webhooksAllow: readonly string[];
-  readonly clockOffsetSeconds: number;
-  readonly logLevel: string;
-  /** The group that may read the lake, by name or number; undefined: its owner alone. */
-  readonly lakeGroup: string | undefined;
-  /** Events are stored with what their addresses and User-Agents say. */
-  readonly enriches: boolean;
-  /** Absolute path of the MMDB file that places come from; undefined: the package's own. */
-  readonly geoDatabase: string | undefined;
-  /** Absolute path of the operator's own pipelines and row schemas. */
-  readonly datasetsDir: string;
-}
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -75,7 +13,7 @@ const mebibyte = 1024 * 1024;
 const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'];
 const quotaUnitsMs: Readonly<Record<string, number>> = { s: 1000, min: 60_000, h: 3_600_000 };
 
-/** Reads one variable at a time and remembers every problem, so that all are named at once. */
+/** Reads single variables and collects all problems. */
 function createReader(environment: Environment) {
   const problems: string[] = [];
   const names = new Set<string>();
@@ -84,13 +22,13 @@ function createReader(environment: Environment) {
     const value = environment[`TRIBUTARY_${name}`];
     return value === undefined || value === '' ? undefined : value;
   };
-  // What stands before the host of an address is a secret.
+  // Credentials before the host of an address are secret.
   const problem = (name: string, rule: string): void =>
     void problems.push(`TRIBUTARY_${name} ${rule}, not '${read(name)?.replace(/\/\/.*@/, '//...@')}'`);
 
   return {
     problems,
-    /** The variables that were asked for. */
+    /** All variables that were read. */
     names,
     text: (name: string): string | undefined => read(name),
     integer(name: string, fallback: number, min: number, max: number = Number.MAX_SAFE_INTEGER): number {
@@ -126,7 +64,7 @@ function createReader(environment: Environment) {
       if ('problem' in servers) problem(name, servers.problem);
       return text;
     },
-    /** A word that is a stream's name, a folder of the broker's and a part of a subject. */
+    /** Reads a word that can be a stream's name, a folder of the broker and a part of a subject. */
     name(name: string, fallback: string): string {
       const text = read(name) ?? fallback;
       if (!/^[A-Za-z0-9_-]{1,64}$/.test(text)) problem(name, 'must be 1 to 64 letters, digits, _ or -');
@@ -151,7 +89,7 @@ function createReader(environment: Environment) {
   };
 }
 
-function readConfig(read: ReturnType<typeof createReader>): Config {
+function readConfig(read: ReturnType<typeof createReader>) {
   const apiPort = read.integer('API_PORT', 8081, 0, 65_535);
   const geoDatabase = read.text('GEO_DB');
   const dataDir = path.resolve(read.text('DATA_DIR') ?? 'data');
@@ -160,14 +98,20 @@ function readConfig(read: ReturnType<typeof createReader>): Config {
     host: read.text('HOST') ?? '127.0.0.1',
     s2sPort: read.integer('S2S_PORT', 8080, 0, 65_535),
     apiPort,
+    /** Address of metrics and readiness. */
     opsHost: read.text('OPS_HOST') ?? '127.0.0.1',
+    /** Host names that requests to that address may use. */
     opsNames: (read.text('OPS_NAMES') ?? '').split(',').map((name) => name.trim()),
-    // Who asks for any free port does not want a fixed one beside it.
+    // A service on any free port must not also need a fixed one.
     opsPort: read.integer('OPS_PORT', apiPort === 0 ? 0 : 8082, 0, 65_535),
+    /** Time between "not ready" and closing the ports at a stop. */
     drainMs: read.integer('DRAIN_MS', 0, 0, 600_000),
+    /** The addresses that clients use, without a trailing slash, if they differ from the service's own. */
     publicS2sUrl: read.url('PUBLIC_S2S_URL', ['http:', 'https:']),
     publicApiUrl: read.url('PUBLIC_API_URL', ['http:', 'https:']),
+    /** Comma-separated servers of an external NATS cluster; undefined for the embedded server. */
     natsUrl: read.servers('NATS_URL'),
+    /** Name of the stream, unique in its cluster. */
     streamName: read.name('STREAM', 'TRIBUTARY_EVENTS'),
     ingestWorkers: read.integer(
       'INGEST_WORKERS',
@@ -183,9 +127,12 @@ function readConfig(read: ReturnType<typeof createReader>): Config {
     sealMaxBytes: read.integer('SEAL_MAX_BYTES', 128 * mebibyte, 1),
     retentionMs: read.integer('RETENTION_MS', 86_400_000, 1000),
     linkTtlSeconds: read.integer('LINK_TTL_SECONDS', 86_400, 1, 604_800),
+    /** Simultaneous export requests of an account. */
     maxExports: read.integer('MAX_EXPORTS', 10, 1, 1000),
+    /** Exports that run at once; others wait. */
     exportWorkers: read.integer('EXPORT_WORKERS', 2, 1, 64),
     exportMaxRows: read.integer('EXPORT_MAX_ROWS', 100_000_000, 1),
+    /** Bytes of CSV before compression. */
     exportMaxBytes: read.integer('EXPORT_MAX_BYTES', 64 * 1024 * mebibyte, 1),
     exportTimeoutMs: read.integer('EXPORT_TIMEOUT_MS', 3_600_000, 1000),
     singleFileMaxBytes: read.integer('SINGLE_FILE_MAX_BYTES', 10 * mebibyte, 0),
@@ -194,21 +141,30 @@ function readConfig(read: ReturnType<typeof createReader>): Config {
     diskReserveBytes: read.integer('DISK_RESERVE_BYTES', 256 * mebibyte, 0),
     quotaUser: read.quotas('QUOTA_USER', '10/s,100/min,1000/h'),
     quotaIp: read.quotas('QUOTA_IP', '100/s,1000/min'),
+    /** Retention of rejected requests; 0 stores none. */
     refusalsAgeMs: read.integer('REFUSALS_AGE_MS', 86_400_000, 0, 604_800_000),
+    /** Stored part of a rejected body: nothing, its structure, or its text. */
     refusalsBodies: read.oneOf('REFUSALS_BODIES', 'redacted', ['off', 'redacted', 'on']),
+    /** Networks and names that webhooks may be sent to (runtime/http/outgoing-rules.ts). */
     webhooksAllow: read.outgoing('WEBHOOKS_ALLOW'),
     clockOffsetSeconds: read.integer('CLOCK_OFFSET_SECONDS', 0, -315_360_000, 315_360_000),
     logLevel: read.oneOf('LOG_LEVEL', 'info', logLevels),
+    /** Name or number of the group that may read the lake. */
     lakeGroup: read.text('LAKE_GROUP'),
     enriches: read.oneOf('ENRICH', 'on', ['on', 'off']) === 'on',
+    /** Absolute path of an MMDB file; undefined for the package's own. */
     geoDatabase: geoDatabase === undefined ? undefined : path.resolve(geoDatabase),
+    /** Folder of the operator's pipelines and row schemas. */
     datasetsDir: path.resolve(read.text('DATASETS_DIR') ?? dataPaths(dataDir).datasets),
   };
 }
 
+/** The service's settings; docs/operating.md lists the variables. Paths are absolute. */
+export type Config = Readonly<ReturnType<typeof readConfig>>;
+
 /**
- * Turns the environment into a frozen Config. Unset and empty variables take their defaults; every bad one is named in
- * a single `config_invalid` error.
+ * Parses the environment. Unset and empty variables have their defaults. Errors: `config_invalid`, which lists all bad
+ * ones.
  */
 export function parseConfig(environment: Environment): Config {
   const read = createReader(environment);
@@ -222,16 +178,13 @@ export function parseConfig(environment: Environment): Config {
 }
 
 /**
- * Variables of our prefix that are no settings of the service: the set-up's, those of its callers (src/client), and those
- * of its tests and benchmarks.
+ * Variables with the prefix that are not settings of the service: of the set-up, of clients (src/client), of tests and
+ * benchmarks.
  */
 const otherVariables =
   /^TRIBUTARY_(CACHE_DIR|PROFILE|IMPORT_URL|EXPORT_URL|APP|TOKEN|USER|SECRET|CHAOS|SAMPLE_EVENTS|(TEST|BENCH)_.*)$/;
 
-/**
- * Finds variables that look like settings and are none, each with the setting that was probably meant: a typing error
- * must not pass in silence.
- */
+/** Finds variables that look like settings but are not, and for each the setting that was probably meant. */
 export function findUnknownSettings(
   environment: Environment,
 ): readonly { readonly variable: string; readonly probably: string | undefined }[] {
@@ -244,17 +197,16 @@ export function findUnknownSettings(
   return unknown.map((variable) => ({ variable, probably: findNearest(variable, known) }));
 }
 
-/** Takes the settings that one part of the service needs: it gets no others, such as the broker's password. */
+/** Selects the settings of one part of the service, which then has no others, such as the broker's password. */
 export function pickSettings<Name extends keyof Config>(config: Config, names: readonly Name[]): Pick<Config, Name> {
   return Object.fromEntries(names.map((name) => [name, config[name]])) as Pick<Config, Name>;
 }
 
-/** The paths below the data folder; docs/operating.md says what is in each. */
+/** Paths in the data folder, which docs/operating.md describes. */
 export function dataPaths(dataDir: string) {
   return {
     format: dataFormatPath(dataDir),
     access: path.join(dataDir, 'access.json'),
-    /** The claim on the stream. */
     claim: path.join(dataDir, 'stream-claim.json'),
     keys: path.join(dataDir, 'keys'),
     nats: path.join(dataDir, 'nats'),
@@ -264,12 +216,12 @@ export function dataPaths(dataDir: string) {
     titles: path.join(dataDir, 'titles'),
     webhooks: path.join(dataDir, 'webhooks'),
     schedules: path.join(dataDir, 'schedules'),
-    /** What event ids are found by: a cache, made anew where it is gone. */
+    /** A cache that finds event ids. */
     eventIndex: path.join(dataDir, 'event-index'),
     refusals: path.join(dataDir, 'refusals'),
-    /** The operator's own pipelines and row schemas, unless TRIBUTARY_DATASETS_DIR names another folder. */
+    /** The default folder of the operator's pipelines and row schemas. */
     datasets: path.join(dataDir, 'datasets'),
-    /** Marks of the records that are known (runtime/store/marked-records.ts). */
+    /** Marks of known records (runtime/store/marked-records.ts). */
     records: path.join(dataDir, 'records'),
     spool: path.join(dataDir, 'spool'),
     run: path.join(dataDir, 'run'),

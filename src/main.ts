@@ -1,16 +1,12 @@
 #!/usr/bin/env node
 import Module from 'node:module';
 import path from 'node:path';
-import { createInterface as createPrompt } from 'node:readline';
-import { createInterface } from 'node:readline/promises';
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';
 import type { Command, CommandContext } from './cli/command.ts';
 import { describeError } from './runtime/errors.ts';
 
-/**
- * Every verb, in the order of the help. Each is loaded when it is called: a small command starts fast and stays small.
- */
+/** All commands, in the order of the help. Each is loaded on demand. */
 const commands: Readonly<Record<string, () => Promise<Command>>> = {
   start: async () => (await import('./cli/start.ts')).startCommand,
   stop: async () => (await import('./cli/stop.ts')).stopCommand,
@@ -42,21 +38,7 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   role: async () => (await import('./cli/role.ts')).roleCommand,
 };
 
-/**
- * A reader that has seen enough (`| head`) is no error, and aborts the signal; an answer that cannot be written is one.
- */
-function watchOutput(): AbortSignal {
-  const unread = new AbortController();
-  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code === 'EPIPE') return unread.abort();
-    process.stderr.write(`tributary: the answer cannot be written to standard output: ${describeError(error)}\n`);
-    process.exit(1);
-  });
-  process.stderr.on('error', () => undefined);
-  return unread.signal;
-}
-
-/** First signal: drain. Second: force. */
+/** Returns signals for draining (first SIGTERM or SIGINT) and for a forced stop (second). */
 function listenForSignals(): { stop: AbortSignal; force: AbortSignal } {
   const stop = new AbortController();
   const force = new AbortController();
@@ -70,101 +52,50 @@ function listenForSignals(): { stop: AbortSignal; force: AbortSignal } {
   return { stop: stop.signal, force: force.signal };
 }
 
-/** Ctrl-C reaches every process of the terminal; a role's process stops when its supervisor says so. */
+/** Ignores Ctrl-C, which reaches all processes of a terminal: the supervisor stops a role's process. */
 function ignoreInterrupts(): { stop: AbortSignal; force: AbortSignal } {
   process.on('SIGINT', () => undefined);
   return { stop: new AbortController().signal, force: new AbortController().signal };
 }
 
-/** The command that is called alone; every one, where there is none of that name or where all are to be listed. */
+/** Loads the named command, or all of them for the help and an unknown name. */
 async function loadCommands(name: string | undefined): Promise<Command[]> {
   if (name === '-V' || name === '--version') return [];
   const load = name !== undefined && Object.hasOwn(commands, name) ? commands[name] : undefined;
   return await Promise.all((load === undefined ? Object.values(commands) : [load]).map((each) => each()));
 }
 
-/** `tributary help [COMMAND...]` and `tributary --help COMMAND...` are those of the command. */
+/** Turns `tributary help [COMMAND...]` and `tributary --help COMMAND...` into the command's own help. */
 function toHelp(words: readonly string[]): readonly string[] {
   const [first = '', ...rest] = words;
   return ['help', '--help', '-h'].includes(first) ? [...rest.filter((word) => !word.startsWith('-')), '--help'] : words;
 }
 
-/** Writes on standard output no faster than it is read. */
-async function write(text: string | Uint8Array): Promise<void> {
-  if (process.stdout.write(text) || process.stdout.destroyed) return;
-  await new Promise<void>((resolve) => {
-    const settle = (): void => {
-      process.stdout.off('drain', settle).off('close', settle).off('error', settle);
-      resolve();
-    };
-    process.stdout.on('drain', settle).on('close', settle).on('error', settle);
-  });
-}
-
-/** Asks on the terminal; anything but yes is no. */
-async function confirm(question: string): Promise<boolean> {
-  const terminal = createInterface({ input: process.stdin, output: process.stderr });
-  const given = new AbortController();
-  // Ctrl-C and the end of the input are no answer.
-  terminal.on('close', () => given.abort()).on('SIGINT', () => given.abort());
-  try {
-    return /^y(es)?$/i.test((await terminal.question(`${question} (yes/no) `, { signal: given.signal })).trim());
-  } catch {
-    return false;
-  } finally {
-    terminal.close();
-  }
-}
-
-/** The width of a terminal that does not say its own, as one that a container or a recorder opens. */
-const usualColumns = 80;
-
-/** Lines for a person on standard error; on a terminal also one that is replaced by the next. */
-function createNotes(): Pick<CommandContext, 'note' | 'show'> {
-  const { stderr } = process;
-  if (!stderr.isTTY) return { note: (line) => void stderr.write(`${line}\n`) };
-  const clear = '\r\u001b[2K';
-  return {
-    note: (line) => void stderr.write(`${clear}${line}\n`),
-    show: (line) => void stderr.write(`${clear}${line.slice(0, stderr.columns - 1)}`),
-  };
-}
-
-async function main(given: readonly string[], unread: AbortSignal): Promise<number> {
+async function main(given: readonly string[]): Promise<number> {
   const words = toHelp(given);
   const [name] = words;
   const signals = name === 'role' ? ignoreInterrupts() : listenForSignals();
+  // Loaded on demand, so that V8's compiled code is used.
+  const { createTerminal, watchOutput } = await import('./cli/terminal.ts');
   const context: CommandContext = {
     environment: process.env,
     entry: fileURLToPath(import.meta.url),
-    answer: (value) => void process.stdout.write(`${JSON.stringify(value)}\n`),
-    print: (line) => void process.stdout.write(`${line}\n`),
-    ...createNotes(),
-    input: () => process.stdin,
-    isTerminal: process.stderr.isTTY,
-    write,
-    ...(process.stdin.isTTY && process.stdout.isTTY
-      ? { openPrompt: () => createPrompt({ input: process.stdin, output: process.stdout }) }
-      : {}),
-    ...(process.stdout.isTTY ? { screen: { columns: process.stdout.columns || usualColumns } } : {}),
-    ...(process.stdin.isTTY && process.stderr.isTTY ? { confirm } : {}),
+    ...createTerminal(),
     ...signals,
-    unread,
+    unread: watchOutput(),
   };
-  // Loaded as the commands are, with V8's compiled code.
   const { runProgram } = await import('./cli/program.ts');
   const { useDatasetsOf } = await import('./cli/command.ts');
   useDatasetsOf(words, process.env);
   return await runProgram(await loadCommands(name), words, context);
 }
 
-// V8's compiled code of what is loaded from here on, kept beside the program where Node can (22.1 and newer): a start
-// takes a quarter less processor time.
+// Keeps V8's compiled code next to the program (Node 22.1 and newer): a start takes a quarter less CPU.
 const { enableCompileCache } = Module as { enableCompileCache?: (folder: string) => unknown };
 enableCompileCache?.(path.join(import.meta.dirname, 'compile-cache'));
-// What the service and its engines write is for their owner alone.
+// Files of the service and its engines are readable by their owner only.
 process.umask(0o077);
-main(process.argv.slice(2), watchOutput())
+main(process.argv.slice(2))
   .then((code) => {
     process.exitCode = code;
   })
@@ -172,6 +103,5 @@ main(process.argv.slice(2), watchOutput())
     process.stderr.write(`tributary: ${describeError(error)}\n`);
     process.exitCode = 1;
   })
-  // What was to do is done; a role's channel to its supervisor, or a connection that a stalled broker never answered,
-  // would keep the process. What was written to a pipe is passed on first.
+  // An open channel to the supervisor or a stalled connection would keep the process alive. Pipes are flushed first.
   .finally(() => process.stdout.write('', () => process.exit()));

@@ -9,17 +9,14 @@ import { createRecords, numberCodec, type RecordKind, type Records } from '../ru
 import { isCount, isFlag, isId, isText, listOf, matching, oneOf, optional, shapeOf } from '../runtime/store/shape.ts';
 import { noAccount } from './access.ts';
 
-/** Where the access data rests. */
 export interface AccessPaths {
-  /** access.json */
   readonly access: string;
-  /** Folder of the keys. */
   readonly keys: string;
 }
 
-/** A live import token at rest. */
+/** A stored import token. */
 export interface TokenRecord {
-  /** First characters of the token, to name it by. */
+  /** The first characters of the token, which identify it to operators. */
   readonly prefix: string;
   /** SHA-256 of the token, hex. */
   readonly sha256: string;
@@ -27,7 +24,6 @@ export interface TokenRecord {
   readonly createdAt: string;
 }
 
-/** An app at rest. */
 export interface AppRecord {
   readonly idApp: number;
   readonly platform: Platform;
@@ -38,15 +34,13 @@ export interface AppRecord {
   readonly tokens: readonly TokenRecord[];
 }
 
-/**
- * An app that was removed: its id is never given to another one, whose exports would show the rows that it has left.
- */
+/** A removed app. Its id is never used again: the exports of another app would show its rows. */
 export interface RemovedApp extends Omit<AppRecord, 'tokens'> {
   /** ISO time. */
   readonly removedAt: string;
 }
 
-/** A user at rest; `sealedSecret` is encrypted under keys/secrets.key. */
+/** A stored user; `sealedSecret` is encrypted under keys/secrets.key. */
 export interface UserRecord {
   readonly idUser: number;
   readonly name: string;
@@ -54,26 +48,26 @@ export interface UserRecord {
   readonly sealedSecret: string;
   readonly canExport: boolean;
   readonly maxExports?: number;
-  /** Absent: auto. */
+  /** Absent for `auto`. */
   readonly files?: 'gzip';
-  /** Absent: no operator. One who belongs to no account has `noAccount`. */
+  /** Absent for users who are not operators. An operator without an account has `noAccount`. */
   readonly operator?: true;
 }
 
-/** The record of all apps and users. */
+/** The document of all apps and users. */
 export interface AccessFile {
-  /** User ids grow and are never given twice. */
+  /** The next user id: ids grow and are never used again. */
   readonly nextIdUser: number;
-  /** Counts the changes; absent before version 0.3. */
+  /** Number of changes; absent before version 0.3. */
   readonly revision?: number;
   readonly apps: readonly AppRecord[];
-  /** Absent while none was removed, and before version 0.3. */
+  /** Absent if no app was removed, and before version 0.3. */
   readonly removedApps?: readonly RemovedApp[];
   readonly users: readonly UserRecord[];
 }
 
 const empty: AccessFile = { nextIdUser: 1, apps: [], users: [] };
-/** People read a file of up to so many apps and users; in a longer one, line breaks would cost time at each reading. */
+/** Limit of apps and users up to which the file is indented for people: indentation costs time at each read. */
 const readableRecords = 1000;
 
 const appMembers = {
@@ -122,27 +116,25 @@ const accessKind: RecordKind<AccessFile> = {
   },
 };
 
-/** Returns the path of the newest revision, which is kept a second time beside the keys. */
+/** Returns the path of the second copy of the newest revision, next to the keys. */
 export function revisionPath(keysFolder: string): string {
   return path.join(keysFolder, 'access-revision');
 }
 
 /**
- * The access data in its store. The revision that it has reached is kept a second time beside the keys: it says that
- * there was access data once it is gone, and that what is there is an older copy, which would let revoked tokens in
- * again and refuse new apps.
+ * The access data and a second copy of its revision. The copy proves that access data existed if it is missing, and
+ * that the present data is an older copy, which would accept revoked tokens and reject new apps.
  */
 export interface AccessStore {
   readonly store: ObjectStore;
-  /** What a reading needs, in the order in which it reads: the revision before the access data. */
+  /** Keys of the objects that a read needs, in the order of reading: the revision before the access data. */
   readonly keys: readonly [revision: string, secrets: string, access: string];
-  /** Reads the access data from its objects; undefined if there is none. Error: `access_damaged`. */
+  /** Parses the access data; undefined if there is none. Errors: `access_damaged`. */
   parse(revision: StoredObject | undefined, access: StoredObject | undefined): AccessFile | undefined;
   readonly records: Records<AccessFile>;
   readonly revisions: Records<{ readonly number: number }>;
 }
 
-/** Opens the store of the access data. */
 export function openAccessStore({ access: file, keys: keysFolder }: AccessPaths): AccessStore {
   const keysName = path.relative(path.dirname(file), keysFolder);
   const store = createFolderStore(path.dirname(file), keysFolder);
@@ -174,7 +166,7 @@ export function openAccessStore({ access: file, keys: keysFolder }: AccessPaths)
   };
 }
 
-/** Returns the revision that was kept; 0 if there is none, or a damaged one: it must keep nobody out. */
+/** Returns the stored revision; 0 if it is missing or damaged, so that damage locks out no user. */
 function parseRevision(
   revisions: Records<{ readonly number: number }>,
   id: string,
@@ -188,17 +180,17 @@ function parseRevision(
 }
 
 /**
- * Reads the access data; undefined when there is none. Error: `access_damaged` when it is damaged, not what this version
- * or the one before writes, or an older copy of itself.
+ * Reads the access data; undefined if there is none. Errors: `access_damaged` if it is damaged, has an unknown format,
+ * or is an older copy.
  */
 export async function findAccessFile(paths: AccessPaths): Promise<AccessFile | undefined> {
   const { store, keys, ...access } = openAccessStore(paths);
-  // First: a command that changes the file meanwhile must not make the one that is read look old.
+  // Read first: a concurrent change must not make newer access data appear to be an older copy.
   const revision = await store.get(keys[0]);
   return access.parse(revision, await store.get(keys[2]));
 }
 
-/** Reports whether there was access data here, whether there is any now or not. */
+/** Reports whether access.json ever existed. */
 export async function hadAccessFile(paths: AccessPaths): Promise<boolean> {
   const { revisions, keys } = openAccessStore(paths);
   return (await revisions.getSound(keys[0])) !== undefined;
@@ -210,17 +202,14 @@ function goneError({ access: file, keys }: AccessPaths): AppError {
   });
 }
 
-/**
- * Reads the access data to change it; empty where none ever was. Error: `access_damaged` as `findAccessFile`, and when
- * it is gone.
- */
+/** Reads the access data for a change; empty if it never existed. Errors: `access_damaged`, also if it is missing. */
 export async function readAccessFile(paths: AccessPaths): Promise<AccessFile> {
   const access = await findAccessFile(paths);
   if (access === undefined && (await hadAccessFile(paths))) throw goneError(paths);
   return access ?? empty;
 }
 
-/** Keeps a revision, durably. The access data that has it is written first. */
+/** Stores a revision, durably. The access data of this revision is written first. */
 async function keepRevision(paths: AccessPaths, revision: number): Promise<void> {
   const { revisions, keys } = openAccessStore(paths);
   if ((await revisions.getSound(keys[0])) === undefined) await revisions.put(keys[0], { number: revision });
@@ -230,20 +219,20 @@ async function keepRevision(paths: AccessPaths, revision: number): Promise<void>
     );
 }
 
-/** Keeps the revision of the access data that is here, where a version before 0.3 has written it. */
+/** Stores the revision of access data that a version before 0.3 has written. */
 export async function keepAccessRevision(paths: AccessPaths): Promise<void> {
   if (await hadAccessFile(paths)) return;
   const access = await findAccessFile(paths);
   if (access !== undefined) await keepRevision(paths, access.revision ?? 0);
 }
 
-/** A change as a function of the access data before it. It has no other effect, and may be asked again. */
+/** A pure function from the old access data to the new; may be called again. */
 type Change<T> = (access: AccessFile) => { access: AccessFile; answer: T };
 
-/** Changes the access data, durably. An error thrown by `change` leaves it as it was. */
+/** Changes the access data, durably. If `change` throws, nothing changes. */
 export async function changeAccessFile<T>(paths: AccessPaths, change: Change<T>): Promise<T> {
   const before = await readAccessFile(paths);
-  // What fails on an empty file is to create nothing.
+  // A change that fails on an empty file must create nothing.
   if (before === empty) change(empty);
   await ensureDataFolder(path.dirname(paths.access), [paths.keys]);
   const answers: T[] = [];
@@ -253,7 +242,7 @@ export async function changeAccessFile<T>(paths: AccessPaths, change: Change<T>)
     answers.push(answer);
     return { ...access, revision: (found?.revision ?? 0) + 1 };
   });
-  // Second: a crash between the two leaves access data that is newer than what is kept, which is no older copy.
+  // A crash before this line leaves access data that is newer than the stored revision, which is valid.
   await keepRevision(paths, changed?.revision ?? 0);
   return answers.at(-1) as T;
 }

@@ -4,13 +4,12 @@ import type { Problem } from '../runtime/conditions/problem.ts';
 /**
  * Access: who may do what. Apps with their import tokens, accounts, and the users of the export area.
  *
- * In: the operator's commands (`app add`, `user add`, ...), which rewrite `access.json` whole under a lock.
- * Out: an AccessView that every process reads from memory and renews within a second of a change.
- * Invariant: tokens rest as SHA-256 hashes, user secrets encrypted (AES-256-GCM) under the key file in `keys/`.
- * Crash: access.json is the old file or the new one (temporary, fsync, rename), never a mixture.
+ * In: operators' commands (`app add`, `user add`, ...), which rewrite `access.json` under a lock.
+ * Out: an AccessView in the memory of each process, renewed within a second of a change.
+ * Invariant: tokens are stored as SHA-256 hashes, user secrets encrypted (AES-256-GCM) under `keys/secrets.key`.
+ * Crash: access.json is the old file or the new one (temporary, fsync, rename).
  */
 
-/** An app that events are imported for. */
 export interface App {
   readonly idApp: number;
   readonly platform: Platform;
@@ -20,52 +19,49 @@ export interface App {
   readonly idProject: number | undefined;
 }
 
-/** How a user's files come where a request does not say it. */
+/** The default compression of a user's files. */
 export type FileHabit = 'auto' | 'gzip';
 
-/** The account of an operator who belongs to none: no app and no request has it. */
+/** The account of operators who belong to none. No app and no export request has it. */
 export const noAccount = 0;
 
-/** A user of the export area. `secret` is in the clear: AuthHMAC needs it as a key. It never reaches a log. */
+/** A user of the export area. `secret` is in clear text because AuthHMAC needs it; it never reaches a log. */
 export interface User {
   readonly idUser: string;
   readonly name: string;
-  /** `noAccount` of an operator who belongs to none. */
+  /** `noAccount` for an operator without an account. */
   readonly idAccount: number;
   readonly secret: string;
-  /** service.md 5: the account needs export permission to create a request. */
+  /** Whether the user may create export requests (service.md 5). */
   readonly canExport: boolean;
-  /** Caps this user's simultaneous requests within the account's limit. */
+  /** Limit of simultaneous export requests, within the account's limit. */
   readonly maxExports: number | undefined;
-  /** `gzip`: files are compressed by gzip where a request does not say otherwise, for clients that gunzip every file. */
+  /** `gzip` compresses files unless a request says otherwise, for clients that decompress every file. */
   readonly files: FileHabit;
-  /** May look at how the service is, and change apps and users of every account. */
+  /** Whether the user may see the service's status and change apps and users of all accounts. */
   readonly isOperator: boolean;
 }
 
-/** One consistent reading of the access file, in memory. Lookups cost microseconds and do no I/O. */
+/** A consistent version of the access file in memory. Lookups take microseconds and do no I/O. */
 export interface AccessView {
   findApp(idApp: number): App | undefined;
-  /**
-   * The app, when it exists and the token is one of its live ones; undefined otherwise. A wrong token is compared by its
-   * hash, in constant time.
-   */
+  /** Returns the app if the token is one of its live tokens. A token is compared by its hash, in constant time. */
   findAppByToken(idApp: number, token: string): App | undefined;
   findUser(idUser: string): User | undefined;
-  /** The apps of an account, by id. */
+  /** Returns the apps of an account by id. */
   appsOfAccount(idAccount: number): readonly App[];
 }
 
-/** Gives the newest view; a change by another process is seen within a second. */
+/** Holds the newest view; a change by another process is visible within a second. */
 export interface AccessReader {
   current(): AccessView;
-  /** The view may lack apps or tokens that live: what it does not know is not to be called wrong. */
+  /** Whether the view may lack live apps or tokens: an unknown token must not be called wrong. */
   mayLackApps(): boolean;
-  /** The view may lack users that live. */
+  /** Whether the view may lack live users. */
   mayLackUsers(): boolean;
-  /** What of the access data is gone or cannot be read. */
+  /** Returns what is missing or unreadable. */
   problems(): readonly Problem[];
-  /** Calls back after each change of the view; returns what ends that. */
+  /** Calls `listener` after each change of the view; returns a function that removes it. */
   onChange(listener: () => void): () => void;
   close(): void;
 }

@@ -11,36 +11,30 @@ import {
 } from './access-file.ts';
 import { createToken, hashToken, tokenPrefixLength } from './secrets.ts';
 
-/** What an SDK key may be, as the end of a sentence for whoever chose another. */
+/** The rule for SDK keys, as a hint. */
 export const sdkKeyRule =
   'An SDK key has 1 to 255 characters and no comma: the SDKKey filter of an export takes several, with commas between.';
 
-/** Says whether a text can be an app's SDK key: 1 to 255 code points, none of them a comma. */
+/** Reports whether a text can be an SDK key: 1 to 255 code points without a comma. */
 export function isSdkKey(text: string): boolean {
   const { length } = Array.from(text);
   return length >= 1 && length <= 255 && !text.includes(',');
 }
 
-export interface NewApp {
-  readonly idApp: number;
-  readonly platform: Platform;
-  readonly title?: string;
-  readonly sdkKey?: string;
-  readonly idAccount: number;
-  readonly idProject?: number;
-}
+/** An app to add; title and SDK key have defaults. */
+export type NewApp = Omit<AppRecord, 'title' | 'sdkKey' | 'tokens'> & Partial<Pick<AppRecord, 'title' | 'sdkKey'>>;
 
 /**
- * What may be changed of an app; what is absent stays. Its account, platform and SDK key may not: they say whose its
- * rows are, and what is in them.
+ * Settings of an app that can be changed; absent members stay. Account, platform and SDK key cannot: they define who
+ * owns its rows and what they contain.
  */
 export interface AppSettings {
   readonly title?: string;
-  /** null: none. */
+  /** null removes it. */
   readonly idProject?: number | null;
 }
 
-/** A line of `tributary app list`. Ids are texts, as in every answer. */
+/** A line of `tributary app list`. Ids are texts, as in the API. */
 export interface ListedApp {
   readonly idApp: string;
   readonly platform: Platform;
@@ -48,13 +42,18 @@ export interface ListedApp {
   readonly idAccount: string;
   readonly idProject?: string;
   readonly sdkKey: string;
-  /** The live tokens by their first characters; empty for an app that was removed. */
+  /** The live tokens; empty for a removed app. */
   readonly tokens: readonly { readonly prefix: string; readonly createdAt: string }[];
-  /** ISO time; of a removed app. */
+  /** ISO time; absent if the app is live. */
   readonly removedAt?: string;
 }
 
-/** An app as it is listed. */
+/** A new token of an app, in clear text: it cannot be shown again. */
+interface IssuedToken {
+  readonly idApp: string;
+  readonly token: string;
+}
+
 export function toListedApp(app: AppRecord & { readonly removedAt?: string | undefined }): ListedApp {
   const { idApp, platform, title, idAccount, idProject, sdkKey, tokens, removedAt } = app;
   return {
@@ -69,27 +68,15 @@ export function toListedApp(app: AppRecord & { readonly removedAt?: string | und
   };
 }
 
-/** The apps by id: the live ones, or those that were removed. `access_damaged` as `readAccessFile`. */
+/** Returns the live or the removed apps by id. Errors: `access_damaged`. */
 export async function listApps(paths: AccessPaths, removed = false): Promise<ListedApp[]> {
   const { apps, removedApps = [] } = await readAccessFile(paths);
-  const listed = removed
+  const listed: readonly Parameters<typeof toListedApp>[0][] = removed
     ? removedApps.map((app) => ({ ...app, tokens: [] }))
-    : apps.map((app) => ({ ...app, removedAt: undefined }));
+    : apps;
   return listed.toSorted((a, b) => a.idApp - b.idApp).map(toListedApp);
 }
 
-/** Makes an import token and what rests of it. */
-function newToken(nowMs: number): { token: string; record: TokenRecord } {
-  const token = createToken();
-  const record = {
-    prefix: token.slice(0, tokenPrefixLength),
-    sha256: hashToken(token).toString('hex'),
-    createdAt: new Date(nowMs).toISOString(),
-  };
-  return { token, record };
-}
-
-/** The error for an app that is not there; says so when it was removed. */
 function noSuchApp({ removedApps = [] }: Pick<AccessFile, 'removedApps'>, idApp: number): AppError {
   const removed = removedApps.find((app) => app.idApp === idApp);
   if (removed === undefined)
@@ -101,28 +88,57 @@ function noSuchApp({ removedApps = [] }: Pick<AccessFile, 'removedApps'>, idApp:
   });
 }
 
-/** Returns a live app. Error: `not_found`. */
+/** Returns a live app. Errors: `not_found`. */
 function getApp(access: AccessFile, idApp: number): AppRecord {
   const app = access.apps.find((candidate) => candidate.idApp === idApp);
   if (app === undefined) throw noSuchApp(access, idApp);
   return app;
 }
 
-/** Returns the access data with another record of an app. */
-function withApp(access: AccessFile, changed: AppRecord): AccessFile {
-  return { ...access, apps: access.apps.map((app) => (app.idApp === changed.idApp ? changed : app)) };
+/** Changes the record of a live app. `change` also returns the result. Errors: `not_found`. */
+function changeApp<T>(
+  paths: AccessPaths,
+  idApp: number,
+  change: (app: AppRecord) => readonly [AppRecord, T],
+): Promise<T> {
+  return changeAccessFile(paths, (access) => {
+    const app = getApp(access, idApp);
+    const [changed, answer] = change(app);
+    return { access: { ...access, apps: access.apps.map((other) => (other === app ? changed : other)) }, answer };
+  });
 }
 
-/**
- * Adds an app with its first token, which is shown this once. `usage`: no export could name the SDK key. `conflict`:
- * the id or the SDK key is taken; that of a removed app stays taken, since its rows stay.
- */
-export async function addApp(
-  paths: AccessPaths,
-  app: NewApp,
-  nowMs: number,
-): Promise<{ idApp: string; token: string }> {
-  const { token, record } = newToken(nowMs);
+function newToken(idApp: number, nowMs: number): { readonly issued: IssuedToken; readonly record: TokenRecord } {
+  const token = createToken();
+  const [prefix, sha256] = [token.slice(0, tokenPrefixLength), hashToken(token).toString('hex')];
+  return {
+    issued: { idApp: String(idApp), token },
+    record: { prefix, sha256, createdAt: new Date(nowMs).toISOString() },
+  };
+}
+
+/** Throws `conflict` if the id or the SDK key is taken. A removed app keeps both, since its rows stay. */
+function assertNewApp({ apps, removedApps }: AccessFile, idApp: number, sdkKey: string): void {
+  if (apps.some((other) => other.idApp === idApp))
+    throw new AppError('conflict', `app ${idApp} exists already`, {
+      hint: `A further token comes from 'tributary app token ${idApp}'.`,
+    });
+  const removed = removedApps?.find((other) => other.idApp === idApp || other.sdkKey === sdkKey);
+  if (removed !== undefined) {
+    const what = removed.idApp === idApp ? `app ${idApp}` : `app ${removed.idApp}, which has the SDK key ${sdkKey},`;
+    throw new AppError('conflict', `${what} was removed at ${removed.removedAt}, and its rows are still its own`, {
+      hint: `'tributary app restore ${removed.idApp}' brings it back; another app needs another id and SDK key.`,
+    });
+  }
+  if (apps.some((other) => other.sdkKey === sdkKey))
+    throw new AppError('conflict', `another app has the SDK key ${sdkKey}`, {
+      hint: "Give each app a key of its own; 'tributary app list' shows those that are taken.",
+    });
+}
+
+/** Adds an app with its first token. Errors: `usage` for an SDK key that no export could name; `conflict`. */
+export async function addApp(paths: AccessPaths, app: NewApp, nowMs: number): Promise<IssuedToken> {
+  const { idApp, platform, title = `App ${idApp}`, idAccount, idProject } = app;
   if (app.sdkKey !== undefined && !isSdkKey(app.sdkKey)) {
     throw new AppError(
       'usage',
@@ -131,82 +147,49 @@ export async function addApp(
     );
   }
   const sdkKey = app.sdkKey ?? Array.from({ length: 20 }, () => randomInt(10)).join('');
+  const { issued, record } = newToken(idApp, nowMs);
+  const project = idProject === undefined ? {} : { idProject };
+  const added: AppRecord = { idApp, platform, title, sdkKey, idAccount, ...project, tokens: [record] };
   return changeAccessFile(paths, (access) => {
-    if (access.apps.some((other) => other.idApp === app.idApp)) {
-      throw new AppError('conflict', `app ${app.idApp} exists already`, {
-        hint: `A further token comes from 'tributary app token ${app.idApp}'.`,
-      });
-    }
-    const removed = access.removedApps?.find((other) => other.idApp === app.idApp || other.sdkKey === sdkKey);
-    if (removed !== undefined) {
-      const what =
-        removed.idApp === app.idApp ? `app ${app.idApp}` : `app ${removed.idApp}, which has the SDK key ${sdkKey},`;
-      throw new AppError('conflict', `${what} was removed at ${removed.removedAt}, and its rows are still its own`, {
-        hint: `'tributary app restore ${removed.idApp}' brings it back; another app needs another id and SDK key.`,
-      });
-    }
-    if (access.apps.some((other) => other.sdkKey === sdkKey))
-      throw new AppError('conflict', `another app has the SDK key ${sdkKey}`, {
-        hint: "Give each app a key of its own; 'tributary app list' shows those that are taken.",
-      });
-    const added: AppRecord = {
-      idApp: app.idApp,
-      platform: app.platform,
-      title: app.title ?? `App ${app.idApp}`,
-      sdkKey,
-      idAccount: app.idAccount,
-      ...(app.idProject === undefined ? {} : { idProject: app.idProject }),
-      tokens: [record],
-    };
-    return { access: { ...access, apps: [...access.apps, added] }, answer: { idApp: String(app.idApp), token } };
+    assertNewApp(access, idApp, sdkKey);
+    return { access: { ...access, apps: [...access.apps, added] }, answer: issued };
   });
 }
 
-/** Gives an app a further live token, so that clients can move over before the old one is revoked. */
-export async function addAppToken(
-  paths: AccessPaths,
-  idApp: number,
-  nowMs: number,
-): Promise<{ idApp: string; token: string }> {
-  const { token, record } = newToken(nowMs);
-  return changeAccessFile(paths, (access) => {
-    const app = getApp(access, idApp);
-    const changed = withApp(access, { ...app, tokens: [...app.tokens, record] });
-    return { access: changed, answer: { idApp: String(idApp), token } };
-  });
+/** Adds a token to an app, so that clients can move over before the old one is revoked. Errors: `not_found`. */
+export async function addAppToken(paths: AccessPaths, idApp: number, nowMs: number): Promise<IssuedToken> {
+  const { issued, record } = newToken(idApp, nowMs);
+  return changeApp(paths, idApp, (app) => [{ ...app, tokens: [...app.tokens, record] }, issued]);
 }
 
 /**
- * Ends the one token of an app that starts with `prefix` (at least four characters); a second match is refused.
- * `tokens`: the prefixes of those that are left.
+ * Revokes the only token of an app that starts with `prefix`, which has at least four characters. Returns the prefixes
+ * of the remaining tokens. Errors: `not_found`; `conflict` for several such tokens.
  */
 export async function revokeAppToken(
   paths: AccessPaths,
   idApp: number,
   prefix: string,
 ): Promise<{ idApp: string; revoked: string; tokens: readonly string[] }> {
-  return changeAccessFile(paths, (access) => {
-    const app = getApp(access, idApp);
+  return changeApp(paths, idApp, (app) => {
     const shown = prefix.slice(0, tokenPrefixLength);
     const matching = app.tokens.filter((token) => token.prefix.startsWith(shown));
-    const live = `Live tokens start with: ${app.tokens.map((token) => token.prefix).join(', ') || '(none)'}.`;
     const [token] = matching;
     if (shown.length < 4 || token === undefined || matching.length > 1) {
+      const live = app.tokens.map((kept) => kept.prefix).join(', ') || '(none)';
       throw new AppError(
         token === undefined ? 'not_found' : 'conflict',
         `'${shown}' does not name one token of app ${idApp}`,
-        { hint: live },
+        { hint: `Live tokens start with: ${live}.` },
       );
     }
     const tokens = app.tokens.filter((kept) => kept !== token);
-    return {
-      access: withApp(access, { ...app, tokens }),
-      answer: { idApp: String(idApp), revoked: token.prefix, tokens: tokens.map((kept) => kept.prefix) },
-    };
+    const answer = { idApp: String(idApp), revoked: token.prefix, tokens: tokens.map((kept) => kept.prefix) };
+    return [{ ...app, tokens }, answer];
   });
 }
 
-/** Removes an app with all its tokens. `not_found`: there is none, or it was removed already. */
+/** Removes an app with all its tokens. Errors: `not_found`. */
 export async function removeApp(
   paths: AccessPaths,
   idApp: number,
@@ -216,25 +199,16 @@ export async function removeApp(
   return changeAccessFile(paths, (access) => {
     const app = getApp(access, idApp);
     const { tokens, ...kept } = app;
-    const changed: AccessFile = {
-      ...access,
-      apps: access.apps.filter((other) => other.idApp !== idApp),
-      removedApps: [...(access.removedApps ?? []), { ...kept, removedAt }],
-    };
-    return {
-      access: changed,
-      answer: { idApp: String(idApp), removedAt, revoked: tokens.map(({ prefix }) => prefix) },
-    };
+    const apps = access.apps.filter((other) => other !== app);
+    const removedApps = [...(access.removedApps ?? []), { ...kept, removedAt }];
+    const answer = { idApp: String(idApp), removedAt, revoked: tokens.map(({ prefix }) => prefix) };
+    return { access: { ...access, apps, removedApps }, answer };
   });
 }
 
-/** Brings a removed app back as it was, with a new token, which is shown this once. `conflict`: it was not removed. */
-export async function restoreApp(
-  paths: AccessPaths,
-  idApp: number,
-  nowMs: number,
-): Promise<{ idApp: string; token: string }> {
-  const { token, record } = newToken(nowMs);
+/** Restores a removed app with a new token. Errors: `not_found`; `conflict` if the app is live. */
+export async function restoreApp(paths: AccessPaths, idApp: number, nowMs: number): Promise<IssuedToken> {
+  const { issued, record } = newToken(idApp, nowMs);
   return changeAccessFile(paths, (access) => {
     const removed = access.removedApps?.find((app) => app.idApp === idApp);
     if (removed === undefined && access.apps.some((app) => app.idApp === idApp)) {
@@ -244,26 +218,21 @@ export async function restoreApp(
     }
     if (removed === undefined) throw noSuchApp(access, idApp);
     const { removedAt: _, ...app } = removed;
-    const changed: AccessFile = {
-      ...access,
-      apps: [...access.apps, { ...app, tokens: [record] }],
-      removedApps: access.removedApps?.filter((other) => other !== removed) ?? [],
-    };
-    return { access: changed, answer: { idApp: String(idApp), token } };
+    const apps = [...access.apps, { ...app, tokens: [record] }];
+    const removedApps = access.removedApps?.filter((other) => other !== removed) ?? [];
+    return { access: { ...access, apps, removedApps }, answer: issued };
   });
 }
 
-/** Changes an app; in force within a second everywhere. Errors: `not_found`. */
+/** Changes the settings of an app; effective everywhere within a second. Errors: `not_found`. */
 export function setApp(paths: AccessPaths, idApp: number, { title, idProject }: AppSettings): Promise<ListedApp> {
-  return changeAccessFile(paths, (access) => {
-    const app = getApp(access, idApp);
-    const { idProject: before, ...kept } = app;
+  return changeApp(paths, idApp, ({ idProject: before, ...app }) => {
     const after = idProject === undefined ? before : (idProject ?? undefined);
-    const changed = {
-      ...kept,
+    const changed: AppRecord = {
+      ...app,
       ...(title === undefined ? {} : { title }),
       ...(after === undefined ? {} : { idProject: after }),
     };
-    return { access: withApp(access, changed), answer: toListedApp(changed) };
+    return [changed, toListedApp(changed)];
   });
 }

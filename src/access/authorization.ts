@@ -2,21 +2,20 @@ import { createHmac } from 'node:crypto';
 import type { AccessView, User } from './access.ts';
 import { sameText } from './secrets.ts';
 
-/** What authorization is decided from: the request exactly as it came in. */
+/** The request exactly as received. */
 export interface ReceivedRequest {
   readonly method: string;
-  /** The request target as received, never re-encoded; one character a byte. */
+  /** The request target, never re-encoded; one character per byte. */
   readonly target: string;
   readonly host: string | undefined;
   readonly body: Buffer | undefined;
-  /** The Authorization header. */
   readonly authorization: string | undefined;
 }
 
 const hmacPattern = /^AuthHMAC ([1-9]\d{0,14}):([A-Za-z0-9+/]{27}=)$/i;
 const basicPattern = /^Basic ([A-Za-z0-9+/]{1,1000}={0,2})$/i;
 const basicCredentials = /^([1-9]\d{0,14}):(.*)$/s;
-/** Stands in for the secret of a user that does not exist, so that the answer takes the same time. */
+/** Secret of a missing user, so that the response takes the same time. */
 const noSecret = 'no user has this secret';
 
 function percentEncode(bytes: Buffer): string {
@@ -29,17 +28,16 @@ function percentEncode(bytes: Buffer): string {
 }
 
 /**
- * The AuthHMAC signature of a call (clients.md): standard base64 of HMAC-SHA1 over METHOD, the complete URL and the
- * body, the last two percent-encoded down to the unreserved characters, joined by `&`. `url`: one character a byte.
+ * Returns the AuthHMAC signature of a call (clients.md): base64 of HMAC-SHA1 over METHOD, the complete URL and the
+ * body, the last two percent-encoded down to the unreserved characters, joined by `&`. `url` has one character per
+ * byte.
  */
 export function signAuthHmac(secret: string, method: string, url: string, body: Buffer): string {
   const text = `${method.toUpperCase()}&${percentEncode(Buffer.from(url, 'latin1'))}&${percentEncode(body)}`;
   return createHmac('sha1', secret).update(text).digest('base64');
 }
 
-/**
- * The URLs a client may have signed: as received, and under the public address when a proxy stands before the service.
- */
+/** Returns the URLs that a client may have signed: as received, and under the public address of a proxy. */
 function signedUrls({ target, host }: ReceivedRequest, publicUrl: string | undefined): readonly string[] {
   return [
     ...(publicUrl === undefined ? [] : [`${publicUrl}${target}`]),
@@ -47,16 +45,16 @@ function signedUrls({ target, host }: ReceivedRequest, publicUrl: string | undef
   ];
 }
 
-/** Finds the user of an id and a secret, in a time that does not say which of the two is wrong. */
+/** Finds a user by id and secret, in a time that does not reveal which of the two is wrong. */
 export function findUserBySecret(idUser: string, secret: string, access: AccessView): User | undefined {
   const user = access.findUser(idUser);
   return sameText(user?.secret ?? noSecret, secret) ? user : undefined;
 }
 
 /**
- * Finds the user a request comes from, by AuthHMAC or HTTP Basic (`id:secret`); undefined when the header is missing,
- * malformed, names nobody, or its secret or signature is wrong. All of these look the same from outside, time included.
- * Requests of the console have no such header: `findCaller` of sessions.ts knows them.
+ * Finds the user of a request by AuthHMAC or HTTP Basic (`id:secret`). Returns undefined for a missing or malformed
+ * header, an unknown user, and a wrong secret or signature; all look the same, also in time. Requests of the console
+ * are authenticated by `findCaller` of sessions.ts instead.
  */
 export function findCaller(
   request: ReceivedRequest,

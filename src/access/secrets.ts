@@ -5,37 +5,37 @@ import { ensureKey, openKeys } from '../runtime/store/keys.ts';
 import type { StoredObject } from '../runtime/store/object-store.ts';
 import type { Records } from '../runtime/store/records.ts';
 
-/** Characters of a token that stay readable, so that the operator can name one to revoke. */
+/** Number of characters of a token that are stored in clear text, to identify it. */
 export const tokenPrefixLength = 8;
 
 /** Creates a token or secret: 256 bits, base64url, 43 characters. */
 export function createToken(): string {
-  // One that begins with a dash looks like an option wherever it, or its prefix, is a word of a command.
+  // A leading dash would make it look like an option on a command line.
   for (;;) {
     const token = randomBytes(32).toString('base64url');
     if (!token.startsWith('-')) return token;
   }
 }
 
-/** Hash under which a token rests. Tokens carry 256 random bits, so a plain SHA-256 cannot be searched. */
+/** Returns the stored form of a token. Tokens have 256 random bits, so that a plain SHA-256 cannot be reversed. */
 export function hashToken(token: string): Buffer {
   return createHash('sha256').update(token, 'utf8').digest();
 }
 
-/** Compares two token hashes in constant time. */
+/** Compares two hashes in constant time. */
 export function sameHash(a: Buffer, b: Buffer): boolean {
   return a.length === b.length && timingSafeEqual(a, b);
 }
 
-/** Compares texts in a time that does not depend on either. */
+/** Compares texts in constant time. */
 export function sameText(a: string, b: string): boolean {
   return sameHash(hashToken(a), hashToken(b));
 }
 
-/** Encrypts a secret for the access file. `owner` binds it to its user. */
+/** Encrypts a secret for the access file, bound to its user. */
 export const sealSecret = sealText;
 
-/** Opens what `sealSecret` closed; `access_damaged` when the key is another one or the text was changed. */
+/** Decrypts a secret. Errors: `access_damaged` for another key or a changed text. */
 export function openSecret(key: Uint8Array, sealed: string, owner: string): string {
   try {
     return openText(key, sealed, owner);
@@ -49,12 +49,12 @@ export function openSecret(key: Uint8Array, sealed: string, owner: string): stri
 
 const secretsName = 'secrets';
 
-/** Opens the key that user secrets are encrypted under, `keys/secrets.key`. */
+/** Opens the key of the users' secrets, `keys/secrets.key`. */
 function openSecretsKey(keysFolder: string): Records<Buffer> {
   return openKeys(keysFolder, { code: 'access_damaged', what: 'a key', hint: 'Restore it from a backup.' });
 }
 
-/** Returns the secrets' key that an object holds; `access_damaged` when it holds none, or is not there. */
+/** Parses the key of the users' secrets. Errors: `access_damaged` if it is damaged or missing. */
 export function parseSecretsKey(keysFolder: string, object: StoredObject | undefined): Buffer {
   const keys = openSecretsKey(keysFolder);
   if (object !== undefined) return keys.parse(secretsName, object);
@@ -63,12 +63,12 @@ export function parseSecretsKey(keysFolder: string, object: StoredObject | undef
   });
 }
 
-/** Reads the secrets' key where one must be; `access_damaged` when it is not there or is no key. */
+/** Reads the key of the users' secrets. Errors: `access_damaged` if it is damaged or missing. */
 export async function getSecretsKey(keysFolder: string): Promise<Buffer> {
   return (await openSecretsKey(keysFolder).get(secretsName)) ?? parseSecretsKey(keysFolder, undefined);
 }
 
-/** Reads the secrets' key, making it first where there is none. */
+/** Reads the key of the users' secrets; creates it if it is missing. */
 export async function ensureSecretsKey(keysFolder: string): Promise<Buffer> {
   return await ensureKey(openSecretsKey(keysFolder), secretsName);
 }
@@ -76,14 +76,14 @@ export async function ensureSecretsKey(keysFolder: string): Promise<Buffer> {
 const openOperatorToken = (keysFolder: string): Records<Buffer> =>
   openKeys(keysFolder, { code: 'file_damaged', what: "an operator's token", hint: "Run 'tributary key operator'." });
 
-/** Makes a new operator's token, which ends the one before at once, and returns it: it is shown this once. */
+/** Rotates the operator's token and returns the new one, which cannot be shown again. */
 export async function renewOperatorToken(keysFolder: string): Promise<string> {
   const token = createToken();
   await openOperatorToken(keysFolder).put('operator', hashToken(token));
   return token;
 }
 
-/** Reports whether a text is the operator's token; no text is one before the first was made. */
+/** Reports whether a text is the operator's token. */
 export async function isOperatorToken(keysFolder: string, text: string): Promise<boolean> {
   const stored = await openOperatorToken(keysFolder).getSound('operator');
   return stored !== undefined && sameHash(hashToken(text), stored);

@@ -8,11 +8,11 @@ import { ensureRecord, newKey, openKeys } from '../runtime/store/keys.ts';
 import { createRecords, type Records } from '../runtime/store/records.ts';
 import { isCount, shapeOf } from '../runtime/store/shape.ts';
 
-/** The key that signs the console's sessions, in force within a second of a change. */
+/** The key that signs console sessions; a change is effective within a second. */
 export interface SessionKey {
-  /** Without a readable key: a random one that signs nothing that was given out. */
+  /** Returns the key; a random one if none can be read. */
   current(): Buffer;
-  /** Why nobody can sign in or is signed in, or stays so only until the service stops. */
+  /** Returns why sessions cannot start now, or will end with the process. */
   problems(): readonly Problem[];
   isReadable(): boolean;
   close(): void;
@@ -24,12 +24,12 @@ const keyName = 'sessions';
 const openSessionKeys = (keysFolder: string): Records<Buffer> =>
   openKeys(keysFolder, { code: 'file_damaged', what: 'the key that signs sessions of the console', hint: keyHint });
 
-/** Returns what tells the keys of two services apart: 8 hex digits, which say nothing of the key. */
+/** Returns an id of the key: 8 hex digits, which reveal nothing of it. */
 export function sessionKeyId(key: Buffer): string {
   return createHash('sha256').update('session key\n').update(key).digest('hex').slice(0, 8);
 }
 
-/** Makes a new key: every session ends, within a second where the service runs. Durable when it returns. */
+/** Rotates the key, durably. All sessions end within a second. */
 export async function renewSessionKey(keysFolder: string): Promise<{ readonly keyId: string }> {
   const key = newKey();
   await openSessionKeys(keysFolder).put(keyName, key);
@@ -37,8 +37,8 @@ export async function renewSessionKey(keysFolder: string): Promise<{ readonly ke
 }
 
 /**
- * Opens the key, and makes it on first use. A key that cannot be read is a problem: while running, the last good one
- * stays; from the start on, nobody can sign in.
+ * Opens the key; creates it on first use. An unreadable key is a problem: while running, the last valid key stays
+ * active; at the start, sign-ins are not possible.
  */
 export async function openSessionKey(keysFolder: string, logger: Logger): Promise<SessionKey> {
   const keys = openSessionKeys(keysFolder);
@@ -60,31 +60,30 @@ export async function openSessionKey(keysFolder: string, logger: Logger): Promis
 }
 
 /**
- * The time up to which each user's sessions have ended by a sign-out. Other processes learn of a sign-out within a
- * second, and a restart keeps it.
+ * The time of each user's last sign-out, which ended all earlier sessions. Other processes see it within a second; it
+ * survives a restart.
  */
 export interface SessionEnds {
-  /** Returns the Unix second up to which sessions that began have ended; 0: none. */
+  /** Returns the Unix second up to which started sessions have ended; 0 without a sign-out. */
   of(idUser: string): number;
-  /** Ends the user's sessions that began until `seconds`. Durable when it resolves. */
+  /** Ends the user's sessions that started until `seconds`. Durable when it resolves. */
   end(idUser: string, seconds: number): Promise<void>;
   close(): void;
 }
 
-/** Unix seconds by user. */
 type Ends = Readonly<Record<string, number>>;
 
 export interface SessionEndsOptions {
   readonly nowSeconds: () => number;
-  /** No session is older than this, s: earlier ends are dropped. */
+  /** Maximum age of a session, s: earlier sign-outs are dropped. */
   readonly longestSeconds: number;
 }
 
-/** Key of all users in the record. No user has this id. */
+/** Id for all users: no user has it. */
 const everybody = '0';
 const endsId = 'session-ends';
 
-/** Opens the sign-outs in `keys/session-ends.json`. If they are damaged, every session that began before now has ended. */
+/** Opens `keys/session-ends.json`. If it is damaged, all sessions that started before now have ended. */
 export async function openSessionEnds(
   keysFolder: string,
   logger: Logger,
@@ -110,7 +109,7 @@ export async function openSessionEnds(
       render: renderChecked,
     },
   });
-  /** Ends that this process has added. */
+  /** Sign-outs of this process. */
   const own = new Map<string, number>();
   const watched = await records.watch(endsId, (record): Ends => record?.ends ?? {}, logger);
 

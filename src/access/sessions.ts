@@ -4,30 +4,28 @@ import type { AccessReader, User } from './access.ts';
 import { sameText } from './secrets.ts';
 import { sessionKeyId, type SessionEnds, type SessionKey } from './session-key.ts';
 
-/** A session ends so long after its user was last at work, and so long after the sign-in, seconds. */
+/** Idle and absolute session timeout, s. */
 const idleSeconds = 2 * 3600;
 export const longestSeconds = 12 * 3600;
-/** The clock may be set back by so much while sessions go on. */
+/** Tolerated backward step of the clock, s. */
 const clockSlackSeconds = 300;
 
-/** Header by which a page shows that it was given the session's CSRF token, which no other site can read. */
+/** Header with the session's CSRF token, which no other site can read. */
 export const csrfHeader = 'x-csrf-token';
 
-/** Somebody who is signed in. */
 export interface Session {
   readonly user: User;
-  /** Makes the session one of its own: 22 characters. */
+  /** Random part of the session: 22 characters. */
   readonly nonce: string;
   /** Unix seconds. */
   readonly startedSeconds: number;
-  /** From then on it is over, unless it is renewed; and at the latest. */
+  /** Expiry unless renewed, and the latest possible expiry. */
   readonly endsSeconds: number;
   readonly endsAtLatestSeconds: number;
-  /** What a request that comes with the cookie must show. */
+  /** The value that requests with the cookie must send in `csrfHeader`. */
   readonly csrfToken: string;
 }
 
-/** The headers of a request that sessions are found by. */
 export interface SessionHeaders {
   readonly cookie?: string | undefined;
   readonly [csrfHeader]?: string | string[] | undefined;
@@ -35,32 +33,32 @@ export interface SessionHeaders {
 }
 
 /**
- * Sessions of the console, at rest nowhere: a cookie says who signed in and when, signed by the key of sessions. One is
- * over when its time has come, its user signed out, is gone or has another secret, or the key is another one.
+ * Console sessions. They are stored only in signed cookies with the user and the time of sign-in. A session ends by its
+ * timeout, a sign-out, the removal of its user, a new secret, or a new key.
  */
 export interface Sessions {
-  /** The name of the cookie, another one for each key: services on one host would overwrite each other's. */
+  /** Returns the name of the cookie. It contains the key's id, since services on one host share cookies. */
   cookieName(): string;
-  /** Begins a session; the value of its cookie. */
+  /** Starts a session and returns the value of its cookie. */
   begin(user: User): string;
-  /** The value of the cookie of a session whose user is at work now. */
+  /** Returns a cookie value with a renewed idle timeout. */
   renew(session: Session): string;
-  /** The session of a request's cookie. It says who asks, not that the console asks: see `findCaller`. */
+  /** Finds the session of a cookie. That does not prove that the console sent the request: see `findCaller`. */
   find(headers: SessionHeaders): Session | undefined;
-  /** The user whose session a request is of: it has the cookie and the CSRF token, and comes from no other site. */
+  /** Finds the user of a request that has the cookie and the CSRF token and does not come from another site. */
   findCaller(headers: SessionHeaders): User | undefined;
-  /** Ends all sessions of the session's user, since cookies can be copied. Durable when it resolves. */
+  /** Ends all sessions of the user, since cookies can be copied. Durable when it resolves. */
   end(session: Session): Promise<void>;
 }
 
 const valuePattern = /^([1-9]\d{0,14})\.(\d{1,12})\.(\d{1,12})\.([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43})$/;
 
-/** Another one under each secret of the user. It is signed and never shown. */
+/** Returns a fingerprint of the user's secret, which is signed and never shown. */
 function markOf({ idUser, secret }: Pick<User, 'idUser' | 'secret'>): string {
   return createHash('sha256').update(`sessions of ${idUser}\n${secret}`).digest('hex');
 }
 
-/** Says whether a browser says that a request comes from a page of another site or origin. */
+/** Reports whether the browser marks a request as cross-site. */
 export function isOfOtherSite(headers: SessionHeaders): boolean {
   const site = headers['sec-fetch-site'];
   return site !== undefined && site !== 'same-origin' && site !== 'none';
@@ -73,7 +71,7 @@ export interface SessionDependencies {
   readonly ends: SessionEnds;
 }
 
-/** Finds a cookie; undefined where it is not there, or there twice, as another site of the domain might set it. */
+/** Finds a cookie; undefined also if it occurs twice, which another site of the domain could cause. */
 function findCookie(header: string | undefined, name: string): string | undefined {
   const values = (header ?? '').split(';').flatMap((pair) => {
     const text = pair.trim();
@@ -82,7 +80,6 @@ function findCookie(header: string | undefined, name: string): string | undefine
   return values.length === 1 ? values[0] : undefined;
 }
 
-/** Creates the sessions. `isSecure`: browsers are to send the cookie over HTTPS only. */
 export function createSessions({ key, access, clock, ends }: SessionDependencies, isSecure: boolean): Sessions {
   const nowSeconds = (): number => Math.floor(clock.nowMs() / 1000);
   const hmac = (text: string): string => createHmac('sha256', key.current()).update(text).digest('base64url');
@@ -113,7 +110,7 @@ export function createSessions({ key, access, clock, ends }: SessionDependencies
 
   return {
     cookieName,
-    // One that begins within the second of a sign-out must not be over with it.
+    // A session that starts in the second of a sign-out must not end with it.
     begin: (user) =>
       render(user, Math.max(nowSeconds(), ends.of(user.idUser) + 1), randomBytes(16).toString('base64url')),
     renew: ({ user, startedSeconds, nonce }) => render(user, startedSeconds, nonce),
@@ -129,22 +126,19 @@ export function createSessions({ key, access, clock, ends }: SessionDependencies
 }
 
 /**
- * Browsers in which a user has signed in before. Wrong secrets are counted for each of them by itself, so that nobody
- * can make a user wait there by trying wrong ones elsewhere. A cookie says it, signed by the key of sessions; it
- * authorizes nothing, and names no secret.
+ * Browsers in which a user has signed in before. Each has its own count of wrong secrets, so that attempts elsewhere
+ * cannot lock the user out there. A signed cookie marks the browser; it authorizes nothing.
  */
 export interface KnownBrowsers {
-  /** The name of the cookie, another one for each key, as that of sessions. */
   cookieName(): string;
-  /** The value of the cookie for a browser in which the user has just signed in. */
+  /** Returns a cookie value for a browser in which the user has signed in. */
   mark(idUser: string): string;
-  /** The browser of a request, 22 characters, where the user has signed in with it before; undefined for others. */
+  /** Returns the id of a browser (22 characters) in which the user has signed in before. */
   find(idUser: string, cookies: string | undefined): string | undefined;
 }
 
 const browserPattern = /^([1-9]\d{0,14})\.([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43})$/;
 
-/** Creates what knows browsers again. */
 export function createKnownBrowsers(key: SessionKey): KnownBrowsers {
   const cookieName = (): string => `tributary_browser_${sessionKeyId(key.current())}`;
   const sign = (idUser: string, nonce: string): string =>

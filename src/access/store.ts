@@ -7,34 +7,33 @@ import type { AccessReader, AccessView, App, User } from './access.ts';
 import { hadAccessFile, openAccessStore, type AccessFile, type AccessPaths, type UserRecord } from './access-file.ts';
 import { hashToken, openSecret, parseSecretsKey, sameHash } from './secrets.ts';
 
-/** Tokens of apps that are remembered once they were found right, so that not each request hashes its own. */
+/** Maximum number of remembered valid tokens, which spare requests a hash. */
 const maxRightTokens = 1000;
-/** Errors of users that are listed one by one. */
+/** Maximum number of listed errors of users. */
 const listedErrors = 10;
 
-/** Why a user, or every user, cannot sign in. */
 interface UserError {
   readonly error: string;
-  /** Undefined: the key itself. */
+  /** Undefined for an error of the key itself. */
   readonly idUser: string | undefined;
 }
 
-/** The users of a reading whose secrets were opened, and what is wrong with the others. */
+/** The decrypted users of a version, and the errors of the others. */
 interface Users {
-  /** By the user's id; kept from reading to reading, since opening a secret costs more than all else of its user. */
+  /** By user id; kept between versions, since decryption is the largest cost per user. */
   readonly secrets: ReadonlyMap<string, { readonly sealed: string; readonly secret: string }>;
-  /** The key that opened them. */
+  /** The key that decrypted them. */
   readonly key: Buffer | undefined;
   readonly userErrors: readonly UserError[];
-  /** Some user's secret is opened by no key. */
+  /** Whether a user's secret could not be decrypted. */
   readonly lacksUsers: boolean;
 }
 
 const noUsers: Users = { secrets: new Map(), key: undefined, userErrors: [], lacksUsers: false };
 
 /**
- * Opens the secrets of users. One that cannot be opened keeps its user out, and nobody else. Whoever could sign in
- * before continues to, also if the key is damaged or gone now.
+ * Decrypts the secrets of users. An undecryptable secret locks out its user only. Users of the previous version stay,
+ * also if the key is damaged or missing now.
  */
 function openUsers(users: readonly UserRecord[], getKey: () => Buffer, before: Users): Users {
   if (users.length === 0) return noUsers;
@@ -70,7 +69,7 @@ function openUsers(users: readonly UserRecord[], getKey: () => Buffer, before: U
 function createView({ apps, users }: Pick<AccessFile, 'apps' | 'users'>, { secrets }: Users): AccessView {
   const appsById = new Map(apps.map((app) => [app.idApp, app]));
   const usersById = new Map(users.map((user) => [String(user.idUser), user]));
-  // As old as this view, which each change of a token ends.
+  // Valid for this view: each change of a token creates a new one.
   const rightTokens = new Map<string, App>();
   function findApp(idApp: number): App | undefined {
     const record = appsById.get(idApp);
@@ -105,7 +104,6 @@ function createView({ apps, users }: Pick<AccessFile, 'apps' | 'users'>, { secre
   };
 }
 
-/** A reading of the access data. */
 interface Reading extends Users {
   readonly isGone: boolean;
   readonly view: AccessView;
@@ -126,7 +124,7 @@ function missingProblem(file: string): Problem {
   };
 }
 
-/** What stands in for the access data until it can be read for the first time: it knows nobody. */
+/** The version before the first successful read: it has no users. */
 const unread: Reading = {
   ...noUsers,
   isGone: false,
@@ -134,7 +132,7 @@ const unread: Reading = {
   view: createView({ apps: [], users: [] }, noUsers),
 };
 
-/** What is wrong with the newest good reading, and with those after it: `error`, of the newest. */
+/** Returns the problems of the last valid version and the error of the newest read. */
 function describeReading({ userErrors, lacksUsers }: Reading, error: string | undefined): Problem[] {
   const problems: Problem[] = [];
   if (error !== undefined)
@@ -158,23 +156,19 @@ function describeReading({ userErrors, lacksUsers }: Reading, error: string | un
 }
 
 export interface AccessReaderOptions {
-  /** Says that the folder has what clients have sent: then a missing access.json is damage. */
+  /** Whether the folder has data of clients: then a missing access.json is damage. */
   readonly isExpected?: () => boolean;
-  /**
-   * Says that the folder is the one that the service was started on. What is read from another, which stands at its
-   * path, is never believed, and nobody is unknown for it.
-   */
+  /** Whether the folder is still the one that the service was started on. Data of another folder is rejected. */
   readonly isOwn?: () => boolean;
-  /** False: nobody will ask for users. True by default. */
+  /** Whether users are needed; true by default. */
   readonly withUsers?: boolean;
 }
 
 /**
- * Opens the access data for reading and keeps the view fresh. Without a file the view is empty, which is right in a new
- * folder: where there was one before, or `isExpected` says that the folder has what clients have sent, that is a
- * problem. A file that cannot be read at the start is one too, and nobody is known until it can; `folder_lost` when it
- * is not the service's own. While running, an unreadable or missing file is a problem and the last good view stays.
- * Cost of a change on this thread: 0.3 s with 100,000 apps.
+ * Opens the access data and keeps the view current. A missing file is valid in a new folder, and a problem if there was
+ * one before or `isExpected`. An unreadable file at the start is a problem, and the view stays empty until it is
+ * readable. While running, a missing or unreadable file is a problem, and the last valid view stays active. A change
+ * blocks the thread for 0.3 s with 100,000 apps. Errors: `folder_lost`.
  */
 export async function openAccessReader(
   paths: AccessPaths,
@@ -187,7 +181,7 @@ export async function openAccessReader(
   let before = noUsers;
 
   function read([revision, secretsKey, access]: readonly (StoredObject | undefined)[]): Reading {
-    // Asked after the file was read: another folder may have come in the place of this one before.
+    // Checked after the read: another folder may have replaced this one before.
     if (!isOwn())
       throw new AppError('folder_lost', `${file} is not in the folder that the service was started on`, {
         hint: 'Put that folder back and the service goes on by itself; or stop it, and start it on this one.',

@@ -6,33 +6,23 @@ import { noAccount, type FileHabit } from './access.ts';
 import { createToken, ensureSecretsKey, getSecretsKey, openSecret, sealSecret } from './secrets.ts';
 
 /**
- * Takes access back. Every running process sees it within a second; what it ends:
+ * Users of the export area. Each running process sees a change within a second:
  *
- * - a removed app: its imports, also those whose body is still coming in, are answered 403; exports leave its rows out,
- *   those that run begin anew. What was acknowledged before is in the stream or the lake and stays until it is erased.
- * - a removed user: calls are answered 403, requests of the user that wait or run are canceled, and every link that was
- *   given to the user is refused; a download under way is cut off.
- * - a new secret: calls with the old one, and the links that were given out under it.
+ * - a removed app: imports get 403, also while their body is arriving; exports omit its rows, and running ones
+ *   restart. Acknowledged events stay in the stream or the lake until they are erased.
+ * - a removed user: calls get 403, export requests are canceled, links and running downloads end.
+ * - a new secret: the old one and the links signed under it end.
  *
- * An id of an app or a user that was removed is never given to another one.
+ * The id of a removed app or user is never used again.
  */
 
-export interface NewUser {
-  readonly name: string;
-  /** `noAccount`: none, which an operator may have. */
-  readonly idAccount: number;
-  readonly canExport: boolean;
-  readonly maxExports?: number;
-  /** Absent: auto. */
-  readonly files?: 'gzip';
-  /** May look at how the service is, and change apps and users. Absent: no. */
-  readonly operator?: true;
-}
+/** A user to add. `idAccount` is `noAccount` only for operators. */
+export type NewUser = Omit<UserRecord, 'idUser' | 'sealedSecret'>;
 
-/** What may be changed of a user; what is absent stays. */
+/** Settings of a user; absent members stay. */
 export interface UserSettings {
   readonly canExport?: boolean;
-  /** null: as many as the account. */
+  /** null: the account's limit. */
   readonly maxExports?: number | null;
   readonly files?: FileHabit;
 }
@@ -41,16 +31,14 @@ export interface UserSettings {
 export interface ListedUser {
   readonly idUser: string;
   readonly name: string;
-  /** Absent: an operator who belongs to none. */
+  /** Absent for an operator without an account. */
   readonly idAccount?: string;
   readonly canExport: boolean;
   readonly maxExports?: number;
   readonly files: FileHabit;
-  /** Present where the user is one. */
   readonly operator?: true;
 }
 
-/** A user as they are listed. */
 export function toListedUser(user: UserRecord): ListedUser {
   const { idUser, name, idAccount, canExport, maxExports, files, operator } = user;
   return {
@@ -64,15 +52,14 @@ export function toListedUser(user: UserRecord): ListedUser {
   };
 }
 
-/** The users by id. `access_damaged` as `readAccessFile`. */
+/** Returns the users by id. Errors: `access_damaged`. */
 export async function listUsers(paths: AccessPaths): Promise<ListedUser[]> {
   const { users } = await readAccessFile(paths);
   return users.toSorted((a, b) => a.idUser - b.idUser).map(toListedUser);
 }
 
 /**
- * Refuses an account that nobody has: an account is there with its first app, live or removed, or its first user.
- * Errors: `not_found`; `access_damaged` as `readAccessFile`.
+ * Throws `not_found` for an account without a user and without a live or removed app. Errors: also `access_damaged`.
  */
 export async function assertAccount(paths: AccessPaths, idAccount: number): Promise<void> {
   const { apps, removedApps = [], users } = await readAccessFile(paths);
@@ -83,35 +70,36 @@ export async function assertAccount(paths: AccessPaths, idAccount: number): Prom
   });
 }
 
-/** The error for a user who is not there; says so when the user was removed. */
-function noSuchUser({ nextIdUser }: Pick<AccessFile, 'nextIdUser'>, idUser: number): AppError {
-  const what = idUser < nextIdUser ? `user ${idUser} was removed` : `there is no user ${idUser}`;
-  return new AppError('not_found', what, {
+/** Returns a user. Errors: `not_found`. */
+function getUser({ users, nextIdUser }: AccessFile, idUser: number): UserRecord {
+  const user = users.find((candidate) => candidate.idUser === idUser);
+  if (user !== undefined) return user;
+  throw new AppError('not_found', idUser < nextIdUser ? `user ${idUser} was removed` : `there is no user ${idUser}`, {
     hint: "'tributary user list' shows the users; 'tributary user add' adds one, under an id of its own.",
   });
 }
 
-/** Returns a user. Error: `not_found`. */
-function getUser(access: AccessFile, idUser: number): UserRecord {
-  const user = access.users.find((candidate) => candidate.idUser === idUser);
-  if (user === undefined) throw noSuchUser(access, idUser);
-  return user;
-}
-
-/** Returns the access data with another record of a user. */
-function withUser(access: AccessFile, changed: UserRecord): AccessFile {
-  return { ...access, users: access.users.map((user) => (user.idUser === changed.idUser ? changed : user)) };
+/** Changes the record of a user, durably. Errors: `not_found`. */
+async function changeUser(
+  paths: AccessPaths,
+  idUser: number,
+  change: (user: UserRecord) => UserRecord,
+): Promise<UserRecord> {
+  return await changeAccessFile(paths, (access) => {
+    const user = getUser(access, idUser);
+    const answer = change(user);
+    return { access: { ...access, users: access.users.map((other) => (other === user ? answer : other)) }, answer };
+  });
 }
 
 /**
- * Adds a user of the export area. The secret is shown this once and rests encrypted. `conflict`: the account has a user
- * of that name. `access_damaged`: the key that the other users' secrets rest under is damaged or gone.
+ * Adds a user and returns the secret, which cannot be shown again: it is stored encrypted. Errors: `conflict` if the
+ * account has a user of that name; `access_damaged` if the key of the other users' secrets is damaged or missing.
  */
 export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUser: string; secret: string }> {
   await ensureDataFolder(path.dirname(paths.access));
   const { users } = await readAccessFile(paths);
-  // A new key beside users of a lost one would lock those out for good; and a damaged one would lock this user out once
-  // it is restored.
+  // A new key would lock out the users of a lost key permanently; a damaged key would lock out this user once restored.
   const key = users.length > 0 ? await getSecretsKey(paths.keys) : await ensureSecretsKey(paths.keys);
   for (const { sealedSecret, idUser } of users.slice(0, 1)) openSecret(key, sealedSecret, String(idUser));
   const secret = createToken();
@@ -124,15 +112,16 @@ export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUs
       });
     }
     const idUser = access.nextIdUser;
+    const { name, idAccount, canExport, maxExports, files, operator } = user;
     const added = {
       idUser,
-      name: user.name,
-      idAccount: user.idAccount,
+      name,
+      idAccount,
       sealedSecret: sealSecret(key, secret, String(idUser)),
-      canExport: user.canExport,
-      ...(user.maxExports === undefined ? {} : { maxExports: user.maxExports }),
-      ...(user.files === undefined ? {} : { files: user.files }),
-      ...(user.operator === undefined ? {} : { operator: user.operator }),
+      canExport,
+      ...(maxExports === undefined ? {} : { maxExports }),
+      ...(files === undefined ? {} : { files }),
+      ...(operator === undefined ? {} : { operator }),
     };
     return {
       access: { ...access, nextIdUser: idUser + 1, users: [...access.users, added] },
@@ -141,7 +130,7 @@ export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUs
   });
 }
 
-/** Removes a user. `not_found`: there is none, or it was removed already. */
+/** Removes a user. Errors: `not_found`. */
 export async function removeUser(paths: AccessPaths, idUser: number): Promise<{ idUser: string; name: string }> {
   return changeAccessFile(paths, (access) => {
     const user = getUser(access, idUser);
@@ -153,32 +142,28 @@ export async function removeUser(paths: AccessPaths, idUser: number): Promise<{ 
 }
 
 /**
- * Gives a user a new secret, which is shown this once; the old one ends. `not_found`: there is no such user.
- * `access_damaged`: the key of the users' secrets is damaged or gone; where this user is the only one, a new key is
- * made.
+ * Rotates a user's secret and returns the new one, which cannot be shown again. Creates a new key if this is the only
+ * user. Errors: `not_found`; `access_damaged` if the key of the users' secrets is damaged or missing.
  */
 export async function renewSecret(paths: AccessPaths, idUser: number): Promise<{ idUser: string; secret: string }> {
   const before = await readAccessFile(paths);
   getUser(before, idUser);
   const [witness] = before.users.filter((user) => user.idUser !== idUser);
   const key = witness === undefined ? await ensureSecretsKey(paths.keys) : await getSecretsKey(paths.keys);
-  // Under another key than the other users' the secret would be lost when theirs is restored. Its own may be what is
-  // damaged.
+  // A secret under another key than the other users' would be lost when their key is restored. This user's old secret
+  // may be the damaged one.
   if (witness !== undefined) openSecret(key, witness.sealedSecret, String(witness.idUser));
   const secret = createToken();
-  return changeAccessFile(paths, (access) => {
-    const changed = { ...getUser(access, idUser), sealedSecret: sealSecret(key, secret, String(idUser)) };
-    return { access: withUser(access, changed), answer: { idUser: String(idUser), secret } };
-  });
+  await changeUser(paths, idUser, (user) => ({ ...user, sealedSecret: sealSecret(key, secret, String(idUser)) }));
+  return { idUser: String(idUser), secret };
 }
 
 /**
- * Changes a user; in force within a second everywhere, for what is asked from then on. Errors: `not_found`; `usage`
- * where an operator without an account is to order exports.
+ * Changes the settings of a user; effective for later calls everywhere within a second. Errors: `not_found`; `usage` if
+ * an operator without an account may create exports.
  */
-export function setUser(paths: AccessPaths, idUser: number, settings: UserSettings): Promise<ListedUser> {
-  return changeAccessFile(paths, (access) => {
-    const user = getUser(access, idUser);
+export async function setUser(paths: AccessPaths, idUser: number, settings: UserSettings): Promise<ListedUser> {
+  const changed = await changeUser(paths, idUser, (user) => {
     const { maxExports: before, files: filesBefore, ...kept } = user;
     const { canExport = user.canExport, maxExports, files = filesBefore } = settings;
     if (canExport && user.idAccount === noAccount)
@@ -186,12 +171,12 @@ export function setUser(paths: AccessPaths, idUser: number, settings: UserSettin
         hint: "'tributary user add' adds a user of an account.",
       });
     const most = maxExports === undefined ? before : (maxExports ?? undefined);
-    const changed = {
+    return {
       ...kept,
       canExport,
       ...(most === undefined ? {} : { maxExports: most }),
       ...(files === 'gzip' ? { files } : {}),
     };
-    return { access: withUser(access, changed), answer: toListedUser(changed) };
   });
+  return toListedUser(changed);
 }

@@ -10,7 +10,7 @@ import { readPackageJson } from '../runtime/files/package-files.ts';
 import { assembleOpenApi, type OpenApiServer } from '../runtime/http/openapi.ts';
 import { httpAddress } from '../runtime/http/ports.ts';
 
-/** Where import is served, as a client of the export area would have to address it. */
+/** Returns the import area's address, as seen by a client of the export area. */
 function describeImportServer({ publicS2sUrl, host, s2sPort }: Config, exportUrl: string): OpenApiServer {
   const description = 'Import';
   if (publicS2sUrl !== undefined) return { url: publicS2sUrl, description };
@@ -20,7 +20,7 @@ function describeImportServer({ publicS2sUrl, host, s2sPort }: Config, exportUrl
       description: 'Import: set TRIBUTARY_PUBLIC_S2S_URL to have its address here.',
       variables: { s2s: { default: 'localhost:8080', description: 'Host and port of the import area.' } },
     };
-  // One that listens everywhere is found where the export area was.
+  // A wildcard address is reachable under the host of the export area.
   const [, askedHost = ''] = /^https?:\/\/\[?([^\]/]*?)\]?(?::\d*)?(?:\/|$)/.exec(exportUrl) ?? [];
   return {
     url: httpAddress(['0.0.0.0', '::'].includes(host) && askedHost !== '' ? askedHost : host, s2sPort),
@@ -28,10 +28,7 @@ function describeImportServer({ publicS2sUrl, host, s2sPort }: Config, exportUrl
   };
 }
 
-/**
- * The API reference: each area's part, made from what it validates with. `exportUrl` is the address that it is asked
- * for under.
- */
+/** Returns the OpenAPI document of all areas for the address `exportUrl`. */
 export function describeApi(config: Config): (exportUrl: string) => object {
   const { version } = readPackageJson('package.json') as { version: string };
   const parts = [

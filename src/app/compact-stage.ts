@@ -10,14 +10,13 @@ import { assertTableColumns } from '../lake/lake.ts';
 import { refusalFolder } from './sender-parts.ts';
 import { openStream, watchStoreDisk, withProblems, type Parts } from './stage-parts.ts';
 
-/** What a disk at its reserve means, where it is not the stream's. */
 const lakeDiskLow: Problem = {
   code: 'lake_disk_low',
   what: "the lake's disk has come down to its reserve",
   todo: 'Free some space: events are taken until the stream is full, and once the disk is full they wait there for the lake; nothing is lost.',
 };
 
-/** Starts the compactor: it reads the stream, and writes to the lake; beside it, who answers where events are. */
+/** Starts the compactor and the responder of event lookups. */
 export async function startCompactStage(parts: Parts): Promise<Stage> {
   const { config, logger, metrics, clock, closers } = parts;
   const paths = dataPaths(config.dataDir);

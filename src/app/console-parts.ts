@@ -12,18 +12,17 @@ import type { Problem } from '../runtime/conditions/problem.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import type { Parts } from './stage-parts.ts';
 
-/** The console of an export process: who is signed in, and the routes of its pages. */
 interface Console {
   readonly sessions: Sessions;
   readonly addRoutes: (server: ApiServer) => void;
   readonly problems: () => readonly Problem[];
 }
 
-/** Opens the console; its key closes with the process. */
+/** Opens the console of an export process. */
 export async function openConsole(parts: Parts, access: AccessReader): Promise<Console> {
   const { config, logger, clock, closers } = parts;
   const { publicApiUrl: publicUrl, dataDir, quotaIp } = config;
-  // Whoever runs the service behind a proxy has turned the quota of addresses off.
+  // Operators behind a proxy turn the quota of addresses off.
   const hasClientAddresses = quotaIp.length > 0;
   const { version } = readPackageJson('package.json') as { version: string };
   const key = await openSessionKey(dataPaths(dataDir).keys, logger);

@@ -17,14 +17,13 @@ import { openServiceStatus } from './service-status.ts';
 import { assertTableColumns } from '../lake/lake.ts';
 import { openHealth, startStandIn, watchRecords, watchStoreDisk, withProblems, type Parts } from './stage-parts.ts';
 
-/** What a disk at its reserve means, where it is not the stream's. */
 const reportsDiskLow: Problem = {
   code: 'reports_disk_low',
   what: 'the disk of the reports has come down to its reserve',
   todo: 'Free some space: once it is full, exports wait for it, for as long as TRIBUTARY_EXPORT_TIMEOUT_MS says; import and the lake go on.',
 };
 
-/** Serves the API reference: the document, and a page for people. */
+/** Serves the API reference as JSON and as a page. */
 function addReference(
   server: PublicServer,
   reference: (exportUrl: string) => object,
@@ -45,7 +44,7 @@ function addReference(
   });
 }
 
-/** Starts export: it asks access and reads the lake, and writes report files. */
+/** Starts export: it reads access and the lake, and writes report files. */
 export async function startExportStage(parts: Parts): Promise<Stage> {
   const { config, logger, metrics, clock, closers } = parts;
   const reference = describeApi(config);

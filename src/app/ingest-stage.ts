@@ -16,7 +16,7 @@ import type { StreamPublisher } from '../stream/stream.ts';
 import { openSenderParts } from './sender-parts.ts';
 import { openHealth, openStream, withProblems, type Parts } from './stage-parts.ts';
 
-/** Starts import: it asks access, and writes to the stream. */
+/** Starts import: it reads access and writes to the stream. */
 export async function startIngestStage(parts: Parts): Promise<Stage> {
   const { config, logger, metrics, clock, closers } = parts;
   const paths = dataPaths(config.dataDir);
@@ -26,7 +26,7 @@ export async function startIngestStage(parts: Parts): Promise<Stage> {
     withUsers: false,
   });
   closers.add('access', () => access.close());
-  // The supervisor has made the embedded broker's folder; the disk of an external broker is not ours to watch.
+  // Only the embedded broker has a folder here; its disk is watched.
   const disk = (await exists(paths.nats))
     ? await startDiskWatch(paths.nats, config.diskReserveBytes, logger)
     : undefined;

@@ -16,7 +16,7 @@ import type { Parts } from './stage-parts.ts';
 import { dataPaths, type Config } from '../config.ts';
 import { createLiveChannel, type LiveChannel } from '../stream/live-channel.ts';
 
-/** Opens the channel on which the service's processes show each other what arrives; undefined where no broker is named. */
+/** Opens the channel of live events between the service's processes; undefined without a broker. */
 export function openLiveChannel({ config, logger, closers }: Parts, name: string): LiveChannel | undefined {
   if (config.natsUrl === undefined) return undefined;
   const channel = createLiveChannel({
@@ -29,12 +29,10 @@ export function openLiveChannel({ config, logger, closers }: Parts, name: string
   return channel;
 }
 
-/** Returns where the refusals of apps are kept. */
 export function refusalFolder({ dataDir, refusalsBodies: bodies, refusalsAgeMs: ageMs }: Config): RefusalFolder {
   return { folder: dataPaths(dataDir).refusals, bodies, ageMs };
 }
 
-/** Opens how the newest refusals of an app are read. */
 export function openRefusalReader({
   config,
   clock,
@@ -43,17 +41,17 @@ export function openRefusalReader({
   return (idApp, most) => readRefusals(kept, idApp, { nowMs: clock.nowMs(), most });
 }
 
-/** What ingest keeps and shows of an app's requests beside its events. */
+/** Stores and views of an app's rejected requests and live events. */
 interface SenderParts {
   readonly refusals: RefusalKeeper;
   readonly live: LiveSource;
   readonly senderView: SenderView;
 }
 
-/** Between sweeps of what has lapsed, milliseconds: each lists the folder of every app that has refusals. */
+/** Interval of sweeping expired refusals, ms. A sweep lists one folder per app. */
 const sweepEveryMs = 300_000;
 
-/** Opens what an ingest process keeps of refusals and shows live. Neither ever keeps it from its events. */
+/** Opens refusals and live events of an ingest process. Their failures never delay imports. */
 export function openSenderParts(parts: Parts, isDiskLow: () => boolean): SenderParts {
   const { config, clock, logger, closers, folders = {} } = parts;
   const kept = refusalFolder(config);
@@ -66,7 +64,7 @@ export function openSenderParts(parts: Parts, isDiskLow: () => boolean): SenderP
 
   async function write(idApp: number, records: readonly RefusalRecord[]): Promise<void> {
     live.refused(idApp, records);
-    // Another service's folder may be there by now.
+    // Another service's folder may be at this path now.
     if (kept.ageMs > 0 && !isDiskLow() && areSameFolders(folders)) await writer.append(idApp, records, clock.nowMs());
   }
   const refusals = createRefusalKeeper({ clock, logger, bodies, write });

@@ -10,16 +10,15 @@ import { openConnection } from '../stream/connection.ts';
 import { openReader } from '../stream/reader.ts';
 import type { Parts } from './stage-parts.ts';
 
-/** An answer stands for so long, milliseconds, however many ask. */
+/** Time for which a status is shared by all readers, ms. */
 const freshMs = 1000;
-/** A disk that has not answered for so long stands still, milliseconds: what else is known is shown without it. */
+/** Timeout of a disk, ms: the status is shown without a blocked one. */
 const diskAnswerMs = 500;
 
 type Facts = ServiceState['facts'][string];
 
 const numberOf = (value: unknown): number | undefined => (typeof value === 'number' ? value : undefined);
 
-/** Those members of facts that are numbers. */
 function numbersOf<Name extends string>(facts: Facts, names: readonly Name[]): Partial<Record<Name, number>> {
   return Object.fromEntries(
     names.flatMap((name) => (typeof facts[name] === 'number' ? [[name, facts[name]] as const] : [])),
@@ -34,7 +33,6 @@ function describeLake(facts: Facts): LakeStatus {
   };
 }
 
-/** What the processes of import have counted. */
 function describeIngest({ facts, processes }: ServiceState): IngestCounts[] {
   return Object.entries(facts).flatMap(([process, { events, refused }]) => {
     if (typeof events !== 'number' || typeof refused !== 'object' || refused === null) return [];
@@ -43,7 +41,7 @@ function describeIngest({ facts, processes }: ServiceState): IngestCounts[] {
   });
 }
 
-/** Gives what is read to all who ask while it is read, and for a moment after. */
+/** Shares a read with all callers while it runs and for `forMs` after it. */
 function shareFor<T>(forMs: number, read: () => Promise<T>): () => Promise<T> {
   let shared: { readonly answer: Promise<T>; untilMs: number } | undefined;
   return () => {
@@ -70,16 +68,15 @@ async function readStream({ config }: Parts, position: number | undefined): Prom
 }
 
 /**
- * Opens how operators see the service in the console: what its supervisors have written of it, as `tributary status` reads
- * it, without the lake, which answers only what the compactor says of it. A broker that is away leaves the stream out; the
- * supervisors say what is wrong with it.
+ * Returns a reader of the status that the console shows: the supervisors' state files and the stream. Without a broker
+ * the stream is absent; the supervisors report why.
  */
 export function openServiceStatus(parts: Parts): () => Promise<ServiceStatus> {
   const { config, clock } = parts;
   const paths = dataPaths(config.dataDir);
   const { version } = readPackageJson('package.json') as { version: string };
   const { nats: stream, lake, reports } = paths;
-  // Each look at a disk that stands still holds a thread of the process until it moves: there is one at a time.
+  // A read of a blocked disk occupies a thread, so that at most one runs.
   const findDisks = shareFor(0, () => readDisks({ data: config.dataDir, stream, lake, reports }));
   return shareFor(freshMs, async () => {
     const services = readServiceStates(paths.run);

@@ -20,29 +20,27 @@ import { openConnection, type StreamConnection } from '../stream/connection.ts';
 import { openGuard, type OpenGuard } from '../stream/guard.ts';
 import { assertBroker } from '../stream/topology.ts';
 
-/** What a process is composed of, whichever its role. */
+/** The composition of a process of any role. */
 export interface Composition {
   readonly config: Config;
-  /** The program's entry file. */
   readonly entry: string;
   readonly logger: Logger;
   readonly metrics: Metrics;
-  /** The folders that the service runs on, as its supervisor holds them. */
+  /** The folders that the supervisor holds. */
   readonly folders?: FolderIds;
-  /** Why the stage may not touch them now: it only answers that it cannot. */
+  /** The reason why the folders must not be used; the stage then only reports it. */
   readonly closed?: string | undefined;
 }
 
-/** A composition under way: what the stages are built with, and what undoes it. */
+/** A composition with the parts that undo it. */
 export interface Parts extends Composition {
   readonly clock: Clock;
   readonly closers: Closers;
 }
 
-/** Finds what is wrong beside a stage's own problems. */
 type FindProblems = () => readonly Problem[];
 
-/** Adds what the composition watches to the problems that a stage reports. */
+/** Adds problems of the composition to those of a stage. */
 export function withProblems(stage: Stage, watches: readonly FindProblems[]): Stage {
   return {
     ...stage,
@@ -54,8 +52,7 @@ export function withProblems(stage: Stage, watches: readonly FindProblems[]): St
 }
 
 /**
- * Watches the disk of a store that has one of its own. On the stream's disk import watches the reserve for all: what
- * waits for the lake or for a report does not grow while no event is taken.
+ * Watches the free space of a store that is not on the stream's disk. On the stream's disk import watches the reserve.
  */
 export async function watchStoreDisk(
   { config, logger, closers }: Parts,
@@ -69,16 +66,15 @@ export async function watchStoreDisk(
   return () => (disk.isLow() ? [problem] : []);
 }
 
-/** How soon a record that is missing, or back, is noticed, milliseconds. */
+/** Interval of the check for missing records, ms. */
 const lookForRecordsMs = 5000;
 
-/** Marks the records of the data folder as known, and watches that none goes missing. */
+/** Marks the records of the data folder as known, and reports those that go missing. */
 export async function watchRecords({ config, logger, closers, folders = {} }: Parts): Promise<FindProblems> {
   let missing: readonly Problem[] = [];
   const onError = (error: unknown): void =>
     logger.warn({ error: describeError(error) }, 'cannot look for missing records, will retry');
   const look = async (): Promise<void> => {
-    // Not in a folder that has taken the place of this one.
     if (!areSameFolders(folders)) return;
     missing = await findMissingRecords(config.dataDir);
     await markRecords(config.dataDir);
@@ -89,16 +85,13 @@ export async function watchRecords({ config, logger, closers, folders = {} }: Pa
   return () => missing;
 }
 
-/** A stage's connection to the broker, its watch on the stream, and what is wrong with either. */
 interface StageStream {
   readonly connection: StreamConnection;
   readonly guard: OpenGuard;
   readonly findProblems: FindProblems;
 }
 
-/**
- * Connects to the broker that the supervisor named, whose stream the supervisor has claimed, and watches that stream.
- */
+/** Connects to the broker and watches the stream, which the supervisor has claimed. */
 export async function openStream({ config, logger, closers }: Parts, name: string): Promise<StageStream> {
   assert(config.natsUrl !== undefined, 'the supervisor names the broker to its children');
   const connection = await openConnection({ url: config.natsUrl, name: `tributary-${name}`, logger });
@@ -115,10 +108,7 @@ export async function openStream({ config, logger, closers }: Parts, name: strin
   return { connection, guard, findProblems: () => [...ping.problems(), ...guard.problems()] };
 }
 
-/**
- * Starts to answer questions after events in the place of the compactor's process, once the broker is there: nothing
- * else of the stage waits for it.
- */
+/** Answers event lookups while the compactor is down, once the broker is reachable. */
 export function startStandIn({ config, logger, closers }: Parts): void {
   const { natsUrl: url, streamName } = config;
   if (url === undefined) return;
@@ -128,7 +118,7 @@ export function startStandIn({ config, logger, closers }: Parts): void {
   const open = () => openConnection({ url, name: 'tributary-stand-in', logger });
   const opened = retry(open, { forMs: Infinity, everyMs: 1000, signal: stopping.signal }).then(
     async (connection) => {
-      // Loaded here: import has no part of it, and would carry the SQL engine.
+      // Loaded on demand: an ingest worker must not load the SQL engine.
       const { startResponder } = await import('../find/responder.ts');
       return { connection, responder: startResponder({ connection, streamName, logger }, options, 'stand-in') };
     },
@@ -142,7 +132,7 @@ export function startStandIn({ config, logger, closers }: Parts): void {
   });
 }
 
-/** What a stage with a public port takes of the service's health: the routes, and what receives the supervisor's view. */
+/** Returns the health routes and the receiver of the supervisor's view. */
 export async function openHealth() {
   const { addHealthRoutes, createReadiness } = await import('../health/routes.ts');
   const readiness = createReadiness();

@@ -4,12 +4,10 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { readPackageFolder } from '../runtime/files/package-files.ts';
 import { takesGzip } from '../runtime/http/request-head.ts';
 
-/** A file as browsers get it. */
 interface PageFile {
   readonly type: string;
   readonly plain: Buffer;
   readonly gzip: Buffer;
-  /** Strong: another one for other bytes. */
   readonly etag: string;
 }
 
@@ -21,7 +19,6 @@ const types: Readonly<Record<string, string>> = {
   json: 'application/json; charset=utf-8',
 };
 
-/** Makes a file of its bytes; `name` says by its ending what it is. */
 function createPageFile(name: string, plain: Buffer): PageFile {
   return {
     type: types[name.split('.').at(-1) ?? ''] ?? 'application/octet-stream',
@@ -31,13 +28,10 @@ function createPageFile(name: string, plain: Buffer): PageFile {
   };
 }
 
-/** The files of the console by their paths below it, as `make build` has made them; none where it was not built. */
+/** The console's files by path; empty if the console was not built. */
 export type PageFiles = ReadonlyMap<string, PageFile>;
 
-/**
- * Returns what gives the files, read once and whole, when the first is asked for: what is served is of one build, and
- * nothing but its files can be asked for.
- */
+/** Returns a function that reads all files on its first call, so that they are of one build. */
 export function openPageFiles(folder = 'dist/console'): () => PageFiles {
   let files: PageFiles | undefined;
   return () =>
@@ -46,10 +40,7 @@ export function openPageFiles(folder = 'dist/console'): () => PageFiles {
     ));
 }
 
-/**
- * Everything comes from the service itself: no other host is asked, nothing inline runs, and no page may show the
- * console in a frame.
- */
+/** Only the service itself may be contacted, nothing inline runs, and other pages cannot embed the console. */
 const contentSecurityPolicy = [
   "default-src 'none'",
   ...['script-src', 'style-src', 'connect-src', 'img-src'].map((directive) => `${directive} 'self'`),
@@ -66,9 +57,9 @@ const headers = {
   'permissions-policy': 'camera=(), geolocation=(), microphone=()',
 };
 
-/** Their names have a hash of their content: what was fetched once is never asked for again. */
+/** Assets have a hash in their name and are cached permanently. */
 const assetPath = /^assets\/[\w.-]+$/;
-/** A page of the console, which the program in the browser knows: letters, digits and dashes, no file's name. */
+/** A page of the program in the browser. */
 const pagePath = /^(?:[a-z][a-z0-9-]*(?:\/[A-Za-z0-9_-]+)*)?$/;
 
 function sendFile(request: FastifyRequest, reply: FastifyReply, file: PageFile, caching: string): FastifyReply {
@@ -89,11 +80,11 @@ function sendNothing(reply: FastifyReply, text: string): FastifyReply {
 
 export interface PageRouteDependencies {
   readonly files: () => PageFiles;
-  /** What exports can be ordered, which the page New export is made of: JSON. */
+  /** Returns the JSON that the page New export is made from. */
   readonly describeOrders: () => unknown;
 }
 
-/** Adds the files of the console under `/console/`; `/` leads there. */
+/** Adds the console's files under `/console/`; `/` redirects there. */
 export function addPageRoutes(server: FastifyInstance, { files, describeOrders }: PageRouteDependencies): void {
   let dictionary: PageFile | undefined;
 
@@ -106,7 +97,7 @@ export function addPageRoutes(server: FastifyInstance, { files, describeOrders }
   });
 
   server.get('/console/*', (request, reply) => {
-    // As received: whatever is encoded in it is no name of a file, and no page.
+    // The target as received: encoded characters match no file and no page.
     const path = (request.raw.url ?? '').split('?')[0]?.slice('/console/'.length) ?? '';
     const asset = assetPath.test(path) ? files().get(path) : undefined;
     if (asset !== undefined) return sendFile(request, reply, asset, 'public, max-age=31536000, immutable');

@@ -3,7 +3,7 @@ import type { AccessReader, User } from '../access/access.ts';
 import { findUserBySecret } from '../access/authorization.ts';
 import { csrfHeader, isOfOtherSite, type KnownBrowsers, type Session, type Sessions } from '../access/sessions.ts';
 import { addressOf } from '../runtime/http/request-head.ts';
-import { createQuotaCounter } from '../runtime/http/quota.ts';
+import { createQuotaCounter } from '../runtime/async/rate-limits.ts';
 import type { SignInGuard } from './sign-in-guard.ts';
 
 export interface SessionRouteDependencies {
@@ -11,24 +11,23 @@ export interface SessionRouteDependencies {
   readonly sessions: Sessions;
   readonly browsers: KnownBrowsers;
   readonly guard: SignInGuard;
-  /** Whether the key of sessions can be read; if not, nobody is or can be signed in. */
+  /** Whether the key of sessions is readable; otherwise sessions cannot be used. */
   readonly isReady: () => boolean;
 }
 
 export interface SessionRouteOptions {
-  /** The address clients see, without a trailing slash; undefined: the one they used. */
+  /** The public address of a proxy, without a trailing slash. */
   readonly publicUrl: string | undefined;
-  /** The version of the program. */
   readonly version: string;
-  /** The zone in which days are read where nobody names one. */
+  /** The default time zone of exports. */
   readonly timezone: string;
 }
 
 const maxBodyBytes = 4096;
-/** For so long a browser is known again, seconds: a year. */
+/** Lifetime of the mark of a known browser, s. */
 const browserSeconds = 365 * 86_400;
 const retryAfterSeconds = 5;
-/** Sign-ins of a user with the right secret, and as many sign-outs. Each sign-out is written to the disk. */
+/** Quotas of a user's sign-ins and of the sign-outs, each of which writes to the disk. */
 const quotas = [
   { limit: 30, windowMs: 60_000 },
   { limit: 300, windowMs: 3_600_000 },
@@ -47,7 +46,7 @@ const messages = {
 } as const;
 type Status = keyof typeof messages;
 
-/** Answers in the envelope of the export area, which the pages read all answers by. */
+/** Sends the envelope of the export API. */
 function answer(reply: FastifyReply, code: Status, data: unknown): FastifyReply {
   const body = JSON.stringify({ code, message: messages[code], data });
   return reply.code(code).header('cache-control', 'no-store').type('application/json; charset=utf-8').send(body);
@@ -58,7 +57,7 @@ function refuse(reply: FastifyReply, code: Status, detail: string, waitSeconds?:
   return answer(reply, code, { error: { detail, ...(waitSeconds === undefined ? {} : { info: { waitSeconds } }) } });
 }
 
-/** What a sign-in gives: `{"idUser": "1", "secret": "..."}`; undefined for anything else. */
+/** Parses `{"idUser": "1", "secret": "..."}`. */
 function parseCredentials(body: unknown): { readonly idUser: string; readonly secret: string } | undefined {
   try {
     const { idUser, secret } = JSON.parse(String(body)) as Readonly<Record<string, unknown>>;
@@ -69,7 +68,7 @@ function parseCredentials(body: unknown): { readonly idUser: string; readonly se
   }
 }
 
-/** A browser says where a request comes from; what is no browser has no cookie that somebody else could use. */
+/** Reports whether a browser sent the request from another origin. Other clients have no cookies to abuse. */
 function isFromElsewhere({ raw, headers }: FastifyRequest, publicUrl: string | undefined): boolean {
   const { origin } = headers;
   const own = [addressOf(raw), ...(publicUrl === undefined ? [] : [new URL(publicUrl).origin])];
@@ -78,7 +77,7 @@ function isFromElsewhere({ raw, headers }: FastifyRequest, publicUrl: string | u
   return !isOwn || isOfOtherSite(headers);
 }
 
-/** Gives what sets the two cookies: no script sees them, and no other site's request has them. */
+/** Returns functions that set the two cookies, which no script and no other site can read. */
 function createCookies(
   { sessions, browsers }: Pick<SessionRouteDependencies, 'sessions' | 'browsers'>,
   isSecure: boolean,
@@ -88,7 +87,6 @@ function createCookies(
     setSession(reply: FastifyReply, value: string, ages = ''): void {
       reply.header('set-cookie', `${sessions.cookieName()}=${value}; Path=/; ${rules}${ages}`);
     },
-    /** Makes a browser known again at the next sign-in of the user, which is all that it is sent for. */
     setBrowser(reply: FastifyReply, { idUser }: User): void {
       const value = `${browsers.cookieName()}=${browsers.mark(idUser)}`;
       reply.header('set-cookie', `${value}; Path=/console/session; ${rules}; Max-Age=${browserSeconds}`);
@@ -96,7 +94,7 @@ function createCookies(
   };
 }
 
-/** Adds sign-in, sign-out, and who is signed in: POST, DELETE and GET of `/console/session`. */
+/** Adds sign-in (POST), sign-out (DELETE) and the current session (GET) at `/console/session`. */
 export function addSessionRoutes(
   server: FastifyInstance,
   { access, sessions, browsers, guard, isReady }: SessionRouteDependencies,
@@ -111,7 +109,6 @@ export function addSessionRoutes(
     return { idUser, name, idAccount, canExport, isOperator, csrfToken, timestampEnds: ends, version, timezone };
   }
 
-  /** The session that a cookie is of, in the form in which requests find it. */
   function begin(user: User, reply: FastifyReply): FastifyReply {
     const value = sessions.begin(user);
     const session = sessions.find({ cookie: `${sessions.cookieName()}=${value}` });
@@ -149,7 +146,7 @@ export function addSessionRoutes(
     return begin(user, reply);
   });
 
-  // Pages ask when they are opened, and now and then while somebody is at work with them.
+  // Pages call this when they open, and regularly while in use.
   server.get('/console/session', { onRequest }, (request, reply) => {
     const session = isOfOtherSite(request.headers) ? undefined : sessions.find(request.headers);
     if (session === undefined && access.mayLackUsers())

@@ -2,24 +2,22 @@ import { createBoundedLog } from '../runtime/conditions/bounded-log.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 
-/** How wrong secrets are held against whoever gives them. */
+/** Lockout policy after failed sign-ins. */
 export interface LockOutRule {
-  /** Wrong secrets that are let pass before the first wait. */
+  /** Number of wrong secrets before the first wait. */
   readonly free: number;
-  /** The first wait; each further wrong secret doubles it, up to the longest. Milliseconds. */
+  /** First wait and maximum wait, ms. Each further wrong secret doubles it. */
   readonly firstMs: number;
   readonly longestMs: number;
-  /** Without a wrong secret for so long, those of before are forgotten. Milliseconds. */
+  /** Time after which wrong secrets are forgotten, ms. */
   readonly forgetMs: number;
 }
 
-/** Counts wrong secrets by key: a user's id, or an address. Times are monotonic, as `performance.now()`. */
+/** Counts wrong secrets by user id or address. Times are of `performance.now()`. */
 export interface LockOut {
-  /** Seconds until another try is looked at; 0: now. */
+  /** Returns the remaining wait, s. */
   waitSeconds(key: string, nowMs: number): number;
-  /** Counts a wrong secret. */
   fail(key: string, nowMs: number): void;
-  /** Forgets the wrong ones: a right secret was given. */
   clear(key: string): void;
 }
 
@@ -28,10 +26,9 @@ interface Failures {
   lastMs: number;
 }
 
-/** Keys that are remembered; the one whose last failure is longest ago goes first. */
+/** Maximum number of keys; the one with the oldest failure is dropped first. */
 const rememberedKeys = 10_000;
 
-/** Creates a lock-out that has counted nothing. */
 export function createLockOut({ free, firstMs, longestMs, forgetMs }: LockOutRule): LockOut {
   const byKey = new Map<string, Failures>();
 
@@ -49,7 +46,7 @@ export function createLockOut({ free, firstMs, longestMs, forgetMs }: LockOutRul
     },
     fail(key, nowMs) {
       const count = (find(key, nowMs)?.count ?? 0) + 1;
-      // Put in anew, so that the map is in the order of the last failures.
+      // Re-inserted to keep the map in the order of the last failures.
       byKey.delete(key);
       byKey.set(key, { count, lastMs: nowMs });
       if (byKey.size > rememberedKeys) byKey.delete(byKey.keys().next().value ?? '');
@@ -58,24 +55,21 @@ export function createLockOut({ free, firstMs, longestMs, forgetMs }: LockOutRul
   };
 }
 
-/** Who tries to sign in. */
 export interface SignInTry {
   readonly idUser: string;
   readonly address: string;
-  /** The browser, where this user has signed in with it before. */
+  /** Id of a browser in which this user has signed in before. */
   readonly browser: string | undefined;
 }
 
 /**
- * Who has to wait after wrong secrets: a browser that its user has signed in with before for its own ones alone, any
- * other for those of the user and of its address. Times are monotonic.
+ * Delays sign-ins after wrong secrets. A known browser of the user waits for its own failures only; others wait for
+ * those of the user and of their address. Times are monotonic.
  */
 export interface SignInGuard {
-  /** Seconds until a try is looked at; 0: now. One that has to wait is counted. */
+  /** Returns the remaining wait, s, and counts the attempt if it has to wait. */
   waitSeconds(who: SignInTry, nowMs: number): number;
-  /** A wrong secret was given. */
   fail(who: SignInTry, nowMs: number): void;
-  /** The right secret was given. */
   succeed(who: SignInTry): void;
 }
 
@@ -90,14 +84,14 @@ export interface SignInGuardDependencies {
   readonly logger: Logger;
 }
 
-/** Creates the guard. `hasClientAddresses`: clients have addresses of their own, which are counted too. */
+/** Creates the guard. `hasClientAddresses`: clients have distinct addresses, which are counted too. */
 export function createSignInGuard(
   { metrics, logger }: SignInGuardDependencies,
   hasClientAddresses: boolean,
 ): SignInGuard {
   const [users, addresses] = [createLockOut(ofUser), createLockOut(ofAddress)];
   const signIns = metrics.counter('console_sign_ins_total', 'Sign-ins to the console, by how they ended.', ['outcome']);
-  // From zero on, so that the first of a kind is seen as a step.
+  // Starts all counters at zero, so that the first increment is visible.
   for (const outcome of outcomes) signIns.inc({ outcome }, 0);
   const count = (outcome: (typeof outcomes)[number]): void => signIns.inc({ outcome });
   const log = createBoundedLog(

@@ -10,7 +10,7 @@
  * One lookup at a time, apps in rotation, by an engine of one thread and bounded memory that the first lookup opens.
  */
 import path from 'node:path';
-import { createFairMutex } from '../runtime/async/semaphore.ts';
+import { createKeyedSemaphore } from '../runtime/async/semaphore.ts';
 import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
@@ -62,7 +62,7 @@ const nobody = 0;
 export function createFinder(options: FinderOptions): Finder {
   const { lakeDir, indexDir, workDir, readTail, maxIndexedBytes, maxFailedFiles } = options;
   const paths = lakePaths(lakeDir);
-  const oneAtATime = createFairMutex();
+  const oneAtATime = createKeyedSemaphore(1, 1);
   let askedAtMs = -Infinity;
   const upkeep = createIndexUpkeep({
     engine: { ...engine, tempDir: path.join(workDir, 'index') },

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AccessReader, App } from '../access/access.ts';
 import { isUuid, makeRequestKeys, ownKeyFields, readKeyTexts, type KeyMask } from '../datasets/event-id.ts';
-import { createQuotaCounter } from '../runtime/http/quota.ts';
+import { createQuotaCounter } from '../runtime/async/rate-limits.ts';
 import type { AskForEvent, EventQuestion, EventReply } from '../stream/event-questions.ts';
 import type { Answers } from './answers.ts';
 import { findApp } from './find-app.ts';

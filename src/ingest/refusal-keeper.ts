@@ -2,12 +2,8 @@ import type { App } from '../access/access.ts';
 import type { ImportMethod } from '../datasets/field-schema.ts';
 import type { BodyPolicy, RefusalRecord, RefusalFault } from '../refusals/refusal-files.ts';
 import type { Clock } from '../runtime/clock.ts';
-import {
-  createBoundedLog,
-  failureBound,
-  createTokenBucket,
-  createTokenBuckets,
-} from '../runtime/conditions/bounded-log.ts';
+import { createTokenBuckets } from '../runtime/async/rate-limits.ts';
+import { createBoundedLog, failureBound } from '../runtime/conditions/bounded-log.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
@@ -210,7 +206,7 @@ export function createRefusalKeeper(dependencies: RefusalKeeperDependencies): Re
     failureBound,
   );
   const ofApp = createTokenBuckets(appRecords.size, appRecords.perSecond);
-  const ofAll = createTokenBucket(allRecords.size, allRecords.perSecond);
+  const ofAll = createTokenBuckets(allRecords.size, allRecords.perSecond);
   let pending = new Map<number, Pending>();
   let waiting = 0;
   let timer: NodeJS.Timeout | undefined;

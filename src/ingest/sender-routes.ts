@@ -3,7 +3,7 @@ import type { FastifyRequest } from 'fastify';
 import type { AccessReader, App } from '../access/access.ts';
 import type { LiveHub } from '../live/live-hub.ts';
 import type { RefusalRecord } from '../refusals/refusal-files.ts';
-import { createTokenBucket, createTokenBuckets } from '../runtime/conditions/bounded-log.ts';
+import { createTokenBuckets } from '../runtime/async/rate-limits.ts';
 import { writeTooMany, type Answers } from './answers.ts';
 import { findApp, tokenRefusal } from './find-app.ts';
 import type { Fail } from './import-handler.ts';
@@ -56,7 +56,7 @@ const notServedDetails = {
 export function addSenderRoutes(server: ImportServer, { access, answers, fail, view }: SenderDependencies): void {
   const ofApp = createTokenBuckets(questions.size, questions.perSecond);
   const ofAccount = createTokenBuckets(accountQuestions.size, accountQuestions.perSecond);
-  const ofAll = createTokenBucket(allQuestions.size, allQuestions.perSecond);
+  const ofAll = createTokenBuckets(allQuestions.size, allQuestions.perSecond);
   const mayAsk = ({ idApp, idAccount }: App): boolean => ofApp.take(idApp) && ofAccount.take(idAccount) && ofAll.take();
 
   /** Adds a route for requests whose token suits their app. */

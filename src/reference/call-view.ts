@@ -1,6 +1,6 @@
 import { describeBounds, describeMembers, describeType, html, type Markup, type Schema } from './schema-view.ts';
 
-/** What the page reads of an OpenAPI 3.1 document. */
+/** The parts of an OpenAPI 3.1 document that the page shows. */
 interface Media {
   readonly schema: Schema;
   readonly example?: unknown;
@@ -42,14 +42,13 @@ export interface OpenApiDocument {
   };
 }
 
-/** An operation, and where it is called. */
 export interface Call extends Operation {
   readonly verb: string;
   readonly path: string;
   readonly server: string;
 }
 
-/** The operations in their order; of several verbs of a path the one with the plain name, which takes what the others take. */
+/** Lists the operations in order. Of several verbs of a path it lists the one with the plain name. */
 export function listCalls({ paths }: OpenApiDocument): readonly Call[] {
   return Object.entries(paths).flatMap(([path, { servers, ...verbs }]) => {
     const [server] = servers as readonly Server[];
@@ -60,27 +59,25 @@ export function listCalls({ paths }: OpenApiDocument): readonly Call[] {
   });
 }
 
-/** Ways to sign a call, in the words of the commands. */
+/** Options of curl by security scheme. */
 const signatures: Readonly<Record<string, readonly string[]>> = {
   importToken: ['-H', 'Authorization: TOKEN'],
   basic: ['-u', 'ID:SECRET'],
 };
 
-/** A word of a shell command. */
+/** Quotes a word for a POSIX shell. */
 const quote = (word: string): string =>
   /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;
 
 const write = (value: unknown): string => (typeof value === 'string' ? value : JSON.stringify(value));
 
-/** The value of a parameter in its example; a set is written with commas. */
 const valueOf = ({ example }: Parameter): string => (Array.isArray(example) ? example.join(',') : write(example));
 
-/** The first media type of a body, where it has one. */
 function findMedia(body: Body | undefined): Media | undefined {
   return Object.values(body?.content ?? {})[0];
 }
 
-/** The address with the parameters that have an example; text that stands in a path or a query is encoded. */
+/** Returns the URL with the parameters that have an example, percent-encoded. */
 function exampleUrl({ server, path, parameters = [], requestBody }: Call): string {
   const shown = parameters.filter(({ example }) => example !== undefined);
   const filled = path.replaceAll(/\{(\w+)\}/g, (_all, name: string) => {
@@ -94,7 +91,6 @@ function exampleUrl({ server, path, parameters = [], requestBody }: Call): strin
   return `${server}${filled}${query.length === 0 ? '' : `?${query.join('&')}`}`;
 }
 
-/** What is sent as the body of the command. */
 function exampleBody({ requestBody }: Call): readonly string[] {
   const example = findMedia(requestBody)?.example;
   if (example === undefined) return [];
@@ -103,7 +99,7 @@ function exampleBody({ requestBody }: Call): readonly string[] {
   return Object.entries(example as object).flatMap(([name, value]) => ['-d', `${name}=${String(value)}`]);
 }
 
-/** A command that makes the call. */
+/** Returns a curl command for the call. */
 export function exampleCommand(call: Call): string {
   const { verb, security, parameters = [] } = call;
   const ways = security.flatMap((rule) => signatures[Object.keys(rule)[0] ?? ''] ?? []);
@@ -119,7 +115,7 @@ export function exampleCommand(call: Call): string {
     ...headers,
     ...body,
   ];
-  // One option a line.
+  // One option per line.
   return `curl ${words.map(quote).join(' ')}`.replaceAll(/ (?=-[HdXu] )/g, ' \\\n  ');
 }
 
@@ -143,7 +139,7 @@ function fold(title: string, content: Markup | undefined): Markup {
       </details>`;
 }
 
-/** A block of text that scrolls by itself, and can be reached by the keyboard for that. */
+/** Renders preformatted text that scrolls and is reachable by keyboard. */
 export function block(label: string, text: string): Markup {
   return html`<pre tabindex="0" role="region" aria-label="${label}">${text}</pre>`;
 }
@@ -175,7 +171,6 @@ function describeAnswers({ responses, summary }: Call): Markup {
     ${fold('Every status', html`<dl>${statuses}</dl>`)}`;
 }
 
-/** Shows the operation. */
 export function describeCall(call: Call): Markup {
   const { operationId, verb, path, summary, description, parameters = [] } = call;
   const given = html`<dl>${parameters.map(describeParameter)}</dl>`;

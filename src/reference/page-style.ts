@@ -1,4 +1,4 @@
-/** The page's style: both colour schemes, from 320 pixels on, without a picture or a font of its own. */
+/** The page's style: light and dark, from 320 pixels on. */
 export const pageStyle = `
 :root { color-scheme: light dark; --text: #1b1f24; --soft: #57606a; --back: #fff; --panel: #f4f6f8; --line: #d5dbe1; --link: #0b57a4; --verb: #13622e; }
 @media (prefers-color-scheme: dark) {
@@ -41,7 +41,7 @@ input { width: 100%; padding: .4rem; font: inherit; color: inherit; background: 
 @media print { nav { display: none; } .layout { display: block; } pre { max-height: none; white-space: pre-wrap; } }
 `;
 
-/** Leaves the operations that have what was typed; without the script the page has all of them, and no field. */
+/** Filters the operations; without it the page shows all of them. */
 export const pageScript = `
 const field = document.querySelector('input');
 const found = document.querySelector('[role=status]');

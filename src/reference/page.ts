@@ -1,12 +1,11 @@
 /**
  * The API reference as a page for people.
  *
- * In: the OpenAPI document that the service serves. Out: one HTML page that asks for nothing else: its style and its
- * script stand in it, and a policy lets nothing else run, load or send. Every text of the document is escaped, since the
- * address in it is the caller's `Host`.
- * Invariant: what the page says is what the document says. Crash: nothing rests here.
- * Why not a library, measured at 390 px: Redoc 2.5.4 (1.1 MB) needs inline styles, asks a foreign host and has 908
- * faults of axe-core; RapiDoc 9.3.8 (0.9 MB) breaks the style policy 1,811 times, asks a foreign host and has 342.
+ * In: the OpenAPI document of the service. Out: one HTML page with its style and script; a policy forbids everything
+ * else. All texts are escaped, since the address in them is the client's `Host`.
+ * Invariant: the page shows what the document contains. Crash: nothing is stored here.
+ * Why not a library, measured at 390 px: Redoc 2.5.4 (1.1 MB) needs inline styles, contacts a foreign host and has 908
+ * faults of axe-core; RapiDoc 9.3.8 (0.9 MB) breaks the style policy 1,811 times, contacts a foreign host and has 342.
  */
 import { createHash } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
@@ -16,11 +15,11 @@ import { describeMembers, html, Markup, type Schema } from './schema-view.ts';
 
 const hashOf = (text: string): string => `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
 
-/** The elements whose hashes the policy has: to the byte. */
+/** The policy contains the hashes of these exact bytes. */
 const style = new Markup(`<style>${pageStyle}</style>`);
 const script = new Markup(`<script>${pageScript}</script>`);
 
-/** Goes with the page as Content-Security-Policy. */
+/** The Content-Security-Policy of the page. */
 export const pagePolicy = [
   "default-src 'none'",
   `style-src ${hashOf(pageStyle)}`,
@@ -30,7 +29,6 @@ export const pagePolicy = [
   "frame-ancestors 'none'",
 ].join('; ');
 
-/** The calls by their tag, in the order of the document. */
 function groupCalls(calls: readonly Call[]): ReadonlyMap<string, readonly Call[]> {
   const groups = new Map<string, Call[]>();
   for (const call of calls) {
@@ -53,7 +51,6 @@ function describeSchema([name, schema]: readonly [string, Schema]): Markup {
   </section>`;
 }
 
-/** Renders the page of a document. */
 export function renderReference(document: OpenApiDocument): string {
   const { info, components } = document;
   const groups = [...groupCalls(listCalls(document))];
@@ -115,10 +112,9 @@ export function renderReference(document: OpenApiDocument): string {
   return page.text;
 }
 
-/** What describes the service that is asked for under an address: an OpenAPI document. */
+/** Returns the OpenAPI document of a service under an address. */
 type Describe = (exportUrl: string) => object;
 
-/** Creates the pages of the documents that `describe` gives for an address. */
 export function createReferencePages(describe: Describe): (exportUrl: string) => Addressed {
   return createAddressed(
     (exportUrl) => renderReference(describe(exportUrl) as OpenApiDocument),
@@ -126,7 +122,6 @@ export function createReferencePages(describe: Describe): (exportUrl: string) =>
   );
 }
 
-/** Creates the texts of those documents. */
 export function createReferenceDocuments(describe: Describe): (exportUrl: string) => Addressed {
   return createAddressed(
     (exportUrl) => JSON.stringify(describe(exportUrl)),
@@ -134,20 +129,19 @@ export function createReferenceDocuments(describe: Describe): (exportUrl: string
   );
 }
 
-/** Bytes to send; compressed when somebody first asks for that. */
 export interface Addressed {
   readonly plain: Buffer;
   readonly gzip: () => Buffer;
 }
 
-/** Stands for the address while a text is rendered: a host that nobody has, and a port that marks the area. */
+/** A placeholder address for rendering: an unused host, and a port that marks the area. */
 const noHost = 'address.invalid';
 const noUrl = `http://${noHost}:1`;
 
-/** The host of an address, which may be one that no URL has: it is the caller's word. */
+/** Returns the host of a URL that may be invalid: the client chooses it. */
 const hostOf = (url: string): string => /^https?:\/\/(\[[^\]]*\]|[^:/]*)/.exec(url)?.[1] ?? '';
 
-/** Texts kept, one for each address that the service was asked under: few, whatever strangers write into `Host`. */
+/** Maximum number of cached texts: clients choose the Host header. */
 const mostKept = 4;
 
 function keepBytes(plain: Buffer): Addressed {
@@ -156,8 +150,8 @@ function keepBytes(plain: Buffer): Addressed {
 }
 
 /**
- * Creates texts that name the address at which they are asked for. They are rendered once: for each address, which is the
- * caller's word, only that is put in, escaped as the text needs it.
+ * Creates texts that contain the address of their request. A text is rendered once; each address is then inserted,
+ * escaped by `escape`.
  */
 export function createAddressed(
   render: (exportUrl: string) => string,
@@ -169,7 +163,7 @@ export function createAddressed(
     const known = kept.get(exportUrl);
     if (known !== undefined) return known;
     rendered ??= render(noUrl);
-    // The import area may be described under the host that was asked, with a port of its own.
+    // The import area may be described under the same host with another port.
     const text = rendered
       .replaceAll(noUrl, () => escape(exportUrl))
       .replaceAll(noHost, () => escape(hostOf(exportUrl)));

@@ -1,7 +1,6 @@
-/** A schema of an OpenAPI 3.1 document. */
 export type Schema = { readonly [keyword: string]: unknown };
 
-/** HTML that is safe to send: its text was escaped where it came in. */
+/** HTML whose inserted texts are escaped. */
 export class Markup {
   readonly text: string;
 
@@ -27,17 +26,14 @@ function render(part: Part): string {
   return String(part).replaceAll(/[&<>"']/g, (character) => entities[character] ?? '');
 }
 
-/** Writes HTML: whatever is put in is escaped, unless it is markup already. */
+/** Renders HTML. Values are escaped, unless they are Markup. */
 export function html(strings: TemplateStringsArray, ...parts: readonly Part[]): Markup {
   return new Markup(String.raw({ raw: strings }, ...parts.map(render)));
 }
 
-/** Schemas as a reader sees them: a type in words, rules, and the members of objects as a list. */
-
 const asSchema = (value: unknown): Schema => (typeof value === 'object' && value !== null ? (value as Schema) : {});
 const asSchemas = (value: unknown): readonly Schema[] => (Array.isArray(value) ? value.map(asSchema) : []);
 
-/** The name that a reference has at its end. */
 function findName(schema: Schema): string | undefined {
   const { $ref } = schema;
   return typeof $ref === 'string' ? $ref.split('/').at(-1) : undefined;
@@ -45,7 +41,7 @@ function findName(schema: Schema): string | undefined {
 
 const words = (value: unknown): string => (typeof value === 'string' ? value : JSON.stringify(value));
 
-/** Says what a value is, in a few words; a reference is a link. */
+/** Describes a type in a few words; a reference is a link. */
 export function describeType(schema: Schema): Markup {
   const name = findName(schema);
   if (name !== undefined) return html`<a href="#schema-${name}">${name}</a>`;
@@ -64,7 +60,7 @@ export function describeType(schema: Schema): Markup {
   return html`${types.length === 0 ? 'any' : types.join(' or ')}${format === undefined ? '' : ` (${words(format)})`}`;
 }
 
-/** Keywords that bound a value, and how they are said. */
+/** Texts of the keywords that bound a value. */
 const bounds: Readonly<Record<string, string>> = {
   minimum: 'at least',
   maximum: 'at most',
@@ -78,7 +74,7 @@ const bounds: Readonly<Record<string, string>> = {
   default: 'default',
 };
 
-/** What bounds a value, in words; that of a choice is that of its first branch. */
+/** Describes the bounds of a value; those of a choice are of its first branch. */
 export function describeBounds(schema: Schema): string {
   const [first] = asSchemas(schema['anyOf']);
   const own = { ...first, ...schema };
@@ -88,7 +84,7 @@ export function describeBounds(schema: Schema): string {
   return found.join('; ');
 }
 
-/** The members of an object, or of the objects of an array, each with its own beneath; undefined of anything else. */
+/** Describes the members of an object, or of the objects of an array, recursively; undefined for other schemas. */
 export function describeMembers(schema: Schema): Markup | undefined {
   const { properties, items } = schema;
   if (schema['type'] === 'array') return describeMembers(asSchema(items));

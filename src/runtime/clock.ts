@@ -1,20 +1,17 @@
 /**
- * The service's wall clock. Everything that reads the time of day takes a Clock, so that an offset
- * (`TRIBUTARY_CLOCK_OFFSET_SECONDS`) moves the whole service at once and ages and expiries can be tested.
- * Durations are measured with `performance.now()`, never with this clock.
+ * The service's wall clock. All reads of the time of day use it, so that `TRIBUTARY_CLOCK_OFFSET_SECONDS` moves the
+ * whole service and tests can age its data. Durations use `performance.now()`.
  */
 export interface Clock {
-  /** Milliseconds since the Unix epoch. */
   nowMs(): number;
-  /** How far it was moved from the machine's, by which others such as the broker go, milliseconds; absent: not at all. */
+  /** Offset from the machine's clock, which the broker uses, ms; absent if there is none. */
   readonly offsetMs?: number;
 }
 
-/** Creates a clock that runs `offsetSeconds` ahead of the machine's. */
 export function createClock(offsetSeconds: number): Clock {
   const offsetMs = offsetSeconds * 1000;
   return { nowMs: () => Date.now() + offsetMs, offsetMs };
 }
 
-/** The machine's own clock, with which the broker's is compared: it knows no offset of the service either. */
+/** The machine's clock, for comparisons with the broker's. */
 export const machineClock = createClock(0);

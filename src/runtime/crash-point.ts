@@ -1,17 +1,16 @@
 import process from 'node:process';
 
 /**
- * A named place where a test may kill the process: `await crashPoint('flush-committed')`. In production it does
- * nothing. A crash at any of them must leave data that the next start puts right.
+ * A named point where a test may kill the process: `await crashPoint('flush-committed')`. It does nothing in
+ * production. After a crash at any of them the next start must repair the data.
  */
 export type CrashPoint = (step: string) => Promise<void>;
 
-/** The crash point of production: none. */
 export const noCrashPoint: CrashPoint = () => Promise.resolve();
 
 /**
- * Creates the crash point of a process that a test starts: `STEP` or `STEP:N` ends it by SIGKILL the first or the N-th
- * time it gets there. Undefined: never. The service itself has no setting for it.
+ * Creates the crash point of a test: `STEP` or `STEP:N` kills the process at the first or the N-th call with that step;
+ * undefined never does.
  */
 export function createCrashPoint(crashAt: string | undefined): CrashPoint {
   if (crashAt === undefined) return noCrashPoint;

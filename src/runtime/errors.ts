@@ -1,7 +1,7 @@
 /**
- * The one table of operating errors. An operating error is something the world did (a full disk, a lock held, a broker
- * away); bad data is a value with a reason, and programmer errors assert and crash. `retryable`: the same call may
- * succeed later. `lasting`: it is waited for however long it takes, since a new process would meet the same.
+ * The table of operating errors: conditions of the world, such as a full disk, a held lock or an unreachable broker.
+ * Bad data is a value with a reason instead, and programmer errors assert. `retryable`: the same call may succeed
+ * later. `lasting`: loops wait for it without a limit, since a new process would fail alike.
  */
 const table = {
   config_invalid: { retryable: false },
@@ -9,44 +9,41 @@ const table = {
   not_found: { retryable: false },
   conflict: { retryable: false },
   locked: { retryable: true },
-  /** Another folder, or none, is at the path of one that this process works in. */
+  /** The path of a folder in use leads to another folder, or to none. */
   folder_lost: { retryable: true },
-  /** What is damaged, or gone: a data file or a report file, by the checksum that is known of it. */
+  /** A data file or report file is missing or fails its checksum. */
   file_damaged: { retryable: false },
-  /** The lake's log: an entry, a checkpoint, or what they say of each other. */
+  /** An entry or checkpoint of the lake's log is damaged or contradicts others. */
   log_damaged: { retryable: false },
-  /** The record of a change in staging. */
+  /** The record of a staged change. */
   rewrite_damaged: { retryable: false },
   /** Apps and users, or the key of their secrets. */
   access_damaged: { retryable: false },
   /** The record of an export request, or of the highest id. */
   report_damaged: { retryable: false },
-  /** The keys that links are signed with. */
   link_keys_damaged: { retryable: false },
-  /** A receipt of an import is not as it was signed. */
+  /** A receipt does not match its signature. */
   receipt_invalid: { retryable: false },
-  /** The manifest of an export is not as it was signed. */
+  /** A manifest does not match its signature. */
   manifest_invalid: { retryable: false },
   backup_damaged: { retryable: false },
-  /** The database of addresses that places come from: the package's own, or an operator's. */
   geo_database_damaged: { retryable: false },
-  /** Another record of the data folder: its format, the lake's id, a file that is watched. */
+  /** Another record of the data folder: its format, the lake's id, a watched file. */
   record_damaged: { retryable: false },
   /** Messages are missing between two of the stream. */
   stream_gap: { retryable: false },
-  /** The data folder, or a backup, is of a newer version, or an unfinished restore. */
+  /** The data folder or backup is of a newer version, or an unfinished restore. */
   data_format: { retryable: false },
   broker_away: { retryable: true, lasting: true },
-  /** The broker is there and does not let the service do it: a right, storage or JetStream is missing. */
+  /** The broker denies a right, storage or JetStream. */
   broker_refused: { retryable: true, lasting: true },
   broker_unsafe: { retryable: false },
   broker_missing: { retryable: false },
   stream_full: { retryable: true },
   stream_shut: { retryable: true, lasting: true },
   stream_taken: { retryable: false },
-  /** A running service that a command works against gives no answer, or none that says what became of a request. */
+  /** The service of a command does not respond, or the result of a request is unknown. */
   service_away: { retryable: true },
-  /** It has refused what a command asked of it. */
   service_refused: { retryable: false },
   publish_unknown: { retryable: true },
   overloaded: { retryable: true },
@@ -56,36 +53,34 @@ const table = {
   foreign_commit: { retryable: false, lasting: true },
   schema_change: { retryable: false },
   disk: { retryable: true, lasting: true },
-  /** Met by less at once. */
+  /** A smaller batch may succeed. */
   memory: { retryable: false, lasting: true },
   sql: { retryable: false },
   start_failed: { retryable: true },
-  /** The port that a process was to listen on is another program's. */
+  /** Another program uses the port. */
   port_in_use: { retryable: false },
   stopping: { retryable: true },
 } as const satisfies Record<string, { retryable: boolean; lasting?: true }>;
 
 export type ErrorCode = keyof typeof table;
 
-/** Says whether an error means that something at rest is not what was written; trying again does not help. */
+/** Reports whether stored data is damaged, so that a retry does not help. */
 export function isDamage(error: unknown): error is AppError {
   return error instanceof AppError && error.code.endsWith('_damaged');
 }
 
-/** Says whether a value is a code of the table. */
 export function isErrorCode(value: unknown): value is ErrorCode {
   return typeof value === 'string' && Object.hasOwn(table, value);
 }
 
 interface AppErrorOptions {
   readonly cause?: unknown;
-  /** Overrides the table's answer to "may the same call succeed later?". */
+  /** Overrides the table. */
   readonly retryable?: boolean;
-  /** What the operator should do next, as one imperative sentence. */
+  /** The operator's next step as one imperative sentence. */
   readonly hint?: string;
 }
 
-/** An operating error with a code from the table, and a hint for the person who has to act on it. */
 export class AppError extends Error {
   readonly code: ErrorCode;
   readonly retryable: boolean;
@@ -100,32 +95,30 @@ export class AppError extends Error {
   }
 }
 
-/** Says whether an error is an AppError, of the given code when one is named. */
 export function isAppError(error: unknown, code?: ErrorCode): error is AppError {
   return error instanceof AppError && (code === undefined || error.code === code);
 }
 
-/** Says whether an error is a Node system error of one of the given codes (`ENOENT`, `EEXIST`, ...). */
+/** Reports whether an error is a Node system error with one of the codes. */
 export function isSystemError(error: unknown, ...codes: string[]): error is NodeJS.ErrnoException {
   return error instanceof Error && 'code' in error && codes.includes(String(error.code));
 }
 
-/** Says whether an error is that of a full disk or an exhausted quota. */
 export function isDiskFull(error: unknown): boolean {
   return isSystemError(error, 'ENOSPC', 'EDQUOT');
 }
 
-/** Says whether the same call may succeed later. */
+/** Reports whether the same call may succeed later. */
 export function isTransient(error: unknown): boolean {
   return isDiskFull(error) || (error instanceof AppError && error.retryable);
 }
 
-/** Says whether a loop waits for the cause to go, however long it takes: a new process would meet the same. */
+/** Reports whether a loop should wait for the condition to pass, without a limit. */
 export function isLasting(error: unknown): boolean {
   return isDiskFull(error) || (error instanceof AppError && 'lasting' in table[error.code]);
 }
 
-/** Renders any thrown value as one line: the message, its cause where that adds something, and the hint. */
+/** Renders any thrown value as one line: message, cause if it adds something, and hint. */
 export function describeError(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const cause =

@@ -1,14 +1,14 @@
 import { describeError } from './errors.ts';
 import type { Logger } from './logger.ts';
 
-/** A thing that was started and can be stopped; stopping twice is the same as stopping once. */
+/** A started part. `stop` is idempotent. */
 export interface Stoppable {
   stop(): Promise<void>;
 }
 
 /**
- * Collects what must be undone while a composition is being built, and undoes it in reverse order: on a normal stop,
- * and when a later step of the start fails half-way. Every closer runs, whatever the others do.
+ * Closers of a composition in progress. They run in reverse order, at a normal stop and after a failed start; each runs
+ * even if another fails.
  */
 export interface Closers extends Stoppable {
   add(name: string, close: () => Promise<void> | void): void;
@@ -34,7 +34,7 @@ export function createClosers(logger: Logger): Closers {
   };
 }
 
-/** Builds something from parts; a failure unwinds the parts already there before it is thrown on. */
+/** Builds a value from parts; a failure closes the existing parts and is thrown. */
 export async function buildWithClosers<T>(logger: Logger, build: (closers: Closers) => Promise<T>): Promise<T> {
   const closers = createClosers(logger);
   try {

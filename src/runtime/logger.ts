@@ -2,16 +2,16 @@ import { destination, pino, type Logger } from 'pino';
 
 export type { Logger } from 'pino';
 
-/** Names whose values never reach a log line, wherever they stand in the logged object (two levels deep). */
+/** Names of members whose values are redacted, up to two levels deep. */
 const secretNames = ['authorization', 'token', 'secret', 'password', 'pass', 'signature', 'sdkKey', 'cookie'];
 
-/** Lines that wait while they cannot be written, bytes; then they are dropped. */
+/** Buffer for lines that cannot be written, bytes; further lines are dropped. */
 const maxWaitingBytes = 1024 * 1024;
 
 /**
- * Creates the process's root logger: JSON lines on standard error, written synchronously so that the last lines
- * before a crash are there. Standard output belongs to data. A log that cannot be written (its disk is full, its reader
- * has gone) never ends the process: lines wait, within a limit, and are written with the next that can be.
+ * Creates the root logger: JSON lines on standard error, written synchronously so that the last lines before a crash
+ * are there. A log that cannot be written (full disk, closed pipe) never ends the process: lines are buffered, within a
+ * limit.
  */
 export function createLogger(level: string, fields: Record<string, string | number> = {}, fd = 2): Logger {
   const lines = destination({ fd, sync: true, maxLength: maxWaitingBytes });

@@ -1,22 +1,22 @@
 import { AggregatorRegistry, Counter, Gauge, Histogram, Registry } from 'prom-client';
 
 /**
- * Metrics of one process. Names are `tributary_<stage>_<what>_<unit>[_total]`; label sets are closed. Values live in
- * the process and start again at zero with it: the lake's own log, not a counter, is the truth about events.
+ * Metrics of one process, named `tributary_<stage>_<what>_<unit>[_total]`, with closed label sets. Counters restart at
+ * zero with the process; the lake's log is the truth about events.
  */
 export interface Metrics {
   counter<L extends string = never>(name: string, help: string, labels?: readonly L[]): Counter<L>;
   /**
-   * A counter for what happens with each request: gives the function that counts by the value of its only label. An
-   * entry of a map, which becomes the library's counter when the metrics are read: that would hash labels each time.
+   * Returns a counter for each request by its only label. It updates a map that is copied when the metrics are read:
+   * the library's counter hashes labels at each call.
    */
   tally(name: string, help: string, label: string): (value: string, count: number) => void;
   gauge<L extends string = never>(name: string, help: string, labels?: readonly L[]): Gauge<L>;
-  /** A gauge whose value is read whenever the metrics are. */
+  /** Adds a gauge that is computed when the metrics are read. */
   readGauge(name: string, help: string, read: () => number): void;
   /**
-   * Calls `look` whenever the metrics are about to be read, to set gauges that belong together. It handles its own
-   * errors, and is quick: a scrape waits a second for a process.
+   * Calls `look` before each read, to set gauges that belong together. It must handle its errors and be fast: a scrape
+   * waits one second for a process.
    */
   beforeRead(look: () => void | Promise<void>): void;
   histogram<L extends string = never>(
@@ -25,11 +25,10 @@ export interface Metrics {
     buckets: number[],
     labels?: readonly L[],
   ): Histogram<L>;
-  /** A plain value that can cross a process boundary and be merged with those of other processes. */
+  /** Returns the metrics in a form that can be sent to another process and merged. */
   snapshot(): Promise<unknown[]>;
 }
 
-/** Creates an empty set of metrics. */
 export function createMetrics(): Metrics {
   const registry = new Registry();
   const registers = [registry];
@@ -72,7 +71,7 @@ export function createMetrics(): Metrics {
   };
 }
 
-/** Merges the snapshots of several processes into one Prometheus text page. */
+/** Merges the snapshots of several processes into one Prometheus page. */
 export async function renderMetrics(snapshots: readonly unknown[][]): Promise<{ contentType: string; body: string }> {
   const merged = AggregatorRegistry.aggregate(snapshots as object[]);
   return { contentType: merged.contentType, body: await merged.metrics() };

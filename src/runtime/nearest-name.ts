@@ -1,7 +1,7 @@
-/** A name that is so many letters away from a known one was meant to be it: at most, and of a short name a third. */
+/** Maximum number of typing errors; for short names a third of the length. */
 const maxTypingErrors = 3;
 
-/** Number of letters to change, add or take away until one word is the other. */
+/** Returns the Levenshtein distance of two words. */
 function editDistance(one: string, other: string): number {
   let row = Array.from({ length: other.length + 1 }, (_, index) => index);
   for (let index = 0; index < one.length; index += 1) {
@@ -20,10 +20,7 @@ function editDistance(one: string, other: string): number {
   return row.at(-1) ?? 0;
 }
 
-/**
- * The known name that was probably meant by one that is none, its case set aside; undefined: no name is within `limit`
- * letters.
- */
+/** Finds the known name that an unknown one probably meant, ignoring case; undefined beyond `limit` changes. */
 export function findNearest(
   name: string,
   known: Iterable<string>,

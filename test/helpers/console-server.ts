@@ -13,7 +13,7 @@ import { createAddMethod } from '../../src/export/api/methods-routes.ts';
 import { describeOrders } from '../../src/export/api/order-dictionary.ts';
 import { createApiServer, defaultApiServerLimits } from '../../src/export/api/server.ts';
 import { createThrottle } from '../../src/export/api/throttle.ts';
-import type { Quota } from '../../src/runtime/http/quota.ts';
+import type { Quota } from '../../src/runtime/async/rate-limits.ts';
 import type { Problem } from '../../src/runtime/conditions/problem.ts';
 import { createLogger } from '../../src/runtime/logger.ts';
 import { createMetrics, renderMetrics } from '../../src/runtime/metrics.ts';

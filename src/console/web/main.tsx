@@ -1,8 +1,8 @@
 /**
  * The pages of the console: a program in the browser, built by `.build/console.mjs`.
  *
- * In: the session (`frame/session.ts`) and the API of the export area, called by `frame/client.ts`. Out: what a person
- * sees and orders. Nothing of the service's own code is imported here.
+ * In: the session (`frame/session.ts`) and the export API (`frame/client.ts`). Out: pages, and requests of their user.
+ * No code of the service is imported here.
  */
 import { render } from 'preact';
 import { DataPage } from './data/data-page.tsx';
@@ -14,7 +14,7 @@ import { LivePage } from './live/live-page.tsx';
 import { NewExportPage } from './new-export/new-export-page.tsx';
 import { OperationsPage } from './operations/operations-page.tsx';
 
-/** Every page, in the order of the navigation. */
+/** All pages, in the order of the navigation. */
 const pages: readonly Page[] = [
   { path: '', title: 'New export', component: NewExportPage, isFor: 'account' },
   { path: 'exports', title: 'Exports', component: ExportsPage, isFor: 'account' },

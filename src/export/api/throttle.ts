@@ -1,5 +1,5 @@
 import type { Refusal } from './envelope.ts';
-import { createQuotaCounter, type Quota } from '../../runtime/http/quota.ts';
+import { createQuotaCounter, type Quota } from '../../runtime/async/rate-limits.ts';
 
 /** The quotas of the export area; each counts a call and answers with the refusal when it is one too many. */
 export interface Throttle {

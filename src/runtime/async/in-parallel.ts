@@ -1,13 +1,13 @@
 /**
  * Runs a task for each item, at most `width` at a time, started in the order of the items. After a failure no further
- * one starts; the first that there was is thrown when those that run have ended: it may be why others failed.
+ * task starts; the first error is thrown when the running tasks have settled, since it may have caused the others.
  */
 export async function inParallel<T>(
   items: Iterable<T>,
   width: number,
   task: (item: T) => Promise<void>,
 ): Promise<void> {
-  // One generator for all workers; the loop of a worker that throws closes it, which ends the others' loops.
+  // One generator for all workers: a worker that throws closes it, which ends the other workers' loops.
   const queue = (function* take() {
     yield* items;
   })();
@@ -24,8 +24,8 @@ export async function inParallel<T>(
 }
 
 /**
- * Waits for work no longer than `ms` milliseconds: then it throws, and the work goes on unheard, also when it fails.
- * For a look at what may stand still; work that can be ended takes a signal instead.
+ * Waits for work at most `ms` milliseconds, then throws; the work continues and its result is ignored. For calls that
+ * may block; work that can be aborted takes a signal instead.
  */
 export async function boundedBy<T>(ms: number, work: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
@@ -40,8 +40,8 @@ export async function boundedBy<T>(ms: number, work: Promise<T>): Promise<T> {
 }
 
 /**
- * Runs several starts side by side, so that none waits for another. When one fails, the signal of the others is
- * aborted; its error is thrown when all have ended, so that the caller knows everything that did start.
+ * Runs several starts concurrently. The first failure aborts the signal of the others; its error is thrown when all
+ * have settled, so that the caller knows all that did start.
  */
 export async function startTogether(
   starts: readonly ((signal: AbortSignal) => Promise<void>)[],
@@ -55,7 +55,7 @@ export async function startTogether(
       try {
         await start(unwanted);
       } catch (error) {
-        // The others' errors only say that they were stopped.
+        // The other errors only report the abort.
         failures.push(error);
         failing.abort();
       }

@@ -1,27 +1,26 @@
 import { clearTimeout, setTimeout } from 'node:timers';
 import type { Stoppable } from '../lifecycle.ts';
 
-/** Runs a task again and again, never twice at once, with a pause after each run. */
+/** Runs a task repeatedly and never concurrently, with a delay after each run. */
 export interface PollLoop extends Stoppable {
-  /** Ends the pause: the next run begins at once, or as soon as the one under way has ended. */
+  /** Starts the next run at once, or when the current one has ended. */
   wake(): void;
-  /** Ends the loop; resolves when a run under way has ended. No other begins. */
+  /** Ends the loop; resolves when a current run has ended. */
   stop(): Promise<void>;
 }
 
 interface PollLoopOptions {
-  /** Pause after each run, milliseconds, give or take a half; a function is asked after each run. */
+  /** Delay after each run, ms, plus or minus a half; a function is called after each run. */
   readonly everyMs: number | (() => number);
-  /** Takes the error of a run; the loop goes on after the pause. */
+  /** Receives the error of a run; the loop continues after the delay. */
   readonly onError: (error: unknown) => void;
-  /** Begins with a pause instead of a run. */
+  /** Starts with a delay instead of a run. */
   readonly pausesFirst?: boolean;
 }
 
 /**
- * How long to pause, so that the loops of a process with one interval, or a multiple of it, run at the same moments: the
- * first multiple of the interval since the process began that is at least half of it away. What wakes an idle process
- * costs more than what the loops then do.
+ * Returns the delay until the first multiple of the interval since the process started that is at least half an
+ * interval away. Loops of one interval then run together: waking an idle process costs more than their work.
  */
 function pauseUntilTick(everyMs: number): number {
   if (everyMs === 0) return 0;
@@ -30,8 +29,8 @@ function pauseUntilTick(everyMs: number): number {
 }
 
 /**
- * Starts a loop. Its first run begins before this returns, unless `pausesFirst`. `signal` is aborted by the stop. A run
- * that returns no promise costs no more than its timer: an idle service has some dozens of them a second.
+ * Starts a loop. The first run begins before this returns, unless `pausesFirst`; `stop` aborts the signal. A run that
+ * returns no promise costs little more than its timer: an idle service has dozens of them per second.
  */
 export function startPollLoop(
   run: (signal: AbortSignal) => Promise<void> | void,

@@ -1,18 +1,17 @@
 /**
- * Waiting and order in one process: retries and pauses that an abort ends, growing waits (backoff.ts), tasks that are
- * repeated until they are stopped (poll-loop.ts), tasks one after the other (mutex.ts), work in parallel and at half
- * pace, starts side by side. Nothing here outlives its caller, and a crash leaves nothing behind.
+ * Waiting and order within one process: retries, delays and backoff, poll-loop.ts, semaphore.ts, rate-limits.ts and
+ * in-parallel.ts. A crash leaves nothing behind.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inParallel } from './in-parallel.ts';
 
 export interface RetryOptions {
-  /** How long to go on trying, milliseconds. */
+  /** Total time for attempts, ms. */
   readonly forMs: number;
-  /** Pause between tries, milliseconds. */
+  /** Delay between attempts, ms. */
   readonly everyMs: number;
   readonly signal?: AbortSignal;
-  /** Errors it returns false for are thrown at once. */
+  /** Returns false for errors that are thrown at once. */
   readonly retryable?: (error: unknown) => boolean;
 }
 
@@ -39,17 +38,15 @@ export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
   await sleep(ms, undefined, signal === undefined ? {} : { signal }).catch(() => undefined);
 }
 
-/** The wait before the next try of something that failed: it doubles with each try, up to a limit. */
+/** Exponential backoff with a maximum delay. */
 export interface Backoff {
-  /** The wait before the next try, milliseconds. */
+  /** Returns the delay before the next attempt, ms. */
   currentMs(): number;
-  /** Doubles the wait. */
+  /** Doubles the delay. */
   grow(): void;
-  /** Sets the wait back to the first one. */
   reset(): void;
 }
 
-/** Creates a backoff that stands at its first wait. */
 export function createBackoff(firstMs: number, maxMs: number): Backoff {
   let waitMs = firstMs;
   return {
@@ -63,14 +60,14 @@ export function createBackoff(firstMs: number, maxMs: number): Backoff {
   };
 }
 
-/** Items between two looks at the time. */
+/** Number of items between two checks of the time. */
 const batchSize = 16;
-/** Works so long at a stretch, milliseconds. */
+/** Time of continuous work, ms. */
 const stretchMs = 50;
 
 /**
- * Runs a task for each item, at most `width` at a time, and rests for as long as it worked: for what has to be done
- * some time and must not get in the way of anything. Ends early when the signal aborts.
+ * Runs a task for each item, at most `width` at a time, and pauses for as long as it has worked: for work that is not
+ * urgent. An abort ends it early.
  */
 export async function runAtHalfPace<T>(
   items: readonly T[],

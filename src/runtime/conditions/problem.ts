@@ -1,11 +1,10 @@
 /**
- * Conditions: what is wrong, as a value that travels from the stage that sees it to the operator, and logs that
- * strangers cannot fill (bounded-log.ts). Nothing rests here.
+ * Conditions: problems as values that travel from a stage to the operator, and bounded logs. Nothing is stored here.
  */
 
 /**
- * The closed list of problems and notices, by what an operator's rules may match; `what` and `todo` are for people and
- * may be reworded. docs/operating.md says how much each hurries.
+ * The closed list of problem and notice codes, which operators' rules may match; `what` and `todo` are for people and
+ * may change. docs/operating.md has their urgency.
  */
 export const problemCodes = [
   'access_missing',
@@ -76,31 +75,30 @@ export const problemCodes = [
 export type ProblemCode = (typeof problemCodes)[number];
 
 /**
- * Something that is wrong, in one sentence, and the operator's next step in another: what `/readyz`, the log and
- * `tributary status` show. A notice has the same shape and makes the service no less ready.
+ * A condition in one sentence and the operator's next step in another, as `/readyz`, the log and `tributary status`
+ * show it. A notice has the same shape and does not affect readiness.
  */
 export interface Problem {
   readonly code: ProblemCode;
-  /** What it is about, where one code may hold of several things at once: a process, a file, a time. */
+  /** The process, file or time, if one code can apply to several at once. */
   readonly subject?: string;
-  /** What is wrong; may carry figures that change from one look to the next. */
+  /** The condition; may contain figures that change. */
   readonly what: string;
   readonly todo: string;
-  /** When it was first found, ISO 8601; absent where nobody watches, as in a stage that only knows what holds now. */
+  /** When it was first observed, ISO 8601; absent in reports of a stage. */
   readonly since?: string;
 }
 
-/** Says whether a value is a code of the list. */
 export function isProblemCode(value: unknown): value is ProblemCode {
   return problemCodes.some((code) => code === value);
 }
 
-/** The text by which a problem is known again: its code, and its subject where it has one. */
+/** Returns the identity of a problem: its code and subject. */
 export function problemKey({ code, subject }: Problem): string {
   return subject === undefined ? code : `${code} ${subject}`;
 }
 
-/** Says whether two values are the same problem, whatever figures their sentences carry. */
+/** Reports whether two values are the same problem, whose figures may differ. */
 export function isSameProblem(one: Problem, other: Problem): boolean {
   return problemKey(one) === problemKey(other);
 }

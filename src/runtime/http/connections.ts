@@ -3,12 +3,11 @@ import type { Socket } from 'node:net';
 import type { Logger } from '../logger.ts';
 import { maxHeaderLines } from './request-head.ts';
 
-/** Knows which requests of each connection have no whole answer yet. */
+/** Tracks the requests of each connection that have no complete response yet. */
 interface HttpExchanges {
   /**
-   * Says whether an answer of the server's own, for bytes that are no HTTP, may be written on the bare socket: only
-   * when the client cannot take it for the answer to another request. Nothing may be on its way but the request that
-   * broke off.
+   * Reports whether the server may write its own response to bytes that are not HTTP on the socket: only if the
+   * client cannot take it for the response to another request. Only the broken request may be unanswered.
    */
   mayAnswer(socket: Socket): boolean;
 }
@@ -18,7 +17,6 @@ interface Exchange {
   readonly response: ServerResponse;
 }
 
-/** The two newest exchanges of a connection. */
 interface NewestExchanges {
   previous: Exchange | undefined;
   last: Exchange;
@@ -28,23 +26,20 @@ interface NewestExchanges {
 const logEveryMs = 10_000;
 
 /**
- * Sets up what Node's HTTP server would otherwise do by itself, without a body and unseen by the handlers: a request
- * with an expectation, with too many headers or without a Host reaches them as any other, and `findHeadFault` refuses
- * it. A client that ends its sending half after its request gets the answer. The server is made with
- * `requireHostHeader: false`.
+ * Replaces responses that Node's HTTP server sends without a body and unseen by the handlers: a request with an
+ * expectation, with too many headers or without a Host reaches the handlers, and `findHeadFault` rejects it. A client
+ * that ends its sending half after the request gets the response. The server is made with `requireHostHeader: false`.
  *
- * Each connection beyond `maxConnections` is closed at once, and logged. The server's own `maxConnections` logs
- * nothing, and in a cluster that hands its connections round it gives them back to the supervisor, which keeps what no
- * worker takes.
+ * Closes and logs each connection beyond `maxConnections`. Node's own `maxConnections` logs nothing, and in a cluster
+ * returns the connections to the supervisor, which keeps them.
  *
- * Follows the requests: Node answers pipelined requests in their order and keeps an answer back until those before it
- * are out, so that the end of one says nothing of them. An exchange is over when its answer was handed to the system.
+ * Node sends pipelined responses in order and holds each back until the earlier ones are sent. An exchange has ended
+ * when its response was handed to the system.
  */
 export function takeOverConnections(server: Server, maxConnections: number, logger: Logger): HttpExchanges {
   server.maxHeadersCount = maxHeaderLines;
   server.on('checkExpectation', (request, response) => void server.emit('request', request, response));
-  // Without it the server closes a connection as soon as its client has nothing more to send, whatever is still to be
-  // answered.
+  // Otherwise the server closes a connection when its client has nothing more to send, even before the response.
   (server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
   limitConnections(server, maxConnections, logger);
   const newest = new WeakMap<Socket, NewestExchanges>();
@@ -64,10 +59,9 @@ export function takeOverConnections(server: Server, maxConnections: number, logg
     mayAnswer(socket) {
       const { previous, last } = newest.get(socket) ?? {};
       if (last === undefined) return true;
-      // With the one before the newest, all before it have their answers.
+      // Earlier requests have their responses when the previous one has.
       if (previous?.response.writableFinished === false) return false;
-      // Bytes that break the newest request off are answered in its place, once; those behind it when it has its
-      // answer.
+      // A broken newest request gets this response, once; bytes behind a complete request must wait for its response.
       return last.request.complete ? last.response.writableFinished : !last.response.headersSent;
     },
   };

@@ -1,34 +1,33 @@
 import type { ServerResponse } from 'node:http';
 
-/** An answer of server-sent events (HTML standard 9.2) that goes on until either side ends it. */
+/** A response of server-sent events (HTML standard 9.2) that lasts until either side ends it. */
 export interface EventStream {
   /**
-   * Sends an event; `data` is one line. Says whether it did: a client that does not read what it was sent gets nothing
-   * more until it has, and the memory that waits for it is bounded.
+   * Sends an event; `data` is one line. Returns false if the client has not read earlier data: the buffer is bounded.
    */
   send(name: string, data: string): boolean;
-  /** Shows proxies and the client that the connection lives. */
+  /** Sends a heartbeat. */
   beat(): void;
-  /** How long the client has not read what waits for it, milliseconds; 0 when nothing waits. */
+  /** Returns for how long the client has not read buffered data, ms; 0 if nothing is buffered. */
   stalledMs(): number;
   end(): void;
 }
 
 interface EventStreamOptions {
-  /** How long the client is to wait before it comes again, milliseconds. */
+  /** Reconnection delay of the client, ms. */
   readonly retryMs: number;
-  /** Most bytes that wait for the client. */
+  /** Maximum number of buffered bytes. */
   readonly maxWaitingBytes: number;
-  /** Called once, whoever ended it. */
+  /** Called once when either side ends the stream. */
   readonly onEnd: () => void;
 }
 
-/** A client whose sending half has ended is written to at these times after it, ms: a gone one resets the connection. */
+/** Heartbeats after a client has ended its sending half, ms: a disconnected client resets the connection. */
 const probeMs = [0, 250, 1000];
 
 /**
- * Begins the answer. Its connection ends with it, and no proxy is to keep, change or collect it. Each event has a number
- * of this answer as its id; nothing is sent again to who comes back with one.
+ * Starts the response. Its connection ends with it, and proxies must not store, change or buffer it. Event ids are
+ * numbers of this response; a reconnecting client gets nothing again.
  */
 export function openEventStream(response: ServerResponse, options: EventStreamOptions): EventStream {
   const { retryMs, maxWaitingBytes, onEnd } = options;
@@ -47,12 +46,12 @@ export function openEventStream(response: ServerResponse, options: EventStreamOp
     for (const timer of probes) clearTimeout(timer);
     onEnd();
   });
-  // It may have left, or only have nothing more to send.
+  // It may have disconnected, or only have nothing more to send.
   response.socket?.once('end', () => {
     for (const afterMs of probeMs) probes.push(setTimeout(beat, afterMs));
   });
   response.on('drain', () => (stalledSinceMs = undefined));
-  // A connection that breaks is closed next.
+  // The connection closes next.
   response.on('error', () => undefined);
 
   function write(text: string): void {
@@ -63,14 +62,13 @@ export function openEventStream(response: ServerResponse, options: EventStreamOp
     if (response.writableLength <= maxWaitingBytes) write(':\n\n');
   };
 
-  // Who asks for the head alone has it at once.
   if (response.req.method === 'HEAD') response.end();
   write(`retry: ${retryMs}\n\n`);
   return {
     send(name, data) {
       if (response.writableEnded || response.writableLength > maxWaitingBytes) return false;
       id += 1;
-      // What would be two lines cannot become a field of its own.
+      // A line break would start another field.
       write(`event: ${name}\nid: ${id}\ndata: ${data.replaceAll(/[\r\n]+/g, ' ')}\n\n`);
       return true;
     },

@@ -1,17 +1,13 @@
-/** JSON as OpenAPI has it. */
 export type OpenApiObject = { readonly [name: string]: unknown };
 
-/** A JSON Schema of a document. */
 export type Schema = OpenApiObject;
 type Schemas = Readonly<Record<string, Schema>>;
 
 export const text: Schema = { type: 'string' };
-/** A whole number from 0 on. */
 export const count: Schema = { type: 'integer', minimum: 0 };
 export const flag: Schema = { type: 'boolean' };
-/** A time, ISO 8601. */
+/** ISO 8601. */
 export const moment: Schema = { type: 'string', format: 'date-time' };
-/** A date of the calendar. */
 export const date: Schema = { type: 'string', format: 'date' };
 /** A SHA-256 or an Ed25519 key, hex. */
 export const hash: Schema = { type: 'string', pattern: '^[0-9a-f]{64}$' };
@@ -26,7 +22,7 @@ export const note = (schema: Schema, description: string | undefined): Schema =>
   description === undefined ? schema : { ...schema, description };
 export const reference = (name: string): Schema => ({ $ref: `#/components/schemas/${name}` });
 
-/** The schema of an object; a name that ends with a question mark is that of a member that may be absent. */
+/** Returns the schema of an object. A name that ends with `?` is an optional member. */
 export function object(members: Schemas, more: Schema = {}): Schema {
   const names = Object.keys(members);
   return {
@@ -37,44 +33,43 @@ export function object(members: Schemas, more: Schema = {}): Schema {
   };
 }
 
-/** A body of JSON. */
 export const json = (description: string, schema: Schema, more: OpenApiObject = {}): OpenApiObject => ({
   description,
   content: { 'application/json': { schema } },
   ...more,
 });
 
-/** A parameter, of the query unless `place` says another; it is required unless its name ends with a question mark. */
+/** Returns a parameter, by default of the query. A name that ends with `?` is optional. */
 export function parameter(name: string, schema: Schema, description?: string, place = 'query'): Schema {
   const isRequired = !name.endsWith('?');
   return note({ name: name.replace('?', ''), in: place, required: isRequired, schema }, description);
 }
 
-/** The two areas of the API, each on a host of its own (service.md 4). */
+/** The two areas of the API, each on its own host (service.md 4). */
 type OpenApiArea = 'import' | 'export';
 
-/** An address that serves an area, as OpenAPI's Server Object has it. */
+/** A Server Object of OpenAPI. */
 export interface OpenApiServer {
   readonly url: string;
   readonly description: string;
   readonly variables?: Readonly<Record<string, { readonly default: string; readonly description: string }>>;
 }
 
-/** What a call of a path may look like, and its answer; whoever reads the reference sees these. */
+/** An example request of a path and its response. */
 export interface OpenApiExample {
-  /** Values of parameters, by name, wherever they stand. */
+  /** Values of parameters by name. */
   readonly given?: OpenApiObject;
-  /** The body of the request; of a form, its fields. */
+  /** The request body, or the fields of a form. */
   readonly body?: unknown;
-  /** The body of the answer 200. */
+  /** The body of the response 200. */
   readonly answer?: unknown;
 }
 
-/** One area's share of the API reference. Paths and component names of the areas must not collide. */
+/** One area's part of the API reference. Paths and component names must be unique among the areas. */
 export interface OpenApiPart {
-  /** Which area serves these paths: each path gets that area's servers. */
+  /** The area whose servers each path gets. */
   readonly area: OpenApiArea;
-  /** By path, then by verb in lower case. */
+  /** By path, then by lower-case verb. */
   readonly paths: Readonly<Record<string, unknown>>;
   /** By path, for all its verbs. */
   readonly examples: Readonly<Record<string, OpenApiExample>>;
@@ -88,14 +83,13 @@ interface Content {
   readonly content?: Readonly<Record<string, OpenApiObject>>;
 }
 
-/** An operation as the areas describe it. */
 interface Operation extends OpenApiObject {
   readonly parameters?: readonly (OpenApiObject & { readonly name: string })[];
   readonly requestBody?: OpenApiObject & Content;
   readonly responses: Readonly<Record<string, OpenApiObject & Content>>;
 }
 
-/** Gives each media type of a body its example. */
+/** Adds an example to each media type of a body. */
 function showBody<T extends Content>(body: T, example: unknown): T {
   if (body.content === undefined || example === undefined) return body;
   const content = Object.entries(body.content).map(([type, described]) => [type, { ...described, example }]);
@@ -120,8 +114,8 @@ function showExample(operation: Operation, { given = {}, body, answer }: OpenApi
 }
 
 /**
- * The name of an operation, by which generated clients call it: what its path says, such as `rawExportCreate`. Of several
- * verbs of a path one has the plain name, POST before GET; the others end in theirs.
+ * Returns the operation's name in generated clients, such as `rawExportCreate`. Of several verbs of a path one has the
+ * plain name, POST before GET; the others have theirs as a suffix.
  */
 function nameOperation(path: string, verb: string, verbs: readonly string[]): string {
   const words = path
@@ -133,7 +127,7 @@ function nameOperation(path: string, verb: string, verbs: readonly string[]): st
   return verb === plain ? name : `${name}By${verb.charAt(0).toUpperCase()}${verb.slice(1)}`;
 }
 
-/** The path item: its area's servers, and each operation with its name and examples. */
+/** Returns the path item with its servers, operation names and examples. */
 function describePath(path: string, described: unknown, server: OpenApiServer, example: OpenApiExample): OpenApiObject {
   const operations = Object.entries(described as Readonly<Record<string, Operation>>);
   const verbs = operations.map(([verb]) => verb);
@@ -156,8 +150,8 @@ function merge<T>(maps: readonly Readonly<Record<string, T>>[]): Record<string, 
 }
 
 /**
- * Joins the areas' parts into one OpenAPI 3.1 document. Every path names the servers of its area, since a path without
- * any would stand under the host that the document came from. Throws when two parts describe the same thing.
+ * Joins the areas' parts into one OpenAPI 3.1 document. Every path names the servers of its area: without them it would
+ * belong to the document's host. Throws if two parts describe the same thing.
  */
 export function assembleOpenApi(
   version: string,

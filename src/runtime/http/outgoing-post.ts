@@ -5,19 +5,19 @@ import { isIP, type LookupFunction } from 'node:net';
 import { boundedBy } from '../async/in-parallel.ts';
 import { createNameLookups, type OutgoingRules } from './outgoing-rules.ts';
 
-/** A message to an address that somebody else has named. */
+/** A message to an address that a user has named. */
 interface OutgoingPost {
   readonly url: URL;
-  /** Who has named it: what the names of one owner take is waited for by that one alone. */
+  /** The user who named it: slow names of one owner must not delay others. */
   readonly owner: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
-  /** The answer's head must be there within this time of the look-up of the name, milliseconds. */
+  /** Timeout of the response's head after the name lookup, ms. */
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
 }
 
-/** Says why an address cannot be named at all; undefined where its host has to be looked up to tell. */
+/** Returns why an address is rejected before its host is looked up. */
 export function refuseUrl(url: URL, rules: OutgoingRules): string | undefined {
   if (url.protocol !== 'https:' && url.protocol !== 'http:') return 'it must begin with https:// or http://';
   if (url.username !== '' || url.password !== '') return 'it must hold no user and no password';
@@ -26,19 +26,16 @@ export function refuseUrl(url: URL, rules: OutgoingRules): string | undefined {
   return isIP(host) !== 0 && !rules.allowsAddress(host) ? `${host} is not a public address` : undefined;
 }
 
-/** The host without the brackets of an IPv6 address. */
+/** Returns the host without the brackets of an IPv6 address. */
 function hostOf(url: URL): string {
   return url.hostname.replace(/^\[|\]$/g, '');
 }
 
 const lookups = createNameLookups();
-/** An owner's names are looked up one after the other. */
+/** Timeout of a lookup, ms, including earlier ones of the owner. */
 const lookupMs = 60_000;
 
-/**
- * Finds the addresses that may be connected to: of several one that may not spoils them all. Undefined for a host that is an
- * address itself, and was judged as such.
- */
+/** Returns the addresses to connect to; undefined if the host is an address. Throws if any address is not allowed. */
 async function findAddresses(
   { url, owner, signal }: OutgoingPost,
   rules: OutgoingRules,
@@ -52,7 +49,7 @@ async function findAddresses(
   return addresses;
 }
 
-/** Has a connection made to addresses that were found before, and to no others. */
+/** Restricts a connection to addresses that were checked. */
 function toLookup(addresses: readonly LookupAddress[]): LookupFunction {
   return (_host, { all = false }, done) => {
     const [first] = addresses;
@@ -68,9 +65,8 @@ function begin(
   const options: RequestOptions = {
     method: 'POST',
     headers: { ...headers, host: url.host, 'content-length': String(Buffer.byteLength(body)) },
-    // Without addresses the host is one itself.
     ...(addresses === undefined ? {} : { lookup: toLookup(addresses) }),
-    // A connection that was kept could be to an address that the rules of today do not allow.
+    // A kept connection could be to an address that the current rules do not allow.
     agent: false,
     signal,
   };
@@ -78,8 +74,8 @@ function begin(
 }
 
 /**
- * Sends a message and returns the status of the answer, whose body is not read. A redirect is an answer like any other
- * and is not followed. Throws where the address may not be sent to, and where no answer comes in time.
+ * Sends a message and returns the status of the response, whose body is not read. Redirects are not followed. Throws if
+ * the address is not allowed, and on a timeout.
  */
 export async function postOutside(post: OutgoingPost, rules: OutgoingRules): Promise<number> {
   const refusal = refuseUrl(post.url, rules);
@@ -92,7 +88,7 @@ export async function postOutside(post: OutgoingPost, rules: OutgoingRules): Pro
       resolve(response.statusCode ?? 0);
       response.destroy();
     });
-    // To switch protocols is an answer too, but not one that this has asked for.
+    // A protocol switch is a response too.
     request.once('upgrade', (response, socket) => {
       resolve(response.statusCode ?? 0);
       socket.destroy();

@@ -3,13 +3,12 @@ import { lookup } from 'node:dns/promises';
 import { createServer, type Server } from 'node:net';
 import { AppError, isSystemError } from '../errors.ts';
 
-/** A port that is wanted, and what it is called when it cannot be had. 0: any free one. */
+/** A port, 0 for any free one, and its name in errors. */
 interface WantedPort {
   readonly port: number;
   readonly what: string;
 }
 
-/** Listens; rejects with the system's own error. */
 function open(host: string, port: number): Promise<Server> {
   return new Promise((resolve, reject) => {
     const server = createServer();
@@ -34,8 +33,8 @@ async function listen(host: string, wanted: WantedPort): Promise<Server> {
 }
 
 /**
- * The one address that a host's name stands for, IPv4 before IPv6; an address stands for itself. Settled once, for what
- * listens on a name listens on each of its addresses, with a server and with limits of its own.
+ * Resolves a host name to one address, IPv4 before IPv6. Listening on a name would listen on each of its addresses,
+ * with separate limits.
  */
 export async function resolveHost(host: string): Promise<string> {
   try {
@@ -50,13 +49,12 @@ export async function resolveHost(host: string): Promise<string> {
 }
 
 /**
- * Ports that the system gives no outgoing connection of its own accord (`ip_local_port_range` begins at 32768): one that
- * is free stays free until the process that is to listen on it has started, or starts again.
+ * Ports below the range of outgoing connections (`ip_local_port_range` begins at 32768): a free one stays free until
+ * the process that will listen on it has started.
  */
 const quietPorts = { first: 10_000, count: 22_000 } as const;
 const quietTries = 20;
 
-/** Listens on any free port. */
 async function listenAnywhere(host: string, what: string): Promise<Server> {
   for (let tries = 0; tries < quietTries; tries += 1) {
     const port = quietPorts.first + randomInt(quietPorts.count);
@@ -75,13 +73,13 @@ function portOf(server: Server): number {
 }
 
 /**
- * Settles which ports will be listened on: each asked one if it is free, any free one for 0, no one twice. Settled
- * before the processes start, so that a restarted one comes back at the same address.
+ * Chooses the ports to listen on: each requested one if it is free, any free one for 0, each only once. A restarted
+ * process then returns at the same address.
  */
 export async function settlePorts(host: string, wanted: readonly WantedPort[]): Promise<number[]> {
   const servers: Server[] = [];
   try {
-    // All are held until the last is settled: a free port must not be given out again.
+    // All are held until the last is chosen, so that none is chosen twice.
     for (const one of wanted) servers.push(await (one.port === 0 ? listenAnywhere(host, one.what) : listen(host, one)));
     return servers.map(portOf);
   } finally {
@@ -89,7 +87,7 @@ export async function settlePorts(host: string, wanted: readonly WantedPort[]): 
   }
 }
 
-/** The error of a server that cannot listen: `port_in_use` where another program does; `start_failed` else. */
+/** Returns the error of a server that cannot listen: `port_in_use` or `start_failed`. */
 export function toListenError(error: unknown, host: string, port: number, hint: string): AppError {
   const code = isSystemError(error, 'EADDRINUSE') ? 'port_in_use' : 'start_failed';
   return new AppError(code, `cannot listen on ${joinHostPort(host, port)}`, { cause: error, retryable: false, hint });
@@ -99,7 +97,7 @@ function joinHostPort(host: string, port: number): string {
   return `${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
-/** The http address of a host and port, with IPv6 in brackets. */
+/** Returns the HTTP address of a host and port, with IPv6 in brackets. */
 export function httpAddress(host: string, port: number): string {
   return `http://${joinHostPort(host, port)}`;
 }

@@ -1,28 +1,24 @@
 /**
- * HTTP, as both public ports need it: heads, connections, ports, the frame of the API reference.
+ * HTTP of both public ports: heads, connections, ports, the frame of the API reference.
  *
- * In: bytes of strangers. Out: a fault with its status, before any handler sees the request.
- * Invariant: nothing here knows a route. What is wrong with a head is the same for both ports. Crash: nothing rests
- * here.
+ * In: bytes from untrusted clients. Out: a fault with its status, before a handler sees the request.
+ * Invariant: no route is known here; both ports reject the same heads. Crash: nothing is stored here.
  */
 import type { IncomingMessage } from 'node:http';
 import { isIPv6 } from 'node:net';
 import { httpAddress } from './ports.ts';
 
-/** Why a request is refused by its head alone: 417 for an expectation (RFC 9110, 10.1.1), 400 for everything else. */
+/** The reason for rejecting a request by its head: 417 for an expectation (RFC 9110, 10.1.1), otherwise 400. */
 interface HeadFault {
   readonly status: 400 | 417;
-  /** One sentence for the client's developer; it repeats nothing of the request. */
+  /** A sentence for the client's developer, which repeats nothing of the request. */
   readonly detail: string;
 }
 
-/**
- * Most header lines of a request. Node 20 passes no more of them on and reports nothing: a key or a Host could be among
- * the rest. Later ones break off.
- */
+/** Maximum number of header lines. Node 20 drops further ones silently, which could include a key or a Host. */
 export const maxHeaderLines = 2000;
 
-/** Says what a parser that breaks off with HPE_HEADER_OVERFLOW has met: it does not say which of the two. */
+/** Returns the reason of HPE_HEADER_OVERFLOW, which does not distinguish the two. */
 export function describeHeadOverflow(maxHeadBytes: number): string {
   return `the request has more than ${maxHeaderLines} headers, or a head of more than ${maxHeadBytes} bytes`;
 }
@@ -32,8 +28,8 @@ const namePattern = /^(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2}){1,255}(?::(
 const literalPattern = /^\[(?:([0-9A-Fa-f:.]+)|v[0-9A-Fa-f]+\.[A-Za-z0-9._~!$&'()*+,;=:-]+)\](?::(\d{0,5}))?$/i;
 
 /**
- * Says whether a text is what a Host header may hold (RFC 9110, 7.2): a name or an address, and a port where there is
- * one; or nothing.
+ * Reports whether a text is valid in a Host header (RFC 9110, 7.2): a name or an address with an optional port, or
+ * empty.
  */
 export function isHost(text: string): boolean {
   if (text === '') return true;
@@ -43,12 +39,8 @@ export function isHost(text: string): boolean {
   return literal === null ? namePattern.test(text) : literal[1] === undefined || isIPv6(literal[1]);
 }
 
-/**
- * The host of a target in absolute form, which counts instead of the Host header (RFC 9112, 3.2.2); undefined for any
- * other form.
- */
+/** Returns the host of a target in absolute form, which replaces the Host header (RFC 9112, 3.2.2). */
 function hostOfTarget(target: string | undefined): string | undefined {
-  // Of the usual form, a path, nothing more is to be looked at.
   return target?.startsWith('/') === false ? /^https?:\/\/([^/?#]*)/i.exec(target)?.[1] : undefined;
 }
 
@@ -61,7 +53,7 @@ function countHosts(rawHeaders: readonly string[]): number {
   return hosts;
 }
 
-/** The host that was last found right: clients of one address send it with each of their requests. */
+/** The last valid host: clients of one address send it with each request. */
 let rightHost: string | undefined;
 
 function isRightHost(text: string): boolean {
@@ -71,7 +63,7 @@ function isRightHost(text: string): boolean {
   return isRight;
 }
 
-/** Finds what is wrong with the head of a request: what RFC 9110 and 9112 (3.2) leave no server a choice about. */
+/** Finds a violation of RFC 9110 or 9112 (3.2) that a server must reject. */
 export function findHeadFault(request: IncomingMessage): HeadFault | undefined {
   const { rawHeaders, headers } = request;
   if (rawHeaders.length > 2 * maxHeaderLines)
@@ -90,8 +82,8 @@ export function findHeadFault(request: IncomingMessage): HeadFault | undefined {
 }
 
 /**
- * The http address that a request was sent to, without a slash at its end: of its target or its Host, which
- * `findHeadFault` has looked at; without one, of the socket that it came in by.
+ * Returns the HTTP address that a request was sent to, without a trailing slash: from its target, its Host, or else its
+ * socket.
  */
 export function addressOf({ url, headers, socket }: IncomingMessage): string {
   const host = hostOfTarget(url) ?? headers.host ?? '';
@@ -105,14 +97,14 @@ function refuse(): never {
 }
 
 /**
- * Our routes have no schemas of the framework's: bodies are checked by the datasets' own, answers rendered by us. Said
- * so, Fastify does not load the compilers of them: 15 ms of processor time at each start of a process that serves.
+ * Fastify options without schema compilers: datasets validate bodies, and handlers render responses. This saves 15 ms
+ * of CPU at each start.
  */
 export const ownSchemas = {
   compilersFactory: { buildValidator: () => refuse, buildSerializer: () => refuse },
 };
 
-/** Says whether a client takes bodies that are compressed by gzip (RFC 9110, 12.5.3), by its Accept-Encoding. */
+/** Reports whether a client accepts gzip (RFC 9110, 12.5.3), by its Accept-Encoding. */
 export function takesGzip(acceptEncoding: string | undefined): boolean {
   return /\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))/.test(acceptEncoding ?? '');
 }

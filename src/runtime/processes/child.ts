@@ -3,31 +3,26 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { AppError } from '../errors.ts';
 import { parseRoleMessage, type SupervisorMessage } from './role-process.ts';
 
-/**
- * A child whose start failed, or that is stopped while it starts, has nothing to drain: the grace before it is killed,
- * milliseconds.
- */
+/** Grace before a child that is abandoned during its start is killed, ms: it has nothing to drain. */
 const abandonedMs = 2000;
 
-/** How a process ended. */
 export interface Exit {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
 }
 
-/** A running child process, whatever it runs. */
 export interface RunningChild {
   readonly pid: number;
   readonly exited: Promise<Exit>;
-  /** Asks it to drain and waits until it is gone; after `graceMs` it is killed. */
+  /** Asks the child to drain and waits for its exit; kills it after `graceMs`. */
   stop(graceMs: number): Promise<void>;
   kill(): void;
 }
 
-/** A forked role: a Node process of this program that talks over IPC. */
+/** A forked Node process of this program, connected by IPC. */
 export interface RoleChild extends RunningChild {
   readonly port: number | undefined;
-  /** Sends a message, or drops it while an earlier one is on its way: none pile up before a stalled child. */
+  /** Sends a message, or queues it while an earlier one is in flight; only the newest of each type is queued. */
   send(message: SupervisorMessage): void;
 }
 
@@ -36,11 +31,11 @@ export interface ForkOptions {
   readonly entry: string;
   readonly role: string;
   readonly environment: NodeJS.ProcessEnv;
-  /** Forked as a cluster worker, so that several of them share one listening port. */
+  /** Whether it is forked as a cluster worker, so that several share one port. */
   readonly shared: boolean;
-  /** How long it may take until it is ready, milliseconds. */
+  /** Timeout of the start, ms. */
   readonly readyMs: number;
-  /** Aborted when the start is no longer wanted. */
+  /** Aborts the start. */
   readonly signal: AbortSignal;
   readonly onReport: (report: { facts: Readonly<Record<string, unknown>> }) => void;
   readonly onMetrics: (metrics: unknown[]) => void;
@@ -49,14 +44,14 @@ export interface ForkOptions {
 function spawnRole(options: ForkOptions): ChildProcess {
   const args = ['role', options.role];
   if (!options.shared) return fork(options.entry, args, { env: options.environment });
-  // The workers accept for themselves. By the default policy this process accepts and hands the connections over, and
-  // one that was on its way to a worker that died stays open here, with nobody to answer it, while this process runs.
+  // The workers accept connections themselves. By the default policy this process would accept and distribute them, and
+  // a connection in flight to a worker that died would stay open here without a response.
   cluster.schedulingPolicy = cluster.SCHED_NONE;
   cluster.setupPrimary({ exec: options.entry, args, silent: false });
   return cluster.fork(options.environment).process;
 }
 
-/** Watches a child to its end. Must be called in the tick that spawned it, so that no exit is missed. */
+/** Resolves when a child has exited. Must be called in the tick that spawned it, so that no exit is missed. */
 export function watchExit(child: ChildProcess): Promise<Exit> {
   return new Promise((resolve) => {
     child.once('exit', (code, signal) => resolve({ code, signal }));
@@ -67,7 +62,7 @@ export function watchExit(child: ChildProcess): Promise<Exit> {
   });
 }
 
-/** Ends a child: SIGTERM, then SIGKILL when it has not gone within `graceMs`. */
+/** Ends a child: SIGTERM, then SIGKILL after `graceMs`. */
 export async function stopChild(child: ChildProcess, exited: Promise<Exit>, graceMs: number): Promise<void> {
   child.kill('SIGTERM');
   const timer = setTimeout(() => child.kill('SIGKILL'), graceMs);
@@ -80,9 +75,8 @@ function stoppedError(role: string): AppError {
 }
 
 /**
- * Waits until a child says that it is ready, and gives the port that it listens on. A child that says what went wrong,
- * says nothing in time, or is not wanted any more is ended; the error is thrown when it is gone. Its reports are handed
- * on for as long as it runs.
+ * Waits until a child is ready and returns its port. A child that reports a failure, times out or is aborted is ended;
+ * the error is thrown after its exit. Reports are forwarded for as long as it runs.
  */
 async function awaitReady(
   child: ChildProcess,
@@ -149,10 +143,9 @@ async function awaitReady(
   });
 }
 
-/** The way of messages to a child: one at a time; of those that come meanwhile, the newest of each type waits. */
 function createSender(child: ChildProcess): (message: SupervisorMessage) => void {
   let sending = false;
-  /** Of each type the newest: who tells a thing once must not have it dropped. */
+  /** The newest message of each type. */
   const waiting = new Map<string, SupervisorMessage>();
   function send(message: SupervisorMessage): void {
     if (!child.connected) return;
@@ -172,9 +165,9 @@ function createSender(child: ChildProcess): (message: SupervisorMessage) => void
 }
 
 /**
- * Starts a role's process and waits until it says that it is ready. Throws what the child says went wrong,
- * `start_failed` when it ends or stays silent, `stopping` when the signal aborts first; always after the child is gone,
- * so that the next one finds its locks and ports free.
+ * Starts a role's process and waits until it is ready. Errors: the one that the child reports; `start_failed` if it
+ * exits or times out; `stopping` if the signal aborts. Throws only after the child's exit, so that its locks and ports
+ * are free.
  */
 export async function forkRole(options: ForkOptions): Promise<RoleChild> {
   if (options.signal.aborted) throw stoppedError(options.role);

@@ -1,21 +1,22 @@
 import type { Logger } from '../logger.ts';
 
 /**
- * What one process tells another, or a file, of its state: at once when it has changed, and otherwise now and then, as a
- * sign of life. To write and to read the same again each second costs an idle service more than all else it does.
+ * Heartbeat: passes a state when it changes, and at a fixed interval otherwise. Writing and reading an unchanged state
+ * each second would be the largest cost of an idle service.
  */
 export interface News {
-  /** Calls `tell` when `text` is new, or the last sign of life is long ago. What `tell` throws is told again. */
+  /**
+   * Calls `tell` if `text` is new or the last call is too long ago. If `tell` throws, the state counts as not passed.
+   */
   pass(text: string, tell: () => void): void;
 }
 
 /**
- * From one sign of life to the next, milliseconds. Whoever looks every second gives one every three: well within the ten
- * after which a silent process is taken for a stuck one.
+ * Heartbeat interval, ms. A check per second then results in one every three seconds, well within the ten after which a
+ * process counts as unresponsive.
  */
 const defaultSilenceMs = 2500;
 
-/** Creates the memory of what was told last. */
 export function createNews(silenceMs = defaultSilenceMs): News {
   let told: string | undefined;
   let toldAtMs = 0;
@@ -30,27 +31,27 @@ export function createNews(silenceMs = defaultSilenceMs): News {
   };
 }
 
-/** A process that reports every few seconds, as its supervisor sees it. */
+/** A process with heartbeats, as its supervisor sees it. */
 export interface ReportingProcess {
   readonly name: string;
-  /** When it reported last, or was started. */
+  /** Time of the last report, or of the start. */
   readonly reportedAtMs: number;
-  /** Ends it, for another to be started. */
+  /** Kills it, so that another is started. */
   renew(): void;
 }
 
-/** Ends processes that run and do not report any more: they hold requests of clients, which would never be answered. */
+/** Kills processes that run and no longer report: they hold requests of clients that would never get a response. */
 export interface SilenceWatch {
-  /** Looks at those that run; called once a second. */
+  /** Checks the running processes; called once per second. */
   look(processes: readonly ReportingProcess[]): void;
 }
 
-/** Consecutive looks without a report after which a process is ended. */
+/** Number of consecutive checks without a report before a process is killed. */
 const patience = 30;
 
 /**
- * Creates the watch. It counts its own looks, not the time: after this process, or the whole machine, was stopped for
- * a while, every process has the full half minute again.
+ * Creates the watch. It counts its checks, not the time: after a suspension of this process or of the machine, every
+ * process has half a minute again.
  */
 export function createSilenceWatch(logger: Logger): SilenceWatch {
   let seen = new Map<string, { readonly reportedAtMs: number; readonly looks: number }>();

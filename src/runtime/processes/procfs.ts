@@ -3,30 +3,26 @@ import path from 'node:path';
 import { listNamesSync } from '../files/folder-names.ts';
 import { isSystemError } from '../errors.ts';
 
-/**
- * What the kernel shows of processes under /proc: nothing of one that is gone, little of another user's, and nothing at
- * all where the system has no /proc.
- */
+/** Reads of /proc: nothing for an exited process, little for another user's, nothing on a system without /proc. */
 
-/** A file that a process has open. */
 interface OpenFile {
-  /** Path below /proc that names the file which the descriptor is open on. */
+  /** Path below /proc of the file's descriptor. */
   readonly link: string;
-  /** That file, as the kernel names it: followed by ` (deleted)` once it is not in its folder any more. */
+  /** The file's path, followed by ` (deleted)` if it is no longer in its folder. */
   readonly target: string;
 }
 
-/** The ids of the processes that run. Throws where the system has no /proc. */
+/** Returns the ids of the running processes. Throws on a system without /proc. */
 export function listProcesses(): number[] {
   return listNamesSync('/proc')
     .filter((name) => /^\d+$/.test(name))
     .map(Number);
 }
 
-/** The fields of a process's state behind its name (proc(5), stat); undefined when it is gone. */
+/** Returns the fields behind the process's name (proc(5), stat); undefined for an exited process. */
 function findProcessFields(pid: number): readonly string[] | undefined {
   try {
-    // The name, in brackets, may hold spaces and brackets: fields are counted after its end.
+    // The name in brackets may contain spaces and brackets: fields are counted after its end.
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
     return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   } catch {
@@ -34,7 +30,7 @@ function findProcessFields(pid: number): readonly string[] | undefined {
   }
 }
 
-/** One variable of the environment that a process was started with. Throws where that cannot be read. */
+/** Finds a variable of the environment that a process was started with. Throws if it is not readable. */
 export function findVariable(pid: number, name: string): string | undefined {
   return readFileSync(`/proc/${pid}/environ`, 'utf8')
     .split('\0')
@@ -42,17 +38,17 @@ export function findVariable(pid: number, name: string): string | undefined {
     ?.slice(name.length + 1);
 }
 
-/** The program that a process runs. Throws where that cannot be read. */
+/** Returns the path of a process's program. Throws if it is not readable. */
 export function getExecutable(pid: number): string {
   return readlinkSync(`/proc/${pid}/exe`);
 }
 
-/** Path of the link to the folder that a process works in. */
+/** Returns the path of the link to a process's working directory. */
 export function workFolderLink(pid: number): string {
   return `/proc/${pid}/cwd`;
 }
 
-/** What a link of `OpenFile` leads to now; undefined when the file is not open any more. */
+/** Returns the target of a link of `OpenFile`; undefined if the file has been closed. */
 export function findTarget(link: string): string | undefined {
   try {
     return readlinkSync(link);
@@ -61,7 +57,7 @@ export function findTarget(link: string): string | undefined {
   }
 }
 
-/** Lists what a process has open: files, and whatever else has a descriptor. Throws where that cannot be read. */
+/** Lists the open descriptors of a process. Throws if they are not readable. */
 export function listOpenFiles(pid: number): readonly OpenFile[] {
   const descriptors = `/proc/${pid}/fd`;
   return listNamesSync(descriptors).flatMap((name) => {
@@ -71,7 +67,7 @@ export function listOpenFiles(pid: number): readonly OpenFile[] {
   });
 }
 
-/** Says whether a process of this id is there, whoever owns it. */
+/** Reports whether a process has this id, of any user. */
 export function isProcessAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
@@ -82,22 +78,21 @@ export function isProcessAlive(pid: number): boolean {
 }
 
 /**
- * When a process started, in the kernel's own clock ticks: together with its id it names one process uniquely, while
- * the id alone is used again (in a container even the same one each time). Undefined when it is gone, has ended and only
- * waits to be reaped, or the system has no /proc.
+ * Returns the start time in clock ticks, which together with the id identifies a process: ids are reused, in a
+ * container even the same one at each start. Undefined for an exited process, a zombie, and a system without /proc.
  */
 export function findProcessStart(pid: number): string | undefined {
   const fields = findProcessFields(pid) ?? [];
   return ['Z', 'X'].includes(fields[0] ?? '') ? undefined : fields[19];
 }
 
-/** Says whether the process that had this id when it started then still runs. Without a known start, its id decides. */
+/** Reports whether a process of this id and start time runs. Without a known start time, the id decides. */
 export function isSameProcess(pid: number, processStart: string | undefined): boolean {
   if (!isProcessAlive(pid)) return false;
   return processStart === undefined || processStart === '' || findProcessStart(pid) === processStart;
 }
 
-/** Says whether a process has ended, also where nobody has asked yet how it did. */
+/** Reports whether a process has exited, also if it is a zombie. */
 export function hasEnded(pid: number): boolean {
   return !isProcessAlive(pid) || ['Z', 'X'].includes(findProcessFields(pid)?.[0] ?? '');
 }

@@ -5,8 +5,8 @@ import { AppError, describeError, isAppError, isErrorCode, type ErrorCode } from
 import type { Stoppable } from '../lifecycle.ts';
 import type { Logger } from '../logger.ts';
 import type { Metrics } from '../metrics.ts';
+import { isFlag, isInteger, isText, oneOf, optional, shapeOf } from '../store/shape.ts';
 
-/** What a role's process sends its supervisor. */
 type RoleMessage =
   | { readonly type: 'ready'; readonly port?: number }
   | { readonly type: 'failed'; readonly code: ErrorCode; readonly message: string; readonly hint?: string }
@@ -15,80 +15,69 @@ type RoleMessage =
 
 /** The supervisor's view of the service, as a role needs it. */
 export interface ServiceView {
-  /** Nothing keeps the role from its own work. */
+  /** Whether nothing prevents the role from its work. */
   readonly ready: boolean;
-  /** The service stops soon: each answer is the last on its connection. */
+  /** Whether the service stops soon: each response closes its connection. */
   readonly draining?: true;
 }
 
-/** What the supervisor sends a role's process: its view, and that it wants to see the metrics. */
+/** A message of the supervisor: its view, or a request for metrics. */
 export type SupervisorMessage = { readonly type: 'service'; readonly view: ServiceView } | { readonly type: 'measure' };
 
-function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
+const isObject = (value: unknown): boolean => typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/**
- * Reads a role's message; undefined for anything else: node:cluster sends messages of its own over the same channel.
- */
+const roleMessages = [
+  shapeOf<RoleMessage & { readonly type: 'ready' }>({ type: oneOf(['ready']), port: optional(isInteger) }),
+  shapeOf<RoleMessage & { readonly type: 'failed' }>({
+    type: oneOf(['failed']),
+    code: isErrorCode,
+    message: isText,
+    hint: optional(isText),
+  }),
+  shapeOf<RoleMessage & { readonly type: 'report' }>({ type: oneOf(['report']), facts: isObject }),
+  shapeOf<RoleMessage & { readonly type: 'metrics' }>({ type: oneOf(['metrics']), metrics: Array.isArray }),
+];
+const isRoleMessage = (value: unknown): value is RoleMessage => roleMessages.some((isMessage) => isMessage(value));
+
+/** Parses a role's message; undefined for messages of node:cluster on the same channel. */
 export function parseRoleMessage(value: unknown): RoleMessage | undefined {
-  if (!isRecord(value)) return undefined;
-  switch (value['type']) {
-    case 'ready': {
-      const { port } = value;
-      if (port === undefined) return { type: 'ready' };
-      return Number.isInteger(port) ? { type: 'ready', port: port as number } : undefined;
-    }
-    case 'failed': {
-      const { code, message, hint } = value;
-      if (!isErrorCode(code) || typeof message !== 'string') return undefined;
-      return { type: 'failed', code, message, ...(typeof hint === 'string' ? { hint } : {}) };
-    }
-    case 'report': {
-      const { facts } = value;
-      return isRecord(facts) ? { type: 'report', facts } : undefined;
-    }
-    case 'metrics': {
-      const { metrics } = value;
-      return Array.isArray(metrics) ? { type: 'metrics', metrics } : undefined;
-    }
-    default:
-      return undefined;
-  }
+  return isRoleMessage(value) ? value : undefined;
 }
 
-/** Reads the supervisor's message; undefined for anything else. */
+const isMeasure = shapeOf<{ readonly type: 'measure' }>({ type: oneOf(['measure']) });
+const isServiceMessage = shapeOf<SupervisorMessage & { readonly type: 'service' }>({
+  type: oneOf(['service']),
+  view: shapeOf<ServiceView>({ ready: isFlag, draining: optional(isFlag) }),
+});
+
+/** Parses a supervisor's message; undefined for others. */
 export function parseSupervisorMessage(value: unknown): SupervisorMessage | undefined {
-  if (!isRecord(value)) return undefined;
-  if (value['type'] === 'measure') return { type: 'measure' };
-  if (value['type'] !== 'service' || !isRecord(value['view'])) return undefined;
-  const { ready, draining } = value['view'];
-  if (typeof ready !== 'boolean') return undefined;
+  if (isMeasure(value)) return { type: 'measure' };
+  if (!isServiceMessage(value)) return undefined;
+  const { ready, draining } = value.view;
   return { type: 'service', view: { ready, ...(draining === true ? { draining } : {}) } };
 }
 
 const reportEveryMs = 1000;
-/** Time to stop after the supervisor is gone, ms: then there is no broker to drain into, and a crash loses nothing. */
+/** Grace after the supervisor has exited, ms: without a broker there is nothing to drain, and a crash loses nothing. */
 const orphanGraceMs = 1000;
 
-/** A stage as its process runs it. */
 export interface Stage extends Stoppable {
-  /** The port it listens on, when it does. */
   readonly port?: number;
-  /** Rejects when the stage cannot go on; the process then ends and its supervisor starts another. */
+  /** Rejects when the stage cannot continue; the supervisor then starts another process. */
   readonly failed?: Promise<never>;
-  /** Short facts for `tributary status` and `/readyz`. */
+  /** Returns members for `tributary status` and `/readyz`. */
   facts?(): Readonly<Record<string, unknown>>;
-  /** Takes the supervisor's view of the whole service: when it has changed, and every few seconds. */
+  /** Receives the supervisor's view when it changes, and every few seconds. */
   onService?(view: ServiceView): void;
 }
 
 function send(message: RoleMessage): void {
-  // A supervisor that is gone is noticed by the disconnect event, not here.
+  // The disconnect event reports a supervisor that has exited.
   process.send?.(message, undefined, {}, () => undefined);
 }
 
-/** Resolves with the reason to stop: the supervisor asks, or it is gone (its end of the channel closed). */
+/** Resolves with the reason to stop: the supervisor asks for it, or has exited. */
 function stopRequested(): Promise<string> {
   return new Promise((resolve) => {
     process.once('SIGTERM', () => resolve('asked to stop'));
@@ -97,15 +86,15 @@ function stopRequested(): Promise<string> {
       setTimeout(() => process.exit(1), orphanGraceMs).unref();
     };
     process.once('disconnect', orphaned);
-    // It may have gone while this process was loading: then the event was before the listener.
+    // If it exited while this process was loading, the event came before the listener.
     if (process.send !== undefined && !process.connected) orphaned();
   });
 }
 
 /**
- * Runs a stage as a supervised process: starts it, says ready, reports within a second what has changed, and every few
- * seconds that it is there, answers with its metrics, and drains it when the supervisor asks or is gone. Returns the exit
- * code; an error of the start is sent to the supervisor in its own words.
+ * Runs a stage as a supervised process: starts it, reports readiness, changes and heartbeats, sends metrics, and drains
+ * it when the supervisor asks for it or has exited. Returns the exit code; an error of the start is sent to the
+ * supervisor.
  */
 export async function runRoleProcess(start: () => Promise<Stage>, metrics: Metrics, logger: Logger): Promise<number> {
   const stop = stopRequested();

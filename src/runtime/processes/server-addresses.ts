@@ -1,11 +1,11 @@
-/** The servers of one NATS cluster, and how a client signs in to any of them. */
+/** The servers of one NATS cluster and the credentials for all of them. */
 interface ServerAddresses {
   /** `host` or `host:port` of each server; at least one. */
   readonly hosts: readonly string[];
   readonly tls: boolean;
   readonly user: string | undefined;
   readonly password: string | undefined;
-  /** A name without a password is a token, as NATS's own clients read it. */
+  /** A name without a password is a token, as in NATS's own clients. */
   readonly token: string | undefined;
 }
 
@@ -20,8 +20,8 @@ function decode(text: string): string | undefined {
 }
 
 /**
- * Parses `nats://[user:password@]host[:port]`, or several of them with commas between: the servers of one cluster.
- * Credentials may stand in any of the addresses and hold for all. Gives what is wrong with the text, never its secrets.
+ * Parses `nats://[user:password@]host[:port]`, or a comma-separated list of them. Credentials of any address apply to
+ * all. A problem's text contains no secrets.
  */
 export function parseServerAddresses(text: string): ServerAddresses | { readonly problem: string } {
   const parts = text.split(',').map((part) => part.trim());

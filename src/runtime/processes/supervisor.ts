@@ -1,30 +1,28 @@
 /**
  * Processes: the supervisor's side (this file, child.ts) and the child's (role-process.ts).
  *
- * In: how to start a child. Out: a child that runs, is started again after a growing pause when it ends, and reports
- * within a second what has changed.
- * Invariant: a child outlives its supervisor by a moment only: it ends when the channel between them closes.
- * Crash: the state file of a supervisor that was killed (service-state.ts) is removed by the next one, which knows by
- * process id and start time that nobody runs.
+ * In: how to start a child. Out: a running child, which is restarted with backoff when it exits, and reports changes
+ * within a second.
+ * Invariant: a child exits soon after its supervisor, when the channel between them closes.
+ * Crash: the next supervisor removes the state file of a killed one (service-state.ts), which it recognizes by process
+ * id and start time.
  */
 import type { RunningChild } from './child.ts';
 import { AppError, describeError, isAppError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import { createBackoff, type Backoff, pause } from '../async/retry.ts';
 
-/** A child that ended this often within `unsteadyMs` is a problem, until it has run for as long. */
+/** A crash loop: this many exits within `unsteadyMs`, until the child has run for as long. */
 const unsteadyEnds = 3;
 const unsteadyMs = 60_000;
 
-/** When a child ended by itself, or did not start, as far as that still counts. */
+/** The recent exits and failed starts of a child. */
 interface EndHistory {
-  /** Records an end, now. */
   record(): void;
-  /** Says whether it keeps ending. `runningSince`: by `performance.now()`; undefined while it does not run. */
+  /** Reports a crash loop. `runningSince` is of `performance.now()`; undefined while the child is not running. */
   isUnsteady(runningSince: number | undefined): boolean;
 }
 
-/** Creates the history of a child that has not ended yet. */
 function createEndHistory(): EndHistory {
   /** Newest last. */
   let ends: number[] = [];
@@ -44,63 +42,56 @@ function createEndHistory(): EndHistory {
 
 const firstBackoffMs = 100;
 const maxBackoffMs = 5000;
-/** A child that ran for this long before it ended is restarted as if it had never failed. */
+/** Running time after which the backoff is reset, ms. */
 const healthyMs = 10_000;
-/**
- * A stop of the whole process group, as systemd's or a terminal's, may reach a child before it reaches this process.
- */
+/** Delay before an exit counts as unexpected, ms: systemd or a terminal may stop a child before this process. */
 const groupStopMs = 50;
 
-/** What a supervisor knows of its child. */
 export interface ProcessState {
   readonly name: string;
   readonly state: 'starting' | 'running' | 'waiting' | 'stopped';
   readonly pid: number | undefined;
   readonly restarts: number;
-  /** Why the last one ended or did not start; undefined while nothing went wrong. */
+  /** Why the last child exited or did not start; undefined without a failure. */
   readonly lastError: string | undefined;
-  /**
-   * It ended three times within a minute, and has not run for a minute since. Absent in the state of an earlier
-   * version.
-   */
+  /** Whether the child is in a crash loop. Absent in the state of an earlier version. */
   readonly unsteady?: boolean;
 }
 
-/** Keeps one child running: when it ends, starts another after a growing pause, until it is stopped. */
+/** Keeps one child running: restarts it with backoff until it is stopped. */
 export interface Supervisor<C extends RunningChild> {
   state(): ProcessState;
   current(): C | undefined;
   stop(graceMs: number): Promise<void>;
-  /** Kills the child, for another to be started; the reason is reported by the caller. */
+  /** Kills the child so that another is started; the caller reports the reason. */
   renew(): void;
   /** Kills the child without waiting; no other is started. */
   force(): void;
 }
 
-/** Errors of a start that waits for something else, which is reported as a problem of its own. */
+/** Errors of a start that waits for a condition which is reported as a separate problem. */
 const waitedFor = ['folder_lost', 'broker_away', 'broker_refused'] as const;
 
-/** One child under supervision: what is known of it, and what its next start depends on. */
 interface Supervision<C extends RunningChild> {
   readonly name: string;
   readonly start: (signal: AbortSignal) => Promise<C>;
   readonly logger: Logger;
-  /** Aborted when the child is not wanted any more. */
+  /** Aborted when the child is no longer needed. */
   readonly stopping: AbortController;
   readonly backoff: Backoff;
   readonly history: EndHistory;
   readonly isExplained: () => boolean;
   child: C | undefined;
-  /** When the newest child was started, by `performance.now()`. */
+  /** Start of the newest child, by `performance.now()`. */
   startedAt: number;
   state: ProcessState['state'];
   restarts: number;
   lastError: string | undefined;
-  /** The child was killed on purpose, for another to be started. */
+  /** Whether the child was killed so that another is started. */
   renewed: boolean;
 }
 
-/** Tries once to start another child; undefined when that failed. */
+/** Makes one attempt to start a child; returns undefined if it failed. */
 async function tryStart<C extends RunningChild>(supervision: Supervision<C>): Promise<C | undefined> {
   const { name, start, stopping, backoff, history, logger } = supervision;
   supervision.restarts += 1;
@@ -110,7 +101,7 @@ async function tryStart<C extends RunningChild>(supervision: Supervision<C>): Pr
   } catch (error) {
     if (stopping.signal.aborted) return undefined;
     supervision.lastError = describeError(error);
-    // What it waits for then is reported as a problem of its own, and this is resolved with it.
+    // The condition is reported as a separate problem.
     if (!waitedFor.some((code) => isAppError(error, code))) history.record();
     logger.error(
       { process: name, error: supervision.lastError, retryInMs: backoff.currentMs() },
@@ -120,7 +111,7 @@ async function tryStart<C extends RunningChild>(supervision: Supervision<C>): Pr
   }
 }
 
-/** Starts another child in place of one that is gone, after a pause that grows with each try, unless stopped. */
+/** Starts another child with backoff, unless stopped. */
 async function startAgain<C extends RunningChild>(supervision: Supervision<C>): Promise<void> {
   const { name, stopping, backoff, logger } = supervision;
   while (!stopping.signal.aborted) {
@@ -138,7 +129,7 @@ async function startAgain<C extends RunningChild>(supervision: Supervision<C>): 
   }
 }
 
-/** Waits for the end of each child and starts the next, until the supervision or the whole service stops. */
+/** Restarts the child after each exit, until the supervision or the service stops. */
 async function supervise<C extends RunningChild>(supervision: Supervision<C>, signal: AbortSignal): Promise<void> {
   const { name, stopping, backoff, history, isExplained, logger } = supervision;
   while (supervision.child !== undefined && !stopping.signal.aborted) {
@@ -146,7 +137,7 @@ async function supervise<C extends RunningChild>(supervision: Supervision<C>, si
     await pause(groupStopMs, AbortSignal.any([stopping.signal, signal]));
     if (stopping.signal.aborted || signal.aborted) return;
     supervision.child = undefined;
-    // What is reported by itself explains the end of a child that met it before it was killed for it.
+    // A separately reported condition explains the exit.
     if (!supervision.renewed && !isExplained()) history.record();
     supervision.renewed = false;
     if (performance.now() - supervision.startedAt >= healthyMs) backoff.reset();
@@ -157,10 +148,10 @@ async function supervise<C extends RunningChild>(supervision: Supervision<C>, si
 }
 
 /**
- * Starts a child and keeps it running. The signal of `start` is aborted when the child is no longer wanted; `signal` is
- * aborted when the whole service stops: what ends from then on is not started again. Throws when the first start fails:
- * then nothing is supervised. `isExplained` says whether an end now has a cause that is a problem of its own, such as a
- * folder that was moved: it does not make the child unsteady.
+ * Starts a child and keeps it running. The signal of `start` aborts when the child is no longer needed; `signal` aborts
+ * when the whole service stops, after which no exit causes a restart. Throws if the first start fails. `isExplained`
+ * reports whether an exit now has a separately reported cause, such as a moved folder, and does not count towards a
+ * crash loop.
  */
 export async function startSupervisor<C extends RunningChild>(
   name: string,
@@ -196,7 +187,7 @@ export async function startSupervisor<C extends RunningChild>(
     async stop(graceMs) {
       stopping.abort(new AppError('stopping', 'the service is stopping'));
       if (supervision.state === 'running') await supervision.child?.stop(graceMs);
-      // A restart that was under way may have started a child all the same.
+      // A restart in progress may have started a child.
       await supervised;
       await supervision.child?.stop(graceMs);
       supervision.child = undefined;

@@ -1,25 +1,33 @@
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { callApi, type AnswerOf } from '../frame/client.ts';
-import { Button, SearchField } from '../parts/controls.tsx';
+import { Button } from '../parts/controls.tsx';
 import { formatCount, formatDate, formatTime } from '../parts/format.ts';
-import { Card, ErrorMessage, LoadState, Note, pageSize, ShareBar, Table, type Column } from '../parts/layout.tsx';
+import {
+  Card,
+  ErrorMessage,
+  LoadState,
+  Note,
+  pageSize,
+  ShareBar,
+  Table,
+  useSearch,
+  type Column,
+} from '../parts/layout.tsx';
 import { useLoaded } from '../parts/load.ts';
 import { datesOf, type Period } from './volume.tsx';
 
-/** What custom events an app has; without a version there is no catalogue yet. */
+/** The custom events of an app. Without a version no catalogue exists yet. */
 type Catalogue = AnswerOf<'/api/catalogue/v1/get.json'>;
 type CatalogueEvent = Catalogue['customEvents'][number];
-/** A parameter of a custom event, as far as its events were looked at. */
 type CatalogueParameter = NonNullable<CatalogueEvent['parameters']>[number];
 
-/** What is asked for: the custom events of an app in the last days, or one of them with its parameters. */
+/** Keys of the custom events of an app, or of one of them with its parameters. */
 interface CatalogueKeys {
   readonly idApp: string;
   readonly period: Period;
   readonly customEventName?: string;
 }
 
-/** Loads the custom events of an app, or one of them with its parameters. */
 function loadCatalogue({ period, ...keys }: CatalogueKeys, signal: AbortSignal): Promise<Catalogue> {
   const given = { ...keys, ...datesOf(period), days: '0' };
   return callApi('/api/catalogue/v1/get.json', { given, signal });
@@ -61,9 +69,8 @@ const parameterColumns = (looked: number): readonly Column<CatalogueParameter>[]
 ];
 
 function Parameters({ event }: { readonly event: CatalogueEvent }) {
-  const [search, setSearch] = useState('');
   const { looked, sealed, parameters = [], moreParameters } = event;
-  const found = parameters.filter(({ name }) => name.toLowerCase().includes(search.toLowerCase()));
+  const { found, field } = useSearch('Find a parameter', parameters, ({ name }) => name);
   if (sealed === 0) return <p class="muted">None of its events is sealed yet.</p>;
   if (parameters.length === 0) return <p class="muted">Its events have no parameters.</p>;
   return (
@@ -72,7 +79,7 @@ function Parameters({ event }: { readonly event: CatalogueEvent }) {
         <Note>
           Of {formatCount(looked)} events that were looked at, of {formatCount(sealed)} that are sealed, of all days.
         </Note>
-        <SearchField label="Find a parameter" onSearch={setSearch} />
+        {field}
       </div>
       {found.length === 0 ? (
         <p class="muted">No parameter has this in its name.</p>
@@ -90,7 +97,6 @@ function Parameters({ event }: { readonly event: CatalogueEvent }) {
   );
 }
 
-/** What the events of one name have in their parameters. */
 function ParametersPart({ idApp, period, customEventName }: Required<CatalogueKeys>) {
   const { data, error, isLoading } = useLoaded(
     (signal) => loadCatalogue({ idApp, period, customEventName }, signal),
@@ -128,7 +134,6 @@ const eventColumns = (
   ['Last seen', ({ lastSeen }) => dateOf(lastSeen), 'wide-only nowrap'],
 ];
 
-/** What may be worth a look: parameters that came, went or changed, volume that has fallen. */
 function Notices({ notices }: Pick<Catalogue, 'notices'>) {
   if (notices.length === 0) return null;
   return (
@@ -147,7 +152,6 @@ function Notices({ notices }: Pick<Catalogue, 'notices'>) {
   );
 }
 
-/** What the list counts, and what it lacks. */
 function Remarks({ version, more, missingFiles, isWhole, sealedUntil }: Catalogue) {
   return (
     <>
@@ -171,21 +175,22 @@ function Remarks({ version, more, missingFiles, isWhole, sealedUntil }: Catalogu
   );
 }
 
-/** The custom events of an app in the days of the chart, and of one of them the parameters. */
+/** Lists an app's custom events of the period, and the parameters of the selected one. */
 export function CatalogueCard({ idApp, period }: { readonly idApp: string; readonly period: Period }) {
   const loaded = useLoaded((signal) => loadCatalogue({ idApp, period }, signal), [idApp, period]);
   const { data, isLoading } = loaded;
-  const [search, setSearch] = useState('');
   const [chosen, setChosen] = useState<string>();
   const [shown, setShown] = useState(pageSize);
-  const wanted = search.toLowerCase();
-  const found = (data?.customEvents ?? []).filter(({ customEventName }) =>
-    customEventName.toLowerCase().includes(wanted),
-  );
-  const count = data?.customEvents.length;
-  const field = (count ?? 0) > 0 && <SearchField label="Find a custom event" onSearch={setSearch} />;
+  const events = data?.customEvents;
+  const { found, field } = useSearch('Find a custom event', events ?? [], ({ customEventName: name }) => name);
   return (
-    <Card id="catalogue" title="Custom events" count={count} isBusy={isLoading} beside={field}>
+    <Card
+      id="catalogue"
+      title="Custom events"
+      count={events?.length}
+      isBusy={isLoading}
+      beside={(events?.length ?? 0) > 0 && field}
+    >
       <LoadState of={loaded} />
       {data && (
         <>

@@ -2,9 +2,9 @@ import { useState } from 'preact/hooks';
 import { path } from '../frame/browser.ts';
 import { callApi, type AnswerOf } from '../frame/client.ts';
 import { AppHead, AppsCard } from '../parts/apps.tsx';
-import { Check, SearchField } from '../parts/controls.tsx';
+import { Check, Select } from '../parts/controls.tsx';
 import { formatCount, formatDate } from '../parts/format.ts';
-import { Card, LoadState, Note, PageHead, ShareBar, Table, type Column } from '../parts/layout.tsx';
+import { Card, LoadState, Note, PageHead, ShareBar, Table, useSearch, type Column } from '../parts/layout.tsx';
 import { useLoaded } from '../parts/load.ts';
 import { CatalogueCard } from './catalogue.tsx';
 import { datesOf, kindsOf, nameOf, periods, useVolume, VolumeCard, type Period } from './volume.tsx';
@@ -40,10 +40,8 @@ interface FieldsProps {
   readonly kinds: readonly { readonly kind: string }[];
 }
 
-/** How full the fields of a kind of event are. */
 function FieldsCard({ idApp, period, kinds }: FieldsProps) {
   const [chosen, setChosen] = useState<string>();
-  const [search, setSearch] = useState('');
   const [showsEmpty, setShowsEmpty] = useState(false);
   const kind = kinds.some((each) => each.kind === chosen) ? chosen : kinds[0]?.kind;
   const loaded = useLoaded(
@@ -54,29 +52,24 @@ function FieldsCard({ idApp, period, kinds }: FieldsProps) {
     [idApp, kind, period],
   );
   const { data, isLoading } = loaded;
+  const { found: matching, field } = useSearch('Find a field', data?.fields ?? [], ({ name, column, description }) =>
+    [name, column, description].join('\n'),
+  );
   if (kind === undefined) return null;
-  const wanted = search.toLowerCase();
-  const found = (data?.fields ?? [])
-    .filter(({ name, column, description }) =>
-      [name, column, description].some((text) => text.toLowerCase().includes(wanted)),
-    )
-    .toSorted((a, b) => b.filled - a.filled);
+  const found = matching.toSorted((a, b) => b.filled - a.filled);
   const empty = found.filter(({ filled }) => filled === 0).length;
   const shown = showsEmpty ? found : found.filter(({ filled }) => filled > 0);
   const hasEvents = data !== undefined && data.looked > 0;
   const controls = (
     <div class="row">
-      <label class="row">
-        <span class="hidden">Kind of event</span>
-        <select value={kind} onChange={(event) => setChosen(event.currentTarget.value)}>
-          {kinds.map((each) => (
-            <option key={each.kind} value={each.kind}>
-              {nameOf(each.kind)}
-            </option>
-          ))}
-        </select>
-      </label>
-      <SearchField label="Find a field" onSearch={setSearch} />
+      <Select
+        label="Kind of event"
+        kind="hidden inline"
+        value={kind}
+        choices={kinds.map((each) => [each.kind, nameOf(each.kind)] as const)}
+        onChange={(event) => setChosen(event.currentTarget.value)}
+      />
+      {field}
     </div>
   );
   return (
@@ -104,13 +97,12 @@ function FieldsCard({ idApp, period, kinds }: FieldsProps) {
   );
 }
 
-/** What one app has. */
 function AppData({ idApp }: { readonly idApp: string }) {
   const [period, setPeriod] = useState<Period>(periods[1]);
   const volume = useVolume(period, idApp);
   return (
     <>
-      <AppHead page="data" other="live" idApp={idApp} />
+      <AppHead page="data" idApp={idApp} />
       <div class="stack">
         <VolumeCard volume={volume} period={period} onPeriod={setPeriod} />
         <FieldsCard idApp={idApp} period={period} kinds={kindsOf(volume.data)} />
@@ -120,7 +112,6 @@ function AppData({ idApp }: { readonly idApp: string }) {
   );
 }
 
-/** What all apps have together, and which there are. */
 function AllData() {
   const [period, setPeriod] = useState<Period>(periods[1]);
   return (
@@ -134,7 +125,7 @@ function AllData() {
   );
 }
 
-/** Apps, their events by day and kind, how full their fields are, what their custom events have in their parameters. */
+/** Shows apps, events by day and kind, field fill rates and custom events. */
 export function DataPage() {
   const [, idApp] = path.value.split('/');
   return idApp === undefined ? <AllData /> : <AppData key={idApp} idApp={idApp} />;

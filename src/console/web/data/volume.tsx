@@ -6,16 +6,16 @@ import { formatCount, formatDate } from '../parts/format.ts';
 import { Card, LoadState, Table, type Column } from '../parts/layout.tsx';
 import { useLoaded, type Loaded } from '../parts/load.ts';
 
-/** How many days back a page looks. */
+/** Selectable periods, days. */
 export const periods = [7, 30, 90, 365] as const;
 export type Period = (typeof periods)[number];
 
-/** Events by UTC date and kind; a date and kind without events has no line. */
+/** Events by UTC date and kind, without empty rows. */
 export type Volume = AnswerOf<'/api/data/v1/volume.json'>;
 
 const dayMs = 86_400_000;
 
-/** The last days up to today, in UTC, as arguments of the API. */
+/** Returns the dates (UTC) of the last days up to today. */
 export function datesOf(period: Period): { readonly dateFrom: string; readonly dateTo: string } {
   const [from, to] = [Date.now() - (period - 1) * dayMs, Date.now()].map((ms) =>
     new Date(ms).toISOString().slice(0, 10),
@@ -23,7 +23,7 @@ export function datesOf(period: Period): { readonly dateFrom: string; readonly d
   return { dateFrom: from ?? '', dateTo: to ?? '' };
 }
 
-/** Every date of a volume, those without events too. */
+/** Lists every date of a volume, also those without events. */
 export function listDates({ dateFrom, dateTo }: Volume): string[] {
   const dates: string[] = [];
   for (let ms = Date.parse(dateFrom); ms <= Date.parse(dateTo); ms += dayMs)
@@ -31,19 +31,17 @@ export function listDates({ dateFrom, dateTo }: Volume): string[] {
   return dates;
 }
 
-/** The kinds of a volume, those with most events first. */
+/** Returns the kinds of a volume, the most frequent first. */
 export function kindsOf(volume: Volume | undefined): { readonly kind: string; readonly events: number }[] {
   const sums = new Map<string, number>();
   for (const { kind, events } of volume?.days ?? []) sums.set(kind, (sums.get(kind) ?? 0) + events);
   return [...sums].map(([kind, events]) => ({ kind, events })).toSorted((a, b) => b.events - a.events);
 }
 
-/** A kind as people call it. */
 export function nameOf(kind: string): string {
   return kind.replaceAll('_', ' ');
 }
 
-/** Loads the events by day and kind, of one app or of all. */
 export function useVolume(period: Period, idApp?: string): Loaded<Volume> {
   return useLoaded(
     (signal) =>
@@ -58,13 +56,13 @@ export function useVolume(period: Period, idApp?: string): Loaded<Volume> {
 const shortDate = new Intl.DateTimeFormat(undefined, { month: 'short', day: 'numeric', timeZone: 'UTC' });
 const formatDay = (seconds: number): string => shortDate.format(seconds * 1000);
 
-/** Finds how many events a date and kind have. */
+/** Returns a lookup of the events of a date and kind. */
 function countsOf({ days }: Volume): (date: string, kind: string) => number {
   const counts = new Map(days.map(({ date, kind, events }) => [`${date} ${kind}`, events]));
   return (date, kind) => counts.get(`${date} ${kind}`) ?? 0;
 }
 
-/** The same as the chart, for whoever reads it or hears it: days with events, the newest first. */
+/** Shows the chart's figures for screen readers: days with events, the newest first. */
 function VolumeTable({ volume }: { readonly volume: Volume }) {
   const count = countsOf(volume);
   const columns: readonly Column<string>[] = [
@@ -105,7 +103,7 @@ interface VolumeProps {
   readonly onPeriod: (period: Period) => void;
 }
 
-/** Events by day and kind, as columns and as a table. */
+/** Shows events by day and kind as columns and as a table. */
 export function VolumeCard({ volume: { data, error, isLoading }, period, onPeriod }: VolumeProps) {
   const total = kindsOf(data).reduce((sum, { events }) => sum + events, 0);
   const choices = periods.map((each) => [each, each] as const);

@@ -6,17 +6,16 @@ import { Button } from '../parts/controls.tsx';
 import { formatAway, formatBytes, formatCount, formatDate, formatTime } from '../parts/format.ts';
 import { createParts, EmptyCard, ErrorMessage, LoadState, Message, Table } from '../parts/layout.tsx';
 import { useLoaded } from '../parts/load.ts';
-import { isInProgress, listExports, RequestDetails, type ExportLine, type ExportPage } from './request-details.tsx';
+import { isInProgress, RequestDetails, type ExportLine, type ExportPage } from './request-details.tsx';
 import { ScheduleList } from './schedules.tsx';
 
-/** How soon the list is asked for again: while something runs, and otherwise. */
+/** Refresh intervals while an export runs and otherwise. */
 const busyMs = 1500;
 const idleMs = 15_000;
 
-/** Where each piece begins that was asked for; the first with the newest. */
+/** The `before` of each visited page of the list; the first page has none. */
 type Befores = readonly (string | undefined)[];
 
-/** How an ended export stands, in one word and one colour. */
 function describeEnd({ status }: ExportLine): { readonly word: string; readonly colour: 'good' | 'bad' | '' } {
   if (status === 'Success!') return { word: 'Ready', colour: 'good' };
   if (status.startsWith('Canceled')) return { word: 'Canceled', colour: '' };
@@ -37,7 +36,7 @@ function StatusBadge({ line }: { readonly line: ExportLine }) {
   return <span class={`badge ${colour}`}>{word}</span>;
 }
 
-/** Says which exports have ended while the page was open, to whoever does not see it. */
+/** Announces to screen readers which exports have ended while the page was open. */
 function Announcements({ exports }: Pick<ExportPage, 'exports'>) {
   const running = useRef<ReadonlySet<string>>(new Set());
   const [said, setSaid] = useState('');
@@ -54,7 +53,7 @@ function Announcements({ exports }: Pick<ExportPage, 'exports'>) {
   );
 }
 
-/** The period of an export, short, by the clocks of its zone. */
+/** Describes the period of an export in its time zone. */
 function describePeriod(line: ExportLine): string {
   const given = line.arguments ?? {};
   const period = readPeriod(given);
@@ -114,7 +113,6 @@ interface PiecesProps {
   readonly onMove: (befores: Befores) => void;
 }
 
-/** Steps through the pieces of the list. */
 function Pieces({ data: { total, before }, befores, onMove }: PiecesProps) {
   const isFirst = befores.length === 1;
   const steps = [
@@ -137,19 +135,19 @@ function Pieces({ data: { total, before }, befores, onMove }: PiecesProps) {
   );
 }
 
-/** The exports of the user in pieces, the newest first; those that run are followed. */
+/** Lists the user's exports, the newest first, and follows the running ones. */
 function RequestList() {
   const [, openId = ''] = path.value.split('/');
   const [befores, setBefores] = useState<Befores>([undefined]);
   const before = befores.at(-1);
   const loaded = useLoaded(
-    (signal) => listExports(before, signal),
+    (signal) => callApi('/api/raw/v1/export/list.json', { given: { limit: '25', before }, signal }),
     [before],
     (page) => (page.exports.some(isInProgress) ? busyMs : idleMs),
   );
   const { data, error, isLoading, reload } = loaded;
   const isThere = data?.exports.some(({ idRawExport }) => idRawExport === openId) === true;
-  // An address may name an export that is further back: once, the piece is shown that begins with it.
+  // The address may name an older export: once, the page is shown that starts with it.
   const sought = useRef('');
   useEffect(() => {
     if (data === undefined || isLoading || sought.current === openId) return;
@@ -185,7 +183,7 @@ function RequestList() {
   );
 }
 
-/** The addresses that are told of ended exports; they are added by the API, which shows their secrets once. */
+/** Lists the webhook endpoints. The API adds them, and shows their secrets once. */
 function WebhookList() {
   const loaded = useLoaded((signal) => callApi('/api/webhook/v1/list.json', { signal }), []);
   if (loaded.data === undefined) return <LoadState of={loaded} />;
@@ -212,7 +210,6 @@ function WebhookList() {
   );
 }
 
-/** What the user has ordered, and what is ordered again and again. */
 export const ExportsPage = createParts('Exports', [
   { path: 'exports', title: 'Requests', component: RequestList },
   { path: 'exports/schedules', title: 'Schedules', component: ScheduleList },

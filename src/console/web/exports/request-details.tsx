@@ -9,28 +9,11 @@ import { ErrorMessage, LoadState, Message, Table, type Column } from '../parts/l
 import { useAction, useLoaded } from '../parts/load.ts';
 import { ScheduleForm } from './schedules.tsx';
 
-/** A piece of the list of exports; times are Unix seconds. */
+/** A page of the list of exports; times are Unix seconds. */
 export type ExportPage = AnswerOf<'/api/raw/v1/export/list.json'>;
 export type ExportLine = ExportPage['exports'][number];
-/** One export with its links. */
 type ExportState = AnswerOf<'/api/raw/v1/export/get.json'>;
 
-/** Asks for the newest exports below an id. */
-export function listExports(before: string | undefined, signal: AbortSignal): Promise<ExportPage> {
-  return callApi('/api/raw/v1/export/list.json', { given: { limit: '25', before }, signal });
-}
-
-/** Asks for an export with its links. */
-function getExport(idRawExport: string, signal: AbortSignal): Promise<ExportState> {
-  return callApi('/api/raw/v1/export/get.json', { given: { idRawExport }, signal });
-}
-
-/** Ends an export that waits or runs. */
-async function cancelExport(idRawExport: string): Promise<void> {
-  await callApi('/api/raw/v1/export/cancel.json', { method: 'POST', given: { idRawExport } });
-}
-
-/** Whether an export waits or runs. */
 export function isInProgress({ status }: Pick<ExportLine, 'status'>): boolean {
   return status === 'In progress';
 }
@@ -61,7 +44,6 @@ const fileColumns: readonly Column<NonNullable<ExportState['files']>[number]>[] 
   ],
 ];
 
-/** The files of a finished export, each with its link and what it has to be. */
 function Files({ state }: { readonly state: ExportState }) {
   const { files = [], archive, manifest } = state;
   if (files.length === 0) return null;
@@ -92,7 +74,6 @@ function Files({ state }: { readonly state: ExportState }) {
   );
 }
 
-/** What was ordered, name by name. */
 function Order({ line }: { readonly line: ExportLine }) {
   const given = Object.entries(line.arguments ?? {}).filter(([name]) => name !== 'event');
   return (
@@ -120,15 +101,17 @@ function Order({ line }: { readonly line: ExportLine }) {
   );
 }
 
-/** What can be done with an export, and what has come of it. */
+/** Shows the details, files and actions of an export. */
 export function RequestDetails({ line, onChange }: { readonly line: ExportLine; readonly onChange: () => void }) {
   const { idRawExport, status } = line;
   const { error, act } = useAction();
   const [isScheduling, setScheduling] = useState(false);
-  // Links are signed anew for each answer; the state is another one when the list says so.
-  const state = useLoaded((signal) => getExport(idRawExport, signal), [idRawExport, status]);
+  // Each response has newly signed links; a new status in the list loads it again.
+  const given = { idRawExport };
+  const state = useLoaded((signal) => callApi('/api/raw/v1/export/get.json', { given, signal }), [idRawExport, status]);
 
-  const change = (work: () => Promise<void>): void => void act(work).then(onChange);
+  const change = (work: () => Promise<unknown>): void => void act(work).then(onChange);
+  const cancel = (): Promise<unknown> => callApi('/api/raw/v1/export/cancel.json', { method: 'POST', given });
 
   async function repeat(): Promise<void> {
     if (line.arguments === undefined) return;
@@ -150,7 +133,7 @@ export function RequestDetails({ line, onChange }: { readonly line: ExportLine; 
       <Order line={line} />
       <div class="row">
         {isInProgress(line) && (
-          <Button kind="danger" onClick={() => change(() => cancelExport(idRawExport))}>
+          <Button kind="danger" onClick={() => change(cancel)}>
             Cancel the export
           </Button>
         )}

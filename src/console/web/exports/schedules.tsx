@@ -9,10 +9,10 @@ import { useAction, useLoaded } from '../parts/load.ts';
 
 const frequencies = ['hour', 'day', 'week'] as const;
 const weekdays = ['monday', 'tuesday', 'wednesday', 'thursday', 'friday', 'saturday', 'sunday'];
-/** A schedule sets the period of its exports by itself. */
+/** Arguments that a schedule sets itself. */
 const setBySchedule = /^(date|ts|availabilityTs)(From|To)$|^(asOf|sinceVersion)$/;
 
-/** Makes a schedule of what was ordered: the same of each hour, day or week. */
+/** Creates a schedule from an export's arguments. */
 export function ScheduleForm({ ordered }: { readonly ordered: OrderedArguments }) {
   const [every, setEvery] = useState<string>('day');
   const [at, setAt] = useState('04:00');
@@ -132,7 +132,6 @@ function ScheduleCard({ schedule, onChange }: { readonly schedule: Schedule; rea
   );
 }
 
-/** The schedules of the account. */
 export function ScheduleList() {
   const loaded = useLoaded(
     (signal) => callApi('/api/schedule/v1/list.json', { signal }),

@@ -1,4 +1,4 @@
-/** The address of the page that is shown, and how it looks: what the browser keeps. */
+/** State that the browser keeps: the address of the page and the theme. */
 import { signal } from '@preact/signals';
 
 const base = '/console/';
@@ -7,10 +7,9 @@ function readPath(): string {
   return location.pathname.startsWith(base) ? location.pathname.slice(base.length).replace(/\/+$/, '') : '';
 }
 
-/** The path of the page that is shown, below `/console/`, without a slash at its end. */
+/** Path of the current page below `/console/`, without a trailing slash. */
 export const path = signal(readPath());
 
-/** The address of a page, for links. */
 export function hrefOf(page: string): string {
   return `${base}${page}`;
 }
@@ -24,7 +23,7 @@ export function navigate(page: string): void {
 
 window.addEventListener('popstate', () => void (path.value = readPath()));
 
-/** Follows links between pages without loading anything; other links, and clicks with keys held, go their way. */
+/** Follows links between pages without a page load. Other links and modified clicks have their default action. */
 document.addEventListener('click', (event) => {
   const link = (event.target as Element | null)?.closest?.('a');
   if (!link || event.defaultPrevented || event.button !== 0) return;
@@ -35,7 +34,6 @@ document.addEventListener('click', (event) => {
   navigate(link.pathname.slice(base.length));
 });
 
-/** How the console looks: as the system says, or as its user does. */
 export const themes = ['system', 'light', 'dark'] as const;
 export type Theme = (typeof themes)[number];
 
@@ -48,12 +46,11 @@ function readTheme(): Theme {
 
 export const theme = signal<Theme>(readTheme());
 
-/** Shows the theme; style sheets read it from the root element. */
+/** Applies the theme to the root element, where style sheets read it. */
 export function applyTheme(): void {
   document.documentElement.dataset['theme'] = theme.value;
 }
 
-/** Changes the theme, for this browser and from now on. */
 export function chooseTheme(chosen: Theme): void {
   theme.value = chosen;
   localStorage.setItem(storageKey, chosen);

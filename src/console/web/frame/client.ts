@@ -1,8 +1,8 @@
 import { signal } from '@preact/signals';
-// Made of the OpenAPI document by the build.
+// Generated from the OpenAPI document by the build.
 import type { Answers } from 'api-answers';
 
-/** Arguments of a call; a list is given as the same name again and again. */
+/** Arguments of a call; a list repeats its name. */
 export type CallArguments = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 /** Renders arguments as a query or a form body. */
@@ -18,12 +18,12 @@ interface ErrorInfo {
   readonly exports?: readonly { readonly idRawExport: string }[];
 }
 
-/** An answer that is no success: what the service says, and how to go on. Status 0: there was no whole answer. */
+/** An error response of the service. Status 0 means that no complete response arrived. */
 export class ApiError extends Error {
   readonly status: number;
-  /** Seconds after which the same may be asked again. */
+  /** Delay before a retry, s. */
   readonly waitSeconds: number | undefined;
-  /** Ids of the exports in progress that leave no room for another. */
+  /** Ids of the exports that use up the user's limit. */
   readonly exports: readonly string[];
 
   constructor(status: number, detail: string, { waitSeconds, exports = [] }: ErrorInfo = {}) {
@@ -33,7 +33,7 @@ export class ApiError extends Error {
     this.exports = exports.map(({ idRawExport }) => idRawExport);
   }
 
-  /** Whether the same may be answered otherwise later: not reached, too often, not able to now, or a proxy says so. */
+  /** Reports whether a retry may succeed. */
   get mayPass(): boolean {
     return this.status === 0 || this.status === 429 || this.status >= 500;
   }
@@ -41,25 +41,19 @@ export class ApiError extends Error {
 
 /** Whether the last call reached the service. */
 export const isConnected = signal(true);
-/** The session is over, and its user has to sign in again; the pages stay as they are meanwhile. */
+/** Whether the session has ended; the pages stay open until the user signs in again. */
 export const isSignedOut = signal(false);
-/** What requests show beside the cookie; session.ts sets it. */
+/** Value of the CSRF header; session.ts sets it. */
 export const csrfToken = signal('');
 
 let lookWhoIsSignedIn: () => Promise<void> = async () => undefined;
 
-/** Sets what a 403 is looked into by: it sets `isSignedOut` and `csrfToken` as they are now. */
+/** Sets the function that updates `isSignedOut` and `csrfToken` after a 403. */
 export function onDenied(look: () => Promise<void>): void {
   lookWhoIsSignedIn = look;
 }
 
-interface Envelope {
-  readonly data?: {
-    readonly error?: { readonly detail?: string; readonly info?: ErrorInfo };
-  } | null;
-}
-
-/** What to do about an answer, where the service itself says nothing of it. */
+/** Returns a text for a response without a detail. */
 function hintOf(status: number): string {
   if (status === 403) return 'You may not do this. If your rights were changed, sign in again.';
   if (status === 404) return 'It is not there any more.';
@@ -69,14 +63,21 @@ function hintOf(status: number): string {
 }
 
 async function toError(response: Response): Promise<ApiError> {
-  const body = (await response.json().catch(() => ({}))) as Envelope;
+  const body = (await response.json().catch(() => ({}))) as {
+    readonly data?: { readonly error?: { readonly detail?: string; readonly info?: ErrorInfo } } | null;
+  };
   const { detail, info } = body.data?.error ?? {};
   const retryAfter = Number(response.headers.get('retry-after') ?? Number.NaN);
   const waitSeconds = Number.isFinite(retryAfter) ? retryAfter : undefined;
   return new ApiError(response.status, detail ?? hintOf(response.status), { waitSeconds, ...info });
 }
 
-/** Sends a request of a page's; `ApiError` with status 0 where the service is not reached. */
+async function readJson<T>(response: Response): Promise<T> {
+  if (!response.ok) throw await toError(response);
+  return (await response.json()) as T;
+}
+
+/** Sends a request. Errors: `ApiError` with status 0 if the service is not reachable. */
 async function send(url: string, init: RequestInit): Promise<Response> {
   try {
     const response = await fetch(url, {
@@ -95,7 +96,7 @@ async function send(url: string, init: RequestInit): Promise<Response> {
   }
 }
 
-/** Sends a request that needs a session. One that was begun in another window meanwhile will do. */
+/** Sends a request that needs a session, once more if another window has started a new one. */
 async function sendSignedIn(url: string, init: RequestInit): Promise<Response> {
   const shown = csrfToken.value;
   const response = await send(url, init);
@@ -111,7 +112,7 @@ export interface CallOptions {
   readonly signal?: AbortSignal;
 }
 
-/** Opens a response of the API, such as one that goes on; `ApiError` for every refusal. */
+/** Opens a response of the API, which may be a stream. Errors: `ApiError`. */
 export async function openApi(
   url: string,
   { method = 'GET', given = {}, signal: wanted }: CallOptions = {},
@@ -128,13 +129,13 @@ export async function openApi(
   throw await toError(response);
 }
 
-/** No method answers so late: the connection is dead, as after a sleep of the machine, and nobody says so. */
+/** Limit for a response, ms: beyond it the connection is dead, as after a suspension of the machine. */
 const longestCallMs = 120_000;
 
-/** The data of what a method of the API answers, as the OpenAPI document has it. */
+/** Data of a method's response, from the OpenAPI document. */
 export type AnswerOf<Path extends keyof Answers> = Answers[Path];
 
-/** Calls a method of the API and returns the data of its answer. `ApiError` for every refusal. */
+/** Calls a method of the API and returns its data. Errors: `ApiError`. */
 export async function callApi<Path extends keyof Answers>(
   url: Path,
   options: CallOptions = {},
@@ -153,19 +154,13 @@ export async function callApi<Path extends keyof Answers>(
   }
 }
 
-/** Loads what is the same for everybody and kept until it changes; `ApiError` where it does not come. */
+/** Loads a cacheable JSON file. Errors: `ApiError`. */
 export async function loadFile<T>(url: string): Promise<T> {
-  const response = await send(url, { cache: 'default' });
-  if (!response.ok) throw await toError(response);
-  return (await response.json()) as T;
+  return await readJson<T>(await send(url, { cache: 'default' }));
 }
 
-/** Calls `/console/session` with a method of its own; its body is JSON. */
+/** Calls `/console/session`; its body is JSON. */
 export async function callSession<T>(method: 'GET' | 'POST' | 'DELETE', body?: unknown): Promise<T> {
-  const response = await send('/console/session', {
-    method,
-    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-  });
-  if (!response.ok) throw await toError(response);
-  return ((await response.json()) as { readonly data: T }).data;
+  const sent = body === undefined ? {} : { body: JSON.stringify(body) };
+  return (await readJson<{ readonly data: T }>(await send('/console/session', { method, ...sent }))).data;
 }

@@ -1,46 +1,45 @@
 import { effect, signal } from '@preact/signals';
 import { ApiError, callSession, csrfToken, isConnected, isSignedOut, onDenied } from './client.ts';
 
-/** Who is signed in, as the service says. */
 export interface SignedIn {
   readonly idUser: string;
   readonly name: string;
-  /** 0: an operator who belongs to none. */
+  /** 0 for an operator without an account. */
   readonly idAccount: number;
   readonly canExport: boolean;
   readonly isOperator: boolean;
   readonly csrfToken: string;
-  /** Unix seconds: the session ends then whatever happens. */
+  /** Absolute timeout of the session, Unix seconds. */
   readonly timestampEnds: string;
   readonly version: string;
-  /** The zone in which the service reads days where none is named. */
+  /** The default time zone of exports. */
   readonly timezone: string;
 }
 
-/** `unknown` until the service has answered; undefined: nobody. It stays while the session is over and nobody has signed out. */
+/**
+ * The signed-in user; `unknown` before the first response, undefined if not signed in. It stays after the session has
+ * ended.
+ */
 export const session = signal<SignedIn | 'unknown' | undefined>('unknown');
-/** Counts sign-ins: what failed for the want of a session is asked again. */
+/** Number of sign-ins. Requests that failed because the session had ended are repeated when it changes. */
 export const signIns = signal(0);
 
-/** Why the service cannot say who is signed in, where it cannot; asked again until it can. */
+/** The error of reading the session, which is retried. */
 export const cannotTell = signal<ApiError | undefined>(undefined);
 
-/** The service is of another version than the one whose pages these are. */
+/** Whether the service has another version than these pages. */
 export const isOutdated = signal(false);
 
-/**
- * Something is on the page that is shown this once, such as a new secret: nothing may come over it before it was kept,
- * not even the question for that very secret.
- */
+/** Whether a secret is shown that cannot be shown again: no dialog may cover it. */
 export const isShownOnce = signal(false);
 
-/** While somebody is at work the session is renewed, at most so often. */
+/** Minimum interval of renewing the session while the page is in use, and retry interval. */
 const renewEveryMs = 60_000;
 const retryEveryMs = 3000;
 
 function take(signedIn: SignedIn): void {
   const before = session.value;
-  // Somebody else has signed in, here or in another window: what was shown is not theirs.
+  // Another user has signed in, maybe in another window: reload to hide the previous user's data.
   if (typeof before === 'object' && before.idUser !== signedIn.idUser) return location.reload();
   const wasOut = isSignedOut.value;
   if (typeof before === 'object' && before.version !== signedIn.version) isOutdated.value = true;
@@ -50,7 +49,7 @@ function take(signedIn: SignedIn): void {
   if (wasOut || before === undefined) signIns.value += 1;
 }
 
-/** Asks the service who is signed in. */
+/** Loads the current session. */
 async function look(): Promise<void> {
   try {
     take(await callSession<SignedIn>('GET'));
@@ -64,15 +63,15 @@ async function look(): Promise<void> {
   }
 }
 
-/** Signs in; `ApiError` with what is wrong. Another user than before finds no page as that one left it. */
+/** Signs in. Errors: `ApiError`. */
 export async function signIn(idUser: string, secret: string): Promise<void> {
   take(await callSession<SignedIn>('POST', { idUser, secret }));
 }
 
-/** Signs out, and forgets what was on the pages; `ApiError` where nobody was, so that the session goes on. */
+/** Signs out and clears the drafts. Errors: `ApiError`; the session then continues. */
 export async function signOut(): Promise<void> {
   await callSession('DELETE').catch(async (error: unknown) => {
-    // Whoever has signed in anew in another window shows another token.
+    // A new sign-in in another window has another token.
     if (!(error instanceof ApiError) || error.status !== 403) throw error;
     await look();
     await callSession('DELETE');
@@ -81,7 +80,7 @@ export async function signOut(): Promise<void> {
   location.assign('/console/');
 }
 
-/** Begins to know who is signed in, and keeps knowing it. */
+/** Loads the session, renews it while the page is in use, and retries. */
 export function startSession(): void {
   onDenied(look);
   void look();
@@ -92,11 +91,10 @@ export function startSession(): void {
     void look();
   };
   for (const kind of ['pointerdown', 'keydown']) document.addEventListener(kind, renew, { passive: true });
-  // Somebody may have signed in in another window.
+  // The user may have signed in in another window.
   document.addEventListener('visibilitychange', () => {
     if (!document.hidden && isSignedOut.value) void look();
   });
-  // Until the service is back.
   effect(() => {
     if (isConnected.value && cannotTell.value === undefined) return undefined;
     const timer = setInterval(() => void look(), retryEveryMs);

@@ -1,7 +1,7 @@
 import type { ComponentType } from 'preact';
 import { useEffect, useErrorBoundary, useLayoutEffect, useRef } from 'preact/hooks';
 import { Button, Segments } from '../parts/controls.tsx';
-import { Message } from '../parts/layout.tsx';
+import { Facts, Message } from '../parts/layout.tsx';
 import { useAction } from '../parts/load.ts';
 import { ownZone } from '../parts/zones.ts';
 import { chooseTheme, hrefOf, path, theme, themes } from './browser.ts';
@@ -9,31 +9,25 @@ import { isConnected, isSignedOut } from './client.ts';
 import { cannotTell, isOutdated, isShownOnce, session, signOut, type SignedIn } from './session.ts';
 import { BrandMark, SignInDialog, SignInPage } from './sign-in.tsx';
 
-/** A page of the console, and its place in the navigation. */
+/** A page of the console. */
 export interface Page {
-  /** Its path below `/console/`; '' is the first page. Paths below it are the page's own. */
+  /** Path below `/console/`; '' for the first page. Longer paths belong to the page. */
   readonly path: string;
   readonly title: string;
   readonly component: ComponentType;
-  /** To whom it is shown: what it asks for is decided by the service, whoever sees the page. */
+  /** Users who see it in the navigation; the service decides what they may do. */
   readonly isFor: 'account' | 'operator';
 }
 
-type Pages = readonly Page[];
-
-/** The pages of a user: an operator need not belong to an account. */
-const pagesOf = (pages: Pages, { isOperator, idAccount }: SignedIn): Pages =>
-  pages.filter(({ isFor }) => (isFor === 'operator' ? isOperator : idAccount !== 0));
-
-/** The page of the address; at the front door, the first that the user has. */
-function findPage(own: Pages): Page | undefined {
+/** Finds the page of the address; '' is the first page that the user has. */
+function findPage(own: readonly Page[]): Page | undefined {
   const [first = ''] = path.value.split('/');
   return own.find((page) => page.path === first) ?? (first === '' ? own[0] : undefined);
 }
 
-function Navigation({ pages, shown }: { readonly pages: Pages; readonly shown: Page | undefined }) {
+function Navigation({ pages, shown }: { readonly pages: readonly Page[]; readonly shown: Page | undefined }) {
   const nav = useRef<HTMLElement>(null);
-  // In a narrow window the row of links scrolls: the page that is shown is among those that are seen.
+  // In a narrow window the links scroll: the current one must be visible.
   useLayoutEffect(() => {
     const own = nav.current;
     const link = own?.querySelector<HTMLElement>('[aria-current]');
@@ -54,7 +48,6 @@ function Navigation({ pages, shown }: { readonly pages: Pages; readonly shown: P
   );
 }
 
-/** Begins anew; `isForgetful`: without what the page had kept, which may be what it failed at. */
 function reload(isForgetful: boolean): void {
   if (isForgetful) sessionStorage.clear();
   location.reload();
@@ -62,11 +55,11 @@ function reload(isForgetful: boolean): void {
 
 interface GuardedProps {
   readonly component: ComponentType;
-  /** What is drawn is drawn anew with it, before whoever gave it goes on. */
+  /** A new path renders the component again. */
   readonly path: string;
 }
 
-/** A page; where it fails, a word of it in its place, instead of nothing. */
+/** Renders a page, or an error message if it fails. */
 function GuardedPage({ component: Component }: GuardedProps) {
   const [failure] = useErrorBoundary((error: unknown) => reportError(error));
   if (failure === undefined) return <Component />;
@@ -88,12 +81,12 @@ function GuardedPage({ component: Component }: GuardedProps) {
   );
 }
 
-/** The page that is shown; whoever comes to it by a link or a key begins at its heading. */
+/** Renders the current page. Navigation moves the focus to its heading. */
 function ShownPage({ page }: { readonly page: Page | undefined }) {
   const before = useRef<{ readonly page: Page | undefined }>();
   useLayoutEffect(() => {
     document.title = `${page?.title ?? 'Not found'} · tributary`;
-    // Also where the link that led here went with what was shown before.
+    // Also if the link that led here has disappeared.
     const isElsewhere = before.current?.page !== page || document.activeElement === document.body;
     if (before.current !== undefined && isElsewhere)
       document.querySelector<HTMLElement>('main h1')?.focus({ preventScroll: true });
@@ -110,7 +103,6 @@ function ShownPage({ page }: { readonly page: Page | undefined }) {
   );
 }
 
-/** Who is signed in, how the console looks, and the way out. */
 function UserMenu({ of }: { readonly of: SignedIn }) {
   const menu = useRef<HTMLDetailsElement>(null);
   const { error, act } = useAction();
@@ -131,16 +123,14 @@ function UserMenu({ of }: { readonly of: SignedIn }) {
     <details class="menu" ref={menu}>
       <summary>{of.name}</summary>
       <div class="menu-panel">
-        <dl class="facts">
-          <dt>User</dt>
-          <dd>{of.idUser}</dd>
-          <dt>Account</dt>
-          <dd>{of.idAccount === 0 ? 'none' : of.idAccount}</dd>
-          <dt>Your zone</dt>
-          <dd>{ownZone}</dd>
-          <dt>Version</dt>
-          <dd>{of.version}</dd>
-        </dl>
+        <Facts
+          of={[
+            ['User', of.idUser],
+            ['Account', of.idAccount === 0 ? 'none' : of.idAccount],
+            ['Your zone', ownZone],
+            ['Version', of.version],
+          ]}
+        />
         <Segments
           legend="Appearance"
           isLegendShown
@@ -158,7 +148,6 @@ function UserMenu({ of }: { readonly of: SignedIn }) {
   );
 }
 
-/** What is said of the service on every page. */
 function ServiceMessages() {
   return (
     <div role="status" class="connection">
@@ -180,8 +169,8 @@ function ServiceMessages() {
   );
 }
 
-/** Everything: the frame with a page in it, or the sign-in. */
-export function Shell({ pages }: { readonly pages: Pages }) {
+/** Renders the frame with a page in it, or the sign-in. */
+export function Shell({ pages }: { readonly pages: readonly Page[] }) {
   const of = session.value;
   if (of === 'unknown')
     return isConnected.value && cannotTell.value === undefined ? null : (
@@ -193,7 +182,7 @@ export function Shell({ pages }: { readonly pages: Pages }) {
       </main>
     );
   if (of === undefined) return <SignInPage />;
-  const own = pagesOf(pages, of);
+  const own = pages.filter(({ isFor }) => (isFor === 'operator' ? of.isOperator : of.idAccount !== 0));
   const page = findPage(own);
   return (
     <>

@@ -4,13 +4,13 @@ import { ErrorMessage, useModal } from '../parts/layout.tsx';
 import { useAction } from '../parts/load.ts';
 import { signIn } from './session.ts';
 
-/** The form of a sign-in. `idUser`: whose session has ended. */
+/** The sign-in form. `idUser`: the user whose session has ended. */
 function SignInForm({ idUser: ended = '' }: { readonly idUser?: string }) {
   const [idUser, setIdUser] = useState(ended);
   const [secret, setSecret] = useState('');
   const { isBusy, error, act } = useAction();
   const first = useRef<HTMLInputElement>(null);
-  // Before the page is painted: what is typed at once is typed here.
+  // Before the page is painted, so that no typed character is lost.
   useLayoutEffect(() => first.current?.focus(), []);
 
   async function submit(event: Event): Promise<void> {
@@ -34,7 +34,7 @@ function SignInForm({ idUser: ended = '' }: { readonly idUser?: string }) {
       <Field label="Secret">
         <input
           ref={ended === '' ? null : first}
-          // What a dialog begins with each time it opens.
+          // The focus of a dialog each time it opens.
           autofocus={ended !== ''}
           name="password"
           type="password"
@@ -52,7 +52,6 @@ function SignInForm({ idUser: ended = '' }: { readonly idUser?: string }) {
   );
 }
 
-/** The page of who is not signed in. */
 export function SignInPage() {
   return (
     <main class="sign-in" id="main">
@@ -74,7 +73,7 @@ export function SignInPage() {
   );
 }
 
-/** Asks for a new sign-in over the page, which stays as it is, and where the focus goes back to. */
+/** Asks for a new sign-in in a dialog; the page and the focus stay. */
 export function SignInDialog({ idUser }: { readonly idUser: string }) {
   const dialog = useModal();
   return (
@@ -83,7 +82,7 @@ export function SignInDialog({ idUser }: { readonly idUser: string }) {
       class="dialog"
       aria-labelledby="sign-in-again"
       onCancel={(event) => event.preventDefault()}
-      // Browsers let nobody be kept in a dialog by the second Escape.
+      // A second Escape closes any dialog.
       onClose={({ currentTarget }) => currentTarget.isConnected && currentTarget.showModal()}
     >
       <h2 id="sign-in-again">Your session has ended</h2>
@@ -93,7 +92,6 @@ export function SignInDialog({ idUser }: { readonly idUser: string }) {
   );
 }
 
-/** The sign of the console. */
 export function BrandMark() {
   return (
     <svg class="brand-mark" viewBox="0 0 32 32" width="28" height="28" aria-hidden="true">

@@ -1,29 +1,28 @@
 import { useState } from 'preact/hooks';
 import type { Arrival } from './listen.ts';
 
-/** A thing that was wrong with a refused request. */
+/** A validation error of a rejected request. */
 export interface Fault {
   readonly pointer: string;
   readonly reason: string;
   readonly hint?: string;
 }
 
-/** One line of the page. */
+/** A line of the page: an event or a rejected request. */
 export interface Entry {
   readonly id: number;
   readonly kind: 'event' | 'refusal';
-  /** Unix milliseconds. */
   readonly atMs: number;
-  /** What it is: the kind of event, or the method and status that was answered. */
+  /** The kind of event, or the method and status of the response. */
   readonly title: string;
-  /** The rest of it in a few words: whose event, or why it was refused. */
+  /** The user of the event, or the reason of the rejection. */
   readonly about: string;
   readonly faults: readonly Fault[];
-  /** As it came, for whoever opens the line; of a refusal the excerpt. */
+  /** The event, or an excerpt of the rejected body. */
   readonly body: string;
-  /** The lines of `body` that have an offending field. */
+  /** Lines of `body` with an invalid field. */
   readonly marked: ReadonlySet<number>;
-  /** What a filter looks at, in lower case. */
+  /** Text for the filter, in lower case. */
   readonly text: string;
 }
 
@@ -32,7 +31,7 @@ type Data = Arrival['data'];
 const textOf = (value: unknown): string =>
   typeof value === 'string' || typeof value === 'number' ? String(value) : '';
 
-/** JSON over several lines; what is none, such as an excerpt that was cut, as it is. */
+/** Indents JSON; returns other texts, such as a truncated excerpt, unchanged. */
 function spread(text: string): string {
   try {
     return JSON.stringify(JSON.parse(text), undefined, 2);
@@ -41,7 +40,7 @@ function spread(text: string): string {
   }
 }
 
-/** The names of fields that faults point to: of `/3/params/level` those of each step that is no place in a list. */
+/** Returns the field names in the pointers of errors: for `/3/params/level` each step that is not an index. */
 function namesOf(faults: readonly Fault[]): Set<string> {
   const steps = faults.flatMap(({ pointer }) => pointer.split('/').slice(1, 4));
   return new Set(
@@ -97,23 +96,20 @@ function toRefusal(id: number, data: Data): Entry {
 
 let made = 0;
 
-/** Makes a line of what arrived. */
 export function toEntry({ name, data }: Arrival): Entry {
   made += 1;
   return name === 'refusal' ? toRefusal(made, data) : toEvent(made, data);
 }
 
-/** Lines that are kept, the newest. */
+/** Maximum number of lines. */
 export const mostEntries = 300;
 
-/** Which lines are shown. */
 export interface Filter {
   readonly kind: 'all' | Entry['kind'];
   /** In lower case. */
   readonly text: string;
 }
 
-/** Those of the entries that are wanted. */
 export function select(entries: readonly Entry[], { kind, text }: Filter): readonly Entry[] {
   return entries.filter((entry) => (kind === 'all' || entry.kind === kind) && entry.text.includes(text));
 }
@@ -123,7 +119,7 @@ const time = new Intl.DateTimeFormat(undefined, clock);
 const dayAndTime = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short', ...clock });
 const recentMs = 12 * 3_600_000;
 
-/** When it came; with the day where it is not of the last hours, as refusals of before may be. */
+/** Shows the time of arrival, with the day if it is not recent. */
 function Time({ atMs }: Pick<Entry, 'atMs'>) {
   const format = Date.now() - atMs < recentMs ? time : dayAndTime;
   return (
@@ -133,7 +129,7 @@ function Time({ atMs }: Pick<Entry, 'atMs'>) {
   );
 }
 
-/** The text of an event or a request, with the lines marked that have an offending field. */
+/** Shows a body with its invalid lines marked. */
 function Body({ body, marked }: Entry) {
   return (
     <pre tabIndex={0} role="region" aria-label="As it came">
@@ -148,7 +144,7 @@ function Body({ body, marked }: Entry) {
 
 function EntryLine({ entry }: { readonly entry: Entry }) {
   const { kind, title, about, faults, body } = entry;
-  // Drawn when it is opened: hundreds of them may be large.
+  // Rendered when it is opened: hundreds of bodies may be large.
   const [isOpen, setOpen] = useState(false);
   const isRefusal = kind === 'refusal';
   return (
@@ -176,7 +172,7 @@ function EntryLine({ entry }: { readonly entry: Entry }) {
   );
 }
 
-/** Lines of what arrived, the newest first. */
+/** Lists entries, the newest first. */
 export function EntryList({ entries }: { readonly entries: readonly Entry[] }) {
   return (
     <ol class="entries" aria-label="Events and refusals, the newest first">

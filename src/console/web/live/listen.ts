@@ -1,27 +1,25 @@
 import { ApiError, openApi } from '../frame/client.ts';
 import { pause } from '../parts/load.ts';
 
-/** What arrives: an event, a refusal, or how many were left out. */
+/** A message of the stream: an event, a rejected request, or a number of omitted ones. */
 export interface Arrival {
   readonly name: 'event' | 'refusal' | 'left_out';
   readonly data: Readonly<Record<string, unknown>>;
 }
 
-/** How listening stands. */
+/** State of the connection; `waiting` reconnects automatically, `refused` does not. */
 export type Standing =
   | { readonly kind: 'connecting' }
   | { readonly kind: 'listening' }
-  /** It goes on by itself. */
   | { readonly kind: 'waiting'; readonly why: string }
-  /** It does not. */
   | { readonly kind: 'refused'; readonly why: string };
 
 const retryMs = 2000;
-/** The service shows every ten seconds that it is there: without that the connection is dead, and nobody says so. */
+/** Timeout without data, ms: the service sends a heartbeat every ten seconds. */
 const longestSilenceMs = 35_000;
 const names = ['event', 'refusal', 'left_out'];
 
-/** Reads a block of an event stream; undefined where it is a comment, or none of ours. */
+/** Parses a block of an event stream; undefined for comments and unknown events. */
 export function parseBlock(block: string): Arrival | undefined {
   const lines = block.split('\n');
   const name =
@@ -61,10 +59,7 @@ async function readStream(response: Response, onArrival: (arrival: Arrival) => v
   }
 }
 
-/** Whether the same may be answered otherwise later. */
-const mayPass = (error: unknown): boolean => !(error instanceof ApiError) || error.mayPass;
-
-/** Listens to an app until the signal says so; comes back where it was cut off. */
+/** Streams an app's events until the signal aborts; reconnects after an interruption. */
 export async function listen(
   idApp: string,
   signal: AbortSignal,
@@ -81,9 +76,11 @@ export async function listen(
       await readStream(response, onArrival);
     } catch (error) {
       if (signal.aborted) return;
-      if (error instanceof ApiError) why = error.message;
-      if (!mayPass(error)) return onStanding({ kind: 'refused', why });
-      if (error instanceof ApiError) waitMs = Math.max(retryMs, (error.waitSeconds ?? 0) * 1000);
+      if (error instanceof ApiError) {
+        why = error.message;
+        if (!error.mayPass) return onStanding({ kind: 'refused', why });
+        waitMs = Math.max(retryMs, (error.waitSeconds ?? 0) * 1000);
+      }
     }
     onStanding({ kind: 'waiting', why });
     await pause(waitMs, signal);

@@ -10,11 +10,11 @@ import { ownZone } from '../parts/zones.ts';
 import { EntryList, mostEntries, select, toEntry, type Entry, type Filter } from './entries.tsx';
 import { listen, type Arrival, type Standing } from './listen.ts';
 
-/** What arrived is shown so often, milliseconds: a page that is drawn for each event is drawn all the time. */
+/** Interval of rendering, ms, which does not depend on the number of events. */
 const showEveryMs = 300;
-/** Refusals of before that a page begins with. */
+/** Number of earlier rejected requests that are shown first. */
 const earlierRefusals = 50;
-/** A page that nobody looks at for so long gives its place and its connection to others: both are few. */
+/** Time after which a hidden page disconnects, ms: listeners and connections are limited. */
 const outOfSightMs = 300_000;
 const outOfSight = 'The page was out of sight for five minutes, and goes on when it is looked at.';
 
@@ -22,9 +22,9 @@ interface Arrivals {
   /** The newest first. */
   readonly entries: readonly Entry[];
   readonly standing: Standing;
-  /** What came and is not among them, because it was sampled or read too slowly. */
+  /** Events that the service did not send, because of sampling or a slow reader. */
   readonly leftOut: { readonly events: number; readonly refusals: number };
-  /** What came while it was paused, and is shown then. */
+  /** Events received while paused. */
   readonly waiting: number;
   readonly isPaused: boolean;
   readonly setPaused: (isPaused: boolean) => void;
@@ -33,7 +33,7 @@ interface Arrivals {
 
 const nothing = { events: 0, refusals: 0 };
 
-/** What is collected between two drawings. */
+/** Events buffered between two renderings. */
 interface Collected {
   entries: Entry[];
   leftOut: { events: number; refusals: number };
@@ -50,7 +50,7 @@ function take(collected: Collected, arrival: Arrival): void {
   collected.waiting += 1;
 }
 
-/** Whether the page has been out of sight for so long, milliseconds; no more when it is looked at again. */
+/** Reports whether the page has been hidden for `afterMs`. */
 function useOutOfSight(afterMs: number): boolean {
   const [isOut, setOut] = useState(false);
   useEffect(() => {
@@ -70,7 +70,7 @@ function useOutOfSight(afterMs: number): boolean {
   return isOut;
 }
 
-/** Listens to an app while the page is there, after the refusals of before. Bounded, however much comes. */
+/** Streams an app's arrivals after its earlier rejected requests. The buffer is bounded. */
 function useArrivals(idApp: string): Arrivals {
   const collected = useRef<Collected>({ entries: [], leftOut: nothing, waiting: 0 });
   const pausing = useRef(false);
@@ -104,7 +104,7 @@ function useArrivals(idApp: string): Arrivals {
         if (collected.current.entries.length > 0) return;
         for (const data of refusals.toReversed()) onArrival({ name: 'refusal', data });
       })
-      // The listening below says what is wrong.
+      // The stream reports the error.
       .catch(() => undefined)
       .finally(() => void listen(idApp, gone.signal, onArrival, setStanding));
     const timer = setInterval(show, showEveryMs);
@@ -138,7 +138,7 @@ const kinds = [
   ['refusal', 'Refusals'],
 ] as const;
 
-/** Whether anything is shown: the colour of a badge, and its word. */
+/** Colour and text of the status. */
 const standings: Readonly<Record<Standing['kind'], readonly [kind: string, word: string]>> = {
   listening: ['good', 'Listening'],
   connecting: ['busy', 'Connecting'],
@@ -167,7 +167,7 @@ function Controls({ arrivals, filter, onFilter }: ControlsProps) {
         <span role="status">
           <span class={`badge ${tone}`}>{word}</span>
         </span>
-        {/* Not read out: it counts all the time. */}
+        {/* Not announced: it changes constantly. */}
         {isPaused && waiting > 0 && <span class="muted small">{formatCount(waiting)} came meanwhile</span>}
       </div>
       <div class="row">
@@ -187,7 +187,6 @@ function Controls({ arrivals, filter, onFilter }: ControlsProps) {
   );
 }
 
-/** What of an app arrives. */
 function AppLive({ idApp }: { readonly idApp: string }) {
   const arrivals = useArrivals(idApp);
   const [filter, setFilter] = useState<Filter>({ kind: 'all', text: '' });
@@ -196,7 +195,7 @@ function AppLive({ idApp }: { readonly idApp: string }) {
   const out = leftOut.events + leftOut.refusals;
   return (
     <>
-      <AppHead page="live" other="data" idApp={idApp} />
+      <AppHead page="live" idApp={idApp} />
       <section class="card stack" aria-label="What arrives">
         <Controls arrivals={arrivals} filter={filter} onFilter={setFilter} />
         {(standing.kind === 'waiting' || standing.kind === 'refused') && (
@@ -218,7 +217,7 @@ function AppLive({ idApp }: { readonly idApp: string }) {
   );
 }
 
-/** The last events and refusals of an app, as they arrive. */
+/** Shows the last events and rejected requests of an app as they arrive. */
 export function LivePage() {
   const [, idApp] = path.value.split('/');
   if (idApp !== undefined) return <AppLive key={idApp} idApp={idApp} />;

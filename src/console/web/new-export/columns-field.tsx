@@ -13,12 +13,12 @@ const groups: Readonly<Record<string, string>> = {
   place: 'Place',
 };
 
-/** The columns in their order: each can be moved by the arrow keys, dragged, and taken out. */
+/** Lists the columns in their order. They can be moved with Alt and the arrow keys, dragged, and removed. */
 function ChosenColumns({ chosen }: { readonly chosen: readonly string[] }) {
   const [dragged, setDragged] = useState<string>();
   const [said, setSaid] = useState('');
   const list = useRef<HTMLOListElement>(null);
-  /** The column whose button is to have the focus when the list was drawn anew. */
+  /** The column whose button gets the focus after the next rendering. */
   const wanted = useRef<string>();
   useLayoutEffect(() => {
     if (wanted.current === undefined) return;
@@ -97,7 +97,6 @@ interface GroupProps {
   readonly isOpen: boolean;
 }
 
-/** One group of columns to choose from. */
 function Group({ title, entries, chosen, isOpen }: GroupProps) {
   const names = entries.map(({ name }) => name);
   const count = names.filter((name) => chosen.includes(name)).length;
@@ -137,7 +136,6 @@ function Group({ title, entries, chosen, isOpen }: GroupProps) {
   );
 }
 
-/** Which columns, in which order. */
 export function ColumnsField({ draft, dictionary, problem }: OrderProps) {
   const [search, setSearch] = useState('');
   const chosen = draft.selectors;

@@ -4,7 +4,7 @@ import { session } from '../frame/session.ts';
 import { addDays, ownZone, todayIn } from '../parts/zones.ts';
 import type { FormatEndings } from './snippets.ts';
 
-/** What can be ordered, as `/console/dictionary.json` has it. */
+/** The content of `/console/dictionary.json`. */
 export interface Dictionary {
   readonly events: readonly EventEntry[];
   readonly selectors: readonly SelectorEntry[];
@@ -17,14 +17,14 @@ export interface Dictionary {
 
 export interface FormatEntry extends FormatEndings {
   readonly title: string;
-  /** The compression of files where none is named. */
+  /** The default compression. */
   readonly usual: string;
 }
 
 export interface EventEntry {
   readonly name: string;
   readonly about: string;
-  /** Those that can have values; the others are empty columns. */
+  /** Columns that can have values; all others are empty. */
   readonly selectors: readonly string[];
   readonly filters: readonly string[];
 }
@@ -46,7 +46,7 @@ export interface FilterEntry {
 
 let loaded: Promise<Dictionary> | undefined;
 
-/** Loads the dictionary, once for all pages. */
+/** Loads the dictionary once for all pages. */
 export function loadDictionary(): Promise<Dictionary> {
   loaded ??= loadFile<Dictionary>('/console/dictionary.json').catch((error: unknown) => {
     loaded = undefined;
@@ -55,48 +55,44 @@ export function loadDictionary(): Promise<Dictionary> {
   return loaded;
 }
 
-/** A filter on a parameter of custom events. */
 export interface ParamDraft {
   readonly name: string;
-  /** As they were typed, a line each; empty ones are none. */
+  /** As typed, one per line; empty ones have no effect. */
   readonly values: readonly string[];
 }
 
-/** An export as far as it has been filled in. */
+/** An export request that is being filled in. */
 export interface Draft {
   readonly event: string;
   readonly timezone: string;
-  /** `days`: whole days; `moments`: from one second to another. Both as the clocks of the zone show them. */
+  /** `days`: whole days; `moments`: times to the second. Both in the draft's time zone. */
   readonly period: {
     readonly kind: 'days' | 'moments';
     readonly from: string;
     readonly to: string;
-    /** Of an export that is repeated: Unix seconds, where the clocks show them twice and the times would mean others. */
+    /** The Unix seconds of a repeated export, if its times are ambiguous (clock change). */
     readonly exact?: { readonly from: number; readonly to: number };
   };
-  /** In the order of the columns. */
   readonly selectors: readonly string[];
-  /** The filters that were added, by their names; those without values do nothing yet. */
+  /** Values of the added filters by name; filters without values have no effect. */
   readonly filters: Readonly<Record<string, readonly string[]>>;
   readonly params: readonly ParamDraft[];
   readonly format: string;
-  /** '': as the format is by itself. */
+  /** '' for the format's default. */
   readonly compression: string;
-  /** Rows in the order of the event's time. */
   readonly isByTime: boolean;
-  /** What the form has no field for, of an export that is repeated: arguments by their names. */
+  /** Arguments of a repeated export that the form has no field for. */
   readonly others: Readonly<Record<string, string | readonly string[]>>;
 }
 
-/** What each part of the form is given. */
 export interface OrderProps {
   readonly draft: Draft;
   readonly dictionary: Dictionary;
-  /** What is missing or wrong in the part. */
+  /** The error of this part of the form. */
   readonly problem?: string | undefined;
 }
 
-/** Whoever signs in next in the same tab finds a draft of their own. */
+/** The key contains the user, so that another user in the same tab has another draft. */
 function draftKey(): string {
   const of = session.value;
   return `tributary.draft.${typeof of === 'object' ? of.idUser : ''}`;
@@ -104,10 +100,10 @@ function draftKey(): string {
 
 const columnsKey = (event: string): string => `tributary.columns.${event}`;
 
-/** The export that is being filled in; undefined until the page was first shown. It outlives a reload of the page. */
+/** The current draft; undefined until the page was first shown. It is kept when the page is reloaded. */
 export const draft = signal<Draft | undefined>(undefined);
 
-/** What this program itself has stored; undefined for nothing, and for what it cannot read. */
+/** Reads a stored JSON value; undefined for unreadable ones. */
 function read(storage: Storage, key: string): unknown {
   try {
     return (JSON.parse(storage.getItem(key) ?? 'null') as unknown) ?? undefined;
@@ -116,7 +112,7 @@ function read(storage: Storage, key: string): unknown {
   }
 }
 
-/** The columns that were last chosen for an event, or those that most want of it. */
+/** Returns the columns that were last selected for an event, or its default columns. */
 export function columnsFor(event: string, { events, selectors }: Dictionary): readonly string[] {
   const possible = new Set(events.find(({ name }) => name === event)?.selectors);
   const stored = read(localStorage, columnsKey(event));
@@ -130,13 +126,13 @@ export function columnsFor(event: string, { events, selectors }: Dictionary): re
   return [...always, ...own].filter((name) => possible.has(name));
 }
 
-/** Takes a draft from elsewhere: of an export that is to be ordered again. */
+/** Replaces the draft. */
 export function startFrom(changed: Draft): void {
   draft.value = changed;
   sessionStorage.setItem(draftKey(), JSON.stringify(changed));
 }
 
-/** Changes members of the draft, and keeps it for the next visit; the columns of an event for good. */
+/** Changes members of the draft and stores it; the columns of an event are kept permanently. */
 export function changeDraft(change: Partial<Draft>): void {
   const { value } = draft;
   if (value === undefined) return;
@@ -145,7 +141,7 @@ export function changeDraft(change: Partial<Draft>): void {
     localStorage.setItem(columnsKey(change.event ?? value.event), JSON.stringify(change.selectors));
 }
 
-/** Chooses another event: with the columns that it had, and with those of the filters that fit it. */
+/** Selects another event with its last columns, and keeps the filters that it has. */
 export function chooseEvent(event: string, dictionary: Dictionary): void {
   const fitting = new Set(dictionary.events.find(({ name }) => name === event)?.filters);
   const { filters = {}, params = [] } = draft.value ?? {};
@@ -158,16 +154,15 @@ export function chooseEvent(event: string, dictionary: Dictionary): void {
   });
 }
 
-/** Begins with the draft that was left, or with a new one: the last seven days in the reader's zone. */
+/** Restores the stored draft, or creates one of the last seven days. */
 export function openDraft(dictionary: Dictionary): void {
   if (draft.value !== undefined) return;
   const left = read(sessionStorage, draftKey()) as Partial<Draft> | undefined;
   const isKnown = dictionary.events.some(({ name }) => name === left?.event);
-  // Another version may have left it, without what this one has besides.
+  // A draft of another version may lack members.
   draft.value = { ...emptyDraft(dictionary), ...(isKnown ? left : {}) };
 }
 
-/** A draft of which only the event has been chosen. */
 export function emptyDraft(dictionary: Dictionary, event = 'customEvents'): Draft {
   const timezone = dictionary.timezones.includes(ownZone) ? ownZone : dictionary.timezone;
   const today = todayIn(timezone);

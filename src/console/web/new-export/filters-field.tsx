@@ -5,10 +5,9 @@ import { Card } from '../parts/layout.tsx';
 import { useLoaded } from '../parts/load.ts';
 import { changeDraft, type Draft, type FilterEntry, type OrderProps, type ParamDraft } from './draft.ts';
 
-/** The apps of the account, for who chooses among them; their ids can be given without. */
+/** Returns the account's apps for the filter; none if there are too many for one response. */
 function useApps(): AnswerOf<'/api/data/v1/apps.json'>['apps'] {
   const { data } = useLoaded((signal) => callApi('/api/data/v1/apps.json', { given: { limit: '1000' }, signal }), []);
-  // Where there are more than one answer has, apps are named by their ids.
   return data === undefined || data.total > data.apps.length ? [] : data.apps;
 }
 
@@ -24,13 +23,13 @@ interface ChoicesProps extends ValuesProps {
   readonly choices: Readonly<Record<string, string>>;
 }
 
-/** Values out of a dictionary; many are searched. */
+/** Selects values of a dictionary; a long one has a search. */
 function Choices({ entry, choices, values, onChange }: ChoicesProps) {
   const [search, setSearch] = useState('');
-  // A value that has no title any more is shown all the same, since it chooses rows.
+  // A selected value without a title must stay visible, since it affects the rows.
   const untitled = values.filter((id) => choices[id] === undefined).map((id) => [id, ''] as const);
   const all = [...Object.entries(choices), ...untitled];
-  // A short list has an order of its own; in a long one a title is looked for.
+  // Short lists keep their order; long ones are sorted by title.
   if (all.length > maxShownChoices) all.sort(([, a], [, b]) => a.localeCompare(b));
   const wanted = search.toLowerCase();
   const found = all.filter(([id, title]) => `${id} ${title}`.toLowerCase().includes(wanted) || values.includes(id));
@@ -72,7 +71,7 @@ function Choices({ entry, choices, values, onChange }: ChoicesProps) {
   );
 }
 
-/** Values that are typed: ids with commas or spaces between, texts one a line. */
+/** Edits typed values: ids separated by commas or spaces, or one text per line. */
 function Typed({ entry, values, onChange }: ValuesProps) {
   const separator = entry.isText ? /\n/ : /[\s,]+/;
   const [text, setText] = useState(values.join(entry.isText ? '\n' : ', '));
@@ -93,11 +92,9 @@ function Typed({ entry, values, onChange }: ValuesProps) {
   );
 }
 
-/** The members of an object but one. */
 const without = <T,>(members: Readonly<Record<string, T>>, name: string): Readonly<Record<string, T>> =>
   Object.fromEntries(Object.entries(members).filter(([each]) => each !== name));
 
-/** Takes a filter out of the form; `what` is for screen readers. */
 function RemoveButton({ what, onClick }: { readonly what: string; readonly onClick: () => void }) {
   return (
     <Button kind="plain small" onClick={onClick}>
@@ -106,14 +103,13 @@ function RemoveButton({ what, onClick }: { readonly what: string; readonly onCli
   );
 }
 
-/** Filters on parameters of custom events. */
 function Params({ params }: { readonly params: readonly ParamDraft[] }) {
   const change = (place: number, changed: Partial<ParamDraft>): void =>
     changeDraft({ params: params.map((param, index) => (index === place ? { ...param, ...changed } : param)) });
   return (
     <>
       {params.map(({ name, values }, place) => (
-        // The rows have no names of their own while they are filled in.
+        // The rows have no unique names while they are edited.
         <fieldset class="filter" key={place}>
           <legend class="hidden">Filter on a parameter</legend>
           <div class="columns-2">
@@ -141,7 +137,7 @@ function Params({ params }: { readonly params: readonly ParamDraft[] }) {
   );
 }
 
-/** What a repeated export was ordered with and the form has no field for. */
+/** Lists the arguments of a repeated export that the form has no field for. */
 function Others({ others }: { readonly others: Draft['others'] }) {
   return (
     <>
@@ -157,7 +153,7 @@ function Others({ others }: { readonly others: Draft['others'] }) {
   );
 }
 
-/** Which rows: only the filters that fit the event. */
+/** Edits the filters that the event has. */
 export function FiltersField({ draft, dictionary }: OrderProps) {
   const apps = useApps();
   const { filters, params, event, others } = draft;

@@ -10,7 +10,7 @@ import { makeSnippets } from './snippets.ts';
 type Estimate = AnswerOf<'/api/raw/v1/export/estimate.json'>;
 type Bounds = Estimate['rows'];
 
-/** An estimate of each order is asked for only when it has stood for so long. */
+/** Delay after a change before an estimate is requested, ms. */
 const settleMs = 500;
 
 function useEstimate(given: CallArguments | undefined): Loaded<Estimate | undefined> {
@@ -54,7 +54,7 @@ function Figure({ name, bounds, format, formatEnds }: FigureProps) {
   );
 }
 
-/** What the order will be: rows, size, files, time. */
+/** Shows the estimated rows, size, files and duration. */
 export function EstimateView({ given }: { readonly given: CallArguments | undefined }) {
   const { data: estimate, error, isLoading } = useEstimate(given);
   if (given === undefined) return <p class="muted">The estimate comes when the form is complete.</p>;
@@ -86,7 +86,7 @@ export function EstimateView({ given }: { readonly given: CallArguments | undefi
   );
 }
 
-/** The first rows of the order, as they were when they were asked for. */
+/** Shows the first rows as of the request. */
 export function PreviewView({ asked, isOld }: { readonly asked: CallArguments; readonly isOld: boolean }) {
   const { data, error, isLoading } = useLoaded(
     (signal) => callApi('/api/raw/v1/export/preview.json', { method: 'POST', given: asked, signal }),
@@ -130,7 +130,6 @@ interface SnippetsProps {
   readonly formats: readonly FormatEntry[];
 }
 
-/** The programs that order the same. */
 export function SnippetsView({ given, formats }: SnippetsProps) {
   const snippets = makeSnippets(location.origin, given, formats);
   const [name, setName] = useState(snippets[0]?.name);

@@ -16,7 +16,6 @@ import { PeriodField } from './period-field.tsx';
 
 const isOfUsers = ({ name }: EventEntry): boolean => /^(user|newUsers)/.test(name);
 
-/** Which event. */
 function EventField({ draft: { event: chosen }, dictionary }: OrderProps) {
   const { events } = dictionary;
   const groups = [
@@ -48,7 +47,6 @@ function EventField({ draft: { event: chosen }, dictionary }: OrderProps) {
   );
 }
 
-/** Which files. */
 function FilesField({ draft: { format, compression, isByTime }, dictionary }: OrderProps) {
   const usual = dictionary.formats.find(({ name }) => name === format)?.usual ?? '';
   return (
@@ -84,7 +82,6 @@ interface SummaryProps {
   readonly onPreview: () => void;
 }
 
-/** The order as it stands, and what can be done with it. */
 function Summary({ given, isComplete, onPreview }: SummaryProps) {
   const { isBusy, error, act } = useAction();
 
@@ -153,7 +150,6 @@ function OrderForm({ dictionary }: { readonly dictionary: Dictionary }) {
   );
 }
 
-/** For whom orders none. */
 function NoExports({ isOperator }: Pick<SignedIn, 'isOperator'>) {
   return (
     <EmptyCard title="You may not order exports">
@@ -172,7 +168,6 @@ function NoExports({ isOperator }: Pick<SignedIn, 'isOperator'>) {
   );
 }
 
-/** The form, once it is known what can be ordered. */
 function LoadedForm() {
   const loaded = useLoaded(() => loadDictionary(), []);
   return (
@@ -183,7 +178,6 @@ function LoadedForm() {
   );
 }
 
-/** Orders an export. */
 export function NewExportPage() {
   const of = session.value;
   if (typeof of !== 'object') return null;

@@ -2,13 +2,13 @@ import type { AnswerOf, CallArguments } from '../frame/client.ts';
 import { isKnownZone, secondsOf, todayIn, wallTimeOf } from '../parts/zones.ts';
 import { emptyDraft, type Dictionary, type Draft } from './draft.ts';
 
-/** What is missing or wrong in a draft, by the part of the form; the service has the last word. */
+/** Errors of a draft by part of the form. The service validates the request again. */
 export interface DraftProblems {
   readonly period?: string;
   readonly selectors?: string;
 }
 
-/** The first and the last second of a period that is given by moments, Unix seconds. */
+/** Returns the first and last second of a period, Unix seconds. */
 export function momentsOf({ period: { from, to, exact }, timezone }: Draft): {
   readonly from: number;
   readonly to: number;
@@ -29,7 +29,6 @@ function findPeriodProblem(draft: Draft): string | undefined {
   return kind === 'moments' && momentsOf(draft).to > Date.now() / 1000 ? 'The period ends in the future.' : undefined;
 }
 
-/** Finds what keeps a draft from being ordered. */
 export function findProblems(draft: Draft): DraftProblems {
   const period = findPeriodProblem(draft);
   return {
@@ -46,7 +45,7 @@ function periodArguments(draft: Draft): CallArguments {
   return { tsFrom: String(moments.from), tsTo: String(moments.to) };
 }
 
-/** The arguments by which a draft is ordered. */
+/** Returns the arguments that request the draft's export. */
 export function toArguments(draft: Draft): CallArguments {
   const { event, selectors, timezone, filters, params, format, compression, isByTime, others } = draft;
   const given = Object.entries(filters).filter(([, values]) => values.length > 0);
@@ -69,14 +68,14 @@ export function toArguments(draft: Draft): CallArguments {
   };
 }
 
-/** The arguments of an export as the list of exports has them. */
+/** Arguments of an export in the list of exports. */
 export type OrderedArguments = NonNullable<AnswerOf<'/api/raw/v1/export/list.json'>['exports'][number]['arguments']>;
 
 const asList = (value: string | readonly string[] | undefined): readonly string[] =>
   value === undefined ? [] : typeof value === 'string' ? [value] : value;
 const asText = (value: string | readonly string[] | undefined): string => asList(value)[0] ?? '';
 
-/** The period that arguments name: days where it begins and ends with some. Undefined: none. */
+/** Returns the period of arguments, as days if it starts and ends with whole ones; undefined without a period. */
 export function readPeriod(given: OrderedArguments): Draft['period'] | undefined {
   const zone = asText(given['timezone']);
   const [dateFrom, dateTo] = [asText(given['dateFrom']), asText(given['dateTo'])];
@@ -92,11 +91,11 @@ export function readPeriod(given: OrderedArguments): Draft['period'] | undefined
   return { kind: 'moments', from, to, ...(means(from, to) ? {} : { exact }) };
 }
 
-/** Whether the form has a way to type these values of a parameter. */
+/** Reports whether the form can edit these values of a parameter. */
 const isTyped = (values: string | readonly string[]): boolean =>
   asList(values).every((value) => value !== '' && !value.includes('\n'));
 
-/** A draft that orders what arguments have ordered. */
+/** Returns a draft with the arguments of an export. */
 export function toDraft(given: OrderedArguments, dictionary: Dictionary): Draft {
   const event = asText(given['event']);
   const { filters: known } = dictionary;

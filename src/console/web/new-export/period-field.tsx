@@ -7,7 +7,7 @@ import { momentsOf } from './order.ts';
 
 const monthOf = (date: string): string => `${date.slice(0, 7)}-01`;
 
-/** Usual periods: the first and the last day, of today. */
+/** First and last day of common periods. */
 const presets: readonly (readonly [title: string, span: (today: string) => readonly [string, string]])[] = [
   ['Today', (today) => [today, today]],
   ['Yesterday', (today) => [addDays(today, -1), addDays(today, -1)]],
@@ -17,7 +17,7 @@ const presets: readonly (readonly [title: string, span: (today: string) => reado
   ['Last month', (today) => [monthOf(addDays(monthOf(today), -1)), addDays(monthOf(today), -1)]],
 ];
 
-/** Zones by the part of the world, those that are likely first. */
+/** Lists time zones by region, the most likely first. */
 function ZoneOptions({ dictionary }: { readonly dictionary: Dictionary }) {
   const likely = [...new Set([ownZone, dictionary.timezone, 'UTC'])].filter((zone) =>
     dictionary.timezones.includes(zone),
@@ -48,7 +48,7 @@ function ZoneOptions({ dictionary }: { readonly dictionary: Dictionary }) {
   );
 }
 
-/** How long a period is that has no problem, and where its ends are. */
+/** Describes the length and the ends of a valid period. */
 function describeLength(draft: Draft): string {
   const { kind, from, to } = draft.period;
   if (draft.others['sinceVersion'] !== undefined) return 'What came since a version of the data: it has no period.';
@@ -61,14 +61,13 @@ function describeLength(draft: Draft): string {
   return `${formatSpan(moments.to - moments.from + 1)}, from ${first} to ${last}, both seconds included.`;
 }
 
-/** The periods that are asked for most; the one that is chosen is marked. */
 function Presets({ period, readToday }: { readonly period: Draft['period']; readonly readToday: () => string }) {
   return (
     <div class="chips" role="group" aria-label="Usual periods">
       {presets.map(([title, span]) => {
         const [first, last] = span(readToday());
         const isChosen = period.from === first && period.to === last;
-        // Anew: a page that is open over midnight was drawn yesterday.
+        // Recomputed: the page may be open past midnight.
         const choose = (): void => {
           const [from, to] = span(readToday());
           changeDraft({ period: { kind: 'days', from, to } });
@@ -92,7 +91,6 @@ const ends = [
   ['to', 'Last day', 'Last second'],
 ] as const;
 
-/** From when to when, in which zone. */
 export function PeriodField({ draft, dictionary, problem }: OrderProps) {
   const { period, timezone } = draft;
   const clockZone = isKnownZone(timezone) ? timezone : 'UTC';
@@ -102,7 +100,7 @@ export function PeriodField({ draft, dictionary, problem }: OrderProps) {
   const toKind = (kind: Draft['period']['kind']): void => {
     const [from, to] = [period.from.slice(0, 10), period.to.slice(0, 10)];
     if (kind === 'days') return change({ kind, from, to });
-    // Of today only what has been can be asked for.
+    // Future times are invalid.
     const [end, now] = [`${to}T23:59:59`, wallTimeOf(clockZone, Date.now() / 1000)];
     change({ kind, from: `${from}T00:00:00`, to: end < now ? end : now });
   };

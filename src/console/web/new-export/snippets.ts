@@ -1,13 +1,13 @@
-/** Arguments of an order; a list is given as the same name again and again. */
+/** Arguments of an export; a list repeats its name. */
 type Given = Readonly<Record<string, string | readonly string[] | undefined>>;
 
-/** What a program that orders the same would be. */
+/** A program that creates the same export. */
 export interface Snippet {
   readonly name: string;
   readonly text: string;
 }
 
-/** A word of a POSIX shell. */
+/** Quotes a word for a POSIX shell. */
 function quote(word: string): string {
   return /^[\w./:@%+=,-]+$/.test(word) ? word : `'${word.replaceAll("'", String.raw`'\''`)}'`;
 }
@@ -18,7 +18,7 @@ function pairsOf(given: Given): (readonly [string, string])[] {
   );
 }
 
-/** A name for curl, which encodes what is behind the first sign of equality, and leaves the name before it as it is. */
+/** Encodes a name for curl, which encodes only the text behind the first `=`. */
 function encodeName(name: string): string {
   return /^[\w.[\]-]+$/.test(name) ? name : encodeURIComponent(name);
 }
@@ -28,7 +28,7 @@ function toCurl(origin: string, given: Given): string {
   return [`curl -u "$USER_ID:$SECRET" ${origin}/api/raw/v1/export/create.json`, ...words].join(' \\\n');
 }
 
-/** Parameters that have an option of their own; the others are given by `--where`. */
+/** Options of the command line by parameter; others use `--where`. */
 const ownOptions: Readonly<Record<string, string>> = {
   selectors: '--selectors',
   dateFrom: '--from',
@@ -42,13 +42,12 @@ const ownOptions: Readonly<Record<string, string>> = {
   compression: '--compression',
 };
 
-/** A format of files, with the endings of their names by compression. */
+/** File name endings of a format by compression. */
 export interface FormatEndings {
   readonly name: string;
   readonly endings: Readonly<Record<string, string>>;
 }
 
-/** A file name with the ending of its form. */
 function fileName({ event, format = 'csv', compression = 'none' }: Given, formats: readonly FormatEndings[]): string {
   const endings = formats.find(({ name }) => name === format)?.endings;
   return `${String(event)}${endings?.[String(compression)] ?? ''}`;
@@ -66,7 +65,7 @@ function toCommand(origin: string, given: Given, formats: readonly FormatEndings
   return [head, `--url ${origin} --user $USER_ID`, ...words, `-o ${quote(fileName(given, formats))}`].join(' \\\n  ');
 }
 
-/** A program of Python's own library alone: orders, waits, downloads each file and compares its checksum. */
+/** Renders a program without dependencies that creates the export, waits, and downloads and verifies its files. */
 function toPython(origin: string, given: Given): string {
   const pairs = pairsOf(given).map(([name, value]) => `    (${JSON.stringify(name)}, ${JSON.stringify(value)}),`);
   return `import base64, hashlib, json, os, time, urllib.parse, urllib.request
@@ -104,7 +103,6 @@ for file in state["files"]:
 `;
 }
 
-/** The programs that order what the arguments say. */
 export function makeSnippets(origin: string, given: Given, formats: readonly FormatEndings[]): readonly Snippet[] {
   return [
     { name: 'curl', text: toCurl(origin, given) },

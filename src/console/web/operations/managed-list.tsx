@@ -1,8 +1,8 @@
-import type { ComponentChildren, ComponentType } from 'preact';
+import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useState } from 'preact/hooks';
 import { isShownOnce } from '../frame/session.ts';
 import { Button, CopyButton, Field } from '../parts/controls.tsx';
-import { Card, ErrorMessage, LoadState, Message, useListPart, useModal } from '../parts/layout.tsx';
+import { Card, ErrorMessage, Facts, LoadState, Message, useListPart, useModal } from '../parts/layout.tsx';
 import { useAction, useLoaded } from '../parts/load.ts';
 
 interface DialogProps {
@@ -11,7 +11,6 @@ interface DialogProps {
   readonly children: ComponentChildren;
 }
 
-/** A dialog that is open for as long as it is there; Escape closes it, and focus goes back to where it was. */
 function Dialog({ title, onClose, children }: DialogProps) {
   const dialog = useModal();
   return (
@@ -22,15 +21,13 @@ function Dialog({ title, onClose, children }: DialogProps) {
   );
 }
 
-/** A token or a secret that was just made. */
+/** A new token or secret, with the id of its app or user. It exists only in this page's memory. */
 export interface Made {
   readonly title: string;
-  /** What it goes with: the app's or the user's id. */
   readonly id: readonly [name: string, value: string];
   readonly value: string;
 }
 
-/** Shows a token or a secret, this once: it is in this page's memory alone, and goes with the dialog. */
 function MadeDialog({ made: { title, id, value }, onClose }: { readonly made: Made; readonly onClose: () => void }) {
   useLayoutEffect(() => {
     isShownOnce.value = true;
@@ -39,12 +36,7 @@ function MadeDialog({ made: { title, id, value }, onClose }: { readonly made: Ma
   return (
     <Dialog title={title} onClose={onClose}>
       <div class="stack">
-        <dl class="facts">
-          <div class="fact">
-            <dt>{id[0]}</dt>
-            <dd>{id[1]}</dd>
-          </div>
-        </dl>
+        <Facts of={[id]} />
         <Field label="Shown this once">
           <input class="mono" readOnly value={value} onFocus={(event) => event.currentTarget.select()} />
         </Field>
@@ -60,15 +52,23 @@ function MadeDialog({ made: { title, id, value }, onClose }: { readonly made: Ma
   );
 }
 
-interface ChangeProps extends DialogProps {
-  /** What the button says. */
+/** A change: the dialog that asks for it, and the call that makes it with the filled-in fields. */
+export interface Change {
+  readonly title: string;
   readonly action: string;
-  readonly isDangerous?: boolean;
-  readonly onSubmit: (given: Readonly<Record<string, string>>) => Promise<void>;
+  readonly isDangerous?: true;
+  readonly content: ComponentChildren;
+  readonly make: (given: Readonly<Record<string, string>>) => Promise<Made | undefined>;
 }
 
-/** A change, with its form or question; it closes when it was made, and says what is wrong where it was not. */
-export function ChangeDialog({ action, isDangerous = false, onSubmit, children, ...shared }: ChangeProps) {
+interface ChangeProps {
+  readonly change: Change;
+  readonly onDone: (made: Made | undefined) => void;
+  readonly onClose: () => void;
+}
+
+function ChangeDialog({ change, onDone, onClose }: ChangeProps) {
+  const { title, action, isDangerous, content, make } = change;
   const { isBusy, error, act } = useAction();
 
   async function submit(event: SubmitEvent): Promise<void> {
@@ -77,19 +77,19 @@ export function ChangeDialog({ action, isDangerous = false, onSubmit, children, 
     const given = [...new FormData(event.currentTarget)].flatMap(([name, value]) =>
       typeof value === 'string' ? [[name, value.trim()] as const] : [],
     );
-    await act(() => onSubmit(Object.fromEntries(given.filter(([, value]) => value !== ''))));
+    await act(async () => onDone(await make(Object.fromEntries(given.filter(([, value]) => value !== '')))));
   }
 
   return (
-    <Dialog {...shared}>
+    <Dialog title={title} onClose={onClose}>
       <form class="stack" onSubmit={(event) => void submit(event)}>
-        {children}
+        {content}
         <ErrorMessage error={error} />
         <div class="row">
           <Button kind={isDangerous ? 'danger' : 'primary'} type="submit" aria-disabled={isBusy}>
             {action}
           </Button>
-          <Button kind="plain" onClick={shared.onClose}>
+          <Button kind="plain" onClick={onClose}>
             Cancel
           </Button>
         </div>
@@ -98,56 +98,43 @@ export function ChangeDialog({ action, isDangerous = false, onSubmit, children, 
   );
 }
 
-/** What is given to the dialog of a change that was asked for. */
-export interface AskedProps<Change> {
-  readonly asked: Change;
-  /** `made`: a token or a secret to show. */
-  readonly onDone: (made?: Made) => void;
-  readonly onClose: () => void;
+/** A button of a row: its text, the start of its accessible name, and the change that it asks for. */
+export type RowAction = readonly [text: string, label: string, change: Change, kind?: 'plain'];
+
+export interface Row {
+  readonly id: string;
+  readonly title: string;
+  readonly about: ComponentChildren;
+  readonly content: (ask: (change: Change) => void) => ComponentChildren;
+  readonly actions: readonly RowAction[];
 }
 
-interface Answer<Row> {
-  readonly rows: readonly Row[];
-  readonly total: number;
-}
-
-interface ManagedListProps<Row, Change> {
+interface ManagedListProps {
   readonly id: string;
   readonly title: string;
   /** Label of the search. */
   readonly find: string;
-  /** Button that adds a row. */
-  readonly add: string;
-  /** What is said where there are no rows. */
+  readonly add: Change;
+  /** Text of an empty list. */
   readonly nothing: string;
-  readonly load: (given: Readonly<Record<string, string>>, signal: AbortSignal) => Promise<Answer<Row>>;
-  /** What `load` depends on beside the search. */
+  readonly load: (
+    given: Readonly<Record<string, string>>,
+    signal: AbortSignal,
+  ) => Promise<{ readonly rows: readonly Row[]; readonly total: number }>;
+  /** Dependencies of `load` besides the search. */
   readonly keys?: readonly unknown[];
-  /** More controls; `toStart` shows the first part of the list again. */
+  /** Renders more controls; `toStart` shows the first page of the list. */
   readonly controls?: (toStart: () => void) => ComponentChildren;
-  readonly drawRow: (row: Row, ask: (asked: Change) => void) => ComponentChildren;
-  readonly dialog: ComponentType<AskedProps<Change>>;
 }
 
-/** A list of all accounts, its search, and the dialogs that change it. */
-export function ManagedList<Row, Change extends { readonly kind: string }>({
-  id,
-  title,
-  find,
-  add,
-  nothing,
-  load,
-  keys = [],
-  controls,
-  drawRow,
-  dialog: ChangeOf,
-}: ManagedListProps<Row, Change | { readonly kind: 'add' }>) {
+/** A searchable list of all accounts with the dialogs that change it. */
+export function ManagedList({ id, title, find, add, nothing, load, keys = [], controls }: ManagedListProps) {
   const { given, toStart, field, pager } = useListPart(find);
-  const [asked, setAsked] = useState<Change | { readonly kind: 'add' }>();
+  const [asked, setAsked] = useState<Change>();
   const [made, setMade] = useState<Made>();
   const loaded = useLoaded((signal) => load(given, signal), [...Object.values(given), ...keys]);
   const { data, isLoading, reload } = loaded;
-  const onDone = (shown?: Made): void => {
+  const onDone = (shown: Made | undefined): void => {
     setAsked(undefined);
     setMade(shown);
     reload();
@@ -156,8 +143,8 @@ export function ManagedList<Row, Change extends { readonly kind: string }>({
     <div class="row">
       {controls?.(toStart)}
       {field}
-      <Button kind="primary" onClick={() => setAsked({ kind: 'add' })}>
-        {add}
+      <Button kind="primary" onClick={() => setAsked(add)}>
+        {add.title}
       </Button>
     </div>
   );
@@ -166,10 +153,32 @@ export function ManagedList<Row, Change extends { readonly kind: string }>({
       <LoadState of={loaded} />
       {data?.total === 0 && !isLoading && <p class="muted">{nothing}</p>}
       {data !== undefined && data.rows.length > 0 && (
-        <ul class="items">{data.rows.map((row) => drawRow(row, setAsked))}</ul>
+        <ul class="items">
+          {data.rows.map((row) => (
+            <li key={row.id}>
+              <div class="item-head">
+                <span class="item-title">{row.title}</span>
+                <span class="muted small">{row.about}</span>
+              </div>
+              {row.content(setAsked)}
+              <div class="row item-actions">
+                {row.actions.map(([text, label, change, kind = '']) => (
+                  <Button
+                    key={text}
+                    kind={`small ${kind}`}
+                    aria-label={`${label} ${row.id}`}
+                    onClick={() => setAsked(change)}
+                  >
+                    {text}
+                  </Button>
+                ))}
+              </div>
+            </li>
+          ))}
+        </ul>
       )}
       {pager(data?.total)}
-      {asked !== undefined && <ChangeOf asked={asked} onDone={onDone} onClose={() => setAsked(undefined)} />}
+      {asked !== undefined && <ChangeDialog change={asked} onDone={onDone} onClose={() => setAsked(undefined)} />}
       {made !== undefined && <MadeDialog made={made} onClose={() => setMade(undefined)} />}
     </Card>
   );

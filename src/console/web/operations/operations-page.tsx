@@ -35,7 +35,6 @@ function Tile({ label, value, children }: TileProps) {
 const since = (from: string | undefined, at: string): number | undefined =>
   from === undefined ? undefined : Math.max(0, (Date.parse(at) - Date.parse(from)) / 1000);
 
-/** The figures by which an operator sees at a glance how it goes. */
 function Tiles({ status, sample }: { readonly status: Status; readonly sample: Sample | undefined }) {
   const { lake, stream, exports, at } = status;
   const behind = since(lake.watermark, at);
@@ -96,7 +95,7 @@ function RateCard({ samples }: { readonly samples: readonly Sample[] }) {
   );
 }
 
-/** What is wrong, and what to do about it. Its texts count seconds: read out, it would be so again and again. */
+/** Lists the problems. Not announced: their texts count seconds. */
 function Problems({ problems }: { readonly problems: readonly Problem[] }) {
   return (
     <ul class="stack" aria-label="Problems">
@@ -116,7 +115,6 @@ function Problems({ problems }: { readonly problems: readonly Problem[] }) {
   );
 }
 
-/** How the service is, refreshed while it can be seen. */
 function ServicePart() {
   const { data, error } = useStatus();
   if (data === undefined) return <LoadState of={{ data, error }} />;
@@ -153,7 +151,6 @@ function ServicePart() {
   );
 }
 
-/** What operators see and change: the service, apps and their tokens, users and their secrets. */
 export const OperationsPage = createParts('Operations', [
   { path: 'operations', title: 'Service', component: ServicePart },
   { path: 'operations/apps', title: 'Apps', component: AppsPart },

@@ -1,30 +1,27 @@
 import { callApi, type AnswerOf } from '../frame/client.ts';
 import { formatBytes, formatCount, formatShare, formatTime } from '../parts/format.ts';
-import { Card, Note, Table } from '../parts/layout.tsx';
+import { Card, Facts, Note, Table } from '../parts/layout.tsx';
 import { useLoaded, type Loaded } from '../parts/load.ts';
 
-/** How the service is. */
 export type Status = AnswerOf<'/api/operations/v1/status.json'>;
 export type Process = Status['processes'][number];
-/** Something to be looked at, and what to do about it. */
 export type Problem = Status['problems'][number];
 
-/** Rates at one moment. */
+/** Rates at one time (Unix seconds). */
 export interface Sample {
-  /** Unix seconds. */
   readonly at: number;
   readonly events: number;
   readonly refusals: number;
 }
 
 const everyMs = 3000;
-/** Samples of a page: ten minutes. */
+/** Maximum number of samples: ten minutes. */
 const mostSamples = 200;
 
 const refusalsOf = (refused: Readonly<Record<string, number>>): number =>
   Object.values(refused).reduce((sum, count) => sum + count, 0);
 
-/** What was counted between two looks, each second. A process that began anew in between counts from its start. */
+/** Returns the rates per second between two states. A restarted process counts from its start. */
 function toSample(before: Status, now: Status): Sample | undefined {
   const seconds = (Date.parse(now.at) - Date.parse(before.at)) / 1000;
   if (seconds <= 0) return undefined;
@@ -46,7 +43,7 @@ interface Watched {
   readonly samples: readonly Sample[];
 }
 
-/** Looks at the service every few seconds while the page can be seen. */
+/** Loads the status every few seconds while the page is visible. */
 export function useStatus(): Loaded<Watched> {
   return useLoaded(
     (() => {
@@ -65,7 +62,7 @@ export function useStatus(): Loaded<Watched> {
   );
 }
 
-/** The refusals of all processes since their start, by reason, the most frequent first. */
+/** Returns the rejected requests of all processes by reason, the most frequent first. */
 function sumRefusals({ ingest }: Status): { readonly reason: string; readonly requests: number }[] {
   const sums = new Map<string, number>();
   for (const { refused } of ingest)
@@ -78,7 +75,7 @@ function sumRefusals({ ingest }: Status): { readonly reason: string; readonly re
 const tones = { running: 'good', starting: 'busy', waiting: 'bad', stopped: 'warn' } as const;
 const words = { running: 'runs', starting: 'starts', waiting: 'down', stopped: 'stopped' } as const;
 
-/** The processes, and how often each was started again; `isOld`: as they were when the service was last reached. */
+/** Lists the processes. `isOld`: the service is not reachable now. */
 export function ProcessesCard({
   processes,
   isOld,
@@ -110,7 +107,6 @@ export function ProcessesCard({
   );
 }
 
-/** How full the disks are; import stops taking events at the reserve. */
 export function DisksCard({ status: { disks, diskReserveBytes } }: { readonly status: Status }) {
   return (
     <Card id="disks" title="Disks">
@@ -138,7 +134,6 @@ export function DisksCard({ status: { disks, diskReserveBytes } }: { readonly st
   );
 }
 
-/** Why requests were refused, since the processes of import began. */
 export function RefusalsCard({ status }: { readonly status: Status }) {
   const refusals = sumRefusals(status);
   return (
@@ -146,20 +141,14 @@ export function RefusalsCard({ status }: { readonly status: Status }) {
       {refusals.length === 0 ? (
         <p class="muted">None.</p>
       ) : (
-        <dl class="facts">
-          {refusals.map(({ reason, requests }) => (
-            <div class="fact" key={reason}>
-              <dt>{reason.replaceAll('_', ' ')}</dt>
-              <dd>{formatCount(requests)}</dd>
-            </div>
-          ))}
-        </dl>
+        <Facts
+          of={refusals.map(({ reason, requests }) => [reason.replaceAll('_', ' '), formatCount(requests)] as const)}
+        />
       )}
     </Card>
   );
 }
 
-/** What to look at while everything works. */
 export function NoticesCard({ notices }: { readonly notices: readonly Problem[] }) {
   return (
     <Card id="notices" title="Worth a look">

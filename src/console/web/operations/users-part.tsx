@@ -1,34 +1,19 @@
 import { useState } from 'preact/hooks';
 import { callApi, type AnswerOf, type CallArguments } from '../frame/client.ts';
 import { session } from '../frame/session.ts';
-import { Button, Check, Input, NumberInput, Select } from '../parts/controls.tsx';
+import { Check, Input, NumberInput, Select } from '../parts/controls.tsx';
 import { formatCount } from '../parts/format.ts';
-import { ChangeDialog, ManagedList, type AskedProps } from './managed-list.tsx';
+import { ManagedList, type Change, type Made, type Row, type RowAction } from './managed-list.tsx';
 
-/** Without an account: an operator who belongs to none. */
+/** A user of any account; an operator may have none. */
 type OperatedUser = AnswerOf<'/api/operations/v1/users.json'>['users'][number];
 
-type UserChange =
-  | { readonly kind: 'add' }
-  | { readonly kind: 'set' | 'secret' | 'remove'; readonly user: OperatedUser };
-
-function AddFields() {
-  const [isOperator, setOperator] = useState(false);
-  return (
-    <>
-      <Input label="Name" name="name" required maxLength={100} autocomplete="off" />
-      <Check
-        label="Operator: sees this page, and changes apps and users of every account"
-        name="operator"
-        value="1"
-        checked={isOperator}
-        onChange={() => setOperator(!isOperator)}
-      />
-      <NumberInput label={isOperator ? 'Account, or none' : 'Account'} name="idAccount" required={!isOperator} />
-      <RightFields />
-      <FilesField />
-    </>
-  );
+async function makeChange(
+  method: 'add' | 'set' | 'secret' | 'remove',
+  given: CallArguments,
+): Promise<Made | undefined> {
+  const answer = await callApi(`/api/operations/v1/user/${method}.json`, { method: 'POST', given });
+  return 'secret' in answer ? { title: 'The secret', id: ['User id', answer.idUser], value: answer.secret } : undefined;
 }
 
 function RightFields({ canExport = true }: { readonly canExport?: boolean }) {
@@ -53,128 +38,110 @@ function FilesField({ files = 'auto' }: { readonly files?: OperatedUser['files']
   );
 }
 
-function SetFields({ user: { idAccount, canExport, maxExports, files } }: { readonly user: OperatedUser }) {
+function AddFields() {
+  const [isOperator, setOperator] = useState(false);
   return (
     <>
-      {idAccount !== undefined && <RightFields canExport={canExport} />}
-      <NumberInput
-        label="Exports at once, or as many as the account"
-        name="maxExports"
-        defaultValue={maxExports ?? ''}
+      <Input label="Name" name="name" required maxLength={100} autocomplete="off" />
+      <Check
+        label="Operator: sees this page, and changes apps and users of every account"
+        name="operator"
+        value="1"
+        checked={isOperator}
+        onChange={() => setOperator(!isOperator)}
       />
-      <FilesField files={files} />
+      <NumberInput label={isOperator ? 'Account, or none' : 'Account'} name="idAccount" required={!isOperator} />
+      <RightFields />
+      <FilesField />
     </>
   );
 }
 
-function UserChangeDialog({ asked, onDone, onClose }: AskedProps<UserChange>) {
-  async function make(method: 'add' | 'set' | 'secret' | 'remove', given: CallArguments): Promise<void> {
-    const answer = await callApi(`/api/operations/v1/user/${method}.json`, { method: 'POST', given });
-    if ('secret' in answer) onDone({ title: 'The secret', id: ['User id', answer.idUser], value: answer.secret });
-    else onDone();
-  }
-  if (asked.kind === 'add')
-    return (
-      <ChangeDialog title="Add a user" action="Add" onClose={onClose} onSubmit={(given) => make('add', given)}>
-        <AddFields />
-      </ChangeDialog>
-    );
-  const { idUser, name } = asked.user;
-  if (asked.kind === 'set')
-    return (
-      <ChangeDialog
-        title={`Change ${name} (${idUser})`}
-        action="Change"
-        onClose={onClose}
-        onSubmit={({ maxExports = 'none', ...given }) => make('set', { idUser, maxExports, ...given })}
-      >
-        <SetFields user={asked.user} />
-      </ChangeDialog>
-    );
-  if (asked.kind === 'secret')
-    return (
-      <ChangeDialog
-        title={`A new secret for ${name} (${idUser})`}
-        action="Make a new secret"
-        isDangerous
-        onClose={onClose}
-        onSubmit={() => make('secret', { idUser })}
-      >
-        <p>The old one ends within a second, and with it the user's sessions and links.</p>
-      </ChangeDialog>
-    );
-  return (
-    <ChangeDialog
-      title={`Remove ${name} (${idUser})`}
-      action="Remove"
-      isDangerous
-      onClose={onClose}
-      onSubmit={() => make('remove', { idUser })}
-    >
+const addition: Change = {
+  title: 'Add a user',
+  action: 'Add',
+  content: <AddFields />,
+  make: (given) => makeChange('add', given),
+};
+
+function listActions(user: OperatedUser, isSelf: boolean): readonly RowAction[] {
+  const { idUser, idAccount, canExport, maxExports, files } = user;
+  const name = `${user.name} (${idUser})`;
+  const renewal: Change = {
+    title: `A new secret for ${name}`,
+    action: 'Make a new secret',
+    isDangerous: true,
+    content: <p>The old one ends within a second, and with it the user's sessions and links.</p>,
+    make: () => makeChange('secret', { idUser }),
+  };
+  const setting: Change = {
+    title: `Change ${name}`,
+    action: 'Change',
+    content: (
+      <>
+        {idAccount !== undefined && <RightFields canExport={canExport} />}
+        <NumberInput
+          label="Exports at once, or as many as the account"
+          name="maxExports"
+          defaultValue={maxExports ?? ''}
+        />
+        <FilesField files={files} />
+      </>
+    ),
+    make: ({ maxExports: most = 'none', ...given }) => makeChange('set', { idUser, maxExports: most, ...given }),
+  };
+  const removal: Change = {
+    title: `Remove ${name}`,
+    action: 'Remove',
+    isDangerous: true,
+    content: (
       <p>
         Calls and links of the user end within a second, requests that wait or run are canceled. It cannot be undone.
       </p>
-    </ChangeDialog>
-  );
+    ),
+    make: () => makeChange('remove', { idUser }),
+  };
+  const actions: readonly RowAction[] = [
+    ['New secret', 'New secret for user', renewal],
+    ['Change', 'Change user', setting],
+    ['Remove', 'Remove user', removal, 'plain'],
+  ];
+  return isSelf ? actions.slice(0, -1) : actions;
 }
 
-/** What is done with a user: what the button says, to whom sees the row and to whom hears it. */
-const userActions = [
-  { kind: 'secret', text: 'New secret', label: 'New secret for user' },
-  { kind: 'set', text: 'Change', label: 'Change user' },
-  { kind: 'remove', text: 'Remove', label: 'Remove user' },
-] as const;
-
-function UserRow({ user, onAsk }: { readonly user: OperatedUser; readonly onAsk: (asked: UserChange) => void }) {
+function toRow(user: OperatedUser): Row {
   const { idUser, name, idAccount, canExport, maxExports, operator } = user;
   const isSelf = typeof session.value === 'object' && session.value.idUser === idUser;
-  return (
-    <li>
-      <div class="item-head">
-        <span class="item-title">{name}</span>
-        <span class="muted small">
-          User {idUser} · {idAccount === undefined ? 'no account' : `account ${idAccount}`}
-          {maxExports !== undefined && ` · ${formatCount(maxExports)} exports at once`}
-        </span>
-      </div>
+  const account = idAccount === undefined ? 'no account' : `account ${idAccount}`;
+  const most = maxExports === undefined ? '' : ` · ${formatCount(maxExports)} exports at once`;
+  return {
+    id: idUser,
+    title: name,
+    about: `User ${idUser} · ${account}${most}`,
+    content: () => (
       <div class="row">
         {operator && <span class="badge busy">operator</span>}
         {idAccount !== undefined && !canExport && <span class="badge">orders no exports</span>}
         {isSelf && <span class="badge good">you</span>}
       </div>
-      <div class="row item-actions">
-        {userActions
-          .filter(({ kind }) => !(isSelf && kind === 'remove'))
-          .map(({ kind, text, label }) => (
-            <Button
-              key={kind}
-              kind={kind === 'remove' ? 'small plain' : 'small'}
-              aria-label={`${label} ${idUser}`}
-              onClick={() => onAsk({ kind, user })}
-            >
-              {text}
-            </Button>
-          ))}
-      </div>
-    </li>
-  );
+    ),
+    actions: listActions(user, isSelf),
+  };
 }
 
-/** The users of all accounts, and what changes them. */
+/** The users of all accounts. */
 export function UsersPart() {
   return (
     <ManagedList
       id="operated-users"
       title="Users"
       find="Find a user by name or id"
-      add="Add a user"
+      add={addition}
       nothing="There is none."
       load={async (given, signal) => {
         const { users, total } = await callApi('/api/operations/v1/users.json', { given, signal });
-        return { rows: users, total };
+        return { rows: users.map(toRow), total };
       }}
-      drawRow={(user, ask: (asked: UserChange) => void) => <UserRow key={user.idUser} user={user} onAsk={ask} />}
-      dialog={UserChangeDialog}
     />
   );
 }

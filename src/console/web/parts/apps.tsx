@@ -3,21 +3,14 @@ import { callApi, type AnswerOf } from '../frame/client.ts';
 import { Card, LoadState, useListPart } from './layout.tsx';
 import { useLoaded, type Loaded } from './load.ts';
 
-type AppList = AnswerOf<'/api/data/v1/apps.json'>;
-
-function loadApps(given: Readonly<Record<string, string>>, signal: AbortSignal): Promise<AppList> {
-  return callApi('/api/data/v1/apps.json', { given, signal });
+function useApps(given: Readonly<Record<string, string>>): Loaded<AnswerOf<'/api/data/v1/apps.json'>> {
+  return useLoaded((signal) => callApi('/api/data/v1/apps.json', { given, signal }), Object.values(given));
 }
 
-/** Loads one app of the account; undefined data and an error of status 404 where it has none of that id. */
-function useApp(idApp: string): Loaded<AppList['apps'][number] | undefined> {
-  return useLoaded(async (signal) => (await loadApps({ idApp }, signal)).apps[0], [idApp]);
-}
-
-/** The apps of the account, to choose one: links to a page, with the app's id behind it. */
+/** Lists the account's apps as links to a page of each. */
 export function AppsCard({ page }: { readonly page: string }) {
   const { search, given, field, pager } = useListPart('Find an app by title or id');
-  const loaded = useLoaded((signal) => loadApps(given, signal), Object.values(given));
+  const loaded = useApps(given);
   const { data, isLoading } = loaded;
   const isEmpty = data?.total === 0 && !isLoading;
   return (
@@ -55,27 +48,22 @@ export function AppsCard({ page }: { readonly page: string }) {
   );
 }
 
-interface AppHeadProps {
-  readonly page: string;
-  readonly other: string;
-  readonly idApp: string;
-}
-
-/** The head of a page about one app, with the way back to all of them. */
-export function AppHead({ page, other, idApp }: AppHeadProps) {
-  const { data, error } = useApp(idApp);
-  const name = page === 'data' ? 'Data' : 'Live';
+/** The head of a page about one app. */
+export function AppHead({ page, idApp }: { readonly page: 'data' | 'live'; readonly idApp: string }) {
+  const { data, error } = useApps({ idApp });
+  const app = data?.apps[0];
+  const [name, other, link] = page === 'data' ? ['Data', 'live', 'Watch live'] : ['Live', 'data', 'Show its data'];
   return (
     <div class="page-head">
       <div>
         <p class="small">
           <a href={hrefOf(page)}>{name}: all apps</a>
         </p>
-        <h1 tabIndex={-1}>{data?.title ?? `App ${idApp}`}</h1>
-        <p class="muted">{data === undefined ? (error?.message ?? ' ') : `${data.platform} · ${data.idApp}`}</p>
+        <h1 tabIndex={-1}>{app?.title ?? `App ${idApp}`}</h1>
+        <p class="muted">{app === undefined ? (error?.message ?? ' ') : `${app.platform} · ${app.idApp}`}</p>
       </div>
       <a class="button" href={hrefOf(`${other}/${idApp}`)}>
-        {page === 'data' ? 'Watch live' : 'Show its data'}
+        {link}
       </a>
     </div>
   );

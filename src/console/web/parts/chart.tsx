@@ -3,29 +3,28 @@ import uPlot from 'uplot';
 import { theme } from '../frame/browser.ts';
 import { formatCount, formatShort } from './format.ts';
 
-/** What a chart shows of one thing over time. */
 export interface ChartSeries {
   readonly label: string;
-  /** One for each of the times. */
+  /** One value per time. */
   readonly values: readonly number[];
 }
 
 export interface ChartOptions {
-  /** Says in words what is shown; the same is in a table beside it. */
+  /** Accessible description; a table next to the chart has the same data. */
   readonly label: string;
   /** Unix seconds, ascending. */
   readonly times: readonly number[];
   readonly series: readonly ChartSeries[];
-  /** `columns`: one upon the other; `lines`: each from zero. */
+  /** `columns` are stacked; `lines` start from zero. */
   readonly form: 'columns' | 'lines';
   readonly formatTime: (seconds: number) => string;
   readonly height?: number;
 }
 
-/** Colours of series, in their order. Canvas knows no variables of style sheets. */
+/** Number of series colours. A canvas cannot use variables of style sheets. */
 const seriesColors = 5;
 
-/** The colour that a variable of the style sheet has now. */
+/** Returns the current colour of a style sheet variable. */
 function readColor(at: Element, variable: string): string {
   const probe = document.createElement('span');
   probe.style.color = `var(--${variable})`;
@@ -35,7 +34,7 @@ function readColor(at: Element, variable: string): string {
   return color;
 }
 
-/** Sums of the series up to each, so that columns stand one upon the other. */
+/** Returns the sums up to each series. */
 function stack(series: readonly ChartSeries[]): number[][] {
   const sums: number[][] = [];
   for (const { values } of series) sums.push(values.map((value, at) => value + (sums.at(-1)?.[at] ?? 0)));
@@ -48,11 +47,11 @@ function makePlot(target: HTMLElement, options: ChartOptions, onHover: (at: numb
   const [text, line] = ['muted', 'line'].map((name) => readColor(target, name));
   const colorOf = (index: number): string => readColor(target, `series-${(index % seriesColors) + 1}`);
   const shown = isStacked ? stack(series) : series.map(({ values }) => [...values]);
-  // The highest first: what is drawn later stands before it.
+  // The highest first: later series are drawn on top.
   const order = isStacked ? [...series.keys()].toReversed() : [...series.keys()];
   const axis = { stroke: text ?? '', grid: { stroke: line ?? '', width: 1 }, ticks: { show: false } };
   const bars = uPlot.paths.bars?.({ size: [0.7, 60], align: 0 });
-  const plot = new uPlot(
+  return new uPlot(
     {
       width: Math.max(target.clientWidth, 200),
       height,
@@ -95,27 +94,26 @@ function makePlot(target: HTMLElement, options: ChartOptions, onHover: (at: numb
     [[...times], ...order.map((index) => shown[index] ?? [])],
     target,
   );
-  return plot;
 }
 
-/** Steps between the labels of lines: none is shorter than what a label shows. */
+/** Steps between the labels of lines, s: no step is shorter than a label's precision. */
 const wholeSeconds = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600];
-/** Room of a label below the chart. */
+/** Width of a label, px. */
 const labelPixels = 90;
 
-/** Columns that have a label: as many as fit, each at its own time, whichever the zone of the reader. */
+/** Selects as many column labels as fit, each at its own time in any time zone. */
 function chooseLabels(times: readonly number[], width: number): number[] {
   const every = Math.max(1, Math.ceil((times.length * labelPixels) / width));
   return times.filter((_, index) => index % every === 0);
 }
 
-/** Room for the first and the last column. */
+/** Adds space for the first and the last column. */
 function padTimes(min: number, max: number, times: readonly number[]): [number, number] {
   const step = times.length > 1 ? (times[1] ?? 0) - (times[0] ?? 0) : 86_400;
   return [(min ?? 0) - step * 0.6, (max ?? 0) + step * 0.6];
 }
 
-/** Counts theme changes of the system, by which colours change. */
+/** Reports whether the system's theme is dark. */
 function useSystemTheme(): boolean {
   const query = matchMedia('(prefers-color-scheme: dark)');
   const [isDark, setDark] = useState(query.matches);
@@ -127,7 +125,7 @@ function useSystemTheme(): boolean {
   return isDark;
 }
 
-/** Draws series over time; what the pointer is at is written below. The table beside it is the caller's. */
+/** Draws series over time with the values at the pointer. */
 export function Chart(options: ChartOptions) {
   const { label, times, series, formatTime } = options;
   const target = useRef<HTMLDivElement>(null);

@@ -1,4 +1,4 @@
-/** What a reader presses, types into and chooses from. Their accessible names are the labels given. */
+/** Controls. Their labels are their accessible names. */
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 
@@ -11,11 +11,10 @@ export function Button({ kind = '', ...attributes }: Attributes<'button'> & { re
 
 interface FieldProps {
   readonly label: ComponentChildren;
-  /** `hidden`: the label is for screen readers only; `inline`: it stands beside the control. */
+  /** `hidden`: the label is for screen readers only; `inline`: it is next to the control. */
   readonly kind?: string | undefined;
 }
 
-/** A control with its label. */
 export function Field({ label, kind = '', children }: FieldProps & { readonly children?: ComponentChildren }) {
   const isHidden = kind.includes('hidden');
   return (
@@ -26,7 +25,6 @@ export function Field({ label, kind = '', children }: FieldProps & { readonly ch
   );
 }
 
-/** A field of one line. */
 export function Input({ label, kind, ...attributes }: FieldProps & Attributes<'input'>) {
   return (
     <Field label={label} kind={kind}>
@@ -35,14 +33,14 @@ export function Input({ label, kind, ...attributes }: FieldProps & Attributes<'i
   );
 }
 
-/** A field for a whole number above zero, of at most 15 digits. */
+/** A field for a positive whole number of at most 15 digits. */
 export function NumberInput(props: FieldProps & Attributes<'input'>) {
   return <Input inputMode="numeric" pattern="[1-9][0-9]{0,14}" autocomplete="off" {...props} />;
 }
 
 type Choice = string | readonly [value: string, title: string];
 
-/** A list to choose one value from; `children` stand before the choices. */
+/** A list of choices, after `children`. */
 export function Select({
   label,
   kind,
@@ -67,7 +65,7 @@ export function Select({
   );
 }
 
-/** A box to tick, or with `type="radio"` one of several. */
+/** A checkbox, or a radio button with `type="radio"`. */
 export function Check({ label, kind = '', ...attributes }: FieldProps & Attributes<'input'>) {
   return (
     <label class={`check ${kind}`}>
@@ -77,7 +75,7 @@ export function Check({ label, kind = '', ...attributes }: FieldProps & Attribut
   );
 }
 
-/** A few values side by side, of which one is chosen. */
+/** A group of radio buttons in a row. */
 export function Segments<Value extends string | number>({
   legend,
   isLegendShown = false,
@@ -109,7 +107,7 @@ export function Segments<Value extends string | number>({
 /** Delay after the last key before a search starts, ms. */
 const settleMs = 200;
 
-/** A field that says what to show of a list; `onSearch` is told when typing has settled. */
+/** A search field; `onSearch` is called when typing has paused. */
 export function SearchField({
   label,
   onSearch,
@@ -136,7 +134,7 @@ interface CopyProps {
   readonly kind?: 'small' | 'primary';
 }
 
-/** Copies a text. Where the browser gives no access to its clipboard, the text is to be marked by hand. */
+/** Copies a text. Without access to the clipboard the user can copy it by hand. */
 export function CopyButton({ text, label = 'Copy', kind = 'small' }: CopyProps) {
   const [said, setSaid] = useState('');
 
@@ -153,7 +151,7 @@ export function CopyButton({ text, label = 'Copy', kind = 'small' }: CopyProps) 
   );
 }
 
-/** Addresses without TLS have no `navigator.clipboard`, but for the machine's own. */
+/** Without TLS there is no `navigator.clipboard`, except on localhost. */
 async function copyText(text: string, button: HTMLElement): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
@@ -162,10 +160,10 @@ async function copyText(text: string, button: HTMLElement): Promise<boolean> {
     const area = document.createElement('textarea');
     area.value = text;
     area.className = 'hidden';
-    // Beside the button: outside of an open dialog nothing can be marked.
+    // Next to the button: outside of an open dialog nothing can be selected.
     button.after(area);
     area.select();
-    // The one way that is left where the page is not of a secure address.
+    // Deprecated, but the only way on an insecure address.
     const isDone = document.execCommand('copy');
     area.remove();
     button.focus();

@@ -1,4 +1,4 @@
-/** Numbers and times as the reader's locale writes them. */
+/** Formats numbers and times in the reader's locale. */
 import { isKnownZone, ownZone } from './zones.ts';
 
 const numbers = new Intl.NumberFormat();
@@ -6,19 +6,17 @@ const short = new Intl.NumberFormat(undefined, { notation: 'compact', maximumFra
 const decimals = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
 const relative = new Intl.RelativeTimeFormat(undefined, { numeric: 'always', style: 'short' });
 
-/** A whole number, every digit. */
 export function formatCount(value: number): string {
   return numbers.format(value);
 }
 
-/** A number by its magnitude, as `1.2M`. */
+/** Formats a number by its magnitude, as `1.2M`. */
 export function formatShort(value: number): string {
   return value < 10_000 ? numbers.format(value) : short.format(value);
 }
 
 const units = ['byte', 'kilobyte', 'megabyte', 'gigabyte', 'terabyte'];
 
-/** Bytes, by thousands. */
 export function formatBytes(bytes: number): string {
   const power = bytes < 1000 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(bytes) / 3));
   const format = new Intl.NumberFormat(undefined, {
@@ -30,7 +28,7 @@ export function formatBytes(bytes: number): string {
   return format.format(bytes / 1000 ** power);
 }
 
-/** A time span in seconds, in the one unit that suits it. */
+/** Formats a duration, s, in the most suitable unit. */
 export function formatSpan(seconds: number): string {
   const [value, unit] =
     seconds < 90 ? [seconds, 'second'] : seconds < 5400 ? [seconds / 60, 'minute'] : [seconds / 3600, 'hour'];
@@ -42,7 +40,7 @@ export function formatSpan(seconds: number): string {
   }).format(value);
 }
 
-/** How far a moment is away, as `in 3 hr.`; Unix seconds. */
+/** Formats the distance of a Unix time, as `in 3 hr.`. */
 export function formatAway(seconds: number, nowMs = Date.now()): string {
   const away = seconds - nowMs / 1000;
   const size = Math.abs(away);
@@ -53,7 +51,7 @@ export function formatAway(seconds: number, nowMs = Date.now()): string {
     : relative.format(Math.round(away / 86_400), 'day');
 }
 
-/** A moment in a zone, the reader's by default and where the browser knows no such zone, with its name; Unix seconds. */
+/** Formats a Unix time in a time zone; the reader's by default and if the browser does not know it. */
 export function formatTime(seconds: number, timeZone = ownZone, second?: '2-digit'): string {
   return new Intl.DateTimeFormat(undefined, {
     year: 'numeric',
@@ -67,12 +65,11 @@ export function formatTime(seconds: number, timeZone = ownZone, second?: '2-digi
   }).format(seconds * 1000);
 }
 
-/** A calendar date, `YYYY-MM-DD`, as the reader writes dates. */
+/** Formats a calendar date, `YYYY-MM-DD`. */
 export function formatDate(date: string): string {
   return new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeZone: 'UTC' }).format(Date.parse(date));
 }
 
-/** A share from 0 to 1. */
 export function formatShare(share: number): string {
   return `${decimals.format(share * 100)} %`;
 }

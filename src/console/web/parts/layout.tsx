@@ -1,4 +1,4 @@
-/** What a page is laid out in: messages, cards, tables, lists in parts, dialogs and tabs. */
+/** Layout: messages, cards, tables, paged lists, dialogs and tabs. */
 import type { ComponentChildren, ComponentType } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { hrefOf, path } from '../frame/browser.ts';
@@ -10,7 +10,7 @@ interface Children {
   readonly children?: ComponentChildren;
 }
 
-/** Something that has to be said where it belongs; errors are read out at once. */
+/** A message; errors are announced to screen readers. */
 export function Message({ kind, children }: Children & { readonly kind: 'error' | 'warning' | 'info' }) {
   return (
     <div class={`message ${kind}`} role={kind === 'error' ? 'alert' : undefined}>
@@ -19,12 +19,11 @@ export function Message({ kind, children }: Children & { readonly kind: 'error' 
   );
 }
 
-/** A message of an error; nothing without one. */
 export function ErrorMessage({ error }: { readonly error: Error | undefined }) {
   return error === undefined ? null : <Message kind="error">{error.message}</Message>;
 }
 
-/** What is said of an answer that is not there: why not, or that it is waited for. */
+/** Shows the error of a missing response, or that it is loading. */
 export function LoadState({
   of: { data, error },
   wait = 'Loading…',
@@ -38,12 +37,11 @@ export function LoadState({
   return data === undefined ? <p class={`muted ${kind}`}>{wait}</p> : null;
 }
 
-/** A text of less weight. */
 export function Note({ children }: Children) {
   return <p class="muted small">{children}</p>;
 }
 
-/** Moves the focus to the heading of a part where what had it is removed, so that no key press goes nowhere. */
+/** Moves the focus to the heading of a part when the focused element is removed. */
 export function useKeptFocus(): {
   readonly ref: { current: HTMLElement | null };
   readonly onFocusIn: (event: FocusEvent) => void;
@@ -58,7 +56,7 @@ export function useKeptFocus(): {
   return { ref, onFocusIn: ({ target }) => void (last.current = target) };
 }
 
-/** A part of a page with its heading, which has the id, and what stands beside it. */
+/** A section with its heading, which has the id, and controls next to it. */
 export function Card({
   id,
   title,
@@ -70,7 +68,7 @@ export function Card({
   readonly id: string;
   readonly title: ComponentChildren;
   readonly count?: number | undefined;
-  /** What is shown is of what was asked before. */
+  /** Whether the content is of the previous request. */
   readonly isBusy?: boolean;
   readonly beside?: ComponentChildren;
 }) {
@@ -95,7 +93,6 @@ export function Card({
   );
 }
 
-/** Instead of a list that is empty. */
 export function EmptyCard({ title, children }: Children & { readonly title: string }) {
   return (
     <div class="card empty">
@@ -108,7 +105,7 @@ export function EmptyCard({ title, children }: Children & { readonly title: stri
 /** A column: its title, the cell of a row, and the classes of both. */
 export type Column<Row> = readonly [title: string, cell: (row: Row, index: number) => ComponentChildren, kind?: string];
 
-/** A table that scrolls by itself, and by the keyboard. */
+/** A table that scrolls, also by keyboard. */
 export function Table<Row>({
   label,
   kind = '',
@@ -119,7 +116,7 @@ export function Table<Row>({
   kindOf,
 }: {
   readonly label: string;
-  /** Classes of what scrolls, and of the table in it. */
+  /** Classes of the scrolling region and of the table. */
   readonly kind?: string;
   readonly tableKind?: string;
   readonly columns: readonly Column<Row>[];
@@ -155,7 +152,6 @@ export function Table<Row>({
   );
 }
 
-/** A share from 0 to 1 as a bar beside its figure. */
 export function ShareBar({ share }: { readonly share: number }) {
   return (
     <span class="share">
@@ -167,10 +163,34 @@ export function ShareBar({ share }: { readonly share: number }) {
   );
 }
 
-/** Rows of a list that are shown at once. */
+/** Names and values as a list. */
+export function Facts({ of }: { readonly of: readonly (readonly [name: string, value: ComponentChildren])[] }) {
+  return (
+    <dl class="facts">
+      {of.map(([name, value]) => (
+        <div class="fact" key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+/** Filters items by the text of a search field. */
+export function useSearch<T>(label: string, items: readonly T[], textOf: (item: T) => string) {
+  const [search, setSearch] = useState('');
+  const wanted = search.toLowerCase();
+  return {
+    found: items.filter((item) => textOf(item).toLowerCase().includes(wanted)),
+    field: <SearchField label={label} onSearch={setSearch} />,
+  };
+}
+
+/** Rows per page of a list. */
 export const pageSize = 50;
 
-/** Keeps which part of a list is asked for; gives it as arguments of the API, with what the reader changes it by. */
+/** Keeps the search and page of a list. Returns them as arguments of the API, with their controls. */
 export function useListPart(label: string) {
   const [search, setSearch] = useState('');
   const [offset, setOffset] = useState(0);
@@ -210,14 +230,14 @@ function Pager({ offset, total, onMove }: PagerProps) {
   );
 }
 
-/** A part of a page, with an address of its own: a path below `/console/`. */
+/** A part of a page with its path below `/console/`. */
 export interface PagePart {
   readonly path: string;
   readonly title: string;
   readonly component: ComponentType;
 }
 
-/** Creates a page of several parts, one of which is shown: the first, where the address names none. */
+/** Creates a page with tabs; the first is the default. */
 export function createParts(title: string, parts: readonly [PagePart, ...PagePart[]]): ComponentType {
   return function PageOfParts() {
     const shown = parts.find((part) => part.path === path.value) ?? parts[0];
@@ -239,7 +259,6 @@ export function createParts(title: string, parts: readonly [PagePart, ...PagePar
   };
 }
 
-/** The heading of a page, and what stands beside it. */
 export function PageHead({ title, children }: Children & { readonly title: string }) {
   return (
     <div class="page-head">
@@ -250,15 +269,13 @@ export function PageHead({ title, children }: Children & { readonly title: strin
 }
 
 /**
- * A dialog that is open for as long as it is there. It opens before the page is painted: what is typed at once goes into
- * it, not into what opened it, to which the focus goes back.
+ * A dialog that is open while it is mounted. It opens before the page is painted, so that no typed character is lost.
  */
 export function useModal(): { current: HTMLDialogElement | null } {
   const dialog = useRef<HTMLDialogElement>(null);
   useLayoutEffect(() => {
     const element = dialog.current;
     element?.showModal();
-    // By itself: as long as it is open, nothing else can have the focus.
     return () => element?.close();
   }, []);
   return dialog;

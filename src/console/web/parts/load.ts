@@ -2,28 +2,24 @@ import { useCallback, useEffect, useMemo, useState } from 'preact/hooks';
 import { ApiError } from '../frame/client.ts';
 import { signIns } from '../frame/session.ts';
 
-/** What a page asks the service for. */
 export interface Loaded<T> {
-  /** The newest answer. It stays while the same is asked again, in vain too, and until other keys are answered. */
+  /** The newest data. It stays while it is refreshed or a refresh fails, and until other keys have data. */
   readonly data: T | undefined;
-  /** Why the newest was not answered. */
+  /** Error of the newest request. */
   readonly error: ApiError | undefined;
-  /** There is no answer to these keys yet: `data` is of those before. */
+  /** Whether `data` belongs to previous keys. */
   readonly isLoading: boolean;
-  /** Asks again now. */
   readonly reload: () => void;
 }
 
 const retrySeconds = 3;
-/** How soon a page that cannot be seen looks whether it can. */
+/** Interval of checking whether a hidden page is visible again. */
 const hiddenMs = 1000;
 
-/** Makes an error of whatever was thrown. */
 export function toApiError(error: unknown): ApiError {
   return error instanceof ApiError ? error : new ApiError(0, error instanceof Error ? error.message : String(error));
 }
 
-/** What is known, and what it was asked by. */
 interface State<T> {
   readonly data: T | undefined;
   readonly error: ApiError | undefined;
@@ -31,9 +27,9 @@ interface State<T> {
 }
 
 /**
- * Loads what a page shows: at once, whenever `keys` change, after a sign-in, soon after a failure that may pass, and,
- * with `everyMs`, again and again while the page can be seen. `load` is asked once at a time and is told when its answer
- * is no longer wanted.
+ * Loads data: at once, when `keys` change, after a sign-in, soon after an error that may pass, and with `everyMs`
+ * repeatedly while the page is visible. `load` runs once at a time; its signal aborts when the data is no longer
+ * needed.
  */
 export function useLoaded<T>(
   load: (signal: AbortSignal) => Promise<T>,
@@ -43,7 +39,7 @@ export function useLoaded<T>(
   const [state, setState] = useState<State<T>>({ data: undefined, error: undefined, of: undefined });
   const [turn, setTurn] = useState(0);
   const count = signIns.value;
-  // Another list for other keys, and the same one for the same.
+  // A new array for new keys.
   const of = useMemo(() => keys, keys);
 
   useEffect(() => {
@@ -53,7 +49,7 @@ export function useLoaded<T>(
       const waitMs = document.hidden ? hiddenMs : await ask();
       if (waitMs !== undefined && !gone.signal.aborted) timer = setTimeout(() => void look(), waitMs);
     };
-    /** Asks, and says after how long to ask again. */
+    /** Loads once and returns the delay before the next load. */
     const ask = async (): Promise<number | undefined> => {
       try {
         const data = await load(gone.signal);
@@ -61,7 +57,7 @@ export function useLoaded<T>(
         return everyMs?.(data);
       } catch (caught) {
         const error = toApiError(caught);
-        // What was loaded by other keys is not shown for the answer to these.
+        // Data of other keys is not shown with this error.
         if (!gone.signal.aborted)
           setState((before) => ({ data: before.of === of ? before.data : undefined, error, of }));
         return error.mayPass ? (error.waitSeconds ?? retrySeconds) * 1000 : undefined;
@@ -83,7 +79,7 @@ export function useLoaded<T>(
   };
 }
 
-/** Waits so long, or until the signal says that nobody waits any more. */
+/** Waits until the time has elapsed or the signal aborts. */
 export function pause(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, ms);
@@ -94,16 +90,15 @@ export function pause(ms: number, signal: AbortSignal): Promise<void> {
   });
 }
 
-/** Something that the reader asks for: one at a time. */
 export interface Action {
   readonly isBusy: boolean;
-  /** Why the last one failed. */
+  /** Error of the last action. */
   readonly error: ApiError | undefined;
-  /** Does the work, and reports whether it succeeded; nothing while another is under way. */
+  /** Runs an action and reports whether it succeeded; returns false while another runs. */
   readonly act: (work: () => Promise<unknown>) => Promise<boolean>;
 }
 
-/** Keeps what has become of what the reader asks for. */
+/** Keeps the state of the user's action, one at a time. */
 export function useAction(): Action {
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState<ApiError>();

@@ -1,4 +1,4 @@
-/** Calendar dates and clock times of time zones, by what the browser knows of them. */
+/** Dates and times in the time zones that the browser knows. */
 
 const formats = new Map<string, Intl.DateTimeFormat>();
 
@@ -19,10 +19,8 @@ function formatOf(zone: string): Intl.DateTimeFormat {
   return format;
 }
 
-/** The reader's own zone. */
 export const ownZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
-/** Whether the browser knows a zone. */
 export function isKnownZone(zone: string): boolean {
   try {
     return formatOf(zone) !== undefined;
@@ -31,7 +29,7 @@ export function isKnownZone(zone: string): boolean {
   }
 }
 
-/** What the clocks of a zone show at a moment (Unix seconds): `YYYY-MM-DDTHH:MM:SS`. */
+/** Returns the local time of a Unix second in a time zone: `YYYY-MM-DDTHH:MM:SS`. */
 export function wallTimeOf(zone: string, seconds: number): string {
   const parts = Object.fromEntries(
     formatOf(zone)
@@ -44,13 +42,13 @@ export function wallTimeOf(zone: string, seconds: number): string {
 
 const daySeconds = 86_400;
 
-/** Reads a clock's time as if it were UTC. */
+/** Parses a local time as if it were UTC. */
 const asUtc = (text: string): number => Date.parse(`${text.length === 16 ? `${text}:00` : text}Z`) / 1000;
 
 /**
- * The moment (Unix seconds) of a clock's time in a zone as an end of a period that includes it. A time that the clocks
- * show twice, when they go back, begins with the first and ends with the second; one that they leave out, when they go
- * forward, begins with the second after and ends with the second before. NaN for no time and for an unknown zone.
+ * Returns the Unix second of a local time as an inclusive end of a period. If the clocks show it twice, a period starts
+ * with the first and ends with the second occurrence; if they skip it, with the second after or before the gap. NaN for
+ * an invalid time or zone.
  */
 export function secondsOf(zone: string, wallTime: string, end: 'from' | 'to'): number {
   const wanted = asUtc(wallTime);
@@ -68,12 +66,10 @@ export function secondsOf(zone: string, wallTime: string, end: 'from' | 'to'): n
   return end === 'from' ? after : before;
 }
 
-/** The date of today in a zone. */
 export function todayIn(zone: string, nowMs = Date.now()): string {
   return wallTimeOf(zone, nowMs / 1000).slice(0, 10);
 }
 
-/** The date so many days after another. */
 export function addDays(date: string, days: number): string {
   return new Date(Date.parse(`${date}T00:00:00Z`) + days * 86_400_000).toISOString().slice(0, 10);
 }

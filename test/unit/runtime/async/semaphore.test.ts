@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { createFairMutex, createMutex, createKeyedSemaphore } from '../../../../src/runtime/async/semaphore.ts';
+import { createMutex, createKeyedSemaphore } from '../../../../src/runtime/async/semaphore.ts';
 
 const ignore = (): void => undefined;
 
@@ -60,7 +60,7 @@ describe('a mutex for each key', () => {
 describe('a mutex for the tasks of many', () => {
   it('Whoever asks for one task has it after one task of whoever asks for many, also where tasks fail', async () => {
     const steps: string[] = [];
-    const mutex = createFairMutex();
+    const mutex = createKeyedSemaphore(1, 1);
     const ask = (key: number, name: string): Promise<void> =>
       mutex.run(key, async () => {
         steps.push(name);

@@ -1,6 +1,6 @@
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { createQuotaCounter } from '../../../../src/runtime/http/quota.ts';
+import { createQuotaCounter } from '../../../../src/runtime/async/rate-limits.ts';
 
 describe('a quota', () => {
   it('A quota admits calls up to its limit and gives the wait for the next', () => {

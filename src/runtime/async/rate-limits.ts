@@ -1,18 +1,42 @@
-/** Limit on calls: at most `limit` in each window of `windowMs`. */
+/** One limit on calls, counted for each key. */
+export interface TokenBuckets {
+  /** Reports whether the bucket of a key had a token, and removes it. */
+  take(key?: string | number): boolean;
+}
+
+/** Maximum number of buckets: many different keys must not exhaust the memory. */
+const maxBuckets = 10_000;
+
+/**
+ * Creates full buckets: each key may make `size` calls at once, and `perSecond` calls over time. Time is monotonic, so
+ * that setting the clock neither fills nor empties a bucket.
+ */
+export function createTokenBuckets(size: number, perSecond: number): TokenBuckets {
+  const buckets = new Map<string | number, { tokens: number; filledMs: number }>();
+  return {
+    take(key = '') {
+      const nowMs = performance.now();
+      const { tokens, filledMs } = buckets.get(key) ?? { tokens: size, filledMs: nowMs };
+      const filled = Math.min(size, tokens + ((nowMs - filledMs) / 1000) * perSecond);
+      if (buckets.size >= maxBuckets && !buckets.has(key)) buckets.clear();
+      buckets.set(key, { tokens: filled < 1 ? filled : filled - 1, filledMs: nowMs });
+      return filled >= 1;
+    },
+  };
+}
+
+/** A limit on calls: at most `limit` in each window of `windowMs`. */
 export interface Quota {
   readonly limit: number;
   readonly windowMs: number;
 }
 
 /**
- * Counts calls by key against limits. Time is monotonic (`performance.now()`): a clock step neither blocks nor opens
- * it.
+ * Counts calls by key. Times are monotonic, so that setting the clock has no effect. Not a token bucket: that would
+ * allow twice the published limit in one window.
  */
 interface QuotaCounter {
-  /**
-   * Counts a call. Undefined: it is within every limit. Otherwise: seconds until one may be made; the call is not
-   * counted.
-   */
+  /** Counts a call and returns undefined; beyond a limit it returns the wait, s, and counts nothing. */
   take(key: string, nowMs: number): number | undefined;
 }
 
@@ -25,7 +49,8 @@ interface Window {
 const rememberedKeys = 100_000;
 
 /**
- * Calls in the last `windowMs`, estimated from two fixed windows: the previous one fades out as the current one fills.
+ * Returns the calls in the last `windowMs`, estimated from two fixed windows: the previous one fades out as the current
+ * one fills.
  */
 function used(window: Window, windowMs: number, nowMs: number): number {
   const share = 1 - (nowMs - window.startMs) / windowMs;
@@ -40,14 +65,14 @@ function advance(window: Window, windowMs: number, nowMs: number): void {
   window.startMs += passed * windowMs;
 }
 
-/** Creates a counter for all limits of a quota at once; no limits: nothing is ever refused. */
+/** Creates a counter of several limits; without limits it accepts everything. */
 export function createQuotaCounter(quotas: readonly Quota[]): QuotaCounter {
   const byKey = new Map<string, Window[]>();
 
   function windowsOf(key: string, nowMs: number): Window[] {
     const known = byKey.get(key);
     if (known !== undefined) return known;
-    // A flood of keys must not fill the memory: the oldest key starts anew.
+    // Many keys must not exhaust the memory: the oldest one is dropped.
     if (byKey.size >= rememberedKeys) byKey.delete(byKey.keys().next().value ?? '');
     const windows = quotas.map(() => ({ startMs: nowMs, current: 0, previous: 0 }));
     byKey.set(key, windows);
