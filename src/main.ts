@@ -38,6 +38,18 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   role: async () => (await import('./cli/role.ts')).roleCommand,
 };
 
+/** Returns a signal that a closed pipe (`| head`) aborts. Exits if standard output cannot be written. */
+function watchOutput(): AbortSignal {
+  const unread = new AbortController();
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE') return unread.abort();
+    process.stderr.write(`tributary: the answer cannot be written to standard output: ${describeError(error)}\n`);
+    process.exit(1);
+  });
+  process.stderr.on('error', () => undefined);
+  return unread.signal;
+}
+
 /** Returns signals for draining (first SIGTERM or SIGINT) and for a forced stop (second). */
 function listenForSignals(): { stop: AbortSignal; force: AbortSignal } {
   const stop = new AbortController();
@@ -71,18 +83,18 @@ function toHelp(words: readonly string[]): readonly string[] {
   return ['help', '--help', '-h'].includes(first) ? [...rest.filter((word) => !word.startsWith('-')), '--help'] : words;
 }
 
-async function main(given: readonly string[]): Promise<number> {
+async function main(given: readonly string[], unread: AbortSignal): Promise<number> {
   const words = toHelp(given);
   const [name] = words;
   const signals = name === 'role' ? ignoreInterrupts() : listenForSignals();
   // Loaded on demand, so that V8's compiled code is used.
-  const { createTerminal, watchOutput } = await import('./cli/terminal.ts');
+  const { createTerminal } = await import('./cli/terminal.ts');
   const context: CommandContext = {
     environment: process.env,
     entry: fileURLToPath(import.meta.url),
-    ...createTerminal(),
+    ...createTerminal(process),
     ...signals,
-    unread: watchOutput(),
+    unread,
   };
   const { runProgram } = await import('./cli/program.ts');
   const { useDatasetsOf } = await import('./cli/command.ts');
@@ -95,7 +107,7 @@ const { enableCompileCache } = Module as { enableCompileCache?: (folder: string)
 enableCompileCache?.(path.join(import.meta.dirname, 'compile-cache'));
 // Files of the service and its engines are readable by their owner only.
 process.umask(0o077);
-main(process.argv.slice(2))
+main(process.argv.slice(2), watchOutput())
   .then((code) => {
     process.exitCode = code;
   })

@@ -1,36 +1,24 @@
 import { createInterface as createPrompt } from 'node:readline';
 import { createInterface } from 'node:readline/promises';
-import process from 'node:process';
-import { describeError } from '../runtime/errors.ts';
 import type { CommandContext } from './command.ts';
 
-/** Returns a signal that a closed pipe (`| head`) aborts. Exits if standard output cannot be written. */
-export function watchOutput(): AbortSignal {
-  const unread = new AbortController();
-  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code === 'EPIPE') return unread.abort();
-    process.stderr.write(`tributary: the answer cannot be written to standard output: ${describeError(error)}\n`);
-    process.exit(1);
-  });
-  process.stderr.on('error', () => undefined);
-  return unread.signal;
-}
+type Streams = Pick<NodeJS.Process, 'stdin' | 'stdout' | 'stderr'>;
 
 /** Writes to standard output no faster than it is read. */
-async function write(text: string | Uint8Array): Promise<void> {
-  if (process.stdout.write(text) || process.stdout.destroyed) return;
+async function write(stdout: NodeJS.WriteStream, text: string | Uint8Array): Promise<void> {
+  if (stdout.write(text) || stdout.destroyed) return;
   await new Promise<void>((resolve) => {
     const settle = (): void => {
-      process.stdout.off('drain', settle).off('close', settle).off('error', settle);
+      stdout.off('drain', settle).off('close', settle).off('error', settle);
       resolve();
     };
-    process.stdout.on('drain', settle).on('close', settle).on('error', settle);
+    stdout.on('drain', settle).on('close', settle).on('error', settle);
   });
 }
 
 /** Asks for yes or no on the terminal. */
-async function confirm(question: string): Promise<boolean> {
-  const terminal = createInterface({ input: process.stdin, output: process.stderr });
+async function confirm({ stdin, stderr }: Streams, question: string): Promise<boolean> {
+  const terminal = createInterface({ input: stdin, output: stderr });
   const given = new AbortController();
   // Ctrl-C and the end of the input mean no.
   terminal.on('close', () => given.abort()).on('SIGINT', () => given.abort());
@@ -47,8 +35,7 @@ async function confirm(question: string): Promise<boolean> {
 const usualColumns = 80;
 
 /** Writes lines to standard error; on a terminal `show` replaces its last line. */
-function createNotes(): Pick<CommandContext, 'note' | 'show'> {
-  const { stderr } = process;
+function createNotes(stderr: NodeJS.WriteStream): Pick<CommandContext, 'note' | 'show'> {
   if (!stderr.isTTY) return { note: (line) => void stderr.write(`${line}\n`) };
   const clear = '\r\u001b[2K';
   return {
@@ -58,17 +45,19 @@ function createNotes(): Pick<CommandContext, 'note' | 'show'> {
 }
 
 /** Creates the parts of a command's context that are the terminal or the pipes in its place. */
-export function createTerminal(): Omit<CommandContext, 'environment' | 'entry' | 'stop' | 'force' | 'unread'> {
-  const { stdin, stdout, stderr } = process;
+export function createTerminal(
+  streams: Streams,
+): Omit<CommandContext, 'environment' | 'entry' | 'stop' | 'force' | 'unread'> {
+  const { stdin, stdout, stderr } = streams;
   return {
     answer: (value) => void stdout.write(`${JSON.stringify(value)}\n`),
     print: (line) => void stdout.write(`${line}\n`),
-    ...createNotes(),
+    ...createNotes(stderr),
     input: () => stdin,
     isTerminal: stderr.isTTY,
-    write,
+    write: (text) => write(stdout, text),
     ...(stdin.isTTY && stdout.isTTY ? { openPrompt: () => createPrompt({ input: stdin, output: stdout }) } : {}),
     ...(stdout.isTTY ? { screen: { columns: stdout.columns || usualColumns } } : {}),
-    ...(stdin.isTTY && stderr.isTTY ? { confirm } : {}),
+    ...(stdin.isTTY && stderr.isTTY ? { confirm: (question: string) => confirm(streams, question) } : {}),
   };
 }
