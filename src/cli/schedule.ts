@@ -4,7 +4,7 @@ import { parseArguments } from '../export/api/arguments.ts';
 import { createZoneDays } from '../export/api/calendar.ts';
 import { isRefusal, type Refusal } from '../export/api/envelope.ts';
 import { createRequestRules } from '../export/api/request-rules.ts';
-import { tableDirOf } from '../export/jobs/table-of.ts';
+import { tableDirOf } from '../export/jobs/read-plan.ts';
 import { createAccountSchedules, type AccountSchedules } from '../export/schedules/account-schedules.ts';
 import { createSlotClock } from '../export/schedules/slot-clock.ts';
 import { findKeptVersions } from '../lake/log/change-feed.ts';

@@ -5,13 +5,12 @@ import type { Metrics } from '../runtime/metrics.ts';
 
 const secondsBuckets = [0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
 
-/** What the stage counts. */
 interface ExportMetrics {
   readonly ended: (job: ReportJob, seconds: number) => void;
   readonly answered: (method: string, status: number) => void;
 }
 
-/** Gives the gauges of the requests in progress: `running` have a worker, the others wait for one. */
+/** Adds the gauges of requests in progress: `running` have a worker, the others are queued. */
 export function followRequests(metrics: Metrics, inProgress: () => number, running: () => number): void {
   const waiting = (): number => Math.max(0, inProgress() - running());
   metrics.readGauge('export_requests_waiting', 'Export requests that wait for a worker.', waiting);
@@ -21,7 +20,7 @@ export function followRequests(metrics: Metrics, inProgress: () => number, runni
 /** Creates the metrics of the stage. */
 export function createExportMetrics(metrics: Metrics): ExportMetrics {
   const ended = metrics.counter('export_requests_total', 'Export requests that ended, by their state.', ['state']);
-  // From zero on, so that the first of a kind is seen as a step.
+  // Starts at zero, so that the first one is a step.
   for (const state of ['success', 'failed', 'user_failed', 'canceled'] satisfies ReportState[]) ended.inc({ state }, 0);
   const seconds = metrics.histogram(
     'export_request_seconds',
@@ -41,10 +40,10 @@ export function createExportMetrics(metrics: Metrics): ExportMetrics {
   };
 }
 
-/** Damaged files that are named one by one. */
+/** Damaged files that are named individually. */
 const newestDamages = 10;
 
-/** What an operator should look at: damage that an export has met, and requests that cannot be read. */
+/** Describes damage that exports met, damaged report files, and requests that cannot be read. */
 export function describeDamage(
   damages: ReadonlySet<string>,
   requests: readonly string[],

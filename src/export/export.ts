@@ -3,38 +3,37 @@ import type { AccessReader } from '../access/access.ts';
 import type { Sessions } from '../access/sessions.ts';
 import type { Config } from '../config.ts';
 import { findKeptVersions } from '../lake/log/change-feed.ts';
-import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
-import { listSegmentIds } from '../segments/segment-store.ts';
-import { addCatalogueRoutes, addDataRoutes } from './api/data-routes.ts';
-import { addOperations, type Operations } from './operations/operations.ts';
+import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { addDownloadRoutes, addManifestRoutes } from '../reports/download-routes.ts';
 import { openReports, type Reports } from '../reports/open-reports.ts';
+import type { ReportJob } from '../reports/reports.ts';
 import type { ReportStore } from '../reports/store.ts';
 import { startSweeper } from '../reports/sweeper.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { noCrashPoint, type CrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
+import { createOutgoingRules, type OutgoingRules } from '../runtime/http/outgoing-rules.ts';
 import { toListenError } from '../runtime/http/ports.ts';
 import { buildWithClosers, type Closers, type Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
-import { createExportMetrics, describeDamage, followRequests } from './export-health.ts';
-import { createAnswers, createLinkHolders } from './api/views.ts';
-import { createExports, type Exports } from './api/exports.ts';
-import { createRequestRules } from './api/request-rules.ts';
-import { createAddMethod } from './api/methods-routes.ts';
-import { addWebhookRoutes } from './api/webhook-routes.ts';
-import { addScheduleRoutes } from './schedules/schedule-routes.ts';
-import type { AccountSchedules } from './schedules/account-schedules.ts';
-import { startSchedules, type Schedules } from './schedules/start-schedules.ts';
-import type { LastTries } from '../webhooks/last-tries.ts';
-import { outgoingRules, startNotifiers, webhookPaths } from './notify/start-notifiers.ts';
+import { listSegmentIds } from '../segments/segment-store.ts';
+import { createLastTries } from '../webhooks/last-tries.ts';
 import { addAppRoutes, type AppView } from './api/app-routes.ts';
+import { createZoneDays } from './api/calendar.ts';
+import { addCatalogueRoutes, addDataRoutes, addLookRoutes } from './api/data-routes.ts';
 import { addExportRoutes, addListRoutes } from './api/export-routes.ts';
-import { addLookRoutes } from './api/look-routes.ts';
-import { startJobRunner, type JobRunner, type JobRunnerOptions } from './jobs/scheduler.ts';
-import { tableDirOf } from './jobs/table-of.ts';
-import { createLooks, type Looks } from './jobs/looks.ts';
+import { createExports } from './api/exports.ts';
+import { createAddMethod } from './api/methods-routes.ts';
+import { createRequestRules } from './api/request-rules.ts';
+import { createApiServer, defaultApiServerLimits, type ApiServer, type ApiServerLimits } from './api/server.ts';
+import { createThrottle } from './api/throttle.ts';
+import { createAnswers, createLinkHolders } from './api/views.ts';
+import { addWebhookRoutes } from './api/webhook-routes.ts';
+import { createExportMetrics, describeDamage, followRequests } from './export-health.ts';
+import { createLooks } from './jobs/looks.ts';
+import { tableDirOf } from './jobs/read-plan.ts';
+import { startJobRunner, type JobRunnerOptions } from './jobs/scheduler.ts';
 import {
   answerInWorker,
   lookInWorker,
@@ -43,19 +42,21 @@ import {
   type RunLook,
   type RunQuestion,
 } from './jobs/worker-process.ts';
-import { createApiServer, defaultApiServerLimits, type ApiServer, type ApiServerLimits } from './api/server.ts';
-import { createThrottle } from './api/throttle.ts';
-import { createZoneDays } from './api/calendar.ts';
+import { startNoticeNotifier } from './notify/notice-notifier.ts';
+import { startNotifier } from './notify/notifier.ts';
+import { addOperations, type Operations } from './operations/operations.ts';
+import { addScheduleRoutes, createAccountSchedules } from './schedules/account-schedules.ts';
+import { createSlotClock } from './schedules/slot-clock.ts';
+import { startSlotRunner } from './schedules/slot-runner.ts';
 
 /**
  * The export stage: lake -> report files.
  *
- * In: calls of the export area (service.md 4.3, 4.4), from API users; snapshots of the lake.
- * Out: export requests and their files in the report store, answered as envelopes; downloads by signed link.
- * Each request runs in a worker process of its own, which alone holds a query engine on the data; this process parses,
- * authorizes, schedules and answers.
- * Invariant: a create answered 200 is durable and ends in exactly one result, or in its documented error.
- * Crash: workers die with this process; requests in progress begin anew when it is back, a bounded number of times.
+ * In: calls of the export area (service.md 4.3, 4.4) and snapshots of the lake. Out: export requests and their files in
+ * the report store, envelopes, downloads by signed link. Each request runs in a worker process, which alone queries the
+ * data; this process parses, authorizes, schedules and responds.
+ * Invariant: a create with status 200 is durable and ends in exactly one result, or in its documented error.
+ * Crash: workers die with this process; requests in progress restart with it, a bounded number of times.
  */
 
 export interface ExportDependencies {
@@ -63,25 +64,20 @@ export interface ExportDependencies {
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly logger: Logger;
-  /** How an attempt runs: in a process of its own, unless a test's time is not for that. */
+  /** Each runs in a worker process by default. */
   readonly runAttempt?: RunAttempt;
-  /** A place where a test may kill the process. */
-  readonly crashPoint?: CrashPoint;
-  /** How a look at an export runs, likewise. */
   readonly runLook?: RunLook;
-  /** How a question after data runs, likewise. */
   readonly runQuestion?: RunQuestion;
-  /** Adds routes of the composition's own to the api port: health, metrics, API reference, console. */
+  readonly crashPoint?: CrashPoint;
+  /** Routes of composition on the api port: health, metrics, API reference, console. */
   readonly extraRoutes?: readonly ((server: ApiServer) => void)[];
-  /** Who is signed in to the console; absent: nobody can be. */
+  /** The sessions of the console; absent if there is no console. */
   readonly sessions?: Sessions;
-  /** What users see of what comes in for their apps; absent: nothing. */
   readonly appView?: AppView;
-  /** What operators see and change; absent: nothing. */
   readonly operations?: Operations;
 }
 
-/** The service's settings that this stage gets, as config.ts describes them. */
+/** The settings of the service that this stage gets. */
 export const exportSettings = [
   'host',
   'linkTtlSeconds',
@@ -102,7 +98,7 @@ export const exportSettings = [
 export interface ExportOptions extends Pick<Config, (typeof exportSettings)[number]> {
   /** 0: any free port. */
   readonly port: number;
-  /** The address clients see, without a trailing slash; undefined: the one they used. */
+  /** Public address without a trailing slash; undefined: the address of each request. */
   readonly publicUrl: string | undefined;
   readonly lakeDir: string;
   readonly reportsDir: string;
@@ -112,18 +108,17 @@ export interface ExportOptions extends Pick<Config, (typeof exportSettings)[numb
   readonly webhooksDir: string;
   readonly schedulesDir: string;
   readonly limits?: Partial<ApiServerLimits>;
-  /** How soon a schedule's slot is made after its time, at most, milliseconds. */
+  /** How often schedules are checked, ms. */
   readonly schedulesEveryMs?: number;
 }
 
-/** The running stage. */
 export interface ExportStage extends Stoppable {
   readonly port: number;
-  /** What `tributary status` shows, with `notices` on damage. */
+  /** The facts of `tributary status`. */
   facts(): Readonly<Record<string, unknown>>;
 }
 
-/** The engine of this process only reckons with days. */
+/** The engine of this process computes days only. */
 const zoneEngineMemoryMb = 64;
 
 async function listen(server: ApiServer, host: string, port: number): Promise<number> {
@@ -138,57 +133,119 @@ async function listen(server: ApiServer, host: string, port: number): Promise<nu
   return address.port;
 }
 
-function toRunnerOptions(options: ExportOptions): JobRunnerOptions {
-  return {
-    workers: options.exportWorkers,
-    timeoutMs: options.exportTimeoutMs,
-    lakeDir: options.lakeDir,
-    segmentsDir: options.segmentsDir,
-    titlesDir: options.titlesDir,
-    retentionMs: options.retentionMs,
-    limits: {
-      maxRows: options.exportMaxRows,
-      maxBytes: options.exportMaxBytes,
-      singleFileMaxBytes: options.singleFileMaxBytes,
-      partMaxBytes: options.partMaxBytes,
-      memoryMb: options.duckdbMemoryMb,
-      threads: availableParallelism(),
-    },
+function getOutgoingRules({ webhooksAllow }: ExportOptions): OutgoingRules {
+  const rules = createOutgoingRules(webhooksAllow);
+  if (typeof rules !== 'string') return rules;
+  throw new AppError('config_invalid', `TRIBUTARY_WEBHOOKS_ALLOW holds '${rules}', which is no network and no name`, {
+    hint: 'Name networks such as 10.1.0.0/16 and names such as hooks.example.com.',
+  });
+}
+
+/** Starts what notifies webhooks. */
+function startNotifiers(
+  { access, clock, logger }: ExportDependencies,
+  options: ExportOptions,
+  store: ReportStore,
+  closers: Closers,
+) {
+  const webhooks = {
+    paths: { webhooks: options.webhooksDir, keys: options.keysDir },
+    rules: getOutgoingRules(options),
+    tries: createLastTries(),
+    clock,
+    logger,
   };
+  const notifier = startNotifier({ ...webhooks, store });
+  closers.add('webhooks', () => notifier.stop());
+  const noticeNotifier = startNoticeNotifier({ ...webhooks, lakeDir: options.lakeDir, access });
+  closers.add('webhooks of notices', () => noticeNotifier.stop());
+  return { webhooks, notifier };
 }
 
-/**
- * Starts the stage: it listens when this returns. Errors: `locked` when another process owns the reports,
- * `start_failed`, `file_damaged`.
- */
-export function startExport(dependencies: ExportDependencies, options: ExportOptions): Promise<ExportStage> {
-  return buildWithClosers(dependencies.logger, (closers) => buildExport(dependencies, options, closers));
+function toRunnerOptions(options: ExportOptions): JobRunnerOptions {
+  const { lakeDir, segmentsDir, titlesDir, retentionMs } = options;
+  const limits = {
+    maxRows: options.exportMaxRows,
+    maxBytes: options.exportMaxBytes,
+    singleFileMaxBytes: options.singleFileMaxBytes,
+    partMaxBytes: options.partMaxBytes,
+    memoryMb: options.duckdbMemoryMb,
+    threads: availableParallelism(),
+  };
+  const folders = { lakeDir, segmentsDir, titlesDir };
+  return { workers: options.exportWorkers, timeoutMs: options.exportTimeoutMs, ...folders, retentionMs, limits };
 }
 
-/** What the routes of the area share with the rest of the stage. */
-interface RouteParts {
-  readonly reports: Reports;
-  readonly exports: Exports;
-  readonly schedules: AccountSchedules;
-  readonly looks: Looks;
-  /** Of webhooks. */
-  readonly tries: LastTries;
-  readonly onAnswer: (method: string, status: number) => void;
+/** Starts what makes exports, without the HTTP server. */
+async function startWork(
+  dependencies: ExportDependencies,
+  options: ExportOptions,
+  { store }: Reports,
+  closers: Closers,
+) {
+  const { access, clock, logger, crashPoint = noCrashPoint } = dependencies;
+  const { runAttempt = runInWorker, runLook = lookInWorker, runQuestion = answerInWorker } = dependencies;
+  const { lakeDir, segmentsDir, schedulesDir, schedulesEveryMs } = options;
+  const engine = await openDuckdb({ memoryMb: zoneEngineMemoryMb, threads: 1 });
+  closers.add('zone engine', () => engine.close());
+  const metrics = createExportMetrics(dependencies.metrics);
+  const { webhooks, notifier } = startNotifiers(dependencies, options, store, closers);
+
+  const damages = new Set<string>();
+  const onDamage = (error: string): void => void damages.add(error);
+  function onEnd(job: ReportJob, seconds: number): void {
+    metrics.ended(job, seconds);
+    notifier.look(job.id);
+    slots.onEnd();
+  }
+  const runnerOptions = toRunnerOptions(options);
+  const runner = startJobRunner({ store, access, clock, logger, runAttempt, onEnd, onDamage }, runnerOptions);
+  closers.add('export workers', () => runner.stop());
+  const countOpen = (): number => store.inProgress().length;
+  followRequests(dependencies.metrics, countOpen, () => runner.running());
+  const loading = new AbortController();
+  const loaded = store.load(loading.signal, () => runner.wake()).then(() => notifier.lookAtAll());
+  closers.add('earlier requests', async () => {
+    loading.abort();
+    await loaded;
+  });
+
+  const zoneDays = createZoneDays(engine);
+  const parseRequest = createRequestRules({
+    zoneDays,
+    listSegmentIds: (idAccount) => listSegmentIds(segmentsDir, idAccount),
+    findVersions: (event) => findKeptVersions(tableDirOf(lakeDir, { event })),
+    appsOfAccount: (idAccount) => access.current().appsOfAccount(idAccount),
+  });
+  const exports = createExports({ store, runner, clock, parseRequest, loaded }, options);
+  const ofSchedules = { access, clock, parseRequest, slotClock: createSlotClock(zoneDays), schedules: schedulesDir };
+  const pace = schedulesEveryMs === undefined ? {} : { everyMs: schedulesEveryMs };
+  const slots = startSlotRunner({ ...ofSchedules, ...pace, logger, store, exports, loaded, crashPoint, lakeDir });
+  closers.add('schedules', () => slots.stop());
+  const sweeper = startSweeper(store, clock, logger, (job) => slots.isHeld(job));
+  closers.add('sweeper', () => sweeper.stop());
+  const schedules = createAccountSchedules(ofSchedules);
+  const looks = createLooks({ access, clock, runLook, runQuestion, onDamage }, runnerOptions);
+  return { exports, runner, notifier, slots, schedules, looks, damages, webhooks, metrics };
 }
+
+type Work = Awaited<ReturnType<typeof startWork>>;
 
 function addRoutes(
   server: ApiServer,
   { access, clock, logger, sessions, extraRoutes = [], appView, operations }: ExportDependencies,
   options: ExportOptions,
-  { reports, exports, schedules, looks, tries, onAnswer }: RouteParts,
+  reports: Reports,
+  { exports, looks, schedules, webhooks, metrics }: Work,
 ): void {
+  const { publicUrl } = options;
   const answers = createAnswers(reports.keys, (job) => exports.progress(job));
   const throttle = createThrottle(options);
-  const addMethod = createAddMethod(server, { access, throttle, sessions, onAnswer }, { publicUrl: options.publicUrl });
+  const addMethod = createAddMethod(server, { access, throttle, sessions, onAnswer: metrics.answered }, { publicUrl });
   addExportRoutes(server, { exports, answers, throttle }, addMethod);
   addListRoutes(addMethod, { exports, answers });
   addLookRoutes(addMethod, { exports, looks, access });
-  addWebhookRoutes(addMethod, { paths: webhookPaths(options), rules: outgoingRules(options), clock, tries });
+  addWebhookRoutes(addMethod, webhooks);
   addScheduleRoutes(addMethod, schedules);
   if (appView !== undefined) addAppRoutes(addMethod, access, appView);
   addDataRoutes(addMethod, { access, looks, clock });
@@ -199,120 +256,28 @@ function addRoutes(
   for (const add of extraRoutes) add(server);
 }
 
-/** What orders are made of. */
-interface OrderParts {
-  readonly store: ReportStore;
-  readonly runner: JobRunner;
-  /** Reckons with days. */
-  readonly engine: Duckdb;
-  /** Settles when the requests of earlier processes have been read. */
-  readonly loaded: Promise<void>;
-}
-
-/** Starts what users order, at once or by schedules; requests go when nobody needs them any more. */
-function startOrders(
-  { access, clock, logger, metrics, crashPoint = noCrashPoint }: ExportDependencies,
-  { maxExports, lakeDir, segmentsDir, schedulesDir, schedulesEveryMs }: ExportOptions,
-  { store, runner, engine, loaded }: OrderParts,
-  closers: Closers,
-): { readonly exports: Exports; readonly schedules: Schedules } {
-  const inProgress = (): number => store.inProgress().length;
-  followRequests(metrics, inProgress, () => runner.running());
-  const zoneDays = createZoneDays(engine);
-  const parseRequest = createRequestRules({
-    zoneDays,
-    listSegmentIds: (idAccount) => listSegmentIds(segmentsDir, idAccount),
-    findVersions: (event) => findKeptVersions(tableDirOf(lakeDir, { event })),
-    appsOfAccount: (idAccount) => access.current().appsOfAccount(idAccount),
-  });
-  const exports = createExports({ store, runner, clock, parseRequest, loaded }, { maxExports });
-  const shared = { access, clock, logger, store, exports, parseRequest, zoneDays, loaded, crashPoint, lakeDir };
-  const pace = schedulesEveryMs === undefined ? {} : { everyMs: schedulesEveryMs };
-  const schedules = startSchedules({ ...shared, ...pace, schedules: schedulesDir });
-  closers.add('schedules', () => schedules.runner.stop());
-  const sweeper = startSweeper(store, clock, logger, (job) => schedules.runner.isHeld(job));
-  closers.add('sweeper', () => sweeper.stop());
-  return { exports, schedules };
-}
-
-/** Has who listens live asked again for their rights whenever access changes; gives what ends them all. */
-function followLive({ access, appView }: ExportDependencies): () => void {
-  const forget = access.onChange(() => appView?.hub?.check());
-  return () => {
-    forget();
-    appView?.hub?.close();
-  };
-}
-
-function looksOf(
-  { access, clock, runLook = lookInWorker, runQuestion = answerInWorker }: ExportDependencies,
-  options: ExportOptions,
-  onDamage: (error: string) => void,
-): Looks {
-  return createLooks({ access, clock, runLook, runQuestion, onDamage }, toRunnerOptions(options));
-}
-
 async function buildExport(
   dependencies: ExportDependencies,
   options: ExportOptions,
   closers: Closers,
 ): Promise<ExportStage> {
-  const { access, clock, logger } = dependencies;
+  const { access, logger, appView } = dependencies;
   const reports = await openReports(dependencies, options, closers);
   const { store, files } = reports;
-  const engine = await openDuckdb({ memoryMb: zoneEngineMemoryMb, threads: 1 });
-  closers.add('zone engine', () => engine.close());
-
-  const metrics = createExportMetrics(dependencies.metrics);
-  const { notifier, tries } = startNotifiers({ ...dependencies, store }, options, closers);
-  const damages = new Set<string>();
-  const onDamage = (error: string): void => void damages.add(error);
-  const runner = startJobRunner(
-    {
-      store,
-      access,
-      clock,
-      logger,
-      runAttempt: dependencies.runAttempt ?? runInWorker,
-      onEnd(job, seconds) {
-        metrics.ended(job, seconds);
-        notifier.look(job.id);
-        schedules.runner.onEnd();
-      },
-      onDamage,
-    },
-    toRunnerOptions(options),
-  );
-  closers.add('export workers', () => runner.stop());
-  const loading = new AbortController();
-  const loaded = store.load(loading.signal, () => runner.wake()).then(() => notifier.lookAtAll());
-  closers.add('earlier requests', async () => {
-    loading.abort();
-    await loaded;
-  });
-
+  const work = await startWork(dependencies, options, reports, closers);
+  const { looks, runner, slots, notifier, damages } = work;
   const server = createApiServer({ ...defaultApiServerLimits, ...options.limits }, logger);
-  const { exports, schedules } = startOrders(dependencies, options, { store, runner, engine, loaded }, closers);
-  const looks = looksOf(dependencies, options, onDamage);
-  const parts = { reports, exports, looks, tries, schedules: schedules.ofAccounts, onAnswer: metrics.answered };
-  addRoutes(server, dependencies, options, parts);
-  // The server waits for its answers.
+  addRoutes(server, dependencies, options, reports, work);
+  // The server waits for its responses.
   closers.add('api server', () => looks.stop().then(() => server.close()));
-  // Ended before the server: an answer that goes on until its client goes would keep it.
-  closers.add('live', followLive(dependencies));
+  // Live responses end before the server closes: they would keep it open.
+  const unfollow = access.onChange(() => appView?.hub?.check());
+  closers.add('live', () => {
+    unfollow();
+    appView?.hub?.close();
+  });
   const port = await listen(server, options.host, options.port);
   logger.info({ host: options.host, port }, 'export is listening');
-
-  const listNotices = () => [
-    ...describeDamage(
-      damages,
-      store.damaged(),
-      files.faults().filter(({ idReport }) => store.knows(idReport)),
-    ),
-    ...schedules.runner.notices(),
-    ...notifier.notices(),
-    ...reports.lostKeys(),
-  ];
   return {
     port,
     stop: () => closers.stop(),
@@ -321,7 +286,24 @@ async function buildExport(
       exportsInProgress: store.inProgress().length,
       reports: store.count(),
       problems: reports.problems(),
-      notices: listNotices(),
+      notices: [
+        ...describeDamage(
+          damages,
+          store.damaged(),
+          files.faults().filter(({ idReport }) => store.knows(idReport)),
+        ),
+        ...slots.notices(),
+        ...notifier.notices(),
+        ...reports.lostKeys(),
+      ],
     }),
   };
+}
+
+/**
+ * Starts the stage, which listens when this returns. Errors: `locked` if another process owns the reports,
+ * `start_failed`, `file_damaged`.
+ */
+export function startExport(dependencies: ExportDependencies, options: ExportOptions): Promise<ExportStage> {
+  return buildWithClosers(dependencies.logger, (closers) => buildExport(dependencies, options, closers));
 }

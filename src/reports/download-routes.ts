@@ -22,21 +22,20 @@ export interface DownloadDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly files: VerifiedFiles;
-  /** The private key that signs manifests. */
   readonly manifestKey: ManifestKey;
 }
 
-/** The users, as far as their links need them. */
+/** The users, as their links need them. */
 export interface LinkHolders {
-  /** The present mark of a user; undefined when there is none. */
+  /** Finds the present mark of a user; undefined if there is none. */
   findMark(idUser: string): string | undefined;
-  /** A user that is not found may exist all the same: the access data cannot be read. */
+  /** Reports whether a missing user may exist, since the access data cannot be read. */
   mayLackUsers(): boolean;
-  /** Calls back when users have changed. */
+  /** Calls back when users change. */
   onChange(listener: () => void): () => void;
 }
 
-/** An archive of at most so many bytes is verified before it is begun, which takes a second or so. */
+/** Archives up to this size are verified before their first byte, which takes about a second. */
 const verifiedAheadBytes = 1024 ** 3;
 const accessDenied = { code: 403, message: 'Access denied', data: null };
 const unavailable = { code: 500, message: 'Internal Server Error', data: null };
@@ -53,10 +52,7 @@ const damaged = {
   data: { error: { detail: 'The report file is damaged on the disk of the service: create the export again' } },
 };
 
-/**
- * Lets a connection stand still for as long as the work takes: to read a large file on a slow disk takes longer than a
- * client may idle.
- */
+/** Disables the idle timeout of a connection during work: reading a large file may take longer. */
 async function withoutTimeout<T>({ raw, server }: FastifyRequest, work: () => Promise<T>): Promise<T> {
   raw.socket.setTimeout(0);
   try {
@@ -66,7 +62,7 @@ async function withoutTimeout<T>({ raw, server }: FastifyRequest, work: () => Pr
   }
 }
 
-/** Refuses a link: a person at a browser is shown a page that says what to do, everybody else the envelope. */
+/** Refuses a link: with a page in a browser, with the envelope otherwise. */
 function sendRefusal(request: FastifyRequest, reply: FastifyReply, refusal: LinkRefusal): FastifyReply {
   reply.code(refusal.code);
   if (!wantsPage(request.headers.accept)) return reply.type('application/json; charset=utf-8').send(refusal);
@@ -109,16 +105,15 @@ async function sendFile(
     return reply.send();
   }
   const source = opened.createReadStream({ start: first, end: last });
-  // Cut short while it is sent: the connection ends, since the client would wait for the rest without end.
+  // A file that was truncated meanwhile ends the connection: the client would wait for the rest.
   source.once('end', () => void (source.bytesRead < last - first + 1 && reply.raw.destroy()));
   return reply.send(source);
 }
 
 /**
- * Streams one zip of all files. The parts are compressed already, or are wanted plain, so they are only stored; nothing is written to disk.
- * The parts are checked before the first byte; of a large archive only their sizes, since to read them all could take
- * minutes, and the checksum of each before its own bytes. One that is damaged then ends the connection, so that no
- * client takes the zip for a whole one.
+ * Streams a zip of all files, stored without compression; nothing is written to disk. The files are verified before the
+ * first byte; of a large archive only their sizes, and the checksum of each before its own bytes. A damaged file then
+ * ends the connection, so that the zip does not seem complete.
  */
 async function sendArchive(
   request: FastifyRequest,
@@ -132,7 +127,7 @@ async function sendArchive(
   if (condition === 'not_modified') return reply.code(304).send();
   const bytes = parts.reduce((sum, { file }) => sum + file.bytes, 0);
   for (const part of parts) {
-    // One part that is gone is no reason to say that the archive is not there.
+    // A missing part is damage: the archive exists.
     if (
       (await withoutTimeout(request, () => files.findFault(part, bytes > verifiedAheadBytes ? 'size' : 'wholly'))) !==
       undefined
@@ -144,7 +139,7 @@ async function sendArchive(
     .header('content-disposition', `attachment; filename="${archiveName(job)}"`)
     .header('accept-ranges', 'none');
   if (request.method === 'HEAD') return reply.send();
-  // Loaded when an archive is asked for: it would slow the start down.
+  // Loaded on demand: it would slow down the start.
   const { ZipArchive } = await import('archiver');
   const archive = new ZipArchive({
     store: true,
@@ -152,7 +147,7 @@ async function sendArchive(
     forceUTC: true,
   });
   let reading: Readable | undefined;
-  // A client that goes away leaves the archive unread: the file must still be closed.
+  // A client that disconnects leaves the archive unread: the file must still be closed.
   archive.once('close', () => reading?.destroy());
   async function fill(): Promise<void> {
     for (const part of parts) {
@@ -175,7 +170,7 @@ async function sendArchive(
   return reply.send(archive);
 }
 
-/** Sends the manifest: made of the request's record, the same bytes each time, and never at rest. */
+/** Sends the manifest, rendered from the request's record: the same bytes each time. */
 function sendManifest(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -193,12 +188,10 @@ function sendManifest(
 }
 
 /**
- * Adds the download routes: GET and HEAD of `/files/...` under a signed link, with Range, ETag and the conditions of
- * RFC
- * 9110. No other authorization is needed, and a given one is ignored. A link that was not signed here, that has ended, or
- * whose holder has, answers 403; a request that is gone although its link has not ended, 404; a file that is not what
- * was written, 500 before its first byte. A person at a browser is shown a page of the same status. A download under
- * way ends with its holder.
+ * Adds GET and HEAD of `/files/...` under a signed link, with Range, ETag and the conditions of RFC 9110; other
+ * authorization is ignored. A link that is forged or expired, or whose holder was removed, gets a 403; a deleted request a
+ * 404; a damaged file a 500 before its first byte. Browsers get a page of the same status. A download ends with its
+ * holder.
  */
 export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDependencies): void {
   const { store, keys, clock, holders } = dependencies;
@@ -208,7 +201,7 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
   });
   app.addHook('onClose', async () => stopListening());
 
-  /** Refuses a link; a user whom the damaged access data may lack is asked to come again. */
+  /** Refuses a link; asks for a retry if its user may exist in damaged access data. */
   function refuse(request: FastifyRequest, reply: FastifyReply, idUser: string | undefined): FastifyReply {
     const mayBeLive = idUser !== undefined && holders.mayLackUsers() && holders.findMark(idUser) === undefined;
     if (mayBeLive) reply.header('retry-after', retryAfterSeconds);
@@ -221,7 +214,7 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
     async handler(request, reply) {
       reply.header('cache-control', 'private, no-store');
       const url = request.raw.url ?? '';
-      // A link that cannot be verified may be a good one.
+      // A link that cannot be verified may be valid.
       if (!keys.isReadable()) return sendRefusal(request, reply.header('retry-after', retryAfterSeconds), unavailable);
       const target = parseLink(keys, url, clock.nowMs(), (idUser) => holders.findMark(idUser));
       if (target === undefined) return refuse(request, reply, findNamedUser(url));
@@ -241,11 +234,11 @@ export function addDownloadRoutes(app: FastifyInstance, dependencies: DownloadDe
   });
 }
 
-/** Adds the public half of the key that signs manifests: `GET /manifest-key.json`, for everybody. */
+/** Adds the public key of manifests: `GET /manifest-key.json`, without authorization. */
 export function addManifestRoutes(app: FastifyInstance, manifestKey: ManifestKey): void {
   app.get('/manifest-key.json', () => {
     const key = manifestKey.current();
-    // The server answers an error with 500 and Retry-After.
+    // The server turns an error into a 500 with Retry-After.
     if (key === undefined) throw new Error('the key of manifests cannot be read');
     return { code: 200, message: 'Ok', data: { algorithm: 'Ed25519', key: publicKeyHex(key) } };
   });

@@ -1,75 +1,68 @@
-import { mkdir, readdir, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { KeyedSemaphore } from '../runtime/async/semaphore.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
-import { syncFolder } from '../runtime/files/durable-file.ts';
+import { moveFile, syncFolder } from '../runtime/files/durable-file.ts';
+import { listNames } from '../runtime/files/folder-names.ts';
+import { makeWorkFolder, removeTree } from '../runtime/files/work-files.ts';
 import type { JobRecords } from './job-records.ts';
 import { attemptPrefix, endedAttempts, isInProgress, partsFolder, type ReportEnd, type ReportJob } from './reports.ts';
 
 /** What an attempt without a result counts as: the request's own failure, an interruption from outside, or nothing. */
 export type AttemptEnd = 'failure' | 'interruption' | 'nothing';
 
-/** The attempts of the requests at rest, up to the one end of each. */
+/** The attempts of export requests. The changes of one request are made one after the other. */
 export interface JobAttempts {
   /**
-   * Records the begin of an attempt, durably, and makes its empty folder; returns both. One that had begun and was
-   * never released has been interrupted. Throws `conflict` on a request that has ended.
+   * Records the start of an attempt, durably, and creates its empty folder. An earlier attempt that was never released
+   * counts as interrupted. Error: `conflict` if the request has ended.
    */
   beginAttempt(id: number): Promise<{ job: ReportJob; folder: string }>;
   /**
-   * Ends a request, once: publishes the attempt's folder as the request's files (`success`) or removes what is left,
-   * then writes job.json. Returns the request as it is afterwards: of two ends, the first stays.
+   * Ends a request: publishes the attempt's folder as the request's files if it succeeded, then writes job.json. Returns
+   * the request afterwards: of two ends, the first stays.
    */
   end(id: number, end: ReportEnd, attemptFolder?: string): Promise<ReportJob>;
-  /** Takes back an attempt that gave no result: removes its folder; the request waits again. */
+  /** Removes the folder of an attempt without a result; the request is queued again. */
   releaseAttempt(id: number, folder: string, as: AttemptEnd): Promise<void>;
 }
 
-export interface JobAttemptsDependencies {
+interface JobAttemptsDependencies {
   readonly records: JobRecords;
-  /** Held by whoever changes a request, by its id. */
+  /** Serializes the changes of a request, by its id. */
   readonly mutex: KeyedSemaphore;
   readonly clock: Clock;
-  /** How long the links of a request live after its end. */
   readonly linkTtlSeconds: number;
-  /** Called with each request that has ended, after its end is durable. */
+  /** Called after the end of a request is durable. */
   readonly onEnd: (id: number) => void;
 }
 
-/** The request with the attempt under way, if one is, counted as interrupted. */
 function countInterruption(job: ReportJob): ReportJob {
   return job.state === 'running' ? { ...job, interruptions: (job.interruptions ?? 0) + 1 } : job;
 }
 
-async function removeAttempts(folder: string): Promise<void> {
-  const names = (await readdir(folder)).filter((name) => name.startsWith(attemptPrefix));
-  for (const name of names) await rm(path.join(folder, name), { recursive: true, force: true });
-}
-
-/** Makes the attempt's folder the request's files. What an earlier try at this very step left is replaced. */
+/** Makes an attempt's folder the request's files, in the place of those of an earlier try of this step. */
 async function publish(folder: string, attemptFolder: string): Promise<void> {
   const parts = path.join(folder, partsFolder);
-  await rm(parts, { recursive: true, force: true });
-  await rename(attemptFolder, parts);
+  await removeTree(parts);
+  await moveFile(attemptFolder, parts);
   await syncFolder(folder);
 }
 
-/** Creates the attempts over a store's records. The changes of one request are made one after the other. */
+/** Creates the attempts over a store's records. */
 export function createJobAttempts(dependencies: JobAttemptsDependencies): JobAttempts {
   const { records, mutex, clock, linkTtlSeconds, onEnd } = dependencies;
 
   async function begin(id: number): Promise<{ job: ReportJob; folder: string }> {
     const open = records.find(id);
     if (open === undefined || !isInProgress(open)) throw new AppError('conflict', `export request ${id} has ended`);
-    const job = await records.save({
-      ...countInterruption(open),
-      state: 'running',
-      attempts: endedAttempts(open) + 1,
-    });
-    await removeAttempts(records.folderOf(id));
-    const folder = path.join(records.folderOf(id), `${attemptPrefix}${job.attempts + (job.interruptions ?? 0)}`);
-    await mkdir(folder, { mode: 0o700 });
+    const attempts = endedAttempts(open) + 1;
+    const job = await records.save({ ...countInterruption(open), state: 'running', attempts });
+    const requestFolder = records.folderOf(id);
+    for (const name of await listNames(requestFolder))
+      if (name.startsWith(attemptPrefix)) await removeTree(path.join(requestFolder, name));
+    const folder = path.join(requestFolder, `${attemptPrefix}${job.attempts + (job.interruptions ?? 0)}`);
+    await makeWorkFolder(folder);
     return { job, folder };
   }
 
@@ -77,7 +70,7 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies): JobAtt
     const job = records.find(id);
     if (job === undefined) throw new AppError('not_found', `there is no export request ${id}`);
     if (!isInProgress(job)) {
-      if (attemptFolder !== undefined) await rm(attemptFolder, { recursive: true, force: true });
+      if (attemptFolder !== undefined) await removeTree(attemptFolder);
       return job;
     }
     if (how.state === 'success' && attemptFolder !== undefined) await publish(records.folderOf(id), attemptFolder);
@@ -89,14 +82,11 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies): JobAtt
   }
 
   async function release(id: number, folder: string, as: AttemptEnd): Promise<void> {
-    await rm(folder, { recursive: true, force: true });
+    await removeTree(folder);
     const job = records.find(id);
     if (job?.state !== 'running') return;
-    if (as === 'failure') await records.save({ ...job, state: 'queued' });
-    else {
-      const counted = as === 'interruption' ? countInterruption(job) : job;
-      await records.save({ ...counted, state: 'queued', attempts: endedAttempts(job) });
-    }
+    const counted = as === 'interruption' ? countInterruption(job) : job;
+    await records.save({ ...counted, state: 'queued', attempts: as === 'failure' ? job.attempts : endedAttempts(job) });
   }
 
   return {

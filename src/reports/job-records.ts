@@ -1,39 +1,88 @@
 import path from 'node:path';
-import { isSystemError } from '../runtime/errors.ts';
+import { inParallel } from '../runtime/async/in-parallel.ts';
+import { runAtHalfPace } from '../runtime/async/retry.ts';
+import type { KeyedSemaphore } from '../runtime/async/semaphore.ts';
+import { describeError, isAppError, isSystemError } from '../runtime/errors.ts';
 import { syncFolder } from '../runtime/files/durable-file.ts';
-import { writeJob } from './report-records.ts';
-import { isInProgress, type ReportJob } from './reports.ts';
+import { listNames } from '../runtime/files/folder-names.ts';
+import { removeTree } from '../runtime/files/work-files.ts';
+import type { Logger } from '../runtime/logger.ts';
+import { progressName } from './progress-notes.ts';
+import { findJob, writeJob } from './report-records.ts';
+import { attemptPrefix, isInProgress, partsFolder, type ReportJob } from './reports.ts';
 
-/** The requests of a store: those that this process has read or made, and the ids of those still to be read. */
+/** The export requests of a folder: a cache of job.json that writes each change through. */
 export interface JobRecords {
-  /** A request's own folder, absolute. */
+  /** Absolute path of a request's folder. */
   folderOf(id: number): string;
-  /** Writes a request; it is durable, and known, when this returns. */
+  /** Writes a request, durably. */
   save(job: ReportJob): Promise<ReportJob>;
-  /** Takes in a request as an earlier process has written it, which may not be durable. */
-  takeIn(job: ReportJob): void;
-  /** Makes what was taken in of a request durable, once. */
+  /** Makes a request durable that an earlier process wrote, once. */
   settle(job: ReportJob): Promise<void>;
   drop(id: number): void;
   find(id: number): ReportJob | undefined;
-  /** The known requests, in no order. */
+  /** The requests read so far, in no order. */
   list(): readonly ReportJob[];
-  /** Those of them that wait or run, oldest first. */
+  /** Those of them in progress, oldest first. */
   inProgress(): readonly ReportJob[];
-  /** How many requests there are, known or not. */
+  /** The number of requests, read or not. */
   count(): number;
-  /** Ids of requests that an earlier process has left and that are not read yet. */
-  readonly unread: Set<number>;
+  /** Ids of the requests of earlier processes that are not read yet. */
+  readonly unread: ReadonlySet<number>;
+  /**
+   * Reads a request of an earlier process, once. A damaged one stays in its folder and is listed by `damaged`. Errors:
+   * those of the file system; the request stays unread.
+   */
+  read(id: number): Promise<void>;
+  /** Reads requests and ignores errors. */
+  readAll(ids: readonly number[]): Promise<void>;
+  /** Reads all unread requests at half pace until the signal aborts; calls `onInProgress` for each in progress. */
+  load(signal: AbortSignal, onInProgress?: () => void): Promise<void>;
+  /** One sentence per request that cannot be read. */
+  damaged(): readonly string[];
 }
 
-/** Creates the records of a reports folder with the ids that it has; none is read yet. */
-export function createJobRecords(reportsDir: string, ids: readonly number[]): JobRecords {
+interface JobRecordsDependencies {
+  readonly reportsDir: string;
+  /** The ids that have a folder; none is read yet. */
+  readonly ids: readonly number[];
+  /** Makes an id durable as given out, before its folder is removed. */
+  readonly retire: (id: number) => Promise<void>;
+  /** Serializes the changes of a request, by its id. */
+  readonly mutex: KeyedSemaphore;
+  readonly logger: Logger;
+}
+
+/** Requests read at a time. */
+const width = 4;
+
+function isLeftover(name: string, job: ReportJob): boolean {
+  if (name === partsFolder) return job.state !== 'success';
+  if (name === progressName) return !isInProgress(job);
+  return name.startsWith(attemptPrefix) || name.endsWith('.tmp');
+}
+
+/**
+ * Reads the request of a folder and removes what a crash left there: attempts, unpublished parts, temporary files.
+ * Undefined if there is no job.json. Error: `report_damaged`.
+ */
+async function recoverJob(folder: string, id: number): Promise<ReportJob | undefined> {
+  const job = await findJob(path.dirname(folder), id);
+  if (job === undefined) return undefined;
+  for (const name of await listNames(folder)) if (isLeftover(name, job)) await removeTree(path.join(folder, name));
+  return job;
+}
+
+/** Creates the records of a reports folder. */
+export function createJobRecords({ reportsDir, ids, retire, mutex, logger }: JobRecordsDependencies): JobRecords {
   const jobs = new Map<number, ReportJob>();
-  /** A few among many: asked for at each creation and each end of a request. */
+  /** The requests in progress: few among many, listed at each creation and each end. */
   const open = new Map<number, ReportJob>();
   const unread = new Set(ids);
-  /** Requests taken in, whose folder has not been synced since. */
+  /** Requests of earlier processes whose folders were not synced since they were read. */
   const unsynced = new Set<number>();
+  const damages = new Map<number, string>();
+  let onFound: (() => void) | undefined;
   const folderOf = (id: number): string => path.join(reportsDir, String(id));
 
   function keep(job: ReportJob): ReportJob {
@@ -42,6 +91,33 @@ export function createJobRecords(reportsDir: string, ids: readonly number[]): Jo
     else open.delete(job.id);
     return job;
   }
+
+  async function readNow(id: number): Promise<void> {
+    if (!unread.has(id)) return;
+    const job = await recoverJob(folderOf(id), id);
+    if (job === undefined) {
+      await retire(id);
+      await removeTree(folderOf(id));
+    } else {
+      unsynced.add(id);
+      keep(job);
+    }
+    unread.delete(id);
+    damages.delete(id);
+    if (job !== undefined && isInProgress(job)) onFound?.();
+  }
+
+  function keepDamage(id: number, error: unknown): void {
+    const damage = describeError(error);
+    if (damages.get(id) !== damage) logger.error({ idReport: id, error: damage }, 'export request cannot be read');
+    damages.set(id, damage);
+    if (!isAppError(error, 'report_damaged')) throw error;
+    unread.delete(id);
+  }
+
+  const read = (id: number): Promise<void> =>
+    mutex.run(id, () => readNow(id).catch((error: unknown) => keepDamage(id, error)));
+  const tryRead = (id: number): Promise<void> => read(id).catch(() => undefined);
 
   return {
     folderOf,
@@ -57,10 +133,6 @@ export function createJobRecords(reportsDir: string, ids: readonly number[]): Jo
       });
       unsynced.delete(id);
     },
-    takeIn(job) {
-      unsynced.add(job.id);
-      keep(job);
-    },
     drop(id) {
       jobs.delete(id);
       open.delete(id);
@@ -71,5 +143,12 @@ export function createJobRecords(reportsDir: string, ids: readonly number[]): Jo
     inProgress: () => [...open.values()].toSorted((a, b) => a.id - b.id),
     count: () => jobs.size + unread.size,
     unread,
+    read,
+    readAll: (some) => inParallel(some, width, tryRead),
+    async load(signal, onInProgress) {
+      onFound = onInProgress;
+      await runAtHalfPace([...unread], width, tryRead, signal);
+    },
+    damaged: () => [...damages.values()],
   };
 }

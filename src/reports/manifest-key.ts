@@ -7,9 +7,9 @@ import { ensureRecord } from '../runtime/store/keys.ts';
 import { createRecords } from '../runtime/store/records.ts';
 import { shapeOf } from '../runtime/store/shape.ts';
 
-/** The key that signs manifests, renewed within a second of a change. */
+/** The key that signs manifests, reloaded within a second of a change. */
 export interface ManifestKey {
-  /** Undefined: it cannot be read. */
+  /** Undefined if it cannot be read. */
   current(): KeyObject | undefined;
   problems(): readonly Problem[];
   close(): void;
@@ -28,15 +28,14 @@ const kind = {
   damaged: { code: 'file_damaged', what: 'the key that signs manifests', hint },
 } as const;
 
-/** Path of the file of the key that signs manifests: JSON, mode 0600. */
+/** Returns the path of the key file: JSON, mode 0600. */
 export function manifestKeyPath(keysDir: string): string {
   return path.join(keysDir, `${keyId}.json`);
 }
 
 /**
- * Opens the private Ed25519 key, and makes it on first use. Where manifests were signed already (`isInUse`), a new one is
- * logged as a warning: it is not the one that their readers have noted. A key that cannot be read is a problem, and no
- * manifest is given until it can.
+ * Opens the private Ed25519 key, and creates it on first use. If manifests were signed before (`isInUse`), a new key is
+ * logged as a warning. An unreadable key is a problem, and no manifest is sent meanwhile.
  */
 export async function openManifestKey(keysDir: string, logger: Logger, isInUse = false): Promise<ManifestKey> {
   const records = createRecords(createFolderStore(keysDir), kind);

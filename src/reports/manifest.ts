@@ -5,33 +5,31 @@ import { isCount } from '../runtime/store/shape.ts';
 import { isReportBasis, isReportFile, type ReportBasis, type ReportFile, type ReportJob } from './reports.ts';
 
 /**
- * What a finished export consists of, under the service's signature: whoever has a file and the manifest can tell,
- * without the service, that the one is whole and what it is of.
+ * The contents of a finished export under the service's signature: holders of a file and the manifest can verify the
+ * file without the service.
  *
- * The text is JSON, indented by two, with `key` (the public Ed25519 key, 32 bytes, hex) and `signature` (64 bytes, hex)
- * last. Signed is the same object without `signature` as JSON without spaces. A text that is not rendered exactly so is
- * refused, so that not one bit of it can be another.
+ * The text is JSON, indented by two, with `key` (public Ed25519 key, 32 bytes, hex) and `signature` (64 bytes, hex)
+ * last. The signature is over the same object without `signature`, as JSON without spaces. A text that is rendered
+ * otherwise is rejected, so that no bit can change.
  */
 export interface Manifest {
   readonly manifestVersion: 1;
   readonly idReportFile: string;
   readonly event: string;
-  /** The request as it was understood: days are seconds, aliases their event. */
+  /** The parsed request: days are Unix s, aliases their event. */
   readonly request: unknown;
-  /** ISO 8601. */
   readonly createdAt: string;
   readonly finishedAt: string;
-  /** The version of the data that was read, with the hash of the log up to there. */
+  /** The version of the data, with the hash of the log. */
   readonly data: ReportBasis;
-  /** Names of the columns, in their order. */
+  /** Names of the columns. */
   readonly columns: readonly string[];
   readonly rows: number;
   readonly files: readonly ReportFile[];
-  /** The public key, hex. */
   readonly key: string;
 }
 
-/** The name of a request's manifest among its files. */
+/** Returns the name of a request's manifest. */
 export function manifestName(stem: string): string {
   return `${stem}.manifest.json`;
 }
@@ -41,7 +39,7 @@ function columnsOf(request: unknown): readonly string[] {
   return selectors ?? [];
 }
 
-/** The signed text of a finished request's manifest; undefined where nothing is known of the version that it read. */
+/** Renders the signed manifest of a finished request; undefined if its version is not known. */
 export function renderManifest(job: ReportJob, privateKey: KeyObject): string | undefined {
   const { basis, files } = job;
   if (basis === undefined || files === undefined) return undefined;
@@ -72,14 +70,14 @@ function refuse(why: string, hint = again): AppError {
   return new AppError('manifest_invalid', `the manifest ${why}`, { hint });
 }
 
-/** Says whether a text is meant to be a manifest, whole or not. */
+/** Reports whether a text is meant to be a manifest. */
 export function isManifestText(text: string): boolean {
   return /^\{\s*"manifestVersion"/.test(text);
 }
 
 const isText = (value: unknown): boolean => typeof value === 'string';
 
-/** Says whether what was read has the members of a manifest: whoever signs it may have left some out. */
+/** Reports whether an object has the members of a manifest; its signer may have left some out. */
 function hasMembers(value: Readonly<Record<string, unknown>>): boolean {
   const { manifestVersion, idReportFile, event, createdAt, finishedAt, data, columns, rows, files, key } = value;
   return (
@@ -97,8 +95,8 @@ function hasMembers(value: Readonly<Record<string, unknown>>): boolean {
 }
 
 /**
- * Reads a manifest and verifies its signature, by the key that it names; by none but `trusted` (hex) where one is
- * given. Error: `manifest_invalid`.
+ * Parses a manifest and verifies its signature by its key, which must be `trusted` (hex) if given. Error:
+ * `manifest_invalid`.
  */
 export function parseManifest(text: string, trusted?: string): Manifest {
   let value: unknown;
@@ -113,7 +111,7 @@ export function parseManifest(text: string, trusted?: string): Manifest {
   if (!isKnown) throw refuse('is none that this version understands');
   const manifest = rest as unknown as Manifest;
   const { key } = manifest;
-  // Spaces, escapes and repeated names could differ without a change of what is signed.
+  // Spaces, escapes and repeated names are not part of what is signed.
   if (renderText(rest, signature) !== text) throw refuse('is not written as it was');
   if (trusted !== undefined && trusted !== key)
     throw refuse(

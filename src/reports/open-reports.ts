@@ -10,15 +10,15 @@ import { openSigningKeys, signingKeysPath, type SigningKeys } from './signing-ke
 import { openReportStore, type ReportStore } from './store.ts';
 import { createVerifiedFiles, type VerifiedFiles } from './verified-files.ts';
 
-/** The report files with their keys, owned by one process. */
+/** The report files and their keys, owned by one process. */
 export interface Reports {
   readonly store: ReportStore;
-  /** Signs links. */
+  /** Keys of signed links. */
   readonly keys: SigningKeys;
   readonly manifestKey: ManifestKey;
   readonly files: VerifiedFiles;
   problems(): readonly Problem[];
-  /** The notice that links of requests that this start has found later are refused; none otherwise. */
+  /** The notice that a new key at this start rejects the links of earlier requests. */
   lostKeys(): readonly Problem[];
 }
 
@@ -30,7 +30,7 @@ interface ReportsOptions {
 
 const lockWaitMs = 10_000;
 
-/** Opens the reports until the closers close. Errors: `locked` when another process owns them, `file_damaged`. */
+/** Opens the reports until the closers close. Errors: `locked` if another process owns them, `file_damaged`. */
 export async function openReports(
   { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
   { reportsDir, keysDir, linkTtlSeconds }: ReportsOptions,

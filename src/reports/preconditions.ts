@@ -1,4 +1,4 @@
-/** The header fields of a request that ask for something only under a condition, as Node has them. */
+/** The conditional header fields of a request, as Node has them. */
 export interface ConditionalHeaders {
   readonly 'if-match'?: string | undefined;
   readonly 'if-none-match'?: string | undefined;
@@ -8,9 +8,7 @@ export interface ConditionalHeaders {
 
 const tagPattern = /^(W\/)?("[\x21\x23-\x7e\x80-\xff]*")$/;
 
-/**
- * The entity tags of a list, in their order; undefined when the text is no such list. A comma may stand inside a tag.
- */
+/** Parses a list of entity tags; undefined for other texts. A tag may contain commas. */
 function parseTags(list: string): string[] | undefined {
   const parts = list.match(/(?:W\/)?"[^"]*"|[^\s,]+/g) ?? [];
   return parts.every((part) => tagPattern.test(part)) ? parts : undefined;
@@ -28,9 +26,9 @@ function isWeakMatch(list: string, etag: string | undefined): boolean {
 }
 
 /**
- * Evaluates the conditions of a GET or HEAD of a file that is there, in the order of RFC 9110, 13.2.2. If-Match
- * compares strongly, If-None-Match weakly. Conditions on a date are ignored, as the RFC has it where no Last-Modified
- * is sent. `etag`: the file's strong entity tag, quotes included; undefined: it has none.
+ * Evaluates the conditions of a GET or HEAD of an existing file, in the order of RFC 9110, 13.2.2. If-Match compares
+ * strongly, If-None-Match weakly. Dates are ignored, since no Last-Modified is sent. `etag`: strong tag with quotes;
+ * undefined if the file has none.
  */
 export function checkPreconditions(
   headers: ConditionalHeaders,
@@ -42,23 +40,23 @@ export function checkPreconditions(
 }
 
 /**
- * The Range header that counts for a GET (RFC 9110, 13.1.5): none where If-Range names another file, by a strong
- * comparison, or a date. A part is only of use to a client whose other parts are of this very file.
+ * Returns the Range header that applies to a GET (RFC 9110, 13.1.5): none if If-Range has another strong tag, or a
+ * date.
  */
 export function applicableRange(headers: ConditionalHeaders, etag: string): string | undefined {
   const ifRange = headers['if-range']?.trim();
   return ifRange === undefined || ifRange === etag ? headers.range : undefined;
 }
 
-/** What a Range header asks of a file: all of it, one part of it (both ends inclusive), or a part it does not have. */
+/** A parsed Range header: the whole file, a part (both ends inclusive), or a part beyond its end. */
 export type ByteRange =
   | { readonly kind: 'whole' }
   | { readonly kind: 'part'; readonly first: number; readonly last: number }
   | { readonly kind: 'unsatisfiable' };
 
 /**
- * Parses a Range header against a size in bytes (RFC 9110, 14.1.2 and 14.2). A header that is absent, malformed, of
- * another unit or that names several ranges is ignored, as the RFC allows: the whole file answers it.
+ * Parses a Range header (RFC 9110, 14.1.2 and 14.2). A header that is absent, malformed, of another unit or with
+ * several ranges is ignored: the whole file is sent.
  */
 export function parseRange(header: string | undefined, size: number): ByteRange {
   const match = /^bytes=(\d{0,15})-(\d{0,15})$/i.exec(header?.trim() ?? '');

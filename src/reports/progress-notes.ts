@@ -3,20 +3,18 @@ import path from 'node:path';
 import { describeError, isSystemError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 
-/** The progress of each request that its clients were shown, so that it does not go back over a crash. */
+/** The highest progress of each request that a client was shown, percent, so that a crash does not decrease it. */
 export interface ProgressNotes {
-  /** The highest progress shown, percent. */
   told(id: number): number;
-  /** Remembers what is being shown. In the kernel's hands, not fsynced: a power cut may forget it. */
+  /** Keeps a progress. Not fsynced: a power cut may lose it. */
   note(id: number, percent: number): void;
-  /** Forgets a request that has ended. */
   drop(id: number): void;
 }
 
-/** Name of the file in a request's folder: a bare number of percent. */
+/** File in a request's folder; it holds the percent as digits. */
 export const progressName = 'progress';
 
-/** Creates the notes of a reports folder; what an earlier process noted is read when it is first asked for. */
+/** Creates the notes of a reports folder. Those of an earlier process are read on demand. */
 export function createProgressNotes(reportsDir: string, logger: Logger): ProgressNotes {
   const percents = new Map<number, number>();
   const fileOf = (id: number): string => path.join(reportsDir, String(id), progressName);
@@ -45,7 +43,7 @@ export function createProgressNotes(reportsDir: string, logger: Logger): Progres
       try {
         writeFileSync(fileOf(id), String(percent), { mode: 0o600 });
       } catch (error) {
-        // A full disk must not turn an answer about progress into an error.
+        // A full disk must not turn a response about progress into an error.
         logger.warn({ idReport: id, error: describeError(error) }, 'progress of an export cannot be written');
       }
     },

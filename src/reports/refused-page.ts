@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 
-/** What a link is refused with, in the envelope of the export area. */
+/** The refusal of a link, in the envelope of the export area. */
 export interface LinkRefusal {
   readonly code: number;
   readonly message: string;
@@ -14,7 +14,7 @@ h1{font-size:1.5rem;line-height:1.25}
 a{color:light-dark(#0b6b74,#5fd0d8)}
 .small{color:light-dark(#51606c,#a3b2be);font-size:.9rem}`;
 
-/** Nothing runs, nothing is fetched, and the link is told to no page that is gone to from here. */
+/** The page runs and loads nothing, and passes the link to no other page. */
 export const refusedPageHeaders = {
   'content-security-policy': `default-src 'none'; style-src 'sha256-${createHash('sha256').update(style).digest('base64')}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`,
   'referrer-policy': 'no-referrer',
@@ -27,7 +27,6 @@ const again =
   'Take a new link there; what is not there any more can be ordered again, with the same columns and filters.';
 const later = 'Load this page again in a few seconds. If that does not help, tell the operator of the service.';
 
-/** What happened, and what to do. */
 function describe({ code, data }: LinkRefusal): readonly [title: string, what: string, todo: string] {
   if (code === 403) return ['This link does not work, or not any more', ended, again];
   if (code === 404) return ['The file is not there any more', 'It was deleted when its links ended.', again];
@@ -37,12 +36,14 @@ function describe({ code, data }: LinkRefusal): readonly [title: string, what: s
     : ['The file cannot be sent', `${detail}.`, again];
 }
 
-/** Whether who asks is a person at a browser: no program says that it takes XHTML. */
+/** Reports whether the client is a browser: programs do not accept XHTML. */
 export function wantsPage(accept: string | undefined): boolean {
   return accept !== undefined && /\btext\/html\b/.test(accept) && accept.includes('application/xhtml+xml');
 }
 
-/** The page that a person is shown whose link leads to no file. `target`: the request target, of which it has the id only. */
+/**
+ * Renders the page for a person whose link leads to no file. `target`: request target, of which only the id is shown.
+ */
 export function renderRefusedPage(refusal: LinkRefusal, target: string): string {
   const [title, what, todo] = describe(refusal);
   const id = /^\/files\/([1-9]\d{0,14})\//.exec(target)?.[1];

@@ -1,6 +1,6 @@
 /**
- * The records of export requests: `reports/<id>/job.json`, the whole truth about a request; `webhooks.json` beside it, who
- * was told of its end; and `reports/highest-id`, which keeps an id from being given out again.
+ * The records of export requests: `reports/<id>/job.json`, the state of a request; `webhooks.json` next to it, the
+ * deliveries of its end; and `reports/highest-id`, so that no id is used twice.
  */
 import path from 'node:path';
 import { findNames } from '../runtime/files/folder-names.ts';
@@ -28,7 +28,7 @@ const hasShape = shapeOf<ReportJob>({
   basis: optional(isReportBasis),
 });
 
-/** Reports whether a document is a request. One that has ended says when, and one that has ended well has files. */
+/** Reports whether a document is a request. A request that has ended has a time, and files if it succeeded. */
 function isReportJob(value: unknown): value is ReportJob {
   if (!hasShape(value)) return false;
   const isEnded = value.finishedMs !== undefined && value.expiresSeconds !== undefined;
@@ -46,22 +46,22 @@ const openJobs = (reportsDir: string): Records<ReportJob> =>
     },
   });
 
-/** Path of a request's job.json. */
+/** Returns the path of a request's job.json. */
 export function jobPath(folder: string): string {
   return path.join(folder, 'job.json');
 }
 
-/** Reads a request; undefined when there is none. Errors: `report_damaged` when it is not what was written. */
+/** Reads a request; undefined if there is none. Error: `report_damaged`. */
 export async function findJob(reportsDir: string, id: number): Promise<ReportJob | undefined> {
   return await openJobs(reportsDir).get(String(id));
 }
 
-/** Writes a request whole: durable when it returns. */
+/** Writes a request, durably. */
 export async function writeJob(reportsDir: string, job: ReportJob): Promise<void> {
   await openJobs(reportsDir).put(String(job.id), job);
 }
 
-/** Lists the ids of the requests of a folder, ascending. One may lack its record. */
+/** Lists the ids of the requests of a folder, ascending. One may have no record. */
 export async function listReportIds(reportsDir: string): Promise<number[]> {
   const names = await findNames(reportsDir);
   return names
@@ -70,10 +70,10 @@ export async function listReportIds(reportsDir: string): Promise<number[]> {
     .toSorted((a, b) => a - b);
 }
 
-/** Export requests by their state; `unreadable` counts those whose job.json is damaged. */
+/** Number of requests by state; `unreadable` counts damaged ones. */
 export type ReportSummary = Readonly<Partial<Record<ReportJob['state'] | 'unreadable', number>>>;
 
-/** Counts the requests of a reports folder by state, from their records. Works with the service running or stopped. */
+/** Counts the requests of a folder by state, with the service running or stopped. */
 export async function summarizeReports(reportsDir: string): Promise<ReportSummary> {
   const counts: Partial<Record<ReportJob['state'] | 'unreadable', number>> = {};
   for (const id of await listReportIds(reportsDir)) {
@@ -86,15 +86,14 @@ export async function summarizeReports(reportsDir: string): Promise<ReportSummar
   return counts;
 }
 
-/** Who has been told of a request's end, and who is still to be. It goes with the request. */
+/** The delivery of a request's end to a webhook. */
 export interface Delivery {
   readonly idWebhook: string;
   readonly state: 'waiting' | 'delivered' | 'given_up';
-  /** Tries so far. */
   readonly attempts: number;
-  /** When to try next, Unix milliseconds. */
+  /** Time of the next attempt, Unix ms. */
   readonly nextMs: number;
-  /** What the last try met; absent: nothing that was wrong. */
+  /** Error of the last attempt. */
   readonly lastError?: string;
 }
 
@@ -113,18 +112,17 @@ const openDeliveries = (folder: string): Records<{ readonly deliveries: readonly
     damaged: { code: 'report_damaged', hint: 'Remove it: each webhook is then told once more.' },
   });
 
-/** Path of the deliveries of a request, in its folder. */
+/** Returns the path of the deliveries of a request. */
 export function deliveriesPath(folder: string): string {
   return path.join(folder, `${deliveriesName}.json`);
 }
 
-/** Reads the deliveries of a request; none if there are none, or damaged ones: then everybody is told once more. */
+/** Reads the deliveries of a request; none if they are damaged, so that each webhook is notified again. */
 export async function readDeliveries(folder: string): Promise<readonly Delivery[]> {
   const found = await openDeliveries(folder).getSound(deliveriesName);
   return (found?.deliveries ?? []).filter(isDelivery);
 }
 
-/** Writes the deliveries of a request, durably. */
 export async function writeDeliveries(folder: string, deliveries: readonly Delivery[]): Promise<void> {
   await openDeliveries(folder).put(deliveriesName, { deliveries });
 }
@@ -141,17 +139,17 @@ const openHighestId = (reportsDir: string): Records<{ readonly number: number }>
     },
   });
 
-/** Path of the highest id that may have been deleted. */
+/** Returns the path of the highest id that may have been deleted. */
 export function highestIdPath(reportsDir: string): string {
   return path.join(reportsDir, highestIdName);
 }
 
-/** Reads the highest id that may have been deleted; 0 when none was. Errors: `report_damaged`. */
+/** Reads the highest id that may have been deleted; 0 for none. Error: `report_damaged`. */
 export async function readHighestId(reportsDir: string): Promise<number> {
   return (await openHighestId(reportsDir).get(highestIdName))?.number ?? 0;
 }
 
-/** Keeps the highest id that was given out, durably. To be called before a folder is deleted, so that no id comes back. */
+/** Writes the highest id that was given out, durably. Called before a folder is deleted. */
 export async function writeHighestId(reportsDir: string, id: number): Promise<void> {
   await openHighestId(reportsDir).put(highestIdName, { number: id });
 }

@@ -3,42 +3,39 @@ import { createHmac, timingSafeEqual } from 'node:crypto';
 import path from 'node:path';
 import type { SigningKeys } from './signing-keys.ts';
 
-/**
- * Whom a link was given to. It needs no header, yet ends with its holder: a removed user keeps no link, nor does an old
- * secret.
- */
+/** The user that a link was given to. A link needs no header, and ends with its user or the user's secret. */
 export interface LinkHolder {
   readonly idUser: string;
-  /** Another one under each secret of the user. It is signed and never shown. */
+  /** Hash of the user's secret; signed and never shown. */
   readonly mark: string;
 }
 
-/** The file that a valid link leads to. */
+/** The file of a valid link. */
 export interface LinkTarget {
   readonly id: number;
   readonly name: string;
-  /** Unix seconds. */
+  /** Unix s. */
   readonly expiresSeconds: number;
-  /** Absent in a link of a version before 0.3: those end with the user who ordered the report. */
+  /** Absent in links before 0.3, which end with the user who created the report. */
   readonly holder?: LinkHolder;
 }
 
-/** Finds the present mark of a user; undefined when there is no such user. */
+/** Finds the present mark of a user; undefined if there is none. */
 export type FindMark = (idUser: string) => string | undefined;
 
 const targetPattern = /^(\/files\/([1-9]\d{0,14})\/([A-Za-z0-9][A-Za-z0-9._-]{0,199}))\?(.*)$/;
 /**
- * The parameters in the order of their names: gateways sort them. Each once, in its one spelling, and no other; nothing
- * is decoded before this matches. `x-ending` repeats the ending of the file, so that the address of a packed file ends in
- * .gz: readers such as pandas unpack by that. Links of 0.3 lack it.
+ * The parameters in the order of their names, each once and in one spelling; nothing is decoded before this matches.
+ * `x-ending` repeats the ending of the file, so that readers such as pandas recognize packed files. Links of 0.3 lack
+ * it.
  */
 const queryPattern =
   /^expires=([1-9]\d{0,11})&kid=([0-9a-f]{8})&signature=([0-9a-f]{64})(?:&user=([1-9]\d{0,14}))?(?:&x-ending=([A-Za-z0-9._-]+))?$/;
 
-/** The parts of a link, signed or not, from a request target; undefined for any other text. */
+/** Parses a link, signed or not, from a request target; undefined for other texts. */
 function matchLink(requestTarget: string) {
   const [, file = '', id = '', name = '', query = ''] = targetPattern.exec(requestTarget) ?? [];
-  // Any order is accepted.
+  // Gateways sort parameters.
   const match = queryPattern.exec(query.split('&').toSorted().join('&'));
   const [, expires = '', kid = '', signature = '', idUser, ending = path.extname(name)] = match ?? [];
   if (match === null || ending !== path.extname(name)) return undefined;
@@ -53,13 +50,12 @@ function sign(
   holder: LinkHolder | undefined,
 ): Buffer {
   const of = holder === undefined ? '' : `\n${holder.idUser}\n${holder.mark}`;
-  // HEAD asks for what GET would answer: one link serves both, signed as GET.
+  // One link serves GET and HEAD, signed as GET.
   return createHmac('sha256', secret).update(`GET\n${file}\n${expiresSeconds}\n${kid}${of}`).digest();
 }
 
 /**
- * Path and query of a file's link, signed with the current key: HMAC-SHA256 over method, path, expiry, key id and
- * holder.
+ * Signs a link with the current key: HMAC-SHA256 over method, path, expiry, key id and holder. Returns path and query.
  */
 export function signLink(keys: SigningKeys, { id, name, expiresSeconds, holder }: LinkTarget): string {
   const { kid, secret } = keys.current();
@@ -71,15 +67,14 @@ export function signLink(keys: SigningKeys, { id, name, expiresSeconds, holder }
   return `${file}?expires=${expires}&kid=${kid}&signature=${signature}${of}${asFile}`;
 }
 
-/** The user whom a link names, whether it is signed or not; undefined for none. */
+/** Returns the user of a link, signed or not; undefined for none. */
 export function findNamedUser(requestTarget: string): string | undefined {
   return matchLink(requestTarget)?.idUser;
 }
 
 /**
- * Parses the request target of a download (path and query exactly as received). Undefined unless the link is one that
- * this service signed, its time has not come, and its holder is a user with the same secret. Comparing takes the same
- * time wherever the signatures differ.
+ * Parses the request target of a download, as received. Undefined unless this service signed the link, it has not
+ * expired, and its holder has the same secret. Signatures are compared in constant time.
  */
 export function parseLink(
   keys: SigningKeys,
@@ -102,23 +97,21 @@ export function parseLink(
     : undefined;
 }
 
-/** The downloads under way, each with the holder of its link: one may take hours, and ends when its holder does. */
+/** The downloads in progress, each with the holder of its link. */
 export interface OpenDownloads {
-  /** Adds a download; it is forgotten when its answer is over. */
+  /** Adds a download until its response ends. */
   add(holder: LinkHolder, response: ServerResponse): void;
   /**
-   * Cuts off the downloads of the holders that `isGone` names. The client sees its connection break: no file looks
-   * whole.
+   * Destroys the downloads of the holders that `isGone` selects: the connection breaks, so that no file seems complete.
    */
   endWhere(isGone: (holder: LinkHolder) => boolean): void;
 }
 
-/** Creates the list of one server. */
 export function createOpenDownloads(): OpenDownloads {
   const open = new Map<ServerResponse, LinkHolder>();
   return {
     add(holder, response) {
-      // Its client has gone already: there will be no close event to remove it by.
+      // The client has disconnected: no close event will remove it.
       if (response.destroyed) return;
       open.set(response, holder);
       response.once('close', () => open.delete(response));

@@ -8,19 +8,18 @@ import { createFolderStore } from '../runtime/store/folder-store.ts';
 import { createRecords, type Records } from '../runtime/store/records.ts';
 import { isCount, isInteger, listOf, matching, optional, shapeOf } from '../runtime/store/shape.ts';
 
-/** A key that signs or verifies links. The secret never leaves the process. */
 export interface SigningKey {
-  /** Key id: 8 lower-case hex digits, part of each link. */
+  /** 8 lower-case hex digits, part of each link. */
   readonly kid: string;
   readonly secret: Buffer;
 }
 
-/** The link keys in force, renewed from the file within a second of a rotation by another process. */
+/** The link keys, reloaded within a second of a rotation by another process. */
 export interface SigningKeys {
-  /** The key that signs new links. */
+  /** The key of new links. */
   current(): SigningKey;
   find(kid: string): SigningKey | undefined;
-  /** False: no link can be signed or verified. */
+  /** Reports whether links can be signed and verified. */
   isReadable(): boolean;
   problems(): readonly Problem[];
   close(): void;
@@ -31,20 +30,17 @@ interface KeyRecord {
   /** 32 bytes, hex. */
   readonly secret: string;
   readonly createdMs: number;
-  /** When a newer key took over; absent on the current one. */
+  /** Absent on the current key. */
   readonly retiredMs?: number;
 }
 
-/**
- * The longest life a link may have (TRIBUTARY_LINK_TTL_SECONDS is at most that): then a retired key has no live link
- * left.
- */
+/** Longest life of a link (TRIBUTARY_LINK_TTL_SECONDS is at most this); older retired keys have no live link. */
 const longestLinkMs = 604_800_000;
 
 const keysHint =
   "Restore it from a backup, or remove it and run 'tributary key rotate': links given out before then stop working.";
 
-/** Path of the key file: JSON, mode 0600, the current key last. */
+/** Returns the path of the key file: JSON, mode 0600, the current key last. */
 export function signingKeysPath(keysDir: string): string {
   return path.join(keysDir, 'links.json');
 }
@@ -71,14 +67,14 @@ function newKey(nowMs: number): KeyRecord {
   return { kid: randomBytes(4).toString('hex'), secret: randomBytes(32).toString('hex'), createdMs: nowMs };
 }
 
-/** Creates the first key when there is none. */
+/** Creates the first key if there is none. */
 export async function ensureSigningKeys(keysDir: string, clock: Clock): Promise<void> {
   await openRecords(keysDir).change(keysId, (known) => known ?? { keys: [newKey(clock.nowMs())] });
 }
 
 /**
- * Makes a new current key. The ones before verify on until every link they may have signed has ended, then go at a
- * later rotation. A running service signs with the new key within a second. Durable when it returns.
+ * Creates a new current key, durably. Earlier keys verify until their links have expired, and are removed by a later
+ * rotation. A running service uses the new key within a second.
  */
 export async function rotateSigningKey(keysDir: string, clock: Clock): Promise<{ kid: string; retired: string[] }> {
   const nowMs = clock.nowMs();
@@ -93,9 +89,9 @@ export async function rotateSigningKey(keysDir: string, clock: Clock): Promise<{
 }
 
 /**
- * Opens the keys, creating the first one on first use, unless links were given out (`isInUse`): with new keys those
- * would be refused as forged. Keys that are damaged, or gone, are a problem: while running, the last good ones stay;
- * from the start on, no link is signed or verified until they can be read.
+ * Opens the keys. Creates the first one, unless links were given out (`isInUse`), which a new key would reject. Damaged
+ * or missing keys are a problem: a running service keeps the last valid ones; after a start no link works until they
+ * can be read.
  */
 export async function openSigningKeys(
   keysDir: string,

@@ -1,133 +1,157 @@
 import { randomBytes } from 'node:crypto';
-import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { inParallel } from '../runtime/async/in-parallel.ts';
 import { createKeyedSemaphore } from '../runtime/async/semaphore.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { describeError, isDamage, isSystemError } from '../runtime/errors.ts';
 import { ensureFolder, removeFile, syncFolder } from '../runtime/files/durable-file.ts';
+import { makeWorkFolder, removeTree } from '../runtime/files/work-files.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { createFolderStore } from '../runtime/store/folder-store.ts';
-import { createEarlierRequests } from './earlier-requests.ts';
 import { createJobAttempts, type JobAttempts } from './job-attempts.ts';
-import { createJobRecords, type JobRecords } from './job-records.ts';
+import { createJobRecords } from './job-records.ts';
 import { createProgressNotes } from './progress-notes.ts';
-import { createReportIds, type ReportIds } from './report-ids.ts';
-import { jobPath, listReportIds } from './report-records.ts';
+import { jobPath, listReportIds, readHighestId, writeHighestId } from './report-records.ts';
 import { isInProgress, partsFolder, type NewReport, type ReportJob } from './reports.ts';
 
 /**
- * The export requests of a data folder. One process owns them: it holds them in memory and writes every change through.
- * What earlier processes have left is read in the background, the newest first: a start does not wait for the history.
+ * The export requests of a data folder, owned by one process. It holds them in memory and writes each change through.
+ * Requests of earlier processes are read in the background, the newest first, so that a start does not wait for them.
  */
 export interface ReportStore extends JobAttempts {
-  /** Makes a request durable and gives it the next id. When that fails nothing of it stays. */
+  /** Creates a request under the next id, durably; leaves nothing on an error. */
   create(report: NewReport): Promise<ReportJob>;
-  /**
-   * Finds a request, by its file if it has not been read yet. What this returns is durable: it may be answered to clients.
-   */
+  /** Finds a request, which is durable. Reads its file if it has not been read yet. */
   find(id: number): Promise<ReportJob | undefined>;
-  /** The requests that match, of those read so far, durable as those of `find`. */
+  /** Selects requests among those read so far; each is durable. */
   select(wanted: (job: ReportJob) => boolean): Promise<readonly ReportJob[]>;
   /** The requests read so far, in no order. */
   list(): readonly ReportJob[];
-  /** Those of them that wait or run, oldest first. */
+  /** Those of them in progress, oldest first. */
   inProgress(): readonly ReportJob[];
-  /** How many requests there are, read or not. */
+  /** The number of requests, read or not. */
   count(): number;
-  /** Says whether a request is here, and was read. */
+  /** Reports whether a request exists and has been read. */
   knows(id: number): boolean;
-  /**
-   * Reads the requests that are left to read, slowly, until the signal aborts; calls `onInProgress` for each that waits
-   * or ran.
-   */
+  /** Reads the other requests at half pace until the signal aborts; calls `onInProgress` for each in progress. */
   load(signal: AbortSignal, onInProgress?: () => void): Promise<void>;
-  /** Whether every request that earlier processes have left was read, or is damaged. */
+  /** Reports whether every request has been read or is damaged. */
   isLoaded(): boolean;
-  /** Requests that could not be read, one sentence each: to their users they do not exist. */
+  /** One sentence per request that cannot be read. */
   damaged(): readonly string[];
-  /**
-   * Remembers the progress that a client was shown, so that it does not go back after a crash. Kept by the kernel, not
-   * fsynced.
-   */
+  /** Keeps the progress that a client was shown, percent, so that it never decreases. Not fsynced. */
   noteProgress(id: number, percent: number): void;
   /** The highest progress that a client was shown, percent. */
   toldProgress(id: number): number;
-  /** Deletes a request with its files; its id stays used. */
+  /** Deletes a request with its files. Its id is never used again. */
   remove(id: number): Promise<void>;
-  /** Absolute path of a request's own folder. */
+  /** Absolute path of a request's folder. */
   folderOf(id: number): string;
   /** Absolute path of a published file. */
   filePath(id: number, name: string): string;
 }
 
 export interface ReportStoreOptions {
-  /** The `reports` folder. */
   readonly reportsDir: string;
-  /** How long the links of a finished request live. */
+  /** Life of the links of a finished request, s. */
   readonly linkTtlSeconds: number;
-  /** How many requests are read before the store is open, the newest; fewer in tests. */
+  /** The newest requests, read before the store is open. */
   readonly readFirst?: number;
 }
 
-/**
- * Requests that are read before a store is open: those in progress are among the newest, and count for the limits of
- * the next.
- */
+/** Requests in progress are among the newest; they count for the limits of a create. */
 const defaultReadFirst = 256;
 /** Folders synced at a time. */
 const width = 4;
 
-async function createRequest(records: JobRecords, ids: ReportIds, report: NewReport, clock: Clock): Promise<ReportJob> {
-  const id = await ids.allocate();
-  try {
-    const nonce = randomBytes(16).toString('hex');
-    return await records.save({ id, ...report, createdMs: clock.nowMs(), state: 'queued', attempts: 0, nonce });
-  } catch (error) {
-    // No client knows of it: it must neither begin at the next start nor leave a folder behind at each try.
-    await rm(records.folderOf(id), { recursive: true, force: true }).catch(() => undefined);
-    throw error;
+/** Allocates the ids of a reports folder: each once, deletions and crashes included. `newest`: the highest in use. */
+function createReportIds(reportsDir: string, newest: number) {
+  /** The highest id that may have been deleted; undefined until it was read. */
+  let highestRetired: number | undefined;
+  let last = newest;
+
+  /** Error: `report_damaged`. */
+  async function load(): Promise<void> {
+    if (highestRetired !== undefined) return;
+    const retired = await readHighestId(reportsDir);
+    highestRetired = Math.max(highestRetired ?? 0, retired);
+    last = Math.max(last, highestRetired);
   }
+
+  return {
+    load,
+    /** Returns the next id. Its empty folder is durable; an exclusive mkdir makes the id unique. */
+    async allocate(): Promise<number> {
+      await load();
+      for (;;) {
+        last += 1;
+        const id = last;
+        try {
+          await makeWorkFolder(path.join(reportsDir, String(id)));
+          await syncFolder(reportsDir);
+          return id;
+        } catch (error) {
+          if (!isSystemError(error, 'EEXIST')) throw error;
+        }
+      }
+    },
+    /** Makes durable that no id up to this one is allocated again. Called before the folder of an id is removed. */
+    async retire(id: number): Promise<void> {
+      await load();
+      if ((highestRetired ?? 0) >= id) return;
+      await writeHighestId(reportsDir, last);
+      highestRetired = last;
+    },
+  };
 }
 
-async function removeRequest(records: JobRecords, ids: ReportIds, id: number): Promise<void> {
-  const folder = records.folderOf(id);
-  await ids.retire(id);
-  // Its record goes first: half deleted, and the clock set back, it would be a success without files.
-  await removeFile(jobPath(folder));
-  await syncFolder(folder).catch((error: unknown) => {
-    if (!isSystemError(error, 'ENOENT')) throw error;
-  });
-  await rm(folder, { recursive: true, force: true });
-  records.drop(id);
-}
-
-/** Opens the requests of a folder, and creates the folder. The caller holds the lock that makes it their only owner. */
+/** Opens the requests of a folder, and creates the folder. The caller holds the lock of their only owner. */
 export async function openReportStore(clock: Clock, logger: Logger, options: ReportStoreOptions): Promise<ReportStore> {
   const { reportsDir, linkTtlSeconds, readFirst = defaultReadFirst } = options;
   await ensureFolder(reportsDir);
   await createFolderStore(reportsDir).sweep('');
   const found = (await listReportIds(reportsDir)).toReversed();
-  const ids = createReportIds(reportsDir, found[0] ?? 0);
-  // Without the highest id no request is created or deleted; those that are there are served.
-  const idsFault = await ids.load().then(
+  const { load, allocate, retire } = createReportIds(reportsDir, found[0] ?? 0);
+  // Without the highest id no request is created or deleted; existing ones are served.
+  const idsFault = await load().then(
     () => [],
     (error: unknown) => {
       if (!isDamage(error)) throw error;
       return [`no export can be created: ${describeError(error)}`];
     },
   );
-  const records = createJobRecords(reportsDir, found);
   const mutex = createKeyedSemaphore();
+  const records = createJobRecords({ reportsDir, ids: found, retire, mutex, logger });
   const progress = createProgressNotes(reportsDir, logger);
-  const earlier = createEarlierRequests({ records, ids, mutex, logger });
-  await earlier.readAll(found.slice(0, readFirst));
+  await records.readAll(found.slice(0, readFirst));
+
+  async function remove(id: number): Promise<void> {
+    const folder = records.folderOf(id);
+    await retire(id);
+    // Its record is removed first: half deleted, and with the clock set back, it would be a success without files.
+    await removeFile(jobPath(folder));
+    await syncFolder(folder).catch((error: unknown) => {
+      if (!isSystemError(error, 'ENOENT')) throw error;
+    });
+    await removeTree(folder);
+    records.drop(id);
+  }
 
   return {
     ...createJobAttempts({ records, mutex, clock, linkTtlSeconds, onEnd: (id) => progress.drop(id) }),
-    create: (report) => createRequest(records, ids, report, clock),
+    async create(report) {
+      const id = await allocate();
+      try {
+        const nonce = randomBytes(16).toString('hex');
+        return await records.save({ id, ...report, createdMs: clock.nowMs(), state: 'queued', attempts: 0, nonce });
+      } catch (error) {
+        // No client has its id: it must not run at the next start, nor leave a folder at each try.
+        await removeTree(records.folderOf(id)).catch(() => undefined);
+        throw error;
+      }
+    },
     async find(id) {
-      if (records.unread.has(id)) await earlier.read(id);
+      if (records.unread.has(id)) await records.read(id);
       const job = records.find(id);
       if (job !== undefined) await records.settle(job);
       return records.find(id);
@@ -141,15 +165,15 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     inProgress: () => records.inProgress(),
     count: () => records.count(),
     knows: (id) => records.find(id) !== undefined,
-    load: (signal, onInProgress) => earlier.load(signal, onInProgress),
+    load: (signal, onInProgress) => records.load(signal, onInProgress),
     isLoaded: () => records.unread.size === 0,
-    damaged: () => [...idsFault, ...earlier.damaged()],
+    damaged: () => [...idsFault, ...records.damaged()],
     noteProgress(id, percent) {
       const job = records.find(id);
       if (job !== undefined && isInProgress(job)) progress.note(id, percent);
     },
     toldProgress: (id) => progress.told(id),
-    remove: (id) => mutex.run(id, () => removeRequest(records, ids, id)),
+    remove: (id) => mutex.run(id, () => remove(id)),
     folderOf: (id) => records.folderOf(id),
     filePath: (id, name) => path.join(records.folderOf(id), partsFolder, name),
   };

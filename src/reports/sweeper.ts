@@ -1,18 +1,17 @@
+import { startPollLoop } from '../runtime/async/poll-loop.ts';
+import { runAtHalfPace } from '../runtime/async/retry.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { runAtHalfPace } from '../runtime/async/retry.ts';
-import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { isExpired, type ReportJob } from './reports.ts';
 import type { ReportStore } from './store.ts';
 
 const sweepEveryMs = 1000;
 
 /**
- * Starts the sweeper: deletes each finished request, and its files, once its links have ended. Links and requests are
- * refused by the clock, not by the sweeper: it only gives the disk space back. A deletion that fails is tried again. What
- * `isHeld` names stays for now: somebody has yet to learn of it.
+ * Starts the sweeper, which deletes each request and its files after its links expired and frees their disk space.
+ * Failed deletions are retried. A request that `isHeld` reports stays for now.
  */
 export function startSweeper(
   store: ReportStore,

@@ -5,46 +5,39 @@ import { describeError, isSystemError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { ReportFile } from './reports.ts';
 
-/** Why a report file is not sent: it is not there, or it is not what was written. */
+/** Why a report file is not sent. */
 export interface FileFault {
   readonly idReport: number;
   readonly state: 'missing' | 'damaged';
-  /** Names the file, and what is wrong with it. */
+  /** The file and its fault. */
   readonly detail: string;
 }
 
-/** A published file of an export request: where it lies, and what job.json says of it. */
+/** A published file of an export request, with its record of job.json. */
 export interface PublishedFile {
   readonly idReport: number;
   readonly path: string;
   readonly file: ReportFile;
 }
 
-/** Opens report files for downloads, and verifies each before its first byte is sent. */
+/** Opens report files for downloads, each verified before its first byte is sent. */
 export interface VerifiedFiles {
-  /** Opens a file whose size, and SHA-256, are those of job.json. The caller closes the handle. */
+  /** Opens a file of the recorded size and SHA-256. The caller closes the handle. */
   open(published: PublishedFile): Promise<FileHandle | FileFault>;
-  /**
-   * Verifies a file without keeping it open: wholly, or its size only, which costs next to nothing. Undefined: it is
-   * right.
-   */
+  /** Verifies a file, or its size only, which is cheap. Undefined if it is correct. */
   findFault(published: PublishedFile, look: 'wholly' | 'size'): Promise<FileFault | undefined>;
-  /**
-   * The faults found so far, the newest of them, of each file the last one. A restored file is dropped from the list
-   * when it is next asked for.
-   */
+  /** The last fault of each file, the newest ones. The next request of a restored file removes its fault. */
   faults(): readonly FileFault[];
 }
 
-/** Says whether a file could not be opened as it was written. */
 export function isFault(opened: FileHandle | FileFault): opened is FileFault {
   return 'detail' in opened;
 }
 
 const blockBytes = 1024 * 1024;
-/** Versions of files remembered as verified; the oldest makes room. */
+/** Verified versions of files that are kept; the oldest is dropped. */
 const rememberedVersions = 10_000;
-/** Faults remembered for the operator; the oldest makes room. */
+/** Faults that are kept for the operator; the oldest is dropped. */
 const rememberedFaults = 1000;
 
 async function hashFile(handle: FileHandle): Promise<string> {
@@ -58,7 +51,7 @@ async function hashFile(handle: FileHandle): Promise<string> {
   }
 }
 
-/** Opens a file. A symbolic link in its place is not the service's: what it leads to is not sent. */
+/** Opens a file. A symbolic link is not followed: the service never creates one. */
 async function findHandle(path: string): Promise<FileHandle | undefined> {
   try {
     return await open(path, constants.O_RDONLY | constants.O_NOFOLLOW);
@@ -69,13 +62,12 @@ async function findHandle(path: string): Promise<FileHandle | undefined> {
 }
 
 /**
- * Creates the opener. A file is read whole once for its checksum, about a second for a gigabyte, and then only when it
- * was written to since, so that a range of a large file stays cheap. A file that rots after that, unwritten, is not
- * seen.
+ * Creates the opener. A file is hashed once, about a second per gigabyte, and again only after a write, so that a range
+ * of a large file stays cheap. A file that rots later without a write is not noticed.
  */
 export function createVerifiedFiles(logger: Logger): VerifiedFiles {
   const faults = new Map<string, FileFault>();
-  /** SHA-256 by version of a file: being computed, or done. */
+  /** SHA-256 by version of a file. */
   const hashes = new Map<string, Promise<string>>();
 
   async function hashOnce(path: string, handle: FileHandle): Promise<string> {
@@ -107,7 +99,7 @@ export function createVerifiedFiles(logger: Logger): VerifiedFiles {
     }
   }
 
-  /** Remembers a fault, and logs it once, however often the file is asked for. */
+  /** Keeps a fault and logs it once. */
   function report(path: string, fault: FileFault): FileFault {
     if (faults.get(path)?.detail !== fault.detail)
       logger.error({ idReport: fault.idReport, error: fault.detail }, 'a report file is damaged');

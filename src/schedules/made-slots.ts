@@ -1,17 +1,16 @@
 import type { SlotSpan } from './slot-rule.ts';
 
 /**
- * Spans that are remembered; of more the two oldest become one. Slots come one after another, so that each further span
- * is a stop longer than was made up, or a clock that was ahead.
+ * Spans that are kept; of more, the two oldest are joined. Each further span is a stop longer than `catchUp`, or a
+ * clock that was ahead.
  */
 const mostSpans = 64;
 
-/** Whether a slot is in one of the spans. */
 export function isMade(made: readonly SlotSpan[], slot: number): boolean {
   return made.some(([first, last]) => first <= slot && slot <= last);
 }
 
-/** The spans with one slot more; spans are apart and in their order. */
+/** Adds a slot to spans, which are sorted and apart. */
 export function addSlot(made: readonly SlotSpan[], slot: number): readonly SlotSpan[] {
   const spans: SlotSpan[] = [];
   let [first, last] = [slot, slot];
@@ -27,19 +26,17 @@ export function addSlot(made: readonly SlotSpan[], slot: number): readonly SlotS
     : ordered;
 }
 
-/** Which slots of a schedule are still to be made. */
+/** The slots of a schedule that are due. */
 export interface DueSlots {
-  /** The first slot that the schedule has. */
   readonly firstSlot: number;
-  /** How many slots back, the newest included, are made up. */
+  /** Missed slots that are caught up, the newest included. */
   readonly catchUp: number;
   readonly made: readonly SlotSpan[];
 }
 
 /**
- * The oldest slot that is to be made when `newest` is the newest whose time has come; undefined: none. What it skips,
- * because more slots were missed than are made up, is not written down: a clock that was ahead by mistake, and is set
- * back, leaves them to be made.
+ * Finds the oldest due slot if `newest` is the newest whose time has come. Skipped slots are not recorded: after a
+ * clock that was ahead is set back, they are due again.
  */
 export function findDueSlot({ firstSlot, catchUp, made }: DueSlots, newest: number): number | undefined {
   for (let slot = Math.max(firstSlot, newest - catchUp + 1); slot <= newest; slot += 1)
@@ -47,7 +44,7 @@ export function findDueSlot({ firstSlot, catchUp, made }: DueSlots, newest: numb
   return undefined;
 }
 
-/** The first slot after `newest` that is not made. */
+/** Finds the first slot after `newest` without an export. */
 export function findNextSlot({ firstSlot, made }: DueSlots, newest: number): number {
   let slot = Math.max(firstSlot, newest + 1);
   for (const [first, last] of made) if (first <= slot && slot <= last) slot = last + 1;

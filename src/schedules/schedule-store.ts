@@ -66,7 +66,7 @@ const openSchedules = (schedules: string): MarkedRecords<Schedule> => openMarked
 const openProgress = (schedules: string): Records<Progress> =>
   createRecords(createFolderStore(schedules), progressKind);
 
-/** Which schedule: an id is an account's own. */
+/** An id is unique within its account. */
 export type ScheduleId = Pick<Schedule, 'idAccount' | 'idSchedule'>;
 
 const toId = ({ idAccount, idSchedule }: ScheduleId): string => `${idAccount}/${idSchedule}`;
@@ -76,10 +76,9 @@ function parseId(id: string): ScheduleId {
   return { idAccount: Number(idAccount), idSchedule };
 }
 
-/** A schedule to be added. */
 export type NewSchedule = Omit<Schedule, 'idSchedule' | 'paused' | 'resumes'>;
 
-/** Reports whether a schedule is what is to be added, so that a create that is repeated adds nothing. */
+/** Reports whether a schedule equals a new one, so that a repeated create adds nothing. */
 function isSame(schedule: Schedule, added: NewSchedule): boolean {
   const essence = ({ idUser, rule, catchUp, arguments: given, sinceVersion }: NewSchedule): string =>
     JSON.stringify([idUser, rule, catchUp, given, sinceVersion]);
@@ -87,8 +86,8 @@ function isSame(schedule: Schedule, added: NewSchedule): boolean {
 }
 
 /**
- * Adds a schedule, durably, and returns it; returns the one of the same user that orders the same, where there is one.
- * Errors: `conflict` when the account has `most` already, damaged ones included; `locked`.
+ * Adds a schedule, durably; returns the existing one if the same user has an equal one. Errors: `conflict` if the
+ * account has `most`, damaged ones included; `locked`.
  */
 export async function addSchedule(schedules: string, added: NewSchedule, most: number): Promise<Schedule> {
   const records = openSchedules(schedules);
@@ -107,7 +106,7 @@ export async function addSchedule(schedules: string, added: NewSchedule, most: n
   });
 }
 
-/** Lists the ids of all schedules, in no order, and of those of which a delete has left the progress alone. */
+/** Lists the ids of all schedules, in no order, and of those whose progress alone a delete has left. */
 export async function listScheduleIds(
   schedules: string,
 ): Promise<{ readonly ids: readonly ScheduleId[]; readonly left: readonly ScheduleId[] }> {
@@ -117,7 +116,7 @@ export async function listScheduleIds(
   return { ids: ids.map(parseId), left: left.map(parseId) };
 }
 
-/** Finds a schedule of an account; undefined when it has none of that id. Error: `record_damaged`. */
+/** Finds a schedule of an account. Error: `record_damaged`. */
 export async function findSchedule(
   schedules: string,
   idAccount: number,
@@ -126,7 +125,7 @@ export async function findSchedule(
   return await openSchedules(schedules).get(toId({ idAccount, idSchedule }));
 }
 
-/** Returns what reading gives, or `damaged`; other errors are thrown. */
+/** Returns the result of a read, or `damaged`; throws other errors. */
 export async function orDamaged<T>(reading: Promise<T>): Promise<T | 'damaged'> {
   try {
     return await reading;
@@ -136,7 +135,7 @@ export async function orDamaged<T>(reading: Promise<T>): Promise<T | 'damaged'> 
   }
 }
 
-/** Lists the schedules of an account, oldest first, and the ids of those that cannot be read. */
+/** Lists the schedules of an account, oldest first, and the ids of damaged ones. */
 export async function listSchedules(
   schedules: string,
   idAccount: number,
@@ -148,9 +147,7 @@ export async function listSchedules(
   };
 }
 
-/**
- * Changes a schedule, durably; undefined when the account has none of that id. Errors: `record_damaged`, `locked`.
- */
+/** Changes a schedule, durably; undefined if there is none. Errors: `record_damaged`, `locked`. */
 export async function changeSchedule(
   schedules: string,
   idAccount: number,
@@ -168,20 +165,17 @@ export async function readProgress(schedules: string, id: ScheduleId): Promise<P
   return (await openProgress(schedules).get(toId(id))) ?? noProgress;
 }
 
-/** Writes the progress of a schedule; durable when it returns. Only the export role does. */
+/** Writes the progress of a schedule, durably. Only the export role does. */
 export async function writeProgress(schedules: string, id: ScheduleId, progress: Progress): Promise<void> {
   await openProgress(schedules).put(toId(id), progress);
 }
 
-/** Removes what a delete, or the export role beside it, has left of a schedule that is gone. */
+/** Removes the progress of a removed schedule. */
 export async function removeProgress(schedules: string, id: ScheduleId): Promise<void> {
   await openProgress(schedules).remove(toId(id));
 }
 
-/**
- * Removes a schedule, durably, damaged, missing or not; returns whether the account had it. Its exports stay. Error:
- * `locked`.
- */
+/** Removes a schedule, durably, damaged or not; returns whether there was one. Its exports stay. Error: `locked`. */
 export async function removeSchedule(schedules: string, idAccount: number, idSchedule: string): Promise<boolean> {
   const id = { idAccount, idSchedule };
   if (!scheduleKind.idForm?.test(toId(id))) return false;

@@ -1,18 +1,15 @@
 /**
- * Schedules at rest: exports that a user has made again and again.
+ * Schedules: exports that a user has created repeatedly.
  *
- * In: the user's calls and the operator's commands, which write what a schedule is; the export role, which writes how
- * far it has come. Out: both, to the export role and to whoever asks.
- * Layout: `schedules/<account>/<id>.json`, a record; `<id>.progress.json` beside it, written by the export role alone.
- * Ids are random, so that none is given out twice.
- * Invariant: a slot has one export. Which slots have one is known from two places: from the progress, and from the
- * export requests themselves, each of which names its slot. A request is durable first, then the progress that has its
- * slot; a request goes only when the progress has it.
- * Crash: a record is there whole or not at all. Between the request and the progress the next start finds the request.
+ * In: calls and commands, which write schedules; the export role, which writes their progress. Out: both.
+ * Layout: `schedules/<account>/<id>.json`, a record; `<id>.progress.json` next to it. Ids are random and never repeat.
+ * Invariant: a slot has one export. The progress and the export requests both name the slots that have one. A request
+ * is durable before the progress that has its slot, and is deleted only after it.
+ * Crash: between the request and the progress, the next start finds the request.
  */
 import type { SlotRule, SlotSpan } from './slot-rule.ts';
 
-/** What a schedule is, as its user has ordered it. It is never changed but for pauses: who wants another adds one. */
+/** A schedule as its user created it. Only pauses change it. */
 export interface Schedule {
   /** `sc_` and 16 hex digits. */
   readonly idSchedule: string;
@@ -20,37 +17,36 @@ export interface Schedule {
   readonly idUser: string;
   readonly createdMs: number;
   readonly rule: SlotRule;
-  /** How many slots back, the newest included, are made up after a stop. */
+  /** Missed slots that are caught up, the newest included. */
   readonly catchUp: number;
-  /** The arguments of its exports but for the period or the version, each with its values. */
+  /** The arguments of its exports without the period or the version. */
   readonly arguments: readonly (readonly [name: string, values: readonly string[]])[];
-  /** Of a change feed: the place at which it begins. */
+  /** Of a change feed: the first cursor. */
   readonly sinceVersion?: string;
-  /** Number of its first slot; earlier ones are none of its own. */
+  /** Number of its first slot. */
   readonly firstSlot: number;
   readonly paused: boolean;
-  /** How often it was resumed: what has stopped it before the last time holds no more. */
+  /** Number of resumes: an earlier stop is void. */
   readonly resumes: number;
 }
 
-/** How far a schedule has come. */
+/** The progress of a schedule. */
 export interface Progress {
-  /** The slots that have their export, apart from each other and in their order. */
+  /** The slots that have their export, sorted and apart. */
   readonly made: readonly SlotSpan[];
-  /** The newest export request that has ended and is reckoned in below; 0: none. */
+  /** The newest export request whose end is recorded; 0: none. */
   readonly endedReport: number;
-  /** The newest export request that was made; 0: none. */
+  /** The newest export request; 0: none. */
   readonly lastReport: number;
-  /** Of a change feed: the place that its last successful export ended at. */
+  /** Of a change feed: the cursor of its last success. */
   readonly place?: string;
-  /** Why no export is made any more; holds while the schedule has been resumed as often. */
+  /** Why no export is created; valid for the same number of resumes. */
   readonly stopped?: { readonly reason: string; readonly resumes: number };
 }
 
-/** The progress of a schedule that nothing was made of. */
 export const noProgress: Progress = { made: [], endedReport: 0, lastReport: 0 };
 
-/** Why a schedule makes no export; undefined: it does. */
+/** Returns why a schedule creates no export; undefined if it does. */
 export function stopReason({ resumes }: Schedule, { stopped }: Progress): string | undefined {
   return stopped?.resumes === resumes ? stopped.reason : undefined;
 }

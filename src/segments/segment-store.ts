@@ -1,43 +1,41 @@
 /**
- * Segments: sets of user ids or device ids, by which an account's exports are filtered.
+ * Segments: sets of user ids or device ids that filter the exports of an account.
  *
- * In: a Parquet file with one column `id` (sorted, each id once), which operate/lists makes of an operator's list. Out:
- * the segments of an account, and the file of each. A segment belongs to one account: to every other one it does not
- * exist. Layout: `segments/<account>/<id>.json`, the record, and the file that it names (runtime/store/file-records.ts).
- * Invariant: a segment changes as a whole; a reader has the set of one record or an error, never another set.
+ * In: a Parquet file with one column `id` (sorted, each id once) from operate/lists. Out: the segments of an account
+ * and their files. Other accounts do not find a segment.
+ * Layout: `segments/<account>/<id>.json`, the record, and its file (runtime/store/file-records.ts).
+ * Invariant: a reader gets the set of one record or an error.
  */
 import { AppError } from '../runtime/errors.ts';
 import { openFileRecords, type FileRecords } from '../runtime/store/file-records.ts';
 import { isCount, isText, oneOf, shapeOf } from '../runtime/store/shape.ts';
 
-/** What the ids of a segment are: `custom` user ids, or ids of devices, of whichever kind. */
+/** Kinds of ids: `custom` user ids, or ids of devices of any kind. */
 export const segmentKinds = ['custom', 'device'] as const;
 export type SegmentKind = (typeof segmentKinds)[number];
 
-/** Longest id, characters: a user id has no more. */
+/** Longest id, characters, as of a user id. */
 export const maxIdLength = 1024;
 
-/** What a record says of a segment beside its file. */
 export interface SegmentFacts {
   readonly kind: SegmentKind;
-  /** How many ids are in it. */
+  /** Number of ids. */
   readonly ids: number;
-  /** When it was added as it is now, ISO time. */
+  /** Time of the last change, ISO 8601. */
   readonly addedAt: string;
 }
 
-/** Which segment: an id is an account's own, and says nothing in another. */
+/** An id is unique within its account. */
 export interface SegmentId {
   readonly idAccount: number;
   readonly idSegment: number;
 }
 
-/** A segment at rest. */
 export interface Segment extends SegmentFacts, SegmentId {
-  /** Absolute path of its file. */
+  /** Absolute path. */
   readonly file: string;
   readonly sizeBytes: number;
-  /** Hash of the file's bytes, hex. */
+  /** SHA-256, hex. */
   readonly sha256: string;
 }
 
@@ -46,7 +44,7 @@ const idForm = /^[1-9]\d{0,14}\/[1-9]\d{0,15}$/;
 
 const toId = ({ idAccount, idSegment }: SegmentId): string => `${idAccount}/${idSegment}`;
 
-/** Opens the files of the segments, by `<account>/<id>`. */
+/** Opens the files of the segments by `<account>/<id>`. */
 export function openSegments(segmentsDir: string): FileRecords<SegmentFacts> {
   const damaged = {
     code: 'record_damaged',
@@ -55,7 +53,6 @@ export function openSegments(segmentsDir: string): FileRecords<SegmentFacts> {
   return openFileRecords(segmentsDir, { isValid: isFacts, idForm, damaged }, true);
 }
 
-/** Lists the segments of an account, or of all, by account and id. */
 async function listIds(segmentsDir: string, idAccount?: number): Promise<SegmentId[]> {
   const ids = await openSegments(segmentsDir).ids(idAccount === undefined ? '' : `${idAccount}/`);
   return ids
@@ -70,7 +67,7 @@ export async function listSegmentIds(segmentsDir: string, idAccount: number): Pr
   return (await listIds(segmentsDir, idAccount)).map(({ idSegment }) => idSegment);
 }
 
-/** Finds a segment of an account; undefined when the account has none of that id. Error: `record_damaged`. */
+/** Finds a segment of an account. Error: `record_damaged`. */
 export async function findSegment(segmentsDir: string, id: SegmentId): Promise<Segment | undefined> {
   const found = await openSegments(segmentsDir).get(toId(id));
   if (found === undefined) return undefined;
@@ -78,7 +75,7 @@ export async function findSegment(segmentsDir: string, id: SegmentId): Promise<S
   return { idAccount: id.idAccount, idSegment: id.idSegment, ...facts, ...file };
 }
 
-/** Lists the segments of an account, or of all, by account and id. Error: `record_damaged`. */
+/** Lists the segments of an account, or of all, sorted. Error: `record_damaged`. */
 export async function listSegments(segmentsDir: string, idAccount?: number): Promise<Segment[]> {
   const ids = await listIds(segmentsDir, idAccount);
   const segments = await Promise.all(ids.map((id) => findSegment(segmentsDir, id)));
@@ -86,8 +83,8 @@ export async function listSegments(segmentsDir: string, idAccount?: number): Pro
 }
 
 /**
- * Adds a segment, or replaces the one of its id, by a finished file on the same file system, which is moved: durable
- * when it returns. Returns whether one was replaced. Errors: `locked`, the system's.
+ * Adds or replaces a segment by a finished file on the same file system, which is moved, durably. Returns whether one
+ * was replaced. Errors: `locked`, the system's.
  */
 export async function putSegment(
   segmentsDir: string,
@@ -104,9 +101,8 @@ export async function putSegment(
 }
 
 /**
- * Replaces the file of a segment by what `change` makes of it, nothing where that is undefined; kind and date stay.
- * Nobody else changes segments meanwhile. A segment that is gone is passed over. Errors: `locked`, `record_damaged`,
- * those of `change`.
+ * Replaces the file of a segment by the result of `change`, unless that is undefined or there is no segment. Other
+ * changes wait. Errors: `locked`, `record_damaged`, those of `change`.
  */
 export async function changeSegment(
   segmentsDir: string,
@@ -123,7 +119,7 @@ export async function changeSegment(
   });
 }
 
-/** Removes a segment, also one whose record is damaged or missing. Errors: `not_found`, `locked`. */
+/** Removes a segment, damaged or not. Errors: `not_found`, `locked`. */
 export async function removeSegment(segmentsDir: string, id: SegmentId): Promise<void> {
   const segments = openSegments(segmentsDir);
   if (await segments.hold(() => segments.withdraw(toId(id)))) return;

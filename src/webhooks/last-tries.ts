@@ -1,21 +1,20 @@
-/** What came of a try to tell a webhook. */
+/** An attempt to notify a webhook. */
 export interface Try {
-  /** Unix milliseconds. */
+  /** Unix ms. */
   readonly atMs: number;
-  /** Absent: the message was taken. It names no address that a name leads to: that is the network's own affair. */
+  /** Absent if it was delivered. It has no resolved address, which is internal to the network. */
   readonly problem?: string;
 }
 
-/** The newest try of each webhook in this process, for who has added it. */
+/** The last attempt of each webhook in this process. */
 export interface LastTries {
   take(idWebhook: string, last: Try): void;
   find(idWebhook: string): Try | undefined;
 }
 
-/** More than there are webhooks; of more the oldest go. */
+/** More than there are webhooks; the oldest are dropped. */
 const most = 10_000;
 
-/** Creates it, knowing no try. */
 export function createLastTries(): LastTries {
   const tries = new Map<string, Try>();
   return {

@@ -1,10 +1,9 @@
 /**
- * Webhooks at rest: addresses that an account has its ended exports, and notices of its apps, sent to.
+ * Webhooks: addresses that get the ended exports and the notices of an account.
  *
- * Layout: `webhooks/<account>/<id>.json`, one record each; the secret that messages are signed with is sealed under
- * `keys/webhooks.key`. Ids are random, so that none is given out twice. `notices.json` beside them: the notices that each
- * was sent (told-notices.ts).
- * Invariant: a damaged record harms no other webhook of its account.
+ * Layout: `webhooks/<account>/<id>.json`, one record each; the signing secret is encrypted under `keys/webhooks.key`.
+ * Ids are random and never repeat. `notices.json` next to them: told-notices.ts.
+ * Invariant: a damaged record affects no other webhook of its account.
  */
 import { randomBytes } from 'node:crypto';
 import { AppError } from '../runtime/errors.ts';
@@ -28,11 +27,10 @@ export interface WebhookPaths {
   readonly keys: string;
 }
 
-/** The webhooks of an account. */
 export interface AccountWebhooks {
   /** Oldest first. */
   readonly known: readonly Webhook[];
-  /** Ids of those whose records cannot be read. */
+  /** Ids of damaged records. */
   readonly damaged: readonly string[];
 }
 
@@ -63,8 +61,8 @@ const getKey = ({ keys }: WebhookPaths): Promise<Buffer> =>
   );
 
 /**
- * Adds a webhook, durably, and returns it with the secret that its messages are signed with, which nobody can ask for
- * again. Errors: `conflict` when the account has `most` already, damaged ones included; `locked`.
+ * Adds a webhook, durably; returns it with its signing secret, which cannot be read again. Errors: `conflict` if the
+ * account has `most`, damaged ones included; `locked`.
  */
 export async function addWebhook(
   paths: WebhookPaths,
@@ -86,7 +84,7 @@ export async function addWebhook(
   });
 }
 
-/** Finds a webhook of an account; undefined when it has none of that id. Error: `record_damaged`. */
+/** Finds a webhook of an account. Error: `record_damaged`. */
 export async function findWebhook(
   paths: WebhookPaths,
   idAccount: number,
@@ -95,7 +93,6 @@ export async function findWebhook(
   return await openWebhooks(paths).get(`${idAccount}/${idWebhook}`);
 }
 
-/** Lists the webhooks of an account. Errors: those of the disk. */
 export async function listWebhooks(paths: WebhookPaths, idAccount: number): Promise<AccountWebhooks> {
   const { known, damaged } = await openWebhooks(paths).list(`${idAccount}/`);
   return {
@@ -104,12 +101,12 @@ export async function listWebhooks(paths: WebhookPaths, idAccount: number): Prom
   };
 }
 
-/** Removes a webhook, durably, damaged, missing or not; returns whether the account had it. Error: `locked`. */
+/** Removes a webhook, durably, damaged or not; returns whether there was one. Error: `locked`. */
 export async function removeWebhook(paths: WebhookPaths, idAccount: number, idWebhook: string): Promise<boolean> {
   return await openWebhooks(paths).remove(`${idAccount}/${idWebhook}`);
 }
 
-/** Returns the secret of a webhook. Error: `record_damaged` where its key is another one. */
+/** Decrypts the secret of a webhook. Error: `record_damaged` if its key is another one. */
 export async function openWebhookSecret(paths: WebhookPaths, { idWebhook, sealedSecret }: Webhook): Promise<string> {
   const key = await getKey(paths);
   try {

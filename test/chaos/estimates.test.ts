@@ -6,9 +6,9 @@ import { createZoneDays, type ZoneDays } from '../../src/export/api/calendar.ts'
 import { isRefusal } from '../../src/export/api/envelope.ts';
 import { parseExportRequest } from '../../src/export/api/parse-request.ts';
 import { selectApps, type ExportApp, type ExportSpec } from '../../src/export/jobs/export-spec.ts';
-import type { Bounds, Estimate, Preview } from '../../src/export/jobs/look-messages.ts';
-import { findPlanLists } from '../../src/export/jobs/plan-lists.ts';
-import { tableDirOf } from '../../src/export/jobs/table-of.ts';
+import type { Bounds, Estimate, Preview } from '../../src/export/jobs/worker-messages.ts';
+import { findPlanLists } from '../../src/export/jobs/read-plan.ts';
+import { tableDirOf } from '../../src/export/jobs/read-plan.ts';
 import type { ReadPlan } from '../../src/export/jobs/worker-messages.ts';
 import { describeBasis, findBasis } from '../../src/export/worker/basis.ts';
 import { chooseFormat } from '../../src/export/worker/formats/format.ts';

@@ -1,4 +1,4 @@
-/** What users see of their account in the API reference: apps and their data, webhooks and their messages. */
+/** The API reference on an account: apps and their data, webhooks and their messages. */
 import { platforms } from '../../datasets/field-schema.ts';
 import { noticeKinds } from '../../lake/catalogue/catalogue-files.ts';
 import { parameterTypes } from '../../lake/catalogue/parameter-types.ts';
@@ -27,14 +27,13 @@ const counted = (names: readonly string[]): Record<string, Schema> =>
   Object.fromEntries(names.map((name) => [name, count]));
 const upTo = (maximum: number, more: Schema = {}): Schema => ({ type: 'integer', minimum: 1, maximum, ...more });
 
-/** Which part of a list is wanted. */
+/** The parameters of a page of a list. */
 export const pageArguments: readonly Schema[] = [
   parameter('search?', text, 'Those whose title or name, or id, has this text.'),
   parameter('offset?', { ...count, default: 0 }, 'How many are left out before the first.'),
   parameter('limit?', upTo(1000, { default: 100 }), 'How many are answered.'),
 ];
 
-/** What users see of what comes in for their apps. The records are those of the import area. */
 function describeApps(): Record<string, Schema> {
   const idApp = parameter('idApp', text, "An app of the caller's account.");
   const list = object({ refusals: listOf(reference('Refusal')) });
@@ -54,7 +53,6 @@ function describeApps(): Record<string, Schema> {
   };
 }
 
-/** A notice of the catalogue. */
 const notice = object({
   id: text,
   kind: choice(noticeKinds),
@@ -68,7 +66,6 @@ const notice = object({
   'isOver?': note(flag, 'It is so no more; absent otherwise.'),
 });
 
-/** What the custom events of an app have in their parameters. */
 function describeCatalogue(): Record<string, Schema> {
   const seen = { firstSeen: moment, lastSeen: moment };
   const described = object({
@@ -114,7 +111,6 @@ function describeCatalogue(): Record<string, Schema> {
   return { '/api/catalogue/v1/get.json': { get, post: get } };
 }
 
-/** What data an account has. */
 function describeData(): Record<string, Schema> {
   const dates = [
     parameter('dateFrom?', date, 'The first UTC date; the last 30 without both.'),
@@ -162,7 +158,6 @@ function describeData(): Record<string, Schema> {
   };
 }
 
-/** What a message says of an export that has ended. */
 const endedExport = object({
   idRawExport: text,
   idReportFile: text,
@@ -180,7 +175,6 @@ const endedExport = object({
 const describeMessage = (types: readonly string[], data: Schema): Schema =>
   object({ id: text, type: choice(types), timestamp: moment, data });
 
-/** What the service sends to an address. */
 const message = {
   '{$request.query.url}': {
     post: {
@@ -209,7 +203,6 @@ const message = {
   },
 };
 
-/** The methods of webhooks, and the messages. */
 function describeWebhooks(): Record<string, Schema> {
   const webhook = { idWebhook: text, url: { type: 'string', format: 'uri' }, timestampCreated: text };
   const items = object({
@@ -232,7 +225,7 @@ function describeWebhooks(): Record<string, Schema> {
   };
 }
 
-/** The part of the API reference on what users see of their account. */
+/** Describes the methods on an account. */
 export function describeAccountApi(): OpenApiPart {
   return {
     area: 'export',

@@ -1,21 +1,21 @@
 import { badRequest, type Refusal } from './envelope.ts';
 
 /**
- * The arguments of a call: for each name the values in the order given, whether as `k=`, `k[]=` or `k[0]=`. A name such
- * as `params[level]` stays whole.
+ * The arguments of a call: the values of each name in their order, given as `k=`, `k[]=` or `k[0]=`. A name such as
+ * `params[level]` stays as it is.
  */
 export type Arguments = ReadonlyMap<string, readonly string[]>;
 
-/** Longest body of a call, bytes: 999 event names of 255 characters fit, percent-encoded whatever their alphabet. */
+/** Longest body, bytes: fits 999 event names of 255 characters, percent-encoded. */
 export const maxBodyBytes = 4 * 1024 * 1024;
 
 const listForm = /^([^[\]]+)\[\d{0,6}\]$/;
-/** A filter on a parameter of custom events: what is in the brackets is the parameter's name, whatever it is. */
+/** A filter on a parameter of custom events; the brackets have the parameter's name. */
 const paramForm = /^(params\[.+?\])(?:\[\d{0,6}\])?$/s;
 
-/** JSON that says nothing: some HTTP libraries send it beside a query on their own. */
+/** Empty JSON, which some HTTP libraries send with a query. */
 const emptyJson = /^\s*(?:\{\s*\}|\[\s*\]|null|"")\s*$/;
-/** Bodies that are no form, by how they begin. */
+/** Bodies that are not forms, by their start. */
 const otherBodies: readonly (readonly [begin: RegExp, what: string])[] = [
   [/^\s*[{["]/, 'JSON'],
   [/^(?:\r?\n)?--[^\r\n]+\r?\n(?:content-|--)/i, 'multipart/form-data'],
@@ -30,13 +30,12 @@ function decode(text: string): string | undefined {
 }
 
 /**
- * Parses the query and the form body of a call into one set of arguments, query first. Whatever Content-Type the body
- * has, it is read as a form: official clients send none. The bytes are UTF-8, plain or percent-encoded. An empty JSON
- * value counts as no body.
+ * Parses the query, then the form body, into arguments. The Content-Type is ignored: official clients send none. The
+ * bytes are UTF-8, plain or percent-encoded. Empty JSON counts as no body.
  */
 export function parseArguments(requestTarget: string, body: Buffer | undefined): Arguments | Refusal {
   const mark = requestTarget.indexOf('?');
-  // Node hands the request line over as latin1: one character a byte.
+  // Node passes the request line as latin1: one character per byte.
   const query = mark === -1 ? Buffer.alloc(0) : Buffer.from(requestTarget.slice(mark + 1), 'latin1');
   const values = new Map<string, string[]>();
   for (const bytes of [query, body ?? Buffer.alloc(0)]) {
@@ -52,7 +51,7 @@ export function parseArguments(requestTarget: string, body: Buffer | undefined):
       if (other !== undefined)
         return badRequest(`The body is ${other[1]}: send a form (application/x-www-form-urlencoded) or the query`);
     }
-    // Tools that send a file as the body send its last line break along.
+    // Tools that send a file as the body send its last line break.
     for (const pair of text.replace(/[\r\n]+$/, '').split('&')) {
       if (pair === '') continue;
       const equals = pair.indexOf('=');
@@ -69,7 +68,7 @@ export function parseArguments(requestTarget: string, body: Buffer | undefined):
   return values;
 }
 
-/** Shows a value of the caller's in a detail text: quoted, control characters escaped, cut at 100 characters. */
+/** Quotes a value for a detail: control characters escaped, at most 100 characters. */
 export function quote(value: string): string {
   const characters = Array.from(value);
   return JSON.stringify(characters.length <= 100 ? value : `${characters.slice(0, 100).join('')}...`);

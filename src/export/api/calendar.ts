@@ -1,39 +1,33 @@
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 
 /**
- * Where a day begins in a zone, Unix seconds. Where clocks go back over midnight a day begins, is left for the one
- * before once more, and begins again.
+ * The start of a day in a zone, Unix s. If clocks go back over midnight, a day starts, is left for the previous one,
+ * and starts again.
  */
 interface DayBegin {
   /** The first instant of this day or a later one. */
   readonly firstSeconds: number;
-  /** From here on no instant is of an earlier day; the same as the first, nearly always. */
+  /** From here on no instant is of an earlier day; nearly always equal to the first. */
   readonly settledSeconds: number;
 }
 
-/**
- * Days of time zones. DuckDB does all of the arithmetic, as it does for the rows: two engines could disagree.
- */
+/** Days of time zones. DuckDB computes them, as it does for rows: two engines could differ. */
 export interface ZoneDays {
-  /** The date in the zone at a moment, `YYYY-MM-DD`. */
+  /** Returns the date in a zone at a time, `YYYY-MM-DD`. */
   currentDate(zone: string, nowMs: number): Promise<string>;
-  /** Where a day begins. A day that the zone skipped begins where the next one does. */
+  /** Finds the start of a day; that of the next day if the zone skipped it. */
   beginOf(zone: string, date: string): Promise<DayBegin>;
   /**
-   * When the clocks of a zone first show a time (`HH:MM`) of a date, or a later one, Unix seconds: where they are set
-   * forward over it the moment at which they are, where they show it twice the first.
+   * Finds when the clocks of a zone first show a time (`HH:MM`) of a date or a later one, Unix s: the moment of the
+   * change if clocks skip it, the first one if it comes twice.
    */
   momentOf(zone: string, date: string, time: string): Promise<number>;
-  /** The day after, by the calendar. */
   nextDay(date: string): string;
 }
 
 const dateQuery = `
   SELECT CAST(CAST(timezone($1, make_timestamptz(CAST($2 AS BIGINT))) AS DATE) AS VARCHAR) AS date`;
-/**
- * No zone is further from UTC than 15 hours. In the minutes in which the day is reached, or left again, every second is
- * checked.
- */
+/** No zone differs from UTC by more than 15 hours. In the minutes of a change every second is checked. */
 const beginQuery = `
   WITH minutes AS (
     SELECT moment, timezone($1, moment) >= CAST($2 || ' ' || $3 AS TIMESTAMP) AS reached
@@ -50,8 +44,8 @@ const beginQuery = `
 const rememberedBegins = 10_000;
 
 /**
- * Creates the arithmetic over an engine of its own. Midnight is searched for minute by minute, since it may come twice or
- * not at all on the days when clocks change, and one query of three thousand rows is cheap beside an export.
+ * Creates the calendar over an engine. Midnight may come twice or not at all when clocks change, so it is searched
+ * minute by minute: one query of 3,000 rows, which is cheap compared with an export.
  */
 export function createZoneDays(duckdb: Duckdb): ZoneDays {
   const begins = new Map<string, DayBegin>();

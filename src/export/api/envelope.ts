@@ -5,12 +5,12 @@ export interface Envelope {
   readonly data: unknown;
 }
 
-/** Why a request is refused: a value, not an exception; becomes an answer in `refuse`. */
+/** Why a request is refused; `refuse` of server.ts sends it. */
 export interface Refusal {
   readonly code: 400 | 403 | 404 | 417 | 429 | 500 | 503;
-  /** A sentence for the caller that names the argument, the value and what is allowed. */
+  /** A sentence with the argument, the value and the allowed values. */
   readonly detail?: string;
-  /** Goes into data.error.info. */
+  /** Sent as data.error.info. */
   readonly info?: Readonly<Record<string, unknown>>;
   /** Seconds, for the Retry-After header. */
   readonly retryAfterSeconds?: number;
@@ -26,25 +26,36 @@ const messages: Readonly<Record<Refusal['code'], string>> = {
   503: 'Service Unavailable',
 };
 
-/** Whether a result is a refusal; no other result here has a `code`. */
+/** Reports whether a result is a refusal; other results have no `code`. */
 export function isRefusal(result: object): result is Refusal {
   return 'code' in result;
 }
 
-/** A 400 with its detail text. */
+/** Creates a 400. */
 export function badRequest(detail: string, info?: Refusal['info']): Refusal {
   return info === undefined ? { code: 400, detail } : { code: 400, detail, info };
 }
 
-/** The refusal of a caller whose authorization is missing or wrong: it says nothing more. */
-export const accessDenied: Refusal = { code: 403 };
+/** Creates a 404. What another account has is not found either. */
+export function notFound(detail: string): Refusal {
+  return { code: 404, detail };
+}
 
-/** The envelope of a success. */
+/** The refusal of missing or wrong authorization. */
+export const accessDenied: Refusal = { code: 403 };
+export const lacksPermission = badRequest('The account lacks export permissions');
+
+/** Wait before a retry of what the service cannot do now, s. */
+export const retryAfterSeconds = 5;
+/** The refusal of a call that the service failed to serve. */
+export const unavailable: Refusal = { code: 500, retryAfterSeconds };
+
+/** Creates the envelope of a success. */
 export function success(data: unknown): Envelope {
   return { code: 200, message: 'Ok', data };
 }
 
-/** The envelope of a refusal; `data` is null where service.md has it so. */
+/** Creates the envelope of a refusal; `data` is null without a detail. */
 export function refusalEnvelope({ code, detail, info }: Refusal): Envelope {
   const data = detail === undefined ? null : { error: { detail, ...(info === undefined ? {} : { info }) } };
   return { code, message: messages[code], data };

@@ -2,9 +2,9 @@ import { dictionaries, dictionaryNames } from '../../datasets/dictionaries.ts';
 import { isInProgress, type ReportJob } from '../../reports/reports.ts';
 import { type ExportSpec, parseExportSpec } from '../jobs/export-spec.ts';
 import { quote } from './arguments.ts';
-import { badRequest, isRefusal, type Refusal, success } from './envelope.ts';
+import { badRequest, isRefusal, notFound, success } from './envelope.ts';
 import type { Exports } from './exports.ts';
-import { type AddMethod, single } from './methods-routes.ts';
+import { type AddMethod, parseId, parseLimit, single } from './methods-routes.ts';
 import { paramsName } from './parameters.ts';
 import { type ApiServer, refuse } from './server.ts';
 import type { Throttle } from './throttle.ts';
@@ -16,8 +16,8 @@ interface ExportRouteDependencies {
   readonly throttle: Throttle;
 }
 
-const reportNotFound: Refusal = { code: 404, detail: 'File report request is not found' };
-const rawNotFound: Refusal = { code: 404, detail: 'Raw export request not found' };
+const reportNotFound = notFound('File report request is not found');
+const rawNotFound = notFound('Raw export request not found');
 
 /** Adds the export and report methods and the dictionaries. */
 export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDependencies, addMethod: AddMethod): void {
@@ -61,38 +61,34 @@ export function addExportRoutes(server: ApiServer, dependencies: ExportRouteDepe
   }
 }
 
-interface ListRouteDependencies {
-  readonly exports: Exports;
-  readonly answers: Answers;
-}
-
-/** Requests of one answer. */
+/** Requests of one response, by default and at most. */
 export const listLimits = { fallback: 25, most: 200 } as const;
 
-/** A line of the list, with what was ordered. */
+/** Renders an entry of the list, with its arguments. */
 function describeJob(job: ReportJob, answers: Answers): Record<string, unknown> {
   const spec = parseExportSpec(job.request);
   return {
     ...answers.summary(job),
     ...(isInProgress(job) ? { isCancellable: true } : {}),
     ...(job.finishedMs === undefined ? {} : { timestampFinished: String(Math.floor(job.finishedMs / 1000)) }),
-    // Another version may have written what this one cannot read.
+    // Another version may have written a request that this one cannot parse.
     ...(spec === undefined ? {} : { arguments: describeOrder(spec) }),
   };
 }
 
-/** Adds the list of the caller's requests in pieces, with what each was ordered with. */
-export function addListRoutes(addMethod: AddMethod, { exports, answers }: ListRouteDependencies): void {
+/** Adds the paged list of the caller's requests with their arguments. */
+export function addListRoutes(
+  addMethod: AddMethod,
+  { exports, answers }: Pick<ExportRouteDependencies, 'exports' | 'answers'>,
+): void {
   addMethod(['GET'], '/api/raw/v1/export/list.json', 'raw_list', async (user, given) => {
     const unknown = [...given.keys()].find((name) => name !== 'limit' && name !== 'before');
     if (unknown !== undefined) return badRequest(`Argument ${quote(unknown)} is unknown; allowed: limit, before`);
-    const limit = given.has('limit') ? (single(given, 'limit') ?? '') : String(listLimits.fallback);
-    if (!/^[1-9]\d{0,3}$/.test(limit) || Number(limit) > listLimits.most)
-      return badRequest(`Argument limit must be from 1 to ${listLimits.most}`);
-    const before = given.has('before') ? (single(given, 'before') ?? '') : undefined;
-    if (before !== undefined && !/^[1-9]\d{0,14}$/.test(before))
-      return badRequest('Argument before is the idRawExport of a request');
-    const page = await exports.page(user, Number(limit), before === undefined ? Infinity : Number(before));
+    const limit = parseLimit(given, listLimits.fallback, listLimits.most);
+    if (typeof limit !== 'number') return limit;
+    const before = given.has('before') ? parseId(single(given, 'before')) : Infinity;
+    if (before === undefined) return badRequest('Argument before is the idRawExport of a request');
+    const page = await exports.page(user, limit, before);
     if (isRefusal(page)) return page;
     const { jobs, total, hasMore } = page;
     const next = hasMore ? { before: String(jobs.at(-1)?.id) } : {};
@@ -100,10 +96,9 @@ export function addListRoutes(addMethod: AddMethod, { exports, answers }: ListRo
   });
 }
 
-/** Arguments of a create call, by their names; those that take many values as lists. */
+/** Arguments of a create call; those with several values are lists. */
 type OrderArguments = Readonly<Record<string, string | readonly string[]>>;
 
-/** The arguments of a span: its first and its last second. */
 function describeSpan([from, to]: readonly [string, string], span: ExportSpec['eventTime']): OrderArguments {
   const { fromSeconds, beforeSeconds } = span;
   return {
@@ -112,10 +107,7 @@ function describeSpan([from, to]: readonly [string, string], span: ExportSpec['e
   };
 }
 
-/**
- * The arguments by which a request can be ordered again: days as the seconds that they were, or as the days themselves
- * where clocks that went back made the two differ.
- */
+/** Returns the arguments that repeat a request. Days are seconds, or days if clocks that went back make a difference. */
 function describeOrder(spec: ExportSpec): OrderArguments {
   const { eventTime, availableAt, localDates, params = [], filters, eventNameInvert, ...others } = spec;
   const { event, selectors, timezone, sinceVersion, asOf, idSegment, format, compression, order } = others;

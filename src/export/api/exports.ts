@@ -1,11 +1,10 @@
 /**
- * The export area: what a user may ask, and what is answered.
+ * The export area: the requests of users and their limits.
  *
- * In: calls over HTTP, authorized (access/authorization.ts) and within their quota (throttle.ts). Out: a request in the
- * report store, its state, its links; a refusal is a value (envelope.ts) and becomes an answer in server.ts.
- * Invariant: a create is answered with 200 after its request is durable; the limit of simultaneous requests holds
- * however many come at once; a request of another account does not exist.
- * Crash: nothing rests here; a request that was stored and not yet answered runs, and expires.
+ * In: authorized calls within their quota. Out: requests in the report store; a refusal is a value (envelope.ts).
+ * Invariant: a create is acknowledged after its request is durable; the limit of simultaneous requests holds for
+ * concurrent creates; requests of another account are not found.
+ * Crash: nothing is kept here; a request that was stored and not acknowledged runs, and expires.
  */
 import type { User } from '../../access/access.ts';
 import { defaultFormat, getFormat } from '../../datasets/file-formats.ts';
@@ -17,31 +16,27 @@ import type { Clock } from '../../runtime/clock.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';
 import type { JobRunner } from '../jobs/scheduler.ts';
 import type { Arguments } from './arguments.ts';
-import { badRequest, isRefusal, type Refusal } from './envelope.ts';
+import { badRequest, isRefusal, lacksPermission, unavailable, type Refusal } from './envelope.ts';
+import { parseId } from './methods-routes.ts';
 import type { ParseRequest } from './request-rules.ts';
 
-/**
- * What a user can do with export requests. A request belongs to the user's account: to every other account it does not
- * exist.
- */
+/** The methods of users on export requests. A request belongs to an account; other accounts do not find it. */
 export interface Exports extends RequestLists {
-  /** What a create with these arguments would ask for, or why it would be refused. */
+  /** Parses a request that a create with these arguments would make. */
   readRequest(user: User, given: Arguments): Promise<ExportSpec | Refusal>;
   /**
-   * Creates a request. A client that has gone (`isGone`) before it can be answered gets none: nobody would know its id,
-   * and it would count towards the limit. One that goes later finds it in the list.
+   * Creates a request. If the client has disconnected (`isGone`) before the response, none is created: its id would be
+   * unknown, and it would count for the limit.
    */
   create(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal>;
   /**
-   * Creates the request of a schedule's slot, parsed before; undefined where there is no room for it now. The caller
-   * knows that the slot has none, and that the user may order it.
+   * Creates the request of a slot; undefined if it exceeds a limit now. The caller has checked the slot and the user's
+   * rights.
    */
   createForSlot(user: User, request: ExportSpec, slot: ReportSlot): Promise<ReportJob | undefined>;
-  /**
-   * The request of an id as the caller wrote it; undefined for an id that is malformed, unknown, foreign or expired.
-   */
+  /** Finds a request; undefined if the id is malformed, unknown, foreign or expired. */
   find(user: User, id: string | undefined): Promise<ReportJob | undefined>;
-  /** Cancels a request; undefined when it has ended already. */
+  /** Cancels a request; undefined if it has ended. */
   cancel(job: ReportJob): Promise<ReportJob | undefined>;
   progress(job: ReportJob): number;
 }
@@ -66,29 +61,29 @@ function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefi
 }
 
 /**
- * Of the requests that an account, or a user, may have at once, so many are never those of slots: what is made up after a
- * stop keeps nobody from ordering. Who may have one only shares it.
+ * Simultaneous requests of an account or a user that slots cannot use, so that missed slots do not block users. A limit
+ * of one is shared.
  */
 const placesForCalls = 1;
 
-/** As `refuseOver`, for a request of a slot. */
+/** As `refuseOver`, for the request of a slot. */
 function refuseSlotOver(jobs: readonly ReportJob[], limit: number): Refusal | undefined {
   const ofSlots = jobs.filter(({ slot }) => slot !== undefined);
   return refuseOver(jobs, limit) ?? refuseOver(ofSlots, Math.max(limit - placesForCalls, 1));
 }
 
-/** A request that says nothing of its files' compression gets its user's default. */
+/** Applies the user's default compression. */
 function withUsersFiles(request: ExportSpec, { files }: User): ExportSpec {
   const isOpen = request.compression === undefined && getFormat(request.format ?? defaultFormat).kind === 'text';
   return files === 'gzip' && isOpen ? { ...request, compression: 'gzip' } : request;
 }
 
-/** Creates the rules of the export area over its stores. */
+/** Creates the methods over the stores. */
 export function createExports(
   { store, runner, clock, parseRequest, loaded }: ExportsDependencies,
   options: { readonly maxExports: number; readonly loadWaitMs?: number },
 ): Exports {
-  /** Creates run one after the other, those of all accounts, so that the limit holds however many come at once. */
+  /** Serializes creates, so that the limit holds. */
   const creates = createMutex();
 
   function refuseOverLimit(user: User, slot: ReportSlot | undefined): Refusal | undefined {
@@ -101,7 +96,7 @@ export function createExports(
     );
   }
 
-  /** Makes a request durable where there is room for it. */
+  /** Creates a request within the limits. */
   async function createWithin(user: User, parsed: ExportSpec, slot?: ReportSlot): Promise<ReportJob | Refusal> {
     const refusal = refuseOverLimit(user, slot);
     if (refusal !== undefined) return refusal;
@@ -111,9 +106,8 @@ export function createExports(
     return store.create({ idUser, idAccount, event, request, ...(slot === undefined ? {} : { slot }) });
   }
 
-  /** What a user asks for, where the user may have it. */
   async function readRequest(user: User, given: Arguments): Promise<ExportSpec | Refusal> {
-    if (!user.canExport) return badRequest('The account lacks export permissions');
+    if (!user.canExport) return lacksPermission;
     const parsed = await parseRequest(user.idAccount, given, clock.nowMs());
     return isRefusal(parsed) ? parsed : withUsersFiles(parsed, user);
   }
@@ -141,8 +135,8 @@ export function createExports(
       return isRefusal(job) ? undefined : job;
     },
     async find(user, id) {
-      if (id === undefined || !/^[1-9]\d{0,14}$/.test(id)) return undefined;
-      const job = await store.find(Number(id));
+      const number = parseId(id);
+      const job = number === undefined ? undefined : await store.find(number);
       return job === undefined || job.idAccount !== user.idAccount || isExpired(job, clock.nowMs()) ? undefined : job;
     },
     ...createRequestLists({ store, clock, loaded }, options.loadWaitMs),
@@ -151,56 +145,51 @@ export function createExports(
   };
 }
 
-/** A piece of a list, newest first. */
+/** A page of a list, newest first. */
 interface RequestPage {
   readonly jobs: readonly ReportJob[];
-  /** Requests of the whole list. */
   readonly total: number;
-  /** There are older ones than these. */
+  /** Whether there are older ones. */
   readonly hasMore: boolean;
 }
 
-/** The requests of a user. Both are refused for now while those of earlier processes are still being read. */
+/** The lists of a user's requests; refused while those of earlier processes are being read. */
 interface RequestLists {
-  /** The user's own requests, newest first. */
+  /** Lists the user's requests, newest first. */
   list(user: User): Promise<readonly ReportJob[] | Refusal>;
-  /** Those with ids below `before`, at most `limit`, and how many there are in all. */
+  /** Lists at most `limit` requests with ids below `before`, and counts all. */
   page(user: User, limit: number, before: number): Promise<RequestPage | Refusal>;
 }
 
-/** How long a list waits, after a start, for the requests of earlier processes to be read. */
+/** How long a list waits after a start, ms. */
 const defaultLoadWaitMs = 5000;
-const retryLater: Refusal = { code: 500, retryAfterSeconds: 5 };
 
 const newestFirst = (jobs: readonly ReportJob[]): readonly ReportJob[] => jobs.toSorted((a, b) => b.id - a.id);
 
-/** Creates the lists over a store. */
 function createRequestLists(
   { store, clock, loaded }: Pick<ExportsDependencies, 'store' | 'clock' | 'loaded'>,
   loadWaitMs = defaultLoadWaitMs,
 ): RequestLists {
-  /** Waits a little for the requests of earlier processes. */
   async function isHistoryRead(): Promise<boolean> {
     const settled = new AbortController();
     const late = pause(loadWaitMs, settled.signal).then(() => false);
     return await Promise.race([loaded.then(() => true), late]).finally(() => settled.abort());
   }
 
-  /** Says whether a request is the user's own, and its links have not ended. */
   function isOwn(job: ReportJob, { idUser, idAccount }: User): boolean {
     return job.idUser === idUser && job.idAccount === idAccount && !isExpired(job, clock.nowMs());
   }
 
   return {
     async list(user) {
-      return (await isHistoryRead()) ? newestFirst(await store.select((job) => isOwn(job, user))) : retryLater;
+      return (await isHistoryRead()) ? newestFirst(await store.select((job) => isOwn(job, user))) : unavailable;
     },
     async page(user, limit, before) {
-      if (!(await isHistoryRead())) return retryLater;
+      if (!(await isHistoryRead())) return unavailable;
       const own = store.list().filter((job) => isOwn(job, user));
       const older = newestFirst(own.filter(({ id }) => id < before));
       const wanted = new Set(older.slice(0, limit).map(({ id }) => id));
-      // What is answered is durable; the others are not waited for.
+      // Only what is sent must be durable.
       const jobs = newestFirst(await store.select(({ id }) => wanted.has(id)));
       return { jobs, total: own.length, hasMore: older.length > limit };
     },

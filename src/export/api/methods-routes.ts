@@ -5,40 +5,34 @@ import { findCaller } from '../../access/authorization.ts';
 import type { Sessions } from '../../access/sessions.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import { addressOf } from '../../runtime/http/request-head.ts';
-import { parseArguments, type Arguments } from './arguments.ts';
-import { accessDenied, isRefusal, success, type Refusal } from './envelope.ts';
+import { parseArguments, quote, type Arguments } from './arguments.ts';
+import { accessDenied, badRequest, isRefusal, success, unavailable, type Refusal } from './envelope.ts';
 import { refuse, type ApiServer } from './server.ts';
 import type { Throttle } from './throttle.ts';
 
 interface MethodDependencies {
   readonly access: AccessReader;
   readonly throttle: Throttle;
-  /** Who is signed in to the console; absent: nobody can be. */
   readonly sessions?: Sessions | undefined;
-  /** Told every answer: method name and HTTP status. */
+  /** Called with the method and the status of each response. */
   readonly onAnswer: (method: string, status: number) => void;
 }
 
-interface MethodOptions {
-  /** The address clients see, without a trailing slash; undefined: the one they used. */
-  readonly publicUrl: string | undefined;
-}
-
-/** What an authorized call answers: data for the envelope, or a refusal. */
+/** The result of an authorized call: data for the envelope, or a refusal. */
 export type Answer = { readonly data: unknown } | Refusal;
-/** An answer that is no envelope. A refusal says that the response was not touched, and is answered instead. */
+/** A response without an envelope. A refusal means that the response was not touched, and is sent instead. */
 interface OwnAnswer {
   readonly takeOver: (response: ServerResponse) => Promise<Refusal | undefined>;
 }
-/** What a method knows of its call beside user and arguments. */
+
 export interface CallContext {
-  /** The address for links, without a slash at its end. */
+  /** Base of links, without a trailing slash. */
   readonly baseUrl: string;
-  /** Says that the client has broken the connection off: no answer reaches it. */
+  /** Reports whether the client has closed the connection. */
   readonly isGone: () => boolean;
-  /** Says that the session that the call came with goes on; of a call with authorization of its own there is none to end. */
+  /** Reports whether the session of the call is still valid; true for a call without one. */
   readonly isStillSignedIn: () => boolean;
-  /** Does what is for the client only: the signal says that its connection has broken off meanwhile. */
+  /** Does work for the client only; the signal aborts when the connection breaks. */
   readonly whileConnected: <T>(work: (signal: AbortSignal) => Promise<T>) => Promise<T>;
 }
 export type Method = (
@@ -47,22 +41,45 @@ export type Method = (
   call: CallContext,
 ) => Promise<Answer | OwnAnswer> | Answer | OwnAnswer;
 
-const retryAfterSeconds = 5;
-/** How soon the end of a client is noticed that says nothing any more. */
+/** Adds a method of the API: each call is counted, authorized, and its result sent in the envelope. */
+export type AddMethod = (methods: ('GET' | 'POST')[], url: string, name: string, method: Method) => void;
+
+/** How often a half-closed connection is probed, ms. */
 const probeEveryMs = 250;
 
-/** The value of an argument given once; undefined otherwise. */
+/** Returns the value of an argument that is given once. */
 export function single(given: Arguments, name: string): string | undefined {
   const values = given.get(name);
   return values?.length === 1 ? values[0] : undefined;
 }
 
-/** Adds a method of the API: each call is counted, authorized, and answered in the envelope. */
-export type AddMethod = (methods: ('GET' | 'POST')[], url: string, name: string, method: Method) => void;
+/** Refuses arguments that a method does not have. */
+export function refuseUnknown(given: Arguments, known: readonly string[]): Refusal | undefined {
+  const unknown = [...given.keys()].find((name) => !known.includes(name));
+  return unknown === undefined ? undefined : badRequest(`Unknown argument ${quote(unknown)}`);
+}
+
+/** Parses an id from 1 on; undefined for other texts. */
+export function parseId(text: string | undefined): number | undefined {
+  return text !== undefined && /^[1-9]\d{0,14}$/.test(text) ? Number(text) : undefined;
+}
+
+/** Parses a whole number up to `most`; undefined for other texts. */
+export function parseCount(given: Arguments, name: string, fallback: number, most: number): number | undefined {
+  if (!given.has(name)) return fallback;
+  const text = single(given, name) ?? '';
+  return /^\d{1,7}$/.test(text) && Number(text) <= most ? Number(text) : undefined;
+}
+
+/** Parses the argument `limit`, from 1 to `most`. */
+export function parseLimit(given: Arguments, fallback: number, most: number): number | Refusal {
+  const limit = parseCount(given, 'limit', fallback, most);
+  return limit === undefined || limit === 0 ? badRequest(`Argument limit must be from 1 to ${most}`) : limit;
+}
 
 /**
- * A client that has sent its last may wait for the answer or be gone. Which of the two shows when something is sent to
- * it, and then something again: interim answers, which clients skip.
+ * Sends interim responses to a client that has sent its last: whether it waits or has closed the connection shows when
+ * something is sent, and then something more.
  */
 async function probe({ httpVersion }: IncomingMessage, response: ServerResponse, until: AbortSignal): Promise<void> {
   if (httpVersion === '1.0') return;
@@ -94,26 +111,13 @@ async function workWhileConnected<T>(
   }
 }
 
-function contextOf(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  { publicUrl, isStillSignedIn }: MethodOptions & Pick<CallContext, 'isStillSignedIn'>,
-): CallContext {
-  return {
-    isStillSignedIn,
-    baseUrl: publicUrl ?? addressOf(request.raw),
-    isGone: () => request.raw.socket.destroyed,
-    whileConnected: (work) => workWhileConnected(request, reply, work),
-  };
-}
-
-/** Creates what adds methods to a server. */
+/** Creates what adds methods to a server. `publicUrl`: public address; undefined: that of each request. */
 export function createAddMethod(
   server: ApiServer,
   { access, throttle, sessions, onAnswer }: MethodDependencies,
-  options: MethodOptions,
+  { publicUrl }: { readonly publicUrl: string | undefined },
 ): AddMethod {
-  /** The user of a call without authorization that comes from a page of the console. */
+  /** Finds the user of a call from the console, which has no authorization. */
   function findSignedIn({ headers }: FastifyRequest): User | undefined {
     return headers.authorization === undefined ? sessions?.findCaller(headers) : undefined;
   }
@@ -127,24 +131,28 @@ export function createAddMethod(
     const signedIn = findSignedIn(request);
     const user =
       signedIn ??
-      findCaller({ method: request.method, target, host, body, authorization }, access.current(), options.publicUrl);
-    if (user === undefined && access.mayLackUsers()) return { code: 500, retryAfterSeconds };
+      findCaller({ method: request.method, target, host, body, authorization }, access.current(), publicUrl);
+    if (user === undefined && access.mayLackUsers()) return unavailable;
     if (user === undefined) return throttle.ofUnauthorized(request.ip) ?? accessDenied;
-    // What a person does in the console leaves the quota to the person's programs.
+    // The console does not use up the quota of the user's programs.
     const who = signedIn === undefined ? user.idUser : `console of ${user.idUser}`;
     const overUser = signedIn === undefined ? throttle.ofUser(who) : throttle.ofConsole(who);
     if (overUser !== undefined) return overUser;
     const given = parseArguments(target, body);
     if (isRefusal(given)) return throttle.ofMistake(who) ?? given;
-    const isStillSignedIn = (): boolean => signedIn === undefined || findSignedIn(request) !== undefined;
-    const result = await method(user, given, contextOf(request, reply, { ...options, isStillSignedIn }));
+    const result = await method(user, given, {
+      isStillSignedIn: () => signedIn === undefined || findSignedIn(request) !== undefined,
+      baseUrl: publicUrl ?? addressOf(request.raw),
+      isGone: () => request.raw.socket.destroyed,
+      whileConnected: (work) => workWhileConnected(request, reply, work),
+    });
     return isRefusal(result) ? (throttle.ofMistake(who) ?? result) : result;
   }
 
   return (methods, url, name, method) => {
     const handler = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
       const made = await answer(request, reply, method);
-      // It has begun when this is known, and the framework then does nothing more with it.
+      // The framework does nothing more with a response that was taken over.
       const result = 'takeOver' in made ? await made.takeOver(reply.raw) : made;
       onAnswer(name, result !== undefined && isRefusal(result) ? result.code : 200);
       if (result === undefined) return reply.hijack();

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import type { OpenApiExample } from '../../runtime/http/openapi.ts';
 
-/** The examples of the export area in the API reference; a test validates each against what stands there. */
+/** Examples by path; a test validates each against its schema. */
 type Examples = Readonly<Record<string, OpenApiExample>>;
 
 const done = (data: unknown): unknown => ({ code: 200, message: 'Ok', data });
@@ -90,7 +90,6 @@ const dictionaries: Readonly<Record<string, unknown>> = {
   'connection-types': { 0: 'unknown', 1: 'mobile', 2: 'wi-fi' },
 };
 
-/** By path. */
 export const exportExamples: Examples = {
   '/api/raw/v1/export/create.json': { given: order, body: order, answer: done({ idRawExport }) },
   '/api/raw/v1/export/estimate.json': { given: order, body: order, answer: done(estimate) },
@@ -135,7 +134,6 @@ const refusal = {
   requests: 1,
 };
 
-/** By path. */
 export const appExamples: Examples = {
   '/api/catalogue/v1/get.json': {
     given: { idApp: '1', customEventName: 'level_up' },
@@ -181,7 +179,6 @@ const url = 'https://hooks.example.com/tributary';
 const webhook = { idWebhook: 'wh_f2013a4e83da6ef3', url, timestampCreated: '1767225600' };
 const { idWebhook } = webhook;
 
-/** By path. */
 export const webhookExamples: Examples = {
   '/api/webhook/v1/create.json': {
     given: { url },
@@ -208,7 +205,6 @@ const schedule = {
 };
 const ofSchedule = { given: { idSchedule }, answer: done(schedule) };
 
-/** By path. */
 export const scheduleExamples: Examples = {
   '/api/schedule/v1/create.json': {
     given: { every: 'day', at: '04:00', event: order.event, selectors: order.selectors, timezone: 'UTC' },
@@ -231,7 +227,6 @@ const field = {
   filled: 4200,
 };
 
-/** The examples of what an account has, by path. */
 export const dataExamples: Examples = {
   '/api/data/v1/apps.json': {
     given: { search: 'game', limit: 100 },
@@ -273,7 +268,6 @@ const status = {
 
 const ofApp = { given: { idApp }, answer: done({ idApp, token }) };
 
-/** The examples of what operators do, by path. */
 export const operationsExamples: Examples = {
   '/api/operations/v1/status.json': { answer: done(status) },
   '/api/operations/v1/apps.json': {

@@ -1,4 +1,4 @@
-/** What the methods of exports answer, in the API reference. */
+/** The schemas of the export area. */
 import { formatNames } from '../../datasets/file-formats.ts';
 import { choice, constant, count, flag, hash, listOf, moment, note } from '../../runtime/http/openapi.ts';
 import { object, reference, text, type Schema } from '../../runtime/http/openapi.ts';
@@ -17,7 +17,7 @@ const file = object({
 const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'While in progress.' };
 const isCancellable = note(flag, 'true while in progress.');
 
-/** What is said of an export that a schedule has made. */
+/** The slot of a scheduled export. */
 export const slot = {
   'idSchedule?': note(text, 'The schedule that has made it.'),
   'slot?': {
@@ -26,11 +26,10 @@ export const slot = {
     description:
       'Its slot in that schedule: the date (YYYY-MM-DD), of an hourly schedule the hour in UTC (YYYY-MM-DDTHHZ).',
   },
-  // No `const: true`, of which generators of clients make broken programs.
+  // Not `const: true`, which client generators turn into invalid programs.
   'slotMayLackEvents?': note(flag, 'true: events that were acknowledged before the end of its period may be missing.'),
 };
 
-/** What is said of the files of a finished export, and of the version of the data that it was read from. */
 const basis = {
   'format?': choice(formatNames),
   'hasHeader?': note(flag, 'Whether each file begins with a line of column names.'),
@@ -50,7 +49,6 @@ const basis = {
 const finished = { 'progress?': progress, 'files?': listOf(file), 'archive?': link, ...basis };
 const states = ['In progress', 'Error occurred', 'Success!'];
 
-/** The manifest of an export. */
 export const manifestSchema = object(
   {
     manifestVersion: constant(1),
@@ -84,7 +82,6 @@ export const manifestSchema = object(
 const lookBasis = { version: text, nextSinceVersion: text, timestampKeptUntil: text };
 const unbounded = { type: ['integer', 'null'], description: 'null: nothing bounds it.' };
 
-/** The answers of `estimate.json` and `preview.json`. */
 const lookSchemas: Readonly<Record<string, Schema>> = {
   Bounds: object({ atLeast: count, expected: unbounded, atMost: unbounded }),
   Estimate: object({
@@ -120,7 +117,6 @@ const lookSchemas: Readonly<Record<string, Schema>> = {
   }),
 };
 
-/** The components of the export area. */
 export const exportSchemas: Readonly<Record<string, Schema>> = {
   ...lookSchemas,
   AccessDenied: object({ code: constant(403), message: constant('Access denied'), data: { type: 'null' } }),

@@ -22,7 +22,7 @@ const refusals = {
   429: overQuota,
   500: json('The service cannot do it now.', reference('Failed'), { headers: retryAfter }),
 };
-/** The answer of a method about what is not there. */
+/** The 404 of a method. */
 export const notFound = {
   404: json("The request does not exist, is not of the caller's account, or its links have ended.", refusal),
 };
@@ -48,8 +48,8 @@ export function describeParameter(one: Parameter): Schema {
 }
 
 /**
- * `params[NAME]=value`, which no row of the table can be: its name is the caller's. Written as the members of an object,
- * whose own name is not sent: generators of clients break over a parameter that is called `params`.
+ * Describes `params[NAME]=value` as the members of an object, whose own name is not sent: client generators fail on a
+ * parameter that is called `params`.
  */
 export const paramsParameter: Schema = {
   ...parameter(
@@ -64,7 +64,7 @@ export const paramsParameter: Schema = {
 const numberText: Schema = { type: 'string', pattern: '^[1-9][0-9]*$' };
 const idParameter = (name: string): Schema => parameter(name, numberText, 'Identifier that create answered.');
 
-/** Describes a method of the area: its parameters, the data of its answer, and answers beside those of all. */
+/** Describes a method: parameters, data of its response, and further responses. */
 export function method(summary: string, given: readonly Schema[], data: Schema, others: Schema = {}): Schema {
   return {
     summary,
@@ -75,7 +75,6 @@ export function method(summary: string, given: readonly Schema[], data: Schema, 
   };
 }
 
-/** Parameters of the list of requests in pieces. */
 const listParameters: readonly Schema[] = [
   parameter(
     'limit?',
@@ -123,7 +122,6 @@ const manifestKey = {
   responses: { 200: json('Done.', envelope(object({ algorithm: constant('Ed25519'), key: text }))) },
 };
 
-/** What a dictionary is; most have a text for each value. */
 const dictionarySchemas: Readonly<Record<string, Schema>> = {
   events: { type: 'object', additionalProperties: listOf(text) },
   selectors: listOf(object({ name: text, type: text, meaning: text })),
@@ -140,7 +138,7 @@ function describeDictionary(name: string): Schema {
   };
 }
 
-/** A form body takes the same parameters as the query, so that none of them has to stand in the query. */
+/** A form body takes the parameters of the query, so that none is required in the query. */
 const formBody = {
   description: 'The parameters may stand in the query, in a form body, or in both. The Content-Type is not looked at.',
   parameters: [...parameters.map((one) => ({ ...describeParameter(one), required: false })), paramsParameter],
@@ -154,19 +152,17 @@ const formBody = {
   },
 };
 
-/** A method that takes what create takes. */
 function describeOrder(summary: string, data: Schema): Schema {
   const get = method(summary, [...parameters.map(describeParameter), paramsParameter], data);
   return { get, post: { ...get, ...formBody } };
 }
 
-/** A method of an id, by GET and POST. */
 function describeOne(summary: string, id: string, data: Schema): Schema {
   const get = method(summary, [idParameter(id)], data, notFound);
   return { get, post: get };
 }
 
-/** The export area's part of the API reference; parameters come from the table that the parser reads. */
+/** Describes the methods of exports. */
 export function describeExportApi(): OpenApiPart {
   const [estimate, preview] = [reference('Estimate'), reference('Preview')];
   const canceled = object({ idRawExport: text, info: constant('Canceled') });

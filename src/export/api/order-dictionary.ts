@@ -22,13 +22,13 @@ import { commonFields } from '../../datasets/row-fields.ts';
 import { filterNames, parameters, type Parameter, basisParameters } from './parameters.ts';
 import { defaultTimezone } from './parse-request.ts';
 
-/** What of an export can be ordered: everything a form has to know before its user has chosen anything. */
+/** The choices of an export form. */
 interface OrderDictionary {
   readonly events: readonly OrderEvent[];
   readonly selectors: readonly OrderSelector[];
   readonly filters: readonly OrderFilter[];
   readonly timezones: readonly string[];
-  /** Where none is named. */
+  /** The default. */
   readonly timezone: string;
   readonly formats: readonly OrderFormat[];
   readonly compressions: readonly string[];
@@ -37,7 +37,7 @@ interface OrderDictionary {
 interface OrderFormat {
   readonly name: string;
   readonly title: string;
-  /** The compression of files where none is named. */
+  /** The default compression. */
   readonly usual: string;
   /** Endings of file names by compression. */
   readonly endings: Readonly<Record<string, string>>;
@@ -46,7 +46,7 @@ interface OrderFormat {
 interface OrderEvent {
   readonly name: string;
   readonly about: string;
-  /** Selectors whose cells can have values; the others are empty columns. */
+  /** Selectors that may have values; the others are empty columns. */
   readonly selectors: readonly string[];
   readonly filters: readonly string[];
 }
@@ -55,17 +55,17 @@ interface OrderSelector {
   readonly name: string;
   readonly type: Selector['type'];
   readonly meaning: string;
-  /** `event`: the event and its own fields; the others are fields that all events may have. */
+  /** `event`: the event and its own fields; the others may belong to all events. */
   readonly group: 'event' | 'app' | 'person' | 'attribution' | 'device' | 'place';
 }
 
 export interface OrderFilter extends Pick<Parameter, 'name' | 'meaning' | 'shape'> {
-  /** The values that it takes, with their titles; absent: ids or texts. */
+  /** Allowed values with their titles; absent: ids or texts. */
   readonly choices?: TitleDictionary;
   readonly isText: boolean;
 }
 
-/** Parameters that say which days, which version and which files are wanted. */
+/** Parameters of days, versions and files. */
 const noFilters = new Set<string>([
   'event',
   'selectors',
@@ -75,7 +75,7 @@ const noFilters = new Set<string>([
   'format',
   'compression',
   'order',
-  // Of the caller's account there is one.
+  // A caller has one account.
   'idAccount',
 ]);
 const textFilters = new Set(['SDKKey', 'eventName']);
@@ -95,7 +95,7 @@ function groupOf({ name }: Selector): OrderSelector['group'] {
     : 'event';
 }
 
-/** Says whether an event can have a value of a column: of imported events only some kinds have it. */
+/** Reports whether an event may have a value of a column, by its kind. */
 function hasColumn(name: string, { columns, table }: Dataset, event: ExportEvent): boolean {
   const column = columns.find((known) => known.name === name);
   const kinds = eventFields.find((field) => field.name === column?.field)?.kinds;
@@ -121,7 +121,6 @@ function canHave({ source, kinds }: Selector, dataset: Dataset, event: ExportEve
   return hasColumn(column, dataset, event) || (titleOf !== undefined && canHave(getSelector(titleOf), dataset, event));
 }
 
-/** What a row of an export event is, in words. */
 function describeEvent({ description, table }: Dataset, event: ExportEvent): string {
   if ('derive' in event) {
     const { of } = event;
@@ -144,7 +143,7 @@ function describeFilter({ name, meaning, shape }: Parameter): OrderFilter {
   return { name, meaning, shape, isText, ...(choices === undefined ? {} : { choices }) };
 }
 
-/** Describes what can be ordered, from the tables that the parser of orders reads. */
+/** Describes the choices, from the tables of the parser. */
 export function describeOrders(): OrderDictionary {
   const filters = parameters.filter(({ name }) => !noFilters.has(name));
   const { device, user } = dictionaries.events as { readonly device: string[]; readonly user: string[] };

@@ -17,31 +17,32 @@ import { findNearest } from '../../runtime/nearest-name.ts';
 import { isSdkKey } from '../../access/apps.ts';
 import { parsePlace } from '../../lake/log/change-feed.ts';
 
-/** What a single value must be. `accept` returns it in its one spelling, or undefined when the rule forbids it. */
+/** The rule of a value. `accept` returns its canonical form, or undefined if it is forbidden. */
 interface ValueRule {
-  /** Ends the sentence "allowed: ...". */
+  /** Completes the sentence "allowed: ...". */
   readonly allowed: string;
   accept(value: string): string | undefined;
-  /** What a value that is forbidden was probably meant to be. */
+  /** Suggests an allowed value. */
   suggest?(value: string): string | undefined;
 }
 
-/** One parameter of the create call (service.md 2.4). */
+/** A parameter of the create call (service.md 2.4). */
 export interface Parameter {
   readonly name: string;
   readonly meaning: string;
   /**
-   * `one`: a single value. `set`: many, as `a,b` or repeated. `list`: many, repeated only; commas belong to the value.
+   * `one`: a single value. `set`: several, as `a,b` or repeated. `list`: several, repeated only, since values may
+   * contain commas.
    */
   readonly shape: 'one' | 'set' | 'list';
   readonly rule: ValueRule;
-  /** The events it is for; absent: all. */
+  /** Absent: all events. */
   readonly events?: readonly string[];
-  /** It filters by the field of its name. */
+  /** Whether it filters by the field of its name. */
   readonly isFilter?: true;
 }
 
-/** A set must stay below this many values (service.md 8). */
+/** A set must have fewer values (service.md 8). */
 export const setSizeLimit = 1000;
 
 const maxId = 2n ** 63n - 1n;
@@ -87,11 +88,11 @@ const eventNameRule: ValueRule = {
   },
 };
 
-/** Filters on parameters of custom events: `params[level]=3`. A name and its values have the same rule. */
+/** Filters on parameters of custom events, such as `params[level]=3`. Names and values have the same rule. */
 export const paramsName = 'params[NAME]';
 export const paramRule: ValueRule = { ...eventNameRule, allowed: 'texts of 1 to 255 characters' };
 
-/** Which segments are available depends on the caller: segment-rule.ts looks them up. */
+/** request-rules.ts checks which segments the caller has. */
 const segmentRule: ValueRule = { ...idRule, allowed: 'the id of an available segment' };
 
 function oneOf(names: Iterable<string>): ValueRule {
@@ -117,26 +118,25 @@ const eventRule: ValueRule = {
   suggest: (value) => findNearest(value, [...eventNames, ...eventAliases.keys()]),
 };
 
-/** The events that have a name and parameters of the client's own. */
+/** The events that have a name and parameters of the client's. */
 export const customEvents: readonly string[] = ['customEvents', 'userCustomEvents'];
 
 const selectorRule = oneOf(selectors.keys());
 
 const isCommon = (name: string): boolean => commonFields.some((field) => field.name === name);
 
-/** The export events whose rows are those of a table, and not found out from all of them. */
+/** The export events that are rows of a table, not derived. */
 const storedEvents: readonly string[] = [...datasets.values()].flatMap(({ exports }) =>
   [...exports].flatMap(([name, event]) => ('derive' in event ? [] : [name])),
 );
 
-/** The export events of the datasets that have a field of their own. */
+/** Lists the export events of the datasets that have a field. */
 function eventsWith(name: string): string[] {
   return [...datasets.values()]
     .filter(({ fields }) => fields.some((field) => field.name === name))
     .flatMap(({ exports }) => [...exports.keys()]);
 }
 
-/** What the values of a filter on a field must be. */
 function filterRule(schema: FieldSchema): ValueRule {
   const titles = findDictionary(schema);
   if (titles !== undefined) return idOf(titles);
@@ -145,7 +145,7 @@ function filterRule(schema: FieldSchema): ValueRule {
   return schema.type === 'string' ? paramRule : idRule;
 }
 
-/** The filter on a field, for every event, or for those that have the field. Throws where the field is no filter. */
+/** Describes the filter on a field. Throws if the field has none. */
 function filterOn(name: string, meaning?: string): Parameter {
   const schema = rowFields.get(name);
   const shape = schema?.['x-filter'];
@@ -162,7 +162,6 @@ function filterOn(name: string, meaning?: string): Parameter {
 
 const usualCompressions = formatNames.map((name) => `${name}: ${describeUsualCompression(name)}`).join(', ');
 
-/** The parameters that service.md 2.4 names, and those of the files. */
 const ownParameters: readonly Parameter[] = [
   { name: 'event', meaning: 'Event to export.', shape: 'one', rule: eventRule },
   {
@@ -268,7 +267,6 @@ const ownParameters: readonly Parameter[] = [
   },
 ];
 
-/** The fields that rows can be filtered by. */
 export const filterNames: readonly string[] = [...rowFields].flatMap(([name, schema]) =>
   schema['x-filter'] === undefined ? [] : [name],
 );
@@ -276,18 +274,17 @@ export const filterNames: readonly string[] = [...rowFields].flatMap(([name, sch
 const clash = ownParameters.find(({ name, isFilter }) => isFilter !== true && filterNames.includes(name));
 if (clash !== undefined) throw new Error(`schemas: ${clash.name} is a parameter of the create call, and no filter`);
 
-/** Every parameter of the create call but `params[NAME]`; the API reference and the parser both read it. */
+/** All parameters of the create call except `params[NAME]`, for the API reference and the parser. */
 export const parameters: readonly Parameter[] = [
   ...ownParameters,
   ...filterNames.filter((name) => !ownParameters.some((known) => known.name === name)).map((name) => filterOn(name)),
 ];
 
-/** The parameters by name. */
 export const parametersByName: ReadonlyMap<string, Parameter> = new Map(
   parameters.map((parameter) => [parameter.name, parameter]),
 );
 
-/** Parameters that say of which time and of which version the rows are. */
+/** Parameters of the time and the version of rows. */
 export const basisParameters = [
   'dateFrom',
   'dateTo',

@@ -15,12 +15,11 @@ import {
 import type { ExportSpec, ParamFilter, SecondsSpan } from '../jobs/export-spec.ts';
 import type { ZoneDays } from './calendar.ts';
 
-/** The values of each parameter given, each accepted by its rule. */
+/** The accepted values of each given parameter. */
 type Values = ReadonlyMap<string, readonly string[]>;
 
-/** service.md 2.4: an availability bound must be this far back. */
+/** service.md 2.4: an availability bound must be this old. */
 const availabilityLagSeconds = 3 * 3600;
-/** The zone of an export that names none. */
 export const defaultTimezone = 'Europe/Moscow';
 const sayGiven = (text: string, meant: string | undefined): string =>
   meant === undefined ? quote(text) : `${quote(text)} (did you mean ${meant}?)`;
@@ -53,10 +52,8 @@ function parseValues(parameter: Parameter, given: readonly string[]): readonly s
   return [...values];
 }
 
-/** A filter on a parameter of custom events: `params[level]`. */
 const paramName = /^params\[(.+)\]$/s;
 
-/** Checks the filters on parameters of custom events. */
 function parseParams(given: Arguments, event: string): Pick<ExportSpec, 'params'> | Refusal {
   const params: ParamFilter[] = [];
   let count = 0;
@@ -76,7 +73,7 @@ function parseParams(given: Arguments, event: string): Pick<ExportSpec, 'params'
   return count === 0 ? {} : { params };
 }
 
-/** Checks each argument by itself, in the order of the parameters; unknown names first. */
+/** Checks each argument in the order of the parameters; unknown names first. */
 function parseEach(given: Arguments): Values | Refusal {
   for (const name of given.keys()) {
     if (!parametersByName.has(name) && !paramName.test(name))
@@ -118,7 +115,7 @@ function readBounds(values: Values, from: string, to: string): Bounds {
   return { names: [from, to], from: read(from), to: read(to) };
 }
 
-/** Checks the order of two timestamps and that neither passes `latest`; `limit` says what that is. */
+/** Checks that two timestamps are ordered and at most `latest`, which `limit` describes. */
 function refuseBounds({ names, from, to }: Bounds, latest: number, limit: string): Refusal | undefined {
   for (const [name, value] of [
     [names[0], from],
@@ -139,7 +136,7 @@ function toSpan({ from, to }: Bounds): SecondsSpan {
   };
 }
 
-/** The days of a request: a span that holds them, and the dates themselves where the span holds moments of others. */
+/** The days of a request: their span, and the dates if the span has moments of other dates. */
 type Days = Pick<ExportSpec, 'eventTime' | 'localDates'>;
 
 async function parseDays(values: Values, zone: string, nowMs: number, days: ZoneDays): Promise<Days | Refusal> {
@@ -173,10 +170,7 @@ function intersect(a: SecondsSpan, b: SecondsSpan): SecondsSpan {
   };
 }
 
-/**
- * Bounds on when rows became available do not go with a place: what they leave out, the next place is behind already,
- * and it would never be given.
- */
+/** Refuses bounds of availability with a cursor: rows that they exclude would never be exported. */
 function refuseBoundedFeed(values: Values): Refusal | undefined {
   const bound = ['availabilityTsFrom', 'availabilityTsTo'].find((name) => values.has(name));
   if (bound === undefined || !values.has('sinceVersion')) return undefined;
@@ -186,7 +180,7 @@ function refuseBoundedFeed(values: Values): Refusal | undefined {
 }
 
 function refusePairs(values: Values): Refusal | undefined {
-  // What came since a version is a bound by itself, and late events have any date.
+  // A cursor is a bound, and late events have any date.
   let pairs = values.has('sinceVersion') ? 1 : 0;
   for (const [first, second] of [
     ['dateFrom', 'dateTo'],
@@ -201,7 +195,6 @@ function refusePairs(values: Values): Refusal | undefined {
     : badRequest('At least one complete pair is expected but not set: dateFrom with dateTo, or tsFrom with tsTo');
 }
 
-/** How the files of the result are wanted; members that were not asked for are absent. */
 function readFileOptions(values: Values): Pick<ExportSpec, 'format' | 'compression' | 'order'> {
   const format = values.get('format')?.find(isFileFormat);
   const compression = compressions.find((each) => each === values.get('compression')?.[0]);
@@ -212,7 +205,6 @@ function readFileOptions(values: Values): Pick<ExportSpec, 'format' | 'compressi
   };
 }
 
-/** Which versions of the table are asked about; members that were not asked for are absent. */
 function readVersions(values: Values): Pick<ExportSpec, 'sinceVersion' | 'asOf'> {
   const [sinceVersion, asOf] = [values.get('sinceVersion')?.[0], values.get('asOf')?.[0]];
   return {
@@ -222,8 +214,8 @@ function readVersions(values: Values): Pick<ExportSpec, 'sinceVersion' | 'asOf'>
 }
 
 /**
- * Parses the arguments of a create call by the rules of service.md 2.4. The first thing wrong is the refusal; its
- * detail names the argument, the value and what is allowed.
+ * Parses the arguments of a create call by the rules of service.md 2.4. The refusal is the first fault; its detail has
+ * the argument, the value and the allowed values.
  */
 export async function parseExportRequest(
   given: Arguments,

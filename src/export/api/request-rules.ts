@@ -13,10 +13,10 @@ interface RequestRuleDependencies {
   readonly appsOfAccount: (idAccount: number) => readonly ExportApp[];
 }
 
-/** Reads the arguments of an export as an account may order it at a moment, Unix milliseconds; or says why not. */
+/** Parses an export as an account may create it at a time, Unix ms. */
 export type ParseRequest = (idAccount: number, given: Arguments, nowMs: number) => Promise<ExportSpec | Refusal>;
 
-/** Creates the rules: those of the arguments, then those of what the data folder has at that moment. */
+/** Creates the rules: those of the arguments, then those of the present data. */
 export function createRequestRules(dependencies: RequestRuleDependencies): ParseRequest {
   const { zoneDays, listSegmentIds, findVersions, appsOfAccount } = dependencies;
   return async (idAccount, given, nowMs) => {
@@ -30,10 +30,10 @@ export function createRequestRules(dependencies: RequestRuleDependencies): Parse
   };
 }
 
-/** The segments that a caller may name, by their ids: those of the caller's account. */
+/** Lists the ids of an account's segments. */
 type ListSegmentIds = (idAccount: number) => Promise<readonly number[]>;
 
-/** How many of the allowed ids a refusal names. */
+/** Allowed ids in a refusal. */
 const namedIds = 20;
 
 function describeAllowed(ids: readonly number[]): string {
@@ -42,22 +42,16 @@ function describeAllowed(ids: readonly number[]): string {
   return `the id of an available segment: ${ids.slice(0, namedIds).join(', ')}${more}`;
 }
 
-/**
- * Refuses the id of a segment that the caller's account has not; one of another account is no other than one that
- * nobody has. `ids` are those of the account, ascending.
- */
+/** Refuses a segment that the account does not have. `ids` are those of the account, ascending. */
 function refuseSegment(idSegment: string, ids: readonly number[]): Refusal | undefined {
   if (ids.some((id) => String(id) === idSegment)) return undefined;
   return badRequest(`Argument idSegment is invalid: ${quote(idSegment)}; allowed: ${describeAllowed(ids)}`);
 }
 
-/** Which versions the table of an event has now. */
+/** Finds the versions of the table of an event. */
 type FindVersions = (event: string) => Promise<KeptVersions>;
 
-/**
- * Refuses versions that cannot be given, as far as a look at the log tells: the rest is seen when the export runs, and
- * ends it with the reason.
- */
+/** Refuses versions that are not kept by the log. Others end the export with the reason. */
 async function refuseVersions(
   spec: ExportSpec,
   findVersions: FindVersions,
@@ -66,7 +60,7 @@ async function refuseVersions(
   const { event, asOf, sinceVersion } = spec;
   if (asOf === undefined && sinceVersion === undefined) return undefined;
   const kept = await findVersions(event).catch((error: unknown) => {
-    // The export meets the damage, and waits for its repair, as any other does.
+    // The export waits for the repair of a damaged log.
     if (isAppError(error, 'log_damaged')) return undefined;
     throw error;
   });

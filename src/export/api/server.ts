@@ -7,28 +7,24 @@ import { ownSchemas, describeHeadOverflow, findHeadFault } from '../../runtime/h
 import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { maxBodyBytes } from './arguments.ts';
-import { badRequest, type Refusal, refusalEnvelope } from './envelope.ts';
+import { badRequest, notFound, refusalEnvelope, unavailable, type Refusal } from './envelope.ts';
 
 /** The HTTP server of the api port. */
 export type ApiServer = FastifyInstance;
 
-/** Room for the request line and headers: 999 campaigns fit into a query. */
+/** Bytes of request line and headers: fits 999 campaigns in a query. */
 const maxHeadBytes = 64 * 1024;
-/** Limits of the api port's connections. */
 export interface ApiServerLimits {
-  /** Most simultaneous connections; further ones are closed at once. */
+  /** Simultaneous connections; further ones are closed. */
   readonly maxConnections: number;
-  /** Time for a request's head, and for head and body, milliseconds. */
+  /** Timeouts of a request's head, and of head and body, ms. */
   readonly headersTimeoutMs: number;
   readonly requestTimeoutMs: number;
-  /** How often connections are checked for those two, milliseconds. */
+  /** How often they are checked, ms. */
   readonly checkIntervalMs: number;
-  /**
-   * A connection over which nothing passes for so long is closed: a download takes as long as it takes, but not
-   * standing still.
-   */
+  /** Idle timeout of a connection, ms. A download may take longer. */
   readonly stalledMs: number;
-  /** How long an idle connection is kept for the client's next request, milliseconds. */
+  /** Idle timeout between requests, ms. */
   readonly keepAliveMs: number;
   readonly maxRequestsPerSocket: number;
 }
@@ -39,43 +35,40 @@ export const defaultApiServerLimits: ApiServerLimits = {
   requestTimeoutMs: 30_000,
   checkIntervalMs: 1000,
   stalledMs: 60_000,
-  // Longer than the usual 60 s of load balancers, which would otherwise reuse a connection that is being closed.
+  // Longer than the usual 60 s of load balancers, which would reuse a connection that is closing.
   keepAliveMs: 65_000,
   maxRequestsPerSocket: 100_000,
 };
 
-const retryAfterSeconds = 5;
-
-/** Answers with a refusal. */
+/** Sends a refusal. */
 export function refuse(reply: FastifyReply, refusal: Refusal): FastifyReply {
   if (refusal.retryAfterSeconds !== undefined) reply.header('retry-after', refusal.retryAfterSeconds);
   return reply.code(refusal.code).type('application/json; charset=utf-8').send(refusalEnvelope(refusal));
 }
 
-/** What an error in a handler is answered with. Every 500 may be retried: the fault is the service's. */
+/** Converts an error of a handler. A 500 may be retried: the service is at fault. */
 function refusalOf(error: unknown, failures: BoundedLog, path: string): Refusal {
   const { statusCode, code } = error as Partial<FastifyError>;
   if (code === 'FST_ERR_CTP_BODY_TOO_LARGE') return badRequest(`The body is larger than ${maxBodyBytes} bytes`);
   if (statusCode !== undefined && statusCode >= 400 && statusCode < 500) return badRequest('The request is malformed');
   failures.add({ path: path.slice(0, 200), error: describeError(error) });
-  return { code: 500, retryAfterSeconds };
+  return unavailable;
 }
 
-/** A detail as the area's answers have it. */
 function toSentence(detail: string): string {
   return `${detail.charAt(0).toUpperCase()}${detail.slice(1)}`;
 }
 
 const malformed = badRequest('The request is malformed');
-/** Refusals of what never became a request, by the code of its error. */
+/** Refusals of malformed requests, by the code of the error. */
 const brokenOff: Readonly<Record<string, Refusal>> = {
   HPE_HEADER_OVERFLOW: badRequest(toSentence(describeHeadOverflow(maxHeadBytes))),
   ERR_HTTP_REQUEST_TIMEOUT: badRequest('The request came too slowly'),
 };
 
 /**
- * Answers what never became a request: bytes that are no HTTP, a head that is too large, a request that came too
- * slowly. Where the client would take this answer for that of another request, the connection is just closed.
+ * Responds to bytes that are not a request. The connection is closed without a response if the client would take it for
+ * that of another request.
  */
 function answerOnSocket(refusal: Refusal, socket: Socket, mayAnswer: boolean): void {
   if (!socket.writable || !mayAnswer) return void socket.destroy();
@@ -86,14 +79,13 @@ function answerOnSocket(refusal: Refusal, socket: Socket, mayAnswer: boolean): v
 }
 
 /**
- * Creates the server of the api port, without routes. Bodies are handed on as bytes whatever their Content-Type says;
- * everything unforeseen becomes an envelope, and what has no route is refused with `noRoute`; nothing is logged of a
- * request but its path.
+ * Creates the server of the api port without routes. Bodies are passed as bytes; errors become envelopes; of a request
+ * only its path is logged. `noRoute`: refusal of other paths.
  */
 export function createApiServer(
   limits: ApiServerLimits,
   logger: Logger,
-  noRoute: Refusal = { code: 404, detail: 'There is no such method' },
+  noRoute = notFound('There is no such method'),
 ): ApiServer {
   const server = Fastify({
     logger: false,
@@ -104,8 +96,7 @@ export function createApiServer(
     keepAliveTimeout: limits.keepAliveMs,
     maxRequestsPerSocket: limits.maxRequestsPerSocket,
     forceCloseConnections: 'idle',
-    // Requests already on a kept connection are still answered while the server closes, in the envelope that clients
-    // know.
+    // Requests on open connections are served while the server closes.
     return503OnClosing: false,
     routerOptions: { maxParamLength: 500 },
     http: {
@@ -116,34 +107,31 @@ export function createApiServer(
     },
     clientErrorHandler: (error, socket) =>
       answerOnSocket(brokenOff[error.code] ?? malformed, socket, exchanges.mayAnswer(socket)),
-    // A malformed request target is refused like any other malformed request.
     frameworkErrors: (_error, _request, reply) => void refuse(reply as unknown as FastifyReply, malformed),
   });
   const exchanges = takeOverConnections(server.server, limits.maxConnections, logger);
-  // Before the framework, which may answer at once. Nothing that is answered here is of a kind that a browser should
-  // guess.
+  // Before the framework, which may respond at once.
   server.server.prependListener(
     'request',
     (_request, response) => void response.setHeader('x-content-type-options', 'nosniff'),
   );
-  // Node hands CONNECT over as a bare connection, which is no longer read: its client's end would go unnoticed.
+  // Node passes CONNECT as a bare connection, which is not read: the end of its client would not be noticed.
   server.server.on('connect', (_request, socket: Socket) => {
     socket.on('error', () => socket.destroy());
     answerOnSocket(noRoute, socket, exchanges.mayAnswer(socket));
     socket.destroySoon();
   });
-  // Only POST has a body that is read; of other methods the framework would refuse what it finds wrong with it before
-  // any route.
+  // Only POST has a body; of other methods the framework would check it before any route.
   for (const method of server.supportedMethods)
     if (method !== 'POST') server.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   server.removeAllContentTypeParsers();
   server.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
   server.addHook('onRequest', (request, reply, done) => {
-    // The framework would refuse a Content-Type it cannot read; here it is ignored.
+    // The framework would refuse a Content-Type that it cannot parse; here it is ignored.
     delete request.raw.headers['content-type'];
     const fault = findHeadFault(request.raw);
     if (fault === undefined) return done();
-    // Whether a body follows is not known: a client that expects something may be waiting with it.
+    // The client may wait for a response before it sends its body.
     if (fault.status === 417) void reply.header('connection', 'close');
     refuse(reply, { code: fault.status, detail: toSentence(fault.detail) });
   });
@@ -156,15 +144,15 @@ export function createApiServer(
 }
 
 /**
- * Serves the api port while the service may not touch its folders: the routes that `addRoutes` brings (health), and a
- * 500 for everything else, with Retry-After. No request or report file is read.
+ * Serves the api port while the service may not access its folders: the routes of `addRoutes` (health), and a 500 with
+ * Retry-After for all others.
  */
 export async function startClosedExport(
   { host, port }: { readonly host: string; readonly port: number },
   addRoutes: (server: ApiServer) => void,
   logger: Logger,
 ): Promise<Stoppable & { readonly port: number }> {
-  const server = createApiServer(defaultApiServerLimits, logger, { code: 500, retryAfterSeconds });
+  const server = createApiServer(defaultApiServerLimits, logger, unavailable);
   addRoutes(server);
   await server.listen({ host, port });
   return { port: (server.server.address() as AddressInfo).port, stop: () => server.close() };

@@ -1,17 +1,16 @@
 import type { Refusal } from './envelope.ts';
 import { createQuotaCounter, type Quota } from '../../runtime/async/rate-limits.ts';
 
-/** The quotas of the export area; each counts a call and answers with the refusal when it is one too many. */
+/** The quotas of the export area. Each method counts a call and returns a refusal if the quota is exceeded. */
 export interface Throttle {
-  /** Every call, by the address it comes from. */
+  /** All calls of an address. */
   ofAddress(address: string): Refusal | undefined;
-  /** Calls without valid authorization, by address. */
+  /** Calls of an address without valid authorization. */
   ofUnauthorized(address: string): Refusal | undefined;
-  /** Calls of an API user. */
   ofUser(idUser: string): Refusal | undefined;
-  /** Calls that a user's pages of the console make. */
+  /** Calls of a user's console. */
   ofConsole(idUser: string): Refusal | undefined;
-  /** Calls of an API user that are refused. */
+  /** Refused calls of a user. */
   ofMistake(idUser: string): Refusal | undefined;
 }
 
@@ -21,7 +20,7 @@ interface ThrottleOptions {
 }
 
 const mistakes: readonly Quota[] = [{ limit: 60, windowMs: 60_000 }];
-/** Pages ask again every few seconds how exports go on, several of them side by side. */
+/** Pages poll every few seconds, several of them at a time. */
 const consoleCalls: readonly Quota[] = [
   { limit: 30, windowMs: 1000 },
   { limit: 600, windowMs: 60_000 },
@@ -42,8 +41,8 @@ function createLimit(quotas: readonly Quota[], who: string): Limit {
 }
 
 /**
- * Creates the quotas: those of the options, and the published ones for the console, mistakes and unauthorized callers
- * where the option is not `off`.
+ * Creates the quotas: those of the options, and fixed ones for the console, refused calls and unauthorized callers
+ * unless the option is `off`.
  */
 export function createThrottle({ quotaUser, quotaIp }: ThrottleOptions): Throttle {
   return {

@@ -8,19 +8,20 @@ import {
   describeSlot,
   fileStem,
   isInProgress,
+  sumFiles,
   type ReportBasis,
   type ReportJob,
 } from '../../reports/reports.ts';
 import { type LinkHolder, signLink } from '../../reports/signed-links.ts';
 import type { SigningKeys } from '../../reports/signing-keys.ts';
 
-/** Turns requests into the data objects of the API's answers. */
+/** Renders requests for responses. */
 export interface Answers {
-  /** The report area's view (service.md 2.5): three states. The links in it are the user's own. */
+  /** Renders the report area's view (service.md 2.5): three states, with links of the user. */
   report(job: ReportJob, user: User, baseUrl: string): Record<string, unknown>;
-  /** The raw-export area's view (clients.md): five states. The links in it are the user's own. */
+  /** Renders the raw-export area's view (clients.md): five states, with links of the user. */
   raw(job: ReportJob, user: User, baseUrl: string): Record<string, unknown>;
-  /** A line of the list. */
+  /** Renders an entry of the list. */
   summary(job: ReportJob): Record<string, unknown>;
 }
 
@@ -36,7 +37,7 @@ function rawStatus(job: ReportJob): string {
   return job.state === 'canceled' ? 'Canceled by user' : reportStatus(job);
 }
 
-/** What an answer says of the version that a result was read from. */
+/** Renders the version that a result was read from. */
 export function describeBasis(basis: ReportBasis): Record<string, unknown> {
   const { version, nextSinceVersion, keptUntilSeconds, watermarkMs } = basis;
   return {
@@ -47,10 +48,7 @@ export function describeBasis(basis: ReportBasis): Record<string, unknown> {
   };
 }
 
-/**
- * Creates the answers. Links are signed anew for every answer with the key of the moment; their end is fixed when the
- * request ends.
- */
+/** Creates the renderers. Links are signed for each response; their expiry is fixed when the request ends. */
 export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => number): Answers {
   function result(job: ReportJob, user: User, baseUrl: string): Record<string, unknown> {
     if (isInProgress(job)) return { progress: `${progress(job)}%` };
@@ -65,7 +63,7 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
     return {
       files: (job.files ?? []).map(({ name, rows, bytes, sha256 }) => ({ ...link(name), rows, bytes, sha256 })),
       format,
-      // Another version may have formats of its own.
+      // Another version may have further formats.
       hasHeader: isFileFormat(format) && getFormat(format).hasHeader,
       archive: link(archiveName(job)),
       ...(job.basis === undefined ? {} : { manifest: link(manifestName(fileStem(job))), ...describeBasis(job.basis) }),
@@ -97,26 +95,17 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
       ...(isInProgress(job) ? { progress: `${progress(job)}%` } : {}),
       ...(job.state === 'user_failed' ? { errorMessage: job.error ?? '' } : {}),
       ...(job.expiresSeconds === undefined ? {} : { timestampExpires: String(job.expiresSeconds) }),
-      ...(job.files === undefined
-        ? {}
-        : {
-            files: job.files.length,
-            rows: job.files.reduce((sum, file) => sum + file.rows, 0),
-            bytes: job.files.reduce((sum, file) => sum + file.bytes, 0),
-          }),
+      ...(job.files === undefined ? {} : sumFiles(job.files)),
     }),
   };
 }
 
-/**
- * The holder of the links that a user is given. Its mark is a hash of the user's secret, so that a new secret ends
- * them.
- */
+/** Returns the holder of a user's links. A new secret changes the mark, which ends them. */
 function holderOf({ idUser, secret }: User): LinkHolder {
   return { idUser, mark: createHash('sha256').update(`links of ${idUser}\n${secret}`).digest('hex') };
 }
 
-/** The users as the downloads see them. */
+/** Creates the view of users for downloads. */
 export function createLinkHolders(access: AccessReader): LinkHolders {
   return {
     findMark(idUser) {

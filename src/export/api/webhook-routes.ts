@@ -11,24 +11,21 @@ import {
   type WebhookPaths,
 } from '../../webhooks/webhook-store.ts';
 import { quote } from './arguments.ts';
-import { badRequest, type Refusal } from './envelope.ts';
+import { badRequest, lacksPermission, notFound } from './envelope.ts';
 import { single, type AddMethod } from './methods-routes.ts';
 
-/** Most webhooks of an account. */
+/** Webhooks of an account, at most. */
 export const mostWebhooks = 10;
 const longestUrl = 2048;
 
-export interface WebhookRouteDependencies {
+interface WebhookRouteDependencies {
   readonly paths: WebhookPaths;
   readonly rules: OutgoingRules;
   readonly clock: Clock;
-  /** What came of the newest message to each, as far as this process knows. */
   readonly tries: Pick<LastTries, 'find'>;
 }
 
-const notFound: Refusal = { code: 404, detail: 'The webhook is not found' };
-
-/** Reads the address of a webhook, or says why it cannot be one. */
+/** Parses the address of a webhook, or returns why it cannot be one. */
 export function parseWebhookUrl(text: string | undefined, rules: OutgoingRules): URL | string {
   if (text === undefined || text === '') return 'is expected but not set';
   if (text.length > longestUrl || !URL.canParse(text)) return `is invalid: ${quote(text)} is no address`;
@@ -49,10 +46,10 @@ function describe({ idWebhook, url, createdMs }: Webhook, last?: Try): Record<st
   };
 }
 
-/** Adds the methods by which a user changes the webhooks of the account: create, list, delete. */
+/** Adds the methods on the webhooks of the account: create, list, delete. */
 export function addWebhookRoutes(addMethod: AddMethod, { paths, rules, clock, tries }: WebhookRouteDependencies): void {
   addMethod(['POST'], '/api/webhook/v1/create.json', 'webhook_create', async ({ idAccount, canExport }, given) => {
-    if (!canExport) return badRequest('The account lacks export permissions');
+    if (!canExport) return lacksPermission;
     const url = parseWebhookUrl(single(given, 'url'), rules);
     if (typeof url === 'string') return badRequest(`Argument url ${url}`);
     try {
@@ -72,6 +69,8 @@ export function addWebhookRoutes(addMethod: AddMethod, { paths, rules, clock, tr
 
   addMethod(['POST'], '/api/webhook/v1/delete.json', 'webhook_delete', async ({ idAccount }, given) => {
     const idWebhook = single(given, 'idWebhook') ?? '';
-    return (await removeWebhook(paths, idAccount, idWebhook)) ? { data: { idWebhook } } : notFound;
+    return (await removeWebhook(paths, idAccount, idWebhook))
+      ? { data: { idWebhook } }
+      : notFound('The webhook is not found');
   });
 }

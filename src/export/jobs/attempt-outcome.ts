@@ -2,29 +2,27 @@ import type { AttemptEnd } from '../../reports/job-attempts.ts';
 import type { ReportEnd } from '../../reports/reports.ts';
 import type { AttemptOutcome } from './worker-process.ts';
 
-/** What the outcome of an attempt means for its request. */
+/** The consequence of an outcome for its request. */
 export interface Settlement {
-  /** What the attempt counts as when it is taken back; absent: its folder becomes the request's files. */
+  /** How the attempt counts; absent: its folder becomes the request's files. */
   readonly release?: AttemptEnd;
-  /** The end of the request; absent: it is tried again. */
+  /** Absent: it is retried. */
   readonly end?: ReportEnd;
-  /** A warning for the log. */
   readonly warning?: { readonly message: string; readonly error: string };
-  /** What is damaged in the lake. */
+  /** Damage of the lake. */
   readonly damage?: string;
 }
 
-/** The attempt whose outcome is judged. */
 export interface JudgedAttempt {
-  /** Attempts of the request so far, this one included, those interrupted apart. */
+  /** Attempts of the request, this one included, interrupted ones excluded. */
   readonly attempts: number;
-  /** Time since the request was created. */
+  /** Time since the creation of the request. */
   readonly ageMs: number;
-  /** Wall-clock limit of an attempt. */
+  /** Timeout of an attempt. */
   readonly timeoutMs: number;
 }
 
-/** A request whose worker crashes or fails this often will never succeed. */
+/** Attempts of a request whose worker crashes or fails. */
 export const maxAttempts = 8;
 
 function judgeFailure(
@@ -38,10 +36,10 @@ function judgeFailure(
     case 'user':
       return { release: 'failure', end: { state: 'user_failed', error } };
     case 'damage':
-      // Damage does not pass: the next attempt would read the same bytes.
+      // The next attempt would read the same bytes.
       return { release: 'failure', end: failed, damage: error };
     case 'disk': {
-      // A full disk is not the request's fault: it is tried again, for as long as an attempt may take.
+      // The request is retried for as long as an attempt may take.
       const isOver = ageMs > timeoutMs || attempts >= maxAttempts;
       return { release: 'nothing', warning, ...(isOver ? { end: failed } : {}) };
     }
@@ -52,13 +50,13 @@ function judgeFailure(
   }
 }
 
-/** Judges the outcome of an attempt: is the request over, and what does the attempt count as? Changes nothing. */
+/** Decides by the outcome of an attempt whether the request has ended, and what the attempt counts as. */
 export function judgeOutcome(outcome: AttemptOutcome, attempt: JudgedAttempt): Settlement {
   switch (outcome.kind) {
     case 'done':
       return { end: { state: 'success', files: outcome.files, basis: outcome.basis } };
     case 'aborted':
-      // By a stop, after which nothing is tried, or by a change of access: then it begins anew.
+      // Stopped, or restarted after a change of access.
       return { release: 'nothing' };
     case 'killed':
       return {

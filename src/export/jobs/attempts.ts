@@ -6,28 +6,23 @@ import type { Clock } from '../../runtime/clock.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { judgeOutcome, maxAttempts } from './attempt-outcome.ts';
-import { parseExportSpec, selectApps, type ExportApp, type ExportSpec } from './export-spec.ts';
-import { findPlanLists, type ListFault, type ListFolders, type PlanLists } from './plan-lists.ts';
-import { createRunningAttempts } from './running-attempts.ts';
-import { standingOf } from './standing.ts';
-import { tableDirOf } from './table-of.ts';
-import type { WorkerLimits, WorkerPlan } from './worker-messages.ts';
+import { parseExportSpec } from './export-spec.ts';
+import { planRead, type ListFault, type ReadOptions } from './read-plan.ts';
+import type { ReadPlan } from './worker-messages.ts';
 import type { AttemptOutcome, RunAttempt } from './worker-process.ts';
 
-/** Brings one export request to its one end, by as many attempts as it takes and is allowed. */
+/** Runs the attempts of export requests until each request has ended. */
 export interface Attempts {
   /**
-   * Tries until the request has ended; returns early when it is aborted, or when the access data do not say whether its
-   * user was removed: neither counts an attempt. Never throws.
+   * Tries until the request has ended, the signal aborts, or access cannot tell whether its user was removed; the latter
+   * two count no attempt. Never throws.
    */
   run(id: number, signal: AbortSignal): Promise<void>;
-  /** Ends a request, once: of two ends the first stays. */
+  /** Ends a request; of two ends the first stays. */
   finish(id: number, end: ReportEnd, folder?: string): Promise<void>;
-  /** How far the running attempts have come, percent; 0 when none has reported. */
+  /** Progress of the running attempts of a request, percent. */
   percent(id: number): number;
-  /**
-   * Breaks off the attempts that work for a removed user, or read the rows of a removed app; they begin anew without.
-   */
+  /** Aborts attempts for a removed user or on the rows of a removed app; they restart without. */
   dropTakenBack(): void;
 }
 
@@ -37,29 +32,28 @@ export interface AttemptsDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly runAttempt: RunAttempt;
-  /** Called with each request that ends, and how long it took from its creation, seconds. */
+  /** Called with each request that ends, and the time since its creation, s. */
   readonly onEnd: (job: ReportJob, seconds: number) => void;
-  /** Called with what is damaged in the lake when a request fails for it. */
+  /** Called with damage of the lake that failed a request. */
   readonly onDamage: (error: string) => void;
 }
 
-export interface AttemptsOptions extends ListFolders {
+export interface AttemptsOptions extends ReadOptions {
   readonly timeoutMs: number;
-  readonly lakeDir: string;
-  readonly limits: WorkerLimits;
-  /** How long replaced files of the lake stay for their readers, milliseconds. */
-  readonly retentionMs: number;
 }
 
-/**
- * Kills from outside do not count as failures. This bound ends a request that the kernel kills every time for its
- * memory.
- */
+/** Ends a request whose worker the kernel kills each time; kills from outside do not count as failures. */
 const maxInterruptions = 32;
 const firstRetryMs = 200;
 const longestRetryMs = 5000;
 
-/** The end of a request that has had its attempts, and may be left without one by a process that was killed then. */
+/** Returns whether the user of a request exists; `unknown` if the access data cannot tell. */
+export function standingOf(access: AccessReader, idUser: string): 'live' | 'removed' | 'unknown' {
+  if (access.current().findUser(idUser) !== undefined) return 'live';
+  return access.mayLackUsers() ? 'unknown' : 'removed';
+}
+
+/** Returns the end of a request that has used up its attempts in a process that was killed before it ended. */
 function findLateEnd(job: ReportJob): ReportEnd | undefined {
   const interruptions = job.interruptions ?? 0;
   if (interruptions >= maxInterruptions)
@@ -68,55 +62,36 @@ function findLateEnd(job: ReportJob): ReportEnd | undefined {
   return undefined;
 }
 
-/** Ends a request in the store, and reports it where this end is the one that stays. */
-async function endRequest(
-  { store, clock, logger, onEnd }: AttemptsDependencies,
-  id: number,
-  end: ReportEnd,
-  folder: string | undefined,
-): Promise<void> {
-  const job = await store.end(id, end, folder);
-  if (job.state !== end.state) return;
-  const { idUser, event, state, attempts, error } = job;
-  const seconds = (clock.nowMs() - job.createdMs) / 1000;
-  const files = job.files?.length ?? 0;
-  logger.info({ idReport: id, idUser, event, state, attempts, seconds, files, error }, 'export request ended');
-  onEnd(job, seconds);
-}
-
-const idsOf = (apps: readonly ExportApp[]): number[] => apps.map(({ idApp }) => idApp);
-
-/** What a request asks for, with the lists that it is made with now; or why it cannot be made, however often. */
-async function readRequest(
-  { request: kept, idAccount }: ReportJob,
-  folders: ListFolders,
-): Promise<{ readonly request: ExportSpec; readonly lists: PlanLists } | ListFault> {
-  const request = parseExportSpec(kept);
-  if (request === undefined)
-    return { error: 'its job.json holds no export that this version understands: order it again', isDamage: false };
-  const lists = await findPlanLists(request, idAccount, folders);
-  return 'error' in lists ? lists : { request, lists };
-}
-
-/** Creates what runs attempts; nothing runs until `run` is called. */
+/** Creates what runs attempts. */
 export function createAttempts(dependencies: AttemptsDependencies, options: AttemptsOptions): Attempts {
-  const { store, access, clock, logger, runAttempt, onDamage } = dependencies;
-  const { timeoutMs, lakeDir, limits, retentionMs } = options;
-  const running = createRunningAttempts(access);
+  const { store, access, clock, logger, runAttempt, onEnd, onDamage } = dependencies;
+  const { timeoutMs } = options;
+  const percents = new Map<number, number>();
+  const running = new Map<
+    number,
+    { readonly job: ReportJob; readonly plan: ReadPlan; readonly abort: AbortController }
+  >();
 
   async function finish(id: number, end: ReportEnd, folder?: string): Promise<void> {
-    await endRequest(dependencies, id, end, folder);
-    running.forget(id);
+    const job = await store.end(id, end, folder);
+    percents.delete(id);
+    if (job.state !== end.state) return;
+    const { idUser, event, state, attempts, error, files = [] } = job;
+    const seconds = (clock.nowMs() - job.createdMs) / 1000;
+    const about = { idReport: id, idUser, event, state, attempts, seconds, files: files.length, error };
+    logger.info(about, 'export request ended');
+    onEnd(job, seconds);
   }
 
-  /** Ends a request whose attempt cannot begin; it is not tried again. */
-  async function refuse(id: number, folder: string, error: string): Promise<false> {
-    await store.releaseAttempt(id, folder, 'failure');
-    await finish(id, { state: 'failed', error });
-    return false;
+  /** Plans a request as it can be made now, or returns why it cannot. */
+  async function planRequest({ request: kept, idAccount }: ReportJob): Promise<ReadPlan | ListFault> {
+    const request = parseExportSpec(kept);
+    if (request === undefined)
+      return { error: 'its job.json holds no export that this version understands: order it again', isDamage: false };
+    return await planRead(request, idAccount, { access, clock }, options);
   }
 
-  /** Does what the outcome of an attempt means for its request; says whether to try again. */
+  /** Does what the outcome of an attempt requires; returns whether to try again. */
   async function settle(job: ReportJob, folder: string, outcome: AttemptOutcome): Promise<boolean> {
     const { id, attempts, createdMs } = job;
     const ageMs = clock.nowMs() - createdMs;
@@ -133,25 +108,26 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
 
   async function attempt(id: number, signal: AbortSignal): Promise<boolean> {
     const { job, folder } = await store.beginAttempt(id);
-    const read = await readRequest(job, options);
+    const read = await planRequest(job);
     if ('error' in read) {
       if (read.isDamage) onDamage(read.error);
-      return refuse(id, folder, read.error);
+      await store.releaseAttempt(id, folder, 'failure');
+      await finish(id, { state: 'failed', error: read.error });
+      return false;
     }
-    const { request, lists } = read;
-    const apps = selectApps(request, access.current().appsOfAccount(job.idAccount));
-    const places = { tableDir: tableDirOf(lakeDir, request), folder, stem: fileStem(job) };
-    const plan: WorkerPlan = { request, apps, ...lists, ...places, limits, retentionMs, begunMs: clock.nowMs() };
-    const current = running.begin(job, idsOf(apps), signal);
+    const plan = { ...read, folder, stem: fileStem(job) };
+    const abort = new AbortController();
+    running.set(id, { job, plan, abort });
+    const onPercent = (percent: number): void => void percents.set(id, Math.max(percent, percents.get(id) ?? 0));
     try {
-      const { onPercent } = current;
-      return await settle(job, folder, await runAttempt(plan, { timeoutMs, onPercent, signal: current.signal }));
+      const until = AbortSignal.any([signal, abort.signal]);
+      return await settle(job, folder, await runAttempt(plan, { timeoutMs, onPercent, signal: until }));
     } finally {
-      current.end();
+      running.delete(id);
     }
   }
 
-  /** Brings a request one step on; says whether to come again. */
+  /** Advances a request by one step; returns whether another one follows. */
   async function step(id: number, signal: AbortSignal): Promise<boolean> {
     const job = await store.find(id);
     if (job === undefined) return attempt(id, signal);
@@ -163,18 +139,29 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
     return false;
   }
 
-  async function run(id: number, signal: AbortSignal): Promise<void> {
-    for (let retryMs = firstRetryMs; !signal.aborted; retryMs = Math.min(retryMs * 2, longestRetryMs)) {
-      try {
-        if (!(await step(id, signal))) return;
-      } catch (error) {
-        // `conflict`: the request was cancelled in the meantime. Anything else is the disk: job.json cannot be written.
-        if (isAppError(error, 'conflict')) return;
-        logger.error({ idReport: id, error: describeError(error) }, 'export request cannot be run now');
+  return {
+    async run(id, signal) {
+      for (let retryMs = firstRetryMs; !signal.aborted; retryMs = Math.min(retryMs * 2, longestRetryMs)) {
+        try {
+          if (!(await step(id, signal))) return;
+        } catch (error) {
+          // `conflict`: the request was canceled meanwhile. Other errors are those of the disk.
+          if (isAppError(error, 'conflict')) return;
+          logger.error({ idReport: id, error: describeError(error) }, 'export request cannot be run now');
+        }
+        await pause(retryMs, signal);
       }
-      await pause(retryMs, signal);
-    }
-  }
-
-  return { run, finish, percent: (id) => running.percent(id), dropTakenBack: () => running.dropTakenBack() };
+    },
+    finish,
+    percent: (id) => percents.get(id) ?? 0,
+    dropTakenBack() {
+      const view = access.current();
+      for (const { job, plan, abort } of running.values()) {
+        const { idUser, idAccount } = job;
+        const lacksApp =
+          !access.mayLackApps() && plan.apps.some(({ idApp }) => view.findApp(idApp)?.idAccount !== idAccount);
+        if (lacksApp || standingOf(access, idUser) === 'removed') abort.abort();
+      }
+    },
+  };
 }

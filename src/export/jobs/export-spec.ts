@@ -1,116 +1,99 @@
 import { compressions, isFileFormat, type Compression, type FileFormat } from '../../datasets/file-formats.ts';
 import { parsePlace } from '../../lake/log/change-feed.ts';
+import { isFlag, isInteger, isText, listOf, oneOf, optional, shapeOf, type Check } from '../../runtime/store/shape.ts';
 
-/**
- * A half-open span of Unix seconds: from `fromSeconds` (inclusive) up to `beforeSeconds` (exclusive); an absent bound
- * is open.
- */
+/** A half-open span of Unix seconds; an absent bound is open. */
 export interface SecondsSpan {
   readonly fromSeconds?: number;
   readonly beforeSeconds?: number;
 }
 
-/** A filter on a parameter of custom events: it must be there and have one of the values. */
+/** A filter on a parameter of custom events, which must have one of the values. */
 export interface ParamFilter {
   readonly name: string;
   readonly values: readonly string[];
 }
 
 /**
- * A valid export request: what job.json keeps and the worker runs. Days have become instants, aliases their event,
- * numbers their shortest decimal spelling; what is absent was not asked for.
+ * A valid export request, as job.json keeps it and the worker runs it. Days are instants, aliases their event, numbers
+ * their shortest decimal form.
  */
 export interface ExportSpec {
-  /** Name of the event, never an alias. */
   readonly event: string;
-  /** Names of selectors, in the order of the columns, each once. */
+  /** Names of selectors in the order of the columns, each once. */
   readonly selectors: readonly string[];
   readonly timezone: string;
   readonly eventTime: SecondsSpan;
   readonly availableAt: SecondsSpan;
-  /** Only rows that came after this version of the table: a place, as `parsePlace` reads it. */
+  /** A cursor: only rows that became available after it. */
   readonly sinceVersion?: string;
-  /** The version of the table to read, a place too; absent: the newest. */
+  /** The cursor of the version to read; absent: the newest. */
   readonly asOf?: string;
-  /**
-   * First and last local date in the zone, `YYYY-MM-DD`: only where clocks that go back over midnight make the span of
-   * those days hold moments of other days too.
-   */
+  /** First and last local date, if clocks that go back over midnight put moments of other dates into the span. */
   readonly localDates?: { readonly from: string; readonly to: string };
   readonly idApp?: readonly string[];
   readonly SDKKey?: readonly string[];
   readonly idAccount?: readonly string[];
   readonly idProject?: readonly string[];
   readonly eventName?: readonly string[];
-  /** The listed event names are the ones left out. */
+  /** Whether the event names are excluded. */
   readonly eventNameInvert: boolean;
-  /** Every filter must hold. */
+  /** All must pass. */
   readonly params?: readonly ParamFilter[];
-  /** A segment of the account that asks. */
   readonly idSegment?: string;
   /** Absent: csv. */
   readonly format?: FileFormat;
-  /** Absent: as the format is by itself; CSV and JSON lines by their size. */
+  /** Absent: the default of the format; of text by its size. */
   readonly compression?: Compression;
-  /** `time`: rows in the order of the event's time, then of its id. Absent: in the order that takes least work. */
+  /** `time`: by event time, then by id; absent: the cheapest order. */
   readonly order?: 'time';
-  /** Filters on fields of rows, by the field's name: the values that pass. */
+  /** The values that pass, by field. */
   readonly filters: Readonly<Record<string, readonly string[]>>;
 }
 
-const isText = (value: unknown): value is string => typeof value === 'string';
-const isPlace = (value: unknown): boolean => isText(value) && parsePlace(value) !== undefined;
-const isTextList = (value: unknown): boolean => Array.isArray(value) && value.every(isText);
+const isPlace: Check = (value) => isText(value) && parsePlace(value as string) !== undefined;
+const isTextList = listOf(isText);
+const isObject: Check = (value) => typeof value === 'object' && value !== null;
+/** Checks that every member of an object has a check of its own and passes it. */
+const exactly =
+  (checks: Readonly<Record<string, Check>>): Check =>
+  (value) =>
+    isObject(value) &&
+    Object.keys(value as object).every((name) => Object.hasOwn(checks, name)) &&
+    Object.entries(checks).every(([name, check]) => check((value as Readonly<Record<string, unknown>>)[name]));
+const isSpan = exactly({ fromSeconds: optional(isInteger), beforeSeconds: optional(isInteger) });
 
-function isParamFilter(value: unknown): boolean {
-  if (typeof value !== 'object' || value === null) return false;
-  const { name, values, ...others } = value as Readonly<Record<string, unknown>>;
-  return isText(name) && isTextList(values) && Object.keys(others).length === 0;
-}
-
-function isSpan(value: unknown): boolean {
-  if (typeof value !== 'object' || value === null) return false;
-  return Object.entries(value).every(
-    ([name, seconds]) => ['fromSeconds', 'beforeSeconds'].includes(name) && Number.isSafeInteger(seconds),
-  );
-}
-
-/** What each member of a spec must be; those that may be absent pass as undefined. */
-const members: Readonly<Record<keyof ExportSpec, (value: unknown) => boolean>> = {
+const members: Readonly<Record<keyof ExportSpec, Check>> = {
   event: isText,
   selectors: isTextList,
   timezone: isText,
   eventTime: isSpan,
   availableAt: isSpan,
-  sinceVersion: (value) => value === undefined || isPlace(value),
-  asOf: (value) => value === undefined || isPlace(value),
-  localDates: (value) =>
-    value === undefined ||
-    (typeof value === 'object' &&
-      value !== null &&
-      ['from', 'to'].every((name) => isText((value as Record<string, unknown>)[name]))),
-  idApp: (value) => value === undefined || isTextList(value),
-  SDKKey: (value) => value === undefined || isTextList(value),
-  idAccount: (value) => value === undefined || isTextList(value),
-  idProject: (value) => value === undefined || isTextList(value),
-  eventName: (value) => value === undefined || isTextList(value),
-  eventNameInvert: (value) => typeof value === 'boolean',
-  params: (value) => value === undefined || (Array.isArray(value) && value.every(isParamFilter)),
-  idSegment: (value) => value === undefined || isText(value),
-  format: (value) => value === undefined || (isText(value) && isFileFormat(value)),
-  compression: (value) => value === undefined || compressions.some((compression) => compression === value),
-  order: (value) => value === undefined || value === 'time',
-  filters: (value) => typeof value === 'object' && value !== null && Object.values(value).every(isTextList),
+  sinceVersion: optional(isPlace),
+  asOf: optional(isPlace),
+  localDates: optional(shapeOf<{ readonly from: string; readonly to: string }>({ from: isText, to: isText })),
+  idApp: optional(isTextList),
+  SDKKey: optional(isTextList),
+  idAccount: optional(isTextList),
+  idProject: optional(isTextList),
+  eventName: optional(isTextList),
+  eventNameInvert: isFlag,
+  params: optional(listOf(exactly({ name: isText, values: isTextList }))),
+  idSegment: optional(isText),
+  format: optional((value) => isText(value) && isFileFormat(value as string)),
+  compression: optional(oneOf(compressions)),
+  order: optional(oneOf(['time'])),
+  filters: (value) => isObject(value) && Object.values(value as object).every(isTextList),
 };
 
 /**
- * Reads what job.json keeps of a request. Undefined when it is not a spec as this version writes them: a filter that is
- * not understood must not select more.
+ * Parses the request of a job.json; undefined if it is not a spec of this version: a filter that is not known must not
+ * select more.
  */
 export function parseExportSpec(value: unknown): ExportSpec | undefined {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
   const { unknowable, ...others } = value as Readonly<Record<string, unknown>>;
-  // What earlier versions called the filters.
+  // The name of the filters in earlier versions.
   const given: Readonly<Record<string, unknown>> =
     unknowable === undefined ? others : { ...others, filters: unknowable };
   const isKnown = Object.keys(given).every((name) => Object.hasOwn(members, name));
@@ -119,7 +102,6 @@ export function parseExportSpec(value: unknown): ExportSpec | undefined {
     : undefined;
 }
 
-/** An app as an export sees it. */
 export interface ExportApp {
   readonly idApp: number;
   readonly sdkKey: string;
@@ -130,9 +112,8 @@ export interface ExportApp {
 }
 
 /**
- * The apps whose rows a request may have: of the account's own, those that idApp or SDKKey names (one of the two is
- * enough), within idAccount and idProject. Apps of other accounts are no candidates, so foreign ids select nothing.
- * Takes time by the number of apps and that of values, not by their product.
+ * Selects the apps of an account that idApp or SDKKey names, within idAccount and idProject. Ids of other accounts select
+ * nothing. The time is linear in apps and values.
  */
 export function selectApps(
   { idApp, SDKKey, idAccount, idProject }: ExportSpec,

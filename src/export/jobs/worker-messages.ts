@@ -1,13 +1,15 @@
+import type { CatalogueDates, CurrentCatalogue } from '../../lake/catalogue/current-catalogue.ts';
 import { isReportBasis, isReportFile, type ReportBasis, type ReportFile } from '../../reports/reports.ts';
+import { isInteger, isText, listOf, oneOf, shapeOf, type Check } from '../../runtime/store/shape.ts';
 import type { SegmentKind } from '../../segments/segment-store.ts';
 import type { ExportApp, ExportSpec } from './export-spec.ts';
 
-/** A file of another store that an export reads. It may be replaced or removed meanwhile. */
+/** A file of another store, which may be replaced or removed while an export reads it. */
 export interface PlanFile {
   /** Absolute path. */
   readonly file: string;
   readonly sizeBytes: number;
-  /** Hash of its bytes, hex. */
+  /** SHA-256, hex. */
   readonly sha256: string;
 }
 
@@ -18,50 +20,155 @@ export interface PlanSegment extends PlanFile {
 
 /** The loaded titles: a file with the columns `field`, `id` and `title`. */
 export interface PlanTitles extends PlanFile {
-  /** How many titles each field has, by the field's name. */
+  /** Number of titles by field. */
   readonly counts: Readonly<Record<string, number>>;
-}
-
-/** What rows a worker reads, and within which limits: it reads no settings and no other state of the service. */
-export interface ReadPlan {
-  readonly request: ExportSpec;
-  /** The apps whose rows the caller may have. */
-  readonly apps: readonly ExportApp[];
-  /** Present where the request names one. */
-  readonly segment?: PlanSegment;
-  /** Absent where none were loaded. */
-  readonly titles?: PlanTitles;
-  /** Folder of the table that has the event's rows; it may not be there yet. */
-  readonly tableDir: string;
-  readonly limits: WorkerLimits;
-  /** How long replaced files of the lake stay for their readers, milliseconds. */
-  readonly retentionMs: number;
-  /** When the work began, by the service's clock, Unix milliseconds. */
-  readonly begunMs: number;
-}
-
-/** Everything an attempt at an export is given. */
-export interface WorkerPlan extends ReadPlan {
-  /** The attempt's own folder, empty: the files of the result are left in it, and nothing else. */
-  readonly folder: string;
-  /** Beginning of each file name. */
-  readonly stem: string;
 }
 
 export interface WorkerLimits {
   readonly maxRows: number;
-  /** Bytes of CSV, before compression. */
+  /** Bytes of a result before compression. */
   readonly maxBytes: number;
-  /** A CSV up to this size is one plain file; 0: never. */
+  /** A text of at most this size is one plain file; 0: never. */
   readonly singleFileMaxBytes: number;
   readonly partMaxBytes: number;
   readonly memoryMb: number;
   readonly threads: number;
 }
 
+/** The rows that a worker reads. A worker has no settings and no other state of the service. */
+export interface ReadPlan {
+  readonly request: ExportSpec;
+  /** The apps whose rows the caller may read. */
+  readonly apps: readonly ExportApp[];
+  readonly segment?: PlanSegment;
+  readonly titles?: PlanTitles;
+  /** Folder of the event's table, which may not exist yet. */
+  readonly tableDir: string;
+  readonly limits: WorkerLimits;
+  /** How long replaced files of the lake are kept, ms. */
+  readonly retentionMs: number;
+  /** Start of the work by the service's clock, Unix ms. */
+  readonly begunMs: number;
+}
+
+/** The plan of an attempt at an export. */
+export interface WorkerPlan extends ReadPlan {
+  /** The attempt's empty folder, for the files of the result alone. */
+  readonly folder: string;
+  /** Start of each file name. */
+  readonly stem: string;
+}
+
+export type LookKind = 'estimate' | 'preview';
+
+/** The plan of an estimate or a preview, which writes nothing. */
+export interface LookPlan extends ReadPlan {
+  readonly look: LookKind;
+}
+
+export type DateSpan = CatalogueDates;
+
+/** A query about the data of apps: events by day and kind, fill rates of fields, parameters of custom events. */
+export type DataQuestion =
+  | { readonly ask: 'volume'; readonly dates: DateSpan }
+  | { readonly ask: 'fields'; readonly dates: DateSpan; readonly kind: string }
+  | {
+      readonly ask: 'catalogue';
+      readonly dates?: DateSpan;
+      readonly customEventName?: string;
+      /** Number of the newest dates per event. */
+      readonly days: number;
+    };
+
+/** The plan of a query about data, which writes nothing. */
+export interface DataPlan {
+  readonly question: DataQuestion;
+  /** The apps whose rows the caller may read. */
+  readonly apps: readonly ExportApp[];
+  readonly lakeDir: string;
+  readonly limits: Pick<WorkerLimits, 'memoryMb' | 'threads'>;
+}
+
+/** Bounds of a number; null: unbounded. */
+export interface Bounds {
+  readonly atLeast: number;
+  readonly expected: number | null;
+  readonly atMost: number | null;
+}
+
+/** A limit that a result may exceed. */
+export interface OverLimit {
+  readonly limit: 'rows' | 'bytes';
+  readonly allowed: number;
+  readonly isCertain: boolean;
+  readonly todo: string;
+}
+
+/** The size of an export. */
+export interface Estimate {
+  readonly rows: Bounds;
+  /** As the limit counts them: text before compression, the file of other formats. */
+  readonly bytes: Bounds;
+  readonly parts: { readonly atLeast: number; readonly atMost: number | null };
+  /** Duration without the time in the queue, s. */
+  readonly seconds: number;
+  readonly overLimits: readonly OverLimit[];
+  readonly basis: ReportBasis;
+}
+
+/** The first rows of an export, their cells as in CSV before quoting; null: an empty cell. */
+export interface Preview {
+  readonly columns: readonly string[];
+  readonly rows: readonly (readonly (string | null)[])[];
+  /** Whether the export has more rows. */
+  readonly isCut: boolean;
+  readonly basis: ReportBasis;
+}
+
+/** Events of one kind on one UTC date. The kind of rows of other datasets is the name of their table. */
+export interface DayCount {
+  readonly date: string;
+  readonly kind: string;
+  readonly events: number;
+}
+
+/** Exact counts of one version of the lake, by date, then by kind; zero counts are absent. */
+export interface Volume {
+  /** Version of the table of events. */
+  readonly version: number;
+  readonly days: readonly DayCount[];
+}
+
+/** The number of counted events that have a value of a field other than its default. */
+export interface FieldFill {
+  readonly name: string;
+  /** The column of the lake. */
+  readonly column: string;
+  readonly type: string;
+  readonly description: string;
+  readonly filled: number;
+  readonly default?: number;
+}
+
+/** Fill rates of the fields of a kind, counted exactly in a bounded number of the newest events. */
+export interface Fields {
+  readonly version: number;
+  readonly kind: string;
+  /** Number of counted events. */
+  readonly looked: number;
+  /** UTC dates of the first and the last counted event; absent if there is none. */
+  readonly dateFrom?: string;
+  readonly dateTo?: string;
+  /** Whether every event of the dates was counted. */
+  readonly isWhole: boolean;
+  readonly fields: readonly FieldFill[];
+}
+
+type Failed<Reason extends string> = { readonly kind: 'failed'; readonly reason: Reason; readonly error: string };
+
 /**
- * How a worker's run ended. `user`: the request asks for more than the limits allow. `disk`: no space was left.
- * `damage`: a file of the lake is not what was written.
+ * The outcome of an attempt. `user`: the request exceeds a limit. `disk`: no space is left. `damage`: a file of the lake
+ * is damaged.
  */
 export type WorkerOutcome =
   | {
@@ -70,25 +177,52 @@ export type WorkerOutcome =
       readonly basis: ReportBasis;
       readonly filesRead: number;
     }
-  | { readonly kind: 'failed'; readonly reason: 'user' | 'disk' | 'damage' | 'error'; readonly error: string };
+  | Failed<'user' | 'disk' | 'damage' | 'error'>;
 
-/** What a worker sends its parent. */
+/** A message of a worker to its parent. */
 export type WorkerMessage = { readonly kind: 'progress'; readonly percent: number } | WorkerOutcome;
 
-const failures = ['user', 'disk', 'damage', 'error'];
+/** The outcome of an estimate or a preview. `user`: the request is at fault, with the reason for its user. */
+export type LookOutcome =
+  | { readonly kind: 'estimate'; readonly estimate: Estimate }
+  | { readonly kind: 'preview'; readonly preview: Preview }
+  | Failed<'user' | 'damage' | 'error'>;
 
-/** Reads a worker's message; undefined for anything else. */
-export function parseWorkerMessage(value: unknown): WorkerMessage | undefined {
-  if (typeof value !== 'object' || value === null) return undefined;
-  const message = value as Readonly<Record<string, unknown>>;
-  const isGood = {
-    progress: () => Number.isFinite(message['percent']),
-    done: () =>
-      Array.isArray(message['files']) &&
-      message['files'].every(isReportFile) &&
-      isReportBasis(message['basis']) &&
-      Number.isInteger(message['filesRead']),
-    failed: () => failures.includes(String(message['reason'])) && typeof message['error'] === 'string',
-  }[String(message['kind'])];
-  return isGood?.() === true ? (message as unknown as WorkerMessage) : undefined;
+/** The outcome of a query about data. */
+export type DataOutcome =
+  | { readonly kind: 'volume'; readonly volume: Volume }
+  | { readonly kind: 'fields'; readonly fields: Fields }
+  | { readonly kind: 'catalogue'; readonly catalogue: CurrentCatalogue }
+  | Failed<'damage' | 'error'>;
+
+const isList: Check = (value) => Array.isArray(value);
+const having = (members: Readonly<Record<string, Check>>): Check => shapeOf<Readonly<Record<string, unknown>>>(members);
+const failedWith = (...reasons: readonly string[]): Check => having({ reason: oneOf(reasons), error: isText });
+
+/** Creates the parser of a worker's messages, by the check of each kind: undefined for values that are not messages. */
+function parserOf<Message>(checks: Readonly<Record<string, Check>>): (value: unknown) => Message | undefined {
+  return (value) => {
+    const kind = (value as { readonly kind?: unknown } | null | undefined)?.kind;
+    const isGood = typeof kind === 'string' && Object.hasOwn(checks, kind) && checks[kind]?.(value) === true;
+    return isGood ? (value as Message) : undefined;
+  };
 }
+
+export const parseWorkerMessage = parserOf<WorkerMessage>({
+  progress: having({ percent: (percent) => Number.isFinite(percent) }),
+  done: having({ files: listOf(isReportFile), basis: isReportBasis, filesRead: isInteger }),
+  failed: failedWith('user', 'disk', 'damage', 'error'),
+});
+
+export const parseLookOutcome = parserOf<LookOutcome>({
+  estimate: having({ estimate: having({ basis: isReportBasis }) }),
+  preview: having({ preview: having({ basis: isReportBasis }) }),
+  failed: failedWith('user', 'damage', 'error'),
+});
+
+export const parseDataOutcome = parserOf<DataOutcome>({
+  volume: having({ volume: having({ days: isList }) }),
+  fields: having({ fields: having({ fields: isList }) }),
+  catalogue: having({ catalogue: having({ customEvents: isList }) }),
+  failed: failedWith('damage', 'error'),
+});

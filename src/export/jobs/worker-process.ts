@@ -1,29 +1,31 @@
 import { fork } from 'node:child_process';
 import path from 'node:path';
 import { datasetsEnvironment, packageRoot } from '../../runtime/files/package-files.ts';
-import { parseDataOutcome, type DataOutcome, type DataPlan } from './data-messages.ts';
-import { parseLookOutcome, type LookOutcome, type LookPlan } from './look-messages.ts';
-import { parseWorkerMessage, type WorkerOutcome, type WorkerPlan } from './worker-messages.ts';
+import {
+  parseDataOutcome,
+  parseLookOutcome,
+  parseWorkerMessage,
+  type DataOutcome,
+  type DataPlan,
+  type LookOutcome,
+  type LookPlan,
+  type WorkerOutcome,
+  type WorkerPlan,
+} from './worker-messages.ts';
 
-/** What became of a worker instead of its own outcome. */
+/** The end of a worker that sent no outcome. `killed`: from outside, by an operator or the kernel's OOM killer. */
 export type WorkerLoss =
-  | { readonly kind: 'crashed'; readonly error: string }
-  /** From outside: by an operator, or by the kernel when memory ran out. */
-  | { readonly kind: 'killed'; readonly error: string }
-  | { readonly kind: 'timed_out' }
-  | { readonly kind: 'aborted' };
+  | { readonly kind: 'crashed' | 'killed'; readonly error: string }
+  | { readonly kind: 'timed_out' | 'aborted' };
 
-/** How an attempt ended, seen from outside. */
 export type AttemptOutcome = WorkerOutcome | WorkerLoss;
-/** How a look ended, seen from outside. */
 export type LookEnd = LookOutcome | WorkerLoss;
-/** How a question ended, likewise. */
 export type DataEnd = DataOutcome | WorkerLoss;
 
-export interface LookOptions {
-  /** Wall-clock limit of the worker, milliseconds. */
+interface LookOptions {
+  /** Wall-clock limit of the worker, ms. */
   readonly timeoutMs: number;
-  /** Ends the worker at once. */
+  /** Kills the worker. */
   readonly signal: AbortSignal;
 }
 
@@ -31,27 +33,21 @@ export interface WorkerOptions extends LookOptions {
   readonly onPercent: (percent: number) => void;
 }
 
-/** The compiled entry: workers run from `dist`, also when the rest runs from `src`. */
-const workerEntry = path.join(packageRoot, 'dist', 'export', 'worker', 'worker.js');
-/** Signals that come from outside, unlike SIGSEGV or SIGABRT, which a worker causes itself. */
-const foreignSignals: ReadonlySet<string> = new Set(['SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP']);
-/** JavaScript's own memory in a worker; the data is in DuckDB's and in buffers. */
-const heapMb = 512;
-
-/** Threads of libuv beside one for each engine, which waits for its query: four compress, the others read and write. */
-const fileThreads = 6;
-
-/** Runs an attempt, and settles when nothing writes into its folder any more. Never throws. */
+/** Each settles when its worker has exited, so that nothing reads or writes for it afterwards. Never throws. */
 export type RunAttempt = (plan: WorkerPlan, options: WorkerOptions) => Promise<AttemptOutcome>;
-/** Looks at an export, and settles when nothing reads for it any more. Never throws. */
 export type RunLook = (plan: LookPlan, options: LookOptions) => Promise<LookEnd>;
-/** Answers a question after data, likewise. */
 export type RunQuestion = (plan: DataPlan, options: LookOptions) => Promise<DataEnd>;
 
-/**
- * Gives a plan to a process of its own and waits until that process is gone. `readOutcome` finds the outcome among its
- * messages. Never throws.
- */
+/** The compiled entry: workers run from `dist`, also if the service runs from `src`. */
+const workerEntry = path.join(packageRoot, 'dist', 'export', 'worker', 'worker.js');
+/** Signals from outside; a worker causes SIGSEGV or SIGABRT itself. */
+const foreignSignals: ReadonlySet<string> = new Set(['SIGKILL', 'SIGTERM', 'SIGINT', 'SIGHUP']);
+/** JavaScript's memory in a worker. The data is in DuckDB's memory and in buffers. */
+const heapMb = 512;
+/** Threads of libuv in addition to one per engine, which waits for its query: four compress, the others do I/O. */
+const fileThreads = 6;
+
+/** Sends a plan to a new process and waits until it exits. `readOutcome` parses its messages. Never throws. */
 function forkWorker<Outcome>(
   plan: WorkerPlan | LookPlan | DataPlan,
   { timeoutMs, signal }: LookOptions,
@@ -59,7 +55,7 @@ function forkWorker<Outcome>(
 ): Promise<Outcome | WorkerLoss> {
   if (signal.aborted) return Promise.resolve({ kind: 'aborted' });
   return new Promise((resolve) => {
-    // The worker needs none of the service's other settings and secrets.
+    // The worker gets no other setting and no secret of the service.
     const child = fork(workerEntry, [], {
       env: { TZ: 'UTC', UV_THREADPOOL_SIZE: String(plan.limits.threads + fileThreads), ...datasetsEnvironment() },
       execArgv: [`--max-old-space-size=${heapMb}`],
@@ -75,14 +71,13 @@ function forkWorker<Outcome>(
     const end = (how: string): void => {
       clearTimeout(timer);
       signal.removeEventListener('abort', abort);
-      resolve(
-        outcome ?? { kind: foreignSignals.has(how) ? 'killed' : 'crashed', error: `the export worker ended: ${how}` },
-      );
+      const kind = foreignSignals.has(how) ? 'killed' : 'crashed';
+      resolve(outcome ?? { kind, error: `the export worker ended: ${how}` });
     };
     signal.addEventListener('abort', abort, { once: true });
     child.on('message', (value) => {
-      const told = readOutcome(value);
-      if (told !== undefined) finish(told);
+      const received = readOutcome(value);
+      if (received !== undefined) finish(received);
     });
     child.once('error', (error) => {
       // A failed spawn has no pid and never emits exit.
@@ -93,25 +88,17 @@ function forkWorker<Outcome>(
   });
 }
 
-/**
- * Runs an attempt in a process of its own and waits until that process is gone, so that nothing writes into the
- * attempt's folder afterwards. Never throws.
- */
-export function runInWorker(plan: WorkerPlan, options: WorkerOptions): Promise<AttemptOutcome> {
-  return forkWorker(plan, options, (value) => {
+/** Runs an attempt in a worker. */
+export const runInWorker: RunAttempt = (plan, options) =>
+  forkWorker(plan, options, (value) => {
     const message = parseWorkerMessage(value);
     if (message?.kind !== 'progress') return message;
     options.onPercent(message.percent);
     return undefined;
   });
-}
 
-/** Looks at an export in a process of its own, and waits until that process is gone. Never throws. */
-export function lookInWorker(plan: LookPlan, options: LookOptions): Promise<LookEnd> {
-  return forkWorker(plan, options, parseLookOutcome);
-}
+/** Runs an estimate or a preview in a worker. */
+export const lookInWorker: RunLook = (plan, options) => forkWorker(plan, options, parseLookOutcome);
 
-/** Answers a question after data in a process of its own, and waits until that process is gone. Never throws. */
-export function answerInWorker(plan: DataPlan, options: LookOptions): Promise<DataEnd> {
-  return forkWorker(plan, options, parseDataOutcome);
-}
+/** Runs a query about data in a worker. */
+export const answerInWorker: RunQuestion = (plan, options) => forkWorker(plan, options, parseDataOutcome);

@@ -1,86 +1,139 @@
 /**
- * Tells the webhooks of accounts what the catalogue of parameters has noticed in their apps.
+ * Notifies the webhooks of accounts of the notices that the catalogue of parameters has for their apps.
  *
- * In: the notices of the lake, which whoever seals writes (lake/catalogue/notices-file.ts). Out: one message for each
- * webhook that was there when a notice was found, at least once, under one id, signed, tried again with growing pauses for
- * a week. A webhook that does not answer holds up its own account alone.
- * Crash: who was told is written down after the message was taken, so a message may come twice; what nobody was told of
- * is found by the next start.
+ * In: the notices of the lake (lake/catalogue/notices-file.ts). Out: one message per webhook that existed when a notice
+ * was found, at least once, under one id, signed, retried with backoff for a week. A webhook that hangs delays its own
+ * account alone.
+ * Crash: a delivery is recorded after it, so a message may be sent twice; the next start finds the notices without one.
  */
 import type { AccessReader } from '../../access/access.ts';
-import { type Notice, cataloguePaths, readNotices } from '../../lake/catalogue/catalogue-files.ts';
+import { cataloguePaths, readNotices, type Notice } from '../../lake/catalogue/catalogue-files.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import { describeError } from '../../runtime/errors.ts';
 import { findStamp } from '../../runtime/files/file-checks.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
-import { type NoticeTellerDependencies, createNoticeTeller } from './notice-teller.ts';
-import { type TellerOptions, defaultTellerOptions } from './teller.ts';
+import type { Logger } from '../../runtime/logger.ts';
+import { readToldNotices, toldTo, writeToldNotices, type ToldNotices } from '../../webhooks/told-notices.ts';
+import { listWebhooks, type Webhook } from '../../webhooks/webhook-store.ts';
+import { renderNotice } from './message.ts';
+import { createSender, type SenderDependencies, type Sent } from './sender.ts';
+import {
+  createRetryLoops,
+  defaultTellerOptions,
+  isDue,
+  longestPause,
+  pauseAfter,
+  type TellerOptions,
+} from './teller.ts';
 
-export interface NoticeNotifierDependencies extends NoticeTellerDependencies {
+interface NoticeNotifierDependencies extends SenderDependencies {
   readonly lakeDir: string;
   readonly access: AccessReader;
+  readonly logger: Logger;
 }
 
-export interface NoticeNotifierOptions extends TellerOptions {
-  /** How often the notices are looked at, milliseconds: a look is one `stat` while nothing is new or due. */
+interface NoticeNotifierOptions extends TellerOptions {
+  /** How often the notices' files are checked for changes, ms. */
   readonly everyMs: number;
 }
 
-export const defaultNoticeNotifierOptions: NoticeNotifierOptions = { ...defaultTellerOptions, everyMs: 5000 };
+const defaultOptions: NoticeNotifierOptions = { ...defaultTellerOptions, everyMs: 5000 };
+/** A notice is retried for this time, ms. */
+const tellForMs = 7 * 86_400_000;
 
-/** Starts to tell, until it is stopped. */
-export function startNoticeNotifier(
-  dependencies: NoticeNotifierDependencies,
-  options: NoticeNotifierOptions = defaultNoticeNotifierOptions,
-): Stoppable {
-  const { lakeDir, access, clock, logger } = dependencies;
+/** Returns the notices to send to a webhook: the oldest first, those that failed last. */
+function listPending(
+  { createdMs }: Webhook,
+  { told, failed }: ToldNotices,
+  notices: readonly Notice[],
+  nowMs: number,
+): Notice[] {
+  const isTold = new Set(told);
+  const wanted = notices.filter(({ id, foundAt }) => {
+    const foundMs = Date.parse(foundAt);
+    return createdMs <= foundMs && nowMs - foundMs < tellForMs && !isTold.has(id);
+  });
+  return wanted.toReversed().toSorted((a, b) => failed.indexOf(a.id) - failed.indexOf(b.id));
+}
+
+/** Returns the record of a webhook after an attempt. */
+function recordSent(
+  { told, failed, failures }: ToldNotices,
+  { id }: Notice,
+  { state }: Sent,
+  pending: readonly Notice[],
+): Omit<ToldNotices, 'nextMs'> {
+  const others = failed.filter((other) => other !== id && pending.some((notice) => notice.id === other));
+  return state === 'waiting'
+    ? { told, failed: [...others, id], failures: failures + 1 }
+    : { told: [...told, id], failed: others, failures: 0 };
+}
+
+/** Starts the notifier. An attempt that a stop interrupts is not recorded. */
+export function startNoticeNotifier(dependencies: NoticeNotifierDependencies, options = defaultOptions): Stoppable {
+  const { lakeDir, access, paths, clock, logger } = dependencies;
   const aborter = new AbortController();
-  const teller = createNoticeTeller(dependencies, options, aborter.signal);
-  const longestMs = Math.max(...options.pausesMs);
+  const { signal } = aborter;
+  const send = createSender(dependencies, options.timeoutMs, signal);
+  const loops = createRetryLoops(clock, options, signal, (idAccount, error) =>
+    logger.error({ idAccount, error: describeError(error) }, 'notices were not sent to webhooks, will retry'),
+  );
   const { notices: found, keyNotices } = cataloguePaths(lakeDir);
   let seen: string | undefined;
   let notices: readonly Notice[] = [];
-  /** When each account with notices is to be looked at again, Unix milliseconds. */
-  const dueMs = new Map<number, number>();
-  const running = new Map<number, Promise<void>>();
 
   const accountOf = ({ idApp }: Notice): number | undefined => access.current().findApp(idApp)?.idAccount;
 
-  async function run(idAccount: number): Promise<void> {
-    const before = seen;
-    const nextMs = await teller
-      .tell(idAccount, () => notices.filter((notice) => accountOf(notice) === idAccount))
-      .catch((error: unknown) => {
-        logger.error({ idAccount, error: describeError(error) }, 'notices were not sent to webhooks, will retry');
-        return clock.nowMs() + longestMs;
-      });
-    // What came meanwhile may not have been among those that it looked at.
-    dueMs.set(idAccount, seen === before ? nextMs : 0);
-  }
-
-  async function readAgain(stamp: string | undefined): Promise<void> {
-    notices = await readNotices(lakeDir);
-    // An app that is not known yet is looked for again.
-    if (!access.mayLackApps()) seen = stamp;
-    for (const notice of notices) {
-      const idAccount = accountOf(notice);
-      if (idAccount !== undefined) dueMs.set(idAccount, 0);
-    }
-  }
-
-  function tellWhoIsDue(): void {
+  /** Sends the next message that is due for an account; returns when the next one is, undefined if none is left. */
+  async function tellOne(idAccount: number): Promise<number | undefined> {
+    // Read for each message: a removed webhook or an erased notice is not sent.
+    const { known: webhooks, damaged } = await listWebhooks(paths, idAccount);
+    const known = await readToldNotices(paths.webhooks, idAccount);
+    const own = notices.filter((notice) => accountOf(notice) === idAccount);
     const nowMs = clock.nowMs();
-    for (const [idAccount, atMs] of dueMs) {
-      if (running.has(idAccount) || (atMs > nowMs && (atMs === Infinity || atMs - nowMs <= longestMs))) continue;
-      const telling = run(idAccount).finally(() => running.delete(idAccount));
-      running.set(idAccount, telling);
+    const waiting = webhooks.flatMap((webhook) => {
+      const before = toldTo(known, webhook.idWebhook);
+      const pending = listPending(webhook, before, own, nowMs);
+      const [next] = pending;
+      const nextMs = isDue(before.nextMs, nowMs, options) ? 0 : before.nextMs;
+      return next === undefined ? [] : [{ webhook, before, pending, next, nextMs }];
+    });
+    const due = waiting.find(({ nextMs }) => nextMs <= nowMs);
+    if (due === undefined) {
+      const againMs = damaged.length === 0 ? Infinity : nowMs + longestPause(options);
+      const nextMs = Math.min(againMs, ...waiting.map((one) => one.nextMs));
+      return nextMs === Infinity ? undefined : nextMs;
     }
+    const { webhook, before, pending, next } = due;
+    const { idWebhook } = webhook;
+    const sent = await send(webhook, renderNotice(next, idWebhook));
+    const hasFailed = sent.state === 'waiting';
+    if (signal.aborted && hasFailed) return undefined;
+    const after = recordSent(before, next, sent, pending);
+    const nextMs = hasFailed ? clock.nowMs() + pauseAfter(after.failures, options) : 0;
+    const ids = [...webhooks.map((one) => one.idWebhook), ...damaged];
+    const told = Object.fromEntries(ids.map((id) => [id, toldTo(known, id)]));
+    await writeToldNotices(paths.webhooks, idAccount, { ...told, [idWebhook]: { ...after, nextMs } });
+    if (hasFailed)
+      logger.warn(
+        { idWebhook, idNotice: next.id, failures: after.failures, error: sent.lastError },
+        'a webhook was not reached, will retry',
+      );
+    return nowMs;
+  }
+
+  async function readAgain(stamp: string): Promise<void> {
+    notices = await readNotices(lakeDir);
+    // The account of an app may be unknown for now.
+    if (!access.mayLackApps()) seen = stamp;
+    for (const idAccount of new Set(notices.map(accountOf)))
+      if (idAccount !== undefined) loops.start(idAccount, () => tellOne(idAccount));
   }
 
   function look(): Promise<void> | void {
     const stamp = `${findStamp(found)} ${findStamp(keyNotices)}`;
-    if (stamp !== seen) return readAgain(stamp).then(tellWhoIsDue);
-    tellWhoIsDue();
+    if (stamp !== seen) return readAgain(stamp);
+    loops.wakeDue();
   }
 
   const loop = startPollLoop(look, {
@@ -91,7 +144,7 @@ export function startNoticeNotifier(
     async stop() {
       aborter.abort();
       await loop.stop();
-      await Promise.all(running.values());
+      await loops.ended();
     },
   };
 }

@@ -1,87 +1,122 @@
 /**
- * Tells the webhooks of an account that its exports have ended.
+ * Notifies the webhooks of an account that its exports have ended.
  *
- * In: requests that have ended. Out: one message for each webhook that was there then, at least once, under one id,
- * signed, tried again with growing pauses until it is taken or the request is gone. A webhook that does not answer holds up
- * no other.
- * Crash: who was told is written down after the message was taken, so a message may come twice; a request that nobody
- * was told of is found at the next start.
+ * In: requests that have ended. Out: one message per webhook that existed then, at least once, under one id, signed,
+ * retried with backoff until it is delivered or the request is deleted. A webhook that hangs delays no other.
+ * Crash: a delivery is recorded after it, so a message may be sent twice; the next start finds the requests without one.
  */
 import { inParallel } from '../../runtime/async/in-parallel.ts';
-import { pause } from '../../runtime/async/retry.ts';
+import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
-import { describeError } from '../../runtime/errors.ts';
+import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
+import type { Logger } from '../../runtime/logger.ts';
+import { readDeliveries, writeDeliveries, type Delivery } from '../../reports/report-records.ts';
 import { isExpired, isInProgress, type ReportJob } from '../../reports/reports.ts';
-import { listWebhooks, type AccountWebhooks } from '../../webhooks/webhook-store.ts';
-import {
-  createTeller,
-  defaultTellerOptions,
-  longestPause,
-  pauseAfter,
-  type TellerDependencies,
-  type TellerOptions,
-} from './teller.ts';
-import { startWebhookFaults } from './webhook-faults.ts';
+import type { ReportStore } from '../../reports/store.ts';
+import { findWebhook, listWebhooks, type AccountWebhooks, type Webhook } from '../../webhooks/webhook-store.ts';
+import { renderMessage } from './message.ts';
+import { createSender, startWebhookFaults, type SenderDependencies } from './sender.ts';
+import { createRetryLoops, defaultTellerOptions, isDue, longestPause, pauseAfter } from './teller.ts';
+
+interface NotifierDependencies extends Omit<SenderDependencies, 'faults'> {
+  readonly store: ReportStore;
+  readonly logger: Logger;
+}
 
 export interface Notifier extends Stoppable {
-  /** Has the webhooks of a request told that has just ended. */
+  /** Notifies the webhooks of a request that has just ended. */
   look(id: number): void;
-  /** Has all requests looked at that have ended: of some an earlier process may not have told all. */
+  /** Notifies the webhooks that earlier processes may have missed. */
   lookAtAll(): Promise<void>;
-  /** Webhooks that nothing can be told. */
+  /** The webhooks that cannot be notified. */
   notices(): readonly Problem[];
 }
 
-/** Requests of earlier processes that are looked at side by side. */
+/** Requests of earlier processes that are checked at a time. */
 const looksAtOnce = 4;
 
-/** Starts the notifier; nothing is looked at before it is asked for. */
-export function startNotifier(
-  dependencies: Omit<TellerDependencies, 'faults'>,
-  options: TellerOptions = defaultTellerOptions,
-): Notifier {
+/**
+ * Reports whether a webhook is notified of a request. All that exist when a request ends are, regardless of the clocks
+ * that they were added by; of a request that an earlier process left, those that existed by the clock.
+ */
+function isWanted({ createdMs }: Webhook, { finishedMs = 0 }: ReportJob, hasJustEnded: boolean): boolean {
+  return hasJustEnded || createdMs <= finishedMs;
+}
+
+/** Starts the notifier, which waits for its first request. An attempt that a stop interrupts is not recorded. */
+export function startNotifier(dependencies: NotifierDependencies, options = defaultTellerOptions): Notifier {
   const { store, paths, clock, logger } = dependencies;
   const aborter = new AbortController();
   const { signal } = aborter;
   const faults = startWebhookFaults(paths, logger);
-  const teller = createTeller({ ...dependencies, faults }, options, signal);
-  /** What is being done, by the request, or the request and the webhook. */
-  const running = new Map<string, Promise<void>>();
+  const send = createSender({ ...dependencies, faults }, options.timeoutMs, signal);
+  const records = createKeyedSemaphore();
+  const loops = createRetryLoops(clock, options, signal, (key, error) => {
+    const idReport = Number.parseInt(String(key), 10);
+    logger.error({ idReport, error: describeError(error) }, 'webhooks of an export were not sent, will retry');
+  });
 
-  async function repeat(id: number, step: () => Promise<number | undefined>): Promise<void> {
-    for (let failures = 0; !signal.aborted;) {
-      let nextMs: number | undefined;
-      try {
-        nextMs = await step();
-        failures = 0;
-      } catch (error) {
-        failures += 1;
-        logger.error({ idReport: id, error: describeError(error) }, 'webhooks of an export were not sent, will retry');
-        nextMs = clock.nowMs() + pauseAfter(failures, options);
-      }
-      if (nextMs === undefined) return;
-      // A clock that was set back must not make it wait longer than the pause.
-      await pause(Math.min(Math.max(nextMs - clock.nowMs(), 0), longestPause(options)), signal);
+  async function attempt(job: ReportJob, webhook: Webhook, before: number): Promise<Delivery> {
+    const attempts = before + 1;
+    const { idWebhook } = webhook;
+    const sent = await send(webhook, renderMessage(job, idWebhook));
+    if (sent.state !== 'waiting') return { idWebhook, attempts, nextMs: 0, ...sent };
+    const about = { idReport: job.id, idWebhook, attempts, error: sent.lastError };
+    logger.warn(about, 'a webhook was not reached, will retry');
+    return { idWebhook, attempts, nextMs: clock.nowMs() + pauseAfter(attempts, options), ...sent };
+  }
+
+  async function keep(id: number, delivery: Delivery): Promise<void> {
+    const folder = store.folderOf(id);
+    await records.run(id, async () => {
+      const others = (await readDeliveries(folder)).filter(({ idWebhook }) => idWebhook !== delivery.idWebhook);
+      await writeDeliveries(folder, [...others, delivery]);
+    });
+  }
+
+  async function findOrDamaged(idAccount: number, idWebhook: string): Promise<Webhook | 'damaged' | undefined> {
+    try {
+      return await findWebhook(paths, idAccount, idWebhook);
+    } catch (error) {
+      if (!isAppError(error, 'record_damaged')) throw error;
+      faults.take({ idAccount, idWebhook }, describeError(error));
+      return 'damaged';
     }
   }
 
-  /** Repeats a step until nothing is left to do, or this is stopped; does nothing while it runs already. */
-  function start(key: string, id: number, step: () => Promise<number | undefined>): void {
-    if (signal.aborted || running.has(key)) return;
-    running.set(
-      key,
-      repeat(id, step).finally(() => running.delete(key)),
-    );
+  /** Notifies one webhook of a request; returns when to try again, undefined if it is notified or need not be. */
+  async function tell(id: number, idWebhook: string, hasJustEnded: boolean): Promise<number | undefined> {
+    const job = await store.find(id);
+    if (job === undefined || isInProgress(job) || isExpired(job, clock.nowMs())) return undefined;
+    const webhook = await findOrDamaged(job.idAccount, idWebhook);
+    if (webhook === undefined) return undefined;
+    if (webhook === 'damaged') return clock.nowMs() + longestPause(options);
+    const before = (await readDeliveries(store.folderOf(id))).find((other) => other.idWebhook === idWebhook);
+    if (before === undefined ? !isWanted(webhook, job, hasJustEnded) : before.state !== 'waiting') return undefined;
+    if (before !== undefined && !isDue(before.nextMs, clock.nowMs(), options)) return before.nextMs;
+    const after = await attempt(job, webhook, before?.attempts ?? 0);
+    if (signal.aborted && after.state === 'waiting') return undefined;
+    await keep(id, after);
+    return after.state === 'waiting' ? after.nextMs : undefined;
   }
 
-  async function follow(job: ReportJob, webhooks: AccountWebhooks, hasJustEnded: boolean): Promise<void> {
-    for (const idWebhook of await teller.listLeft(job, webhooks, hasJustEnded))
-      start(`${job.id} ${idWebhook}`, job.id, () => teller.tell(job.id, idWebhook, hasJustEnded));
+  /** Starts a loop for each webhook that has not been notified of a request; damaged ones may be repaired. */
+  async function follow(job: ReportJob, { known, damaged }: AccountWebhooks, hasJustEnded: boolean): Promise<void> {
+    if (known.length + damaged.length === 0) return;
+    const deliveries = await readDeliveries(store.folderOf(job.id));
+    const isNew = hasJustEnded && deliveries.length === 0;
+    const isLeft = (id: string, isMeant: boolean): boolean => {
+      const delivery = deliveries.find(({ idWebhook }) => idWebhook === id);
+      return delivery === undefined ? isMeant : delivery.state === 'waiting';
+    };
+    const left = known.filter((webhook) => isLeft(webhook.idWebhook, isWanted(webhook, job, isNew)));
+    for (const id of [...left.map(({ idWebhook }) => idWebhook), ...damaged.filter((one) => isLeft(one, true))])
+      loops.start(`${job.id} ${id}`, () => tell(job.id, id, hasJustEnded));
   }
 
   function look(id: number, hasJustEnded: boolean): void {
-    start(String(id), id, async () => {
+    loops.start(id, async () => {
       const job = await store.find(id);
       if (job !== undefined && !isInProgress(job))
         await follow(job, await listWebhooks(paths, job.idAccount), hasJustEnded);
@@ -102,7 +137,6 @@ export function startNotifier(
       };
       await inParallel(ended, looksAtOnce, async (job) => {
         if (signal.aborted) return;
-        // What cannot be read now is looked at again and again.
         await listOnce(job.idAccount)
           .then((webhooks) => follow(job, webhooks, false))
           .catch(() => look(job.id, false));
@@ -111,7 +145,7 @@ export function startNotifier(
     notices: () => faults.notices(),
     async stop() {
       aborter.abort();
-      await Promise.all([faults.stop(), ...running.values()]);
+      await Promise.all([faults.stop(), loops.ended()]);
     },
   };
 }

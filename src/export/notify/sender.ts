@@ -1,40 +1,94 @@
+import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
 import type { Clock } from '../../runtime/clock.ts';
+import type { Problem } from '../../runtime/conditions/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import { postOutside } from '../../runtime/http/outgoing-post.ts';
 import type { OutgoingRules } from '../../runtime/http/outgoing-rules.ts';
-import { findWebhook, openWebhookSecret, type Webhook, type WebhookPaths } from '../../webhooks/webhook-store.ts';
+import type { Stoppable } from '../../runtime/lifecycle.ts';
+import type { Logger } from '../../runtime/logger.ts';
 import type { LastTries } from '../../webhooks/last-tries.ts';
+import { findWebhook, openWebhookSecret, type Webhook, type WebhookPaths } from '../../webhooks/webhook-store.ts';
 import { signMessage, type Message } from './message.ts';
-import type { WebhookFaults } from './webhook-faults.ts';
+
+type WebhookId = Pick<Webhook, 'idAccount' | 'idWebhook'>;
+
+/** The webhooks whose records or secrets cannot be read. */
+export interface WebhookFaults extends Stoppable {
+  /** Sets or clears the fault of a webhook. */
+  take(webhook: WebhookId, fault: string | undefined): void;
+  notices(): readonly Problem[];
+}
+
+/** How often a damaged webhook is read again, ms. */
+const faultsEveryMs = 5000;
+
+/** Starts to keep faults: each is logged once and read again until it is repaired or removed. */
+export function startWebhookFaults(paths: WebhookPaths, logger: Logger): WebhookFaults {
+  const faults = new Map<string, WebhookId & { readonly fault: string }>();
+
+  function take({ idAccount, idWebhook }: WebhookId, fault: string | undefined): void {
+    if (fault === undefined) {
+      faults.delete(idWebhook);
+      return;
+    }
+    if (faults.get(idWebhook)?.fault !== fault) logger.error({ idWebhook, error: fault }, 'a webhook gets no messages');
+    faults.set(idWebhook, { idAccount, idWebhook, fault });
+  }
+
+  async function check(known: WebhookId): Promise<void> {
+    try {
+      const webhook = await findWebhook(paths, known.idAccount, known.idWebhook);
+      if (webhook !== undefined) await openWebhookSecret(paths, webhook);
+      take(known, undefined);
+    } catch (error) {
+      if (!isAppError(error, 'record_damaged')) throw error;
+      take(known, describeError(error));
+    }
+  }
+
+  const checkAll = (): Promise<void> | void =>
+    faults.size === 0 ? undefined : Promise.all([...faults.values()].map(check)).then(() => undefined);
+  const loop = startPollLoop(checkAll, {
+    everyMs: faultsEveryMs,
+    onError: (error) => logger.error({ error: describeError(error) }, 'webhooks cannot be read now, will retry'),
+  });
+
+  return {
+    take,
+    stop: () => loop.stop(),
+    notices: () =>
+      [...faults.values()].map(({ idWebhook, fault }) => ({
+        code: 'webhook_unreadable' as const,
+        subject: idWebhook,
+        what: `webhook ${idWebhook} gets no messages: ${fault}`,
+        todo: 'Restore its record and keys/webhooks.key from one backup, or have a user of its account delete it and add it anew.',
+      })),
+  };
+}
 
 export interface SenderDependencies {
   readonly paths: WebhookPaths;
   readonly rules: OutgoingRules;
   readonly clock: Clock;
-  /** Told of webhooks whose secrets cannot be opened. */
   readonly faults?: WebhookFaults;
-  /** Told what came of each try. */
   readonly tries?: LastTries;
 }
 
-/** What came of a message: taken; the receiver is gone for good; or it is to be sent again, and why. */
+/** The result of an attempt: delivered; given up, since the receiver was removed; or to be sent again. */
 export type Sent =
   | { readonly state: 'delivered' }
   | { readonly state: 'given_up' | 'waiting'; readonly lastError: string };
 
-/** Sends a message to a webhook, signed; what fails is a result. */
-export type SendMessage = (webhook: Webhook, message: Message) => Promise<Sent>;
-
-/** Messages on their way to one webhook at a time; a receiver that hangs keeps no other waiting. */
+/** Messages sent to one webhook at a time; a receiver that hangs delays no other. */
 const sendsAtOnce = 2;
 
-/** Creates what sends messages, until the signal aborts those under way. `timeoutMs`: for one. */
+/** Creates the sender of signed messages. An abort of the signal ends attempts; a failure is a result. */
 export function createSender(
   { paths, rules, clock, faults, tries }: SenderDependencies,
   timeoutMs: number,
   signal: AbortSignal,
-): SendMessage {
+): (webhook: Webhook, message: Message) => Promise<Sent> {
   const slots = createKeyedSemaphore(sendsAtOnce);
 
   async function openSecret(webhook: Webhook): Promise<string> {
@@ -48,13 +102,12 @@ export function createSender(
     }
   }
 
-  /** The status of the answer; undefined where the webhook was removed while the message waited for its turn. */
+  /** Returns the status of the response; undefined if the webhook was removed while the message waited. */
   async function post({ idAccount, idWebhook }: Webhook, { id, body }: Message): Promise<number | undefined> {
     signal.throwIfAborted();
     const webhook = await findWebhook(paths, idAccount, idWebhook);
     if (webhook === undefined) return undefined;
     const secret = await openSecret(webhook);
-    // By the time of this try: receivers refuse an old one.
     const headers = signMessage(secret, id, Math.floor(clock.nowMs() / 1000), body);
     const url = new URL(webhook.url);
     return await postOutside({ url, owner: String(idAccount), headers, body, timeoutMs, signal }, rules);
@@ -66,7 +119,6 @@ export function createSender(
       if (status === undefined) return { state: 'given_up', lastError: 'it was removed' };
       if (status >= 200 && status < 300) return { state: 'delivered' };
       const problem = `it answered ${status}`;
-      // The receiver says that it is gone for good.
       return { state: status === 410 ? 'given_up' : 'waiting', lastError: problem, problem };
     } catch (error) {
       return { state: 'waiting', lastError: describeError(error), problem: 'it was not reached' };

@@ -13,15 +13,16 @@ import { platforms, type Platform } from '../../datasets/field-schema.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { Arguments } from '../api/arguments.ts';
 import { badRequest, type Refusal } from '../api/envelope.ts';
-import { single } from '../api/methods-routes.ts';
-import { type OperatorMethods, parseId, parseIdOrNone, parseLabel, parsePage, takePage } from './operator-methods.ts';
+import { parseId, single } from '../api/methods-routes.ts';
+import { member, type OperatorMethods, parseIdOrNone, parseLabel, parsePage, takePage } from './operator-methods.ts';
 
 const longestTitle = 255;
 const idExpected = badRequest('Argument idApp is expected: a whole number from 1');
+const titleInvalid = badRequest(`Argument title is a text of at most ${longestTitle} characters`);
 
 const isPlatform = (text: string | undefined): text is Platform => platforms.some((platform) => platform === text);
 
-/** The new app that arguments describe, or what is wrong with them. */
+/** Parses a new app. */
 function parseApp(given: Arguments) {
   const idApp = parseId(single(given, 'idApp'));
   if (idApp === undefined) return idExpected;
@@ -33,38 +34,23 @@ function parseApp(given: Arguments) {
   if (given.has('idProject') && idProject === undefined)
     return badRequest('Argument idProject is a whole number from 1');
   const title = parseLabel(single(given, 'title'), longestTitle);
-  if (given.has('title') && title === undefined)
-    return badRequest(`Argument title is a text of at most ${longestTitle} characters`);
-  const sdkKey = single(given, 'sdkKey');
-  return {
-    idApp,
-    platform,
-    idAccount,
-    ...(idProject === undefined ? {} : { idProject }),
-    ...(title === undefined ? {} : { title }),
-    ...(sdkKey === undefined ? {} : { sdkKey }),
-  };
+  if (given.has('title') && title === undefined) return titleInvalid;
+  const others = { ...member('idProject', idProject), ...member('title', title) };
+  return { idApp, platform, idAccount, ...others, ...member('sdkKey', single(given, 'sdkKey')) };
 }
 
-/** What arguments change of an app, or what is wrong with them. */
+/** Parses the changed settings of an app. */
 function parseAppSettings(given: Arguments): AppSettings | Refusal {
   const title = parseLabel(single(given, 'title'), longestTitle);
-  if (given.has('title') && title === undefined)
-    return badRequest(`Argument title is a text of at most ${longestTitle} characters`);
+  if (given.has('title') && title === undefined) return titleInvalid;
   const idProject = parseIdOrNone(single(given, 'idProject'));
   if (given.has('idProject') && idProject === undefined)
     return badRequest('Argument idProject is a whole number from 1, or none');
   if (title === undefined && idProject === undefined) return badRequest('Argument title or idProject is expected');
-  return { ...(title === undefined ? {} : { title }), ...(idProject === undefined ? {} : { idProject }) };
+  return { ...member('title', title), ...member('idProject', idProject) };
 }
 
-/** What is done with an app that is named. */
-const ofApp = (work: (idApp: number, given: Arguments) => Promise<object>) => (given: Arguments) => {
-  const idApp = parseId(single(given, 'idApp'));
-  return idApp === undefined ? Promise.resolve<Refusal>(idExpected) : work(idApp, given);
-};
-
-/** Adds the methods by which operators see and change apps and their tokens. */
+/** Adds the methods of operators on apps and their tokens. */
 export function addAppChanges({ look, change }: OperatorMethods, paths: AccessPaths, clock: Clock): void {
   look('/api/operations/v1/apps.json', 'operations_apps', ['search', 'offset', 'limit', 'removed'], async (given) => {
     const page = parsePage(given);
@@ -79,37 +65,21 @@ export function addAppChanges({ look, change }: OperatorMethods, paths: AccessPa
     const app = parseApp(given);
     return 'code' in app ? app : await addApp(paths, app, clock.nowMs());
   });
-  change(
-    '/api/operations/v1/app/set.json',
-    'operations_app_set',
-    ['idApp', 'title', 'idProject'],
-    ofApp(async (idApp, given) => {
-      const settings = parseAppSettings(given);
-      return 'code' in settings ? settings : await setApp(paths, idApp, settings);
-    }),
-  );
-  change(
-    '/api/operations/v1/app/token.json',
-    'operations_app_token',
-    ['idApp'],
-    ofApp((idApp) => addAppToken(paths, idApp, clock.nowMs())),
-  );
-  change(
-    '/api/operations/v1/app/revoke.json',
-    'operations_app_revoke',
-    ['idApp', 'prefix'],
-    ofApp((idApp, given) => revokeAppToken(paths, idApp, single(given, 'prefix') ?? '')),
-  );
-  change(
-    '/api/operations/v1/app/remove.json',
-    'operations_app_remove',
-    ['idApp'],
-    ofApp((idApp) => removeApp(paths, idApp, clock.nowMs())),
-  );
-  change(
-    '/api/operations/v1/app/restore.json',
-    'operations_app_restore',
-    ['idApp'],
-    ofApp((idApp) => restoreApp(paths, idApp, clock.nowMs())),
-  );
+  const ofApp = (
+    verb: string,
+    others: readonly string[],
+    work: (idApp: number, given: Arguments) => Promise<object>,
+  ): void =>
+    change(`/api/operations/v1/app/${verb}.json`, `operations_app_${verb}`, ['idApp', ...others], async (given) => {
+      const idApp = parseId(single(given, 'idApp'));
+      return idApp === undefined ? idExpected : await work(idApp, given);
+    });
+  ofApp('set', ['title', 'idProject'], async (idApp, given) => {
+    const settings = parseAppSettings(given);
+    return 'code' in settings ? settings : await setApp(paths, idApp, settings);
+  });
+  ofApp('token', [], (idApp) => addAppToken(paths, idApp, clock.nowMs()));
+  ofApp('revoke', ['prefix'], (idApp, given) => revokeAppToken(paths, idApp, single(given, 'prefix') ?? ''));
+  ofApp('remove', [], (idApp) => removeApp(paths, idApp, clock.nowMs()));
+  ofApp('restore', [], (idApp) => restoreApp(paths, idApp, clock.nowMs()));
 }

@@ -43,7 +43,7 @@ const idApp = parameter('idApp', text, 'The app, of any account.');
 const idUser = parameter('idUser', text, 'The user, of any account.');
 const ofNobody = { 404: { ...notFound[404], description: 'There is none, or it was removed.' } };
 
-/** A method that changes something; `others` are answers beside those of all. */
+/** Describes a change. `others`: further responses. */
 const change = (summary: string, given: readonly Schema[], data: Schema, others: Schema = ofNobody): Schema => ({
   post: method(summary, given, data, others),
 });
@@ -128,7 +128,7 @@ function describeUserChanges(): Record<string, Schema> {
   };
 }
 
-/** The part of the API reference on what operators do. Everybody else is answered 403. */
+/** Describes the methods of operators. */
 export function describeOperationsApi(): OpenApiPart {
   const status = method('How the service is now. Operators only, as all of these.', [], describeStatus());
   return {

@@ -9,31 +9,30 @@ import { createOperatorMethods } from './operator-methods.ts';
 import { addUserChanges } from './user-changes.ts';
 
 /**
- * Operations: what operators do by the export area: look at how the service is, and change who may do what.
+ * Operations: operators read the status of the service and change apps and users.
  *
- * In: calls of users who are operators, by the routes of the API (api/methods-routes.ts). Out: the service's status as
- * composition reads it, lists of apps and users, changes by the functions that the commands call.
- * Invariant: nobody but an operator gets anything but a 403; a token or a secret is shown once, by what made it, and
- * rests nowhere in the clear; each change has a line in the log that names who made it.
- * Crash: a change is made or not (access/access-file.ts); one whose answer was lost shows in the lists.
+ * In: calls of operators by the API (api/methods-routes.ts). Out: the status that composition reads, lists of apps and
+ * users, changes by the functions of the commands.
+ * Invariant: other users get a 403; a token or a secret is shown once and stored hashed or encrypted; each change is
+ * logged with its operator.
+ * Crash: a change is made or not (access/access-file.ts); one whose response was lost shows in the lists.
  */
 export interface Operations {
   readonly paths: AccessPaths;
-  /** Reads how the service is now. */
   readonly readStatus: () => Promise<ServiceStatus>;
 }
 
-/** What import has counted in one process since its start. */
+/** Counts of one ingest process since its start. */
 export interface IngestCounts {
   readonly process: string;
   readonly pid: number | undefined;
-  /** Events that were acknowledged. */
+  /** Acknowledged events. */
   readonly events: number;
-  /** Requests that were refused, by reason; reasons that never came are absent. */
+  /** Rejected requests by reason; zero counts are absent. */
   readonly refused: Readonly<Record<string, number>>;
 }
 
-/** How the lake is; what nobody says now, because its process is down, is absent. */
+/** State of the lake; members of a process that is down are absent. */
 export interface LakeStatus {
   readonly version?: number;
   readonly files?: number;
@@ -42,30 +41,27 @@ export interface LakeStatus {
   readonly failed?: number;
   readonly repeats?: number;
   readonly erased?: number;
-  /** Up to when every acknowledged event is in the lake, ISO 8601. */
+  /** Time up to which the lake is complete, ISO 8601. */
   readonly watermark?: string;
 }
 
-/** What waits in the stream. */
 export interface StreamStatus {
   readonly messages: number;
   readonly bytes: number;
-  /** Messages that the lake has not yet; absent while nobody says where it is. */
+  /** Messages that the lake lacks; absent if its position is unknown. */
   readonly lagMessages?: number;
 }
 
-/** A disk, and what of the service lies on it. */
+/** A disk, and the folders of the service on it. */
 interface DiskStatus {
   readonly holds: readonly string[];
   readonly freeBytes: number;
   readonly totalBytes: number;
 }
 
-/** How the service is. */
 export interface ServiceStatus {
   /** ISO 8601, by the service's clock. */
   readonly at: string;
-  /** Nothing is wrong. */
   readonly ready: boolean;
   readonly startedAt: string | undefined;
   readonly version: string;
@@ -74,14 +70,14 @@ export interface ServiceStatus {
   readonly stream: StreamStatus | undefined;
   readonly lake: LakeStatus;
   readonly exports: { readonly running: number; readonly inProgress: number; readonly reports: number };
-  /** What import stops taking events at, bytes free. */
+  /** Free space at which imports are rejected. */
   readonly diskReserveBytes: number;
   readonly disks: readonly DiskStatus[];
   readonly problems: readonly Problem[];
   readonly notices: readonly Problem[];
 }
 
-/** Adds what operators do by the export area. */
+/** Adds the methods of operators. */
 export function addOperations(
   addMethod: AddMethod,
   { paths, readStatus }: Operations,

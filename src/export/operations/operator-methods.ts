@@ -1,38 +1,41 @@
 import type { User } from '../../access/access.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import { type Arguments, quote } from '../api/arguments.ts';
+import type { Arguments } from '../api/arguments.ts';
 import { badRequest, isRefusal, type Refusal } from '../api/envelope.ts';
-import { type AddMethod, single } from '../api/methods-routes.ts';
+import { parseCount, parseId, parseLimit, refuseUnknown, single, type AddMethod } from '../api/methods-routes.ts';
 
 const operatorsOnly: Refusal = { code: 403, detail: 'Operators only' };
 
-/** An id of an app, an account, a project or a user; undefined for other texts. */
-export function parseId(text: string | undefined): number | undefined {
-  return text !== undefined && /^[1-9]\d{0,14}$/.test(text) ? Number(text) : undefined;
-}
-
-/** An id, or null for `none`; undefined for other texts. */
+/** Parses an id, or `none` as null; undefined for other texts. */
 export function parseIdOrNone(text: string | undefined): number | null | undefined {
   return text === 'none' ? null : parseId(text);
 }
 
-/** A text of so many characters at most, without control characters; undefined for others and for none. */
+/** Parses a text of 1 to `most` characters without control characters; undefined for others. */
 export function parseLabel(text: string | undefined, most: number): string | undefined {
   return text !== undefined && text !== '' && text.length <= most && !/\p{Cc}/u.test(text) ? text : undefined;
 }
 
-/** What is wrong with a change that is asked for, as an answer; anything else is thrown. */
+/** Creates an object of a member; an empty one if the value is undefined. */
+export function member<Name extends string, Value>(
+  name: Name,
+  value: Value | undefined,
+): Partial<Readonly<Record<Name, Value>>> {
+  return value === undefined ? {} : ({ [name]: value } as Readonly<Record<Name, Value>>);
+}
+
+/** Converts the errors of a change into refusals; throws others. */
 function toRefusal(error: unknown): Refusal {
   if (isAppError(error, 'not_found')) return { code: 404, detail: error.message };
   if (isAppError(error, 'usage') || isAppError(error, 'conflict')) return badRequest(error.message);
   throw error;
 }
 
-/** How operators' methods are added: the caller must be one, and may give the arguments that are named, and no others. */
+/** Adds methods for operators, each with its known arguments. */
 export interface OperatorMethods {
   readonly look: (url: string, name: string, known: readonly string[], answer: (given: Arguments) => unknown) => void;
-  /** `make` gives what is answered, or a refusal where an argument is wrong. */
+  /** Adds a method by POST; `make` returns the data, or a refusal of an argument. */
   readonly change: (
     url: string,
     name: string,
@@ -43,11 +46,10 @@ export interface OperatorMethods {
 
 function findFault({ isOperator }: User, given: Arguments, known: readonly string[]): Refusal | undefined {
   if (!isOperator) return operatorsOnly;
-  const unknown = [...given.keys()].find((name) => !known.includes(name));
-  return unknown === undefined ? undefined : badRequest(`Unknown argument ${quote(unknown)}`);
+  return refuseUnknown(given, known);
 }
 
-/** Creates what adds them. A change is by POST alone, and is logged with who made it, and of what, never with a secret. */
+/** Creates the methods. Each change is logged with its operator and object, without secrets. */
 export function createOperatorMethods(addMethod: AddMethod, logger: Logger): OperatorMethods {
   return {
     look: (url, name, known, answer) =>
@@ -64,11 +66,7 @@ export function createOperatorMethods(addMethod: AddMethod, logger: Logger): Ope
         try {
           const changed = await change(given, user);
           if (isRefusal(changed)) return changed;
-          const { idApp, idUser, revoked } = changed as {
-            readonly idApp?: string;
-            readonly idUser?: string;
-            readonly revoked?: string | readonly string[];
-          };
+          const { idApp, idUser, revoked }: { idApp?: unknown; idUser?: unknown; revoked?: unknown } = changed;
           logger.info({ operator: user.idUser, change: name, idApp, idUser, revoked }, 'access changed');
           return { data: changed };
         } catch (error) {
@@ -78,37 +76,32 @@ export function createOperatorMethods(addMethod: AddMethod, logger: Logger): Ope
   };
 }
 
-/** Which part of a list is wanted. */
+/** A page of a list. `search` is in lower case; empty: everything. */
 interface ListPage {
-  /** In lower case; empty: everything. */
   readonly search: string;
   readonly offset: number;
   readonly limit: number;
 }
 
-const fallbackLimit = 100;
-const mostLimit = 1000;
+const [fallbackLimit, mostLimit] = [100, 1000];
 
-/** Reads search, offset and limit, or says what is wrong with them. */
+/** Parses search, offset and limit. */
 export function parsePage(given: Arguments): ListPage | Refusal {
-  const read = (name: string, fallback: number): number => {
-    if (!given.has(name)) return fallback;
-    const text = single(given, name) ?? '';
-    return /^\d{1,7}$/.test(text) ? Number(text) : Number.NaN;
-  };
-  const [offset, limit] = [read('offset', 0), read('limit', fallbackLimit)];
-  if (Number.isNaN(offset)) return badRequest('Argument offset is how many are left out before the first');
-  if (!(limit >= 1 && limit <= mostLimit)) return badRequest(`Argument limit must be from 1 to ${mostLimit}`);
+  const offset = parseCount(given, 'offset', 0, 9_999_999);
+  if (offset === undefined) return badRequest('Argument offset is how many are left out before the first');
+  const limit = parseLimit(given, fallbackLimit, mostLimit);
+  if (typeof limit !== 'number') return limit;
   return { search: (single(given, 'search') ?? '').toLowerCase(), offset, limit };
 }
 
-/** Takes the part of a list whose texts have what is searched for; `total`: how many of them there are. */
+/** Returns a page of the items whose texts contain the search, and the number of all such items. */
 export function takePage<T>(
   list: readonly T[],
   { search, offset, limit }: ListPage,
   textsOf: (item: T) => readonly (string | undefined)[],
 ): { readonly items: readonly T[]; readonly total: number } {
-  const found =
-    search === '' ? list : list.filter((item) => textsOf(item).some((text) => text?.toLowerCase().includes(search)));
+  const found = list.filter(
+    (item) => search === '' || textsOf(item).some((text) => text?.toLowerCase().includes(search)),
+  );
   return { items: found.slice(offset, offset + limit), total: found.length };
 }

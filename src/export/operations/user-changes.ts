@@ -1,4 +1,4 @@
-import { noAccount } from '../../access/access.ts';
+import { noAccount, type User } from '../../access/access.ts';
 import type { AccessPaths } from '../../access/access-file.ts';
 import {
   addUser,
@@ -11,25 +11,27 @@ import {
 } from '../../access/users.ts';
 import type { Arguments } from '../api/arguments.ts';
 import { badRequest, type Refusal } from '../api/envelope.ts';
-import { single } from '../api/methods-routes.ts';
-import { type OperatorMethods, parseId, parseIdOrNone, parseLabel, parsePage, takePage } from './operator-methods.ts';
+import { parseId, single } from '../api/methods-routes.ts';
+import { member, type OperatorMethods, parseIdOrNone, parseLabel, parsePage, takePage } from './operator-methods.ts';
 
 const longestName = 100;
 const idExpected = badRequest('Argument idUser is expected: the id of a user');
 const ownSelf = badRequest('Nobody removes themselves: another operator does it, or tributary user remove');
+const filesInvalid = badRequest('Argument files is auto or gzip');
 
-/** A switch: 1 or 0; undefined for other texts. */
-function parseSwitch(given: Arguments, name: string, fallback: boolean): boolean | undefined {
-  if (!given.has(name)) return fallback;
-  const text = single(given, name);
-  return text === '1' || text === '0' ? text === '1' : undefined;
+const isPacking = (text: string): text is 'auto' | 'gzip' => text === 'auto' || text === 'gzip';
+
+/** Parses 1 or 0; undefined for other texts. */
+function parseSwitch(given: Arguments, name: string): boolean | undefined {
+  return { '1': true, '0': false }[single(given, name) ?? ''];
 }
 
-/** The new user that arguments describe, or what is wrong with them. */
+/** Parses a new user. */
 function parseUser(given: Arguments): NewUser | Refusal {
   const name = parseLabel(single(given, 'name'), longestName);
   if (name === undefined) return badRequest(`Argument name is expected: a text of at most ${longestName} characters`);
-  const [isOperator, mayExport] = [parseSwitch(given, 'operator', false), parseSwitch(given, 'canExport', true)];
+  const isOperator = given.has('operator') ? parseSwitch(given, 'operator') : false;
+  const mayExport = given.has('canExport') ? parseSwitch(given, 'canExport') : true;
   if (isOperator === undefined || mayExport === undefined)
     return badRequest('Arguments operator and canExport are 1 or 0');
   const hasAccount = given.has('idAccount') || !isOperator;
@@ -39,45 +41,38 @@ function parseUser(given: Arguments): NewUser | Refusal {
   if (given.has('maxExports') && maxExports === undefined)
     return badRequest('Argument maxExports is a whole number from 1');
   const files = single(given, 'files') ?? 'auto';
-  if (files !== 'auto' && files !== 'gzip') return badRequest('Argument files is auto or gzip');
+  if (!isPacking(files)) return filesInvalid;
   return {
     name,
     idAccount,
     canExport: hasAccount && mayExport,
     ...(isOperator ? { operator: true as const } : {}),
-    ...(maxExports === undefined ? {} : { maxExports }),
+    ...member('maxExports', maxExports),
     ...(files === 'gzip' ? { files } : {}),
   };
 }
 
-/** What arguments change of a user, or what is wrong with them. */
+/** Parses the changed settings of a user. */
 function parseUserSettings(given: Arguments): UserSettings | Refusal {
-  const canExport = { '1': true, '0': false }[single(given, 'canExport') ?? ''];
+  const canExport = parseSwitch(given, 'canExport');
   if (given.has('canExport') && canExport === undefined) return badRequest('Argument canExport is 1 or 0');
   const maxExports = parseIdOrNone(single(given, 'maxExports'));
   if (given.has('maxExports') && maxExports === undefined)
     return badRequest('Argument maxExports is a whole number from 1, or none');
   const files = single(given, 'files');
-  if (files !== undefined && files !== 'auto' && files !== 'gzip') return badRequest('Argument files is auto or gzip');
+  if (files !== undefined && !isPacking(files)) return filesInvalid;
   if (canExport === undefined && maxExports === undefined && files === undefined)
     return badRequest('Argument canExport, maxExports or files is expected');
-  return {
-    ...(canExport === undefined ? {} : { canExport }),
-    ...(maxExports === undefined ? {} : { maxExports }),
-    ...(files === undefined ? {} : { files }),
-  };
+  return { ...member('canExport', canExport), ...member('maxExports', maxExports), ...member('files', files) };
 }
 
-/** Adds the methods by which operators see and change users and their secrets. */
+/** Adds the methods of operators on users and their secrets. */
 export function addUserChanges({ look, change }: OperatorMethods, paths: AccessPaths): void {
   look('/api/operations/v1/users.json', 'operations_users', ['search', 'offset', 'limit'], async (given) => {
     const page = parsePage(given);
     if ('code' in page) return page;
-    const { items, total } = takePage(await listUsers(paths), page, ({ idUser, name, idAccount }) => [
-      idUser,
-      name,
-      idAccount,
-    ]);
+    const users = await listUsers(paths);
+    const { items, total } = takePage(users, page, ({ idUser, name, idAccount }) => [idUser, name, idAccount]);
     return { users: items, total };
   });
 
@@ -86,20 +81,23 @@ export function addUserChanges({ look, change }: OperatorMethods, paths: AccessP
     const user = parseUser(given);
     return 'code' in user ? user : await addUser(paths, user);
   });
-  const settable = ['idUser', 'canExport', 'maxExports', 'files'];
-  change('/api/operations/v1/user/set.json', 'operations_user_set', settable, async (given) => {
-    const idUser = parseId(single(given, 'idUser'));
-    if (idUser === undefined) return idExpected;
+  const ofUser = (
+    verb: string,
+    others: readonly string[],
+    work: (idUser: number, given: Arguments, operator: User) => Promise<object>,
+  ): void => {
+    const url = `/api/operations/v1/user/${verb}.json`;
+    change(url, `operations_user_${verb}`, ['idUser', ...others], async (given, operator) => {
+      const idUser = parseId(single(given, 'idUser'));
+      return idUser === undefined ? idExpected : await work(idUser, given, operator);
+    });
+  };
+  ofUser('set', ['canExport', 'maxExports', 'files'], async (idUser, given) => {
     const settings = parseUserSettings(given);
     return 'code' in settings ? settings : await setUser(paths, idUser, settings);
   });
-  change('/api/operations/v1/user/secret.json', 'operations_user_secret', ['idUser'], async (given) => {
-    const idUser = parseId(single(given, 'idUser'));
-    return idUser === undefined ? idExpected : await renewSecret(paths, idUser);
-  });
-  change('/api/operations/v1/user/remove.json', 'operations_user_remove', ['idUser'], async (given, user) => {
-    const idUser = parseId(single(given, 'idUser'));
-    if (idUser === undefined) return idExpected;
-    return String(idUser) === user.idUser ? ownSelf : await removeUser(paths, idUser);
-  });
+  ofUser('secret', [], (idUser) => renewSecret(paths, idUser));
+  ofUser('remove', [], async (idUser, _given, operator) =>
+    String(idUser) === operator.idUser ? ownSelf : await removeUser(paths, idUser),
+  );
 }

@@ -1,50 +1,88 @@
 import type { AccessReader, User } from '../../access/access.ts';
+import type { Clock } from '../../runtime/clock.ts';
 import { isAppError } from '../../runtime/errors.ts';
+import { findDueSlot, findNextSlot } from '../../schedules/made-slots.ts';
 import {
   addSchedule,
   changeSchedule,
   findSchedule,
   listSchedules,
   orDamaged,
+  readProgress,
   removeSchedule,
 } from '../../schedules/schedule-store.ts';
-import type { Schedule } from '../../schedules/schedules.ts';
+import { stopReason, type Schedule } from '../../schedules/schedules.ts';
+import { slotName, weekdays } from '../../schedules/slot-rule.ts';
 import type { Arguments } from '../api/arguments.ts';
-import { badRequest, isRefusal, type Refusal } from '../api/envelope.ts';
+import { badRequest, isRefusal, lacksPermission, notFound, type Refusal } from '../api/envelope.ts';
+import { single, type AddMethod, type Answer } from '../api/methods-routes.ts';
 import type { ParseRequest } from '../api/request-rules.ts';
 import { argumentsOfSlot, parseScheduleOrder } from './schedule-arguments.ts';
-import { refuseApps } from './order.ts';
-import { createScheduleViews, type ScheduleView, type ScheduleViewDependencies } from './schedule-views.ts';
+import type { SlotClock } from './slot-clock.ts';
+import { refuseApps } from './turn.ts';
 
-/** Most schedules of an account. */
-export const mostSchedules = 20;
+const mostSchedules = 20;
 
-/** What the users of an account do with its schedules; to other accounts they do not exist. */
+/** A schedule as responses have it. */
+export type ScheduleView = Readonly<Record<string, unknown>>;
+
+/** The methods of users on the schedules of their account; those of other accounts are not found. */
 export interface AccountSchedules {
-  /** Adds a schedule of a user's; answers the one that is there where it orders the same. */
+  /** Adds a schedule; returns the existing one if it is the same. */
   create(user: User, given: Arguments): Promise<ScheduleView | Refusal>;
-  /** Those that can be read, and the ids of the others. */
+  /** Lists the schedules of an account, and the ids of damaged ones. */
   list(
     idAccount: number,
   ): Promise<{ readonly schedules: readonly ScheduleView[]; readonly damaged: readonly string[] }>;
   find(idAccount: number, idSchedule: string): Promise<ScheduleView | undefined>;
-  /** Slots from now on are not made, nor made up later. */
+  /** Skips the slots from now on. */
   pause(idAccount: number, idSchedule: string): Promise<ScheduleView | undefined>;
-  /** Ends a pause, with the next slot; or a stop, with those that were missed. */
+  /** Ends a pause with the next slot, or a stop with the missed slots. */
   resume(idAccount: number, idSchedule: string): Promise<ScheduleView | undefined>;
   remove(idAccount: number, idSchedule: string): Promise<boolean>;
 }
 
-export interface AccountScheduleDependencies extends ScheduleViewDependencies {
+interface AccountScheduleDependencies {
+  /** The folder of all schedules. */
+  readonly schedules: string;
+  readonly slotClock: SlotClock;
+  readonly clock: Clock;
   readonly parseRequest: ParseRequest;
   readonly access: AccessReader;
 }
 
-/** Creates what users do with schedules. Errors of all: `record_damaged`, `locked`, those of the disk. */
+/** Creates the methods. Errors of all: `record_damaged`, `locked`, those of the disk. */
 export function createAccountSchedules(dependencies: AccountScheduleDependencies): AccountSchedules {
   const { schedules, parseRequest, slotClock, access, clock } = dependencies;
 
-  const describe = createScheduleViews(dependencies);
+  /** Renders a schedule with its progress. Error: `record_damaged`. */
+  async function describe(schedule: Schedule): Promise<ScheduleView> {
+    const { idSchedule, idUser, rule, catchUp, sinceVersion, createdMs, paused, firstSlot } = schedule;
+    const progress = await readProgress(schedules, schedule);
+    const { made, lastReport, place } = progress;
+    const reason = stopReason(schedule, progress);
+    const slots = { firstSlot, catchUp, made };
+    const newest = await slotClock.newest(rule, clock.nowMs());
+    const next = findDueSlot(slots, newest) ?? findNextSlot(slots, newest);
+    const last = made.at(-1)?.[1];
+    const runs = !paused && reason === undefined;
+    return {
+      idSchedule,
+      idUser,
+      every: rule.every,
+      at: rule.at,
+      ...(rule.weekday === undefined ? {} : { weekday: weekdays[rule.weekday - 1] }),
+      timezone: rule.timezone,
+      ...(sinceVersion === undefined ? { catchUp: String(catchUp) } : { sinceVersion }),
+      arguments: Object.fromEntries(schedule.arguments),
+      status: runs ? 'Active' : reason === undefined ? 'Paused' : 'Stopped',
+      ...(reason === undefined ? {} : { reason }),
+      timestampCreated: String(Math.floor(createdMs / 1000)),
+      ...(runs ? { timestampNextSlot: String(Math.floor((await slotClock.timeOf(rule, next)) / 1000)) } : {}),
+      ...(last === undefined ? {} : { lastSlot: slotName(rule, last), idRawExport: String(lastReport) }),
+      ...(sinceVersion === undefined ? {} : { nextSinceVersion: place ?? sinceVersion }),
+    };
+  }
 
   async function change(
     idAccount: number,
@@ -52,46 +90,39 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
     update: (schedule: Schedule) => Schedule,
   ): Promise<ScheduleView | undefined> {
     const changed = await changeSchedule(schedules, idAccount, idSchedule, update);
-    return changed === undefined ? undefined : describe(changed);
-  }
-
-  async function create(user: User, given: Arguments): Promise<ScheduleView | Refusal> {
-    const { idAccount, idUser, canExport } = user;
-    if (!canExport) return badRequest('The account lacks export permissions');
-    const order = parseScheduleOrder(given);
-    if (isRefusal(order)) return order;
-    const nowMs = clock.nowMs();
-    // What its zone is, and whether an export can be made of the rest, is said by the rules of exports: of a day long ago.
-    const request = await parseRequest(idAccount, argumentsOfSlot(order, 1), nowMs);
-    if (isRefusal(request)) return request;
-    const noApps = refuseApps(access, idAccount, request);
-    if (noApps !== undefined) return badRequest(`The schedule would make no exports: ${noApps}`);
-    const firstSlot = (await slotClock.newest(order.rule, nowMs)) + 1;
-    const added = { ...order, idAccount, idUser, createdMs: nowMs, firstSlot };
-    try {
-      return await describe(await addSchedule(schedules, added, mostSchedules));
-    } catch (error) {
-      if (isAppError(error, 'conflict')) return badRequest(`There are ${mostSchedules} schedules already`);
-      throw error;
-    }
+    return changed && describe(changed);
   }
 
   return {
-    create,
+    async create(user, given) {
+      const { idAccount, idUser, canExport } = user;
+      if (!canExport) return lacksPermission;
+      const order = parseScheduleOrder(given);
+      if (isRefusal(order)) return order;
+      const nowMs = clock.nowMs();
+      // The rules of exports check the other arguments, by a slot long ago.
+      const request = await parseRequest(idAccount, argumentsOfSlot(order, 1), nowMs);
+      if (isRefusal(request)) return request;
+      const noApps = refuseApps(access, idAccount, request);
+      if (noApps !== undefined) return badRequest(`The schedule would make no exports: ${noApps}`);
+      const firstSlot = (await slotClock.newest(order.rule, nowMs)) + 1;
+      const added = { ...order, idAccount, idUser, createdMs: nowMs, firstSlot };
+      try {
+        return await describe(await addSchedule(schedules, added, mostSchedules));
+      } catch (error) {
+        if (isAppError(error, 'conflict')) return badRequest(`There are ${mostSchedules} schedules already`);
+        throw error;
+      }
+    },
     async list(idAccount) {
       const { known, damaged } = await listSchedules(schedules, idAccount);
       const views = await Promise.all(known.map((schedule) => orDamaged(describe(schedule))));
-      return {
-        schedules: views.filter((view) => view !== 'damaged'),
-        damaged: [
-          ...damaged,
-          ...known.flatMap(({ idSchedule }, place) => (views[place] === 'damaged' ? idSchedule : [])),
-        ],
-      };
+      const unread = known.flatMap(({ idSchedule }, index) => (views[index] === 'damaged' ? idSchedule : []));
+      return { schedules: views.filter((view) => view !== 'damaged'), damaged: [...damaged, ...unread] };
     },
     async find(idAccount, idSchedule) {
       const schedule = await findSchedule(schedules, idAccount, idSchedule);
-      return schedule === undefined ? undefined : describe(schedule);
+      return schedule && describe(schedule);
     },
     pause: (idAccount, idSchedule) =>
       change(idAccount, idSchedule, (schedule) => (schedule.paused ? schedule : { ...schedule, paused: true })),
@@ -107,4 +138,32 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
     },
     remove: (idAccount, idSchedule) => removeSchedule(schedules, idAccount, idSchedule),
   };
+}
+
+/** Adds the methods to the API. */
+export function addScheduleRoutes(addMethod: AddMethod, schedules: AccountSchedules): void {
+  const missing = notFound('The schedule is not found');
+  function answer(view: ScheduleView | Refusal | undefined): Answer {
+    if (view === undefined) return missing;
+    return isRefusal(view) ? view : { data: view };
+  }
+
+  addMethod(['POST'], '/api/schedule/v1/create.json', 'schedule_create', async (user, given) =>
+    answer(await schedules.create(user, given)),
+  );
+  addMethod(['GET'], '/api/schedule/v1/list.json', 'schedule_list', async ({ idAccount }) => {
+    const { schedules: listed, damaged } = await schedules.list(idAccount);
+    return { data: { schedules: listed, ...(damaged.length === 0 ? {} : { damaged }) } };
+  });
+  const add = (method: 'GET' | 'POST', name: string, act: 'find' | 'pause' | 'resume'): void =>
+    addMethod([method], `/api/schedule/v1/${name}.json`, `schedule_${name}`, async ({ idAccount }, given) =>
+      answer(await schedules[act](idAccount, single(given, 'idSchedule') ?? '')),
+    );
+  add('GET', 'get', 'find');
+  add('POST', 'pause', 'pause');
+  add('POST', 'resume', 'resume');
+  addMethod(['POST'], '/api/schedule/v1/delete.json', 'schedule_delete', async ({ idAccount }, given) => {
+    const idSchedule = single(given, 'idSchedule') ?? '';
+    return (await schedules.remove(idAccount, idSchedule)) ? { data: { idSchedule } } : missing;
+  });
 }

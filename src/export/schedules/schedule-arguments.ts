@@ -5,20 +5,19 @@ import { badRequest, isRefusal, type Refusal } from '../api/envelope.ts';
 import { basisParameters, parametersByName } from '../api/parameters.ts';
 import { defaultTimezone } from '../api/parse-request.ts';
 
-/** Slots that are made up after a stop, where a schedule does not say how many, and at most. */
-export const defaultCatchUp = 31;
-export const mostCatchUp = 100;
+/** Missed slots that are caught up, by default and at most. */
+const defaultCatchUp = 31;
+const mostCatchUp = 100;
 
-/** An argument of a schedule's own; the others are those of an export. */
-export interface OwnArgument {
+/** An argument of a schedule; the others are those of its exports. */
+interface OwnArgument {
   readonly name: 'every' | 'at' | 'weekday' | 'catchUp';
   readonly meaning: string;
-  /** Ends the sentence "allowed: ...". */
   readonly allowed: string;
   readonly accepts: (text: string, every: Frequency) => boolean;
 }
 
-/** The arguments by which a schedule says when it has its slots. */
+/** The arguments of the slots of a schedule. */
 export const ownArguments: readonly OwnArgument[] = [
   {
     name: 'every',
@@ -49,13 +48,13 @@ export const ownArguments: readonly OwnArgument[] = [
 const clash = ownArguments.find(({ name }) => parametersByName.has(name));
 if (clash !== undefined) throw new Error(`schemas: ${clash.name} is an argument of a schedule, and of no export`);
 
-/** Parameters of an export that a schedule sets by itself. */
+/** Parameters of an export that a schedule sets. */
 export const setBySchedule = basisParameters;
 
-/** What a user asks a schedule to be. */
+/** A schedule as a user requests it. */
 export type ScheduleOrder = Pick<Schedule, 'rule' | 'catchUp' | 'arguments' | 'sinceVersion'>;
 
-/** Reads the arguments of a schedule's own, each accepted by its rule. */
+/** Parses the arguments of a schedule. */
 function parseOwn(given: Arguments): ReadonlyMap<string, string> | Refusal {
   const values = new Map<string, string>();
   for (const { name, allowed, accepts } of ownArguments) {
@@ -81,7 +80,7 @@ function toRule(own: ReadonlyMap<string, string>, timezone: string): SlotRule {
   };
 }
 
-/** Reads what a schedule is to be; the arguments of its exports are looked at when they are put together. */
+/** Parses a schedule, without the arguments of its exports. */
 export function parseScheduleOrder(given: Arguments): ScheduleOrder | Refusal {
   const own = parseOwn(given);
   if (isRefusal(own)) return own;
@@ -101,7 +100,7 @@ export function parseScheduleOrder(given: Arguments): ScheduleOrder | Refusal {
   };
 }
 
-/** The arguments of a slot's export: of the period before it, or of what came since a place. */
+/** Returns the arguments of a slot's export: of the period before it, or of the rows since a cursor. */
 export function argumentsOfSlot(order: ScheduleOrder, slot: number, place = order.sinceVersion): Arguments {
   const own = place === undefined ? periodOf(order.rule, slot) : { sinceVersion: place };
   return new Map([...order.arguments, ...Object.entries(own).map(([name, value]) => [name, [value]] as const)]);

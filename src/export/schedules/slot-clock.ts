@@ -1,3 +1,6 @@
+import { isCompleteUpTo } from '../../lake/watermark.ts';
+import type { Clock } from '../../runtime/clock.ts';
+import type { Schedule } from '../../schedules/schedules.ts';
 import {
   hourSlotMs,
   newestHourSlot,
@@ -8,16 +11,17 @@ import {
   type SlotRule,
 } from '../../schedules/slot-rule.ts';
 import type { ZoneDays } from '../api/calendar.ts';
+import type { ExportSpec } from '../jobs/export-spec.ts';
+import { tableDirOf } from '../jobs/read-plan.ts';
 
-/** Says when slots are. */
+/** The times of slots. */
 export interface SlotClock {
   /**
-   * When a slot is, Unix milliseconds: when the clocks of its zone first show its time or a later one. So a slot in an
-   * hour that clocks leave out is at the moment at which they are set forward, and one in an hour that comes twice is in
-   * the first.
+   * Returns the time of a slot, Unix ms: when the clocks of its zone first show its time or a later one. A slot in an
+   * hour that clocks skip is at the moment of the change, one in an hour that comes twice in the first.
    */
   timeOf(rule: SlotRule, slot: number): Promise<number>;
-  /** The newest slot whose time has come. */
+  /** Returns the newest slot whose time has come. */
   newest(rule: SlotRule, nowMs: number): Promise<number>;
 }
 
@@ -32,10 +36,50 @@ export function createSlotClock(days: ZoneDays): SlotClock {
     async newest(rule, nowMs) {
       if (rule.every === 'hour') return newestHourSlot(rule, nowMs);
       const today = await days.currentDate(rule.timezone, nowMs);
-      // Where clocks go back over midnight, the time of tomorrow's slot may have come already.
+      // The time of tomorrow's slot may have come already: clocks may go back over midnight.
       let slot = slotOfDate(rule, toDate(toDay(today) + 1));
       while ((await timeOf(rule, slot)) > nowMs) slot -= 1;
       return slot;
     },
+  };
+}
+
+/** How long a slot waits for the lake to be complete, from its time or the start of this process, ms. */
+const longestWaitMs = 3 * 3_600_000;
+
+export interface SlotWaitDependencies {
+  readonly lakeDir: string;
+  readonly slotClock: SlotClock;
+  readonly clock: Clock;
+}
+
+/**
+ * Creates the wait of a slot until the watermark of its table has passed the end of its period. `overdue`: events
+ * acknowledged before that end may be missing; the slot has waited long enough. A change feed waits for nothing: its
+ * next export has what this one lacks.
+ */
+export function createSlotWait({
+  lakeDir,
+  slotClock,
+  clock,
+}: SlotWaitDependencies): (
+  schedule: Schedule,
+  slot: number,
+  request: ExportSpec,
+) => Promise<'complete' | 'waits' | 'overdue'> {
+  let startedMs = clock.nowMs();
+  // The watermark follows the broker's clock, without this clock's offset.
+  const { offsetMs = 0 } = clock;
+  const brokerClock: Clock = { nowMs: () => clock.nowMs() - offsetMs };
+  return async ({ rule }, slot, request) => {
+    const { beforeSeconds } = request.eventTime;
+    if (request.sinceVersion !== undefined || beforeSeconds === undefined) return 'complete';
+    const untilMs = beforeSeconds * 1000 - offsetMs;
+    if (await isCompleteUpTo(tableDirOf(lakeDir, request), untilMs, brokerClock)) return 'complete';
+    const nowMs = clock.nowMs();
+    // A clock that was ahead at the start must not prolong the wait.
+    startedMs = Math.min(startedMs, nowMs);
+    const sinceMs = Math.max(startedMs, await slotClock.timeOf(rule, slot));
+    return nowMs - sinceMs < longestWaitMs ? 'waits' : 'overdue';
   };
 }

@@ -1,12 +1,11 @@
 /**
- * Makes the exports of schedules: one for each slot.
+ * Creates the exports of schedules: one per slot.
  *
- * In: the schedules at rest (src/schedules), which users and commands change at any time, and the clock. Out: export
- * requests like any other, each of which names its slot.
- * Invariant: a slot has one request. Nothing is made before all requests of earlier processes have been read, and no
- * request goes before the progress of its schedule has what it says: so a slot is known to have one, however often this
- * process was killed. A slot whose request finds no room waits; it is not skipped for it.
- * Crash: between a request and the progress that has it, the next start finds the request by its slot.
+ * In: the schedules (src/schedules), which users and commands change, and the clock. Out: export requests, each of which
+ * names its slot.
+ * Invariant: a slot has one request. Nothing is created before the requests of earlier processes have been read, and no
+ * request is deleted before the progress of its schedule has its end. A slot whose request exceeds a limit waits.
+ * Crash: between a request and its progress, the next start finds the request by its slot.
  */
 import type { ReportJob } from '../../reports/reports.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
@@ -21,25 +20,24 @@ import {
   removeProgress,
   type ScheduleId,
 } from '../../schedules/schedule-store.ts';
-import type { Progress, Schedule } from '../../schedules/schedules.ts';
-import { isSettled } from './settle.ts';
-import { createTurns, type TurnDependencies } from './turn.ts';
+import type { Progress } from '../../schedules/schedules.ts';
+import { createTurns, isSettled, type TurnDependencies } from './turn.ts';
 
 /** The running schedules. */
 export interface SlotRunner extends Stoppable {
-  /** Says that a request has ended: the next of its schedule may begin, and there may be room for others. */
+  /** Checks the schedules after a request has ended. */
   onEnd(): void;
-  /** Whether a request must stay, expired or not, because its schedule has not taken it in. */
+  /** Reports whether an expired request must stay, since its schedule has not recorded its end. */
   isHeld(job: ReportJob): boolean;
-  /** Schedules whose records cannot be read. */
+  /** The schedules whose records cannot be read. */
   notices(): readonly Problem[];
 }
 
-export interface SlotRunnerDependencies extends Omit<TurnDependencies, 'onStop' | 'onOverdue'> {
+interface SlotRunnerDependencies extends Omit<TurnDependencies, 'onStop' | 'onOverdue'> {
   readonly logger: Logger;
   /** Settles when the requests of earlier processes have been read once. */
   readonly loaded: Promise<void>;
-  /** How soon a slot is made after its time, and a change by a command is seen, at most. */
+  /** How often schedules are checked, ms. */
   readonly everyMs?: number;
 }
 
@@ -47,39 +45,24 @@ const defaultEveryMs = 5000;
 
 /** What is known of a schedule between its turns. */
 interface Known {
-  /** Undefined: its records cannot be read. */
+  /** Undefined if its records cannot be read. */
   readonly progress: Progress | undefined;
-  /** When it was looked at, and when it is to be again, Unix milliseconds; 0: at each look; infinity: once it is changed. */
+  /** Times of the last turn and of the next, Unix ms; 0: at each check; infinity: once its user changes it. */
   readonly lookedMs: number;
   readonly nextMs: number;
-  /** What of its record a change by its user changes, as it was before the look. */
+  /** The members that its user changes, before the turn. */
   readonly state: string;
-  /** Why the last look failed; `damage`: because its records are damaged. */
+  /** The error of the last turn; `damage` if its records are damaged. */
   readonly failure?: string;
   readonly damage?: string;
 }
 
-/** Says what somebody has to look at. */
-function describeDamage(known: ReadonlyMap<string, Known>): Problem[] {
-  return [...known].flatMap(([idSchedule, { damage }]) =>
-    damage === undefined
-      ? []
-      : [
-          {
-            code: 'schedule_unreadable' as const,
-            subject: idSchedule,
-            what: `schedule ${idSchedule} makes no exports: ${damage}`,
-            todo: 'Restore its records from a backup, or have its user delete it and create it anew.',
-          },
-        ],
-  );
-}
-
-/** Takes a schedule on, or has the reason why that failed; undefined when there is none any more. */
-type Look = (idAccount: number, idSchedule: string, before: Known | undefined) => Promise<Known | undefined>;
-
-function createLook(dependencies: SlotRunnerDependencies): Look {
-  const { schedules, clock, logger } = dependencies;
+/** Starts to create exports, until it is stopped. */
+export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunner {
+  const { schedules, store, clock, logger, loaded, everyMs = defaultEveryMs } = dependencies;
+  let known = new Map<string, Known>();
+  let isLoaded = false;
+  let hasLooked = false;
   const turns = createTurns({
     ...dependencies,
     onStop: ({ idSchedule, idAccount }, reason) =>
@@ -87,60 +70,51 @@ function createLook(dependencies: SlotRunnerDependencies): Look {
     onOverdue: ({ idSchedule, idAccount }, slot) =>
       logger.warn({ idSchedule, idAccount, slot }, 'export of a slot was made without waiting longer for its events'),
   });
-  return async (idAccount, idSchedule, before) => {
+
+  async function findState({ idAccount, idSchedule }: ScheduleId): Promise<string> {
+    const schedule = await orDamaged(findSchedule(schedules, idAccount, idSchedule));
+    return schedule === 'damaged' ? schedule : `${schedule?.paused} ${schedule?.resumes}`;
+  }
+
+  async function takeTurn(id: ScheduleId, before: Known | undefined): Promise<Known | undefined> {
+    const { idAccount, idSchedule } = id;
     const lookedMs = clock.nowMs();
-    const state = await findState(schedules, { idAccount, idSchedule });
+    const state = await findState(id);
     try {
       const end = await turns.take(idAccount, idSchedule);
-      return end === undefined ? undefined : { progress: end.progress, lookedMs, nextMs: end.nextMs ?? 0, state };
+      return end && { progress: end.progress, lookedMs, nextMs: end.nextMs ?? 0, state };
     } catch (error) {
       const failure = describeError(error);
       if (before?.failure !== failure) logger.error({ idSchedule, error: failure }, 'schedule cannot be run now');
       const damage = isAppError(error, 'record_damaged') ? { damage: failure } : {};
       return { progress: before?.progress, lookedMs, nextMs: 0, state, failure, ...damage };
     }
-  };
-}
+  }
 
-async function findState(schedules: string, { idAccount, idSchedule }: ScheduleId): Promise<string> {
-  const schedule: Partial<Schedule> | 'damaged' =
-    (await orDamaged(findSchedule(schedules, idAccount, idSchedule))) ?? {};
-  return schedule === 'damaged' ? schedule : `${schedule.paused} ${schedule.resumes}`;
-}
-
-/** Starts to make exports, until it is stopped. */
-export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunner {
-  const { schedules, store, clock, logger, loaded, everyMs = defaultEveryMs } = dependencies;
-  const look = createLook(dependencies);
-  let known = new Map<string, Known>();
-  let isLoaded = false;
-  let hasLooked = false;
-
-  /** A clock that was set back has slots before it that none of the earlier looks has seen. */
+  /** Reports whether a turn is due; a clock that was set back may have slots that no turn has seen. */
   const isDue = ({ nextMs, lookedMs }: Known, nowMs: number): boolean => nextMs <= nowMs || nowMs < lookedMs;
 
-  /** Where there is room for one only, the schedule has it whose newest export is the oldest. */
-  const lastReport = (idSchedule: string): number => known.get(idSchedule)?.progress?.lastReport ?? 0;
-
-  async function lookAtOne({ idAccount, idSchedule }: ScheduleId): Promise<Known | undefined> {
-    const before = known.get(idSchedule);
+  async function lookAtOne(id: ScheduleId): Promise<Known | undefined> {
+    const before = known.get(id.idSchedule);
     const isSame =
       before !== undefined &&
       !isDue(before, clock.nowMs()) &&
-      // What rests goes on when its user changes it.
-      (before.nextMs < Infinity || (await findState(schedules, { idAccount, idSchedule })) === before.state);
-    return isSame ? before : await look(idAccount, idSchedule, before);
+      (before.nextMs < Infinity || (await findState(id)) === before.state);
+    return isSame ? before : await takeTurn(id, before);
   }
 
+  /** The newest request of a schedule: of several, the one with the oldest comes first. */
+  const lastReport = ({ idSchedule }: ScheduleId): number => known.get(idSchedule)?.progress?.lastReport ?? 0;
+
   async function lookAtAll(signal: AbortSignal): Promise<void> {
-    // One that could not be read then may be that of a slot.
+    // An unread request may be that of a slot.
     if (!store.isLoaded()) await store.load(signal);
     if (!store.isLoaded()) throw new Error('not all export requests of earlier processes can be read');
     hasLooked = false;
     const { ids, left } = await listScheduleIds(schedules);
     for (const id of left) await removeProgress(schedules, id);
     const found = new Map<string, Known>();
-    for (const id of ids.toSorted((a, b) => lastReport(a.idSchedule) - lastReport(b.idSchedule))) {
+    for (const id of ids.toSorted((a, b) => lastReport(a) - lastReport(b))) {
       if (signal.aborted) return;
       const after = await lookAtOne(id);
       if (after !== undefined) found.set(id.idSchedule, after);
@@ -164,11 +138,16 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunne
       if (job.slot === undefined) return false;
       const schedule = known.get(job.slot.idSchedule);
       if (schedule === undefined) return !hasLooked;
-      // Of one whose records are damaged nothing is learned; what is expired must not stay for it.
+      // A damaged schedule records nothing; it must not keep expired requests.
       if (schedule.damage !== undefined) return false;
       return schedule.progress === undefined || !isSettled(schedule.progress, job);
     },
-    notices: () => describeDamage(known),
+    notices: () =>
+      [...known].flatMap(([idSchedule, { damage }]) => {
+        const what = `schedule ${idSchedule} makes no exports: ${damage}`;
+        const todo = 'Restore its records from a backup, or have its user delete it and create it anew.';
+        return damage === undefined ? [] : { code: 'schedule_unreadable' as const, subject: idSchedule, what, todo };
+      }),
     stop: () => loop.stop(),
   };
 }

@@ -1,48 +1,129 @@
+import type { AccessReader, User } from '../../access/access.ts';
+import { isInProgress, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { findDueSlot, findNextSlot } from '../../schedules/made-slots.ts';
+import { addSlot, findDueSlot, findNextSlot, isMade } from '../../schedules/made-slots.ts';
 import { findSchedule, readProgress, writeProgress } from '../../schedules/schedule-store.ts';
 import { stopReason, type Progress, type Schedule } from '../../schedules/schedules.ts';
 import { slotName } from '../../schedules/slot-rule.ts';
+import { isRefusal } from '../api/envelope.ts';
 import type { Exports } from '../api/exports.ts';
-import { createOrders, type OrderDependencies } from './order.ts';
-import { settleProgress } from './settle.ts';
+import type { ParseRequest } from '../api/request-rules.ts';
+import { selectApps, type ExportSpec } from '../jobs/export-spec.ts';
+import { argumentsOfSlot } from './schedule-arguments.ts';
+import { createSlotWait, type SlotWaitDependencies } from './slot-clock.ts';
 
-export interface TurnDependencies extends OrderDependencies {
+export interface TurnDependencies extends SlotWaitDependencies {
+  readonly parseRequest: ParseRequest;
+  readonly access: AccessReader;
   /** The folder of all schedules. */
   readonly schedules: string;
   readonly store: ReportStore;
   readonly exports: Pick<Exports, 'createForSlot'>;
-  /** Called with a schedule that stops, and why. */
   readonly onStop: (schedule: Schedule, reason: string) => void;
-  /** Called with a slot whose export is made although its period may not be complete. */
+  /** Called with a slot whose export is created although its period may be incomplete. */
   readonly onOverdue: (schedule: Schedule, slot: string) => void;
   readonly crashPoint: CrashPoint;
 }
 
-/** The steps of a slot after which a crash must leave it with one export: its request is durable, its progress is. */
+/** The steps of a slot after which a crash must leave one export: the request is durable, then its progress. */
 export const slotSteps = ['slot-ordered', 'slot-noted'] as const;
 type SlotStep = (typeof slotSteps)[number];
 
-/** What came of a turn. */
 export interface TurnEnd {
   readonly progress: Progress;
-  /** When the next slot is, Unix milliseconds; infinity while its user lets it rest; absent: something else is waited for. */
+  /** Time of the next slot, Unix ms; infinity while paused or stopped; absent: something else is awaited. */
   readonly nextMs?: number;
 }
 
-/** Takes the schedules one step on: one export at a time for each. */
+/** Advances schedules by at most one export each. */
 export interface Turns {
-  /** Takes a schedule on; undefined when there is none any more. Errors: `record_damaged`, those of the disk. */
+  /** Advances a schedule; undefined if it was removed. Errors: `record_damaged`, those of the disk. */
   take(idAccount: number, idSchedule: string): Promise<TurnEnd | undefined>;
 }
 
-/** Creates the turns; nothing is made before one is taken. */
+/**
+ * Records that a request was created. Ids grow: a new slot under a lower id means that the earlier requests are lost and
+ * their ids allocated again, so what is known of them is dropped.
+ */
+function recordMade(progress: Progress, { id, slot }: ReportJob): Progress {
+  if (slot === undefined || (isMade(progress.made, slot.slot) && id <= progress.lastReport)) return progress;
+  const made = addSlot(progress.made, slot.slot);
+  return { ...progress, made, lastReport: id, endedReport: Math.min(progress.endedReport, id - 1) };
+}
+
+/**
+ * Records how a request ended. A change feed continues from the cursor of its last success. It stops if the user's
+ * request fails: each later one would ask for the same rows and more.
+ */
+function recordEnd(schedule: Schedule, progress: Progress, job: ReportJob): Progress {
+  if (isInProgress(job) || job.id <= progress.endedReport) return progress;
+  const ended: Progress = { ...progress, endedReport: job.id };
+  if (schedule.sinceVersion === undefined) return ended;
+  if (job.state === 'success' && job.basis !== undefined) return { ...ended, place: job.basis.nextSinceVersion };
+  if (job.state !== 'user_failed') return ended;
+  const reason = `export ${job.id} failed: ${job.error ?? ''}`;
+  return { ...ended, stopped: { reason, resumes: schedule.resumes } };
+}
+
+/**
+ * Returns the progress of a schedule after its requests, oldest first; the same object if nothing changed. A schedule has
+ * one request in progress at a time, so they end in the order of their ids.
+ */
+export function settleProgress(schedule: Schedule, progress: Progress, jobs: readonly ReportJob[]): Progress {
+  return jobs.reduce((known, job) => recordEnd(schedule, recordMade(known, job), job), progress);
+}
+
+/** Reports whether a progress has the end of a request, which may then be deleted. */
+export function isSettled({ made, endedReport }: Progress, { id, slot }: ReportJob): boolean {
+  return slot === undefined || (isMade(made, slot.slot) && id <= endedReport);
+}
+
+/** Returns why a request selects no apps of the account; undefined if it selects some, or names none. */
+export function refuseApps(access: AccessReader, idAccount: number, request: ExportSpec): string | undefined {
+  const namesApps = request.idApp !== undefined || request.SDKKey !== undefined;
+  if (!namesApps || selectApps(request, access.current().appsOfAccount(idAccount)).length > 0) return undefined;
+  return 'the account has none of the apps that it names';
+}
+
+/** The export of a slot; the reason why the schedule stops; or `later` if that is not known yet. */
+type Order =
+  | { readonly user: User; readonly request: ExportSpec; readonly isOverdue: boolean }
+  | { readonly reason: string }
+  | 'later';
+
+/** Creates the orders of slots, by the present rights of their users. `place`: cursor of a change feed. */
+function createOrders(
+  dependencies: TurnDependencies,
+): (schedule: Schedule, slot: number, place: string | undefined, nowMs: number) => Promise<Order> {
+  const { parseRequest, access } = dependencies;
+  const findReadiness = createSlotWait(dependencies);
+  return async (schedule, slot, place, nowMs) => {
+    const { idAccount, idUser } = schedule;
+    const user = access.current().findUser(idUser);
+    if (user?.idAccount !== idAccount)
+      return access.mayLackUsers() ? 'later' : { reason: `user ${idUser} was removed` };
+    if (!user.canExport) return { reason: `user ${idUser} lacks export permissions` };
+    const request = await parseRequest(idAccount, argumentsOfSlot(schedule, slot, place), nowMs);
+    if (isRefusal(request)) return { reason: request.detail ?? 'its export is refused' };
+    const reason = refuseApps(access, idAccount, request);
+    if (reason !== undefined) return access.mayLackApps() ? 'later' : { reason };
+    const readiness = await findReadiness(schedule, slot, request);
+    return readiness === 'waits' ? 'later' : { user, request, isOverdue: readiness === 'overdue' };
+  };
+}
+
+/** Creates the turns. */
 export function createTurns(dependencies: TurnDependencies): Turns {
   const { schedules, store, exports, slotClock, clock, onStop, onOverdue, crashPoint } = dependencies;
   const order = createOrders(dependencies);
 
-  /** Writes down what is new of a schedule; a request that this has not reached is found again by its slot. */
+  async function keep(schedule: Schedule, progress: Progress): Promise<void> {
+    await writeProgress(schedules, schedule, progress);
+    await crashPoint('slot-noted' satisfies SlotStep);
+  }
+
+  /** Records what is new of a schedule's requests. A crash before that loses nothing: each request names its slot. */
   async function settle(schedule: Schedule, before: Progress): Promise<Progress> {
     const jobs = await store.select(({ slot }) => slot?.idSchedule === schedule.idSchedule);
     const oldestFirst = jobs.toSorted((a, b) => a.id - b.id);
@@ -53,41 +134,27 @@ export function createTurns(dependencies: TurnDependencies): Turns {
     return after;
   }
 
-  async function keep(schedule: Schedule, progress: Progress): Promise<Progress> {
-    await writeProgress(schedules, schedule, progress);
-    await crashPoint('slot-noted' satisfies SlotStep);
-    return progress;
-  }
-
-  async function stop(schedule: Schedule, progress: Progress, reason: string): Promise<TurnEnd> {
-    const stopped = { reason, resumes: schedule.resumes };
-    const end = { progress: await keep(schedule, { ...progress, stopped }) };
-    onStop(schedule, reason);
-    return end;
-  }
-
-  /** Makes the oldest slot that is due, where its export may begin. */
+  /** Creates the export of the oldest due slot. */
   async function make(schedule: Schedule, progress: Progress): Promise<TurnEnd> {
     const { rule, firstSlot, catchUp, idSchedule } = schedule;
-    const { made } = progress;
+    const slots = { firstSlot, catchUp, made: progress.made };
     const nowMs = clock.nowMs();
     const newest = await slotClock.newest(rule, nowMs);
-    const slot = findDueSlot({ firstSlot, catchUp, made }, newest);
-    if (slot === undefined) {
-      const next = findNextSlot({ firstSlot, catchUp, made }, newest);
-      return { progress, nextMs: await slotClock.timeOf(rule, next) };
-    }
+    const slot = findDueSlot(slots, newest);
+    if (slot === undefined) return { progress, nextMs: await slotClock.timeOf(rule, findNextSlot(slots, newest)) };
     const ordered = await order(schedule, slot, progress.place, nowMs);
     if (ordered === 'later') return { progress };
-    if ('reason' in ordered) return stop(schedule, progress, ordered.reason);
+    if ('reason' in ordered) {
+      const { reason } = ordered;
+      const stopped = { ...progress, stopped: { reason, resumes: schedule.resumes } };
+      await keep(schedule, stopped);
+      onStop(schedule, reason);
+      return { progress: stopped };
+    }
     const { user, request, isOverdue } = ordered;
     const name = slotName(rule, slot);
-    const job = await exports.createForSlot(user, request, {
-      idSchedule,
-      slot,
-      name,
-      ...(isOverdue ? { mayLack: true } : {}),
-    });
+    const ofSlot = { idSchedule, slot, name, ...(isOverdue ? { mayLack: true as const } : {}) };
+    const job = await exports.createForSlot(user, request, ofSlot);
     await crashPoint('slot-ordered' satisfies SlotStep);
     if (job === undefined) return { progress };
     if (isOverdue) onOverdue(schedule, name);
@@ -98,7 +165,7 @@ export function createTurns(dependencies: TurnDependencies): Turns {
     async take(idAccount, idSchedule) {
       const schedule = await findSchedule(schedules, idAccount, idSchedule);
       if (schedule === undefined) return undefined;
-      // Before its requests are read: one that ends in between must not be passed over for what comes after it.
+      // Checked before its requests are read: one that ends in between must be settled before the next is created.
       const isWaiting = store.inProgress().some(({ slot }) => slot?.idSchedule === idSchedule);
       const progress = await settle(schedule, await readProgress(schedules, schedule));
       if (isWaiting) return { progress };

@@ -14,13 +14,13 @@ import type { ExportSpec } from '../jobs/export-spec.ts';
 import type { PlanFile, ReadPlan, WorkerPlan } from '../jobs/worker-messages.ts';
 import { LimitError } from './watch-statement.ts';
 
-/** What a request reads: one version of the table, and of that the rows that came after another. */
+/** The version of the table that a request reads. */
 export interface Basis extends MarkedSnapshot {
-  /** Rows that became available after this, Unix milliseconds; undefined: all. */
+  /** Only rows that became available later, Unix ms; undefined: all. */
   readonly sinceMs: number | undefined;
 }
 
-/** Does what a parameter asks; a version that cannot be given ends the request, in words for its user. */
+/** Runs work for a parameter; a version that is not kept ends the request with a message for its user. */
 async function forUser<T>(parameter: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -31,8 +31,8 @@ async function forUser<T>(parameter: string, work: () => Promise<T>): Promise<T>
 }
 
 /**
- * Finds what a request reads. Errors: `LimitError` where its versions cannot be given, `schema_change` where a column of
- * the table is not the dataset's; those of `readSnapshot`.
+ * Finds the version of a request. Errors: `LimitError` if its versions are not kept, `schema_change` if a column of the
+ * table differs from the dataset; those of `readSnapshot`.
  */
 export async function findBasis({ tableDir, request, apps }: ReadPlan): Promise<Basis> {
   const [asOf, since] = [request.asOf, request.sinceVersion].map((text) =>
@@ -41,7 +41,7 @@ export async function findBasis({ tableDir, request, apps }: ReadPlan): Promise<
   const idApps = apps.map(({ idApp }) => idApp);
   const marked = await forUser('asOf', () => readMarkedSnapshot(tableDir, machineClock, asOf, idApps));
   const { snapshot } = marked;
-  // A worker reads the datasets itself, so they may be newer than the service.
+  // A worker reads the datasets, which may be newer than the service.
   const { columns } = getExport(request.event).dataset;
   if (snapshot.schemaString !== undefined) upgradeSchema(snapshot.schemaString, columns);
   const sinceMs = since === undefined ? undefined : await forUser('sinceVersion', () => findSinceMs(since, snapshot));
@@ -49,8 +49,8 @@ export async function findBasis({ tableDir, request, apps }: ReadPlan): Promise<
 }
 
 /**
- * Compares the files of a basis with their hashes. Errors: `file_damaged`; `LimitError` where all that is wrong is that
- * an older version is not kept any more: its files go with the retention, and those of rewrites take their names.
+ * Compares files with their hashes. Errors: `file_damaged`; `LimitError` if only an older version is affected, whose
+ * files were removed by the retention or replaced by rewrites.
  */
 export async function assertBasisWhole(
   { asOf }: ExportSpec,
@@ -67,15 +67,15 @@ export async function assertBasisWhole(
   }
 }
 
-/** When the version after one was committed; undefined while there is none. */
+/** Finds the commit time of the next version; undefined if there is none. */
 async function findEndMs(tableDir: string, version: number): Promise<number | undefined> {
   const next = await readCommit(tableDir, version + 1).catch(() => undefined);
   return next?.actions.find(({ commitInfo }) => commitInfo !== undefined)?.commitInfo?.timestamp;
 }
 
 /**
- * What the answer says of the version that was read. Its files are kept for the retention from when the next one was
- * committed; one that was the newest when the attempt began was so at least until then.
+ * Describes the version for responses. Its files are kept for the retention after the next commit; the newest version
+ * at the start of the attempt at least from then on.
  */
 export async function describeBasis(
   { tableDir, retentionMs, begunMs }: ReadPlan,
@@ -93,9 +93,9 @@ export async function describeBasis(
 }
 
 /**
- * Gives a file of another store a name in the work folder, where the locked engine may read it and nobody removes it,
- * and compares it with its hash; returns the new path. So an export reads the file that its plan names to the end, or
- * fails. Errors: `file_damaged`, `retryable` when the file is gone: it was replaced, and the next plan names another.
+ * Links a file of another store into the work folder, where the locked engine may read it and no process removes it,
+ * and compares its hash; returns the new path. Error: `file_damaged`, `retryable` if the file was replaced or removed,
+ * since the next plan has another.
  */
 async function pinFile({ file, sizeBytes, sha256 }: PlanFile, folder: string, name: string): Promise<string> {
   const pinned = path.join(folder, name);
@@ -113,7 +113,7 @@ async function pinFile({ file, sizeBytes, sha256 }: PlanFile, folder: string, na
   return pinned;
 }
 
-/** Compares what lies at a path with what a plan says of its file. Errors: `file_damaged`. */
+/** Compares a file with its plan. Error: `file_damaged`. */
 export async function assertListWhole({ file, sizeBytes, sha256 }: PlanFile, at: string): Promise<void> {
   if ((await findSize(at)) === sizeBytes && (await hashFile(at)) === sha256) return;
   throw new AppError('file_damaged', `${file} is damaged: its bytes are not those that were written`, {
@@ -121,9 +121,7 @@ export async function assertListWhole({ file, sizeBytes, sha256 }: PlanFile, at:
   });
 }
 
-/**
- * Gives the lists of a plan names of their own in the work folder; the plan then names these. Errors: those of `pinFile`.
- */
+/** Links the lists of a plan into the work folder; returns the plan with the new paths. Errors: those of `pinFile`. */
 export async function pinLists(plan: WorkerPlan, tempDir: string): Promise<WorkerPlan> {
   const { segment, titles } = plan;
   return {

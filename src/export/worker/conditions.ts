@@ -8,9 +8,7 @@ import type { ExportSpec, SecondsSpan } from '../jobs/export-spec.ts';
 import { filesSql, type BoundValue } from './export-query.ts';
 import { zoneDate } from './selector-sql.ts';
 
-/**
- * A condition that a column's value is in a set; each value a parameter of its own, so that files are skipped by it.
- */
+/** Builds a condition that a column is in a set; each value is a parameter, so that files can be skipped. */
 export function inSet(
   column: string,
   prefix: string,
@@ -23,9 +21,7 @@ export function inSet(
   };
 }
 
-/**
- * The device identifiers, the first that is not empty first: what identifies the device of an event (docs/api.md).
- */
+/** The device identifiers; the first that is not empty identifies the device of an event (docs/api.md). */
 const deviceFields = ['instanceId', 'lvid', 'gaid', 'androidId', 'appSetId', 'idfa', 'iosVendorId'];
 const deviceColumns = deviceFields.map((name) => {
   const field = eventFields.find((known) => known.name === name && known.schema['x-device-id'] === true);
@@ -33,10 +29,9 @@ const deviceColumns = deviceFields.map((name) => {
   return { name, column: field.schema['x-column'] };
 });
 
-/** Their columns. */
 const deviceColumnNames: readonly string[] = deviceColumns.map(({ column }) => column);
 
-/** SQL for the text that identifies the subject of an event within its app; NULL where it has none. */
+/** Builds the SQL of the text that identifies the subject of an event within its app; NULL if there is none. */
 export function subjectSql(subject: Subject): string {
   if (subject === 'user') return "nullif(events.custom_user_id, '')";
   const cases = deviceColumns.map(
@@ -46,8 +41,8 @@ export function subjectSql(subject: Subject): string {
 }
 
 /**
- * The conditions on which rows of the table an export event stands for. A field with a default has that where the row,
- * or a table of an earlier version, does not say.
+ * Builds the conditions on the rows of an export event. A field with a default has it in rows, and in tables of earlier
+ * versions, without the field.
  */
 export function storedConditions(
   { table, fields, columns }: Dataset,
@@ -67,14 +62,13 @@ export function storedConditions(
   return [...(kind === undefined ? [] : ['events.kind = $kind']), ...ofFields];
 }
 
-/** Whether a field's dictionary has `0` for what is unknown: an empty value stands for it, and for nothing else. */
+/** Reports whether `0` of a field's dictionary means unknown, as an empty value does. */
 function isZeroUnknown(schema: FieldSchema): boolean {
   return findDictionary(schema)?.['0']?.toLowerCase() === 'unknown';
 }
 
 /**
- * The conditions of the filters on fields, by the columns that the dataset has. Undefined: no row can pass, since the
- * dataset has no such column.
+ * Builds the conditions of the filters on fields. Undefined if no row can pass, since the dataset has no such column.
  */
 export function fieldConditions(
   { columns }: Dataset,
@@ -102,16 +96,16 @@ export function fieldConditions(
   return conditions;
 }
 
-/** The conditions on who an event must name. */
+/** Builds the conditions on the subject of an event. */
 export function requirement(event: StoredExport): string[] {
-  // An empty id is no user; earlier versions stored it as it came.
+  // An empty id is not a user; earlier versions stored it.
   if (event.requires === 'user') return ["events.custom_user_id <> ''"];
   if (event.requires === 'device')
     return [`(${deviceColumns.map(({ column }) => `events.${column} IS NOT NULL`).join(' OR ')})`];
   return [];
 }
 
-/** Adds the bounds of a time column to the conditions. */
+/** Builds the conditions on a time column. */
 export function spanConditions(
   column: string,
   prefix: string,
@@ -126,24 +120,21 @@ export function spanConditions(
   return [...bound('From', '>=', fromSeconds), ...bound('Before', '<', beforeSeconds)];
 }
 
-/** The condition that a row became available after a moment, Unix milliseconds. */
+/** Builds the condition that a row became available after a time, Unix ms. */
 export function sinceConditions(afterMs: number | undefined, values: Record<string, BoundValue>): string[] {
   if (afterMs === undefined) return [];
   values['since'] = BigInt(afterMs) * 1000n;
   return ['events.available_at > make_timestamptz(CAST($since AS BIGINT))'];
 }
 
-/**
- * The condition on the local date, where the span alone would let rows of another day in. It is the selector's own
- * expression.
- */
+/** Builds the condition on the local date, if the span includes rows of other dates. */
 export function dayConditions({ localDates, timezone }: ExportSpec, values: Record<string, BoundValue>): string[] {
   if (localDates === undefined) return [];
   Object.assign(values, { timezone, dateFrom: localDates.from, dateTo: localDates.to });
   return [`${zoneDate('event_time')} BETWEEN CAST($dateFrom AS DATE) AND CAST($dateTo AS DATE)`];
 }
 
-/** The conditions on parameters of custom events. */
+/** Builds the conditions on parameters of custom events. */
 export function paramConditions({ params = [] }: ExportSpec, values: Record<string, BoundValue>): string[] {
   return params.map((param, index) => {
     const name = `param${index}`;
@@ -154,20 +145,18 @@ export function paramConditions({ params = [] }: ExportSpec, values: Record<stri
 }
 
 /**
- * What ids are compared by: 128 bits, of which no two ids have the same by chance. The engine holds the whole set in
- * memory, and of texts it would hold twice the bytes: two million of them did not fit into 256 MB.
+ * The key by which ids are compared: 128 bits, without collisions in practice. The engine holds the whole set in
+ * memory; texts take twice the bytes: two million did not fit into 256 MB.
  */
 const keySql = (id: string): string => `md5_number(${id})`;
 
-/** The relation of a segment's keys; its file binds as `$segment`. */
+/** The relation of a segment's keys; its file is bound as `$segment`. */
 const segmentSql = `(SELECT ${keySql('id')} AS key FROM read_parquet($segment, hive_partitioning = false))`;
 
 /**
- * SQL of the join by which only rows of a segment stay: each once, whatever the number of its ids that are in the
- * segment. It follows the relation `events` in FROM, and loses the order of the rows. `conditions` are those on `events`
- * that the query has beside it: what they leave out is not compared.
- *
- * One join on one set of ids: a comparison for each device column would hold the set in memory once for each.
+ * Builds the join that keeps the rows of a segment, each once, whatever number of its ids match. It follows the
+ * relation `events` in FROM, and loses the order of rows. `conditions`: those of the query, so that fewer rows are
+ * compared. It is one join on one set: a comparison per device column would hold the set once for each.
  */
 export function segmentJoin(kind: SegmentKind, { columns }: Dataset, conditions: readonly string[]): string {
   if (kind === 'custom')

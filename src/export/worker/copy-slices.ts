@@ -6,22 +6,21 @@ import type { Format } from './formats/format.ts';
 import type { ResultFiles } from './formats/result-files.ts';
 import type { QueryEngine } from './query-engine.ts';
 
-/** Rows of the lake, one after the other in their order, that one statement reads. */
+/** Consecutive rows of the lake that one statement reads. */
 export interface Slice {
   readonly files: readonly DataFile[];
-  /** Which rows of its one file; absent: all of its files. */
+  /** The rows of its one file; absent: all rows of its files. */
   readonly rows?: { readonly from: number; readonly before: number };
 }
 
-/** Rows of a row group as the engine writes it: a slice ends between two, so that none is read twice. */
+/** Rows of a row group: slices end between two, so that none is read twice. */
 const groupRows = 122_880;
-/** Slices of a table, at most, or nearly: each costs a statement, about 10 ms. */
+/** Slices of a table, at most, approximately: each costs a statement, about 10 ms. */
 const mostSlices = 64;
 
-/** The slices of one large file. */
 function* cutFile(file: DataFile, rows: number, sliceRows: number): Generator<Slice> {
   for (let from = 0; from < rows; from += sliceRows)
-    // The last one is open: it must not matter whether the log is right about the number.
+    // The last one is open: the log's number may be wrong.
     yield {
       files: [file],
       rows: { from, before: from + sliceRows < rows ? from + sliceRows : Number.MAX_SAFE_INTEGER },
@@ -29,8 +28,8 @@ function* cutFile(file: DataFile, rows: number, sliceRows: number): Generator<Sl
 }
 
 /**
- * Cuts files into slices of about as many rows, in their order: some files together, or some row groups of one. A file
- * whose rows the log does not say is a slice of its own.
+ * Cuts files into slices of similar numbers of rows, in their order: several files, or row groups of one. A file whose
+ * rows the log does not have is one slice.
  */
 export function planSlices(files: readonly DataFile[]): Slice[] {
   const allRows = files.reduce((sum, { numRecords = 0 }) => sum + numRecords, 0);
@@ -59,32 +58,30 @@ export function planSlices(files: readonly DataFile[]): Slice[] {
   return slices;
 }
 
-/** Slices that may lie on the disk for each engine, the one that it writes included: the reader is behind, or waits. */
+/** Slices on disk per engine, the current one included. */
 const slicesAhead = 2;
 
-/** What is copied, and by whom. */
 interface SliceCopy {
-  /** Each works on one slice at a time. */
+  /** Each copies one slice at a time. */
   readonly engines: readonly QueryEngine[];
   readonly query: ExportQuery;
   readonly format: Format;
   /** An empty file with every column. */
   readonly emptyFile: string;
-  /** In the order of the rows; several only where the query has `selectRows` and the format `appendOptions`. */
+  /** In the order of the rows; several only if the query has `selectRows` and the format `appendOptions`. */
   readonly slices: readonly Slice[];
-  /** The file that each slice is written to. */
+  /** The output file of each slice. */
   readonly paths: readonly string[];
-  /** Compares files with their hashes, before they are read. */
+  /** Compares files with their hashes before they are read. */
   readonly verify: (files: readonly DataFile[]) => Promise<void>;
 }
 
-/** The copying of slices, under way. */
+/** A copy in progress. */
 export interface Copying {
-  /** How many rows there were, when all are written. */
+  /** Number of rows, after all are written. */
   readonly rows: Promise<number>;
-  /** The share that is done, 0 to 1. */
+  /** Share of the work, 0 to 1. */
   progress(): number;
-  /** Ends it soon, with an error. */
   interrupt(): void;
   readonly writtenBytes: () => Promise<number>;
 }
@@ -96,9 +93,9 @@ function selectOf({ select, selectRows }: ExportQuery, { rows }: Slice): Stateme
 }
 
 /**
- * Starts to copy the rows of a query into the files of its slices, while a result is made of them in their order. Many
- * small statements on engines of one thread each, instead of one on all threads: an engine that keeps the order of rows
- * holds what its threads have read ahead, and little of a slice is on the disk when the result is made as fast.
+ * Starts to copy the rows of a query into the files of its slices, while a result is made of them in order. Small
+ * statements on engines of one thread replace one statement on all threads: an engine that keeps the order of rows
+ * buffers what its threads have read, and little of a slice is on disk if the result keeps up.
  */
 export function copySlices(
   { engines, query, format, emptyFile, slices, paths, verify }: SliceCopy,
@@ -113,7 +110,7 @@ export function copySlices(
     const options = index === 0 ? format.copyOptions : (format.appendOptions ?? '');
     await result.reached(index + 1 - slicesAhead * engines.length);
     await verify(slice.files);
-    // The next one's meanwhile; what is wrong with them shows when it is their turn.
+    // Verifies the next slice concurrently; its faults are thrown in its turn.
     verify(slices[index + engines.length]?.files ?? []).catch(() => undefined);
     busy.set(engine, file);
     const read = [emptyFile, ...slice.files.map(({ absolutePath }) => absolutePath)];
@@ -132,7 +129,7 @@ export function copySlices(
     try {
       await copyWith(engine, slice, index);
     } catch (error) {
-      // The others may wait for a slice that never comes: they fail too, after this one, whose error is the reason.
+      // The others may wait for this slice; they fail after this error, which is the reason.
       result.giveUp();
       throw error;
     } finally {
@@ -152,7 +149,7 @@ export function copySlices(
       for (const engine of engines) engine.interrupt();
     },
     async writtenBytes() {
-      // As of one moment: a slice that ends while sizes are read would count twice.
+      // A slice that ends while sizes are read must not count twice.
       const before = endedBytes;
       const sizes = await Promise.all([...busy.values()].map(findSize));
       return sizes.reduce<number>((sum, size = 0) => sum + size, before);

@@ -14,28 +14,28 @@ import {
 import { selectSql, selectTitled, zoneDate, type Cells } from './selector-sql.ts';
 
 /**
- * Rows that are derived from imported events (docs/api.md): the first event of each user or device, the first of each
- * of its days, the first of each of its sessions. First the narrow columns are read, and which rows these are is kept as
- * file and place; then the rows of the request's time are read, and these are kept of them.
+ * Rows derived from imported events (docs/api.md): the first event of each user or device, of each of its days, or of
+ * each of its sessions. The narrow columns are read first, and the file and position of each such row are stored; then
+ * the rows of the request's time are read and joined with them.
  */
 
-/** A pause longer than this ends a session, seconds. */
+/** A longer pause ends a session, s. */
 const sessionPauseSeconds = 1800;
-/** No calendar day of any zone is longer than this, seconds, also where a zone crosses the date line. */
+/** Longest calendar day of any zone, s, date line included. */
 const longestDaySeconds = 2 * 86_400;
 /**
- * How far beyond the request's end sessions are followed, seconds: a day nearly always holds their ends, and the last
- * reach is the whole lake, for those that never pause.
+ * How far sessions are followed beyond the request's end, s: a day nearly always holds their ends; the last reach is
+ * the whole lake.
  */
 const sessionReaches = [86_400, 8 * 86_400, 64 * 86_400, Infinity];
 
-/** How far beyond the end of its time the event reads, seconds: each when the one before was not enough. */
+/** Lists how far an event reads beyond its end, s; each step follows if the previous one was not enough. */
 function listReaches({ derive }: DerivedExport): readonly number[] {
   if (derive === 'sessions') return sessionReaches;
   return [derive === 'days' ? longestDaySeconds : 0];
 }
 
-/** The span of event times that decides which rows of a span there are. */
+/** Returns the span of event times that determines the derived rows of a span. */
 export function readSpan({ derive }: DerivedExport, span: SecondsSpan, reachSeconds: number): SecondsSpan {
   const { fromSeconds, beforeSeconds } = span;
   const lead = { first: Infinity, days: longestDaySeconds, sessions: sessionPauseSeconds }[derive];
@@ -47,20 +47,20 @@ export function readSpan({ derive }: DerivedExport, span: SecondsSpan, reachSeco
   };
 }
 
-/** A row's place and what orders it among those of its subject, as one value: the least is the subject's first. */
+/** A row's position and order among those of its subject; the least is the first. */
 const placeSql =
   'struct_pack(event_time := event_time, event_id := event_id, file_index := file_index, file_row_number := file_row_number)';
-/** Events of one second are peers: whichever comes first, all of them are in one session. */
+/** Events of one second are peers: all are in one session. */
 const historySql = 'PARTITION BY id_app, subject ORDER BY event_time';
 const pauseMicros = sessionPauseSeconds * 1_000_000;
 const noFiguresSql = 'NULL::BIGINT AS count_event, NULL::BIGINT AS duration, NULL::TIMESTAMPTZ AS ends_at';
 
 /**
- * SQL of the relation `found` over `source` (the events that have a subject, in narrow columns): for each row its
- * `place`, and what it stands for.
+ * SQL of the relation `found` over `source` (events with a subject, in narrow columns): the `place` of each derived
+ * row, and its figures.
  */
 const foundSql: Readonly<Record<DerivedExport['derive'], string>> = {
-  // The subjects of the span, a day's as a rule; then those among them that an event before the span has.
+  // The subjects of the span, usually a day; then those among them that have an earlier event.
   first: `
   seen AS MATERIALIZED (
     SELECT id_app, subject, min(${placeSql}) AS place FROM source WHERE NOT is_before GROUP BY id_app, subject),
@@ -83,17 +83,16 @@ const foundSql: Readonly<Record<DerivedExport['derive'], string>> = {
     FROM numbered GROUP BY id_app, subject, session)`,
 };
 
-/** A moment that is bound as microseconds. */
+/** A time that is bound as microseconds. */
 const momentSql = (name: string): string => `make_timestamptz(CAST($${name} AS BIGINT))`;
 const toMicros = (seconds: number): bigint => BigInt(seconds) * 1_000_000n;
 
-/** Which rows are derived from which events. */
 interface DerivedRows {
   readonly dataset: Dataset;
   readonly event: DerivedExport;
 }
 
-/** The rows whose own time is in the request's span, as the table `derived` has them. */
+/** Builds the rows of the table `derived`, whose own time is in the request's span. */
 function derivedRows(
   request: ExportSpec,
   { dataset, event }: DerivedRows,
@@ -137,7 +136,7 @@ function createPreparation(request: ExportSpec, derived: DerivedRows, apps: read
   const { event } = derived;
   const reachSeconds = listReaches(event);
   const { beforeSeconds } = request.eventTime;
-  /** A session that ends before this is whole, by what a step has read. */
+  /** Sessions that end earlier are complete after a step. */
   const settledAt = (step: number): bigint | undefined => {
     const reach = reachSeconds[step] ?? Infinity;
     return event.derive !== 'sessions' || beforeSeconds === undefined || reach === Infinity
@@ -178,16 +177,15 @@ function createPreparation(request: ExportSpec, derived: DerivedRows, apps: read
   };
 }
 
-/** How the rows are written. */
 interface DerivedOptions {
   readonly cells: Cells;
-  /** The loaded titles, their file at a path that the engine may read. */
+  /** Its file is at a path that the engine may read. */
   readonly titles: PlanTitles | undefined;
 }
 
 /**
- * Builds the query of a request for derived rows. They come in the order of time. Filters on apps and fields choose
- * events before anything is derived; those on time choose rows after it.
+ * Builds the query of derived rows, in the order of time. Filters on apps and fields select events before the
+ * derivation; those on time select rows after it.
  */
 export function buildDerivedQuery(
   request: ExportSpec,
@@ -209,7 +207,7 @@ JOIN apps ON events.id_app = apps.id_app ${added.join(' ')}${conditions.length =
   const { columns, titleJoins } = selectTitled(request, plan, titles, selectValues);
   return {
     select: { sql: selectSql(columns, `${from(titleJoins)} ${orderByTime}`), values: selectValues },
-    // The table has the rows of the time already.
+    // The table has only rows of the time.
     count:
       ofRow.length === 0
         ? { sql: 'SELECT file_index AS file, count(*) AS rows FROM derived GROUP BY ALL', values: {} }

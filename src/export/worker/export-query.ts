@@ -1,50 +1,49 @@
-/** A value bound to a parameter of a statement; lists bind as lists. */
+/** A value bound to a parameter; lists are bound as lists. */
 export type BoundValue = string | bigint | readonly string[] | readonly bigint[];
 
 /**
- * A statement over the data files, which bind as `$files` where it reads them, and the relation `apps` (the apps the
- * caller may read). The text is made of our own words only; whatever came with the request is in the values, each of
- * which the text uses.
+ * A statement over the data files, bound as `$files`, and the relation `apps` (the apps the caller may read). Values of
+ * the request are bound, never part of the text, and the text uses each of them.
  */
 export interface Statement {
   readonly sql: string;
   readonly values: Readonly<Record<string, BoundValue>>;
 }
 
-/** What an export asks the engine. Rows come as they lie in the files, or in the order of time. */
+/** The statements of an export. */
 export interface ExportQuery {
   readonly select: Statement;
-  /** The rows of each file that has any: its index in the list of files, and their number. */
+  /** Counts the rows by the index of their file. */
   readonly count: Statement;
   /**
-   * Sets are compared value by value, which keeps the order of the rows. Otherwise they are looked up by a join, which
-   * loses it, and the rows are sorted: better for sets too large to be walked through for every row.
+   * Whether sets are compared value by value, which keeps the order of rows. Large sets are joined instead, and the
+   * rows sorted.
    */
   readonly inline: boolean;
   /**
-   * The same for those rows only that lie in their file from `$fromRow` up to `$beforeRow`: where rows are written as
-   * they are read, nothing of them sorted or joined. Then slices of the files, one after the other, give what all give.
+   * The same for the rows from `$fromRow` up to `$beforeRow` of their file, if rows are written as they are read: then
+   * slices of files give what all files give.
    */
   readonly selectRows?: Statement;
-  /** What is run before the two statements, which read the table that it makes. */
+  /** Runs before the other statements, which read its table. */
   readonly preparation?: Preparation;
 }
 
 /**
- * Makes the temporary table `derived`: the file and place of each row that the result has, and what it stands for. In
- * steps, each of which reads files further beyond the end of the request's time, until no row can change any more.
+ * Creates the temporary table `derived`: the file and position of each row of the result, and its figures. Each step
+ * reads files further beyond the request's end, until no row can change.
  */
 export interface Preparation {
-  /** How far each step reads beyond that end, seconds. */
+  /** How far each step reads beyond that end, s. */
   readonly reachSeconds: readonly number[];
-  /** The first step makes the table, a later one the rows anew that the step before might have cut. */
+  /** Creates the table, or replaces the rows that the previous step may have cut. */
   statements(step: number): readonly Statement[];
-  /** Counts the rows that events beyond the step's reach might change; undefined: there are none. */
+  /** Counts the rows that events beyond the step's reach may change; undefined if there are none. */
   unfinished(step: number): Statement | undefined;
 }
 
-/** The data files, as a relation. */
+/** The relation of the data files. */
 export const filesSql = 'read_parquet($files, union_by_name = true, hive_partitioning = false)';
 
-/** The order of time; of one time that of the ids, which may come twice (an Idempotency-Key after its 24 hours). */
+/** The order of time, then of ids, which may repeat (an Idempotency-Key after 24 hours). */
 export const orderByTime = 'ORDER BY events.event_time, events.event_id, events.file_index, events.file_row_number';

@@ -8,20 +8,20 @@ import type { ExportApp } from '../jobs/export-spec.ts';
 
 const { BIGINT, DuckDBInstance, LIST, listValue, VARCHAR } = duckdbApi;
 
-/** An engine that reads the data files of one export and writes one file of rows, and can do nothing else. */
+/** A DuckDB engine locked to the data files and the work folder of one export. */
 export interface QueryEngine {
-  /** The columns of one of the files, as `hasColumns` (table-schema.ts) takes them. */
+  /** Describes the columns of a file, for `hasColumns` (table-schema.ts). */
   describe(file: string): Promise<readonly Readonly<Record<string, unknown>>[]>;
   /**
-   * Runs a statement over some files, absolute paths of which the first holds every column, so that the list is never
-   * empty. Returns its number: that of its only row, or of the rows that it has written.
+   * Runs a statement over files; the first has every column, so that the list is never empty. Returns the number in its
+   * only row, or the number of written rows.
    */
   run(statement: Statement, files: readonly string[]): Promise<number>;
-  /** Runs a statement over some files, as `run` does, and returns all of its rows by column. */
+  /** Runs a statement as `run` does, and returns its rows. */
   rows(statement: Statement, files: readonly string[]): Promise<readonly Readonly<Record<string, unknown>>[]>;
-  /** Writes the rows of a query to a file, as `copyOptions` (formats/format.ts) say. Returns the number of rows. */
+  /** Writes the rows of a query to a file by `copyOptions` (formats/format.ts); returns their number. */
   copyTo(select: Statement, files: readonly string[], file: string, copyOptions: string): Promise<number>;
-  /** Share of the running statement that is done, 0 to 1. */
+  /** Share of the running statement, 0 to 1. */
   progress(): number;
   interrupt(): void;
   close(): void;
@@ -29,12 +29,11 @@ export interface QueryEngine {
 
 interface QueryEngineOptions {
   readonly apps: readonly ExportApp[];
-  /** As the query has it. */
   readonly inline: boolean;
-  /** Folders the engine may touch: the table's, and the one it writes into. */
+  /** Folders that the engine may access. */
   readonly folders: readonly string[];
   readonly tempDir: string;
-  /** What a sort that the memory has no room for may write there, bytes; then the statement fails with `disk`. */
+  /** Bytes that a sort may write there, at most; then the statement fails with `disk`. */
   readonly tempMaxBytes: number;
   readonly memoryMb: number;
   readonly threads: number;
@@ -78,9 +77,8 @@ async function defineApps(connection: DuckDBConnection, apps: readonly ExportApp
 }
 
 /**
- * Opens the engine and locks it in: its own limits first, then the folders, then no other outside access, then no
- * further change of settings. The order matters: each step forbids what the one before needed. The lock makes no
- * difference between reading and writing; the process is the last wall.
+ * Opens and locks an engine. The order matters: limits, folders, no other access, no further settings. The lock does
+ * not separate reading from writing; the process does.
  */
 export async function openQueryEngine(options: QueryEngineOptions): Promise<QueryEngine> {
   const instance = await DuckDBInstance.create(':memory:', {
@@ -96,12 +94,12 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
       "SET TimeZone = 'UTC'",
       'SET enable_progress_bar = true',
       'SET enable_progress_bar_print = false',
-      // What is freed is used again: pages given back to the kernel would have to be taken, and cleared, anew.
+      // Freed memory is reused: returning it to the kernel would clear it each time.
       "SET allocator_flush_threshold = '8GiB'",
       "SET allocator_bulk_deallocation_flush_threshold = '8GiB'",
-      // Given at the creation, the bound is shown and not kept.
+      // A limit given at the creation is shown, not applied.
       `SET max_temp_directory_size = '${Math.ceil(options.tempMaxBytes / 1024 ** 2)}MiB'`,
-      // Turning a set into a join would lose the order of the rows.
+      // A join instead of a set would lose the order of rows.
       ...(options.inline ? ["SET disabled_optimizers = 'in_clause'"] : []),
       `SET allowed_directories = ${sqlList(options.folders)}`,
       'SET enable_external_access = false',
@@ -117,7 +115,7 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
 
   async function read({ sql, values }: Statement, files: readonly string[]): Promise<DuckDBResultReader> {
     try {
-      // The engine refuses a value that no parameter takes.
+      // The engine rejects values without a parameter.
       const bound = sql.includes('$files') ? { ...values, files } : values;
       return await connection.runAndReadAll(sql, ...bind(bound));
     } catch (error) {

@@ -22,12 +22,11 @@ import { emptyColumns, selectSql, selectTitled, showsTitles, type Cells } from '
 /** The largest set that is compared value by value. */
 const inlineSetSize = 64;
 
-/** The condition that a row lies in a slice of its file. */
 const ofSlice = 'events.file_row_number >= $fromRow AND events.file_row_number < $beforeRow';
 
 /**
- * Whether no row of the event's table can be in the result: no dataset has the event, a filter asks for a value that no
- * row of it has, no app is left, or the time span is empty.
+ * Reports whether no row can be in the result: no dataset has the event, no row has a filter's value, no app is left,
+ * or the time span is empty.
  */
 export function isEmptyResult(request: ExportSpec, apps: readonly ExportApp[]): boolean {
   const { fromSeconds = -Infinity, beforeSeconds = Infinity } = request.eventTime;
@@ -47,21 +46,19 @@ function toTimeRange({ fromSeconds, beforeSeconds }: SecondsSpan): TimeRange {
   };
 }
 
-/** The rows' availability, from the later of the two bounds that it may have. */
 function availability({ availableAt }: ExportSpec, sinceMs: number | undefined): TimeRange {
   const range = toTimeRange(availableAt);
   return sinceMs === undefined ? range : { ...range, fromMs: Math.max(range.fromMs ?? 0, sinceMs) };
 }
 
-/** What else a file filter goes by. */
 interface FilterOptions {
-  /** How far beyond the end of the request's time derived rows are looked for, seconds. */
+  /** How far beyond the request's end derived rows are read, s. */
   readonly reachSeconds?: number;
-  /** Rows became available after this, Unix milliseconds. */
+  /** Rows became available later, Unix ms. */
   readonly sinceMs?: number | undefined;
 }
 
-/** What of a request the log's statistics can be compared with, to leave files unopened. */
+/** Builds the filter on the log's statistics that skips files. */
 export function fileFilter(
   request: ExportSpec,
   apps: readonly ExportApp[],
@@ -69,7 +66,7 @@ export function fileFilter(
 ): FileFilter {
   const event = findExport(request.event)?.event;
   const idApps = apps.map((app) => app.idApp);
-  // Which rows are derived does not depend on when they became available.
+  // The derivation ignores when rows became available.
   if (event !== undefined && 'derive' in event)
     return { idApps, eventTime: toTimeRange(readSpan(event, request.eventTime, reachSeconds)) };
   return {
@@ -80,7 +77,7 @@ export function fileFilter(
   };
 }
 
-/** Whether a request has a filter, so that there may be far more rows to read than to write. */
+/** Reports whether a request filters rows, so that far more may be read than written. */
 export function isFiltered({ eventName, params, idSegment, sinceVersion, filters }: ExportSpec): boolean {
   const isSet = [eventName, params, idSegment, sinceVersion].some((filter) => filter !== undefined);
   return isSet || Object.keys(filters).length > 0;
@@ -88,29 +85,28 @@ export function isFiltered({ eventName, params, idSegment, sinceVersion, filters
 
 interface QueryOptions {
   /**
-   * Without the sort that large sets need otherwise, whatever their size: slower, and needs the memory of a few thousand
-   * rows instead of 122,880. The order of time, where it is asked for, and derived rows are sorted all the same.
+   * Without the sort that large sets need: slower, with the memory of a few thousand rows instead of 122,880.
+   * `order=time` and derived rows are sorted nevertheless.
    */
   readonly lean?: boolean;
   /** Text by default. */
   readonly cells?: Cells;
-  /** The columns that the table has; those of the dataset by default, which a table of an earlier version may lack. */
+  /** The columns of the table; by default those of the dataset, which an earlier table may lack. */
   readonly columns?: readonly { readonly name: string }[];
-  /** The request's segment, its file at a path that the engine may read. */
+  /** Its file is at a path that the engine may read. */
   readonly segment?: PlanSegment | undefined;
-  /** The loaded titles, as the segment. */
+  /** As the segment. */
   readonly titles?: PlanTitles | undefined;
-  /** Only rows that became available after this, Unix milliseconds. */
+  /** Only rows that became available later, Unix ms. */
   readonly sinceMs?: number | undefined;
 }
 
-/** The dataset, as a table with these columns has it. */
 function withColumns(dataset: Dataset, present: readonly { readonly name: string }[]): Dataset {
   const names = new Set(present.map(({ name }) => name));
   return { ...dataset, columns: dataset.columns.filter(({ name }) => names.has(name)) };
 }
 
-/** Builds the query of a request whose event some dataset has; throws on any other, whose result is empty. */
+/** Builds the query of a request. Throws if no dataset has its event. */
 export function buildQuery(
   request: ExportSpec,
   apps: readonly ExportApp[],
@@ -161,7 +157,7 @@ export function buildQuery(
   };
 }
 
-/** Builds the query of a result without rows, whatever the event: the columns that it would have. */
+/** Builds the query of a result without rows. */
 export function buildEmptyQuery(request: ExportSpec): ExportQuery {
   const sql = `SELECT ${emptyColumns(request).join(', ')} WHERE false`;
   return {
@@ -171,7 +167,7 @@ export function buildEmptyQuery(request: ExportSpec): ExportQuery {
   };
 }
 
-/** Builds the query of a plan over one version of its table; one without rows where the version can have none. */
+/** Builds the query of a plan over one version of its table. */
 export function planQuery(
   { request, apps, segment, titles }: ReadPlan,
   { snapshot: { schemaString }, sinceMs }: Pick<Basis, 'snapshot' | 'sinceMs'>,

@@ -7,23 +7,22 @@ import { fileFilter } from './query.ts';
 import type { QueryEngine } from './query-engine.ts';
 import { watch, type OnShare, type WatchedJob } from './watch-statement.ts';
 
-/** The files that a query reads: more with each reach, those that were there in their places. */
+/** The files that a query reads; reaches append to them. */
 export interface ReadFiles {
   readonly files: readonly DataFile[];
-  /** Adds the files of a reach. */
+  /** Adds the files of a reach, s. */
   reachOut(reachSeconds: number): void;
 }
 
-/** Compares files with their hashes, each of them once, whoever asks. Errors: `file_damaged`. */
+/** Compares files with their hashes, each once. Error: `file_damaged`. */
 export type Verify = (files: readonly DataFile[]) => Promise<void>;
 
-/** What is asked, and of which version of the table. */
 interface Asked {
   readonly plan: ReadPlan;
   readonly snapshot: Snapshot;
 }
 
-/** Creates the list of the files that a query reads of a snapshot; one that has a preparation reads none before it. */
+/** Creates the list of files of a query; a query with a preparation starts without any. */
 export function createReadFiles(
   { plan: { request, apps }, snapshot, sinceMs }: Asked & { readonly sinceMs: number | undefined },
   { select, preparation }: ExportQuery,
@@ -38,7 +37,7 @@ export function createReadFiles(
   return { files, reachOut };
 }
 
-/** Creates the verification of what an attempt reads. */
+/** Creates the verification of an attempt. */
 export function createVerify({ plan: { request }, snapshot }: Asked): Verify {
   const verified = new Map<string, Promise<void>>();
   return async (files) => {
@@ -50,24 +49,23 @@ export function createVerify({ plan: { request }, snapshot }: Asked): Verify {
   };
 }
 
-/** What a query is made on, and of which files. */
 export interface Source {
   readonly engines: readonly [QueryEngine, ...QueryEngine[]];
   readonly read: ReadFiles;
   readonly verify: Verify;
 }
 
-/** The files to read; the first holds every column, so that the list is never empty. */
+/** Lists the paths to read; the first has every column, so that the list is never empty. */
 export function pathsOf({ snapshot }: Pick<Asked, 'snapshot'>, { files }: Pick<ReadFiles, 'files'>): string[] {
   return [snapshot.emptyFile, ...files.map(({ absolutePath }) => absolutePath)];
 }
 
-/** A statement before any row is written. */
+/** Describes a statement that writes nothing of the result. */
 export function before({ plan }: Pick<Asked, 'plan'>): WatchedJob {
   return { plan, writtenBytes: () => Promise.resolve(0) };
 }
 
-/** Makes what a query reads beside the files: step after step, until no row can change any more. */
+/** Runs the preparation step by step, until no row can change. */
 export async function prepare(
   { engines: [engine], read, verify }: Source,
   { preparation }: ExportQuery,

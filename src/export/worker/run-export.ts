@@ -9,11 +9,11 @@ import { chooseFormat, type Format } from './formats/format.ts';
 import { LimitError, tooManyBytes } from './watch-statement.ts';
 import { writeRows, type QueryJob, type WrittenRows } from './write-rows.ts';
 
-/** The share of the work that the query has; the rest is making files of its result. */
+/** Percent of the query; the rest is making files. */
 const queryPercent = 70;
 const lastPercent = 99;
 
-/** Ends the files of a result, which must hold its rows and no more bytes than the limit. */
+/** Finishes the files, which must have the query's rows, within the limit of bytes. */
 async function finishFiles({ plan }: QueryJob, { rows, bytes, result }: WrittenRows): Promise<ReportFile[]> {
   try {
     if (bytes > plan.limits.maxBytes) throw new LimitError(tooManyBytes);
@@ -55,9 +55,8 @@ async function makeFiles(
 }
 
 /**
- * Runs an export from one snapshot of the lake to durable files in the attempt's folder. `onPercent` gets how far it is,
- * 0 to 99, never less than before. Never throws: what went wrong is the outcome, and the folder is then the
- * caller's to remove.
+ * Runs an export from one snapshot of the lake to durable files in the attempt's folder. `onPercent` gets the progress,
+ * 0 to 99, increasing. Never throws; after an error the caller removes the folder.
  */
 export async function runExport(plan: WorkerPlan, onPercent: (percent: number) => void): Promise<WorkerOutcome> {
   let reported = 0;
@@ -71,7 +70,7 @@ export async function runExport(plan: WorkerPlan, onPercent: (percent: number) =
   } catch (error) {
     if (error instanceof LimitError) return { kind: 'failed', reason: 'user', error: error.message };
     const full = isAppError(error, 'disk') || isDiskFull(error);
-    // The next attempt would meet the same columns.
+    // The next attempt would read the same columns.
     const damaged = (isDamage(error) && !error.retryable) || isAppError(error, 'schema_change');
     return { kind: 'failed', reason: full ? 'disk' : damaged ? 'damage' : 'error', error: describeError(error) };
   }

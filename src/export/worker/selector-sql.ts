@@ -5,15 +5,15 @@ import type { ExportApp, ExportSpec } from '../jobs/export-spec.ts';
 import type { PlanTitles } from '../jobs/worker-messages.ts';
 import type { BoundValue } from './export-query.ts';
 
-/** The loaded titles that a selector shows. */
+/** The loaded titles of a selector. */
 interface TitleLookUp {
-  /** Joins that follow the relation `events` in FROM. They find at most one title for a row, and lose the order. */
+  /** Joins after the relation `events` in FROM; at most one title per row; they lose the order of rows. */
   readonly joins: readonly string[];
-  /** SQL of the titles that were found; the first that is not NULL counts. */
+  /** SQL of the found titles; the first that is not NULL counts. */
   readonly titles: readonly string[];
 }
 
-/** The relation of the loaded titles; their file binds as `$titles`. */
+/** The relation of the loaded titles; their file is bound as `$titles`. */
 const titlesSql = 'read_parquet($titles, hive_partitioning = false)';
 
 function fieldsWithTitles(selector: string, counts: PlanTitles['counts']): string[] {
@@ -22,12 +22,11 @@ function fieldsWithTitles(selector: string, counts: PlanTitles['counts']): strin
     .filter((name) => (counts[name] ?? 0) > 0);
 }
 
-/** Says whether titles were loaded that a selector may show: only then is there anything to join. */
 function hasTitles(selector: string, counts: PlanTitles['counts']): boolean {
   return fieldsWithTitles(selector, counts).length > 0;
 }
 
-/** Looks up the loaded titles of a selector, whose id is the SQL `id`. */
+/** Builds the lookup of a selector's titles by the SQL of its `id`. */
 function lookUpTitles(selector: string, id: string, counts: PlanTitles['counts']): TitleLookUp {
   const named = fieldsWithTitles(selector, counts).map((name, index) => ({
     name,
@@ -52,19 +51,19 @@ const appColumns: Readonly<Record<AppFact, string>> = {
 
 const betweenItems = sqlText("','");
 
-/** The items of a list of texts with what an array literal has between them. */
+/** Joins the items of a list of texts as inside an array literal. */
 function joinItems(list: string): string {
   return `array_to_string(${list}, ${betweenItems})`;
 }
 
 /**
- * An array literal of a list of texts: quotes, backslashes and line breaks escaped by a backslash (clients.md). Lists
- * without any of them, nearly all, are joined as they are. `joined` is the list so joined: a column, where it is not to
- * be made once for each mention. NULL where the list is.
+ * Builds the array literal of a list of texts: quotes, backslashes and line breaks are escaped by a backslash
+ * (clients.md). Lists without them, nearly all, are joined. `joined`: a column with the joined list, so that it is
+ * computed once. NULL if the list is.
  */
 export function arrayLiteral(list: string, joined = joinItems(list)): string {
   const escaped = String.raw`replace(replace(replace(replace(item, '\', '\\'), '''', '\'''), chr(10), '\n'), chr(13), '\r')`;
-  // A quote is looked for where no quotes of the literal's own are.
+  // Searches for a quote without those of the literal.
   const isSpecial = [
     String.raw`contains(${joined}, '\')`,
     `contains(${joined}, chr(10))`,
@@ -76,37 +75,30 @@ export function arrayLiteral(list: string, joined = joinItems(list)): string {
     ELSE '[''' || ${joined} || ''']' END`;
 }
 
-/** The title of a number by a dictionary; NULL where it has none. */
+/** Builds the title of a number by a dictionary; NULL if it has none. */
 function dictionaryTitle(id: string, titles: Readonly<Record<string, string>>): string {
   const cases = Object.entries(titles).map(([known, title]) => `WHEN ${Number(known)} THEN ${sqlText(title)}`);
   return `CASE ${id} ${cases.join(' ')} END`;
 }
 
-/**
- * What a cell is: `text` as CSV has it, a list as an array literal; or `typed`, a value of the selector's type, for
- * formats that have types.
- */
+/** Form of cells. `text`: as in CSV, a list as an array literal. `typed`: a value of the selector's type. */
 export type Cells = 'text' | 'typed';
 
-/** The columns of a result, in two steps: a list is joined in the first, and made a cell by the second. */
+/** The columns of a result in two steps: a list is joined in the first and becomes a cell in the second. */
 interface ResultColumns {
-  /** What is read of the rows. */
   readonly read: readonly string[];
-  /** What is written of that. */
   readonly written: readonly string[];
 }
 
-/** What a selector's expression is made for. */
 interface SelectorPlan extends DatasetExport {
   readonly cells: Cells;
   readonly apps: readonly ExportApp[];
   readonly inline: boolean;
-  /** The loaded titles of those selectors that show some; none by default. */
   readonly titles?: ReadonlyMap<string, TitleLookUp>;
 }
 
 /**
- * A fact of the row's app: by comparison, or from the joined relation. App ids are our registry's own numbers; texts
+ * Builds a fact of the row's app, by comparison or from the joined relation. App ids are numbers of the registry; texts
  * are bound.
  */
 function appExpression(fact: AppFact, { apps, inline }: SelectorPlan, values: Record<string, BoundValue>): string {
@@ -120,35 +112,35 @@ function appExpression(fact: AppFact, { apps, inline }: SelectorPlan, values: Re
   return cases.length === 0 ? 'NULL' : `CASE events.id_app ${cases.join(' ')} END`;
 }
 
-/** The date of a moment in the request's time zone, which binds as `$timezone`. */
+/** Builds the date of a time in the request's zone, bound as `$timezone`. */
 export function zoneDate(column: string): string {
   return `CAST(timezone($timezone, events.${column}) AS DATE)`;
 }
 
-/** The date of a moment in UTC: by arithmetic, since a look into the zones costs as much as all other cells of a row. */
+/** Builds the date of a time in UTC by arithmetic: a zone lookup costs as much as all other cells of a row. */
 function utcDate(column: string): string {
   return `CAST(make_timestamp(epoch_us(events.${column})) AS DATE)`;
 }
 
-/** A list; an event without parameters has an empty one. */
+/** An event without parameters has an empty list. */
 function listExpression(list: string): string {
   return `coalesce(${list}, [])`;
 }
 
-/** A column of the table; empty where the dataset has none of that name. */
+/** Builds a column; NULL if the dataset does not have it. */
 function columnSql({ columns }: Dataset, name: string): string {
   return columns.some((column) => column.name === name) ? `events.${name}` : 'NULL';
 }
 
 type ColumnSource = Extract<Selector['source'], { readonly column: string }>;
 
-/** The first of some expressions that is not NULL. */
+/** Builds the first of several expressions that is not NULL. */
 function firstOf(expressions: readonly string[]): string {
   const given = expressions.filter((expression) => expression !== 'NULL');
   return given.length > 1 ? `coalesce(${given.join(', ')})` : (given[0] ?? 'NULL');
 }
 
-/** The value of a column; a title by its dictionary first, then by the titles that were loaded. */
+/** Builds the value of a column; a title by its dictionary first, then by the loaded titles. */
 function columnExpression(
   name: string,
   { column, titleOf, dictionary }: ColumnSource,
@@ -187,7 +179,7 @@ function sourceExpression(
   return appExpression(source.app, plan, values);
 }
 
-/** The expression of a selector for the rows of the plan's event; empty for rows of a kind that has no such value. */
+/** Builds the expression of a selector; NULL for rows of a kind without it. */
 function expressionOf(
   selector: Selector,
   plan: SelectorPlan,
@@ -197,7 +189,7 @@ function expressionOf(
   const { kinds } = selector;
   const { event, dataset } = plan;
   const kind = 'kind' in event ? event.kind : undefined;
-  // Rows, loaded ones and those that import methods make, have what their columns have.
+  // Loaded rows have what their columns have.
   if (dataset.isLoadable) return 'constant' in selector.source ? 'NULL' : expressionOfAny();
   if (kinds !== undefined && kind !== undefined && !kinds.includes(kind)) return 'NULL';
   // A derived row is an event of any kind.
@@ -219,7 +211,7 @@ const sqlTypes: Readonly<Record<Selector['type'], string>> = {
   array: 'VARCHAR[]',
 };
 
-/** The engine's type of a selector's value. Amounts, and one integer of 64 bits without a sign, are decimals. */
+/** Returns the engine's type of a selector. Amounts and an unsigned 64-bit integer are decimals. */
 function typeOf({ type, columnType }: Selector): string {
   const isNumber = type === 'integer' || type === 'number';
   return isNumber && columnType?.startsWith('DECIMAL') === true ? columnType : sqlTypes[type];
@@ -229,12 +221,11 @@ function getSelectors({ selectors: names }: ExportSpec): Selector[] {
   return names.map(getSelector);
 }
 
-/** Whether a selector's cell is an array literal. */
 function isLiteral({ source }: Selector, { cells }: SelectorPlan): boolean {
   return cells === 'text' && ('mapKeys' in source || 'mapValues' in source);
 }
 
-/** The columns of the result, as the selectors were asked for; adds the values they bind. */
+/** Builds the columns of the result, and adds their values. */
 function selectColumns(request: ExportSpec, plan: SelectorPlan, values: Record<string, BoundValue>): ResultColumns {
   const selected = getSelectors(request);
   const isLone = selected.length === 1;
@@ -257,12 +248,12 @@ function selectColumns(request: ExportSpec, plan: SelectorPlan, values: Record<s
   return { read: columns.flatMap(({ read }) => read), written: columns.map(({ written }) => written) };
 }
 
-/** Says whether a request may show titles that were loaded. */
+/** Reports whether a request may show loaded titles. */
 export function showsTitles({ selectors }: ExportSpec, titles: PlanTitles | undefined): boolean {
   return titles !== undefined && selectors.some((name) => hasTitles(name, titles.counts));
 }
 
-/** The loaded titles of the selectors that were asked for; those whose id the dataset has not show none. */
+/** Finds the loaded titles of a request's selectors; none if the dataset lacks their id. */
 function findTitles(
   request: ExportSpec,
   plan: SelectorPlan,
@@ -279,7 +270,8 @@ function findTitles(
 }
 
 /**
- * The columns of the result, and the joins that bring the loaded titles which they show; adds the values of both. The joins follow the others in FROM, and need a plan that is not `inline`.
+ * Builds the columns of the result, and the joins of the titles that they show; adds the values of both. The joins
+ * follow the others in FROM, and need a plan that is not `inline`.
  */
 export function selectTitled(
   request: ExportSpec,
@@ -293,12 +285,12 @@ export function selectTitled(
   return { columns: selectColumns(request, { ...plan, titles: found }, values), titleJoins };
 }
 
-/** SQL of a result: its columns of the rows that `from` (the rest of the statement) gives, in their order. */
+/** Builds the SQL of a result over the rest of the statement. */
 export function selectSql({ read, written }: ResultColumns, from: string): string {
   return `SELECT ${written.join(', ')} FROM (SELECT ${read.join(', ')} ${from})`;
 }
 
-/** The columns of a result without rows. */
+/** Builds the columns of a result without rows. */
 export function emptyColumns(request: ExportSpec): string[] {
   return getSelectors(request).map((selector) => `CAST(NULL AS ${typeOf(selector)}) AS ${sqlName(selector.name)}`);
 }

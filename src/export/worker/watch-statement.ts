@@ -3,30 +3,29 @@ import type { ReadPlan } from '../jobs/worker-messages.ts';
 import type { QueryEngine } from './query-engine.ts';
 
 const watchEveryMs = 200;
-/** What the process may take beside DuckDB's buffers before it is ended: the buffer limit does not bind everything. */
+/** Memory of the process in addition to DuckDB's limit, which does not cover everything. */
 const memorySlackBytes = 768 * 1024 * 1024;
 
-/** The request asks for more than the limits allow: shown to the user, and never tried again. */
+/** The request exceeds a limit: shown to its user, never retried. */
 export class LimitError extends Error {}
 
 export const tooManyBytes = 'Too many bytes in export';
 
-/** What a statement is watched for. */
 export interface WatchedJob {
   readonly plan: ReadPlan;
-  /** How many bytes it has written of the result. */
+  /** Counts the bytes of the result that were written. */
   readonly writtenBytes: () => Promise<number>;
 }
 
-/** What else may go wrong while it runs; undefined while nothing has. */
+/** Finds another fault; undefined if there is none. */
 type FindFault = () => unknown;
 
-/** Takes the share of the work that is done, 0 to 1. */
+/** Called with the share of the work, 0 to 1. */
 export type OnShare = (share: number) => void;
 
 /**
- * Runs a statement while watching its progress, the size of its output, the memory of the process, and for a fault of
- * what is made of its output meanwhile.
+ * Runs a statement and watches its progress, the size of its output, the memory of the process, and faults of what is
+ * made of its output.
  */
 export async function watch<T>(
   engine: Pick<QueryEngine, 'progress' | 'interrupt'>,
@@ -59,7 +58,7 @@ export async function watch<T>(
     if (stopped !== undefined) throw stopped;
     return result;
   } catch (error) {
-    // The statement may have ended for the fault before anybody looked.
+    // The statement may have failed by a fault that no check has seen.
     throw stopped ?? findFault() ?? error;
   } finally {
     ended.abort();

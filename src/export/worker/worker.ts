@@ -1,41 +1,35 @@
-import { getPriority, setPriority } from 'node:os';
-import { answerQuestion } from './data/answer-question.ts';
-import { runExport } from './run-export.ts';
-import { isDataPlan, type DataOutcome, type DataPlan } from '../jobs/data-messages.ts';
-import { isLookPlan, type LookOutcome, type LookPlan } from '../jobs/look-messages.ts';
-import { runLook } from './looks/run-look.ts';
-import type { WorkerMessage, WorkerPlan } from '../jobs/worker-messages.ts';
-
 /**
- * The export worker's entry: one process, one attempt of one request, one look at an export before it is ordered, or one question after data. It gets its plan as its first message, answers
- * with progress and one outcome, and ends when its parent has let go of the channel. When the parent dies the worker
- * dies with it, at once: the next parent starts the attempt anew, in another folder.
+ * The export worker: a process for one attempt of a request, one estimate or preview, or one query about data. Its first
+ * message is its plan; it responds with progress and one outcome, and exits when its parent closes the channel. If the
+ * parent dies, the worker dies at once: the next parent restarts the attempt in another folder.
  *
- * In: the plan (jobs/worker-messages.ts, jobs/look-messages.ts, jobs/data-messages.ts); one snapshot of the lake. Out: the result's files in the
- * attempt's folder; of a look or a question nothing but its answer.
- * Invariant: the engine reads the table's folder and writes the attempt's, and nothing else; what the files hold is
- * counted against the query's rows; `done` is sent when they are durable.
- * Crash: the folder of the attempt, for the parent to remove.
+ * In: the plan (jobs/worker-messages.ts); one snapshot of the lake. Out: the files of an attempt in its folder; of other
+ * plans only the outcome.
+ * Invariant: the engine reads the table's folder and writes the attempt's; the rows of the files are compared with the
+ * query's; `done` is sent after they are durable.
+ * Crash: the attempt's folder is left, which the parent removes.
  */
+import { getPriority, setPriority } from 'node:os';
+import type { DataPlan, LookPlan, WorkerPlan } from '../jobs/worker-messages.ts';
+import { answerQuestion } from './data/answer-question.ts';
+import { runLook } from './looks/run-look.ts';
+import { runExport } from './run-export.ts';
 
-/** Exports give way to import: by so much more niceness than the service has, which ends at 19. */
+/** Exports yield to import: niceness above the service's, which ends at 19. */
 const niceness = 5;
 const mostNiceness = 19;
 
-function send(message: WorkerMessage | LookOutcome | DataOutcome): void {
+function send(message: object): void {
   process.send?.(message, undefined, undefined, () => undefined);
 }
 
-function work(plan: LookPlan | WorkerPlan | DataPlan): Promise<WorkerMessage | LookOutcome | DataOutcome> {
-  if (isDataPlan(plan)) return answerQuestion(plan);
-  return isLookPlan(plan) ? runLook(plan) : runExport(plan, (percent) => send({ kind: 'progress', percent }));
+function work(plan: LookPlan | WorkerPlan | DataPlan): Promise<object> {
+  if ('question' in plan) return answerQuestion(plan);
+  return 'look' in plan ? runLook(plan) : runExport(plan, (percent) => send({ kind: 'progress', percent }));
 }
 
-// Upwards only: an ordinary user may not take niceness back.
+// Upwards only: an ordinary user cannot lower niceness again.
 setPriority(Math.min(mostNiceness, getPriority() + niceness));
-// DuckDB's threads may be busy in the middle of a query: only SIGKILL ends them without waiting.
+// DuckDB's threads may be in the middle of a query: only SIGKILL ends them without waiting.
 process.on('disconnect', () => process.kill(process.pid, 'SIGKILL'));
-process.once('message', (message) => {
-  const plan = message as LookPlan | WorkerPlan | DataPlan;
-  void work(plan).then(send);
-});
+process.once('message', (message) => void work(message as LookPlan | WorkerPlan | DataPlan).then(send));

@@ -25,29 +25,27 @@ import {
 } from './read-files.ts';
 import { LimitError, tooManyBytes, watch, type OnShare } from './watch-statement.ts';
 
-/** The share of a query that its preparation has. */
+/** The preparation's share of a query. */
 const preparationShare = 0.6;
-/** What a thread of the engine may hold of rows that are only streamed: two row groups of the lake and their text. */
+/** Memory of a thread for streamed rows: two row groups of the lake and their text. */
 const streamMemoryMb = 256;
-/** With less an engine may fail of rows that are only streamed. */
+/** An engine may fail with less, also for streamed rows. */
 const leastEngineMb = 64;
 const tooManyRows = 'Too many lines in export';
 
-/** What a query runs on. */
 export interface QueryJob {
-  /** Its lists lie where nobody removes them. */
+  /** Its lists are linked into the work folder. */
   readonly plan: WorkerPlan;
   readonly snapshot: Snapshot;
-  /** Only rows that became available after this, Unix milliseconds; undefined: all. */
+  /** Only rows that became available later, Unix ms; undefined: all. */
   readonly sinceMs: number | undefined;
   readonly format: Format;
-  /** For work files, the rows on their way among them. */
+  /** For work files, which include the rows. */
   readonly tempDir: string;
-  /** Gets the share of the result that has become files, from when the query has ended. */
+  /** Called with the share of the result that is in files, after the query. */
   readonly onFileShare: OnShare;
 }
 
-/** The rows that were written, what is made of them, and how many files they were read from. */
 export interface WrittenRows {
   readonly rows: number;
   readonly bytes: number;
@@ -55,7 +53,7 @@ export interface WrittenRows {
   readonly filesRead: number;
 }
 
-/** Errors: `LimitError`, when the query has more rows than the plan allows. */
+/** Error: `LimitError` if the query has more rows than the plan allows. */
 async function assertFewRows(
   { engines: [engine], read, verify }: Source,
   { count }: ExportQuery,
@@ -70,7 +68,7 @@ async function assertFewRows(
   if ((await watch(engine, before(job), () => undefined, counting)) > maxRows) throw new LimitError(tooManyRows);
 }
 
-/** The work files of the slices, which together are the text of the result, and the result that is made of them. */
+/** Creates the work files of the slices, and the result that is made of them. */
 function startFiles(job: QueryJob, slices: number): { paths: [string, ...string[]]; result: ResultFiles } {
   const { plan, format, tempDir, onFileShare } = job;
   const { folder, stem, limits } = plan;
@@ -80,7 +78,7 @@ function startFiles(job: QueryJob, slices: number): { paths: [string, ...string[
   return { paths, result: startResultFiles(paths, format, { folder, stem, limits, onProgress: onFileShare }) };
 }
 
-/** Copies the rows into work files while the files of the result are made of them. */
+/** Copies the rows into work files while the files of the result are made. */
 async function copyRows(
   { engines, read, verify }: Source,
   query: ExportQuery,
@@ -98,15 +96,15 @@ async function copyRows(
     return { rows, bytes: await writtenBytes(), result, filesRead: read.files.length };
   } catch (error) {
     await result.abandon();
-    // A second try begins with no file of the first.
+    // A second try must start without files of the first.
     for (const file of paths) await removeFile(file);
     throw error;
   }
 }
 
 /**
- * The slices of a query that streams its rows, unless most of the work is to read rows that a filter drops, or a result
- * cannot be written in pieces: then there is one of everything. `lean` as in `buildQuery`.
+ * Plans the slices of a query that streams its rows. There is one slice if a filter drops most rows, or the result
+ * cannot be written in pieces. `lean`: as in `buildQuery`.
  */
 function slicesOf({ plan, format }: QueryJob, query: ExportQuery, { files }: ReadFiles, lean: boolean): Slice[] {
   const isCut =
@@ -116,9 +114,9 @@ function slicesOf({ plan, format }: QueryJob, query: ExportQuery, { files }: Rea
 }
 
 /**
- * Opens an engine for each slice that is worked on at a time. A query that streams its rows needs little memory, and
- * with little it is faster: the same pages are used again. Whether that is enough may differ from one run to the next:
- * the bytes of the result must not, so that a format's threads are the same in either.
+ * Opens an engine per concurrent slice. A query that streams rows needs little memory, and is faster with little, since
+ * pages are reused. Whether that suffices may differ between runs; the bytes of the result may not, so the threads of a
+ * format stay the same.
  */
 async function openEngines(
   { plan, tempDir, format }: QueryJob,
@@ -151,7 +149,7 @@ async function openEngines(
   }
 }
 
-/** Runs the query of the request into work files. `lean` as in `buildQuery`, on as few threads as there may be. */
+/** Runs the query of a request into work files. `lean`: as in `buildQuery`, on the fewest threads. */
 async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, verify: Verify): Promise<WrittenRows> {
   const { plan, snapshot, format } = job;
   const { emptyFile, schemaString } = snapshot;
@@ -171,7 +169,7 @@ async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, verify: 
     await assertFewRows(source, query, job);
     return await copyRows(source, query, job, slices, (share) => onShare(prepared + share * (1 - prepared)));
   } catch (error) {
-    // A sort may take as much of the disk as a result.
+    // A sort may use as much disk as a result.
     if (isAppError(error, 'disk') && error.message.includes('max_temp_directory_size'))
       throw new LimitError(tooManyBytes);
     throw error;
@@ -180,14 +178,13 @@ async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, verify: 
   }
 }
 
-/** Whether no file can have a row of the result, which then needs no query. */
 function hasNoFiles({ plan: { request, apps }, snapshot, sinceMs }: QueryJob): boolean {
   return (
     isEmptyResult(request, apps) || pruneFiles(snapshot.files, fileFilter(request, apps, { sinceMs })).length === 0
   );
 }
 
-/** Writes the rows of the request. Errors: `LimitError`, `file_damaged`, `disk`, `sql`. */
+/** Writes the rows of a request. Errors: `LimitError`, `file_damaged`, `disk`, `sql`. */
 export async function writeRows(job: QueryJob, onShare: OnShare): Promise<WrittenRows> {
   const { emptyText } = job.format;
   if (emptyText !== undefined && hasNoFiles(job)) {
@@ -196,7 +193,7 @@ export async function writeRows(job: QueryJob, onShare: OnShare): Promise<Writte
     return { rows: 0, bytes: (await findSize(paths[0])) ?? 0, result, filesRead: 0 };
   }
   const verify = createVerify(job);
-  /** Once more in the way that needs the least memory, where rows were too wide for the usual one. */
+  /** Retries with the least memory, if rows are too wide. */
   const orLean =
     (one: QueryJob) =>
     (error: unknown): Promise<WrittenRows> => {

@@ -7,7 +7,7 @@ import { planQuery } from '../../../src/export/worker/query.ts';
 import { openQueryEngine } from '../../../src/export/worker/query-engine.ts';
 import { createReadFiles } from '../../../src/export/worker/read-files.ts';
 import { unnamedFolder } from '../../../src/runtime/files/work-files.ts';
-import type { LookPlan } from '../../../src/export/jobs/look-messages.ts';
+import type { LookPlan } from '../../../src/export/jobs/worker-messages.ts';
 import { runLook } from '../../../src/export/worker/looks/run-look.ts';
 import { runExport } from '../../../src/export/worker/run-export.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { createSlotWait } from '../../../src/export/schedules/slot-wait.ts';
+import { createSlotWait } from '../../../src/export/schedules/slot-clock.ts';
 import { readWatermarkMs } from '../../../src/lake/watermark.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import type { Schedule } from '../../../src/schedules/schedules.ts';

@@ -1,21 +1,21 @@
 /**
- * Questions after the data of an account's apps: how many events of each kind each day has, how full their fields are, what
- * their custom events have in their parameters.
+ * Queries about the data of an account's apps: events by day and kind, fill rates of fields, parameters of custom
+ * events.
  *
- * In: a plan (jobs/data-messages.ts), the newest version of the tables. Out: one outcome; nothing is written.
- * Invariant: only rows of the plan's apps are counted, and what is counted is exact; what was not looked at is said.
+ * In: a plan (jobs/worker-messages.ts), the newest version of the tables. Out: one outcome; nothing is written.
+ * Invariant: only rows of the plan's apps are counted, exactly; what was not counted is stated.
  * Crash: nothing is left.
  */
 import { datasets, events, type Dataset } from '../../../datasets/dataset.ts';
 import { readCurrentCatalogue } from '../../../lake/catalogue/current-catalogue.ts';
 import { listTables } from '../../../lake/lake.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
-import type { DataOutcome, DataPlan, DataQuestion } from '../../jobs/data-messages.ts';
+import type { DataOutcome, DataPlan, DataQuestion } from '../../jobs/worker-messages.ts';
 import { openQueryEngine, type QueryEngine } from '../query-engine.ts';
 import { chooseFiles, countDays, countFields, sumDays } from './count-events.ts';
 
 const engineMemoryMb = 384;
-/** Files that are replaced meanwhile may be gone where little is kept: then it is begun anew. */
+/** Tries, since files that are replaced meanwhile may be removed soon. */
 const attempts = 3;
 
 async function withEngine<T>(plan: DataPlan, work: (engine: QueryEngine) => Promise<T>): Promise<T> {
@@ -50,7 +50,7 @@ async function findVolume(
   return { kind: 'volume', volume: { version, days: sumDays(counts) } };
 }
 
-/** The dataset that has the events of a kind: the events, or the one whose table is called so. */
+/** Returns the dataset of a kind: the events, or the one of that table. */
 function datasetOf(kind: string): Dataset {
   return events.kinds.includes(kind) ? events : (datasets.get(kind) ?? events);
 }
@@ -76,7 +76,7 @@ async function findCatalogue(
   return { kind: 'catalogue', catalogue: { ...catalogue, customEvents: cut } };
 }
 
-/** Answers a question. Never throws: what went wrong is the outcome. */
+/** Runs a query. Never throws. */
 export async function answerQuestion(plan: DataPlan): Promise<DataOutcome> {
   const { question } = plan;
   for (let attempt = 1; ; attempt += 1) {

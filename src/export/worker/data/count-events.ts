@@ -5,11 +5,11 @@ import { pruneFiles, type FileFilter } from '../../../lake/files/prune.ts';
 import { tablePaths } from '../../../lake/lake.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../../lake/log/snapshot.ts';
 import { sqlName } from '../../../lake/sql/literals.ts';
-import type { DataPlan, DateSpan, DayCount, Fields } from '../../jobs/data-messages.ts';
+import type { DataPlan, DateSpan, DayCount, Fields } from '../../jobs/worker-messages.ts';
 import { filesSql } from '../export-query.ts';
 import type { QueryEngine } from '../query-engine.ts';
 
-/** The files of one table that may have rows that are asked for. */
+/** The files of a table that may have rows of a query. */
 export interface Chosen {
   readonly table: string;
   readonly snapshot: Snapshot;
@@ -29,12 +29,12 @@ export async function chooseFiles(
   return { table: dataset.table, snapshot, files: apps.length === 0 ? [] : pruneFiles(snapshot.files, filter) };
 }
 
-/** The only value of a column in a file by the log's statistics; undefined where there are several, or it is unknown. */
+/** Returns the only value of a column in a file by the log; undefined if there are several or it is unknown. */
 function onlyValue({ minValues, maxValues }: DataFile, column: string): unknown {
   return minValues[column] === maxValues[column] ? minValues[column] : undefined;
 }
 
-/** What a file has where all of its rows are one app's, of one kind and one day: then the log has counted them. */
+/** Counts a file by the log if all of its rows are of one app, kind and day. */
 function countByLog(file: DataFile, table: string, apps: ReadonlySet<number>): DayCount | undefined {
   const [idApp, date] = [onlyValue(file, 'id_app'), onlyValue(file, 'date')];
   const kind = table === events.table ? onlyValue(file, 'kind') : table;
@@ -54,8 +54,8 @@ const countSql = (
   FROM ${filesSql} WHERE id_app IN (SELECT id_app FROM apps) AND date BETWEEN CAST($from AS DATE) AND CAST($to AS DATE) GROUP BY ALL`;
 
 /**
- * Counts the events of one table by day and kind: by the log where it tells, else by the three columns that say it, of
- * row groups that may have rows of the apps. Errors: `sql` where a file cannot be read.
+ * Counts the events of a table by day and kind: by the log if possible, otherwise by three columns of the row groups
+ * that may have rows of the apps. Error: `sql` if a file cannot be read.
  */
 export async function countDays(
   engine: QueryEngine,
@@ -84,7 +84,7 @@ export async function countDays(
   return [...told.filter((count) => count !== undefined), ...found];
 }
 
-/** Adds up what several files and tables have of the same day and kind; sorted by day, then by kind. */
+/** Sums up counts of the same day and kind, sorted. */
 export function sumDays(counts: readonly DayCount[]): DayCount[] {
   const sums = new Map<string, DayCount>();
   for (const count of counts) {
@@ -94,12 +94,12 @@ export function sumDays(counts: readonly DayCount[]): DayCount[] {
   return [...sums].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, count]) => count);
 }
 
-/** Rows of row groups that may have rows of the apps, of the newest files: about as many are read, at most. */
+/** Rows of the row groups that may have rows of the apps, in the newest files; approximate. */
 const mostRows = 20_000_000;
-/** Files whose footers are looked at, and read, at most, the newest. */
+/** Newest files whose footers are read, at most. */
 const mostFiles = 500;
 
-/** The columns of a kind that hold a field: of the events those that its schema or the service fills. */
+/** Lists the columns of a kind that hold a field: of events, those of its schema and of the enrichment. */
 function fieldColumns({ table, columns }: Dataset, kind: string): Column[] {
   if (table !== events.table) return columns.filter(({ field }) => field !== undefined);
   const own = new Set([
@@ -114,7 +114,7 @@ const groupsSql = `SELECT file_name AS file, sum(row_group_num_rows) AS rows FRO
     coalesce(TRY_CAST(stats_max_value AS BIGINT) < $least, false) OR coalesce(TRY_CAST(stats_min_value AS BIGINT) > $most, false))
   GROUP BY file_name`;
 
-/** When the newest event of a file was, as the log writes it. */
+/** Returns the time of the newest event of a file, as in the log. */
 function timeOf({ maxValues }: DataFile): string {
   const { event_time: time } = maxValues;
   return typeof time === 'string' ? time : '';
@@ -123,11 +123,11 @@ function timeOf({ maxValues }: DataFile): string {
 /** The newest files with rows of the apps, up to the bounds. */
 interface Newest {
   readonly chosen: readonly DataFile[];
-  /** No other file has rows of the apps. */
+  /** Whether no other file has rows of the apps. */
   readonly isWhole: boolean;
 }
 
-/** The newest files, up to the bound of rows, one at least; how much another account's apps have beside does not count. */
+/** Chooses the newest files, at least one; rows of other accounts do not count. */
 async function chooseNewest(engine: QueryEngine, files: readonly DataFile[], { apps }: DataPlan): Promise<Newest> {
   const newest = files.toSorted((a, b) => (timeOf(a) < timeOf(b) ? 1 : -1)).slice(0, mostFiles);
   const ids = apps.map(({ idApp }) => idApp);
@@ -139,7 +139,7 @@ async function chooseNewest(engine: QueryEngine, files: readonly DataFile[], { a
   const rows = new Map(found.map((row) => [String(row['file']), Number(row['rows'])]));
   const own = newest.filter(({ absolutePath }) => (rows.get(absolutePath) ?? 0) > 0);
   let left = mostRows;
-  // What follows a file that is left out is left out too: the dates that were looked at have no gap.
+  // Files after an excluded one are excluded, so that the counted dates have no gap.
   const end = own.findIndex(({ absolutePath }, index) => {
     left -= rows.get(absolutePath) ?? 0;
     return left < 0 && index > 0;
@@ -148,7 +148,7 @@ async function chooseNewest(engine: QueryEngine, files: readonly DataFile[], { a
   return { chosen, isWhole: chosen.length === own.length && newest.length === files.length };
 }
 
-/** Counts how many of the newest events of a kind have each of its fields. Errors: `sql` where a file cannot be read. */
+/** Counts how many of the newest events of a kind have each field. Error: `sql` if a file cannot be read. */
 export async function countFields(
   engine: QueryEngine,
   { snapshot, files }: Chosen,

@@ -3,44 +3,34 @@ import type { ExportSpec } from '../../jobs/export-spec.ts';
 import type { WorkerLimits } from '../../jobs/worker-messages.ts';
 import type { Cells } from '../selector-sql.ts';
 
-/** How a text becomes parts. */
+/** How a text is split into parts. */
 export interface Parts {
   readonly rows: TextFormat;
   readonly isCompressed: boolean;
-  /** A result up to so many bytes is one plain file all the same; below 0: none is. */
+  /** Largest result that is one plain file; negative: none. */
   plainMaxBytes(limits: Pick<WorkerLimits, 'singleFileMaxBytes' | 'partMaxBytes'>): number;
 }
 
-/** How the files of one request are written. */
+/** How the files of a request are written. */
 export interface Format {
-  /** Ending of the file that the engine writes, with its full stop. */
+  /** Ending of the engine's file, with its full stop. */
   readonly ending: string;
-  /** What the rows are written with. */
   readonly cells: Cells;
-  /**
-   * What follows FORMAT in the engine's COPY statement, which writes the rows in the order of the query and appends to
-   * its file only.
-   */
+  /** Options after FORMAT in COPY, which writes rows in the order of the query and only appends. */
   readonly copyOptions: string;
-  /** The same with less memory and other bytes, for rows of which the usual number at a time is too much; absent: no way. */
+  /** The same with less memory and other bytes, for wide rows; absent: there is none. */
   readonly narrowOptions?: string;
-  /**
-   * With several threads the engine cuts the file where they happened to meet: the same rows give the same bytes by one
-   * thread only.
-   */
+  /** Several threads would cut the file at arbitrary rows: the bytes would differ between runs. */
   readonly byOneThread?: true;
-  /** The same as `copyOptions` for rows that go on a text which is begun; absent: no file can be made of two. */
+  /** As `copyOptions`, for rows appended to a text; absent: no file can be made of two. */
   readonly appendOptions?: string;
-  /** The file of a result without rows, where no query has to write it. */
+  /** The file of a result without rows, if no query is needed. */
   readonly emptyText?: (columns: readonly string[]) => string;
-  /** Absent: the file that the engine writes is the one that is downloaded, whatever its size. */
+  /** Absent: the engine's file is downloaded as it is. */
   readonly parts?: Parts;
 }
 
-/**
- * The format of a request's files. Without a wish for its compression a small text is one plain file, and a large one gzip
- * parts.
- */
+/** Chooses the format of a request. By default a small text is one plain file, and a large one gzip parts. */
 export function chooseFormat({ format: name = defaultFormat, compression }: ExportSpec): Format {
   const declared = getFormat(name);
   const { cells } = declared;

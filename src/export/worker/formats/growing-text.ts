@@ -2,26 +2,24 @@ import { constants, open, rm, type FileHandle } from 'node:fs/promises';
 import { pause } from '../../../runtime/async/retry.ts';
 import { isSystemError } from '../../../runtime/errors.ts';
 
-/** How long until a file is asked again whether it has grown. */
+/** How often a file is checked for growth, ms. */
 const lookEveryMs = 10;
 
-/** A file that somebody else appends to, read while it grows. What is read of it never changes any more. */
+/** A file that is read while others append to it. */
 interface GrowingFile {
   readonly path: string;
-  /** Opens it, as soon as it is there: for reading, or for appending. Error: when it is given up. */
+  /** Opens it once it exists, for reading or appending. Error: if it is given up. */
   open(flags: 'r' | 'a'): Promise<FileHandle>;
   /**
-   * Fills a buffer with what the file has from `position` on: waits until it has as much, or is whole. Returns how many
-   * bytes there were. Error: when the file is given up.
+   * Fills a buffer from `position`: waits until the file has as much or is complete. Returns the number of bytes.
+   * Error: if it is given up.
    */
   fill(handle: FileHandle, buffer: Buffer, position: number): Promise<number>;
-  /** Says that nothing will be appended any more. */
   complete(): void;
-  /** Says that it will never be whole: who reads it, or waits for it, gets an error. */
+  /** Fails its readers: it will never be complete. */
   giveUp(): void;
 }
 
-/** Creates the reader of a file that may not be there yet. */
 function createGrowingFile(file: string): GrowingFile {
   const whole = new AbortController();
   let isGivenUp = false;
@@ -46,7 +44,7 @@ function createGrowingFile(file: string): GrowingFile {
     },
     async fill(handle, buffer, position) {
       for (let length = 0; ;) {
-        // Asked before the read: what is appended after it is read the next time.
+        // Checked before the read: bytes appended later are read next time.
         const isWhole = whole.signal.aborted;
         const { bytesRead } = await handle.read(buffer, length, buffer.length - length, position + length);
         length += bytesRead;
@@ -65,32 +63,26 @@ function createGrowingFile(file: string): GrowingFile {
 }
 
 /**
- * A text that lies in some files, one after the other, read while others write them. What was read is removed, but for
- * the first file. One reader.
+ * A text in consecutive files, read by one reader while others write them. Read files are removed, except the first.
  */
 export interface GrowingText {
-  /** How many files it has. */
+  /** Number of files. */
   readonly files: number;
-  /**
-   * Fills a buffer with what comes next, from one file: fewer bytes than it has room for end the file. 0: the text is
-   * over. Error: when it is given up.
-   */
+  /** Fills a buffer from one file; fewer bytes than its size end that file, 0 the text. Error: if it is given up. */
   read(buffer: Buffer): Promise<number>;
-  /** The file that `read` has read last, from 0. */
+  /** Index of the file of the last `read`. */
   current(): number;
-  /** Opens the first file for what is appended to it when it is whole. Error: when the text is given up. */
+  /** Opens the first file to append to it when it is complete. Error: if the text is given up. */
   openFirst(): Promise<FileHandle>;
-  /**
-   * Begins anew with the first file, to which what was read of the others has been appended: that is not read twice.
-   */
+  /** Restarts with the first file, to which the read parts of the others were appended; those are not read again. */
   restart(): Promise<void>;
-  /** Lets go of the file that is read. */
+  /** Closes the current file. */
   close(): Promise<void>;
-  /** Waits until all files before this one have been read. Error: when the text is given up. */
+  /** Waits until all earlier files have been read. Error: if the text is given up. */
   reached(file: number): Promise<void>;
-  /** Says that nothing will be appended to a file any more. */
+  /** Marks a file as complete. */
   complete(file: number): void;
-  /** Says that it will never be whole: who reads it, or waits for it, gets an error. */
+  /** Fails its readers: it will never be complete. */
   giveUp(): void;
 }
 
@@ -99,14 +91,14 @@ interface Waiter {
   readonly settle: (error?: Error) => void;
 }
 
-/** Creates the reader of a text whose files may not be there yet. */
+/** Creates the reader of a text whose files may not exist yet. */
 export function createGrowingText(paths: readonly [string, ...string[]]): GrowingText {
   const first = createGrowingFile(paths[0]);
   const files = [first, ...paths.slice(1).map(createGrowingFile)];
   let waiters: Waiter[] = [];
   let handle: FileHandle | undefined;
   let [at, position, furthest] = [0, 0, 0];
-  /** Where to go on behind the first file. */
+  /** Where to continue after the first file. */
   let left: { readonly at: number; readonly position: number } | undefined;
   let isGivenUp = false;
 
@@ -171,7 +163,7 @@ export function createGrowingText(paths: readonly [string, ...string[]]): Growin
   };
 }
 
-/** Fills a buffer from as many files of a text as it takes. Fewer bytes than it has room for end the text. */
+/** Fills a buffer from several files of a text. Fewer bytes than its size end the text. */
 export async function fillFrom(text: GrowingText, buffer: Buffer): Promise<number> {
   let length = 0;
   while (length < buffer.length) {

@@ -9,16 +9,15 @@ import { createGrowingText, type GrowingText } from './growing-text.ts';
 import { writeParts } from './text-parts.ts';
 
 const blockBytes = 1024 * 1024;
-/** What is written between two syncs, of which each is under way while the next bytes are: the last has little to do. */
+/** Bytes between two syncs, each concurrent with the next bytes, so that the last has little to do. */
 const syncEveryBytes = 64 * 1024 * 1024;
 
-/** The bytes of a whole file. */
 interface MeasuredFile {
   readonly bytes: number;
   readonly sha256: string;
 }
 
-/** Fsyncs a file now and then, beside what is written to it meanwhile. */
+/** Fsyncs a file regularly, concurrently with writes. */
 function createSyncing(handle: FileHandle): { written(bytes: number): void; end(): Promise<void> } {
   let syncing = Promise.resolve();
   let unsynced = 0;
@@ -35,8 +34,8 @@ function createSyncing(handle: FileHandle): { written(bytes: number): void; end(
 }
 
 /**
- * Makes a text one file, its first, while it is written: the others are appended to it. Measures it meanwhile; undefined
- * as soon as it is larger than so many bytes, the text then begun anew.
+ * Appends a text to its first file while it is written, and hashes it; undefined once it is larger than `maxBytes`, the
+ * text then restarted.
  */
 async function gatherText(
   text: GrowingText,
@@ -71,48 +70,44 @@ async function gatherText(
   }
 }
 
-/** Makes a file the one file of a result: renamed, durable. The folder's own entries are the caller's to sync. */
+/** Renames a file to the one file of a result, durably except for its folder. */
 async function keepFile(file: string, folder: string, name: string): Promise<void> {
   await rename(file, path.join(folder, name));
   await syncFile(path.join(folder, name));
 }
 
-/** Where the files of a result go, and how large they may be. */
 interface ResultOptions {
   /** On the file system of the result, so that it can be renamed. */
   readonly folder: string;
-  /** Beginning of each file name. */
+  /** Start of each file name. */
   readonly stem: string;
   readonly limits: Pick<WorkerLimits, 'singleFileMaxBytes' | 'partMaxBytes'>;
-  /** Gets the share of the result that is done, 0 to 1, from when it is whole. */
+  /** Called with the share of the result that is done, 0 to 1, once it is complete. */
   readonly onProgress: (share: number) => void;
 }
 
-/** A result as the query has written it. */
 interface WrittenResult {
   readonly bytes: number;
   readonly rows: number;
 }
 
-/** The files that are downloaded, being made while the query still writes its result. */
+/** The files of a download, made while the query writes its result. */
 export interface ResultFiles {
-  /** Waits until the files of the result before this one have been read. Error: when files cannot be made. */
+  /** Waits until the earlier files of the result have been read. Error: if files cannot be made. */
   reached(file: number): Promise<void>;
-  /** Says that a file of the result is whole. */
+  /** Marks a file of the result as complete. */
   complete(file: number): void;
-  /** Says that the result will never be whole: who waits for it gets an error. */
+  /** Fails its readers: the result will never be complete. */
   giveUp(): void;
-  /** What has gone wrong with them: then the query need not go on. */
+  /** The error that ended them; the query may stop. */
   fault(): unknown;
-  /** Ends them: durable, the folder's own entries apart. The result's own files may be gone then. */
+  /** Finishes them, durably except for the folder. The result's own files may be removed. */
   finish(result: WrittenResult): Promise<ReportFile[]>;
-  /** Leaves nothing of them; the result is not wanted. */
+  /** Removes them. */
   abandon(): Promise<void>;
 }
 
-/**
- * Starts to make the result, which queries write into `paths`, one file after the other, the files that are downloaded.
- */
+/** Starts to make the files of a download from the result, which queries write into `paths`, one after the other. */
 export function startResultFiles(
   paths: readonly [string, ...string[]],
   format: Format,
@@ -144,7 +139,7 @@ export function startResultFiles(
   }
 
   made.catch((error: unknown) => {
-    // What was given up has no fault of its own, which would hide the reason.
+    // A result that was given up would hide the reason.
     if (!isGivenUp) fault = error;
     text.giveUp();
   });

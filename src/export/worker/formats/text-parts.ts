@@ -9,33 +9,30 @@ import { fillFrom, type GrowingText } from './growing-text.ts';
 
 const compress = promisify(gzip);
 
-/** Members being compressed at once, on libuv's threads. */
+/** Members compressed at a time, on libuv's threads. */
 const membersInFlight = 4;
 /**
- * What is written to a part in one piece is a member of its own, unless it is smaller than this: then it waits for the
- * next. Large enough to compress well, small enough to keep every thread busy.
+ * Smaller pieces wait for the next one; larger ones are a gzip member each. Large enough to compress well, small enough
+ * to use all threads.
  */
 const memberMinBytes = 512 * 1024;
 
 /**
- * The fastest level, with a window of 8 KiB: what rows repeat is a few rows away, and a window that the processor's
- * first cache holds is searched faster. The output comes in one piece, as a rule: one turn of the loop a member.
+ * The fastest level with a window of 8 KiB: rows repeat what is a few rows away, and such a window fits the processor's
+ * first cache. The chunk size gives one piece of output per member.
  */
 const gzipOptions = { level: constants.Z_BEST_SPEED, windowBits: 13, memLevel: 9, chunkSize: 1024 * 1024 };
 
-/**
- * A part being written: plain, or gzip members one after the other, which every reader takes for one stream.
- */
+/** A part being written: plain, or consecutive gzip members, which readers take as one stream. */
 interface PartWriter {
-  /** Adds bytes, which it keeps until they are written. */
+  /** Adds bytes, which the caller must not change. */
   write(bytes: Buffer): Promise<void>;
-  /** Ends the part; it is durable then. Nothing else of it has to be waited for before the next part. */
+  /** Ends the part, durably. The next part need not wait for it. */
   finish(rows: number): Promise<ReportFile>;
-  /** Closes and removes a part that is not wanted. */
   abandon(): Promise<void>;
 }
 
-/** Opens a new part in a folder. The same writes give the same bytes. */
+/** Opens a part in a folder. The same writes give the same bytes. */
 async function openPart(folder: string, name: string, isCompressed: boolean): Promise<PartWriter> {
   const file = path.join(folder, name);
   const handle = await open(file, 'wx', 0o600);
@@ -58,7 +55,7 @@ async function openPart(folder: string, name: string, isCompressed: boolean): Pr
     members += 1;
     const whole = pending.length === 1 && pending[0] !== undefined ? pending[0] : Buffer.concat(pending);
     const member = isCompressed ? compress(whole, gzipOptions) : Promise.resolve(whole);
-    // It is awaited later, in order; a failure before that must not count as unhandled.
+    // Awaited later, in order; an earlier failure must not be unhandled.
     member.catch(() => undefined);
     compressing.push(member);
     pending = [];
@@ -74,7 +71,7 @@ async function openPart(folder: string, name: string, isCompressed: boolean): Pr
       if (compressing.length >= membersInFlight) await store(compressing.shift());
     },
     async finish(rows) {
-      // A file of no member at all is no gzip file.
+      // A file without a member is not a gzip file.
       if (pendingBytes > 0 || members === 0) startMember();
       while (compressing.length > 0) await store(compressing.shift());
       await handle.sync();
@@ -89,34 +86,26 @@ async function openPart(folder: string, name: string, isCompressed: boolean): Pr
   };
 }
 
-/** What is read at a time: also what a member of gzip holds, as a rule. */
+/** Bytes read at a time; usually a gzip member. */
 const blockBytes = 1024 * 1024;
 
-/**
- * How a text becomes parts. A part's bound is bytes before compression, header included; a single row larger than that
- * has a part of its own.
- */
+/** How a text is split. A part's limit is bytes before compression, header included; a larger single row is a part. */
 interface PartOptions {
-  /** Where they go. */
   readonly folder: string;
-  /** Beginning of each file name. */
   readonly stem: string;
   readonly partMaxBytes: number;
   readonly isCompressed: boolean;
-  /** Gets how many bytes of the text are done. */
+  /** Called with the number of processed bytes. */
   readonly onRead: (bytes: number) => void;
 }
 
-/** Whole rows of a text, one after the other, and where each of them ends. */
+/** Complete rows of a text, and where each ends. */
 interface RowBlock {
   readonly bytes: Buffer;
   readonly ends: readonly number[];
 }
 
-/**
- * Reads a text in blocks of whole rows, the same whatever files it lies in. A row longer than the usual block makes a
- * longer one.
- */
+/** Reads a text in blocks of complete rows, independent of its files. A long row makes a longer block. */
 async function* readRows(text: GrowingText, form: TextFormat): AsyncGenerator<RowBlock> {
   try {
     let rest: Buffer = Buffer.alloc(0);
@@ -137,9 +126,8 @@ async function* readRows(text: GrowingText, form: TextFormat): AsyncGenerator<Ro
 }
 
 /**
- * Splits a text, while it is written, into parts that each begin with its header, if it has one, cutting between rows
- * only. The same text gives the same bytes. Every part is durable; the folder's own entries are the caller's to sync.
- * After an error no part is left.
+ * Splits a text, while it is written, into parts of complete rows, each with its header. The same text gives the same
+ * bytes. Parts are durable except for their folder. After an error none is left.
  */
 export async function writeParts(text: GrowingText, form: TextFormat, options: PartOptions): Promise<ReportFile[]> {
   const { folder, stem, partMaxBytes, isCompressed, onRead } = options;
@@ -160,7 +148,7 @@ export async function writeParts(text: GrowingText, form: TextFormat, options: P
     partRows = 0;
   }
 
-  /** Ends the part. It reaches the disk while the next is written. */
+  /** Ends the part, which is synced while the next is written. */
   function endPart(): void {
     const ended = part?.finish(partRows);
     if (ended === undefined) return;

@@ -1,4 +1,4 @@
-import type { Bounds, Estimate, OverLimit } from '../../jobs/look-messages.ts';
+import type { Bounds, Estimate, OverLimit } from '../../jobs/worker-messages.ts';
 import type { ReadPlan } from '../../jobs/worker-messages.ts';
 import { openUnnamedFile } from '../../../runtime/files/work-files.ts';
 import type { Basis } from '../basis.ts';
@@ -9,26 +9,24 @@ import type { QueryEngine } from '../query-engine.ts';
 import { before, pathsOf, prepare, type ReadFiles, type Verify } from '../read-files.ts';
 import { watch } from '../watch-statement.ts';
 
-/** Time limits of counting the rows of a result, and of counting those of its apps or of sampling bytes, milliseconds. */
+/** Timeouts of counting a result, and of counting its apps or sampling bytes, ms. */
 const defaultTimes = { countMs: 8000, sampleMs: 4000 };
 /**
- * Rows of one file that are written to measure them, and files, at most. On real events the bytes of texts are off by
- * 0.3 % (median), 6.1 % (p90) and 7 % (most).
+ * Rows of a file that are written to measure them, and files, at most. Text bytes of real events are off by 0.3 %
+ * (median), 6.1 % (p90) and 7 % (max).
  */
 const [sampleRows, mostSampled] = [2048, 16];
-/** Rows of a sample that is compressed, or derived, and comes from the first files. */
+/** Rows of a compressed or derived sample, from the first files. */
 const wholeSampleRows = 65_536;
-/** Half the width of the bounds of sampled bytes, as a share of them: of texts, and of what is compressed. */
+/** Half the width of the bounds of sampled bytes, as a share: of text, and of compressed files. */
 const [textMargin, compressedMargin] = [0.08, 0.5];
-/** The start of an export, seconds, and its work in a second, as measured (docs/api.md). */
+/** Start of an export, s, and its throughput per second, as measured (docs/api.md). */
 const [startSeconds, rowsRead, bytesWritten] = [0.7, 4_000_000, 100_000_000];
 const todo = 'Ask for fewer days, apps or fields, one after the other, or have the operator raise the limit.';
 
-/** The rows of an account's apps. */
 const ofApps = `SELECT events.file_index AS file, count(*) AS rows FROM ${filesSql} AS events
   WHERE events.id_app IN (SELECT id_app FROM apps) GROUP BY ALL`;
 
-/** A request, the version that it reads, and what answers it. */
 export interface Look {
   readonly plan: ReadPlan;
   readonly basis: Basis;
@@ -42,19 +40,19 @@ export interface Look {
 interface Counted {
   readonly files: ReadonlyMap<number, number>;
   readonly rows: number;
-  /** The rows of the result; otherwise those of the apps, which are at least as many. */
+  /** Whether they are those of the result; otherwise those of the apps, an upper bound. */
   readonly isExact: boolean;
 }
 
-/** Bytes of a result without rows, and of a mean row; `ofRow` is undefined if no row was found in time. */
+/** Bytes of an empty result, and of a mean row; undefined if no row was found in time. */
 interface Sampled {
   readonly empty: number;
   readonly ofRow: number | undefined;
-  /** Half the width of the bounds; 0: every row was measured. */
+  /** 0: every row was measured. */
   readonly margin: number;
 }
 
-/** Does work of an engine; undefined if it was not done before a moment of `performance.now()`. */
+/** Runs work on an engine; undefined if it did not finish before a time of `performance.now()`. */
 async function inTime<T>({ plan, engine }: Look, endMs: number, work: () => Promise<T>): Promise<T | undefined> {
   const late = new Error('no time is left');
   const findFault = (): unknown => (performance.now() >= endMs ? late : undefined);
@@ -78,8 +76,8 @@ async function countRows(look: Look, { countMs, sampleMs }: typeof defaultTimes)
 }
 
 /**
- * Lists the samples, with the rows that each stands for: one of each of some files. There is one sample of all files where
- * rows are compressed, since they are smaller together, and of derived rows, which are found by the index of their file.
+ * Lists the samples, with the number of rows that each represents: one per file of some files. Compressed rows, which
+ * are smaller together, and derived rows, which are found by the index of their file, have one sample of all files.
  */
 function listSamples({ basis, query, read }: Look, isText: boolean, { files, rows, isExact }: Counted) {
   const [empty = '', ...paths] = pathsOf(basis, read);
@@ -93,7 +91,7 @@ function listSamples({ basis, query, read }: Look, isText: boolean, { files, row
     .map(([file, own]) => ({ paths: [empty, paths[file - 1] ?? empty], most: sampleRows, rows: own }));
 }
 
-/** Writes the first rows of some files as the export writes them, and measures them. */
+/** Writes the first rows of some files as the export does, and measures them. */
 async function sampleBytes(look: Look, counted: Counted | undefined, ms: number): Promise<Sampled> {
   const { plan, query, engine } = look;
   const { copyOptions, parts } = chooseFormat(plan.request);
@@ -140,7 +138,7 @@ function boundBytes({ expected, atMost }: Bounds, { empty, ofRow, margin }: Samp
   };
 }
 
-/** How many files a result is. A part and the first row of the next do not fit into one. */
+/** Bounds the number of files. A part and the first row of the next exceed the size of one. */
 function boundParts({ request, limits }: ReadPlan, { atLeast, atMost }: Bounds): Estimate['parts'] {
   const { parts } = chooseFormat(request);
   if (parts === undefined) return { atLeast: 1, atMost: 1 };

@@ -1,9 +1,9 @@
 /**
- * Looks: the size of an export, or its first rows, without making one.
+ * Estimates and previews of exports.
  *
- * In: a plan (jobs/look-messages.ts), one snapshot of the lake. Out: one outcome. No file keeps a name: no work folder,
- * no spilling; lists are read where they lie, after a comparison with their hash.
- * Invariant: an answer holds for the version that is named with it.
+ * In: a plan (jobs/worker-messages.ts), one snapshot of the lake. Out: one outcome. No file has a name: no work folder,
+ * no spilling; lists are read in place, after a comparison of their hash.
+ * Invariant: a result is that of the version it names.
  * Crash: nothing is left.
  */
 import path from 'node:path';
@@ -11,7 +11,7 @@ import { getSelector } from '../../../datasets/dictionaries.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
 import { findSize } from '../../../runtime/files/file-checks.ts';
 import { unnamedFolder } from '../../../runtime/files/work-files.ts';
-import type { LookOutcome, LookPlan, Preview } from '../../jobs/look-messages.ts';
+import type { LookOutcome, LookPlan, Preview } from '../../jobs/worker-messages.ts';
 import { assertListWhole, describeBasis, findBasis } from '../basis.ts';
 import { planSlices, type Slice } from '../copy-slices.ts';
 import { chooseFormat } from '../formats/format.ts';
@@ -21,29 +21,29 @@ import { before, createReadFiles, createVerify, pathsOf, prepare, type Verify } 
 import { LimitError, watch } from '../watch-statement.ts';
 import { estimate, type Look } from './estimate.ts';
 
-/** A look needs the memory of some row groups. */
+/** Enough for several row groups. */
 const engineMemoryMb = 384;
-/** Snapshots that a look is begun on, at most: files that are replaced meanwhile may be gone where little is kept. */
+/** Tries, since files that are replaced meanwhile may be removed soon. */
 const attempts = 3;
 const tooLarge = 'The preview needs more memory than it may take. Ask for fewer days or apps, or without order';
 /** Rows of a preview, at most. */
 const previewRows = 20;
 
 /**
- * The files in pieces, the first rows in the first. Rows of derived events and of `order=time` may be in any file: these
- * are read in one piece.
+ * Splits the files so that the first piece has the first rows. Derived rows and `order=time` need all files in one
+ * piece.
  */
 function piecesOf({ plan: { request }, query: { preparation }, read: { files } }: Look): Slice[] {
   if (preparation !== undefined || request.order === 'time' || files.length === 0) return [{ files }];
   return planSlices(files).filter(({ rows }) => rows === undefined || rows.from === 0);
 }
 
-/** Reads the first rows of a result, their cells as CSV has them, and as few of its files as have them. */
+/** Reads the first rows of a result, cells as in CSV, from as few files as possible. */
 async function preview(look: Look): Promise<Omit<Preview, 'basis'>> {
   const { plan, basis, query, engine, read, verify } = look;
   await prepare({ engines: [engine], read, verify }, query, { plan, ...basis });
   const { sql, values } = query.select;
-  // One more than is shown says whether there are more.
+  // One more row shows whether there are more.
   const wanted = previewRows + 1;
   const rows: (string | null)[][] = [];
   for (const { files } of piecesOf(look)) {
@@ -59,7 +59,7 @@ async function preview(look: Look): Promise<Omit<Preview, 'basis'>> {
   return { columns, rows: rows.slice(0, previewRows), isCut: rows.length > previewRows };
 }
 
-/** Compares the sizes of files, which takes no time, and their bytes only where a size is another. */
+/** Compares the sizes of files, and the hash only if a size differs. */
 function createSizeCheck(verify: Verify): Verify {
   return async (files) => {
     for (const file of files) if ((await findSize(file.absolutePath)) !== file.sizeBytes) await verify([file]);
@@ -72,7 +72,7 @@ async function answerLook(plan: LookPlan): Promise<LookOutcome> {
   const lists = [segment, titles].flatMap((list) => list ?? []);
   for (const list of lists) await assertListWhole(list, list.file);
   const isEstimate = plan.look === 'estimate';
-  // Samples are the same in any order.
+  // A sample is the same in any order.
   const { order: _order, ...unordered } = request;
   const query = isEstimate
     ? planQuery({ ...plan, request: unordered }, basis, { lean: true, cells: chooseFormat(request).cells })
@@ -100,7 +100,7 @@ async function answerLook(plan: LookPlan): Promise<LookOutcome> {
   }
 }
 
-/** Looks at an export. Never throws: what went wrong is the outcome. */
+/** Runs an estimate or a preview. Never throws. */
 export async function runLook(plan: LookPlan): Promise<LookOutcome> {
   for (let attempt = 1; ; attempt += 1) {
     try {

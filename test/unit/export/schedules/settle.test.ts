@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { isSettled, settleProgress } from '../../../../src/export/schedules/settle.ts';
+import { isSettled, settleProgress } from '../../../../src/export/schedules/turn.ts';
 import { reportJob } from '../../../helpers/report-job.ts';
 import type { ReportJob } from '../../../../src/reports/reports.ts';
 import { noProgress, type Schedule } from '../../../../src/schedules/schedules.ts';

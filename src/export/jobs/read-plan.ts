@@ -1,0 +1,73 @@
+import type { AccessReader } from '../../access/access.ts';
+import { events, findExport } from '../../datasets/dataset.ts';
+import { listTitleFields } from '../../datasets/dictionaries.ts';
+import { tablePaths } from '../../lake/lake.ts';
+import type { Clock } from '../../runtime/clock.ts';
+import { describeError, isDamage } from '../../runtime/errors.ts';
+import { findSegment } from '../../segments/segment-store.ts';
+import { findTitles } from '../../titles/title-store.ts';
+import { selectApps, type ExportSpec } from './export-spec.ts';
+import type { ReadPlan, WorkerLimits } from './worker-messages.ts';
+
+interface ListFolders {
+  readonly segmentsDir: string;
+  readonly titlesDir: string;
+}
+
+/** What the plans of a service share. */
+export interface ReadOptions extends ListFolders {
+  readonly lakeDir: string;
+  readonly limits: WorkerLimits;
+  /** How long replaced files of the lake are kept, ms. */
+  readonly retentionMs: number;
+}
+
+/** The operator's lists of a plan. */
+type PlanLists = Pick<ReadPlan, 'segment' | 'titles'>;
+
+/** Why a request cannot run: its segment was removed, or a record is damaged. */
+export interface ListFault {
+  readonly error: string;
+  readonly isDamage: boolean;
+}
+
+/** Returns the folder of the table that has the rows of an event. */
+export function tableDirOf(lakeDir: string, { event }: Pick<ExportSpec, 'event'>): string {
+  return tablePaths(lakeDir, findExport(event)?.dataset ?? events).table;
+}
+
+/** Finds the current lists of a request. Errors: those of the system. */
+export async function findPlanLists(
+  { selectors, idSegment }: ExportSpec,
+  idAccount: number,
+  { segmentsDir, titlesDir }: ListFolders,
+): Promise<PlanLists | ListFault> {
+  try {
+    const showsTitles = selectors.some((name) => listTitleFields(name).length > 0);
+    const titles = showsTitles ? await findTitles(titlesDir) : undefined;
+    const ofTitles = titles === undefined ? {} : { titles };
+    if (idSegment === undefined) return ofTitles;
+    const segment = await findSegment(segmentsDir, { idAccount, idSegment: Number(idSegment) });
+    return segment === undefined
+      ? { error: `segment ${idSegment} was removed after the export was ordered`, isDamage: false }
+      : { ...ofTitles, segment };
+  } catch (error) {
+    if (!isDamage(error)) throw error;
+    return { error: describeError(error), isDamage: true };
+  }
+}
+
+/** Plans what a worker reads for a request, as access and lists are now. Errors: those of the system. */
+export async function planRead(
+  request: ExportSpec,
+  idAccount: number,
+  { access, clock }: { readonly access: AccessReader; readonly clock: Clock },
+  options: ReadOptions,
+): Promise<ReadPlan | ListFault> {
+  const lists = await findPlanLists(request, idAccount, options);
+  if ('error' in lists) return lists;
+  const { lakeDir, limits, retentionMs } = options;
+  const apps = selectApps(request, access.current().appsOfAccount(idAccount));
+  const tableDir = tableDirOf(lakeDir, request);
+  return { request, apps, ...lists, tableDir, limits, retentionMs, begunMs: clock.nowMs() };
+}
