@@ -71,7 +71,7 @@ export interface ExportDependencies {
   readonly crashPoint?: CrashPoint;
   /** Routes of composition on the api port: health, metrics, API reference, console. */
   readonly extraRoutes?: readonly ((server: ApiServer) => void)[];
-  /** The sessions of the console; absent if there is no console. */
+  /** The sessions of the console; absent without a console. */
   readonly sessions?: Sessions;
   readonly appView?: AppView;
   readonly operations?: Operations;
@@ -114,7 +114,7 @@ export interface ExportOptions extends Pick<Config, (typeof exportSettings)[numb
 
 export interface ExportStage extends Stoppable {
   readonly port: number;
-  /** The facts of `tributary status`. */
+  /** Values of `tributary status`. */
   facts(): Readonly<Record<string, unknown>>;
 }
 

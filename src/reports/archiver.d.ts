@@ -1,4 +1,4 @@
-/** The part of archiver 8 that is used here; the package has no types of its own. */
+/** The part of archiver 8 that is used here; the package has no types. */
 declare module 'archiver' {
   import type { Readable, Transform } from 'node:stream';
 

@@ -8,7 +8,7 @@ import { makeWorkFolder, removeTree } from '../runtime/files/work-files.ts';
 import type { JobRecords } from './job-records.ts';
 import { attemptPrefix, endedAttempts, isInProgress, partsFolder, type ReportEnd, type ReportJob } from './reports.ts';
 
-/** What an attempt without a result counts as: the request's own failure, an interruption from outside, or nothing. */
+/** How an attempt without a result counts: as the request's own failure, an interruption from outside, or nothing. */
 export type AttemptEnd = 'failure' | 'interruption' | 'nothing';
 
 /** The attempts of export requests. The changes of one request are made one after the other. */

@@ -64,7 +64,7 @@ function isLeftover(name: string, job: ReportJob): boolean {
 
 /**
  * Reads the request of a folder and removes what a crash left there: attempts, unpublished parts, temporary files.
- * Undefined if there is no job.json. Error: `report_damaged`.
+ * Undefined without a job.json. Error: `report_damaged`.
  */
 async function recoverJob(folder: string, id: number): Promise<ReportJob | undefined> {
   const job = await findJob(path.dirname(folder), id);

@@ -145,7 +145,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
         const nonce = randomBytes(16).toString('hex');
         return await records.save({ id, ...report, createdMs: clock.nowMs(), state: 'queued', attempts: 0, nonce });
       } catch (error) {
-        // No client has its id: it must not run at the next start, nor leave a folder at each try.
+        // No client has its id: it must not run at the next start, nor leave a folder at each attempt.
         await removeTree(records.folderOf(id)).catch(() => undefined);
         throw error;
       }

@@ -101,7 +101,7 @@ export async function putSegment(
 }
 
 /**
- * Replaces the file of a segment by the result of `change`, unless that is undefined or there is no segment. Other
+ * Replaces the file of a segment by the result of `change`, unless that is undefined or the segment does not exist. Other
  * changes wait. Errors: `locked`, `record_damaged`, those of `change`.
  */
 export async function changeSegment(

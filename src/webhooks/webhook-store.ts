@@ -2,7 +2,7 @@
  * Webhooks: addresses that get the ended exports and the notices of an account.
  *
  * Layout: `webhooks/<account>/<id>.json`, one record each; the signing secret is encrypted under `keys/webhooks.key`.
- * Ids are random and never repeat. `notices.json` next to them: told-notices.ts.
+ * Ids are random and never repeat. `notices.json` next to them (`told-notices.ts`).
  * Invariant: a damaged record affects no other webhook of its account.
  */
 import { randomBytes } from 'node:crypto';

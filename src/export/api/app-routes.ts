@@ -5,7 +5,7 @@ import type { Arguments } from './arguments.ts';
 import { accessDenied, badRequest, lacksPermission, notFound, retryAfterSeconds, type Refusal } from './envelope.ts';
 import { parseLimit, single, type AddMethod } from './methods-routes.ts';
 
-/** What users see of the imports of their apps. */
+/** The imports of apps, as their users see them. */
 export interface AppView {
   /** The newest rejected imports of an app, newest first. */
   readonly readRefusals: (idApp: number, most: number) => Promise<readonly RefusalRecord[]>;

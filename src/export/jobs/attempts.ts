@@ -14,7 +14,7 @@ import type { AttemptOutcome, RunAttempt } from './worker-process.ts';
 /** Runs the attempts of export requests until each request has ended. */
 export interface Attempts {
   /**
-   * Tries until the request has ended, the signal aborts, or access cannot tell whether its user was removed; the latter
+   * Tries until the request has ended, the signal aborts, or it is unknown whether its user was removed; the latter
    * two count no attempt. Never throws.
    */
   run(id: number, signal: AbortSignal): Promise<void>;
@@ -47,7 +47,7 @@ const maxInterruptions = 32;
 const firstRetryMs = 200;
 const longestRetryMs = 5000;
 
-/** Returns whether the user of a request exists; `unknown` if the access data cannot tell. */
+/** Returns whether the user of a request exists; `unknown` if the access data is damaged. */
 export function standingOf(access: AccessReader, idUser: string): 'live' | 'removed' | 'unknown' {
   if (access.current().findUser(idUser) !== undefined) return 'live';
   return access.mayLackUsers() ? 'unknown' : 'removed';

@@ -54,7 +54,7 @@ export interface ExportSpec {
 const isPlace: Check = (value) => isText(value) && parsePlace(value as string) !== undefined;
 const isTextList = listOf(isText);
 const isObject: Check = (value) => typeof value === 'object' && value !== null;
-/** Checks that every member of an object has a check of its own and passes it. */
+/** Checks that every member of an object has a check and passes it. */
 const exactly =
   (checks: Readonly<Record<string, Check>>): Check =>
   (value) =>

@@ -82,7 +82,7 @@ export function createLooks(
     }
   }
 
-  /** Runs work in its turn. A signal that aborts before that ends the wait. */
+  /** Runs work when a worker is free. A signal that aborts before that ends the wait. */
   async function runInTurn<End extends LookEnd | DataEnd>(
     idAccount: number,
     signal: AbortSignal,

@@ -14,7 +14,7 @@ interface ListFolders {
   readonly titlesDir: string;
 }
 
-/** What the plans of a service share. */
+/** The common part of plans. */
 export interface ReadOptions extends ListFolders {
   readonly lakeDir: string;
   readonly limits: WorkerLimits;

@@ -4,7 +4,7 @@
  * In: requests of the report store. Out: attempts in worker processes, and one end per request. This folder also has
  * what api and worker share: the export spec and the messages.
  * Invariant: a request ends once; a bounded number of workers runs; an attempt that was killed from outside is not
- * counted, up to a bound of its own.
+ * counted, up to a separate bound.
  * Crash: workers die with this process; the next start removes their folders and restarts the attempts.
  */
 import { isInProgress, type ReportJob } from '../../reports/reports.ts';

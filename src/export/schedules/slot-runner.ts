@@ -43,16 +43,16 @@ interface SlotRunnerDependencies extends Omit<TurnDependencies, 'onStop' | 'onOv
 
 const defaultEveryMs = 5000;
 
-/** What is known of a schedule between its turns. */
+/** The state of a schedule between its checks. */
 interface Known {
   /** Undefined if its records cannot be read. */
   readonly progress: Progress | undefined;
-  /** Times of the last turn and of the next, Unix ms; 0: at each check; infinity: once its user changes it. */
+  /** Times of the last check and of the next, Unix ms; 0: at each check; infinity: once its user changes it. */
   readonly lookedMs: number;
   readonly nextMs: number;
-  /** The members that its user changes, before the turn. */
+  /** The members that its user changes, before the check. */
   readonly state: string;
-  /** The error of the last turn; `damage` if its records are damaged. */
+  /** The error of the last check; `damage` if its records are damaged. */
   readonly failure?: string;
   readonly damage?: string;
 }
@@ -91,7 +91,7 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunne
     }
   }
 
-  /** Reports whether a turn is due; a clock that was set back may have slots that no turn has seen. */
+  /** Reports whether a check is due; a clock that was set back may have slots that no check has seen. */
   const isDue = ({ nextMs, lookedMs }: Known, nowMs: number): boolean => nextMs <= nowMs || nowMs < lookedMs;
 
   async function lookAtOne(id: ScheduleId): Promise<Known | undefined> {

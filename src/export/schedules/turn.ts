@@ -113,7 +113,6 @@ function createOrders(
   };
 }
 
-/** Creates the turns. */
 export function createTurns(dependencies: TurnDependencies): Turns {
   const { schedules, store, exports, slotClock, clock, onStop, onOverdue, crashPoint } = dependencies;
   const order = createOrders(dependencies);

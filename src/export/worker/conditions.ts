@@ -154,7 +154,7 @@ const keySql = (id: string): string => `md5_number(${id})`;
 const segmentSql = `(SELECT ${keySql('id')} AS key FROM read_parquet($segment, hive_partitioning = false))`;
 
 /**
- * Builds the join that keeps the rows of a segment, each once, whatever number of its ids match. It follows the
+ * Builds the join that keeps the rows of a segment, each once, if any of its ids match. It follows the
  * relation `events` in FROM, and loses the order of rows. `conditions`: those of the query, so that fewer rows are
  * compared. It is one join on one set: a comparison per device column would hold the set once for each.
  */

@@ -110,7 +110,7 @@ export function copySlices(
     const options = index === 0 ? format.copyOptions : (format.appendOptions ?? '');
     await result.reached(index + 1 - slicesAhead * engines.length);
     await verify(slice.files);
-    // Verifies the next slice concurrently; its faults are thrown in its turn.
+    // Verifies the next slice concurrently; its faults are thrown when it is copied.
     verify(slices[index + engines.length]?.files ?? []).catch(() => undefined);
     busy.set(engine, file);
     const read = [emptyFile, ...slice.files.map(({ absolutePath }) => absolutePath)];

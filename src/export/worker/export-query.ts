@@ -38,7 +38,7 @@ export interface Preparation {
   readonly reachSeconds: readonly number[];
   /** Creates the table, or replaces the rows that the previous step may have cut. */
   statements(step: number): readonly Statement[];
-  /** Counts the rows that events beyond the step's reach may change; undefined if there are none. */
+  /** Counts the rows that events beyond the step's reach may change; undefined if no row can change. */
   unfinished(step: number): Statement | undefined;
 }
 

@@ -98,7 +98,7 @@ interface SelectorPlan extends DatasetExport {
 }
 
 /**
- * Builds a fact of the row's app, by comparison or from the joined relation. App ids are numbers of the registry; texts
+ * Builds a property of the row's app, by comparison or from the joined relation. App ids are numbers of the registry; texts
  * are bound.
  */
 function appExpression(fact: AppFact, { apps, inline }: SelectorPlan, values: Record<string, BoundValue>): string {

@@ -96,7 +96,7 @@ async function copyRows(
     return { rows, bytes: await writtenBytes(), result, filesRead: read.files.length };
   } catch (error) {
     await result.abandon();
-    // A second try must start without files of the first.
+    // A retry must start without files of the first.
     for (const file of paths) await removeFile(file);
     throw error;
   }

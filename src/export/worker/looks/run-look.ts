@@ -92,7 +92,7 @@ async function answerLook(plan: LookPlan): Promise<LookOutcome> {
     const about = { plan, basis, query, engine, read, verify: isEstimate ? createSizeCheck(verify) : verify };
     const describe = () => describeBasis(plan, basis);
     if (!isEstimate) return { kind: 'preview', preview: { ...(await preview(about)), basis: await describe() } };
-    // If a file cannot be read, its hash tells why.
+    // If a file cannot be read, its hash shows why.
     const found = await estimate(about).catch((error: unknown) => verify(read.files).then(() => Promise.reject(error)));
     return { kind: 'estimate', estimate: { ...found, basis: await describe() } };
   } finally {
