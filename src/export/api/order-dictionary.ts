@@ -22,27 +22,6 @@ import { commonFields } from '../../datasets/row-fields.ts';
 import { filterNames, parameters, type Parameter, basisParameters } from './parameters.ts';
 import { defaultTimezone } from './parse-request.ts';
 
-/** The choices of an export form. */
-interface OrderDictionary {
-  readonly events: readonly OrderEvent[];
-  readonly selectors: readonly OrderSelector[];
-  readonly filters: readonly OrderFilter[];
-  readonly timezones: readonly string[];
-  /** The default. */
-  readonly timezone: string;
-  readonly formats: readonly OrderFormat[];
-  readonly compressions: readonly string[];
-}
-
-interface OrderFormat {
-  readonly name: string;
-  readonly title: string;
-  /** The default compression. */
-  readonly usual: string;
-  /** Endings of file names by compression. */
-  readonly endings: Readonly<Record<string, string>>;
-}
-
 interface OrderEvent {
   readonly name: string;
   readonly about: string;
@@ -51,13 +30,8 @@ interface OrderEvent {
   readonly filters: readonly string[];
 }
 
-interface OrderSelector {
-  readonly name: string;
-  readonly type: Selector['type'];
-  readonly meaning: string;
-  /** `event`: the event and its own fields; the others may belong to all events. */
-  readonly group: 'event' | 'app' | 'person' | 'attribution' | 'device' | 'place';
-}
+/** `event`: the event and its own fields; the others may belong to all events. */
+type Group = 'event' | 'app' | 'person' | 'attribution' | 'device' | 'place';
 
 export interface OrderFilter extends Pick<Parameter, 'name' | 'meaning' | 'shape'> {
   /** Allowed values with their titles; absent: ids or texts. */
@@ -80,14 +54,14 @@ const noFilters = new Set<string>([
 ]);
 const textFilters = new Set(['SDKKey', 'eventName']);
 
-const groupRules: readonly (readonly [OrderSelector['group'], RegExp])[] = [
+const groupRules: readonly (readonly [Group, RegExp])[] = [
   ['place', /^(idCountry|idRegion|ipv)/],
   ['person', /^(customUserId|age|idGender|idProfile|sezam|customPlatform|xPlatform)/],
   ['attribution', /^(idAd(?!Mediator)|idCampaign|idPartner|idSub|idTraffic|tsAttr|clickId|tsClick|tsView)/],
   ['app', /^(idApp|idProject|SDKKey|idAccount|idPlatform|idTracker|tsInstall)/],
 ];
 
-function groupOf({ name }: Selector): OrderSelector['group'] {
+function groupOf({ name }: Selector): Group {
   const found = groupRules.find(([, pattern]) => pattern.test(name))?.[0];
   if (found !== undefined) return found;
   return !['eventName', 'eventValue'].includes(name) && commonFields.some((field) => field.name === name)
@@ -143,8 +117,8 @@ function describeFilter({ name, meaning, shape }: Parameter): OrderFilter {
   return { name, meaning, shape, isText, ...(choices === undefined ? {} : { choices }) };
 }
 
-/** Describes the choices, from the tables of the parser. */
-export function describeOrders(): OrderDictionary {
+/** Describes the choices of an export form, from the tables of the parser. */
+export function describeOrders() {
   const filters = parameters.filter(({ name }) => !noFilters.has(name));
   const { device, user } = dictionaries.events as { readonly device: string[]; readonly user: string[] };
   const all = [...datasets.values()].flatMap((dataset) =>

@@ -162,109 +162,77 @@ function filterOn(name: string, meaning?: string): Parameter {
 
 const usualCompressions = formatNames.map((name) => `${name}: ${describeUsualCompression(name)}`).join(', ');
 
+/** Creates a parameter; of all events without a list. */
+const parameterOf =
+  (shape: Parameter['shape']) =>
+  (name: string, meaning: string, rule: ValueRule, events?: readonly string[]): Parameter => ({
+    name,
+    meaning,
+    shape,
+    rule,
+    ...(events === undefined ? {} : { events }),
+  });
+const [one, set, list] = [parameterOf('one'), parameterOf('set'), parameterOf('list')];
+
+const selectorsRule: ValueRule = {
+  ...selectorRule,
+  suggest: (value) =>
+    value.startsWith('params.')
+      ? "params.name and params.value, and params[NAME] for the rows of one parameter's values"
+      : selectorRule.suggest?.(value),
+};
+
 const ownParameters: readonly Parameter[] = [
-  { name: 'event', meaning: 'Event to export.', shape: 'one', rule: eventRule },
-  {
-    name: 'selectors',
-    meaning: 'Fields to export, in the order of the columns.',
-    shape: 'set',
-    rule: {
-      ...selectorRule,
-      suggest: (value) =>
-        value.startsWith('params.')
-          ? "params.name and params.value, and params[NAME] for the rows of one parameter's values"
-          : selectorRule.suggest?.(value),
-    },
-  },
-  { name: 'dateFrom', meaning: 'First day, in the time zone of the request.', shape: 'one', rule: dateRule },
-  { name: 'dateTo', meaning: 'Last day, inclusive.', shape: 'one', rule: dateRule },
-  { name: 'tsFrom', meaning: 'First second.', shape: 'one', rule: timestampRule },
-  { name: 'tsTo', meaning: 'Last second, inclusive.', shape: 'one', rule: timestampRule },
-  {
-    name: 'availabilityTsFrom',
-    meaning: 'First second at which the event appeared in the system.',
-    shape: 'one',
-    rule: timestampRule,
-  },
-  {
-    name: 'availabilityTsTo',
-    meaning: 'Last second at which the event appeared in the system, inclusive.',
-    shape: 'one',
-    rule: timestampRule,
-  },
-  {
-    name: 'sinceVersion',
-    meaning:
-      'Only rows that became available after this version, each once however late its event was: nextSinceVersion of the answer to the export before. No pair of dates is needed with it.',
-    shape: 'one',
-    rule: placeRule,
-    events: storedEvents,
-  },
-  {
-    name: 'asOf',
-    meaning:
-      'Version of the data to read, as nextSinceVersion of an earlier answer names it: the same request then gives the same bytes.',
-    shape: 'one',
-    rule: placeRule,
-  },
-  {
-    name: 'timezone',
-    meaning: 'Time zone in which days are read; Europe/Moscow by default.',
-    shape: 'one',
-    rule: { ...oneOf(timezones), accept: findTimezone },
-  },
-  { name: 'idApp', meaning: 'Apps. With SDKKey: rows that either names.', shape: 'set', rule: idRule },
-  { name: 'SDKKey', meaning: 'SDK keys of apps. With idApp: rows that either names.', shape: 'set', rule: sdkKeyRule },
-  { name: 'idAccount', meaning: 'Accounts.', shape: 'set', rule: idRule },
+  one('event', 'Event to export.', eventRule),
+  set('selectors', 'Fields to export, in the order of the columns.', selectorsRule),
+  one('dateFrom', 'First day, in the time zone of the request.', dateRule),
+  one('dateTo', 'Last day, inclusive.', dateRule),
+  one('tsFrom', 'First second.', timestampRule),
+  one('tsTo', 'Last second, inclusive.', timestampRule),
+  one('availabilityTsFrom', 'First second at which the event appeared in the system.', timestampRule),
+  one('availabilityTsTo', 'Last second at which the event appeared in the system, inclusive.', timestampRule),
+  one(
+    'sinceVersion',
+    'Only rows that became available after this version, each once however late its event was: nextSinceVersion of the answer to the export before. No pair of dates is needed with it.',
+    placeRule,
+    storedEvents,
+  ),
+  one(
+    'asOf',
+    'Version of the data to read, as nextSinceVersion of an earlier answer names it: the same request then gives the same bytes.',
+    placeRule,
+  ),
+  one('timezone', 'Time zone in which days are read; Europe/Moscow by default.', {
+    ...oneOf(timezones),
+    accept: findTimezone,
+  }),
+  set('idApp', 'Apps. With SDKKey: rows that either names.', idRule),
+  set('SDKKey', 'SDK keys of apps. With idApp: rows that either names.', sdkKeyRule),
+  set('idAccount', 'Accounts.', idRule),
   filterOn('idAd', 'Tracking links.'),
   filterOn('idCampaign', 'Campaigns.'),
   filterOn('idCountry', 'Countries.'),
-  { name: 'idProject', meaning: 'Projects.', shape: 'set', rule: idRule },
+  set('idProject', 'Projects.', idRule),
   filterOn('idPartner', 'Partners.'),
   filterOn('isVerified', 'Verification of the payment.'),
   filterOn('idPurchaseType', 'Type of the purchase.'),
-  {
-    name: 'eventName',
-    meaning: 'Names of custom events; a comma belongs to the name.',
-    shape: 'list',
-    rule: eventNameRule,
-    events: customEvents,
-  },
-  {
-    name: 'eventNameInvert',
-    meaning: '1: the named custom events are left out. 0 by default.',
-    shape: 'one',
-    rule: oneOf(['0', '1']),
-    events: customEvents,
-  },
+  list('eventName', 'Names of custom events; a comma belongs to the name.', eventNameRule, customEvents),
+  one(
+    'eventNameInvert',
+    '1: the named custom events are left out. 0 by default.',
+    oneOf(['0', '1']),
+    customEvents,
+  ),
   filterOn('rooted', 'Jailbreak or root access.'),
   filterOn('idAdMediator', 'Ad mediator.'),
-  {
-    name: 'format',
-    meaning: `Kind of file; ${defaultFormat} by default.`,
-    shape: 'one',
-    rule: oneOf(formatNames),
-  },
-  {
-    name: 'compression',
-    meaning: `Compression of the files. By default ${usualCompressions}.`,
-    shape: 'one',
-    rule: oneOf(compressions),
-  },
-  {
-    name: 'order',
-    meaning:
-      "time: rows in the order of the event's time, then of its id. By default they come as they lie in the lake.",
-    shape: 'one',
-    rule: oneOf(['time']),
-  },
-  {
-    name: 'idSegment',
-    meaning: "Segment of the caller's account: rows of its users or devices.",
-    shape: 'one',
-    rule: segmentRule,
-    events: ['hits', 'installs'],
-  },
+  one('format', `Kind of file; ${defaultFormat} by default.`, oneOf(formatNames)),
+  one('compression', `Compression of the files. By default ${usualCompressions}.`, oneOf(compressions)),
+  one(
+    'order',
+    "time: rows in the order of the event's time, then of its id. By default they come as they lie in the lake.",
+    oneOf(['time']),
+  ),
+  one('idSegment', "Segment of the caller's account: rows of its users or devices.", segmentRule, ['hits', 'installs']),
 ];
 
 export const filterNames: readonly string[] = [...rowFields].flatMap(([name, schema]) =>

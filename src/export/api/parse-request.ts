@@ -1,7 +1,7 @@
 import { quote, type Arguments } from './arguments.ts';
 import { compressions, isFileFormat } from '../../datasets/file-formats.ts';
 import { findNearest } from '../../runtime/nearest-name.ts';
-import { badRequest, isRefusal, type Refusal } from './envelope.ts';
+import { badRequest, defined, isRefusal, type Refusal } from './envelope.ts';
 import {
   customEvents,
   filterNames,
@@ -101,6 +101,7 @@ function parseEach(given: Arguments): Values | Refusal {
   return values;
 }
 
+/** Two timestamps by the names of their arguments. */
 interface Bounds {
   readonly names: readonly [string, string];
   readonly from: number | undefined;
@@ -117,42 +118,32 @@ function readBounds(values: Values, from: string, to: string): Bounds {
 
 /** Checks that two timestamps are ordered and at most `latest`, which `limit` describes. */
 function refuseBounds({ names, from, to }: Bounds, latest: number, limit: string): Refusal | undefined {
-  for (const [name, value] of [
-    [names[0], from],
-    [names[1], to],
-  ] as const) {
+  for (const [index, value] of [from, to].entries())
     if (value !== undefined && value > latest)
-      return badRequest(`Argument ${name} is invalid: ${value} must be ${limit}`);
-  }
+      return badRequest(`Argument ${names[index]} is invalid: ${value} must be ${limit}`);
   if (from !== undefined && to !== undefined && from > to)
     return badRequest(`Argument ${names[0]} is invalid: ${from} must not be after ${names[1]} ${to}`);
   return undefined;
 }
 
-function toSpan({ from, to }: Bounds): SecondsSpan {
-  return {
-    ...(from === undefined ? {} : { fromSeconds: from }),
-    ...(to === undefined ? {} : { beforeSeconds: to + 1 }),
-  };
-}
+const toSpan = ({ from, to }: Bounds): SecondsSpan =>
+  defined({ fromSeconds: from, beforeSeconds: to === undefined ? undefined : to + 1 });
 
-/** The days of a request: their span, and the dates if the span has moments of other dates. */
-type Days = Pick<ExportSpec, 'eventTime' | 'localDates'>;
-
-async function parseDays(values: Values, zone: string, nowMs: number, days: ZoneDays): Promise<Days | Refusal> {
-  const from = values.get('dateFrom')?.[0];
-  const to = values.get('dateTo')?.[0];
+/** Parses the days of a request: their span, and the dates if the span has moments of other dates. */
+async function parseDays(
+  values: Values,
+  zone: string,
+  nowMs: number,
+  days: ZoneDays,
+): Promise<Pick<ExportSpec, 'eventTime' | 'localDates'> | Refusal> {
+  const [from, to] = [values.get('dateFrom')?.[0], values.get('dateTo')?.[0]];
   if (from === undefined || to === undefined) return { eventTime: {} };
   const today = await days.currentDate(zone, nowMs);
-  for (const [name, date] of [
-    ['dateFrom', from],
-    ['dateTo', to],
-  ] as const) {
+  for (const [name, date] of Object.entries({ dateFrom: from, dateTo: to }))
     if (date > today)
       return badRequest(
         `Argument ${name} is invalid: ${quote(date)} must not be after the current date, ${today} in ${zone}`,
       );
-  }
   if (from > to)
     return badRequest(`Argument dateFrom is invalid: ${quote(from)} must not be after dateTo ${quote(to)}`);
   const [begin, end] = [await days.beginOf(zone, from), await days.beginOf(zone, days.nextDay(to))];
@@ -164,10 +155,10 @@ async function parseDays(values: Values, zone: string, nowMs: number, days: Zone
 function intersect(a: SecondsSpan, b: SecondsSpan): SecondsSpan {
   const from = Math.max(a.fromSeconds ?? -Infinity, b.fromSeconds ?? -Infinity);
   const before = Math.min(a.beforeSeconds ?? Infinity, b.beforeSeconds ?? Infinity);
-  return {
-    ...(from === -Infinity ? {} : { fromSeconds: from }),
-    ...(before === Infinity ? {} : { beforeSeconds: before }),
-  };
+  return defined({
+    fromSeconds: from === -Infinity ? undefined : from,
+    beforeSeconds: before === Infinity ? undefined : before,
+  });
 }
 
 /** Refuses bounds of availability with a cursor: rows that they exclude would never be exported. */
@@ -182,35 +173,20 @@ function refuseBoundedFeed(values: Values): Refusal | undefined {
 function refusePairs(values: Values): Refusal | undefined {
   // A cursor is a bound, and late events have any date.
   let pairs = values.has('sinceVersion') ? 1 : 0;
-  for (const [first, second] of [
+  for (const pair of [
     ['dateFrom', 'dateTo'],
     ['tsFrom', 'tsTo'],
-  ] as const) {
-    if (values.has(first) && values.has(second)) pairs += 1;
-    else if (values.has(first)) return badRequest(`Argument ${second} is expected but not set: ${first} needs it`);
-    else if (values.has(second)) return badRequest(`Argument ${first} is expected but not set: ${second} needs it`);
+  ]) {
+    const [missing, ...others] = pair.filter((name) => !values.has(name));
+    if (missing === undefined) pairs += 1;
+    else if (others.length === 0) {
+      const given = pair.find((name) => name !== missing);
+      return badRequest(`Argument ${missing} is expected but not set: ${given} needs it`);
+    }
   }
   return pairs > 0
     ? undefined
     : badRequest('At least one complete pair is expected but not set: dateFrom with dateTo, or tsFrom with tsTo');
-}
-
-function readFileOptions(values: Values): Pick<ExportSpec, 'format' | 'compression' | 'order'> {
-  const format = values.get('format')?.find(isFileFormat);
-  const compression = compressions.find((each) => each === values.get('compression')?.[0]);
-  return {
-    ...(format === undefined ? {} : { format }),
-    ...(compression === undefined ? {} : { compression }),
-    ...(values.has('order') ? { order: 'time' } : {}),
-  };
-}
-
-function readVersions(values: Values): Pick<ExportSpec, 'sinceVersion' | 'asOf'> {
-  const [sinceVersion, asOf] = [values.get('sinceVersion')?.[0], values.get('asOf')?.[0]];
-  return {
-    ...(sinceVersion === undefined ? {} : { sinceVersion }),
-    ...(asOf === undefined ? {} : { asOf }),
-  };
 }
 
 /**
@@ -224,10 +200,12 @@ export async function parseExportRequest(
 ): Promise<ExportSpec | Refusal> {
   const values = parseEach(given);
   if (isRefusal(values)) return values;
-  const params = parseParams(given, values.get('event')?.[0] ?? '');
+  const one = (name: string): string | undefined => values.get(name)?.[0];
+  const event = one('event') ?? '';
+  const params = parseParams(given, event);
   if (isRefusal(params)) return params;
   const nowSeconds = Math.floor(nowMs / 1000);
-  const timezone = values.get('timezone')?.[0] ?? defaultTimezone;
+  const timezone = one('timezone') ?? defaultTimezone;
   const timestamps = readBounds(values, 'tsFrom', 'tsTo');
   const availability = readBounds(values, 'availabilityTsFrom', 'availabilityTsTo');
   const refusal =
@@ -242,30 +220,26 @@ export async function parseExportRequest(
   if (refusal !== undefined) return refusal;
   const dates = await parseDays(values, timezone, nowMs, days);
   if (isRefusal(dates)) return dates;
-
-  const set = (name: 'idApp' | 'SDKKey' | 'idAccount' | 'idProject' | 'eventName') => {
-    const list = values.get(name);
-    return list === undefined ? {} : { [name]: list };
-  };
+  const lists = ['idApp', 'SDKKey', 'idAccount', 'idProject', 'eventName'] as const;
+  const pick = (names: readonly string[]) => defined(Object.fromEntries(names.map((name) => [name, values.get(name)])));
   return {
-    event: values.get('event')?.[0] ?? '',
+    event,
     selectors: values.get('selectors') ?? [],
     timezone,
+    ...dates,
     eventTime: intersect(dates.eventTime, toSpan(timestamps)),
-    ...(dates.localDates === undefined ? {} : { localDates: dates.localDates }),
     availableAt: toSpan(availability),
-    ...readVersions(values),
-    ...set('idApp'),
-    ...set('SDKKey'),
-    ...set('idAccount'),
-    ...set('idProject'),
-    ...set('eventName'),
-    eventNameInvert: values.get('eventNameInvert')?.[0] === '1',
+    ...pick(lists),
+    eventNameInvert: one('eventNameInvert') === '1',
     ...params,
-    ...(values.has('idSegment') ? { idSegment: values.get('idSegment')?.[0] ?? '' } : {}),
-    ...readFileOptions(values),
-    filters: Object.fromEntries(
-      filterNames.flatMap((name) => (values.has(name) ? [[name, values.get(name) ?? []]] : [])),
-    ),
+    ...defined({
+      sinceVersion: one('sinceVersion'),
+      asOf: one('asOf'),
+      idSegment: one('idSegment'),
+      format: values.get('format')?.find(isFileFormat),
+      compression: compressions.find((each) => each === one('compression')),
+      order: values.has('order') ? ('time' as const) : undefined,
+    }),
+    filters: pick(filterNames),
   };
 }

@@ -12,9 +12,10 @@ import {
 import { platforms, type Platform } from '../../datasets/field-schema.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { Arguments } from '../api/arguments.ts';
-import { badRequest, type Refusal } from '../api/envelope.ts';
+
+import { badRequest, defined, type Refusal } from '../api/envelope.ts';
 import { parseId, single } from '../api/methods-routes.ts';
-import { member, type OperatorMethods, parseIdOrNone, parseLabel, parsePage, takePage } from './operator-methods.ts';
+import { type OperatorMethods, parseIdOrNone, parseLabel, parsePage, takePage } from './operator-methods.ts';
 
 const longestTitle = 255;
 const idExpected = badRequest('Argument idApp is expected: a whole number from 1');
@@ -35,8 +36,7 @@ function parseApp(given: Arguments) {
     return badRequest('Argument idProject is a whole number from 1');
   const title = parseLabel(single(given, 'title'), longestTitle);
   if (given.has('title') && title === undefined) return titleInvalid;
-  const others = { ...member('idProject', idProject), ...member('title', title) };
-  return { idApp, platform, idAccount, ...others, ...member('sdkKey', single(given, 'sdkKey')) };
+  return { idApp, platform, idAccount, ...defined({ idProject, title, sdkKey: single(given, 'sdkKey') }) };
 }
 
 /** Parses the changed settings of an app. */
@@ -47,7 +47,7 @@ function parseAppSettings(given: Arguments): AppSettings | Refusal {
   if (given.has('idProject') && idProject === undefined)
     return badRequest('Argument idProject is a whole number from 1, or none');
   if (title === undefined && idProject === undefined) return badRequest('Argument title or idProject is expected');
-  return { ...member('title', title), ...member('idProject', idProject) };
+  return defined({ title, idProject });
 }
 
 /** Adds the methods of operators on apps and their tokens. */

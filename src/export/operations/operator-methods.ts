@@ -17,14 +17,6 @@ export function parseLabel(text: string | undefined, most: number): string | und
   return text !== undefined && text !== '' && text.length <= most && !/\p{Cc}/u.test(text) ? text : undefined;
 }
 
-/** Creates an object of a member; an empty one if the value is undefined. */
-export function member<Name extends string, Value>(
-  name: Name,
-  value: Value | undefined,
-): Partial<Readonly<Record<Name, Value>>> {
-  return value === undefined ? {} : ({ [name]: value } as Readonly<Record<Name, Value>>);
-}
-
 /** Converts the errors of a change into refusals; throws others. */
 function toRefusal(error: unknown): Refusal {
   if (isAppError(error, 'not_found')) return { code: 404, detail: error.message };

@@ -10,9 +10,10 @@ import {
   type UserSettings,
 } from '../../access/users.ts';
 import type { Arguments } from '../api/arguments.ts';
-import { badRequest, type Refusal } from '../api/envelope.ts';
+
+import { badRequest, defined, type Refusal } from '../api/envelope.ts';
 import { parseId, single } from '../api/methods-routes.ts';
-import { member, type OperatorMethods, parseIdOrNone, parseLabel, parsePage, takePage } from './operator-methods.ts';
+import { type OperatorMethods, parseIdOrNone, parseLabel, parsePage, takePage } from './operator-methods.ts';
 
 const longestName = 100;
 const idExpected = badRequest('Argument idUser is expected: the id of a user');
@@ -46,9 +47,7 @@ function parseUser(given: Arguments): NewUser | Refusal {
     name,
     idAccount,
     canExport: hasAccount && mayExport,
-    ...(isOperator ? { operator: true as const } : {}),
-    ...member('maxExports', maxExports),
-    ...(files === 'gzip' ? { files } : {}),
+    ...defined({ operator: isOperator ? (true as const) : undefined, maxExports, files: files === 'gzip' ? files : undefined }),
   };
 }
 
@@ -63,7 +62,7 @@ function parseUserSettings(given: Arguments): UserSettings | Refusal {
   if (files !== undefined && !isPacking(files)) return filesInvalid;
   if (canExport === undefined && maxExports === undefined && files === undefined)
     return badRequest('Argument canExport, maxExports or files is expected');
-  return { ...member('canExport', canExport), ...member('maxExports', maxExports), ...member('files', files) };
+  return defined({ canExport, maxExports, files });
 }
 
 /** Adds the methods of operators on users and their secrets. */

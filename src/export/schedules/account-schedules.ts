@@ -14,7 +14,7 @@ import {
 import { stopReason, type Schedule } from '../../schedules/schedules.ts';
 import { slotName, weekdays } from '../../schedules/slot-rule.ts';
 import type { Arguments } from '../api/arguments.ts';
-import { badRequest, isRefusal, lacksPermission, notFound, type Refusal } from '../api/envelope.ts';
+import { badRequest, defined, isRefusal, lacksPermission, notFound, type Refusal } from '../api/envelope.ts';
 import { single, type AddMethod, type Answer } from '../api/methods-routes.ts';
 import type { ParseRequest } from '../api/request-rules.ts';
 import { argumentsOfSlot, parseScheduleOrder } from './schedule-arguments.ts';
@@ -71,12 +71,11 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
       idUser,
       every: rule.every,
       at: rule.at,
-      ...(rule.weekday === undefined ? {} : { weekday: weekdays[rule.weekday - 1] }),
       timezone: rule.timezone,
       ...(sinceVersion === undefined ? { catchUp: String(catchUp) } : { sinceVersion }),
       arguments: Object.fromEntries(schedule.arguments),
       status: runs ? 'Active' : reason === undefined ? 'Paused' : 'Stopped',
-      ...(reason === undefined ? {} : { reason }),
+      ...defined({ weekday: weekdays[(rule.weekday ?? 0) - 1], reason }),
       timestampCreated: String(Math.floor(createdMs / 1000)),
       ...(runs ? { timestampNextSlot: String(Math.floor((await slotClock.timeOf(rule, next)) / 1000)) } : {}),
       ...(last === undefined ? {} : { lastSlot: slotName(rule, last), idRawExport: String(lastReport) }),
