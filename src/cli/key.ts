@@ -1,7 +1,7 @@
 import { renewOperatorToken } from '../access/secrets.ts';
 import { renewSessionKey } from '../access/session-key.ts';
 import { rotateReceiptKey } from '../receipts/receipt-keys.ts';
-import { rotateSigningKey } from '../reports/signing-keys.ts';
+import { rotateSigningKey } from '../reports/signed-links.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { verb, type CommandContext, type Group, type Verb, openData } from './command.ts';
 

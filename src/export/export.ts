@@ -18,7 +18,7 @@ import { buildWithClosers, type Closers, type Stoppable } from '../runtime/lifec
 import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
-import { createLastTries } from '../webhooks/last-tries.ts';
+import { createLastTries } from '../webhooks/webhook-store.ts';
 import { addAppRoutes, type AppView } from './api/app-routes.ts';
 import { createZoneDays } from './api/calendar.ts';
 import { addCatalogueRoutes, addDataRoutes, addLookRoutes } from './api/data-routes.ts';

@@ -6,16 +6,14 @@ import { publicKeyHex } from '../runtime/sealed-text.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { applicableRange, checkPreconditions, parseRange } from './preconditions.ts';
-import { manifestName, renderManifest } from './manifest.ts';
+import { manifestName, renderManifest, type ManifestKey } from './manifest.ts';
 import { archiveName, fileStem, isExpired, type ReportFile, type ReportJob } from './reports.ts';
 import { refusedPageHeaders, renderRefusedPage, wantsPage, type LinkRefusal } from './refused-page.ts';
-import { createOpenDownloads, findNamedUser, parseLink, type LinkHolder } from './signed-links.ts';
-import type { ManifestKey } from './manifest-key.ts';
-import type { SigningKeys } from './signing-keys.ts';
+import { createOpenDownloads, findNamedUser, parseLink, type LinkHolder, type SigningKeys } from './signed-links.ts';
 import type { ReportStore } from './store.ts';
 import { isFault, type FileFault, type VerifiedFiles } from './verified-files.ts';
 
-export interface DownloadDependencies {
+interface DownloadDependencies {
   readonly store: ReportStore;
   readonly keys: SigningKeys;
   readonly holders: LinkHolders;

@@ -45,7 +45,7 @@ export interface JobRecords {
 interface JobRecordsDependencies {
   readonly reportsDir: string;
   /** The ids that have a folder; none is read yet. */
-  readonly ids: readonly number[];
+  readonly found: readonly number[];
   /** Makes an id durable as given out, before its folder is removed. */
   readonly retire: (id: number) => Promise<void>;
   /** Serializes the changes of a request, by its id. */
@@ -74,11 +74,11 @@ async function recoverJob(folder: string, id: number): Promise<ReportJob | undef
 }
 
 /** Creates the records of a reports folder. */
-export function createJobRecords({ reportsDir, ids, retire, mutex, logger }: JobRecordsDependencies): JobRecords {
+export function createJobRecords({ reportsDir, found, retire, mutex, logger }: JobRecordsDependencies): JobRecords {
   const jobs = new Map<number, ReportJob>();
   /** The requests in progress: few among many, listed at each creation and each end. */
   const open = new Map<number, ReportJob>();
-  const unread = new Set(ids);
+  const unread = new Set(found);
   /** Requests of earlier processes whose folders were not synced since they were read. */
   const unsynced = new Set<number>();
   const damages = new Map<number, string>();
@@ -134,9 +134,7 @@ export function createJobRecords({ reportsDir, ids, retire, mutex, logger }: Job
       unsynced.delete(id);
     },
     drop(id) {
-      jobs.delete(id);
-      open.delete(id);
-      unsynced.delete(id);
+      for (const known of [jobs, open, unsynced]) known.delete(id);
     },
     find: (id) => jobs.get(id),
     list: () => [...jobs.values()],

@@ -4,9 +4,9 @@ import { findTextFile } from '../runtime/files/durable-file.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import type { Closers } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { openManifestKey, type ManifestKey } from './manifest-key.ts';
+import { openManifestKey, type ManifestKey } from './manifest.ts';
 import { isExpired } from './reports.ts';
-import { openSigningKeys, signingKeysPath, type SigningKeys } from './signing-keys.ts';
+import { openSigningKeys, signingKeysPath, type SigningKeys } from './signed-links.ts';
 import { openReportStore, type ReportStore } from './store.ts';
 import { createVerifiedFiles, type VerifiedFiles } from './verified-files.ts';
 

@@ -49,7 +49,7 @@ export function applicableRange(headers: ConditionalHeaders, etag: string): stri
 }
 
 /** A parsed Range header: the whole file, a part (both ends inclusive), or a part beyond its end. */
-export type ByteRange =
+type ByteRange =
   | { readonly kind: 'whole' }
   | { readonly kind: 'part'; readonly first: number; readonly last: number }
   | { readonly kind: 'unsatisfiable' };

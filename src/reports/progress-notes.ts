@@ -3,19 +3,14 @@ import path from 'node:path';
 import { describeError, isSystemError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 
-/** The highest progress of each request that a client was shown, percent, so that a crash does not decrease it. */
-export interface ProgressNotes {
-  told(id: number): number;
-  /** Keeps a progress. Not fsynced: a power cut may lose it. */
-  note(id: number, percent: number): void;
-  drop(id: number): void;
-}
-
 /** File in a request's folder; it holds the percent as digits. */
 export const progressName = 'progress';
 
-/** Creates the notes of a reports folder. Those of an earlier process are read on demand. */
-export function createProgressNotes(reportsDir: string, logger: Logger): ProgressNotes {
+/**
+ * Creates the notes of a reports folder: the highest progress of each request that a client was shown, percent, so that
+ * a crash does not decrease it. Notes of an earlier process are read on demand.
+ */
+export function createProgressNotes(reportsDir: string, logger: Logger) {
   const percents = new Map<number, number>();
   const fileOf = (id: number): string => path.join(reportsDir, String(id), progressName);
 
@@ -37,7 +32,8 @@ export function createProgressNotes(reportsDir: string, logger: Logger): Progres
 
   return {
     told,
-    note(id, percent) {
+    /** Keeps a progress. Not fsynced: a power cut may lose it. */
+    note(id: number, percent: number): void {
       if (percent <= told(id)) return;
       percents.set(id, percent);
       try {
@@ -47,7 +43,7 @@ export function createProgressNotes(reportsDir: string, logger: Logger): Progres
         logger.warn({ idReport: id, error: describeError(error) }, 'progress of an export cannot be written');
       }
     },
-    drop(id) {
+    drop(id: number): void {
       percents.delete(id);
       rmSync(fileOf(id), { force: true });
     },

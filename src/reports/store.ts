@@ -51,7 +51,7 @@ export interface ReportStore extends JobAttempts {
   filePath(id: number, name: string): string;
 }
 
-export interface ReportStoreOptions {
+interface ReportStoreOptions {
   readonly reportsDir: string;
   /** Life of the links of a finished request, s. */
   readonly linkTtlSeconds: number;
@@ -111,9 +111,9 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
   await ensureFolder(reportsDir);
   await createFolderStore(reportsDir).sweep('');
   const found = (await listReportIds(reportsDir)).toReversed();
-  const { load, allocate, retire } = createReportIds(reportsDir, found[0] ?? 0);
+  const ids = createReportIds(reportsDir, found[0] ?? 0);
   // Without the highest id no request is created or deleted; existing ones are served.
-  const idsFault = await load().then(
+  const idsFault = await ids.load().then(
     () => [],
     (error: unknown) => {
       if (!isDamage(error)) throw error;
@@ -121,13 +121,13 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     },
   );
   const mutex = createKeyedSemaphore();
-  const records = createJobRecords({ reportsDir, ids: found, retire, mutex, logger });
+  const records = createJobRecords({ reportsDir, found, retire: (id) => ids.retire(id), mutex, logger });
   const progress = createProgressNotes(reportsDir, logger);
   await records.readAll(found.slice(0, readFirst));
 
   async function remove(id: number): Promise<void> {
     const folder = records.folderOf(id);
-    await retire(id);
+    await ids.retire(id);
     // Its record is removed first: half deleted, and with the clock set back, it would be a success without files.
     await removeFile(jobPath(folder));
     await syncFolder(folder).catch((error: unknown) => {
@@ -140,7 +140,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
   return {
     ...createJobAttempts({ records, mutex, clock, linkTtlSeconds, onEnd: (id) => progress.drop(id) }),
     async create(report) {
-      const id = await allocate();
+      const id = await ids.allocate();
       try {
         const nonce = randomBytes(16).toString('hex');
         return await records.save({ id, ...report, createdMs: clock.nowMs(), state: 'queued', attempts: 0, nonce });

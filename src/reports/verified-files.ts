@@ -14,7 +14,7 @@ export interface FileFault {
 }
 
 /** A published file of an export request, with its record of job.json. */
-export interface PublishedFile {
+interface PublishedFile {
   readonly idReport: number;
   readonly path: string;
   readonly file: ReportFile;

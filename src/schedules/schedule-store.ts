@@ -76,7 +76,7 @@ function parseId(id: string): ScheduleId {
   return { idAccount: Number(idAccount), idSchedule };
 }
 
-export type NewSchedule = Omit<Schedule, 'idSchedule' | 'paused' | 'resumes'>;
+type NewSchedule = Omit<Schedule, 'idSchedule' | 'paused' | 'resumes'>;
 
 /** Reports whether a schedule equals a new one, so that a repeated create adds nothing. */
 function isSame(schedule: Schedule, added: NewSchedule): boolean {

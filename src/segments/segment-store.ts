@@ -17,7 +17,7 @@ export type SegmentKind = (typeof segmentKinds)[number];
 /** Longest id, characters, as of a user id. */
 export const maxIdLength = 1024;
 
-export interface SegmentFacts {
+interface SegmentFacts {
   readonly kind: SegmentKind;
   /** Number of ids. */
   readonly ids: number;

@@ -26,7 +26,7 @@ const isToldNotices = shapeOf<ToldNotices>({
 });
 
 /** Records of an account's webhooks, by id. */
-export type ToldByWebhook = Readonly<Record<string, ToldNotices>>;
+type ToldByWebhook = Readonly<Record<string, ToldNotices>>;
 
 export function toldTo(told: ToldByWebhook, idWebhook: string): ToldNotices {
   const known = told[idWebhook];

@@ -8,7 +8,7 @@ import { addUser } from '../../src/access/users.ts';
 import { openAccessReader } from '../../src/access/store.ts';
 import { createRandom } from '../../src/demo/random.ts';
 import { openReceiptKeys, receiptKeysPath, rotateReceiptKey } from '../../src/receipts/receipt-keys.ts';
-import { openSigningKeys, rotateSigningKey, signingKeysPath } from '../../src/reports/signing-keys.ts';
+import { openSigningKeys, rotateSigningKey, signingKeysPath } from '../../src/reports/signed-links.ts';
 import { openReportStore } from '../../src/reports/store.ts';
 import { createVerifiedFiles, isFault } from '../../src/reports/verified-files.ts';
 import { createClock } from '../../src/runtime/clock.ts';

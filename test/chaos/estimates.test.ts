@@ -6,14 +6,11 @@ import { createZoneDays, type ZoneDays } from '../../src/export/api/calendar.ts'
 import { isRefusal } from '../../src/export/api/envelope.ts';
 import { parseExportRequest } from '../../src/export/api/parse-request.ts';
 import { selectApps, type ExportApp, type ExportSpec } from '../../src/export/jobs/export-spec.ts';
-import type { Bounds, Estimate, Preview } from '../../src/export/jobs/worker-messages.ts';
-import { findPlanLists } from '../../src/export/jobs/read-plan.ts';
-import { tableDirOf } from '../../src/export/jobs/read-plan.ts';
-import type { ReadPlan } from '../../src/export/jobs/worker-messages.ts';
+import type { Bounds, Estimate, Preview, ReadPlan } from '../../src/export/jobs/worker-messages.ts';
+import { findPlanLists, tableDirOf } from '../../src/export/jobs/read-plan.ts';
 import { describeBasis, findBasis } from '../../src/export/worker/basis.ts';
 import { chooseFormat } from '../../src/export/worker/formats/format.ts';
-import { estimate as estimateResult } from '../../src/export/worker/looks/estimate.ts';
-import { runLook } from '../../src/export/worker/looks/run-look.ts';
+import { estimate as estimateResult, runLook } from '../../src/export/worker/looks/run-look.ts';
 import { isEmptyResult, planQuery } from '../../src/export/worker/query.ts';
 import { openQueryEngine, type QueryEngine } from '../../src/export/worker/query-engine.ts';
 import { createReadFiles, pathsOf, prepare } from '../../src/export/worker/read-files.ts';

@@ -8,8 +8,7 @@ import { changeAccessFile } from '../../src/access/access-file.ts';
 import { addUser } from '../../src/access/users.ts';
 import { dataPaths } from '../../src/config.ts';
 import { openLakeReader } from '../../src/demo/demo-report.ts';
-import { signLink } from '../../src/reports/signed-links.ts';
-import { openSigningKeys } from '../../src/reports/signing-keys.ts';
+import { signLink, openSigningKeys } from '../../src/reports/signed-links.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { createLogger } from '../../src/runtime/logger.ts';
 import {

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { dataPaths } from '../../src/config.ts';
 import { jobPath } from '../../src/reports/report-records.ts';
 import type { ReportJob } from '../../src/reports/reports.ts';
-import { ensureSigningKeys } from '../../src/reports/signing-keys.ts';
+import { ensureSigningKeys } from '../../src/reports/signed-links.ts';
 import { createClock } from '../../src/runtime/clock.ts';
 import { renderChecked } from '../../src/runtime/files/checked-json.ts';
 

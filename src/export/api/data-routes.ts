@@ -112,6 +112,13 @@ const describeApp = ({ idApp, title, platform, idProject }: App) => ({
   ...(idProject === undefined ? {} : { idProject: String(idProject) }),
 });
 
+function renderCounts(result: DataResult, { from, to }: DateSpan): Answer {
+  if (result.kind === 'fields') return { data: { ...result.fields, version: String(result.fields.version) } };
+  if (result.kind !== 'volume') return refuseEnd(result, 'questions', 'one app');
+  const { version, days } = result.volume;
+  return { data: { version: String(version), dateFrom: from, dateTo: to, days } };
+}
+
 /** Adds the methods on the data of an account: its apps, their events by day, fill rates of fields. */
 export function addDataRoutes(addMethod: AddMethod, { access, looks, clock }: DataRouteDependencies): void {
   const appsOf = ({ idAccount }: User): readonly App[] => access.current().appsOfAccount(idAccount);
@@ -130,12 +137,6 @@ export function addDataRoutes(addMethod: AddMethod, { access, looks, clock }: Da
     return { data: { apps: found.slice(offset, offset + limit).map(describeApp), total: found.length } };
   });
 
-  function render(result: DataResult, { from, to }: DateSpan): Answer {
-    if (result.kind === 'fields') return { data: { ...result.fields, version: String(result.fields.version) } };
-    if (result.kind !== 'volume') return refuseEnd(result, 'questions', 'one app');
-    const { version, days } = result.volume;
-    return { data: { version: String(version), dateFrom: from, dateTo: to, days } };
-  }
   const add = (ask: 'volume' | 'fields', known: readonly string[]): void =>
     addMethod(['GET'], `/api/data/v1/${ask}.json`, `data_${ask}`, async (user, given, { whileConnected }) => {
       if (!user.canExport) return lacksPermission;
@@ -151,7 +152,7 @@ export function addDataRoutes(addMethod: AddMethod, { access, looks, clock }: Da
       const question: DataQuestion = ask === 'volume' ? { ask, dates } : { ask, dates, kind };
       const { idAccount } = user;
       const result = await whileConnected((signal) => looks.ask({ question, apps, idAccount }, signal));
-      return refuseTakenBack(access, user, apps) ?? render(result, dates);
+      return refuseTakenBack(access, user, apps) ?? renderCounts(result, dates);
     });
   add('volume', ['idApp', 'dateFrom', 'dateTo']);
   add('fields', ['idApp', 'kind', 'dateFrom', 'dateTo']);

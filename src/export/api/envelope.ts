@@ -62,9 +62,7 @@ export function refusalEnvelope({ code, detail, info }: Refusal): Envelope {
 }
 
 /** Returns the members of an object that are defined. */
-export function defined<T extends object>(
-  members: T,
-): { readonly [Name in keyof T]?: Exclude<T[Name], undefined> } {
+export function defined<T extends object>(members: T): { readonly [Name in keyof T]?: Exclude<T[Name], undefined> } {
   return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as {
     readonly [Name in keyof T]?: Exclude<T[Name], undefined>;
   };

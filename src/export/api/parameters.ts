@@ -217,12 +217,7 @@ const ownParameters: readonly Parameter[] = [
   filterOn('isVerified', 'Verification of the payment.'),
   filterOn('idPurchaseType', 'Type of the purchase.'),
   list('eventName', 'Names of custom events; a comma belongs to the name.', eventNameRule, customEvents),
-  one(
-    'eventNameInvert',
-    '1: the named custom events are left out. 0 by default.',
-    oneOf(['0', '1']),
-    customEvents,
-  ),
+  one('eventNameInvert', '1: the named custom events are left out. 0 by default.', oneOf(['0', '1']), customEvents),
   filterOn('rooted', 'Jailbreak or root access.'),
   filterOn('idAdMediator', 'Ad mediator.'),
   one('format', `Kind of file; ${defaultFormat} by default.`, oneOf(formatNames)),

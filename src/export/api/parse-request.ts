@@ -221,7 +221,8 @@ export async function parseExportRequest(
   const dates = await parseDays(values, timezone, nowMs, days);
   if (isRefusal(dates)) return dates;
   const lists = ['idApp', 'SDKKey', 'idAccount', 'idProject', 'eventName'] as const;
-  const pick = (names: readonly string[]) => defined(Object.fromEntries(names.map((name) => [name, values.get(name)])));
+  const pick = (names: readonly string[]): Readonly<Record<string, readonly string[]>> =>
+    Object.fromEntries(names.flatMap((name) => (values.has(name) ? [[name, values.get(name) ?? []]] : [])));
   return {
     event,
     selectors: values.get('selectors') ?? [],

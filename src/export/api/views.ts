@@ -12,8 +12,7 @@ import {
   type ReportBasis,
   type ReportJob,
 } from '../../reports/reports.ts';
-import { type LinkHolder, signLink } from '../../reports/signed-links.ts';
-import type { SigningKeys } from '../../reports/signing-keys.ts';
+import { type LinkHolder, signLink, type SigningKeys } from '../../reports/signed-links.ts';
 
 /** Renders requests for responses. */
 export interface Answers {

@@ -2,8 +2,9 @@ import type { Clock } from '../../runtime/clock.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { refuseUrl } from '../../runtime/http/outgoing-post.ts';
 import type { OutgoingRules } from '../../runtime/http/outgoing-rules.ts';
-import type { LastTries, Try } from '../../webhooks/last-tries.ts';
 import {
+  type LastTries,
+  type Try,
   addWebhook,
   listWebhooks,
   removeWebhook,

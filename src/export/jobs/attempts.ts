@@ -1,29 +1,89 @@
+import type { AttemptEnd } from '../../reports/job-attempts.ts';
+import { type ReportEnd, endedAttempts, fileStem, type ReportJob } from '../../reports/reports.ts';
+import type { AttemptOutcome, RunAttempt } from './worker-process.ts';
 import type { AccessReader } from '../../access/access.ts';
-import { endedAttempts, fileStem, type ReportEnd, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import { judgeOutcome, maxAttempts } from './attempt-outcome.ts';
 import { parseExportSpec } from './export-spec.ts';
 import { planRead, type ListFault, type ReadOptions } from './read-plan.ts';
 import type { ReadPlan } from './worker-messages.ts';
-import type { AttemptOutcome, RunAttempt } from './worker-process.ts';
 
-/** Runs the attempts of export requests until each request has ended. */
-export interface Attempts {
-  /**
-   * Tries until the request has ended, the signal aborts, or it is unknown whether its user was removed; the latter
-   * two count no attempt. Never throws.
-   */
-  run(id: number, signal: AbortSignal): Promise<void>;
-  /** Ends a request; of two ends the first stays. */
-  finish(id: number, end: ReportEnd, folder?: string): Promise<void>;
-  /** Progress of the running attempts of a request, percent. */
-  percent(id: number): number;
-  /** Aborts attempts for a removed user or on the rows of a removed app; they restart without. */
-  dropTakenBack(): void;
+/** The consequence of an outcome for its request. */
+export interface Settlement {
+  /** How the attempt counts; absent: its folder becomes the request's files. */
+  readonly release?: AttemptEnd;
+  /** Absent: it is retried. */
+  readonly end?: ReportEnd;
+  readonly warning?: { readonly message: string; readonly error: string };
+  /** Damage of the lake. */
+  readonly damage?: string;
+}
+
+export interface JudgedAttempt {
+  /** Attempts of the request, this one included, interrupted ones excluded. */
+  readonly attempts: number;
+  /** Time since the creation of the request. */
+  readonly ageMs: number;
+  /** Timeout of an attempt. */
+  readonly timeoutMs: number;
+}
+
+/** Attempts of a request whose worker crashes or fails. */
+export const maxAttempts = 8;
+
+function judgeFailure(
+  reason: 'user' | 'disk' | 'damage' | 'error',
+  error: string,
+  { attempts, ageMs, timeoutMs }: JudgedAttempt,
+): Settlement {
+  const failed: ReportEnd = { state: 'failed', error };
+  const warning = { message: 'export attempt failed', error };
+  switch (reason) {
+    case 'user':
+      return { release: 'failure', end: { state: 'user_failed', error } };
+    case 'damage':
+      // The next attempt would read the same bytes.
+      return { release: 'failure', end: failed, damage: error };
+    case 'disk': {
+      // The request is retried for as long as an attempt may take.
+      const isOver = ageMs > timeoutMs || attempts >= maxAttempts;
+      return { release: 'nothing', warning, ...(isOver ? { end: failed } : {}) };
+    }
+    case 'error':
+      return { release: 'failure', warning, ...(attempts >= maxAttempts ? { end: failed } : {}) };
+    default:
+      return reason satisfies never;
+  }
+}
+
+/** Decides by the outcome of an attempt whether the request has ended, and what the attempt counts as. */
+export function judgeOutcome(outcome: AttemptOutcome, attempt: JudgedAttempt): Settlement {
+  switch (outcome.kind) {
+    case 'done':
+      return { end: { state: 'success', files: outcome.files, basis: outcome.basis } };
+    case 'aborted':
+      // Stopped, or restarted after a change of access.
+      return { release: 'nothing' };
+    case 'killed':
+      return {
+        release: 'interruption',
+        warning: { message: 'export attempt was interrupted', error: outcome.error },
+      };
+    case 'timed_out':
+      return {
+        release: 'failure',
+        end: { state: 'failed', error: `the export took longer than ${attempt.timeoutMs} ms` },
+      };
+    case 'crashed':
+      return judgeFailure('error', outcome.error, attempt);
+    case 'failed':
+      return judgeFailure(outcome.reason, outcome.error, attempt);
+    default:
+      return outcome satisfies never;
+  }
 }
 
 export interface AttemptsDependencies {
@@ -62,9 +122,37 @@ function findLateEnd(job: ReportJob): ReportEnd | undefined {
   return undefined;
 }
 
-/** Creates what runs attempts. */
-export function createAttempts(dependencies: AttemptsDependencies, options: AttemptsOptions): Attempts {
-  const { store, access, clock, logger, runAttempt, onEnd, onDamage } = dependencies;
+/** Reports whether the user of a running request, or one of the apps that it reads, was removed. */
+function isTakenBack(access: AccessReader, { idUser, idAccount }: ReportJob, { apps }: ReadPlan): boolean {
+  const view = access.current();
+  const lacksApp = !access.mayLackApps() && apps.some(({ idApp }) => view.findApp(idApp)?.idAccount !== idAccount);
+  return lacksApp || standingOf(access, idUser) === 'removed';
+}
+
+/** Plans a request as it can be made now, or returns why it cannot. */
+async function planRequest(
+  { request: kept, idAccount }: ReportJob,
+  dependencies: AttemptsDependencies,
+  options: AttemptsOptions,
+): Promise<ReadPlan | ListFault> {
+  const request = parseExportSpec(kept);
+  if (request === undefined)
+    return { error: 'its job.json holds no export that this version understands: order it again', isDamage: false };
+  return await planRead(request, idAccount, dependencies, options);
+}
+
+/** Logs and counts the end of a request. */
+function reportEnd(job: ReportJob, { clock, logger, onEnd }: AttemptsDependencies): void {
+  const { id, idUser, event, state, attempts, error, files = [] } = job;
+  const seconds = (clock.nowMs() - job.createdMs) / 1000;
+  const about = { idReport: id, idUser, event, state, attempts, seconds, files: files.length, error };
+  logger.info(about, 'export request ended');
+  onEnd(job, seconds);
+}
+
+/** Creates what runs the attempts of export requests until each request has ended. */
+export function createAttempts(dependencies: AttemptsDependencies, options: AttemptsOptions) {
+  const { store, access, clock, logger, runAttempt, onDamage } = dependencies;
   const { timeoutMs } = options;
   const percents = new Map<number, number>();
   const running = new Map<
@@ -72,23 +160,11 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
     { readonly job: ReportJob; readonly plan: ReadPlan; readonly abort: AbortController }
   >();
 
+  /** Ends a request; of two ends the first stays. */
   async function finish(id: number, end: ReportEnd, folder?: string): Promise<void> {
     const job = await store.end(id, end, folder);
     percents.delete(id);
-    if (job.state !== end.state) return;
-    const { idUser, event, state, attempts, error, files = [] } = job;
-    const seconds = (clock.nowMs() - job.createdMs) / 1000;
-    const about = { idReport: id, idUser, event, state, attempts, seconds, files: files.length, error };
-    logger.info(about, 'export request ended');
-    onEnd(job, seconds);
-  }
-
-  /** Plans a request as it can be made now, or returns why it cannot. */
-  async function planRequest({ request: kept, idAccount }: ReportJob): Promise<ReadPlan | ListFault> {
-    const request = parseExportSpec(kept);
-    if (request === undefined)
-      return { error: 'its job.json holds no export that this version understands: order it again', isDamage: false };
-    return await planRead(request, idAccount, { access, clock }, options);
+    if (job.state === end.state) reportEnd(job, dependencies);
   }
 
   /** Does what the outcome of an attempt requires; returns whether to try again. */
@@ -108,7 +184,7 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
 
   async function attempt(id: number, signal: AbortSignal): Promise<boolean> {
     const { job, folder } = await store.beginAttempt(id);
-    const read = await planRequest(job);
+    const read = await planRequest(job, dependencies, options);
     if ('error' in read) {
       if (read.isDamage) onDamage(read.error);
       await store.releaseAttempt(id, folder, 'failure');
@@ -140,7 +216,11 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
   }
 
   return {
-    async run(id, signal) {
+    /**
+     * Tries until the request has ended, the signal aborts, or it is unknown whether its user was removed; the latter
+     * two count no attempt. Never throws.
+     */
+    async run(id: number, signal: AbortSignal): Promise<void> {
       for (let retryMs = firstRetryMs; !signal.aborted; retryMs = Math.min(retryMs * 2, longestRetryMs)) {
         try {
           if (!(await step(id, signal))) return;
@@ -153,15 +233,11 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
       }
     },
     finish,
-    percent: (id) => percents.get(id) ?? 0,
-    dropTakenBack() {
-      const view = access.current();
-      for (const { job, plan, abort } of running.values()) {
-        const { idUser, idAccount } = job;
-        const lacksApp =
-          !access.mayLackApps() && plan.apps.some(({ idApp }) => view.findApp(idApp)?.idAccount !== idAccount);
-        if (lacksApp || standingOf(access, idUser) === 'removed') abort.abort();
-      }
+    /** Progress of the running attempts of a request, percent. */
+    percent: (id: number): number => percents.get(id) ?? 0,
+    /** Aborts attempts for a removed user or on the rows of a removed app; they restart without. */
+    dropTakenBack(): void {
+      for (const { job, plan, abort } of running.values()) if (isTakenBack(access, job, plan)) abort.abort();
     },
   };
 }

@@ -50,6 +50,19 @@ const [mostOfAccount, mostOfAll] = [8, 64];
 /** Timeout of a worker, ms. */
 export const lookTimeoutMs = 20_000;
 
+async function runNow<End extends LookEnd | DataEnd>(
+  work: () => Promise<End>,
+  onDamage: (error: string) => void,
+): Promise<End | WorkerLoss> {
+  try {
+    const result = await work();
+    if (result.kind === 'failed' && result.reason === 'damage') onDamage(result.error);
+    return result;
+  } catch (error) {
+    return { kind: 'crashed', error: String(error) };
+  }
+}
+
 /** Creates the queue. */
 export function createLooks(
   { access, clock, runLook, runQuestion, onDamage }: LooksDependencies,
@@ -72,16 +85,6 @@ export function createLooks(
     return (counts.get(idAccount) ?? 0) >= mostOfAccount || all >= mostOfAll;
   }
 
-  async function runNow<End extends LookEnd | DataEnd>(work: () => Promise<End>): Promise<End | WorkerLoss> {
-    try {
-      const result = await work();
-      if (result.kind === 'failed' && result.reason === 'damage') onDamage(result.error);
-      return result;
-    } catch (error) {
-      return { kind: 'crashed', error: String(error) };
-    }
-  }
-
   /** Runs work when a worker is free. A signal that aborts before that ends the wait. */
   async function runInTurn<End extends LookEnd | DataEnd>(
     idAccount: number,
@@ -100,7 +103,7 @@ export function createLooks(
       slots.run(0, async (): Promise<End | WorkerLoss> => {
         if (until.aborted) return { kind: 'aborted' };
         hasBegun = true;
-        return await runNow(() => work(until));
+        return await runNow(() => work(until), onDamage);
       }),
     );
     const running = Promise.race([inTurn, left]);

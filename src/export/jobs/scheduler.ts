@@ -29,10 +29,33 @@ export interface JobRunnerOptions extends AttemptsOptions {
   readonly workers: number;
 }
 
-interface Running {
-  readonly idAccount: number;
-  readonly abort: AbortController;
-  readonly done: Promise<void>;
+/** Creates the set of running requests; `onEnd` is called after each run. */
+function createRunning(run: (id: number, signal: AbortSignal) => Promise<void>, onEnd: () => void) {
+  const running = new Map<
+    number,
+    { readonly idAccount: number; readonly abort: AbortController; readonly done: Promise<void> }
+  >();
+  async function stop(id: number): Promise<void> {
+    const current = running.get(id);
+    current?.abort.abort();
+    await current?.done;
+  }
+  return {
+    has: (id: number): boolean => running.has(id),
+    count: (): number => running.size,
+    countOf: (account: number): number => [...running.values()].filter(({ idAccount }) => idAccount === account).length,
+    start({ id, idAccount }: ReportJob): void {
+      const abort = new AbortController();
+      const done = run(id, abort.signal).finally(() => {
+        running.delete(id);
+        onEnd();
+      });
+      running.set(id, { idAccount, abort, done });
+    },
+    /** Aborts a run, and waits for its end. */
+    stop,
+    stopAll: async (): Promise<void> => void (await Promise.all([...running.keys()].map(stop))),
+  };
 }
 
 /**
@@ -42,42 +65,25 @@ interface Running {
 export function startJobRunner(dependencies: AttemptsDependencies, options: JobRunnerOptions): JobRunner {
   const { store, access, logger } = dependencies;
   const attempts = createAttempts(dependencies, options);
-  const running = new Map<number, Running>();
+  const running = createRunning((id, signal) => attempts.run(id, signal), wake);
   const stopping = new AbortController();
   /** Queued requests of removed users that are being canceled. */
   const ending = new Map<number, Promise<void>>();
 
   const listWaiting = (): readonly ReportJob[] =>
     store.inProgress().filter(({ id }) => !running.has(id) && !ending.has(id));
-  const countOf = (account: number): number =>
-    [...running.values()].filter(({ idAccount }) => idAccount === account).length;
 
   /** Chooses the oldest queued request of the account with the fewest running ones. */
   function chooseNext(): ReportJob | undefined {
     const waiting = listWaiting().filter((job) => standingOf(access, job.idUser) !== 'unknown');
-    return waiting.toSorted((a, b) => countOf(a.idAccount) - countOf(b.idAccount) || a.id - b.id)[0];
-  }
-
-  function start({ id, idAccount }: ReportJob): void {
-    const abort = new AbortController();
-    const done = attempts.run(id, abort.signal).finally(() => {
-      running.delete(id);
-      wake();
-    });
-    running.set(id, { idAccount, abort, done });
-  }
-
-  async function stop(id: number): Promise<void> {
-    const current = running.get(id);
-    current?.abort.abort();
-    await current?.done;
+    return waiting.toSorted((a, b) => running.countOf(a.idAccount) - running.countOf(b.idAccount) || a.id - b.id)[0];
   }
 
   function wake(): void {
-    while (!stopping.signal.aborted && running.size < options.workers) {
+    while (!stopping.signal.aborted && running.count() < options.workers) {
       const next = chooseNext();
       if (next === undefined) return;
-      start(next);
+      running.start(next);
     }
   }
 
@@ -85,7 +91,7 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
     const before = await store.find(id);
     if (before === undefined || !isInProgress(before)) return undefined;
     await attempts.finish(id, { state: 'canceled' });
-    await stop(id);
+    await running.stop(id);
     const after = await store.find(id);
     return after?.state === 'canceled' ? after : undefined;
   }
@@ -122,11 +128,11 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
       store.noteProgress(id, percent);
       return percent;
     },
-    running: () => running.size,
+    running: () => running.count(),
     async stop() {
       stopListening();
       stopping.abort();
-      await Promise.all([...[...running.keys()].map(stop), ...ending.values()]);
+      await Promise.all([running.stopAll(), ...ending.values()]);
     },
   };
 }

@@ -140,7 +140,7 @@ export interface Volume {
 }
 
 /** The number of counted events that have a value of a field other than its default. */
-export interface FieldFill {
+interface FieldFill {
   readonly name: string;
   /** The column of the lake. */
   readonly column: string;
@@ -180,7 +180,7 @@ export type WorkerOutcome =
   | Failed<'user' | 'disk' | 'damage' | 'error'>;
 
 /** A message of a worker to its parent. */
-export type WorkerMessage = { readonly kind: 'progress'; readonly percent: number } | WorkerOutcome;
+type WorkerMessage = { readonly kind: 'progress'; readonly percent: number } | WorkerOutcome;
 
 /** The outcome of an estimate or a preview. `user`: the request is at fault, with the reason for its user. */
 export type LookOutcome =
@@ -199,30 +199,33 @@ const isList: Check = (value) => Array.isArray(value);
 const having = (members: Readonly<Record<string, Check>>): Check => shapeOf<Readonly<Record<string, unknown>>>(members);
 const failedWith = (...reasons: readonly string[]): Check => having({ reason: oneOf(reasons), error: isText });
 
-/** Creates the parser of a worker's messages, by the check of each kind: undefined for values that are not messages. */
-function parserOf<Message>(checks: Readonly<Record<string, Check>>): (value: unknown) => Message | undefined {
-  return (value) => {
-    const kind = (value as { readonly kind?: unknown } | null | undefined)?.kind;
-    const isGood = typeof kind === 'string' && Object.hasOwn(checks, kind) && checks[kind]?.(value) === true;
-    return isGood ? (value as Message) : undefined;
-  };
+/** Reports whether a value is a message of a worker, by the check of each kind. */
+function isMessage(value: unknown, checks: Readonly<Record<string, Check>>): boolean {
+  const kind = (value as { readonly kind?: unknown } | null | undefined)?.kind;
+  return typeof kind === 'string' && Object.hasOwn(checks, kind) && checks[kind]?.(value) === true;
 }
 
-export const parseWorkerMessage = parserOf<WorkerMessage>({
+const workerMessages = {
   progress: having({ percent: (percent) => Number.isFinite(percent) }),
   done: having({ files: listOf(isReportFile), basis: isReportBasis, filesRead: isInteger }),
   failed: failedWith('user', 'disk', 'damage', 'error'),
-});
-
-export const parseLookOutcome = parserOf<LookOutcome>({
+};
+const lookOutcomes = {
   estimate: having({ estimate: having({ basis: isReportBasis }) }),
   preview: having({ preview: having({ basis: isReportBasis }) }),
   failed: failedWith('user', 'damage', 'error'),
-});
-
-export const parseDataOutcome = parserOf<DataOutcome>({
+};
+const dataOutcomes = {
   volume: having({ volume: having({ days: isList }) }),
   fields: having({ fields: having({ fields: isList }) }),
   catalogue: having({ catalogue: having({ customEvents: isList }) }),
   failed: failedWith('damage', 'error'),
-});
+};
+
+/** Each parses a message of a worker; undefined for other values. */
+export const parseWorkerMessage = (value: unknown): WorkerMessage | undefined =>
+  isMessage(value, workerMessages) ? (value as WorkerMessage) : undefined;
+export const parseLookOutcome = (value: unknown): LookOutcome | undefined =>
+  isMessage(value, lookOutcomes) ? (value as LookOutcome) : undefined;
+export const parseDataOutcome = (value: unknown): DataOutcome | undefined =>
+  isMessage(value, dataOutcomes) ? (value as DataOutcome) : undefined;

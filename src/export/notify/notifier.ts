@@ -24,7 +24,7 @@ interface NotifierDependencies extends Omit<SenderDependencies, 'faults'> {
   readonly logger: Logger;
 }
 
-export interface Notifier extends Stoppable {
+interface Notifier extends Stoppable {
   /** Notifies the webhooks of a request that has just ended. */
   look(id: number): void;
   /** Notifies the webhooks that earlier processes may have missed. */
@@ -44,18 +44,18 @@ function isWanted({ createdMs }: Webhook, { finishedMs = 0 }: ReportJob, hasJust
   return hasJustEnded || createdMs <= finishedMs;
 }
 
-/** Starts the notifier, which waits for its first request. An attempt that a stop interrupts is not recorded. */
-export function startNotifier(dependencies: NotifierDependencies, options = defaultTellerOptions): Notifier {
-  const { store, paths, clock, logger } = dependencies;
-  const aborter = new AbortController();
-  const { signal } = aborter;
-  const faults = startWebhookFaults(paths, logger);
-  const send = createSender({ ...dependencies, faults }, options.timeoutMs, signal);
+/**
+ * Creates what notifies one webhook of a request; it returns when to try again, undefined if the webhook is notified or
+ * need not be. An attempt that a stop interrupts is not recorded.
+ */
+function createTeller(
+  dependencies: NotifierDependencies & { readonly faults: ReturnType<typeof startWebhookFaults> },
+  options: TellerOptions,
+  signal: AbortSignal,
+): (id: number, idWebhook: string, hasJustEnded: boolean) => Promise<number | undefined> {
+  const { store, paths, clock, logger, faults } = dependencies;
+  const send = createSender(dependencies, options.timeoutMs, signal);
   const records = createKeyedSemaphore();
-  const loops = createRetryLoops(clock, options, signal, (key, error) => {
-    const idReport = Number.parseInt(String(key), 10);
-    logger.error({ idReport, error: describeError(error) }, 'webhooks of an export were not sent, will retry');
-  });
 
   async function attempt(job: ReportJob, webhook: Webhook, before: number): Promise<Delivery> {
     const attempts = before + 1;
@@ -85,8 +85,7 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
     }
   }
 
-  /** Notifies one webhook of a request; returns when to try again, undefined if it is notified or need not be. */
-  async function tell(id: number, idWebhook: string, hasJustEnded: boolean): Promise<number | undefined> {
+  return async (id, idWebhook, hasJustEnded) => {
     const job = await store.find(id);
     if (job === undefined || isInProgress(job) || isExpired(job, clock.nowMs())) return undefined;
     const webhook = await findOrDamaged(job.idAccount, idWebhook);
@@ -99,7 +98,20 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
     if (signal.aborted && after.state === 'waiting') return undefined;
     await keep(id, after);
     return after.state === 'waiting' ? after.nextMs : undefined;
-  }
+  };
+}
+
+/** Starts the notifier, which waits for its first request. */
+export function startNotifier(dependencies: NotifierDependencies, options = defaultTellerOptions): Notifier {
+  const { store, paths, clock, logger } = dependencies;
+  const aborter = new AbortController();
+  const { signal } = aborter;
+  const faults = startWebhookFaults(paths, logger);
+  const tell = createTeller({ ...dependencies, faults }, options, signal);
+  const loops = createRetryLoops(clock, options, signal, (key, error) => {
+    const idReport = Number.parseInt(String(key), 10);
+    logger.error({ idReport, error: describeError(error) }, 'webhooks of an export were not sent, will retry');
+  });
 
   /** Starts a loop for each webhook that has not been notified of a request; damaged ones may be repaired. */
   async function follow(job: ReportJob, { known, damaged }: AccountWebhooks, hasJustEnded: boolean): Promise<void> {

@@ -5,28 +5,29 @@ import type { Problem } from '../../runtime/conditions/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
 import { postOutside } from '../../runtime/http/outgoing-post.ts';
 import type { OutgoingRules } from '../../runtime/http/outgoing-rules.ts';
-import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import type { LastTries } from '../../webhooks/last-tries.ts';
-import { findWebhook, openWebhookSecret, type Webhook, type WebhookPaths } from '../../webhooks/webhook-store.ts';
+import {
+  type LastTries,
+  findWebhook,
+  openWebhookSecret,
+  type Webhook,
+  type WebhookPaths,
+} from '../../webhooks/webhook-store.ts';
 import { signMessage, type Message } from './message.ts';
 
 type WebhookId = Pick<Webhook, 'idAccount' | 'idWebhook'>;
 
-/** The webhooks whose records or secrets cannot be read. */
-export interface WebhookFaults extends Stoppable {
-  /** Sets or clears the fault of a webhook. */
-  take(webhook: WebhookId, fault: string | undefined): void;
-  notices(): readonly Problem[];
-}
-
 /** How often a damaged webhook is read again, ms. */
 const faultsEveryMs = 5000;
 
-/** Starts to keep faults: each is logged once and read again until it is repaired or removed. */
-export function startWebhookFaults(paths: WebhookPaths, logger: Logger): WebhookFaults {
+/**
+ * Starts to keep the faults of webhooks whose records or secrets cannot be read: each is logged once and read again until
+ * it is repaired or removed.
+ */
+export function startWebhookFaults(paths: WebhookPaths, logger: Logger) {
   const faults = new Map<string, WebhookId & { readonly fault: string }>();
 
+  /** Sets or clears the fault of a webhook. */
   function take({ idAccount, idWebhook }: WebhookId, fault: string | undefined): void {
     if (fault === undefined) {
       faults.delete(idWebhook);
@@ -56,8 +57,8 @@ export function startWebhookFaults(paths: WebhookPaths, logger: Logger): Webhook
 
   return {
     take,
-    stop: () => loop.stop(),
-    notices: () =>
+    stop: (): Promise<void> => loop.stop(),
+    notices: (): readonly Problem[] =>
       [...faults.values()].map(({ idWebhook, fault }) => ({
         code: 'webhook_unreadable' as const,
         subject: idWebhook,
@@ -71,7 +72,7 @@ export interface SenderDependencies {
   readonly paths: WebhookPaths;
   readonly rules: OutgoingRules;
   readonly clock: Clock;
-  readonly faults?: WebhookFaults;
+  readonly faults?: ReturnType<typeof startWebhookFaults>;
   readonly tries?: LastTries;
 }
 

@@ -31,16 +31,6 @@ export function isDue(nextMs: number, nowMs: number, options: TellerOptions): bo
 /** Sends what is due and returns when the next attempt is, Unix ms; undefined if nothing is left to send. */
 type Step = () => Promise<number | undefined>;
 
-/** Repeats steps by key, each at the time that it returned, until it returns undefined. */
-export interface RetryLoops {
-  /** Starts a loop; one that runs already is woken. */
-  start(key: number | string, step: Step): void;
-  /** Wakes the loops that are due by the clock. */
-  wakeDue(): void;
-  /** Resolves when every loop has ended; the caller has aborted the signal. */
-  ended(): Promise<void>;
-}
-
 interface Loop {
   isWoken: boolean;
   nextMs: number;
@@ -48,13 +38,16 @@ interface Loop {
   done: Promise<void>;
 }
 
-/** Creates the loops, which end when the signal aborts. A failed step is repeated after the wait of its failures. */
+/**
+ * Creates loops by key that repeat a step at the time that it returned, until it returns undefined or the signal aborts.
+ * A failed step is repeated after the wait of its failures.
+ */
 export function createRetryLoops(
   clock: Clock,
   options: TellerOptions,
   signal: AbortSignal,
   onError: (key: number | string, error: unknown) => void,
-): RetryLoops {
+) {
   const loops = new Map<number | string, Loop>();
 
   async function repeat(key: number | string, step: Step, loop: Loop): Promise<void> {
@@ -83,7 +76,8 @@ export function createRetryLoops(
   }
 
   return {
-    start(key, step) {
+    /** Starts a loop; one that runs already is woken. */
+    start(key: number | string, step: Step): void {
       if (signal.aborted) return;
       const running = loops.get(key);
       if (running !== undefined) {
@@ -95,10 +89,12 @@ export function createRetryLoops(
       loops.set(key, loop);
       loop.done = repeat(key, step, loop);
     },
-    wakeDue() {
+    /** Wakes the loops that are due by the clock. */
+    wakeDue(): void {
       for (const { nextMs, wake } of loops.values())
         if (nextMs !== Infinity && isDue(nextMs, clock.nowMs(), options)) wake();
     },
-    ended: async () => void (await Promise.all([...loops.values()].map(({ done }) => done))),
+    /** Resolves when every loop has ended; the caller has aborted the signal. */
+    ended: async (): Promise<void> => void (await Promise.all([...loops.values()].map(({ done }) => done))),
   };
 }

@@ -47,7 +47,11 @@ function parseUser(given: Arguments): NewUser | Refusal {
     name,
     idAccount,
     canExport: hasAccount && mayExport,
-    ...defined({ operator: isOperator ? (true as const) : undefined, maxExports, files: files === 'gzip' ? files : undefined }),
+    ...defined({
+      operator: isOperator ? (true as const) : undefined,
+      maxExports,
+      files: files === 'gzip' ? files : undefined,
+    }),
   };
 }
 

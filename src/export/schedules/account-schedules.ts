@@ -1,7 +1,7 @@
 import type { AccessReader, User } from '../../access/access.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { isAppError } from '../../runtime/errors.ts';
-import { findDueSlot, findNextSlot } from '../../schedules/made-slots.ts';
+import { findDueSlot, findNextSlot, stopReason, type Schedule } from '../../schedules/schedules.ts';
 import {
   addSchedule,
   changeSchedule,
@@ -11,7 +11,6 @@ import {
   readProgress,
   removeSchedule,
 } from '../../schedules/schedule-store.ts';
-import { stopReason, type Schedule } from '../../schedules/schedules.ts';
 import { slotName, weekdays } from '../../schedules/slot-rule.ts';
 import type { Arguments } from '../api/arguments.ts';
 import { badRequest, defined, isRefusal, lacksPermission, notFound, type Refusal } from '../api/envelope.ts';
@@ -24,7 +23,7 @@ import { refuseApps } from './turn.ts';
 const mostSchedules = 20;
 
 /** A schedule as responses have it. */
-export type ScheduleView = Readonly<Record<string, unknown>>;
+type ScheduleView = Readonly<Record<string, unknown>>;
 
 /** The methods of users on the schedules of their account; those of other accounts are not found. */
 export interface AccountSchedules {
@@ -51,37 +50,41 @@ interface AccountScheduleDependencies {
   readonly access: AccessReader;
 }
 
+/** Renders a schedule with its progress. Error: `record_damaged`. */
+async function describeSchedule(
+  schedule: Schedule,
+  { schedules, slotClock, clock }: AccountScheduleDependencies,
+): Promise<ScheduleView> {
+  const { idSchedule, idUser, rule, catchUp, sinceVersion, createdMs, paused, firstSlot } = schedule;
+  const progress = await readProgress(schedules, schedule);
+  const { made, lastReport, place } = progress;
+  const reason = stopReason(schedule, progress);
+  const slots = { firstSlot, catchUp, made };
+  const newest = await slotClock.newest(rule, clock.nowMs());
+  const next = findDueSlot(slots, newest) ?? findNextSlot(slots, newest);
+  const last = made.at(-1)?.[1];
+  const runs = !paused && reason === undefined;
+  return {
+    idSchedule,
+    idUser,
+    every: rule.every,
+    at: rule.at,
+    timezone: rule.timezone,
+    ...(sinceVersion === undefined ? { catchUp: String(catchUp) } : { sinceVersion }),
+    arguments: Object.fromEntries(schedule.arguments),
+    status: runs ? 'Active' : reason === undefined ? 'Paused' : 'Stopped',
+    ...defined({ weekday: weekdays[(rule.weekday ?? 0) - 1], reason }),
+    timestampCreated: String(Math.floor(createdMs / 1000)),
+    ...(runs ? { timestampNextSlot: String(Math.floor((await slotClock.timeOf(rule, next)) / 1000)) } : {}),
+    ...(last === undefined ? {} : { lastSlot: slotName(rule, last), idRawExport: String(lastReport) }),
+    ...(sinceVersion === undefined ? {} : { nextSinceVersion: place ?? sinceVersion }),
+  };
+}
+
 /** Creates the methods. Errors of all: `record_damaged`, `locked`, those of the disk. */
 export function createAccountSchedules(dependencies: AccountScheduleDependencies): AccountSchedules {
   const { schedules, parseRequest, slotClock, access, clock } = dependencies;
-
-  /** Renders a schedule with its progress. Error: `record_damaged`. */
-  async function describe(schedule: Schedule): Promise<ScheduleView> {
-    const { idSchedule, idUser, rule, catchUp, sinceVersion, createdMs, paused, firstSlot } = schedule;
-    const progress = await readProgress(schedules, schedule);
-    const { made, lastReport, place } = progress;
-    const reason = stopReason(schedule, progress);
-    const slots = { firstSlot, catchUp, made };
-    const newest = await slotClock.newest(rule, clock.nowMs());
-    const next = findDueSlot(slots, newest) ?? findNextSlot(slots, newest);
-    const last = made.at(-1)?.[1];
-    const runs = !paused && reason === undefined;
-    return {
-      idSchedule,
-      idUser,
-      every: rule.every,
-      at: rule.at,
-      timezone: rule.timezone,
-      ...(sinceVersion === undefined ? { catchUp: String(catchUp) } : { sinceVersion }),
-      arguments: Object.fromEntries(schedule.arguments),
-      status: runs ? 'Active' : reason === undefined ? 'Paused' : 'Stopped',
-      ...defined({ weekday: weekdays[(rule.weekday ?? 0) - 1], reason }),
-      timestampCreated: String(Math.floor(createdMs / 1000)),
-      ...(runs ? { timestampNextSlot: String(Math.floor((await slotClock.timeOf(rule, next)) / 1000)) } : {}),
-      ...(last === undefined ? {} : { lastSlot: slotName(rule, last), idRawExport: String(lastReport) }),
-      ...(sinceVersion === undefined ? {} : { nextSinceVersion: place ?? sinceVersion }),
-    };
-  }
+  const describe = (schedule: Schedule): Promise<ScheduleView> => describeSchedule(schedule, dependencies);
 
   async function change(
     idAccount: number,

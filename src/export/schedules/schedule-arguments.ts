@@ -52,7 +52,7 @@ if (clash !== undefined) throw new Error(`schemas: ${clash.name} is an argument 
 export const setBySchedule = basisParameters;
 
 /** A schedule as a user requests it. */
-export type ScheduleOrder = Pick<Schedule, 'rule' | 'catchUp' | 'arguments' | 'sinceVersion'>;
+type ScheduleOrder = Pick<Schedule, 'rule' | 'catchUp' | 'arguments' | 'sinceVersion'>;
 
 /** Parses the arguments of a schedule. */
 function parseOwn(given: Arguments): ReadonlyMap<string, string> | Refusal {

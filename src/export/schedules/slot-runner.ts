@@ -24,7 +24,7 @@ import type { Progress } from '../../schedules/schedules.ts';
 import { createTurns, isSettled, type TurnDependencies } from './turn.ts';
 
 /** The running schedules. */
-export interface SlotRunner extends Stoppable {
+interface SlotRunner extends Stoppable {
   /** Checks the schedules after a request has ended. */
   onEnd(): void;
   /** Reports whether an expired request must stay, since its schedule has not recorded its end. */
@@ -57,12 +57,17 @@ interface Known {
   readonly damage?: string;
 }
 
-/** Starts to create exports, until it is stopped. */
-export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunner {
-  const { schedules, store, clock, logger, loaded, everyMs = defaultEveryMs } = dependencies;
-  let known = new Map<string, Known>();
-  let isLoaded = false;
-  let hasLooked = false;
+/** Returns the members of a schedule that its user changes. */
+async function findState(schedules: string, { idAccount, idSchedule }: ScheduleId): Promise<string> {
+  const schedule = await orDamaged(findSchedule(schedules, idAccount, idSchedule));
+  return schedule === 'damaged' ? schedule : `${schedule?.paused} ${schedule?.resumes}`;
+}
+
+/** Creates the check of a schedule: it advances, or has the error; undefined if it was removed. */
+function createTurn(
+  dependencies: SlotRunnerDependencies,
+): (id: ScheduleId, before: Known | undefined) => Promise<Known | undefined> {
+  const { schedules, clock, logger } = dependencies;
   const turns = createTurns({
     ...dependencies,
     onStop: ({ idSchedule, idAccount }, reason) =>
@@ -70,16 +75,10 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunne
     onOverdue: ({ idSchedule, idAccount }, slot) =>
       logger.warn({ idSchedule, idAccount, slot }, 'export of a slot was made without waiting longer for its events'),
   });
-
-  async function findState({ idAccount, idSchedule }: ScheduleId): Promise<string> {
-    const schedule = await orDamaged(findSchedule(schedules, idAccount, idSchedule));
-    return schedule === 'damaged' ? schedule : `${schedule?.paused} ${schedule?.resumes}`;
-  }
-
-  async function takeTurn(id: ScheduleId, before: Known | undefined): Promise<Known | undefined> {
+  return async (id, before) => {
     const { idAccount, idSchedule } = id;
     const lookedMs = clock.nowMs();
-    const state = await findState(id);
+    const state = await findState(schedules, id);
     try {
       const end = await turns.take(idAccount, idSchedule);
       return end && { progress: end.progress, lookedMs, nextMs: end.nextMs ?? 0, state };
@@ -89,7 +88,16 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunne
       const damage = isAppError(error, 'record_damaged') ? { damage: failure } : {};
       return { progress: before?.progress, lookedMs, nextMs: 0, state, failure, ...damage };
     }
-  }
+  };
+}
+
+/** Starts to create exports, until it is stopped. */
+export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunner {
+  const { schedules, store, clock, logger, loaded, everyMs = defaultEveryMs } = dependencies;
+  let known = new Map<string, Known>();
+  let isLoaded = false;
+  let hasLooked = false;
+  const takeTurn = createTurn(dependencies);
 
   /** Reports whether a check is due; a clock that was set back may have slots that no check has seen. */
   const isDue = ({ nextMs, lookedMs }: Known, nowMs: number): boolean => nextMs <= nowMs || nowMs < lookedMs;
@@ -99,7 +107,7 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunne
     const isSame =
       before !== undefined &&
       !isDue(before, clock.nowMs()) &&
-      (before.nextMs < Infinity || (await findState(id)) === before.state);
+      (before.nextMs < Infinity || (await findState(schedules, id)) === before.state);
     return isSame ? before : await takeTurn(id, before);
   }
 

@@ -2,9 +2,16 @@ import type { AccessReader, User } from '../../access/access.ts';
 import { isInProgress, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { addSlot, findDueSlot, findNextSlot, isMade } from '../../schedules/made-slots.ts';
+import {
+  addSlot,
+  findDueSlot,
+  findNextSlot,
+  isMade,
+  stopReason,
+  type Progress,
+  type Schedule,
+} from '../../schedules/schedules.ts';
 import { findSchedule, readProgress, writeProgress } from '../../schedules/schedule-store.ts';
-import { stopReason, type Progress, type Schedule } from '../../schedules/schedules.ts';
 import { slotName } from '../../schedules/slot-rule.ts';
 import { isRefusal } from '../api/envelope.ts';
 import type { Exports } from '../api/exports.ts';
@@ -30,16 +37,10 @@ export interface TurnDependencies extends SlotWaitDependencies {
 export const slotSteps = ['slot-ordered', 'slot-noted'] as const;
 type SlotStep = (typeof slotSteps)[number];
 
-export interface TurnEnd {
+interface TurnEnd {
   readonly progress: Progress;
   /** Time of the next slot, Unix ms; infinity while paused or stopped; absent: something else is awaited. */
   readonly nextMs?: number;
-}
-
-/** Advances schedules by at most one export each. */
-export interface Turns {
-  /** Advances a schedule; undefined if it was removed. Errors: `record_damaged`, those of the disk. */
-  take(idAccount: number, idSchedule: string): Promise<TurnEnd | undefined>;
 }
 
 /**
@@ -113,7 +114,8 @@ function createOrders(
   };
 }
 
-export function createTurns(dependencies: TurnDependencies): Turns {
+/** Creates what advances schedules by at most one export each. */
+export function createTurns(dependencies: TurnDependencies) {
   const { schedules, store, exports, slotClock, clock, onStop, onOverdue, crashPoint } = dependencies;
   const order = createOrders(dependencies);
 
@@ -161,7 +163,8 @@ export function createTurns(dependencies: TurnDependencies): Turns {
   }
 
   return {
-    async take(idAccount, idSchedule) {
+    /** Advances a schedule; undefined if it was removed. Errors: `record_damaged`, those of the disk. */
+    async take(idAccount: number, idSchedule: string): Promise<TurnEnd | undefined> {
       const schedule = await findSchedule(schedules, idAccount, idSchedule);
       if (schedule === undefined) return undefined;
       // Checked before its requests are read: one that ends in between must be settled before the next is created.

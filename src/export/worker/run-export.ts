@@ -1,13 +1,214 @@
 import path from 'node:path';
+import { pruneFiles } from '../../lake/files/prune.ts';
+import type { Snapshot } from '../../lake/log/snapshot.ts';
+import { hasColumns } from '../../lake/table-schema.ts';
+import { AppError, isAppError, describeError, isDamage, isDiskFull } from '../../runtime/errors.ts';
+import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
+import { findSize } from '../../runtime/files/file-checks.ts';
+import { writeWorkFile, makeWorkFolder, removeTree } from '../../runtime/files/work-files.ts';
+import type { WorkerPlan, WorkerOutcome } from '../jobs/worker-messages.ts';
+import { copySlices, planSlices, type Slice } from './copy-slices.ts';
+import type { ExportQuery } from './export-query.ts';
+import { type Format, chooseFormat } from './formats/format.ts';
+import { startResultFiles, type ResultFiles } from './formats/result-files.ts';
+import { fileFilter, isEmptyResult, isFiltered, planQuery } from './query.ts';
+import { openQueryEngine, type QueryEngine } from './query-engine.ts';
+import {
+  before,
+  createReadFiles,
+  createVerify,
+  pathsOf,
+  prepare,
+  type ReadFiles,
+  type Source,
+  type Verify,
+} from './read-files.ts';
+import { LimitError, tooManyBytes, watch, type OnShare } from './watch-statement.ts';
 import type { ReportFile } from '../../reports/reports.ts';
-import { describeError, isAppError, isDamage, isDiskFull } from '../../runtime/errors.ts';
-import { syncFolder } from '../../runtime/files/durable-file.ts';
-import { makeWorkFolder, removeTree } from '../../runtime/files/work-files.ts';
-import type { WorkerOutcome, WorkerPlan } from '../jobs/worker-messages.ts';
 import { describeBasis, findBasis, pinLists } from './basis.ts';
-import { chooseFormat, type Format } from './formats/format.ts';
-import { LimitError, tooManyBytes } from './watch-statement.ts';
-import { writeRows, type QueryJob, type WrittenRows } from './write-rows.ts';
+
+/** The preparation's share of a query. */
+const preparationShare = 0.6;
+/** Memory of a thread for streamed rows: two row groups of the lake and their text. */
+const streamMemoryMb = 256;
+/** An engine may fail with less, also for streamed rows. */
+const leastEngineMb = 64;
+const tooManyRows = 'Too many lines in export';
+
+interface QueryJob {
+  /** Its lists are linked into the work folder. */
+  readonly plan: WorkerPlan;
+  readonly snapshot: Snapshot;
+  /** Only rows that became available later, Unix ms; undefined: all. */
+  readonly sinceMs: number | undefined;
+  readonly format: Format;
+  /** For work files, which include the rows. */
+  readonly tempDir: string;
+  /** Called with the share of the result that is in files, after the query. */
+  readonly onFileShare: OnShare;
+}
+
+interface WrittenRows {
+  readonly rows: number;
+  readonly bytes: number;
+  readonly result: ResultFiles;
+  readonly filesRead: number;
+}
+
+/** Error: `LimitError` if the query has more rows than the plan allows. */
+async function assertFewRows(
+  { engines: [engine], read, verify }: Source,
+  { count }: ExportQuery,
+  job: QueryJob,
+): Promise<void> {
+  const { maxRows } = job.plan.limits;
+  const atMost = read.files.reduce((sum, { numRecords }) => sum + (numRecords ?? Infinity), 0);
+  if (atMost <= maxRows) return;
+  await verify(read.files);
+  const sum = { ...count, sql: `SELECT coalesce(sum(rows), 0) FROM (${count.sql})` };
+  const counting = engine.run(sum, pathsOf(job, read));
+  if ((await watch(engine, before(job), () => undefined, counting)) > maxRows) throw new LimitError(tooManyRows);
+}
+
+/** Creates the work files of the slices, and the result that is made of them. */
+function startFiles(job: QueryJob, slices: number): { paths: [string, ...string[]]; result: ResultFiles } {
+  const { plan, format, tempDir, onFileShare } = job;
+  const { folder, stem, limits } = plan;
+  const pathOf = (slice: number): string => path.join(tempDir, `result.${slice}${format.ending}`);
+  const paths: [string, ...string[]] = [pathOf(0)];
+  for (let slice = 1; slice < slices; slice += 1) paths.push(pathOf(slice));
+  return { paths, result: startResultFiles(paths, format, { folder, stem, limits, onProgress: onFileShare }) };
+}
+
+/** Copies the rows into work files while the files of the result are made. */
+async function copyRows(
+  { engines, read, verify }: Source,
+  query: ExportQuery,
+  job: QueryJob,
+  slices: readonly Slice[],
+  onShare: OnShare,
+): Promise<WrittenRows> {
+  const { plan, format, snapshot } = job;
+  const { emptyFile } = snapshot;
+  const { paths, result } = startFiles(job, slices.length);
+  try {
+    const copying = copySlices({ engines, query, format, emptyFile, slices, paths, verify }, result);
+    const { writtenBytes } = copying;
+    const rows = await watch(copying, { plan, writtenBytes }, onShare, copying.rows, () => result.fault());
+    return { rows, bytes: await writtenBytes(), result, filesRead: read.files.length };
+  } catch (error) {
+    await result.abandon();
+    // A retry must start without files of the first.
+    for (const file of paths) await removeFile(file);
+    throw error;
+  }
+}
+
+/**
+ * Plans the slices of a query that streams its rows. There is one slice if a filter drops most rows, or the result
+ * cannot be written in pieces. `lean`: as in `buildQuery`.
+ */
+function slicesOf({ plan, format }: QueryJob, query: ExportQuery, { files }: ReadFiles, lean: boolean): Slice[] {
+  const isCut =
+    !lean && query.selectRows !== undefined && format.appendOptions !== undefined && !isFiltered(plan.request);
+  const slices = isCut ? planSlices(files) : [];
+  return slices.length > 1 ? slices : [{ files }];
+}
+
+/**
+ * Opens an engine per concurrent slice. A query that streams rows needs little memory, and is faster with little, since
+ * pages are reused. Whether that suffices may differ between runs; the bytes of the result may not, so the threads of a
+ * format stay the same.
+ */
+async function openEngines(
+  { plan, tempDir, format }: QueryJob,
+  { inline, selectRows }: ExportQuery,
+  slices: number,
+  lean: boolean,
+): Promise<[QueryEngine, ...QueryEngine[]]> {
+  const { apps, tableDir, folder, limits } = plan;
+  const count = Math.max(1, Math.min(slices, limits.threads, Math.floor(limits.memoryMb / leastEngineMb)));
+  const threads = lean || format.byOneThread === true ? 1 : Math.floor(limits.threads / count);
+  const share = Math.floor(limits.memoryMb / count);
+  const memoryMb = selectRows === undefined || lean ? share : Math.min(share, streamMemoryMb * threads);
+  const open = (engine: number): Promise<QueryEngine> =>
+    openQueryEngine({
+      apps,
+      inline,
+      folders: [tableDir, folder],
+      tempDir: path.join(tempDir, `spill.${engine}`),
+      tempMaxBytes: limits.maxBytes,
+      memoryMb,
+      threads,
+    });
+  const engines: [QueryEngine, ...QueryEngine[]] = [await open(0)];
+  try {
+    while (engines.length < count) engines.push(await open(engines.length));
+    return engines;
+  } catch (error) {
+    for (const engine of engines) engine.close();
+    throw error;
+  }
+}
+
+/** Runs the query of a request into work files. `lean`: as in `buildQuery`, on the fewest threads. */
+async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, verify: Verify): Promise<WrittenRows> {
+  const { plan, snapshot, format } = job;
+  const { emptyFile, schemaString } = snapshot;
+  const query = planQuery(plan, job, { lean, cells: format.cells });
+  const read = createReadFiles(job, query);
+  const slices = slicesOf(job, query, read, lean);
+  const engines = await openEngines(job, query, slices.length, lean);
+  const source: Source = { engines, read, verify };
+  try {
+    const schema = query.select.sql.includes('$files') ? schemaString : undefined;
+    if (schema !== undefined && !hasColumns(await engines[0].describe(emptyFile), schema))
+      throw new AppError('file_damaged', `${emptyFile} is damaged: it has not the table's columns`, {
+        hint: 'Remove it: the next start writes it.',
+      });
+    const prepared = query.preparation === undefined ? 0 : preparationShare;
+    await prepare(source, query, job, (share) => onShare(share * prepared));
+    await assertFewRows(source, query, job);
+    return await copyRows(source, query, job, slices, (share) => onShare(prepared + share * (1 - prepared)));
+  } catch (error) {
+    // A sort may use as much disk as a result.
+    if (isAppError(error, 'disk') && error.message.includes('max_temp_directory_size'))
+      throw new LimitError(tooManyBytes);
+    throw error;
+  } finally {
+    for (const engine of engines) engine.close();
+  }
+}
+
+function hasNoFiles({ plan: { request, apps }, snapshot, sinceMs }: QueryJob): boolean {
+  return (
+    isEmptyResult(request, apps) || pruneFiles(snapshot.files, fileFilter(request, apps, { sinceMs })).length === 0
+  );
+}
+
+/** Writes the rows of a request. Errors: `LimitError`, `file_damaged`, `disk`, `sql`. */
+export async function writeRows(job: QueryJob, onShare: OnShare): Promise<WrittenRows> {
+  const { emptyText } = job.format;
+  if (emptyText !== undefined && hasNoFiles(job)) {
+    const { paths, result } = startFiles(job, 1);
+    await writeWorkFile(paths[0], emptyText(job.plan.request.selectors));
+    return { rows: 0, bytes: (await findSize(paths[0])) ?? 0, result, filesRead: 0 };
+  }
+  const verify = createVerify(job);
+  /** Retries with the least memory, if rows are too wide. */
+  const orLean =
+    (one: QueryJob) =>
+    (error: unknown): Promise<WrittenRows> => {
+      if (!isAppError(error, 'memory')) throw error;
+      return runQuery(one, onShare, true, verify);
+    };
+  const { format } = job;
+  const { narrowOptions } = format;
+  const written = runQuery(job, onShare, false, verify).catch(orLean(job));
+  return narrowOptions === undefined
+    ? written
+    : written.catch(orLean({ ...job, format: { ...format, copyOptions: narrowOptions } }));
+}
 
 /** Percent of the query; the rest is making files. */
 const queryPercent = 70;

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { createHash } from 'node:crypto';
 import { gunzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { rotateSigningKey } from '../../../src/reports/signing-keys.ts';
+import { rotateSigningKey } from '../../../src/reports/signed-links.ts';
 import {
   createExportArea,
   send,

@@ -5,8 +5,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { removeApp } from '../../../src/access/apps.ts';
 import { addUser, removeUser, renewSecret } from '../../../src/access/users.ts';
 import { dataPaths } from '../../../src/config.ts';
-import { signLink } from '../../../src/reports/signed-links.ts';
-import { openSigningKeys } from '../../../src/reports/signing-keys.ts';
+import { signLink, openSigningKeys } from '../../../src/reports/signed-links.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import {
   createExportArea,

@@ -1,5 +1,4 @@
-import { generateKeyPairSync } from 'node:crypto';
-import { createHash } from 'node:crypto';
+import { generateKeyPairSync, createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { utimesSync, writeFileSync } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
@@ -10,8 +9,7 @@ import Fastify from 'fastify';
 import { expect, it, onTestFinished, vi } from 'vitest';
 import { addDownloadRoutes } from '../../../src/reports/download-routes.ts';
 import { archiveName, fileStem } from '../../../src/reports/reports.ts';
-import { createOpenDownloads, signLink } from '../../../src/reports/signed-links.ts';
-import { openSigningKeys } from '../../../src/reports/signing-keys.ts';
+import { createOpenDownloads, signLink, openSigningKeys } from '../../../src/reports/signed-links.ts';
 import { openReportStore } from '../../../src/reports/store.ts';
 import { createVerifiedFiles, isFault } from '../../../src/reports/verified-files.ts';
 import { createClock } from '../../../src/runtime/clock.ts';

@@ -2,8 +2,7 @@ import { createPublicKey, generateKeyPairSync, verify, type KeyObject } from 'no
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { expect, onTestFinished, test, vi } from 'vitest';
 import { manifestSchema } from '../../../src/export/api/openapi-schemas.ts';
-import { openManifestKey, manifestKeyPath } from '../../../src/reports/manifest-key.ts';
-import { parseManifest, renderManifest } from '../../../src/reports/manifest.ts';
+import { openManifestKey, manifestKeyPath, parseManifest, renderManifest } from '../../../src/reports/manifest.ts';
 import { publicKeyHex } from '../../../src/runtime/sealed-text.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import type { ReportJob } from '../../../src/reports/reports.ts';

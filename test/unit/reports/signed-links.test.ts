@@ -1,8 +1,13 @@
 import path from 'node:path';
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { parseLink, signLink, type FindMark } from '../../../src/reports/signed-links.ts';
-import type { SigningKey, SigningKeys } from '../../../src/reports/signing-keys.ts';
+import {
+  parseLink,
+  signLink,
+  type FindMark,
+  type SigningKey,
+  type SigningKeys,
+} from '../../../src/reports/signed-links.ts';
 import { changedLinks, isSameLink } from '../../helpers/link-mutations.ts';
 
 const newest: SigningKey = { kid: '0badcafe', secret: Buffer.alloc(32, 7) };

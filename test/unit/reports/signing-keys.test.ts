@@ -5,7 +5,7 @@ import {
   rotateSigningKey,
   signingKeysPath,
   type SigningKeys,
-} from '../../../src/reports/signing-keys.ts';
+} from '../../../src/reports/signed-links.ts';
 import { createLogger } from '../../../src/runtime/logger.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';

@@ -1,6 +1,6 @@
 import * as fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { addSlot, findDueSlot, findNextSlot, isMade } from '../../../src/schedules/made-slots.ts';
+import { addSlot, findDueSlot, findNextSlot, isMade } from '../../../src/schedules/schedules.ts';
 import type { SlotSpan } from '../../../src/schedules/slot-rule.ts';
 
 const addAll = (slots: readonly number[]): readonly SlotSpan[] =>

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { judgeOutcome, type JudgedAttempt, type Settlement } from '../../../../src/export/jobs/attempt-outcome.ts';
+import { judgeOutcome, type JudgedAttempt, type Settlement } from '../../../../src/export/jobs/attempts.ts';
 import type { AttemptOutcome } from '../../../../src/export/jobs/worker-process.ts';
 
 const first: JudgedAttempt = { attempts: 1, ageMs: 100, timeoutMs: 1000 };

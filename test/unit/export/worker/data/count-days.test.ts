@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { countDays, sumDays } from '../../../../../src/export/worker/data/count-events.ts';
-import type { Chosen } from '../../../../../src/export/worker/data/count-events.ts';
+import { countDays, sumDays, type Chosen } from '../../../../../src/export/worker/data/answer-question.ts';
 import type { QueryEngine } from '../../../../../src/export/worker/query-engine.ts';
 import type { DataFile, Snapshot } from '../../../../../src/lake/log/snapshot.ts';
 
