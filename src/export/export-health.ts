@@ -5,11 +5,6 @@ import type { Metrics } from '../runtime/metrics.ts';
 
 const secondsBuckets = [0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
 
-interface ExportMetrics {
-  readonly ended: (job: ReportJob, seconds: number) => void;
-  readonly answered: (method: string, status: number) => void;
-}
-
 /** Adds the gauges of requests in progress: `running` have a worker, the others are queued. */
 export function followRequests(metrics: Metrics, inProgress: () => number, running: () => number): void {
   const waiting = (): number => Math.max(0, inProgress() - running());
@@ -18,7 +13,7 @@ export function followRequests(metrics: Metrics, inProgress: () => number, runni
 }
 
 /** Creates the metrics of the stage. */
-export function createExportMetrics(metrics: Metrics): ExportMetrics {
+export function createExportMetrics(metrics: Metrics) {
   const ended = metrics.counter('export_requests_total', 'Export requests that ended, by their state.', ['state']);
   // Starts at zero, so that the first one is a step.
   for (const state of ['success', 'failed', 'user_failed', 'canceled'] satisfies ReportState[]) ended.inc({ state }, 0);
@@ -32,11 +27,11 @@ export function createExportMetrics(metrics: Metrics): ExportMetrics {
     'status',
   ]);
   return {
-    ended(job, took) {
+    ended(job: ReportJob, took: number): void {
       ended.inc({ state: job.state });
       seconds.observe(took);
     },
-    answered: (method, status) => answered.inc({ method, status: String(status) }),
+    answered: (method: string, status: number): void => answered.inc({ method, status: String(status) }),
   };
 }
 

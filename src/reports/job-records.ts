@@ -11,36 +11,7 @@ import { progressName } from './progress-notes.ts';
 import { findJob, writeJob } from './report-records.ts';
 import { attemptPrefix, isInProgress, partsFolder, type ReportJob } from './reports.ts';
 
-/** The export requests of a folder: a cache of job.json that writes each change through. */
-export interface JobRecords {
-  /** Absolute path of a request's folder. */
-  folderOf(id: number): string;
-  /** Writes a request, durably. */
-  save(job: ReportJob): Promise<ReportJob>;
-  /** Makes a request durable that an earlier process wrote, once. */
-  settle(job: ReportJob): Promise<void>;
-  drop(id: number): void;
-  find(id: number): ReportJob | undefined;
-  /** The requests read so far, in no order. */
-  list(): readonly ReportJob[];
-  /** Those of them in progress, oldest first. */
-  inProgress(): readonly ReportJob[];
-  /** The number of requests, read or not. */
-  count(): number;
-  /** Ids of the requests of earlier processes that are not read yet. */
-  readonly unread: ReadonlySet<number>;
-  /**
-   * Reads a request of an earlier process, once. A damaged one stays in its folder and is listed by `damaged`. Errors:
-   * those of the file system; the request stays unread.
-   */
-  read(id: number): Promise<void>;
-  /** Reads requests and ignores errors. */
-  readAll(ids: readonly number[]): Promise<void>;
-  /** Reads all unread requests at half pace until the signal aborts; calls `onInProgress` for each in progress. */
-  load(signal: AbortSignal, onInProgress?: () => void): Promise<void>;
-  /** One sentence per request that cannot be read. */
-  damaged(): readonly string[];
-}
+export type JobRecords = ReturnType<typeof createJobRecords>;
 
 interface JobRecordsDependencies {
   readonly reportsDir: string;
@@ -73,8 +44,8 @@ async function recoverJob(folder: string, id: number): Promise<ReportJob | undef
   return job;
 }
 
-/** Creates the records of a reports folder. */
-export function createJobRecords({ reportsDir, found, retire, mutex, logger }: JobRecordsDependencies): JobRecords {
+/** Creates the export requests of a folder: a cache of job.json that writes each change through. */
+export function createJobRecords({ reportsDir, found, retire, mutex, logger }: JobRecordsDependencies) {
   const jobs = new Map<number, ReportJob>();
   /** The requests in progress: few among many, listed at each creation and each end. */
   const open = new Map<number, ReportJob>();
@@ -115,38 +86,52 @@ export function createJobRecords({ reportsDir, found, retire, mutex, logger }: J
     unread.delete(id);
   }
 
+  /**
+   * Reads a request of an earlier process, once. A damaged one stays in its folder and is listed by `damaged`. Errors:
+   * those of the file system; the request stays unread.
+   */
   const read = (id: number): Promise<void> =>
     mutex.run(id, () => readNow(id).catch((error: unknown) => keepDamage(id, error)));
   const tryRead = (id: number): Promise<void> => read(id).catch(() => undefined);
 
   return {
+    /** Absolute path of a request's folder. */
     folderOf,
-    async save(job) {
+    /** Writes a request, durably. */
+    async save(job: ReportJob): Promise<ReportJob> {
       await writeJob(reportsDir, job);
       unsynced.delete(job.id);
       return keep(job);
     },
-    async settle({ id }) {
+    /** Makes a request durable that an earlier process wrote, once. */
+    async settle({ id }: ReportJob): Promise<void> {
       if (!unsynced.has(id)) return;
       await syncFolder(folderOf(id)).catch((error: unknown) => {
         if (!isSystemError(error, 'ENOENT') || jobs.has(id)) throw error;
       });
       unsynced.delete(id);
     },
-    drop(id) {
+    drop(id: number): void {
       for (const known of [jobs, open, unsynced]) known.delete(id);
     },
-    find: (id) => jobs.get(id),
-    list: () => [...jobs.values()],
-    inProgress: () => [...open.values()].toSorted((a, b) => a.id - b.id),
-    count: () => jobs.size + unread.size,
-    unread,
+    find: (id: number): ReportJob | undefined => jobs.get(id),
+    /** The requests read so far, in no order. */
+    list: (): readonly ReportJob[] => [...jobs.values()],
+    /** Those of them in progress, oldest first. */
+    inProgress: (): readonly ReportJob[] => [...open.values()].toSorted((a, b) => a.id - b.id),
+    /** The number of requests, read or not. */
+    count: (): number => jobs.size + unread.size,
+    isUnread: (id: number): boolean => unread.has(id),
+    isLoaded: (): boolean => unread.size === 0,
     read,
-    readAll: (some) => inParallel(some, width, tryRead),
-    async load(signal, onInProgress) {
+    /** Reads requests and ignores errors. */
+    readAll: (some: readonly number[]): Promise<void> => inParallel(some, width, tryRead),
+    /** Reads all unread requests at half pace until the signal aborts; calls `onInProgress` for each in progress. */
+    async load(signal: AbortSignal, onInProgress?: () => void): Promise<void> {
       onFound = onInProgress;
       await runAtHalfPace([...unread], width, tryRead, signal);
     },
-    damaged: () => [...damages.values()],
+    /** One sentence per request that cannot be read. */
+    damaged: (): readonly string[] => [...damages.values()],
   };
 }

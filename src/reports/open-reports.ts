@@ -11,16 +11,7 @@ import { openReportStore, type ReportStore } from './store.ts';
 import { createVerifiedFiles, type VerifiedFiles } from './verified-files.ts';
 
 /** The report files and their keys, owned by one process. */
-export interface Reports {
-  readonly store: ReportStore;
-  /** Keys of signed links. */
-  readonly keys: SigningKeys;
-  readonly manifestKey: ManifestKey;
-  readonly files: VerifiedFiles;
-  problems(): readonly Problem[];
-  /** The notice that a new key at this start rejects the links of earlier requests. */
-  lostKeys(): readonly Problem[];
-}
+export type Reports = Awaited<ReturnType<typeof openReports>>;
 
 interface ReportsOptions {
   readonly reportsDir: string;
@@ -35,7 +26,7 @@ export async function openReports(
   { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
   { reportsDir, keysDir, linkTtlSeconds }: ReportsOptions,
   closers: Closers,
-): Promise<Reports> {
+) {
   const startedMs = clock.nowMs();
   const lock = await waitForLock(reportsDir, 'the export role', lockWaitMs);
   closers.add('reports lock', () => lock.release());
@@ -49,7 +40,8 @@ export async function openReports(
   const manifestKey = await openManifestKey(keysDir, logger, hasManifests);
   closers.add('manifest key', () => manifestKey.close());
 
-  function lostKeys(): Problem[] {
+  /** The notice that a new key at this start rejects the links of earlier requests. */
+  function lostKeys(): readonly Problem[] {
     const hasLostLinks = store
       .list()
       .some((job) => job.state === 'success' && (job.finishedMs ?? 0) < startedMs && !isExpired(job, clock.nowMs()));
@@ -68,7 +60,7 @@ export async function openReports(
     keys,
     manifestKey,
     files: createVerifiedFiles(logger),
-    problems: () => [...keys.problems(), ...manifestKey.problems()],
+    problems: (): readonly Problem[] => [...keys.problems(), ...manifestKey.problems()],
     lostKeys,
   };
 }

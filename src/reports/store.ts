@@ -151,7 +151,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
       }
     },
     async find(id) {
-      if (records.unread.has(id)) await records.read(id);
+      if (records.isUnread(id)) await records.read(id);
       const job = records.find(id);
       if (job !== undefined) await records.settle(job);
       return records.find(id);
@@ -166,7 +166,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     count: () => records.count(),
     knows: (id) => records.find(id) !== undefined,
     load: (signal, onInProgress) => records.load(signal, onInProgress),
-    isLoaded: () => records.unread.size === 0,
+    isLoaded: () => records.isLoaded(),
     damaged: () => [...idsFault, ...records.damaged()],
     noteProgress(id, percent) {
       const job = records.find(id);

@@ -20,26 +20,7 @@ import { badRequest, isRefusal, lacksPermission, unavailable, type Refusal } fro
 import { parseId } from './methods-routes.ts';
 import type { ParseRequest } from './request-rules.ts';
 
-/** The methods of users on export requests. A request belongs to an account; other accounts do not find it. */
-export interface Exports extends RequestLists {
-  /** Parses a request that a create with these arguments would make. */
-  readRequest(user: User, given: Arguments): Promise<ExportSpec | Refusal>;
-  /**
-   * Creates a request. If the client has disconnected (`isGone`) before the response, none is created: its id would be
-   * unknown, and it would count for the limit.
-   */
-  create(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal>;
-  /**
-   * Creates the request of a slot; undefined if it exceeds a limit now. The caller has checked the slot and the user's
-   * rights.
-   */
-  createForSlot(user: User, request: ExportSpec, slot: ReportSlot): Promise<ReportJob | undefined>;
-  /** Finds a request; undefined if the id is malformed, unknown, foreign or expired. */
-  find(user: User, id: string | undefined): Promise<ReportJob | undefined>;
-  /** Cancels a request; undefined if it has ended. */
-  cancel(job: ReportJob): Promise<ReportJob | undefined>;
-  progress(job: ReportJob): number;
-}
+export type Exports = ReturnType<typeof createExports>;
 
 interface ExportsDependencies {
   readonly store: ReportStore;
@@ -78,11 +59,11 @@ function withUsersFiles(request: ExportSpec, { files }: User): ExportSpec {
   return files === 'gzip' && isOpen ? { ...request, compression: 'gzip' } : request;
 }
 
-/** Creates the methods over the stores. */
+/** Creates the methods of users on the export requests of their account; those of other accounts are not found. */
 export function createExports(
   { store, runner, clock, parseRequest, loaded }: ExportsDependencies,
   options: { readonly maxExports: number; readonly loadWaitMs?: number },
-): Exports {
+) {
   /** Serializes creates, so that the limit holds. */
   const creates = createMutex();
 
@@ -106,13 +87,18 @@ export function createExports(
     return store.create({ idUser, idAccount, event, request, ...(slot === undefined ? {} : { slot }) });
   }
 
+  /** Parses a request that a create with these arguments would make. */
   async function readRequest(user: User, given: Arguments): Promise<ExportSpec | Refusal> {
     if (!user.canExport) return lacksPermission;
     const parsed = await parseRequest(user.idAccount, given, clock.nowMs());
     return isRefusal(parsed) ? parsed : withUsersFiles(parsed, user);
   }
 
-  async function createNow(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal> {
+  /**
+   * Creates a request. If the client has disconnected (`isGone`) before the response, none is created: its id would be
+   * unknown, and it would count for the limit.
+   */
+  async function create(user: User, given: Arguments, isGone: () => boolean): Promise<ReportJob | Refusal> {
     const parsed = await readRequest(user, given);
     if (isRefusal(parsed)) return parsed;
     const job = await creates.run(async () => {
@@ -128,37 +114,24 @@ export function createExports(
 
   return {
     readRequest,
-    create: createNow,
-    async createForSlot(user, request, slot) {
+    create,
+    /** Creates the request of a slot, whose rights the caller has checked; undefined if it exceeds a limit now. */
+    async createForSlot(user: User, request: ExportSpec, slot: ReportSlot): Promise<ReportJob | undefined> {
       const job = await creates.run(() => createWithin(user, request, slot));
       runner.wake();
       return isRefusal(job) ? undefined : job;
     },
-    async find(user, id) {
+    /** Finds a request; undefined if the id is malformed, unknown, foreign or expired. */
+    async find(user: User, id: string | undefined): Promise<ReportJob | undefined> {
       const number = parseId(id);
       const job = number === undefined ? undefined : await store.find(number);
       return job === undefined || job.idAccount !== user.idAccount || isExpired(job, clock.nowMs()) ? undefined : job;
     },
     ...createRequestLists({ store, clock, loaded }, options.loadWaitMs),
-    cancel: (job) => runner.cancel(job.id),
-    progress: (job) => runner.progress(job.id),
+    /** Cancels a request; undefined if it has ended. */
+    cancel: (job: ReportJob): Promise<ReportJob | undefined> => runner.cancel(job.id),
+    progress: (job: ReportJob): number => runner.progress(job.id),
   };
-}
-
-/** A page of a list, newest first. */
-interface RequestPage {
-  readonly jobs: readonly ReportJob[];
-  readonly total: number;
-  /** Whether there are older ones. */
-  readonly hasMore: boolean;
-}
-
-/** The lists of a user's requests; refused while those of earlier processes are being read. */
-interface RequestLists {
-  /** Lists the user's requests, newest first. */
-  list(user: User): Promise<readonly ReportJob[] | Refusal>;
-  /** Lists at most `limit` requests with ids below `before`, and counts all. */
-  page(user: User, limit: number, before: number): Promise<RequestPage | Refusal>;
 }
 
 /** How long a list waits after a start, ms. */
@@ -166,10 +139,11 @@ const defaultLoadWaitMs = 5000;
 
 const newestFirst = (jobs: readonly ReportJob[]): readonly ReportJob[] => jobs.toSorted((a, b) => b.id - a.id);
 
+/** Creates the lists of a user's requests; they are refused while those of earlier processes are being read. */
 function createRequestLists(
   { store, clock, loaded }: Pick<ExportsDependencies, 'store' | 'clock' | 'loaded'>,
   loadWaitMs = defaultLoadWaitMs,
-): RequestLists {
+) {
   async function isHistoryRead(): Promise<boolean> {
     const settled = new AbortController();
     const late = pause(loadWaitMs, settled.signal).then(() => false);
@@ -181,10 +155,12 @@ function createRequestLists(
   }
 
   return {
-    async list(user) {
+    /** Lists the user's requests, newest first. */
+    async list(user: User): Promise<readonly ReportJob[] | Refusal> {
       return (await isHistoryRead()) ? newestFirst(await store.select((job) => isOwn(job, user))) : unavailable;
     },
-    async page(user, limit, before) {
+    /** Lists at most `limit` requests with ids below `before`, newest first, and counts all. */
+    async page(user: User, limit: number, before: number) {
       if (!(await isHistoryRead())) return unavailable;
       const own = store.list().filter((job) => isOwn(job, user));
       const older = newestFirst(own.filter(({ id }) => id < before));

@@ -1,18 +1,7 @@
 import type { Refusal } from './envelope.ts';
 import { createQuotaCounter, type Quota } from '../../runtime/async/rate-limits.ts';
 
-/** The quotas of the export area. Each method counts a call and returns a refusal if the quota is exceeded. */
-export interface Throttle {
-  /** All calls of an address. */
-  ofAddress(address: string): Refusal | undefined;
-  /** Calls of an address without valid authorization. */
-  ofUnauthorized(address: string): Refusal | undefined;
-  ofUser(idUser: string): Refusal | undefined;
-  /** Calls of a user's console. */
-  ofConsole(idUser: string): Refusal | undefined;
-  /** Refused calls of a user. */
-  ofMistake(idUser: string): Refusal | undefined;
-}
+export type Throttle = ReturnType<typeof createThrottle>;
 
 interface ThrottleOptions {
   readonly quotaUser: readonly Quota[];
@@ -27,9 +16,7 @@ const consoleCalls: readonly Quota[] = [
 ];
 const unauthorized: readonly Quota[] = [{ limit: 10, windowMs: 1000 }];
 
-type Limit = (key: string) => Refusal | undefined;
-
-function createLimit(quotas: readonly Quota[], who: string): Limit {
+function createLimit(quotas: readonly Quota[], who: string): (key: string) => Refusal | undefined {
   const counter = createQuotaCounter(quotas);
   const limits = quotas.map(({ limit, windowMs }) => `${limit} in ${windowMs / 1000} s`).join(', ');
   return (key) => {
@@ -41,10 +28,11 @@ function createLimit(quotas: readonly Quota[], who: string): Limit {
 }
 
 /**
- * Creates the quotas: those of the options, and fixed ones for the console, refused calls and unauthorized callers
- * unless the option is `off`.
+ * Creates the quotas of the export area: those of the options, and fixed ones for the console, refused calls and
+ * unauthorized callers unless the option is `off`. Each counts a call of an address or a user, and returns a refusal if
+ * it is exceeded.
  */
-export function createThrottle({ quotaUser, quotaIp }: ThrottleOptions): Throttle {
+export function createThrottle({ quotaUser, quotaIp }: ThrottleOptions) {
   return {
     ofAddress: createLimit(quotaIp, 'one address'),
     ofUnauthorized: createLimit(quotaIp.length === 0 ? [] : unauthorized, 'an unauthorized caller'),

@@ -14,15 +14,7 @@ import {
 } from '../../reports/reports.ts';
 import { type LinkHolder, signLink, type SigningKeys } from '../../reports/signed-links.ts';
 
-/** Renders requests for responses. */
-export interface Answers {
-  /** Renders the report area's view (service.md 2.5): three states, with links of the user. */
-  report(job: ReportJob, user: User, baseUrl: string): Record<string, unknown>;
-  /** Renders the raw-export area's view (clients.md): five states, with links of the user. */
-  raw(job: ReportJob, user: User, baseUrl: string): Record<string, unknown>;
-  /** Renders an entry of the list. */
-  summary(job: ReportJob): Record<string, unknown>;
-}
+export type Answers = ReturnType<typeof createAnswers>;
 
 const seconds = (ms: number): string => String(Math.floor(ms / 1000));
 
@@ -48,7 +40,7 @@ export function describeBasis(basis: ReportBasis): Record<string, unknown> {
 }
 
 /** Creates the renderers. Links are signed for each response; their expiry is fixed when the request ends. */
-export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => number): Answers {
+export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => number) {
   function result(job: ReportJob, user: User, baseUrl: string): Record<string, unknown> {
     if (isInProgress(job)) return { progress: `${progress(job)}%` };
     if (job.state !== 'success') return {};
@@ -70,12 +62,14 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
   }
 
   return {
-    report: (job, user, baseUrl) => ({
+    /** Renders the report area's view (service.md 2.5): three states, with links of the user. */
+    report: (job: ReportJob, user: User, baseUrl: string) => ({
       idReportFile: String(job.id),
       status: reportStatus(job),
       ...result(job, user, baseUrl),
     }),
-    raw: (job, user, baseUrl) => ({
+    /** Renders the raw-export area's view (clients.md): five states, with links of the user. */
+    raw: (job: ReportJob, user: User, baseUrl: string) => ({
       idRawExport: String(job.id),
       idReportFile: String(job.id),
       status: rawStatus(job),
@@ -84,7 +78,8 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
       ...(job.state === 'user_failed' ? { errorMessage: job.error ?? '' } : {}),
       ...result(job, user, baseUrl),
     }),
-    summary: (job) => ({
+    /** Renders an entry of the list. */
+    summary: (job: ReportJob) => ({
       idReportFile: String(job.id),
       idRawExport: String(job.id),
       event: job.event,

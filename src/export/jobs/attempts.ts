@@ -150,9 +150,26 @@ function reportEnd(job: ReportJob, { clock, logger, onEnd }: AttemptsDependencie
   onEnd(job, seconds);
 }
 
+/** Judges the outcome of an attempt, and reports what is wrong. */
+function judgeAttempt(
+  { id, attempts, createdMs }: ReportJob,
+  outcome: AttemptOutcome,
+  { clock, logger, onDamage }: AttemptsDependencies,
+  timeoutMs: number,
+): Settlement {
+  const settlement = judgeOutcome(outcome, { attempts, ageMs: clock.nowMs() - createdMs, timeoutMs });
+  const { warning, damage } = settlement;
+  if (warning !== undefined) logger.warn({ idReport: id, attempt: attempts, error: warning.error }, warning.message);
+  if (damage !== undefined) {
+    logger.error({ idReport: id, error: damage }, 'the lake is damaged');
+    onDamage(damage);
+  }
+  return settlement;
+}
+
 /** Creates what runs the attempts of export requests until each request has ended. */
 export function createAttempts(dependencies: AttemptsDependencies, options: AttemptsOptions) {
-  const { store, access, clock, logger, runAttempt, onDamage } = dependencies;
+  const { store, access, logger, runAttempt, onDamage } = dependencies;
   const { timeoutMs } = options;
   const percents = new Map<number, number>();
   const running = new Map<
@@ -165,21 +182,6 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
     const job = await store.end(id, end, folder);
     percents.delete(id);
     if (job.state === end.state) reportEnd(job, dependencies);
-  }
-
-  /** Does what the outcome of an attempt requires; returns whether to try again. */
-  async function settle(job: ReportJob, folder: string, outcome: AttemptOutcome): Promise<boolean> {
-    const { id, attempts, createdMs } = job;
-    const ageMs = clock.nowMs() - createdMs;
-    const { release, end, warning, damage } = judgeOutcome(outcome, { attempts, ageMs, timeoutMs });
-    if (release !== undefined) await store.releaseAttempt(id, folder, release);
-    if (warning !== undefined) logger.warn({ idReport: id, attempt: attempts, error: warning.error }, warning.message);
-    if (damage !== undefined) {
-      logger.error({ idReport: id, error: damage }, 'the lake is damaged');
-      onDamage(damage);
-    }
-    if (end !== undefined) await finish(id, end, release === undefined ? folder : undefined);
-    return end === undefined;
   }
 
   async function attempt(id: number, signal: AbortSignal): Promise<boolean> {
@@ -197,7 +199,11 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
     const onPercent = (percent: number): void => void percents.set(id, Math.max(percent, percents.get(id) ?? 0));
     try {
       const until = AbortSignal.any([signal, abort.signal]);
-      return await settle(job, folder, await runAttempt(plan, { timeoutMs, onPercent, signal: until }));
+      const outcome = await runAttempt(plan, { timeoutMs, onPercent, signal: until });
+      const { release, end } = judgeAttempt(job, outcome, dependencies, timeoutMs);
+      if (release !== undefined) await store.releaseAttempt(id, folder, release);
+      if (end !== undefined) await finish(id, end, release === undefined ? folder : undefined);
+      return end === undefined;
     } finally {
       running.delete(id);
     }

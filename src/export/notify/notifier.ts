@@ -9,7 +9,6 @@ import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
-import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { readDeliveries, writeDeliveries, type Delivery } from '../../reports/report-records.ts';
 import { isExpired, isInProgress, type ReportJob } from '../../reports/reports.ts';
@@ -17,20 +16,18 @@ import type { ReportStore } from '../../reports/store.ts';
 import { findWebhook, listWebhooks, type AccountWebhooks, type Webhook } from '../../webhooks/webhook-store.ts';
 import { renderMessage } from './message.ts';
 import { createSender, startWebhookFaults, type SenderDependencies } from './sender.ts';
-import { createRetryLoops, defaultTellerOptions, isDue, longestPause, pauseAfter } from './teller.ts';
+import {
+  createRetryLoops,
+  defaultTellerOptions,
+  isDue,
+  longestPause,
+  pauseAfter,
+  type TellerOptions,
+} from './teller.ts';
 
 interface NotifierDependencies extends Omit<SenderDependencies, 'faults'> {
   readonly store: ReportStore;
   readonly logger: Logger;
-}
-
-interface Notifier extends Stoppable {
-  /** Notifies the webhooks of a request that has just ended. */
-  look(id: number): void;
-  /** Notifies the webhooks that earlier processes may have missed. */
-  lookAtAll(): Promise<void>;
-  /** The webhooks that cannot be notified. */
-  notices(): readonly Problem[];
 }
 
 /** Requests of earlier processes that are checked at a time. */
@@ -102,7 +99,7 @@ function createTeller(
 }
 
 /** Starts the notifier, which waits for its first request. */
-export function startNotifier(dependencies: NotifierDependencies, options = defaultTellerOptions): Notifier {
+export function startNotifier(dependencies: NotifierDependencies, options = defaultTellerOptions) {
   const { store, paths, clock, logger } = dependencies;
   const aborter = new AbortController();
   const { signal } = aborter;
@@ -137,8 +134,10 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
   }
 
   return {
-    look: (id) => look(id, true),
-    async lookAtAll() {
+    /** Notifies the webhooks of a request that has just ended. */
+    look: (id: number): void => look(id, true),
+    /** Notifies the webhooks that earlier processes may have missed. */
+    async lookAtAll(): Promise<void> {
       const nowMs = clock.nowMs();
       const ended = store.list().filter((job) => !isInProgress(job) && !isExpired(job, nowMs));
       const accounts = new Map<number, Promise<AccountWebhooks>>();
@@ -154,8 +153,9 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
           .catch(() => look(job.id, false));
       });
     },
-    notices: () => faults.notices(),
-    async stop() {
+    /** The webhooks that cannot be notified. */
+    notices: (): readonly Problem[] => faults.notices(),
+    async stop(): Promise<void> {
       aborter.abort();
       await Promise.all([faults.stop(), loops.ended()]);
     },

@@ -24,34 +24,32 @@ function toRefusal(error: unknown): Refusal {
   throw error;
 }
 
-/** Adds methods for operators, each with its known arguments. */
-export interface OperatorMethods {
-  readonly look: (url: string, name: string, known: readonly string[], answer: (given: Arguments) => unknown) => void;
-  /** Adds a method by POST; `make` returns the data, or a refusal of an argument. */
-  readonly change: (
-    url: string,
-    name: string,
-    known: readonly string[],
-    make: (given: Arguments, user: User) => Promise<object>,
-  ) => void;
-}
+export type OperatorMethods = ReturnType<typeof createOperatorMethods>;
 
 function findFault({ isOperator }: User, given: Arguments, known: readonly string[]): Refusal | undefined {
   if (!isOperator) return operatorsOnly;
   return refuseUnknown(given, known);
 }
 
-/** Creates the methods. Each change is logged with its operator and object, without secrets. */
-export function createOperatorMethods(addMethod: AddMethod, logger: Logger): OperatorMethods {
+/**
+ * Creates what adds methods for operators, each with its known arguments: `look` by GET, `change` by POST. A change
+ * returns its data, or a refusal of an argument, and is logged with its operator and object, without secrets.
+ */
+export function createOperatorMethods(addMethod: AddMethod, logger: Logger) {
   return {
-    look: (url, name, known, answer) =>
+    look: (url: string, name: string, known: readonly string[], answer: (given: Arguments) => unknown): void =>
       addMethod(['GET'], url, name, async (user, given) => {
         const fault = findFault(user, given, known);
         if (fault !== undefined) return fault;
         const found = await answer(given);
         return typeof found === 'object' && found !== null && isRefusal(found) ? found : { data: found };
       }),
-    change: (url, name, known, change) =>
+    change: (
+      url: string,
+      name: string,
+      known: readonly string[],
+      change: (given: Arguments, user: User) => Promise<object>,
+    ): void =>
       addMethod(['POST'], url, name, async (user, given) => {
         const fault = findFault(user, given, known);
         if (fault !== undefined) return fault;

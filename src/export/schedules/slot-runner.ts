@@ -11,7 +11,6 @@ import type { ReportJob } from '../../reports/reports.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
-import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import {
   findSchedule,
@@ -22,16 +21,6 @@ import {
 } from '../../schedules/schedule-store.ts';
 import type { Progress } from '../../schedules/schedules.ts';
 import { createTurns, isSettled, type TurnDependencies } from './turn.ts';
-
-/** The running schedules. */
-interface SlotRunner extends Stoppable {
-  /** Checks the schedules after a request has ended. */
-  onEnd(): void;
-  /** Reports whether an expired request must stay, since its schedule has not recorded its end. */
-  isHeld(job: ReportJob): boolean;
-  /** The schedules whose records cannot be read. */
-  notices(): readonly Problem[];
-}
 
 interface SlotRunnerDependencies extends Omit<TurnDependencies, 'onStop' | 'onOverdue'> {
   readonly logger: Logger;
@@ -92,7 +81,7 @@ function createTurn(
 }
 
 /** Starts to create exports, until it is stopped. */
-export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunner {
+export function startSlotRunner(dependencies: SlotRunnerDependencies) {
   const { schedules, store, clock, logger, loaded, everyMs = defaultEveryMs } = dependencies;
   let known = new Map<string, Known>();
   let isLoaded = false;
@@ -141,8 +130,10 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunne
   });
 
   return {
-    onEnd: () => loop.wake(),
-    isHeld(job) {
+    /** Checks the schedules after a request has ended. */
+    onEnd: (): void => loop.wake(),
+    /** Reports whether an expired request must stay, since its schedule has not recorded its end. */
+    isHeld(job: ReportJob): boolean {
       if (job.slot === undefined) return false;
       const schedule = known.get(job.slot.idSchedule);
       if (schedule === undefined) return !hasLooked;
@@ -150,12 +141,13 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies): SlotRunne
       if (schedule.damage !== undefined) return false;
       return schedule.progress === undefined || !isSettled(schedule.progress, job);
     },
-    notices: () =>
+    /** The schedules whose records cannot be read. */
+    notices: (): readonly Problem[] =>
       [...known].flatMap(([idSchedule, { damage }]) => {
         const what = `schedule ${idSchedule} makes no exports: ${damage}`;
         const todo = 'Restore its records from a backup, or have its user delete it and create it anew.';
         return damage === undefined ? [] : { code: 'schedule_unreadable' as const, subject: idSchedule, what, todo };
       }),
-    stop: () => loop.stop(),
+    stop: (): Promise<void> => loop.stop(),
   };
 }

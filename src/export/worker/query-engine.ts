@@ -5,6 +5,7 @@ import { describeFileSql } from '../../lake/table-schema.ts';
 import { AppError } from '../../runtime/errors.ts';
 import type { Statement } from './export-query.ts';
 import type { ExportApp } from '../jobs/export-spec.ts';
+import type { WorkerLimits } from '../jobs/worker-messages.ts';
 
 const { BIGINT, DuckDBInstance, LIST, listValue, VARCHAR } = duckdbApi;
 
@@ -146,4 +147,20 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
       instance.closeSync();
     },
   };
+}
+
+/** Memory of an engine that writes nothing: enough for several row groups. */
+const readMemoryMb = 384;
+
+/** Opens an engine that writes no files and does not spill. */
+export function openReadEngine(
+  {
+    apps,
+    limits,
+  }: { readonly apps: readonly ExportApp[]; readonly limits: Pick<WorkerLimits, 'memoryMb' | 'threads'> },
+  folders: readonly string[],
+  inline: boolean,
+): Promise<QueryEngine> {
+  const memoryMb = Math.min(limits.memoryMb, readMemoryMb);
+  return openQueryEngine({ apps, inline, folders, tempDir: '', tempMaxBytes: 0, memoryMb, threads: limits.threads });
 }

@@ -15,7 +15,7 @@ import { readSnapshot, type DataFile, type Snapshot } from '../../../lake/log/sn
 import { sqlName } from '../../../lake/sql/literals.ts';
 import type { DataPlan, DateSpan, DayCount, Fields, DataOutcome, DataQuestion } from '../../jobs/worker-messages.ts';
 import { filesSql } from '../export-query.ts';
-import { type QueryEngine, openQueryEngine } from '../query-engine.ts';
+import { type QueryEngine, openReadEngine } from '../query-engine.ts';
 import { readCurrentCatalogue } from '../../../lake/catalogue/current-catalogue.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
 
@@ -205,20 +205,11 @@ export async function countFields(
   };
 }
 
-const engineMemoryMb = 384;
 /** Tries, since files that are replaced meanwhile may be removed soon. */
 const attempts = 3;
 
 async function withEngine<T>(plan: DataPlan, work: (engine: QueryEngine) => Promise<T>): Promise<T> {
-  const engine = await openQueryEngine({
-    apps: plan.apps,
-    inline: false,
-    folders: [plan.lakeDir],
-    tempDir: '',
-    tempMaxBytes: 0,
-    memoryMb: Math.min(plan.limits.memoryMb, engineMemoryMb),
-    threads: plan.limits.threads,
-  });
+  const engine = await openReadEngine(plan, [plan.lakeDir], false);
   try {
     return await work(engine);
   } finally {

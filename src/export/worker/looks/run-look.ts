@@ -21,7 +21,7 @@ import { type Basis, assertListWhole, describeBasis, findBasis } from '../basis.
 import { filesSql, type ExportQuery, type Statement } from '../export-query.ts';
 import { chooseFormat } from '../formats/format.ts';
 import { buildEmptyQuery, planQuery } from '../query.ts';
-import { type QueryEngine, openQueryEngine } from '../query-engine.ts';
+import { type QueryEngine, openReadEngine } from '../query-engine.ts';
 import { before, pathsOf, prepare, type ReadFiles, type Verify, createReadFiles, createVerify } from '../read-files.ts';
 import { watch, LimitError } from '../watch-statement.ts';
 import { getSelector } from '../../../datasets/dictionaries.ts';
@@ -198,8 +198,6 @@ export async function estimate(look: Look, times = defaultTimes): Promise<Omit<E
   };
 }
 
-/** Enough for several row groups. */
-const engineMemoryMb = 384;
 /** Tries, since files that are replaced meanwhile may be removed soon. */
 const attempts = 3;
 const tooLarge = 'The preview needs more memory than it may take. Ask for fewer days or apps, or without order';
@@ -244,7 +242,7 @@ function createSizeCheck(verify: Verify): Verify {
 }
 
 async function answerLook(plan: LookPlan): Promise<LookOutcome> {
-  const { request, apps, segment, titles, tableDir, limits } = plan;
+  const { request, segment, titles, tableDir } = plan;
   const basis = await findBasis(plan);
   const lists = [segment, titles].flatMap((list) => list ?? []);
   for (const list of lists) await assertListWhole(list, list.file);
@@ -254,15 +252,8 @@ async function answerLook(plan: LookPlan): Promise<LookOutcome> {
   const query = isEstimate
     ? planQuery({ ...plan, request: unordered }, basis, { lean: true, cells: chooseFormat(request).cells })
     : planQuery(plan, basis, { lean: true, cells: 'text' });
-  const engine = await openQueryEngine({
-    apps,
-    inline: query.inline,
-    folders: [tableDir, unnamedFolder, ...lists.map(({ file }) => path.dirname(file))],
-    tempDir: '',
-    tempMaxBytes: 0,
-    memoryMb: Math.min(limits.memoryMb, engineMemoryMb),
-    threads: limits.threads,
-  });
+  const folders = [tableDir, unnamedFolder, ...lists.map(({ file }) => path.dirname(file))];
+  const engine = await openReadEngine(plan, folders, query.inline);
   try {
     const read = createReadFiles({ plan, ...basis }, query);
     const verify = createVerify({ plan, ...basis });
