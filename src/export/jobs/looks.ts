@@ -69,21 +69,9 @@ export function createLooks(
   options: ReadOptions,
 ): Looks {
   const { lakeDir, limits } = options;
-  const [slots, slotsOfAccount] = [createKeyedSemaphore(atOnce), createKeyedSemaphore(atOnceOfAccount)];
+  const slots = createKeyedSemaphore(atOnceOfAccount, atOnce);
   const stopping = new AbortController();
   const underWay = new Set<Promise<unknown>>();
-  /** Running and queued ones by account. */
-  const counts = new Map<number, number>();
-  function count(idAccount: number, change: number): void {
-    const left = (counts.get(idAccount) ?? 0) + change;
-    if (left > 0) counts.set(idAccount, left);
-    else counts.delete(idAccount);
-  }
-
-  function isFull(idAccount: number): boolean {
-    const all = [...counts.values()].reduce((sum, one) => sum + one, 0);
-    return (counts.get(idAccount) ?? 0) >= mostOfAccount || all >= mostOfAll;
-  }
 
   /** Runs work when a worker is free. A signal that aborts before that ends the wait. */
   async function runInTurn<End extends LookEnd | DataEnd>(
@@ -92,28 +80,20 @@ export function createLooks(
     work: (until: AbortSignal) => Promise<End>,
   ): Promise<End | WorkerLoss | Busy> {
     const until = AbortSignal.any([signal, stopping.signal]);
-    if (isFull(idAccount)) return { kind: 'busy' };
+    if (slots.count(idAccount) >= mostOfAccount || slots.count() >= mostOfAll) return { kind: 'busy' };
     if (until.aborted) return { kind: 'aborted' };
-    count(idAccount, 1);
     let hasBegun = false;
     const left = new Promise<WorkerLoss>((resolve) =>
       until.addEventListener('abort', () => hasBegun || resolve({ kind: 'aborted' }), { once: true }),
     );
-    const inTurn = slotsOfAccount.run(idAccount, () =>
-      slots.run(0, async (): Promise<End | WorkerLoss> => {
-        if (until.aborted) return { kind: 'aborted' };
-        hasBegun = true;
-        return await runNow(() => work(until), onDamage);
-      }),
-    );
+    const inTurn = slots.run(idAccount, async (): Promise<End | WorkerLoss> => {
+      if (until.aborted) return { kind: 'aborted' };
+      hasBegun = true;
+      return await runNow(() => work(until), onDamage);
+    });
     const running = Promise.race([inTurn, left]);
     underWay.add(running);
-    try {
-      return await running;
-    } finally {
-      underWay.delete(running);
-      count(idAccount, -1);
-    }
+    return await running.finally(() => underWay.delete(running));
   }
 
   return {
