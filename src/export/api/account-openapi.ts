@@ -20,11 +20,9 @@ import {
 } from '../../runtime/http/openapi.ts';
 import { dataKinds, mostDates } from './data-routes.ts';
 import { appExamples, dataExamples, webhookExamples } from './openapi-examples.ts';
-import { slot } from './openapi-schemas.ts';
+import { members, slot } from './openapi-schemas.ts';
 import { method, notFound, retryAfter } from './openapi.ts';
 
-const counted = (names: readonly string[]): Record<string, Schema> =>
-  Object.fromEntries(names.map((name) => [name, count]));
 const upTo = (maximum: number, more: Schema = {}): Schema => ({ type: 'integer', minimum: 1, maximum, ...more });
 
 /** The parameters of a page of a list. */
@@ -71,9 +69,9 @@ function describeCatalogue(): Record<string, Schema> {
   const described = object({
     name: text,
     type: choice(parameterTypes),
-    ...counted(['seen', 'values']),
+    ...members(count, 'seen', 'values'),
     untyped: note(count, 'Values of another type, empty ones aside: NULL in views.sql.'),
-    types: object(counted(parameterTypes)),
+    types: object(members(count, ...parameterTypes)),
     examples: listOf(text),
     ...seen,
   });
@@ -93,7 +91,7 @@ function describeCatalogue(): Record<string, Schema> {
     'sealedUntil?': note(moment, 'Events available before it are sealed; absent if no event of the dates is unsealed.'),
     missingFiles: count,
     customEvents: listOf(event),
-    more: object(counted(['names', 'events'])),
+    more: object(members(count, 'names', 'events')),
     notices: listOf(notice),
   });
   const given = [
@@ -127,10 +125,7 @@ function describeData(): Record<string, Schema> {
     ),
   });
   const field = object({
-    name: text,
-    column: text,
-    type: text,
-    description: text,
+    ...members(text, 'name', 'column', 'type', 'description'),
     filled: note(count, 'Of the events that were looked at, those that have a value other than the default.'),
     'default?': { type: 'number', description: 'The value stored if none was sent; absent if there is none.' },
   });
@@ -159,15 +154,10 @@ function describeData(): Record<string, Schema> {
 }
 
 const endedExport = object({
-  idRawExport: text,
-  idReportFile: text,
-  event: text,
-  status: text,
+  ...members(text, 'idRawExport', 'idReportFile', 'event', 'status'),
   ...slot,
   'errorMessage?': text,
-  'files?': count,
-  'rows?': count,
-  'bytes?': count,
+  ...members(count, 'files?', 'rows?', 'bytes?'),
   'version?': text,
   'nextSinceVersion?': text,
 });

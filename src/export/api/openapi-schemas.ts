@@ -3,6 +3,10 @@ import { formatNames } from '../../datasets/file-formats.ts';
 import { choice, constant, count, flag, hash, listOf, moment, note } from '../../runtime/http/openapi.ts';
 import { object, reference, text, type Schema } from '../../runtime/http/openapi.ts';
 
+/** Returns members of an object that have the same schema. */
+export const members = (schema: Schema, ...names: readonly string[]): Readonly<Record<string, Schema>> =>
+  Object.fromEntries(names.map((name) => [name, schema]));
+
 const linked = {
   link: { type: 'string', format: 'uri' },
   timestampExpires: note(text, 'Unix seconds: until then the link works.'),
@@ -139,18 +143,13 @@ export const exportSchemas: Readonly<Record<string, Schema>> = {
     ...finished,
   }),
   ReportSummary: object({
-    idReportFile: text,
-    idRawExport: text,
-    event: text,
-    status: text,
+    ...members(text, 'idReportFile', 'idRawExport', 'event', 'status'),
     ...slot,
     timestampCreated: text,
     'progress?': progress,
     'errorMessage?': text,
     'timestampExpires?': text,
-    'files?': count,
-    'rows?': count,
-    'bytes?': count,
+    ...members(count, 'files?', 'rows?', 'bytes?'),
   }),
   Manifest: manifestSchema,
   RawExportPage: object({

@@ -4,6 +4,7 @@ import { choice, count, flag, listOf, moment, note, object, parameter, text } fr
 import { pageArguments } from '../api/account-openapi.ts';
 import { operationsExamples } from '../api/openapi-examples.ts';
 import { method, notFound } from '../api/openapi.ts';
+import { members } from '../api/openapi-schemas.ts';
 
 function describeStatus(): Schema {
   const problem = object({ code: text, what: text, todo: text, 'subject?': text, 'since?': moment });
@@ -52,9 +53,7 @@ function describeAppChanges(): Record<string, Schema> {
   const app = object({
     idApp: text,
     platform: choice(platforms),
-    title: text,
-    idAccount: text,
-    sdkKey: text,
+    ...members(text, 'title', 'idAccount', 'sdkKey'),
     tokens: listOf(object({ prefix: text, createdAt: moment })),
     'idProject?': text,
     'removedAt?': moment,
