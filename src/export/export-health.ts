@@ -12,7 +12,6 @@ export function followRequests(metrics: Metrics, inProgress: () => number, runni
   metrics.readGauge('export_requests_running', 'Export requests that a worker is at work on.', running);
 }
 
-/** Creates the metrics of the stage. */
 export function createExportMetrics(metrics: Metrics) {
   const ended = metrics.counter('export_requests_total', 'Export requests that ended, by their state.', ['state']);
   // Starts at zero, so that the first one is a step.

@@ -141,7 +141,6 @@ function getOutgoingRules({ webhooksAllow }: ExportOptions): OutgoingRules {
   });
 }
 
-/** Starts what notifies webhooks. */
 function startNotifiers(
   { access, clock, logger }: ExportDependencies,
   options: ExportOptions,

@@ -29,7 +29,6 @@ export interface LinkHolders {
   findMark(idUser: string): string | undefined;
   /** Reports whether a missing user may exist, since the access data cannot be read. */
   mayLackUsers(): boolean;
-  /** Calls back when users change. */
   onChange(listener: () => void): () => void;
 }
 

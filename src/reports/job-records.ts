@@ -24,7 +24,6 @@ interface JobRecordsDependencies {
   readonly logger: Logger;
 }
 
-/** Requests read at a time. */
 const width = 4;
 
 function isLeftover(name: string, job: ReportJob): boolean {
@@ -95,9 +94,7 @@ export function createJobRecords({ reportsDir, found, retire, mutex, logger }: J
   const tryRead = (id: number): Promise<void> => read(id).catch(() => undefined);
 
   return {
-    /** Absolute path of a request's folder. */
     folderOf,
-    /** Writes a request, durably. */
     async save(job: ReportJob): Promise<ReportJob> {
       await writeJob(reportsDir, job);
       unsynced.delete(job.id);
@@ -119,7 +116,6 @@ export function createJobRecords({ reportsDir, found, retire, mutex, logger }: J
     list: (): readonly ReportJob[] => [...jobs.values()],
     /** Those of them in progress, oldest first. */
     inProgress: (): readonly ReportJob[] => [...open.values()].toSorted((a, b) => a.id - b.id),
-    /** The number of requests, read or not. */
     count: (): number => jobs.size + unread.size,
     isUnread: (id: number): boolean => unread.has(id),
     isLoaded: (): boolean => unread.size === 0,

@@ -28,14 +28,12 @@ export interface Manifest {
   readonly finishedAt: string;
   /** The version of the data, with the hash of the log. */
   readonly data: ReportBasis;
-  /** Names of the columns. */
   readonly columns: readonly string[];
   readonly rows: number;
   readonly files: readonly ReportFile[];
   readonly key: string;
 }
 
-/** Returns the name of a request's manifest. */
 export function manifestName(stem: string): string {
   return `${stem}.manifest.json`;
 }

@@ -46,7 +46,6 @@ const openJobs = (reportsDir: string): Records<ReportJob> =>
     },
   });
 
-/** Returns the path of a request's job.json. */
 export function jobPath(folder: string): string {
   return path.join(folder, 'job.json');
 }
@@ -56,7 +55,6 @@ export async function findJob(reportsDir: string, id: number): Promise<ReportJob
   return await openJobs(reportsDir).get(String(id));
 }
 
-/** Writes a request, durably. */
 export async function writeJob(reportsDir: string, job: ReportJob): Promise<void> {
   await openJobs(reportsDir).put(String(job.id), job);
 }
@@ -93,7 +91,6 @@ export interface Delivery {
   readonly attempts: number;
   /** Time of the next attempt, Unix ms. */
   readonly nextMs: number;
-  /** Error of the last attempt. */
   readonly lastError?: string;
 }
 
@@ -112,7 +109,6 @@ const openDeliveries = (folder: string): Records<{ readonly deliveries: readonly
     damaged: { code: 'report_damaged', hint: 'Remove it: each webhook is then told once more.' },
   });
 
-/** Returns the path of the deliveries of a request. */
 export function deliveriesPath(folder: string): string {
   return path.join(folder, `${deliveriesName}.json`);
 }

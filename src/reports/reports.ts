@@ -125,7 +125,6 @@ export interface ReportJob {
 
 export type NewReport = Pick<ReportJob, 'idUser' | 'idAccount' | 'event' | 'request' | 'slot'>;
 
-/** The end of a request. */
 export type ReportEnd =
   | { readonly state: 'success'; readonly files: readonly ReportFile[]; readonly basis?: ReportBasis }
   | { readonly state: 'failed' | 'user_failed'; readonly error: string }

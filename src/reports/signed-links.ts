@@ -16,7 +16,6 @@ export interface LinkHolder {
   readonly mark: string;
 }
 
-/** The file of a valid link. */
 interface LinkTarget {
   readonly id: number;
   readonly name: string;
@@ -129,7 +128,6 @@ export interface SigningKey {
 
 /** The link keys, reloaded within a second of a rotation by another process. */
 export interface SigningKeys {
-  /** The key of new links. */
   current(): SigningKey;
   find(kid: string): SigningKey | undefined;
   /** Reports whether links can be signed and verified. */

@@ -29,9 +29,7 @@ export interface ReportStore extends JobAttempts {
   list(): readonly ReportJob[];
   /** Those of them in progress, oldest first. */
   inProgress(): readonly ReportJob[];
-  /** The number of requests, read or not. */
   count(): number;
-  /** Reports whether a request exists and has been read. */
   knows(id: number): boolean;
   /** Reads the other requests at half pace until the signal aborts; calls `onInProgress` for each in progress. */
   load(signal: AbortSignal, onInProgress?: () => void): Promise<void>;
@@ -45,7 +43,6 @@ export interface ReportStore extends JobAttempts {
   toldProgress(id: number): number;
   /** Deletes a request with its files. Its id is never used again. */
   remove(id: number): Promise<void>;
-  /** Absolute path of a request's folder. */
   folderOf(id: number): string;
   /** Absolute path of a published file. */
   filePath(id: number, name: string): string;
@@ -61,7 +58,6 @@ interface ReportStoreOptions {
 
 /** Requests in progress are among the newest; they count for the limits of a create. */
 const defaultReadFirst = 256;
-/** Folders synced at a time. */
 const width = 4;
 
 /** Allocates the ids of a reports folder: each once, deletions and crashes included. `newest`: the highest in use. */

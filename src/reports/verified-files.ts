@@ -9,7 +9,6 @@ import type { ReportFile } from './reports.ts';
 export interface FileFault {
   readonly idReport: number;
   readonly state: 'missing' | 'damaged';
-  /** The file and its fault. */
   readonly detail: string;
 }
 

@@ -23,14 +23,12 @@ export interface Schedule {
   readonly arguments: readonly (readonly [name: string, values: readonly string[]])[];
   /** Of a change feed: the first cursor. */
   readonly sinceVersion?: string;
-  /** Number of its first slot. */
   readonly firstSlot: number;
   readonly paused: boolean;
   /** Number of resumes: an earlier stop is void. */
   readonly resumes: number;
 }
 
-/** The progress of a schedule. */
 export interface Progress {
   /** The slots that have their export, sorted and apart. */
   readonly made: readonly SlotSpan[];

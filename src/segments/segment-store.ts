@@ -19,7 +19,6 @@ export const maxIdLength = 1024;
 
 interface SegmentFacts {
   readonly kind: SegmentKind;
-  /** Number of ids. */
   readonly ids: number;
   /** Time of the last change, ISO 8601. */
   readonly addedAt: string;

@@ -30,7 +30,6 @@ export interface WebhookPaths {
 export interface AccountWebhooks {
   /** Oldest first. */
   readonly known: readonly Webhook[];
-  /** Ids of damaged records. */
   readonly damaged: readonly string[];
 }
 
@@ -119,7 +118,6 @@ export async function openWebhookSecret(paths: WebhookPaths, { idWebhook, sealed
   }
 }
 
-/** An attempt to notify a webhook. */
 export interface Try {
   /** Unix ms. */
   readonly atMs: number;

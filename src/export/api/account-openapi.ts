@@ -215,7 +215,6 @@ function describeWebhooks(): Record<string, Schema> {
   };
 }
 
-/** Describes the methods on an account. */
 export function describeAccountApi(): OpenApiPart {
   return {
     area: 'export',

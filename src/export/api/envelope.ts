@@ -31,7 +31,6 @@ export function isRefusal(result: object): result is Refusal {
   return 'code' in result;
 }
 
-/** Creates a 400. */
 export function badRequest(detail: string, info?: Refusal['info']): Refusal {
   return info === undefined ? { code: 400, detail } : { code: 400, detail, info };
 }
@@ -50,7 +49,6 @@ export const retryAfterSeconds = 5;
 /** The refusal of a call that the service failed to serve. */
 export const unavailable: Refusal = { code: 500, retryAfterSeconds };
 
-/** Creates the envelope of a success. */
 export function success(data: unknown): Envelope {
   return { code: 200, message: 'Ok', data };
 }

@@ -53,7 +53,6 @@ function refuseSlotOver(jobs: readonly ReportJob[], limit: number): Refusal | un
   return refuseOver(jobs, limit) ?? refuseOver(ofSlots, Math.max(limit - placesForCalls, 1));
 }
 
-/** Applies the user's default compression. */
 function withUsersFiles(request: ExportSpec, { files }: User): ExportSpec {
   const isOpen = request.compression === undefined && getFormat(request.format ?? defaultFormat).kind === 'text';
   return files === 'gzip' && isOpen ? { ...request, compression: 'gzip' } : request;
@@ -77,7 +76,6 @@ export function createExports(
     );
   }
 
-  /** Creates a request within the limits. */
   async function createWithin(user: User, parsed: ExportSpec, slot?: ReportSlot): Promise<ReportJob | Refusal> {
     const refusal = refuseOverLimit(user, slot);
     if (refusal !== undefined) return refusal;
@@ -155,7 +153,6 @@ function createRequestLists(
   }
 
   return {
-    /** Lists the user's requests, newest first. */
     async list(user: User): Promise<readonly ReportJob[] | Refusal> {
       return (await isHistoryRead()) ? newestFirst(await store.select((job) => isOwn(job, user))) : unavailable;
     },

@@ -21,7 +21,6 @@ const file = object({
 const progress = { type: 'string', pattern: '^[0-9]{1,2}%$', description: 'While in progress.' };
 const isCancellable = note(flag, 'true while in progress.');
 
-/** The slot of a scheduled export. */
 export const slot = {
   'idSchedule?': note(text, 'The schedule that has made it.'),
   'slot?': {

@@ -22,7 +22,6 @@ const refusals = {
   429: overQuota,
   500: json('The service cannot do it now.', reference('Failed'), { headers: retryAfter }),
 };
-/** The 404 of a method. */
 export const notFound = {
   404: json("The request does not exist, is not of the caller's account, or its links have ended.", refusal),
 };
@@ -162,7 +161,6 @@ function describeOne(summary: string, id: string, data: Schema): Schema {
   return { get, post: get };
 }
 
-/** Describes the methods of exports. */
 export function describeExportApi(): OpenApiPart {
   const [estimate, preview] = [reference('Estimate'), reference('Preview')];
   const canceled = object({ idRawExport: text, info: constant('Canceled') });

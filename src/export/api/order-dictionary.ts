@@ -39,7 +39,6 @@ export interface OrderFilter extends Pick<Parameter, 'name' | 'meaning' | 'shape
   readonly isText: boolean;
 }
 
-/** Parameters of days, versions and files. */
 const noFilters = new Set<string>([
   'event',
   'selectors',

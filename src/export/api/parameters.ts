@@ -22,7 +22,6 @@ interface ValueRule {
   /** Completes the sentence "allowed: ...". */
   readonly allowed: string;
   accept(value: string): string | undefined;
-  /** Suggests an allowed value. */
   suggest?(value: string): string | undefined;
 }
 

@@ -33,7 +33,6 @@ export function createRequestRules(dependencies: RequestRuleDependencies): Parse
 /** Lists the ids of an account's segments. */
 type ListSegmentIds = (idAccount: number) => Promise<readonly number[]>;
 
-/** Allowed ids in a refusal. */
 const namedIds = 20;
 
 function describeAllowed(ids: readonly number[]): string {

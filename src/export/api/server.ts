@@ -15,7 +15,6 @@ export type ApiServer = FastifyInstance;
 /** Bytes of request line and headers: fits 999 campaigns in a query. */
 const maxHeadBytes = 64 * 1024;
 export interface ApiServerLimits {
-  /** Simultaneous connections; further ones are closed. */
   readonly maxConnections: number;
   /** Timeouts of a request's head, and of head and body, ms. */
   readonly headersTimeoutMs: number;
@@ -40,7 +39,6 @@ export const defaultApiServerLimits: ApiServerLimits = {
   maxRequestsPerSocket: 100_000,
 };
 
-/** Sends a refusal. */
 export function refuse(reply: FastifyReply, refusal: Refusal): FastifyReply {
   if (refusal.retryAfterSeconds !== undefined) reply.header('retry-after', refusal.retryAfterSeconds);
   return reply.code(refusal.code).type('application/json; charset=utf-8').send(refusalEnvelope(refusal));

@@ -78,7 +78,6 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
       ...(job.state === 'user_failed' ? { errorMessage: job.error ?? '' } : {}),
       ...result(job, user, baseUrl),
     }),
-    /** Renders an entry of the list. */
     summary: (job: ReportJob) => ({
       idReportFile: String(job.id),
       idRawExport: String(job.id),

@@ -18,7 +18,6 @@ export interface Settlement {
   /** Absent: it is retried. */
   readonly end?: ReportEnd;
   readonly warning?: { readonly message: string; readonly error: string };
-  /** Damage of the lake. */
   readonly damage?: string;
 }
 
@@ -27,7 +26,6 @@ export interface JudgedAttempt {
   readonly attempts: number;
   /** Time since the creation of the request. */
   readonly ageMs: number;
-  /** Timeout of an attempt. */
   readonly timeoutMs: number;
 }
 

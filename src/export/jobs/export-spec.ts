@@ -38,7 +38,6 @@ export interface ExportSpec {
   readonly eventName?: readonly string[];
   /** Whether the event names are excluded. */
   readonly eventNameInvert: boolean;
-  /** All must pass. */
   readonly params?: readonly ParamFilter[];
   readonly idSegment?: string;
   /** Absent: csv. */

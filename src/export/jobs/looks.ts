@@ -39,7 +39,6 @@ interface LooksDependencies {
   readonly clock: Clock;
   readonly runLook: RunLook;
   readonly runQuestion: RunQuestion;
-  /** Called with damage of the lake. */
   readonly onDamage: (error: string) => void;
 }
 
@@ -63,7 +62,6 @@ async function runNow<End extends LookEnd | DataEnd>(
   }
 }
 
-/** Creates the queue. */
 export function createLooks(
   { access, clock, runLook, runQuestion, onDamage }: LooksDependencies,
   options: ReadOptions,

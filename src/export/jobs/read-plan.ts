@@ -14,7 +14,6 @@ interface ListFolders {
   readonly titlesDir: string;
 }
 
-/** The common part of plans. */
 export interface ReadOptions extends ListFolders {
   readonly lakeDir: string;
   readonly limits: WorkerLimits;
@@ -22,7 +21,6 @@ export interface ReadOptions extends ListFolders {
   readonly retentionMs: number;
 }
 
-/** The operator's lists of a plan. */
 type PlanLists = Pick<ReadPlan, 'segment' | 'titles'>;
 
 /** Why a request cannot run: its segment was removed, or a record is damaged. */

@@ -20,12 +20,10 @@ export interface JobRunner extends Stoppable {
   cancel(id: number): Promise<ReportJob | undefined>;
   /** Progress of a request, percent, 0 to 99. It never decreases, not after a crash either. */
   progress(id: number): number;
-  /** The number of running workers. */
   running(): number;
 }
 
 export interface JobRunnerOptions extends AttemptsOptions {
-  /** Requests that run at a time. */
   readonly workers: number;
 }
 

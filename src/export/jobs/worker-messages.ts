@@ -20,7 +20,6 @@ export interface PlanSegment extends PlanFile {
 
 /** The loaded titles: a file with the columns `field`, `id` and `title`. */
 export interface PlanTitles extends PlanFile {
-  /** Number of titles by field. */
   readonly counts: Readonly<Record<string, number>>;
 }
 
@@ -104,7 +103,6 @@ export interface OverLimit {
   readonly todo: string;
 }
 
-/** The size of an export. */
 export interface Estimate {
   readonly rows: Bounds;
   /** As the limit counts them: text before compression, the file of other formats. */
@@ -120,7 +118,6 @@ export interface Estimate {
 export interface Preview {
   readonly columns: readonly string[];
   readonly rows: readonly (readonly (string | null)[])[];
-  /** Whether the export has more rows. */
   readonly isCut: boolean;
   readonly basis: ReportBasis;
 }
@@ -154,7 +151,6 @@ interface FieldFill {
 export interface Fields {
   readonly version: number;
   readonly kind: string;
-  /** Number of counted events. */
   readonly looked: number;
   /** UTC dates of the first and the last counted event; absent if there is none. */
   readonly dateFrom?: string;

@@ -25,7 +25,6 @@ export type DataEnd = DataOutcome | WorkerLoss;
 interface LookOptions {
   /** Wall-clock limit of the worker, ms. */
   readonly timeoutMs: number;
-  /** Kills the worker. */
   readonly signal: AbortSignal;
 }
 
@@ -88,7 +87,6 @@ function forkWorker<Outcome>(
   });
 }
 
-/** Runs an attempt in a worker. */
 export const runInWorker: RunAttempt = (plan, options) =>
   forkWorker(plan, options, (value) => {
     const message = parseWorkerMessage(value);
@@ -97,8 +95,6 @@ export const runInWorker: RunAttempt = (plan, options) =>
     return undefined;
   });
 
-/** Runs an estimate or a preview in a worker. */
 export const lookInWorker: RunLook = (plan, options) => forkWorker(plan, options, parseLookOutcome);
 
-/** Runs a query about data in a worker. */
 export const answerInWorker: RunQuestion = (plan, options) => forkWorker(plan, options, parseDataOutcome);

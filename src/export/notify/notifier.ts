@@ -153,7 +153,6 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
           .catch(() => look(job.id, false));
       });
     },
-    /** The webhooks that cannot be notified. */
     notices: (): readonly Problem[] => faults.notices(),
     async stop(): Promise<void> {
       aborter.abort();

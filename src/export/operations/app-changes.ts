@@ -23,7 +23,6 @@ const titleInvalid = badRequest(`Argument title is a text of at most ${longestTi
 
 const isPlatform = (text: string | undefined): text is Platform => platforms.some((platform) => platform === text);
 
-/** Parses a new app. */
 function parseApp(given: Arguments) {
   const idApp = parseId(single(given, 'idApp'));
   if (idApp === undefined) return idExpected;
@@ -39,7 +38,6 @@ function parseApp(given: Arguments) {
   return { idApp, platform, idAccount, ...defined({ idProject, title, sdkKey: single(given, 'sdkKey') }) };
 }
 
-/** Parses the changed settings of an app. */
 function parseAppSettings(given: Arguments): AppSettings | Refusal {
   const title = parseLabel(single(given, 'title'), longestTitle);
   if (given.has('title') && title === undefined) return titleInvalid;

@@ -127,7 +127,6 @@ function describeUserChanges(): Record<string, Schema> {
   };
 }
 
-/** Describes the methods of operators. */
 export function describeOperationsApi(): OpenApiPart {
   const status = method('How the service is now. Operators only, as all of these.', [], describeStatus());
   return {

@@ -26,7 +26,6 @@ export interface Operations {
 export interface IngestCounts {
   readonly process: string;
   readonly pid: number | undefined;
-  /** Acknowledged events. */
   readonly events: number;
   /** Rejected requests by reason; zero counts are absent. */
   readonly refused: Readonly<Record<string, number>>;
@@ -77,7 +76,6 @@ export interface ServiceStatus {
   readonly notices: readonly Problem[];
 }
 
-/** Adds the methods of operators. */
 export function addOperations(
   addMethod: AddMethod,
   { paths, readStatus }: Operations,

@@ -75,7 +75,6 @@ interface ListPage {
 
 const [fallbackLimit, mostLimit] = [100, 1000];
 
-/** Parses search, offset and limit. */
 export function parsePage(given: Arguments): ListPage | Refusal {
   const offset = parseCount(given, 'offset', 0, 9_999_999);
   if (offset === undefined) return badRequest('Argument offset is how many are left out before the first');

@@ -27,7 +27,6 @@ function parseSwitch(given: Arguments, name: string): boolean | undefined {
   return { '1': true, '0': false }[single(given, name) ?? ''];
 }
 
-/** Parses a new user. */
 function parseUser(given: Arguments): NewUser | Refusal {
   const name = parseLabel(single(given, 'name'), longestName);
   if (name === undefined) return badRequest(`Argument name is expected: a text of at most ${longestName} characters`);
@@ -55,7 +54,6 @@ function parseUser(given: Arguments): NewUser | Refusal {
   };
 }
 
-/** Parses the changed settings of a user. */
 function parseUserSettings(given: Arguments): UserSettings | Refusal {
   const canExport = parseSwitch(given, 'canExport');
   if (given.has('canExport') && canExport === undefined) return badRequest('Argument canExport is 1 or 0');

@@ -22,7 +22,6 @@ import { refuseApps } from './turn.ts';
 
 const mostSchedules = 20;
 
-/** A schedule as responses have it. */
 type ScheduleView = Readonly<Record<string, unknown>>;
 
 /** The methods of users on the schedules of their account; those of other accounts are not found. */
@@ -142,7 +141,6 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
   };
 }
 
-/** Adds the methods to the API. */
 export function addScheduleRoutes(addMethod: AddMethod, schedules: AccountSchedules): void {
   const missing = notFound('The schedule is not found');
   function answer(view: ScheduleView | Refusal | undefined): Answer {

@@ -31,7 +31,6 @@ const own = ownArguments.map(({ name, meaning, allowed }) =>
 
 const ofExport = parameters.filter(({ name }) => !setBySchedule.some((set) => set === name)).map(describeParameter);
 
-/** Describes the methods of schedules. */
 export function describeScheduleApi(): OpenApiPart {
   const id = parameter('idSchedule', text);
   const answer = reference('Schedule');

@@ -54,7 +54,6 @@ export const setBySchedule = basisParameters;
 /** A schedule as a user requests it. */
 type ScheduleOrder = Pick<Schedule, 'rule' | 'catchUp' | 'arguments' | 'sinceVersion'>;
 
-/** Parses the arguments of a schedule. */
 function parseOwn(given: Arguments): ReadonlyMap<string, string> | Refusal {
   const values = new Map<string, string>();
   for (const { name, allowed, accepts } of ownArguments) {

@@ -14,7 +14,6 @@ import type { ZoneDays } from '../api/calendar.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';
 import { tableDirOf } from '../jobs/read-plan.ts';
 
-/** The times of slots. */
 export interface SlotClock {
   /**
    * Returns the time of a slot, Unix ms: when the clocks of its zone first show its time or a later one. A slot in an
@@ -25,7 +24,6 @@ export interface SlotClock {
   newest(rule: SlotRule, nowMs: number): Promise<number>;
 }
 
-/** Creates the clock over the calendar of the export area. */
 export function createSlotClock(days: ZoneDays): SlotClock {
   async function timeOf(rule: SlotRule, slot: number): Promise<number> {
     if (rule.every === 'hour') return hourSlotMs(rule, slot);

@@ -96,7 +96,6 @@ export function fieldConditions(
   return conditions;
 }
 
-/** Builds the conditions on the subject of an event. */
 export function requirement(event: StoredExport): string[] {
   // An empty id is not a user; earlier versions stored it.
   if (event.requires === 'user') return ["events.custom_user_id <> ''"];
@@ -105,7 +104,6 @@ export function requirement(event: StoredExport): string[] {
   return [];
 }
 
-/** Builds the conditions on a time column. */
 export function spanConditions(
   column: string,
   prefix: string,
@@ -134,7 +132,6 @@ export function dayConditions({ localDates, timezone }: ExportSpec, values: Reco
   return [`${zoneDate('event_time')} BETWEEN CAST($dateFrom AS DATE) AND CAST($dateTo AS DATE)`];
 }
 
-/** Builds the conditions on parameters of custom events. */
 export function paramConditions({ params = [] }: ExportSpec, values: Record<string, BoundValue>): string[] {
   return params.map((param, index) => {
     const name = `param${index}`;

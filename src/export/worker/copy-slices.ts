@@ -70,13 +70,11 @@ interface SliceCopy {
   readonly emptyFile: string;
   /** In the order of the rows; several only if the query has `selectRows` and the format `appendOptions`. */
   readonly slices: readonly Slice[];
-  /** The output file of each slice. */
   readonly paths: readonly string[];
   /** Compares files with their hashes before they are read. */
   readonly verify: (files: readonly DataFile[]) => Promise<void>;
 }
 
-/** A copy in progress. */
 export interface Copying {
   /** Number of rows, after all are written. */
   readonly rows: Promise<number>;

@@ -131,7 +131,6 @@ FROM found WHERE ${isInSpan.join(' AND ')}`,
   };
 }
 
-/** Plans the table `derived`. */
 function createPreparation(request: ExportSpec, derived: DerivedRows, apps: readonly ExportApp[]): Preparation {
   const { event } = derived;
   const reachSeconds = listReaches(event);

@@ -10,7 +10,6 @@ export interface Statement {
   readonly values: Readonly<Record<string, BoundValue>>;
 }
 
-/** The statements of an export. */
 export interface ExportQuery {
   readonly select: Statement;
   /** Counts the rows by the index of their file. */
@@ -42,7 +41,6 @@ export interface Preparation {
   unfinished(step: number): Statement | undefined;
 }
 
-/** The relation of the data files. */
 export const filesSql = 'read_parquet($files, union_by_name = true, hive_partitioning = false)';
 
 /** The order of time, then of ids, which may repeat (an Idempotency-Key after 24 hours). */

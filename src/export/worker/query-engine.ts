@@ -31,7 +31,6 @@ export interface QueryEngine {
 interface QueryEngineOptions {
   readonly apps: readonly ExportApp[];
   readonly inline: boolean;
-  /** Folders that the engine may access. */
   readonly folders: readonly string[];
   readonly tempDir: string;
   /** Bytes that a sort may write there, at most; then the statement fails with `disk`. */

@@ -157,7 +157,6 @@ export function buildQuery(
   };
 }
 
-/** Builds the query of a result without rows. */
 export function buildEmptyQuery(request: ExportSpec): ExportQuery {
   const sql = `SELECT ${emptyColumns(request).join(', ')} WHERE false`;
   return {

@@ -5,7 +5,6 @@ import type { ExportApp, ExportSpec } from '../jobs/export-spec.ts';
 import type { PlanTitles } from '../jobs/worker-messages.ts';
 import type { BoundValue } from './export-query.ts';
 
-/** The loaded titles of a selector. */
 interface TitleLookUp {
   /** Joins after the relation `events` in FROM; at most one title per row; they lose the order of rows. */
   readonly joins: readonly string[];
@@ -285,12 +284,10 @@ export function selectTitled(
   return { columns: selectColumns(request, { ...plan, titles: found }, values), titleJoins };
 }
 
-/** Builds the SQL of a result over the rest of the statement. */
 export function selectSql({ read, written }: ResultColumns, from: string): string {
   return `SELECT ${written.join(', ')} FROM (SELECT ${read.join(', ')} ${from})`;
 }
 
-/** Builds the columns of a result without rows. */
 export function emptyColumns(request: ExportSpec): string[] {
   return getSelectors(request).map((selector) => `CAST(NULL AS ${typeOf(selector)}) AS ${sqlName(selector.name)}`);
 }

@@ -66,7 +66,6 @@ function createGrowingFile(file: string): GrowingFile {
  * A text in consecutive files, read by one reader while others write them. Read files are removed, except the first.
  */
 export interface GrowingText {
-  /** Number of files. */
   readonly files: number;
   /** Fills a buffer from one file; fewer bytes than its size end that file, 0 the text. Error: if it is given up. */
   read(buffer: Buffer): Promise<number>;
@@ -76,11 +75,9 @@ export interface GrowingText {
   openFirst(): Promise<FileHandle>;
   /** Restarts with the first file, to which the read parts of the others were appended; those are not read again. */
   restart(): Promise<void>;
-  /** Closes the current file. */
   close(): Promise<void>;
   /** Waits until all earlier files have been read. Error: if the text is given up. */
   reached(file: number): Promise<void>;
-  /** Marks a file as complete. */
   complete(file: number): void;
   /** Fails its readers: it will never be complete. */
   giveUp(): void;

@@ -103,7 +103,6 @@ export interface ResultFiles {
   fault(): unknown;
   /** Finishes them, durably except for the folder. The result's own files may be removed. */
   finish(result: WrittenResult): Promise<ReportFile[]>;
-  /** Removes them. */
   abandon(): Promise<void>;
 }
 
