@@ -11,22 +11,6 @@ import { attemptPrefix, endedAttempts, isInProgress, partsFolder, type ReportEnd
 /** How an attempt without a result counts: as the request's own failure, an interruption from outside, or nothing. */
 export type AttemptEnd = 'failure' | 'interruption' | 'nothing';
 
-/** The attempts of export requests. The changes of one request are made one after the other. */
-export interface JobAttempts {
-  /**
-   * Records the start of an attempt, durably, and creates its empty folder. An earlier attempt that was never released
-   * counts as interrupted. Error: `conflict` if the request has ended.
-   */
-  beginAttempt(id: number): Promise<{ job: ReportJob; folder: string }>;
-  /**
-   * Ends a request: publishes the attempt's folder as the request's files if it succeeded, then writes job.json. Returns
-   * the request afterwards: of two ends, the first stays.
-   */
-  end(id: number, end: ReportEnd, attemptFolder?: string): Promise<ReportJob>;
-  /** Removes the folder of an attempt without a result; the request is queued again. */
-  releaseAttempt(id: number, folder: string, as: AttemptEnd): Promise<void>;
-}
-
 interface JobAttemptsDependencies {
   readonly records: JobRecords;
   /** Serializes the changes of a request, by its id. */
@@ -49,8 +33,8 @@ async function publish(folder: string, attemptFolder: string): Promise<void> {
   await syncFolder(folder);
 }
 
-/** Creates the attempts over a store's records. */
-export function createJobAttempts(dependencies: JobAttemptsDependencies): JobAttempts {
+/** Creates the attempts of export requests. The changes of one request are made one after the other. */
+export function createJobAttempts(dependencies: JobAttemptsDependencies) {
   const { records, mutex, clock, linkTtlSeconds, onEnd } = dependencies;
 
   async function begin(id: number): Promise<{ job: ReportJob; folder: string }> {
@@ -90,8 +74,19 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies): JobAtt
   }
 
   return {
-    beginAttempt: (id) => mutex.run(id, () => begin(id)),
-    end: (id, how, attemptFolder) => mutex.run(id, () => end(id, how, attemptFolder)),
-    releaseAttempt: (id, folder, as) => mutex.run(id, () => release(id, folder, as)),
+    /**
+     * Records the start of an attempt, durably, and creates its empty folder. An earlier attempt that was never released
+     * counts as interrupted. Error: `conflict` if the request has ended.
+     */
+    beginAttempt: (id: number): Promise<{ job: ReportJob; folder: string }> => mutex.run(id, () => begin(id)),
+    /**
+     * Ends a request: publishes the attempt's folder as the request's files if it succeeded, then writes job.json. Returns
+     * the request afterwards: of two ends, the first stays.
+     */
+    end: (id: number, how: ReportEnd, attemptFolder?: string): Promise<ReportJob> =>
+      mutex.run(id, () => end(id, how, attemptFolder)),
+    /** Removes the folder of an attempt without a result; the request is queued again. */
+    releaseAttempt: (id: number, folder: string, as: AttemptEnd): Promise<void> =>
+      mutex.run(id, () => release(id, folder, as)),
   };
 }

@@ -8,45 +8,13 @@ import { ensureFolder, removeFile, syncFolder } from '../runtime/files/durable-f
 import { makeWorkFolder, removeTree } from '../runtime/files/work-files.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { createFolderStore } from '../runtime/store/folder-store.ts';
-import { createJobAttempts, type JobAttempts } from './job-attempts.ts';
+import { createJobAttempts } from './job-attempts.ts';
 import { createJobRecords } from './job-records.ts';
 import { createProgressNotes } from './progress-notes.ts';
 import { jobPath, listReportIds, readHighestId, writeHighestId } from './report-records.ts';
 import { isInProgress, partsFolder, type NewReport, type ReportJob } from './reports.ts';
 
-/**
- * The export requests of a data folder, owned by one process. It holds them in memory and writes each change through.
- * Requests of earlier processes are read in the background, the newest first, so that a start does not wait for them.
- */
-export interface ReportStore extends JobAttempts {
-  /** Creates a request under the next id, durably; leaves nothing on an error. */
-  create(report: NewReport): Promise<ReportJob>;
-  /** Finds a request, which is durable. Reads its file if it has not been read yet. */
-  find(id: number): Promise<ReportJob | undefined>;
-  /** Selects requests among those read so far; each is durable. */
-  select(wanted: (job: ReportJob) => boolean): Promise<readonly ReportJob[]>;
-  /** The requests read so far, in no order. */
-  list(): readonly ReportJob[];
-  /** Those of them in progress, oldest first. */
-  inProgress(): readonly ReportJob[];
-  count(): number;
-  knows(id: number): boolean;
-  /** Reads the other requests at half pace until the signal aborts; calls `onInProgress` for each in progress. */
-  load(signal: AbortSignal, onInProgress?: () => void): Promise<void>;
-  /** Reports whether every request has been read or is damaged. */
-  isLoaded(): boolean;
-  /** One sentence per request that cannot be read. */
-  damaged(): readonly string[];
-  /** Keeps the progress that a client was shown, percent, so that it never decreases. Not fsynced. */
-  noteProgress(id: number, percent: number): void;
-  /** The highest progress that a client was shown, percent. */
-  toldProgress(id: number): number;
-  /** Deletes a request with its files. Its id is never used again. */
-  remove(id: number): Promise<void>;
-  folderOf(id: number): string;
-  /** Absolute path of a published file. */
-  filePath(id: number, name: string): string;
-}
+export type ReportStore = Awaited<ReturnType<typeof openReportStore>>;
 
 interface ReportStoreOptions {
   readonly reportsDir: string;
@@ -101,8 +69,12 @@ function createReportIds(reportsDir: string, newest: number) {
   };
 }
 
-/** Opens the requests of a folder, and creates the folder. The caller holds the lock of their only owner. */
-export async function openReportStore(clock: Clock, logger: Logger, options: ReportStoreOptions): Promise<ReportStore> {
+/**
+ * Opens the export requests of a folder, and creates the folder. The caller holds the lock of their only owner. They are
+ * held in memory, and each change is written through. Requests of earlier processes are read in the background, the
+ * newest first, so that a start does not wait for them.
+ */
+export async function openReportStore(clock: Clock, logger: Logger, options: ReportStoreOptions) {
   const { reportsDir, linkTtlSeconds, readFirst = defaultReadFirst } = options;
   await ensureFolder(reportsDir);
   await createFolderStore(reportsDir).sweep('');
@@ -135,7 +107,8 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
 
   return {
     ...createJobAttempts({ records, mutex, clock, linkTtlSeconds, onEnd: (id) => progress.drop(id) }),
-    async create(report) {
+    /** Creates a request under the next id, durably; leaves nothing on an error. */
+    async create(report: NewReport): Promise<ReportJob> {
       const id = await ids.allocate();
       try {
         const nonce = randomBytes(16).toString('hex');
@@ -146,31 +119,44 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
         throw error;
       }
     },
-    async find(id) {
+    /** Finds a request, which is durable. Reads its file if it has not been read yet. */
+    async find(id: number): Promise<ReportJob | undefined> {
       if (records.isUnread(id)) await records.read(id);
       const job = records.find(id);
       if (job !== undefined) await records.settle(job);
       return records.find(id);
     },
-    async select(wanted) {
+    /** Selects requests among those read so far; each is durable. */
+    async select(wanted: (job: ReportJob) => boolean): Promise<readonly ReportJob[]> {
       const selected = records.list().filter(wanted);
       await inParallel(selected, width, (job) => records.settle(job));
       return selected;
     },
-    list: () => records.list(),
-    inProgress: () => records.inProgress(),
-    count: () => records.count(),
-    knows: (id) => records.find(id) !== undefined,
-    load: (signal, onInProgress) => records.load(signal, onInProgress),
-    isLoaded: () => records.isLoaded(),
-    damaged: () => [...idsFault, ...records.damaged()],
-    noteProgress(id, percent) {
+    /** The requests read so far, in no order. */
+    list: (): readonly ReportJob[] => records.list(),
+    /** Those of them in progress, oldest first. */
+    inProgress: (): readonly ReportJob[] => records.inProgress(),
+    /** The number of requests, read or not. */
+    count: (): number => records.count(),
+    /** Reports whether a request exists and has been read. */
+    knows: (id: number): boolean => records.find(id) !== undefined,
+    /** Reads the other requests at half pace until the signal aborts; calls `onInProgress` for each in progress. */
+    load: (signal: AbortSignal, onInProgress?: () => void): Promise<void> => records.load(signal, onInProgress),
+    /** Reports whether every request has been read or is damaged. */
+    isLoaded: (): boolean => records.isLoaded(),
+    /** One sentence per request that cannot be read. */
+    damaged: (): readonly string[] => [...idsFault, ...records.damaged()],
+    /** Keeps the progress that a client was shown, percent, so that it never decreases. Not fsynced. */
+    noteProgress(id: number, percent: number): void {
       const job = records.find(id);
       if (job !== undefined && isInProgress(job)) progress.note(id, percent);
     },
-    toldProgress: (id) => progress.told(id),
-    remove: (id) => mutex.run(id, () => remove(id)),
-    folderOf: (id) => records.folderOf(id),
-    filePath: (id, name) => path.join(records.folderOf(id), partsFolder, name),
+    /** The highest progress that a client was shown, percent. */
+    toldProgress: (id: number): number => progress.told(id),
+    /** Deletes a request with its files. Its id is never used again. */
+    remove: (id: number): Promise<void> => mutex.run(id, () => remove(id)),
+    folderOf: (id: number): string => records.folderOf(id),
+    /** Absolute path of a published file. */
+    filePath: (id: number, name: string): string => path.join(records.folderOf(id), partsFolder, name),
   };
 }
