@@ -127,13 +127,7 @@ export function parseManifest(text: string, trusted?: string): Manifest {
   return manifest;
 }
 
-/** The key that signs manifests, reloaded within a second of a change. */
-export interface ManifestKey {
-  /** Undefined if it cannot be read. */
-  current(): KeyObject | undefined;
-  problems(): readonly Problem[];
-  close(): void;
-}
+export type ManifestKey = Awaited<ReturnType<typeof openManifestKey>>;
 
 interface KeyRecord {
   /** PKCS8, PEM. */
@@ -154,10 +148,10 @@ export function manifestKeyPath(keysDir: string): string {
 }
 
 /**
- * Opens the private Ed25519 key, and creates it on first use. If manifests were signed before (`isInUse`), a new key is
+ * Opens the private Ed25519 key, reloaded within a second of a change, and creates it on first use. If manifests were signed before (`isInUse`), a new key is
  * logged as a warning. An unreadable key is a problem, and no manifest is sent meanwhile.
  */
-export async function openManifestKey(keysDir: string, logger: Logger, isInUse = false): Promise<ManifestKey> {
+export async function openManifestKey(keysDir: string, logger: Logger, isInUse = false) {
   const records = createRecords(createFolderStore(keysDir), kind);
   await ensureRecord(records, keyId, () => {
     const file = manifestKeyPath(keysDir);
@@ -167,13 +161,14 @@ export async function openManifestKey(keysDir: string, logger: Logger, isInUse =
   });
   const watched = await records.watch(keyId, (record) => createPrivateKey(record?.privateKey ?? ''), logger);
   return {
-    current: () => watched.current(),
-    problems() {
+    /** Returns the key; undefined if it cannot be read. */
+    current: (): KeyObject | undefined => watched.current(),
+    problems(): readonly Problem[] {
       const why = watched.problem();
       const effect =
         watched.current() === undefined ? 'no manifest is given' : 'no manifest is given after the next start';
       return why === undefined ? [] : [{ code: 'manifest_key_unreadable', what: `${effect}: ${why}`, todo: hint }];
     },
-    close: () => watched.close(),
+    close: (): void => watched.close(),
   };
 }

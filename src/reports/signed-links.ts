@@ -126,15 +126,7 @@ export interface SigningKey {
   readonly secret: Buffer;
 }
 
-/** The link keys, reloaded within a second of a rotation by another process. */
-export interface SigningKeys {
-  current(): SigningKey;
-  find(kid: string): SigningKey | undefined;
-  /** Reports whether links can be signed and verified. */
-  isReadable(): boolean;
-  problems(): readonly Problem[];
-  close(): void;
-}
+export type SigningKeys = Awaited<ReturnType<typeof openSigningKeys>>;
 
 interface KeyRecord {
   readonly kid: string;
@@ -200,16 +192,11 @@ export async function rotateSigningKey(keysDir: string, clock: Clock): Promise<{
 }
 
 /**
- * Opens the keys. Creates the first one, unless links were given out (`isInUse`), which a new key would reject. Damaged
+ * Opens the link keys, reloaded within a second of a rotation by another process. Creates the first one, unless links were given out (`isInUse`), which a new key would reject. Damaged
  * or missing keys are a problem: a running service keeps the last valid ones; after a start no link works until they
  * can be read.
  */
-export async function openSigningKeys(
-  keysDir: string,
-  clock: Clock,
-  logger: Logger,
-  isInUse = false,
-): Promise<SigningKeys> {
+export async function openSigningKeys(keysDir: string, clock: Clock, logger: Logger, isInUse = false) {
   const file = signingKeysPath(keysDir);
   const records = openRecords(keysDir);
   if (!isInUse && !(await records.ids()).includes(keysId)) await ensureSigningKeys(keysDir, clock);
@@ -222,18 +209,20 @@ export async function openSigningKeys(
   };
   const watched = await records.watch(keysId, load, logger);
   return {
-    current() {
+    /** Returns the key of new links. */
+    current(): SigningKey {
       const key = watched.current()?.at(-1);
       if (key === undefined) throw new AppError('link_keys_damaged', `${file} cannot be read`, { hint: keysHint });
       return key;
     },
-    find: (kid) => watched.current()?.find((key) => key.kid === kid),
-    isReadable: () => watched.current() !== undefined,
-    problems() {
+    find: (kid: string): SigningKey | undefined => watched.current()?.find((key) => key.kid === kid),
+    /** Reports whether links can be signed and verified. */
+    isReadable: (): boolean => watched.current() !== undefined,
+    problems(): readonly Problem[] {
       const why = watched.problem();
       const effect = watched.current() === undefined ? 'no link works' : 'no link works after the next start';
       return why === undefined ? [] : [{ code: 'link_keys_unreadable', what: `${effect}: ${why}`, todo: keysHint }];
     },
-    close: () => watched.close(),
+    close: (): void => watched.close(),
   };
 }

@@ -19,15 +19,7 @@ interface PublishedFile {
   readonly file: ReportFile;
 }
 
-/** Opens report files for downloads, each verified before its first byte is sent. */
-export interface VerifiedFiles {
-  /** Opens a file of the recorded size and SHA-256. The caller closes the handle. */
-  open(published: PublishedFile): Promise<FileHandle | FileFault>;
-  /** Verifies a file, or its size only, which is cheap. Undefined if it is correct. */
-  findFault(published: PublishedFile, look: 'wholly' | 'size'): Promise<FileFault | undefined>;
-  /** The last fault of each file, the newest ones. The next request of a restored file removes its fault. */
-  faults(): readonly FileFault[];
-}
+export type VerifiedFiles = ReturnType<typeof createVerifiedFiles>;
 
 export function isFault(opened: FileHandle | FileFault): opened is FileFault {
   return 'detail' in opened;
@@ -61,10 +53,10 @@ async function findHandle(path: string): Promise<FileHandle | undefined> {
 }
 
 /**
- * Creates the opener. A file is hashed once, about a second per gigabyte, and again only after a write, so that a range
+ * Creates what opens report files for downloads, each verified before its first byte is sent. A file is hashed once, about a second per gigabyte, and again only after a write, so that a range
  * of a large file stays cheap. A file that rots later without a write is not noticed.
  */
-export function createVerifiedFiles(logger: Logger): VerifiedFiles {
+export function createVerifiedFiles(logger: Logger) {
   const faults = new Map<string, FileFault>();
   /** SHA-256 by version of a file. */
   const hashes = new Map<string, Promise<string>>();
@@ -123,13 +115,16 @@ export function createVerifiedFiles(logger: Logger): VerifiedFiles {
   }
 
   return {
-    open: (published) => openChecked(published, true),
-    async findFault(published, look) {
+    /** Opens a file of the recorded size and SHA-256. The caller closes the handle. */
+    open: (published: PublishedFile): Promise<FileHandle | FileFault> => openChecked(published, true),
+    /** Verifies a file, or its size only, which is cheap. Undefined if it is correct. */
+    async findFault(published: PublishedFile, look: 'wholly' | 'size'): Promise<FileFault | undefined> {
       const opened = await openChecked(published, look === 'wholly');
       if (isFault(opened)) return opened;
       await opened.close();
       return undefined;
     },
-    faults: () => [...faults.values()],
+    /** The last fault of each file, the newest ones. The next request of a restored file removes its fault. */
+    faults: (): readonly FileFault[] => [...faults.values()],
   };
 }

@@ -11,19 +11,7 @@ interface DayBegin {
   readonly settledSeconds: number;
 }
 
-/** Days of time zones. DuckDB computes them, as it does for rows: two engines could differ. */
-export interface ZoneDays {
-  /** Returns the date in a zone at a time, `YYYY-MM-DD`. */
-  currentDate(zone: string, nowMs: number): Promise<string>;
-  /** Finds the start of a day; that of the next day if the zone skipped it. */
-  beginOf(zone: string, date: string): Promise<DayBegin>;
-  /**
-   * Finds when the clocks of a zone first show a time (`HH:MM`) of a date or a later one, Unix s: the moment of the
-   * change if clocks skip it, the first one if it comes twice.
-   */
-  momentOf(zone: string, date: string, time: string): Promise<number>;
-  nextDay(date: string): string;
-}
+export type ZoneDays = ReturnType<typeof createZoneDays>;
 
 const dateQuery = `
   SELECT CAST(CAST(timezone($1, make_timestamptz(CAST($2 AS BIGINT))) AS DATE) AS VARCHAR) AS date`;
@@ -44,10 +32,10 @@ const beginQuery = `
 const rememberedBegins = 10_000;
 
 /**
- * Creates the calendar over an engine. Midnight may come twice or not at all when clocks change, so it is searched
+ * Creates the calendar of time zones. DuckDB computes it, as it does for rows: two engines could differ. Midnight may come twice or not at all when clocks change, so it is searched
  * minute by minute: one query of 3,000 rows, which is cheap compared with an export.
  */
-export function createZoneDays(duckdb: Duckdb): ZoneDays {
+export function createZoneDays(duckdb: Duckdb) {
   const begins = new Map<string, DayBegin>();
 
   async function search(zone: string, date: string, time: string): Promise<DayBegin> {
@@ -62,12 +50,20 @@ export function createZoneDays(duckdb: Duckdb): ZoneDays {
   }
 
   return {
-    async currentDate(zone, nowMs) {
+    /** Returns the date in a zone at a time, `YYYY-MM-DD`. */
+    async currentDate(zone: string, nowMs: number): Promise<string> {
       const [row] = await duckdb.rows(dateQuery, [zone, BigInt(Math.floor(nowMs)) * 1000n]);
       return String(row?.['date']);
     },
-    beginOf: (zone, date) => search(zone, date, '00:00'),
-    momentOf: async (zone, date, time) => (await search(zone, date, time)).firstSeconds,
-    nextDay: (date) => new Date(Date.parse(`${date}T00:00:00Z`) + 86_400_000).toISOString().slice(0, 10),
+    /** Finds the start of a day; that of the next day if the zone skipped it. */
+    beginOf: (zone: string, date: string): Promise<DayBegin> => search(zone, date, '00:00'),
+    /**
+     * Finds when the clocks of a zone first show a time (`HH:MM`) of a date or a later one, Unix s: the moment of the
+     * change if clocks skip it, the first one if it comes twice.
+     */
+    momentOf: async (zone: string, date: string, time: string): Promise<number> =>
+      (await search(zone, date, time)).firstSeconds,
+    nextDay: (date: string): string =>
+      new Date(Date.parse(`${date}T00:00:00Z`) + 86_400_000).toISOString().slice(0, 10),
   };
 }

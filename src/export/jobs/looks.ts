@@ -1,7 +1,6 @@
 import type { AccessReader } from '../../access/access.ts';
 import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
 import type { Clock } from '../../runtime/clock.ts';
-import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { ExportApp, ExportSpec } from './export-spec.ts';
 import { planRead, type ReadOptions } from './read-plan.ts';
 import type { DataQuestion, LookKind } from './worker-messages.ts';
@@ -26,13 +25,7 @@ type Busy = { readonly kind: 'busy' };
 export type LookResult = LookEnd | Busy;
 export type DataResult = DataEnd | Busy;
 
-/** Runs estimates, previews and queries about data, each in a worker, a bounded number at a time and queued. */
-export interface Looks extends Stoppable {
-  /** Runs an estimate or a preview; settles when its worker has exited. Never throws. */
-  run(request: LookRequest, signal: AbortSignal): Promise<LookResult>;
-  /** Runs a query about data, as `run` does. */
-  ask(request: DataRequest, signal: AbortSignal): Promise<DataResult>;
-}
+export type Looks = ReturnType<typeof createLooks>;
 
 interface LooksDependencies {
   readonly access: AccessReader;
@@ -62,10 +55,11 @@ async function runNow<End extends LookEnd | DataEnd>(
   }
 }
 
+/** Creates the queue of estimates, previews and queries about data, each in a worker. */
 export function createLooks(
   { access, clock, runLook, runQuestion, onDamage }: LooksDependencies,
   options: ReadOptions,
-): Looks {
+) {
   const { lakeDir, limits } = options;
   const slots = createKeyedSemaphore(atOnceOfAccount, atOnce);
   const stopping = new AbortController();
@@ -95,17 +89,19 @@ export function createLooks(
   }
 
   return {
-    run: ({ look, request, idAccount }, signal) =>
+    /** Runs an estimate or a preview; settles when its worker has exited. Never throws. */
+    run: ({ look, request, idAccount }: LookRequest, signal: AbortSignal): Promise<LookResult> =>
       runInTurn<LookEnd>(idAccount, signal, async (until) => {
         const read = await planRead(request, idAccount, { access, clock }, options);
         if ('error' in read) return { kind: 'failed', reason: read.isDamage ? 'damage' : 'user', error: read.error };
         return await runLook({ ...read, look }, { timeoutMs: lookTimeoutMs, signal: until });
       }),
-    ask: ({ question, apps, idAccount }, signal) =>
+    /** Runs a query about data, as `run` does. */
+    ask: ({ question, apps, idAccount }: DataRequest, signal: AbortSignal): Promise<DataResult> =>
       runInTurn<DataEnd>(idAccount, signal, (until) =>
         runQuestion({ question, apps, lakeDir, limits }, { timeoutMs: lookTimeoutMs, signal: until }),
       ),
-    async stop() {
+    async stop(): Promise<void> {
       stopping.abort();
       await Promise.all(underWay);
     },

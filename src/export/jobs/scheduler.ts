@@ -9,19 +9,9 @@
  */
 import { isInProgress, type ReportJob } from '../../reports/reports.ts';
 import { describeError } from '../../runtime/errors.ts';
-import type { Stoppable } from '../../runtime/lifecycle.ts';
 import { createAttempts, standingOf, type AttemptsDependencies, type AttemptsOptions } from './attempts.ts';
 
-/** Runs queued export requests, a bounded number at a time, each in a worker. */
-export interface JobRunner extends Stoppable {
-  /** Starts queued requests if workers are free. */
-  wake(): void;
-  /** Cancels a request in progress; undefined if it has ended. Its worker has exited when this returns. */
-  cancel(id: number): Promise<ReportJob | undefined>;
-  /** Progress of a request, percent, 0 to 99. It never decreases, not after a crash either. */
-  progress(id: number): number;
-  running(): number;
-}
+export type JobRunner = ReturnType<typeof startJobRunner>;
 
 export interface JobRunnerOptions extends AttemptsOptions {
   readonly workers: number;
@@ -57,10 +47,10 @@ function createRunning(run: (id: number, signal: AbortSignal) => Promise<void>, 
 }
 
 /**
- * Starts the runner, which restarts the requests in progress of an earlier process. It cancels requests of a removed
+ * Starts the runner of queued export requests, a bounded number at a time, each in a worker. It restarts the requests in progress of an earlier process. It cancels requests of a removed
  * user and restarts those that read a removed app. A stop ends the workers without counting their attempts.
  */
-export function startJobRunner(dependencies: AttemptsDependencies, options: JobRunnerOptions): JobRunner {
+export function startJobRunner(dependencies: AttemptsDependencies, options: JobRunnerOptions) {
   const { store, access, logger } = dependencies;
   const attempts = createAttempts(dependencies, options);
   const running = createRunning((id, signal) => attempts.run(id, signal), wake);
@@ -77,6 +67,7 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
     return waiting.toSorted((a, b) => running.countOf(a.idAccount) - running.countOf(b.idAccount) || a.id - b.id)[0];
   }
 
+  /** Starts queued requests if workers are free. */
   function wake(): void {
     while (!stopping.signal.aborted && running.count() < options.workers) {
       const next = chooseNext();
@@ -85,6 +76,7 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
     }
   }
 
+  /** Cancels a request in progress; undefined if it has ended. Its worker has exited when this returns. */
   async function cancel(id: number): Promise<ReportJob | undefined> {
     const before = await store.find(id);
     if (before === undefined || !isInProgress(before)) return undefined;
@@ -121,13 +113,14 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
   return {
     wake,
     cancel,
-    progress(id) {
+    /** Progress of a request, percent, 0 to 99. It never decreases, not after a crash either. */
+    progress(id: number): number {
       const percent = Math.max(attempts.percent(id), store.toldProgress(id));
       store.noteProgress(id, percent);
       return percent;
     },
-    running: () => running.count(),
-    async stop() {
+    running: (): number => running.count(),
+    async stop(): Promise<void> {
       stopListening();
       stopping.abort();
       await Promise.all([running.stopAll(), ...ending.values()]);

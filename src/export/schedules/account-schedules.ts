@@ -23,22 +23,7 @@ import { refuseApps } from './turn.ts';
 const mostSchedules = 20;
 
 type ScheduleView = Readonly<Record<string, unknown>>;
-
-/** The methods of users on the schedules of their account; those of other accounts are not found. */
-export interface AccountSchedules {
-  /** Adds a schedule; returns the existing one if it is the same. */
-  create(user: User, given: Arguments): Promise<ScheduleView | Refusal>;
-  /** Lists the schedules of an account, and the ids of damaged ones. */
-  list(
-    idAccount: number,
-  ): Promise<{ readonly schedules: readonly ScheduleView[]; readonly damaged: readonly string[] }>;
-  find(idAccount: number, idSchedule: string): Promise<ScheduleView | undefined>;
-  /** Skips the slots from now on. */
-  pause(idAccount: number, idSchedule: string): Promise<ScheduleView | undefined>;
-  /** Ends a pause with the next slot, or a stop with the missed slots. */
-  resume(idAccount: number, idSchedule: string): Promise<ScheduleView | undefined>;
-  remove(idAccount: number, idSchedule: string): Promise<boolean>;
-}
+export type AccountSchedules = ReturnType<typeof createAccountSchedules>;
 
 interface AccountScheduleDependencies {
   /** The folder of all schedules. */
@@ -80,8 +65,10 @@ async function describeSchedule(
   };
 }
 
-/** Creates the methods. Errors of all: `record_damaged`, `locked`, those of the disk. */
-export function createAccountSchedules(dependencies: AccountScheduleDependencies): AccountSchedules {
+/**
+ * Creates the methods of users on the schedules of their account; those of other accounts are not found. Errors of all: `record_damaged`, `locked`, those of the disk.
+ */
+export function createAccountSchedules(dependencies: AccountScheduleDependencies) {
   const { schedules, parseRequest, slotClock, access, clock } = dependencies;
   const describe = (schedule: Schedule): Promise<ScheduleView> => describeSchedule(schedule, dependencies);
 
@@ -95,7 +82,8 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
   }
 
   return {
-    async create(user, given) {
+    /** Adds a schedule; returns the existing one if it is the same. */
+    async create(user: User, given: Arguments): Promise<ScheduleView | Refusal> {
       const { idAccount, idUser, canExport } = user;
       if (!canExport) return lacksPermission;
       const order = parseScheduleOrder(given);
@@ -115,19 +103,22 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
         throw error;
       }
     },
-    async list(idAccount) {
+    /** Lists the schedules of an account, and the ids of damaged ones. */
+    async list(idAccount: number) {
       const { known, damaged } = await listSchedules(schedules, idAccount);
       const views = await Promise.all(known.map((schedule) => orDamaged(describe(schedule))));
       const unread = known.flatMap(({ idSchedule }, index) => (views[index] === 'damaged' ? idSchedule : []));
       return { schedules: views.filter((view) => view !== 'damaged'), damaged: [...damaged, ...unread] };
     },
-    async find(idAccount, idSchedule) {
+    async find(idAccount: number, idSchedule: string): Promise<ScheduleView | undefined> {
       const schedule = await findSchedule(schedules, idAccount, idSchedule);
       return schedule && describe(schedule);
     },
-    pause: (idAccount, idSchedule) =>
+    /** Skips the slots from now on. */
+    pause: (idAccount: number, idSchedule: string): Promise<ScheduleView | undefined> =>
       change(idAccount, idSchedule, (schedule) => (schedule.paused ? schedule : { ...schedule, paused: true })),
-    async resume(idAccount, idSchedule) {
+    /** Ends a pause with the next slot, or a stop with the missed slots. */
+    async resume(idAccount: number, idSchedule: string): Promise<ScheduleView | undefined> {
       const found = await findSchedule(schedules, idAccount, idSchedule);
       if (found === undefined) return undefined;
       const firstSlot = (await slotClock.newest(found.rule, clock.nowMs())) + 1;
@@ -137,7 +128,8 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
         resumes: schedule.resumes + 1,
       }));
     },
-    remove: (idAccount, idSchedule) => removeSchedule(schedules, idAccount, idSchedule),
+    remove: (idAccount: number, idSchedule: string): Promise<boolean> =>
+      removeSchedule(schedules, idAccount, idSchedule),
   };
 }
 

@@ -14,24 +14,22 @@ import type { ZoneDays } from '../api/calendar.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';
 import { tableDirOf } from '../jobs/read-plan.ts';
 
-export interface SlotClock {
+export type SlotClock = ReturnType<typeof createSlotClock>;
+
+/** Creates the times of slots over the calendar of the export area. */
+export function createSlotClock(days: ZoneDays) {
   /**
    * Returns the time of a slot, Unix ms: when the clocks of its zone first show its time or a later one. A slot in an
    * hour that clocks skip is at the moment of the change, one in an hour that comes twice in the first.
    */
-  timeOf(rule: SlotRule, slot: number): Promise<number>;
-  /** Returns the newest slot whose time has come. */
-  newest(rule: SlotRule, nowMs: number): Promise<number>;
-}
-
-export function createSlotClock(days: ZoneDays): SlotClock {
   async function timeOf(rule: SlotRule, slot: number): Promise<number> {
     if (rule.every === 'hour') return hourSlotMs(rule, slot);
     return (await days.momentOf(rule.timezone, slotDate(rule, slot), rule.at)) * 1000;
   }
   return {
     timeOf,
-    async newest(rule, nowMs) {
+    /** Returns the newest slot whose time has come. */
+    async newest(rule: SlotRule, nowMs: number): Promise<number> {
       if (rule.every === 'hour') return newestHourSlot(rule, nowMs);
       const today = await days.currentDate(rule.timezone, nowMs);
       // The time of tomorrow's slot may have come already: clocks may go back over midnight.
