@@ -4,11 +4,11 @@ import { findTextFile } from '../runtime/files/durable-file.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import type { Closers } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { openManifestKey, type ManifestKey } from './manifest.ts';
+import { openManifestKey } from './manifest.ts';
 import { isExpired } from './reports.ts';
-import { openSigningKeys, signingKeysPath, type SigningKeys } from './signed-links.ts';
-import { openReportStore, type ReportStore } from './store.ts';
-import { createVerifiedFiles, type VerifiedFiles } from './verified-files.ts';
+import { openSigningKeys, signingKeysPath } from './signed-links.ts';
+import { openReportStore } from './store.ts';
+import { createVerifiedFiles } from './verified-files.ts';
 
 /** The report files and their keys, owned by one process. */
 export type Reports = Awaited<ReturnType<typeof openReports>>;
