@@ -4,9 +4,8 @@ import type { Problem } from '../../runtime/conditions/problem.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import type { ProcessState } from '../../runtime/processes/supervisor.ts';
 import type { AddMethod } from '../api/methods-routes.ts';
-import { addAppChanges } from './app-changes.ts';
+import { addAppChanges, addUserChanges } from './access-changes.ts';
 import { createOperatorMethods } from './operator-methods.ts';
-import { addUserChanges } from './user-changes.ts';
 
 /**
  * Operations: operators read the status of the service and change apps and users.
