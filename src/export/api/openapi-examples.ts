@@ -19,11 +19,11 @@ const basis = { version: '812', nextSinceVersion: '812-9f0c41d2', timestampKeptU
 const sha256 = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08';
 const signed = { expires: '1767312000', kid: '0b3f5dff', signature: sha256, user: '1' };
 const name = `17.customEvents.${sha256.slice(0, 32)}.csv`;
-const link = (file: string): unknown => ({
+const link = (file: string) => ({
   link: `https://api.example.com/files/17/${file}?${new URLSearchParams({ ...signed, 'x-ending': path.extname(file) }).toString()}`,
   timestampExpires: signed.expires,
 });
-const files = [{ ...(link(name) as object), rows: 131_502, bytes: 7_912_344, sha256 }];
+const files = [{ ...link(name), rows: 131_502, bytes: 7_912_344, sha256 }];
 const finished = {
   idReportFile,
   status: 'Success!',

@@ -1,5 +1,6 @@
 import { compressions, isFileFormat, type Compression, type FileFormat } from '../../datasets/file-formats.ts';
 import { parsePlace } from '../../lake/log/change-feed.ts';
+import { isRecord } from '../../runtime/files/checked-json.ts';
 import { isFlag, isInteger, isText, listOf, oneOf, optional, shapeOf, type Check } from '../../runtime/store/shape.ts';
 
 /** A half-open span of Unix seconds; an absent bound is open. */
@@ -50,16 +51,15 @@ export interface ExportSpec {
   readonly filters: Readonly<Record<string, readonly string[]>>;
 }
 
-const isPlace: Check = (value) => isText(value) && parsePlace(value as string) !== undefined;
+const isPlace: Check = (value) => typeof value === 'string' && parsePlace(value) !== undefined;
 const isTextList = listOf(isText);
-const isObject: Check = (value) => typeof value === 'object' && value !== null;
 /** Checks that every member of an object has a check and passes it. */
 const exactly =
   (checks: Readonly<Record<string, Check>>): Check =>
   (value) =>
-    isObject(value) &&
-    Object.keys(value as object).every((name) => Object.hasOwn(checks, name)) &&
-    Object.entries(checks).every(([name, check]) => check((value as Readonly<Record<string, unknown>>)[name]));
+    isRecord(value) &&
+    Object.keys(value).every((name) => Object.hasOwn(checks, name)) &&
+    Object.entries(checks).every(([name, check]) => check(value[name]));
 const isSpan = exactly({ fromSeconds: optional(isInteger), beforeSeconds: optional(isInteger) });
 
 const members: Readonly<Record<keyof ExportSpec, Check>> = {
@@ -79,10 +79,10 @@ const members: Readonly<Record<keyof ExportSpec, Check>> = {
   eventNameInvert: isFlag,
   params: optional(listOf(exactly({ name: isText, values: isTextList }))),
   idSegment: optional(isText),
-  format: optional((value) => isText(value) && isFileFormat(value as string)),
+  format: optional((value) => typeof value === 'string' && isFileFormat(value)),
   compression: optional(oneOf(compressions)),
   order: optional(oneOf(['time'])),
-  filters: (value) => isObject(value) && Object.values(value as object).every(isTextList),
+  filters: (value) => isRecord(value) && Object.values(value).every(isTextList),
 };
 
 /**
@@ -90,8 +90,8 @@ const members: Readonly<Record<keyof ExportSpec, Check>> = {
  * select more.
  */
 export function parseExportSpec(value: unknown): ExportSpec | undefined {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) return undefined;
-  const { unknowable, ...others } = value as Readonly<Record<string, unknown>>;
+  if (!isRecord(value)) return undefined;
+  const { unknowable, ...others } = value;
   // The name of the filters in earlier versions.
   const given: Readonly<Record<string, unknown>> =
     unknowable === undefined ? others : { ...others, filters: unknowable };

@@ -1,6 +1,6 @@
 import { createHash, createHmac } from 'node:crypto';
 import type { Notice } from '../../lake/catalogue/catalogue-files.ts';
-import { describeSlot, isInProgress, sumFiles, type ReportJob } from '../../reports/reports.ts';
+import { describeSlot, isInProgress, sumFiles, type ReportJob, type ReportState } from '../../reports/reports.ts';
 
 /** A message to a webhook. Each attempt sends the same id. */
 export interface Message {
@@ -24,19 +24,22 @@ function exportName({ nonce }: ReportJob): string {
   return `ex_${createHash('sha256').update(nonce).digest('hex').slice(0, exportDigits)}`;
 }
 
+const statuses: Partial<Record<ReportState, string>> = {
+  success: 'Success!',
+  canceled: 'Canceled by user',
+  user_failed: 'User error occurred',
+};
+
 /** Renders the message of a finished export. It has no link, which would be a key. */
 export function renderMessage(job: ReportJob, idWebhook: string): Message {
   if (isInProgress(job)) throw new Error(`export ${job.id} has not ended`);
   const id = `${idWebhook}.${exportName(job)}`;
   const { state, basis, files = [] } = job;
-  const status = { success: 'Success!', canceled: 'Canceled by user', user_failed: 'User error occurred' }[
-    state as string
-  ];
   const data = {
     idRawExport: String(job.id),
     idReportFile: String(job.id),
     event: job.event,
-    status: status ?? 'Error occurred',
+    status: statuses[state] ?? 'Error occurred',
     ...describeSlot(job),
     ...(state === 'user_failed' ? { errorMessage: job.error ?? '' } : {}),
     ...(state === 'success' ? { ...sumFiles(files), version: basis && String(basis.version) } : {}),

@@ -51,6 +51,9 @@ if (clash !== undefined) throw new Error(`schemas: ${clash.name} is an argument 
 /** Parameters of an export that a schedule sets. */
 export const setBySchedule = basisParameters;
 
+const frequencyOf = (own: ReadonlyMap<string, string>): Frequency =>
+  frequencies.find((frequency) => frequency === own.get('every')) ?? 'day';
+
 /** A schedule as a user requests it. */
 type ScheduleOrder = Pick<Schedule, 'rule' | 'catchUp' | 'arguments' | 'sinceVersion'>;
 
@@ -61,7 +64,7 @@ function parseOwn(given: Arguments): ReadonlyMap<string, string> | Refusal {
     if (texts === undefined && name === 'every') return badRequest('Argument every is expected but not set');
     if (texts === undefined) continue;
     const [text = ''] = texts;
-    if (texts.length !== 1 || !accepts(text, (values.get('every') ?? 'day') as Frequency))
+    if (texts.length !== 1 || !accepts(text, frequencyOf(values)))
       return badRequest(`Argument ${name} is invalid: ${texts.slice(0, 5).map(quote).join(', ')}; allowed: ${allowed}`);
     values.set(name, text);
   }
@@ -69,7 +72,7 @@ function parseOwn(given: Arguments): ReadonlyMap<string, string> | Refusal {
 }
 
 function toRule(own: ReadonlyMap<string, string>, timezone: string): SlotRule {
-  const every = own.get('every') as Frequency;
+  const every = frequencyOf(own);
   const weekday = weekdays.findIndex((day) => day === (own.get('weekday') ?? 'monday')) + 1;
   return {
     every,
