@@ -8,88 +8,64 @@ const lookEveryMs = 10;
 /** A file that is read while others append to it. */
 interface GrowingFile {
   readonly path: string;
-  /** Opens it once it exists, for reading or appending. Error: if it is given up. */
-  open(flags: 'r' | 'a'): Promise<FileHandle>;
-  /**
-   * Fills a buffer from `position`: waits until the file has as much or is complete. Returns the number of bytes.
-   * Error: if it is given up.
-   */
-  fill(handle: FileHandle, buffer: Buffer, position: number): Promise<number>;
-  complete(): void;
-  /** Fails its readers: it will never be complete. */
-  giveUp(): void;
+  /** Aborts when it is complete, or given up. */
+  readonly whole: AbortController;
+  isGivenUp: boolean;
 }
 
-function createGrowingFile(file: string): GrowingFile {
-  const whole = new AbortController();
-  let isGivenUp = false;
+const createGrowingFile = (file: string): GrowingFile => ({
+  path: file,
+  whole: new AbortController(),
+  isGivenUp: false,
+});
 
-  async function wait(): Promise<void> {
-    await pause(lookEveryMs, whole.signal);
-    if (isGivenUp) throw new Error(`${file} was given up`);
+async function waitForGrowth(file: GrowingFile): Promise<void> {
+  await pause(lookEveryMs, file.whole.signal);
+  if (file.isGivenUp) throw new Error(`${file.path} was given up`);
+}
+
+/** Opens a file once it exists, for reading or appending. Error: if it is given up. */
+async function openGrowing(file: GrowingFile, flags: 'r' | 'a'): Promise<FileHandle> {
+  for (;;) {
+    const isWhole = file.whole.signal.aborted;
+    try {
+      return await open(file.path, flags === 'a' ? constants.O_WRONLY | constants.O_APPEND : flags);
+    } catch (error) {
+      if (isWhole || !isSystemError(error, 'ENOENT')) throw error;
+    }
+    await waitForGrowth(file);
   }
-
-  return {
-    path: file,
-    async open(flags) {
-      for (;;) {
-        const isWhole = whole.signal.aborted;
-        try {
-          return await open(file, flags === 'a' ? constants.O_WRONLY | constants.O_APPEND : flags);
-        } catch (error) {
-          if (isWhole || !isSystemError(error, 'ENOENT')) throw error;
-        }
-        await wait();
-      }
-    },
-    async fill(handle, buffer, position) {
-      for (let length = 0; ;) {
-        // Checked before the read: bytes appended later are read next time.
-        const isWhole = whole.signal.aborted;
-        const { bytesRead } = await handle.read(buffer, length, buffer.length - length, position + length);
-        length += bytesRead;
-        if (length === buffer.length) return length;
-        if (bytesRead > 0) continue;
-        if (isWhole && !isGivenUp) return length;
-        await wait();
-      }
-    },
-    complete: () => whole.abort(),
-    giveUp() {
-      isGivenUp = true;
-      whole.abort();
-    },
-  };
 }
 
 /**
- * A text in consecutive files, read by one reader while others write them. Read files are removed, except the first.
+ * Fills a buffer from `position`: waits until the file has as much or is complete. Returns the number of bytes. Error:
+ * if it is given up.
  */
-export interface GrowingText {
-  readonly files: number;
-  /** Fills a buffer from one file; fewer bytes than its size end that file, 0 the text. Error: if it is given up. */
-  read(buffer: Buffer): Promise<number>;
-  /** Index of the file of the last `read`. */
-  current(): number;
-  /** Opens the first file to append to it when it is complete. Error: if the text is given up. */
-  openFirst(): Promise<FileHandle>;
-  /** Restarts with the first file, to which the read parts of the others were appended; those are not read again. */
-  restart(): Promise<void>;
-  close(): Promise<void>;
-  /** Waits until all earlier files have been read. Error: if the text is given up. */
-  reached(file: number): Promise<void>;
-  complete(file: number): void;
-  /** Fails its readers: it will never be complete. */
-  giveUp(): void;
+async function fillGrowing(file: GrowingFile, handle: FileHandle, buffer: Buffer, position: number): Promise<number> {
+  for (let length = 0; ;) {
+    // Checked before the read: bytes appended later are read next time.
+    const isWhole = file.whole.signal.aborted;
+    const { bytesRead } = await handle.read(buffer, length, buffer.length - length, position + length);
+    length += bytesRead;
+    if (length === buffer.length) return length;
+    if (bytesRead > 0) continue;
+    if (isWhole && !file.isGivenUp) return length;
+    await waitForGrowth(file);
+  }
 }
+
+export type GrowingText = ReturnType<typeof createGrowingText>;
 
 interface Waiter {
   readonly file: number;
   readonly settle: (error?: Error) => void;
 }
 
-/** Creates the reader of a text whose files may not exist yet. */
-export function createGrowingText(paths: readonly [string, ...string[]]): GrowingText {
+/**
+ * Creates a text in consecutive files, which may not exist yet, read by one reader while others write them. Read files
+ * are removed, except the first.
+ */
+export function createGrowingText(paths: readonly [string, ...string[]]) {
   const first = createGrowingFile(paths[0]);
   const files = [first, ...paths.slice(1).map(createGrowingFile)];
   let waiters: Waiter[] = [];
@@ -127,34 +103,43 @@ export function createGrowingText(paths: readonly [string, ...string[]]): Growin
 
   return {
     files: files.length,
-    async read(buffer) {
+    /** Fills a buffer from one file; fewer bytes than its size end that file, 0 the text. Error: if it is given up. */
+    async read(buffer: Buffer): Promise<number> {
       for (let file = files[at]; file !== undefined; file = files[at]) {
-        handle ??= await file.open('r');
-        const length = await file.fill(handle, buffer, position);
+        handle ??= await openGrowing(file, 'r');
+        const length = await fillGrowing(file, handle, buffer, position);
         position += length;
         if (length > 0) return length;
         await moveOn();
       }
       return 0;
     },
-    current: () => at,
-    openFirst: () => first.open('a'),
-    async restart() {
+    /** Index of the file of the last `read`. */
+    current: (): number => at,
+    /** Opens the first file to append to it when it is complete. Error: if the text is given up. */
+    openFirst: (): Promise<FileHandle> => openGrowing(first, 'a'),
+    /** Restarts with the first file, to which the read parts of the others were appended; those are not read again. */
+    async restart(): Promise<void> {
       await close();
       left = at === 0 ? undefined : { at, position };
       [at, position] = [0, 0];
     },
     close,
-    reached(file) {
-      return new Promise((resolve, reject) => {
+    /** Waits until all earlier files have been read. Error: if the text is given up. */
+    reached(file: number): Promise<void> {
+      return new Promise<void>((resolve, reject) => {
         waiters.push({ file, settle: (reason) => (reason === undefined ? resolve() : reject(reason)) });
         wake();
       });
     },
-    complete: (file) => files[file]?.complete(),
-    giveUp() {
+    complete: (file: number): void => files[file]?.whole.abort(),
+    /** Fails its readers: it will never be complete. */
+    giveUp(): void {
       isGivenUp = true;
-      for (const file of files) file.giveUp();
+      for (const file of files) {
+        file.isGivenUp = true;
+        file.whole.abort();
+      }
       wake();
     },
   };
