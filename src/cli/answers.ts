@@ -2,17 +2,16 @@ import stringWidth from 'string-width';
 import type { CommandContext } from './command.ts';
 import { isRecord } from '../runtime/files/checked-json.ts';
 
-/*
- * Answers as a person at a terminal reads them: values, tables that give way where the screen is narrow, and fields below
- * each other. No library lays such tables out: cli-table3 cuts no column for another, and halves characters.
+/**
+ * Output for a person at a terminal: values, tables that fit the screen, and fields one per line. Written by hand:
+ * cli-table3 cannot shrink one column for another and cuts wide characters in half.
  */
 
-/** Writes a whole number with separators: `1,234,567`. */
 export function formatCount(value: number): string {
   return value.toLocaleString('en-US');
 }
 
-/** Writes a time of seconds as a person reads it: `45 s`, `3 min`, `2.5 h`. */
+/** Formats a duration: `45 s`, `3 min`, `2.5 h`. */
 export function formatDuration(seconds: number): string {
   if (seconds < 90) return `${Math.max(1, Math.round(seconds))} s`;
   if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
@@ -21,20 +20,20 @@ export function formatDuration(seconds: number): string {
 
 const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
-/** Writes bytes as a person reads them: `900 B`, `12.3 MiB`. */
+/** Formats bytes: `900 B`, `12.3 MiB`. */
 export function showBytes(bytes: number): string {
   const power = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log2(Math.max(1, Math.abs(bytes))) / 10)));
   const value = bytes / 1024 ** power;
   return `${value.toFixed(power === 0 || value >= 100 ? 0 : 1)} ${units[power]}`;
 }
 
-/** What may stand for a value on a terminal: control characters and marks of direction would change what is read. */
+/** Characters that a terminal obeys or does not show. */
 const unshown = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu;
 const named: Readonly<Record<string, string>> = { '\n': '\\n', '\r': '\\r', '\t': '\\t' };
-/** What joins the parts of an emoji, or says that one is meant: shown as it is. */
+/** Parts of an emoji, which are shown. */
 const joiners = ['\u200d', '\ufe0f'];
 
-/** Shows a text that somebody else wrote: what a terminal would obey, or not show, is written out. */
+/** Escapes control characters of untrusted text. */
 export function escapeText(text: string): string {
   return text.replaceAll(unshown, (sign) =>
     joiners.includes(sign) ? sign : (named[sign] ?? `\\u{${(sign.codePointAt(0) ?? 0).toString(16)}}`),
@@ -51,7 +50,7 @@ const clock = new Intl.DateTimeFormat('en-GB', {
   timeZoneName: 'short',
 });
 
-/** `2026-03-29 04:05:06 CEST`: the clocks of the terminal's zone, which TZ names. */
+/** Formats a time in the zone of TZ: `2026-03-29 04:05:06 CEST`. */
 export function showTime(ms: number): string {
   const parts = Object.fromEntries(clock.formatToParts(ms).map(({ type, value }) => [type, value]));
   const { year, month, day, hour, minute, second, timeZoneName } = parts;
@@ -59,9 +58,9 @@ export function showTime(ms: number): string {
 }
 
 const isoTime = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/;
-/** Numbers that name something: a separator would make another name of them. */
+/** Numbers that are identifiers and get no separators. */
 const isName = /^(pid|port|version|since|sinceVersion|limit)$|^id[A-Z]|Id$|Version$/;
-/** Later than 2001: a time, and no span, in milliseconds. */
+/** Milliseconds from here on (2001) are a time, and below it a duration. */
 const earliestMs = 1e12;
 
 function showNumber(value: number | bigint, name: string): string {
@@ -73,13 +72,13 @@ function showNumber(value: number | bigint, name: string): string {
   return isName.test(name) ? String(value) : value.toLocaleString('en-US', { maximumFractionDigits: 6 });
 }
 
-/** When a text is: ISO 8601, or the seconds that the API has under names such as timestampCreated. */
+/** Returns the time of an ISO 8601 text, or of the seconds in API fields such as timestampCreated. */
 function timeOf(text: string, name: string): number | undefined {
   if (isoTime.test(text)) return Date.parse(text);
   return /^timestamp[A-Z]/.test(name) && /^\d{9,11}$/.test(text) ? Number(text) * 1000 : undefined;
 }
 
-/** Shows a value on one line; `name` is that of its field, which says what a number is. */
+/** Formats a value on one line; `name` is that of its field, which decides the format of a number. */
 export function showValue(value: unknown, name: string): string {
   if (value === null || value === undefined) return '-';
   if (typeof value === 'string') {
@@ -98,7 +97,6 @@ export function showValue(value: unknown, name: string): string {
 
 const graphemes = new Intl.Segmenter();
 
-/** Cuts a text to so many columns; an ellipsis says that there is more. */
 export function cutText(text: string, columns: number): string {
   if (stringWidth(text) <= columns) return text;
   let [kept, width] = ['', 0];
@@ -110,13 +108,12 @@ export function cutText(text: string, columns: number): string {
   return `${kept}…`;
 }
 
-/** Pads a text to so many columns. */
 export function padText(text: string, width: number, toRight = false): string {
   const space = ' '.repeat(Math.max(0, width - stringWidth(text)));
   return toRight ? `${space}${text}` : `${text}${space}`;
 }
 
-/** Lays a text out in lines of so many columns at most, cut at spaces; a word that is longer has a line of its own. */
+/** Wraps a text at spaces. */
 function wrapText(text: string, columns: number): string[] {
   const lines: string[] = [];
   for (const word of text.split(' ')) {
@@ -127,26 +124,23 @@ function wrapText(text: string, columns: number): string[] {
   return lines;
 }
 
-/** One row of an answer. */
 type AnswerRow = Readonly<Record<string, unknown>>;
 
-/** Columns between two of a table. */
+/** Columns between two columns of a table. */
 const gap = 2;
-/** A column of texts is made no narrower than this for the sake of others. */
+/** Columns that a text keeps in a narrow table. */
 const narrowest = 8;
 
-/** A column of texts as they are shown, but for what a terminal would obey. */
+/** A column, already formatted but not escaped. */
 interface GridColumn {
   readonly name: string;
   readonly cells: readonly string[];
-  /** To the right, and never cut. */
+  /** Right-aligned and never cut. */
   readonly isNumeric: boolean;
-  /** Never cut, either. */
   readonly isWhole?: boolean;
 }
 
 interface Column extends GridColumn {
-  /** What it takes, and what it needs. */
   readonly width: number;
   readonly least: number;
 }
@@ -158,7 +152,7 @@ function measure({ name, cells, isNumeric, isWhole = false }: GridColumn): Colum
   return { name: head, cells: shown, isNumeric, width, least };
 }
 
-/** The widths of those columns that fit into `room`: the widest texts give way first, the last columns fall away. */
+/** Fits columns into `room`: the widest texts shrink first, then the last columns are dropped. */
 function fitWidths(columns: readonly Column[], room: number): readonly number[] {
   const total = (count: number, widthOfColumn: (column: Column) => number): number =>
     columns.slice(0, count).reduce((sum, column) => sum + widthOfColumn(column) + gap, -gap);
@@ -170,10 +164,7 @@ function fitWidths(columns: readonly Column[], room: number): readonly number[] 
   return columns.slice(0, count).map((column) => Math.min(cut(column), room));
 }
 
-/**
- * Lays columns of equal length out as a table, at most so wide: a head with their names, a line for each row. What does
- * not fit is cut, and said.
- */
+/** Lays out columns of equal length as a table with a head. Cut texts and dropped columns are marked. */
 export function renderGrid(grid: readonly GridColumn[], columns: number): string[] {
   const all = grid.map(measure);
   const widths = fitWidths(all, columns);
@@ -194,11 +185,11 @@ export function renderGrid(grid: readonly GridColumn[], columns: number): string
   ];
 }
 
-/** Says whether a value means nothing when a part of it is left out: a number, a time, yes or no. */
+/** Reports whether a value must not be cut: a number, a time, a boolean. */
 const isWholeValue = (value: unknown, name: string): boolean =>
   typeof value === 'string' ? timeOf(value, name) !== undefined : typeof value !== 'object';
 
-/** Lays rows out as a table of the fields that any of them has. */
+/** Lays out rows as a table of all their fields. */
 export function renderTable(rows: readonly AnswerRow[], columns: number): string[] {
   const names = [...new Set(rows.flatMap((row) => Object.keys(row).filter((name) => row[name] !== undefined)))];
   const grid = names.map((name): GridColumn => {
@@ -216,19 +207,18 @@ export function renderTable(rows: readonly AnswerRow[], columns: number): string
 
 const isRows = (value: unknown): value is readonly AnswerRow[] =>
   Array.isArray(value) && value.length > 0 && value.every(isRecord);
-/** Says whether a value takes lines of its own. */
+/** Reports whether a value needs lines below its name. */
 const isBlock = (value: unknown): boolean => isRows(value) || (isRecord(value) && Object.keys(value).length > 0);
-/** A text that is read, not looked up: what is cut off it is missed. */
+/** Reports whether a text is prose, which is wrapped and not cut. */
 const isSentence = (value: unknown): boolean => typeof value === 'string' && value.length > 50 && value.includes(' ');
 
-/** Rows that have rows, fields or sentences of their own are no table. */
 function renderRows(rows: readonly AnswerRow[], columns: number): string[] {
   if (!rows.some((row) => Object.values(row).some((value) => isBlock(value) || isSentence(value))))
     return renderTable(rows, columns);
   return rows.flatMap((row, index) => [...(index === 0 ? [] : ['']), ...renderFields(row, columns)]);
 }
 
-/** Lays an object out, a line for each field, sentences in as many as they take; objects and lists of objects below their name. */
+/** Lays out an object, one line per field; objects and lists of objects below their name. */
 export function renderFields(fields: AnswerRow, columns: number): string[] {
   const entries = Object.entries(fields).filter(([, value]) => value !== undefined);
   const names = entries.filter(([, value]) => !isBlock(value)).map(([name]) => stringWidth(escapeText(name)));
@@ -244,19 +234,18 @@ export function renderFields(fields: AnswerRow, columns: number): string[] {
   });
 }
 
-/** A table is shown when it has so many rows: more of a long list than a person reads, and no matter for memory. */
+/** Rows of a list before it is printed as a table. */
 const rowsAtOnce = 1000;
 
-/** What is told apart in a list of answers: `{"notice":{...}}` is a row of notices. */
+/** Returns the part of a list that an answer belongs to: `{"notice":{...}}` is a row of notices. */
 function toPart(answer: AnswerRow): { readonly name: string; readonly row: AnswerRow } {
   const [[name, value] = ['', undefined], ...more] = Object.entries(answer);
   return more.length === 0 && isRecord(value) ? { name, row: value } : { name: '', row: answer };
 }
 
 /**
- * Shows the answers of a command for a person: fields, or, where they are a list, a table. What else the command writes
- * comes behind the rows that it has answered before. `end` writes what is collected, and says where a list that is done
- * had nothing.
+ * Shows answers for a person: fields, or a table if they are a list. Other output comes after the rows so far. `end`
+ * prints the remaining rows, and `none` for an empty list.
  */
 export function showAnswers(
   context: CommandContext,

@@ -9,23 +9,23 @@ import {
   setApp,
 } from '../access/apps.ts';
 import { platforms } from '../datasets/field-schema.ts';
-import { verb, type Group, assertConfirmed, yesOption, openData } from './command.ts';
+import { assertConfirmed, dataVerb, yesOption, type Group } from './command.ts';
 import {
   flag,
   oneOf,
   parsed,
   parsePositiveOrNone,
   positive,
+  present,
   refuse,
   required,
   text,
   withDefault,
-  present,
 } from './words.ts';
 
 const id = { ID: positive('the id of the app: a positive integer') };
 
-const add = verb({
+const add = dataVerb({
   name: 'add',
   summary: 'register an app; answers its token, which is shown this once',
   words: id,
@@ -37,14 +37,16 @@ const add = verb({
     project: positive('for the idProject filter of exports'),
   },
   examples: ['app add 7 --platform web --title "My shop"'],
-  async run({ ID: idApp, platform, title, sdkKey, account, project, data }, { environment, answer }) {
-    const app = { idApp, platform, idAccount: account, ...present({ title, sdkKey, idProject: project }) };
-    const { paths, clock } = openData(data, { environment }, 'named');
-    answer(await addApp(paths, app, clock.nowMs()));
-  },
+  opens: 'named',
+  run: ({ ID: idApp, platform, title, sdkKey, account, project }, { paths, clock }) =>
+    addApp(
+      paths,
+      { idApp, platform, idAccount: account, ...present({ title, sdkKey, idProject: project }) },
+      clock.nowMs(),
+    ),
 });
 
-const set = verb({
+const set = dataVerb({
   name: 'set',
   summary: 'change the title or the project of an app',
   words: id,
@@ -54,41 +56,38 @@ const set = verb({
   },
   details: ['Account, platform and SDK key stay: they say whose its rows are, and what is in them.'],
   examples: ['app set 7 --title "My shop"', 'app set 7 --project none'],
-  async run({ ID: idApp, title, project, data }, { environment, answer }) {
+  async run({ ID: idApp, title, project }, { paths }) {
     if (title === undefined && project === undefined) refuse('nothing is to be changed: give --title or --project');
-    const { paths } = openData(data, { environment });
-    const settings = present({ title, idProject: project === 'none' ? null : project });
-    answer(await setApp(paths, idApp, settings));
+    return setApp(paths, idApp, present({ title, idProject: project === 'none' ? null : project }));
   },
 });
 
-const token = verb({
+const token = dataVerb({
   name: 'token',
   summary: 'give an app a further token, or end one',
   words: id,
   options: { revoke: text("ends the token that begins so ('tributary app list' shows the prefixes)", 'PREFIX') },
   details: ['A token is shown once.'],
   examples: ['app token 7', 'app token 7 --revoke Kx2mQ0aZ'],
-  async run({ ID: idApp, revoke, data }, { environment, answer, note }) {
-    const { paths, clock } = openData(data, { environment });
-    if (revoke === undefined) return answer(await addAppToken(paths, idApp, clock.nowMs()));
+  async run({ ID: idApp, revoke }, { paths, clock, answer, note }) {
+    if (revoke === undefined) return addAppToken(paths, idApp, clock.nowMs());
     const { tokens, ...revoked } = await revokeAppToken(paths, idApp, revoke);
     answer(revoked);
     if (tokens.length === 0)
       note(
         `app ${idApp} has no token left: every import for it is answered 403 until 'tributary app token ${idApp}' makes one`,
       );
+    return 0;
   },
 });
 
-const list = verb({
+const list = dataVerb({
   name: 'list',
   summary: 'list the apps, with the prefixes of their tokens',
   isList: true,
   options: { removed: flag('those that were removed') },
   examples: ['app list', 'app list --removed'],
-  async run({ removed, data }, { environment, answer, note }) {
-    const { paths } = openData(data, { environment });
+  async run({ removed }, { paths, answer, note }) {
     const apps = await listApps(paths, removed);
     for (const app of apps) answer(app);
     // An earlier version took any key.
@@ -100,37 +99,29 @@ const list = verb({
   },
 });
 
-const remove = verb({
+const remove = dataVerb({
   name: 'remove',
   summary: 'remove an app with all its tokens; its rows stay',
   words: id,
   options: yesOption,
   examples: ['app remove 7', 'app remove 7 --yes'],
-  async run({ ID: idApp, yes, data }, context) {
-    const { environment, answer, note } = context;
-    const { paths, clock } = openData(data, { environment });
-    await assertConfirmed(`End all tokens of app ${idApp} and refuse its imports?`, { yes }, context);
-    answer(await removeApp(paths, idApp, clock.nowMs()));
-    note(
+  async run({ ID: idApp, yes }, context) {
+    await assertConfirmed(`End all tokens of app ${idApp} and refuse its imports?`, yes, context);
+    context.answer(await removeApp(context.paths, idApp, context.clock.nowMs()));
+    context.note(
       `imports of app ${idApp} are answered 403 from now on; its rows stay in the lake until 'tributary erase --app ${idApp}', and 'tributary app restore ${idApp}' brings it back`,
     );
   },
 });
 
-const restore = verb({
+const restore = dataVerb({
   name: 'restore',
   summary: 'bring a removed app back, with a new token',
   words: id,
   examples: ['app restore 7'],
-  async run({ ID: idApp, data }, { environment, answer }) {
-    const { paths, clock } = openData(data, { environment });
-    answer(await restoreApp(paths, idApp, clock.nowMs()));
-  },
+  run: ({ ID: idApp }, { paths, clock }) => restoreApp(paths, idApp, clock.nowMs()),
 });
 
-/**
- * `tributary app add|set|token|list|remove|restore`: registers apps, gives and ends their import tokens, takes apps back.
- */
 export const appCommand: Group = {
   name: 'app',
   summary: 'register apps, change them, give and end their tokens, list, remove and restore them',

@@ -1,5 +1,4 @@
 import path from 'node:path';
-import { dataPaths, type Config } from '../config.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
 import { lakePaths } from '../lake/lake.ts';
 import { makeBackup, type BackupSource } from '../operate/backup/backup.ts';
@@ -13,12 +12,13 @@ import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openReader } from '../stream/reader.ts';
 import { hasStream } from '../stream/topology.ts';
-import { verb, type CommandContext, openData } from './command.ts';
+import { dataVerb, type DataContext, type OpenData } from './command.ts';
+import { findBroker } from './stop.ts';
 import { flag, folder } from './words.ts';
 
-/** Refuses a folder whose lake has followed a stream that is nowhere to be found: what waits in it would be missing. */
-async function assertNoStream({ dataDir }: Config): Promise<void> {
-  const { lake } = await readSnapshot(lakePaths(dataPaths(dataDir).lake).table);
+/** Refuses a folder whose lake follows an unknown stream: the backup would lack its backlog. */
+async function assertNoStream({ config: { dataDir }, paths }: OpenData): Promise<void> {
+  const { lake } = await readSnapshot(lakePaths(paths.lake).table);
   if (lake?.epoch === undefined || lake.restoredFrom !== undefined) return;
   throw new AppError(
     'broker_away',
@@ -27,22 +27,14 @@ async function assertNoStream({ dataDir }: Config): Promise<void> {
   );
 }
 
-/**
- * Finds the stream of a data folder: of the service that runs on it, of the broker that is named, or of the folder's
- * own broker, which then runs for this.
- */
-function findStreamOf(
-  config: Config,
-  logger: Logger,
-  { entry, environment, stop }: Pick<CommandContext, 'entry' | 'environment' | 'stop'>,
-): BackupSource['withStream'] {
-  const paths = dataPaths(config.dataDir);
+/** Finds the stream: of the running service, of the named broker, or of the folder's own broker, started for this. */
+function findStreamOf(context: DataContext, logger: Logger): BackupSource['withStream'] {
+  const { config, paths, entry, environment, stop } = context;
   return async (work) => {
-    // A service of the export role alone has no broker, and says nothing of the stream.
-    const find = () => readServiceStates(paths.run).find(({ natsUrl }) => natsUrl !== undefined);
-    const running = find();
-    if ((running?.natsUrl ?? config.natsUrl) === undefined && !(await exists(path.join(paths.nats, 'store')))) {
-      await assertNoStream(config);
+    // A service of the export role alone has no broker.
+    const running = readServiceStates(paths.run).find(({ natsUrl }) => natsUrl !== undefined);
+    if (findBroker(config) === undefined && !(await exists(path.join(paths.nats, 'store')))) {
+      await assertNoStream(context);
       return work(undefined);
     }
     return buildWithClosers(logger, async (closers) => {
@@ -52,16 +44,17 @@ function findStreamOf(
             ? config.natsUrl === undefined
             : running.processes.some(({ name }) => name === 'nats-server');
         if (running === undefined && isOwn) {
-          const broker = await startService({ config, roles: [], entry, environment, logger, signal: stop });
-          closers.add('broker', () => broker.stop());
+          const service = await startService({ config, roles: [], entry, environment, logger, signal: stop });
+          closers.add('broker', () => service.stop());
         }
-        const { natsUrl: url = config.natsUrl, streamName = config.streamName } = find() ?? {};
-        if (url === undefined)
+        const broker = findBroker(config);
+        if (broker === undefined)
           throw new AppError('broker_away', 'the service ended while the backup began', { hint: 'Repeat the backup.' });
+        const { url, streamName } = broker;
         const connection = await openConnection({ url, name: 'tributary-backup', logger });
         closers.add('stream', () => connection.close());
         if (!(await hasStream(connection, streamName))) return await work(undefined);
-        // The store of the service's own broker lies in the data folder: what is in it is nobody else's.
+        // An embedded broker has its store in the data folder: no other folder can own its stream.
         const guard = isOwn ? undefined : await openGuard(connection, { streamName, claimFile: paths.claim, logger });
         if (guard !== undefined) closers.add('stream guard', () => guard.stop());
         const reader = await openReader(connection, { streamName, ...(guard === undefined ? {} : { guard }) });
@@ -74,8 +67,7 @@ function findStreamOf(
   };
 }
 
-/** `tributary backup DIR`: makes, or renews, the backup of the data folder, with the service running or stopped. */
-export const backupCommand = verb({
+export const backupCommand = dataVerb({
   name: 'backup',
   summary: 'back the data folder up into DIR, while the service runs or not',
   words: { DIR: folder('a folder of its own, best on another disk; a later run adds what has changed') },
@@ -85,16 +77,11 @@ export const backupCommand = verb({
     ),
   },
   examples: ['backup /mnt/backup/tributary'],
-  async run({ DIR: dir, link, data }, { environment, entry, answer, stop }) {
-    const { config, paths, clock } = openData(data, { environment });
-    const { dataDir } = config;
+  run: ({ DIR: dir, link }, context) => {
+    const { config, paths, clock, stop: signal } = context;
     const logger = createLogger(config.logLevel, { role: 'backup' });
-    const source = {
-      dataDir,
-      paths,
-      datasetsDir: config.datasetsDir,
-      withStream: findStreamOf(config, logger, { entry, environment, stop }),
-    };
-    answer(await makeBackup(source, path.resolve(dir), { clock, link, signal: stop, logger }));
+    const { dataDir, datasetsDir } = config;
+    const source = { dataDir, paths, datasetsDir, withStream: findStreamOf(context, logger) };
+    return makeBackup(source, path.resolve(dir), { clock, link, signal, logger });
   },
 });

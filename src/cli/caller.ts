@@ -9,7 +9,6 @@ import { exists } from '../runtime/files/file-checks.ts';
 import type { CommandContext } from './command.ts';
 import { parsePositive, text, present } from './words.ts';
 
-/** Options of every command that works against a running service. */
 export const callerOptions = {
   url: text('the address of the service (TRIBUTARY_IMPORT_URL, TRIBUTARY_EXPORT_URL, or the profile)', 'URL'),
   profile: text(
@@ -23,7 +22,7 @@ interface Given {
   readonly profile?: string | undefined;
 }
 
-/** What the environment says, as a profile does. Error: `usage`. */
+/** Reads a profile from the environment. Error: `usage`. */
 function profileOf({ environment }: CommandContext): Profile {
   const read = (name: string): string | undefined => environment[`TRIBUTARY_${name}`] || undefined;
   const app = read('APP');
@@ -38,9 +37,8 @@ function profileOf({ environment }: CommandContext): Profile {
 }
 
 /**
- * Options over the environment over the profile. Refuses the current profile if it is of another data folder than the
- * one at hand: events would go to the service of another checkout. Errors: `not_found` for a profile, `config_invalid`,
- * `usage`.
+ * Merges options over the environment over the profile. Refuses the current profile if it is of another data folder:
+ * events would reach the service of another checkout. Errors: `not_found` for a profile, `config_invalid`, `usage`.
  */
 async function resolve({ profile }: Given, context: CommandContext, options: Profile): Promise<Profile> {
   const { environment } = context;
@@ -63,7 +61,7 @@ function missing(what: string, way: string): AppError {
   });
 }
 
-/** Where and as which app events are imported. Errors: `usage` for what is missing; those of profiles. */
+/** Resolves the address, app and token of an import. Errors: `usage` for what is missing; those of profiles. */
 export async function resolveImport(
   given: Given & { readonly app?: number | undefined },
   context: CommandContext,
@@ -76,7 +74,7 @@ export async function resolveImport(
   return { url: parseServiceUrl(importUrl, 'the address of the import area'), idApp, token };
 }
 
-/** Where and as whom exports are ordered. Errors as above. */
+/** Resolves the address, user and secret of an export. Errors as above. */
 export async function resolveExport(
   given: Given & { readonly user?: number | undefined },
   context: CommandContext,
@@ -91,7 +89,7 @@ export async function resolveExport(
 
 const noteEveryMs = 30_000;
 
-/** Says what a command waits for: at once on a terminal, elsewhere a line now and then. */
+/** Creates a reporter of waits: immediate on a terminal, otherwise a line every 30 s. */
 export function createWaitNotes({ note, show }: CommandContext): (why: string | undefined) => void {
   let notedAt = Number.NEGATIVE_INFINITY;
   return (why) => {
@@ -103,7 +101,6 @@ export function createWaitNotes({ note, show }: CommandContext): (why: string | 
   };
 }
 
-/** A user's calls, while a command makes them. */
 export interface ExportCaller {
   readonly url: string;
   readonly http: HttpClient;
@@ -111,7 +108,7 @@ export interface ExportCaller {
   readonly onWait: (why: string | undefined) => void;
 }
 
-/** Runs with the calls of a user; its connections are closed behind it. */
+/** Runs with the calls of a user, and closes the connections. */
 export async function withExports<T>(
   given: Given & { readonly user?: number | undefined },
   context: CommandContext,

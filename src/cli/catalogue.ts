@@ -1,6 +1,6 @@
 import { listApps } from '../access/apps.ts';
 import { readRefusals } from '../refusals/refusal-files.ts';
-import { verb, openData, openLake } from './command.ts';
+import { dataVerb } from './command.ts';
 import { positive, withDefault, refuse, text } from './words.ts';
 import { readCurrentCatalogue } from '../lake/catalogue/current-catalogue.ts';
 import { day, toDay } from './export-request.ts';
@@ -8,8 +8,7 @@ import { day, toDay } from './export-request.ts';
 const fallbackLimit = 100;
 const mostLimit = 1000;
 
-/** `tributary refusals`: what of an app was refused lately, newest first, with the service running or stopped. */
-export const refusalsCommand = verb({
+export const refusalsCommand = dataVerb({
   name: 'refusals',
   summary: 'list what of an app was refused lately, and why',
   isList: true,
@@ -18,22 +17,19 @@ export const refusalsCommand = verb({
     limit: withDefault(positive(`at most so many, newest first; up to ${mostLimit}`, 'N', mostLimit), fallbackLimit),
   },
   examples: ['refusals 7', 'refusals 7 --limit 10'],
-  async run({ APP: idApp, limit: most, data }, { environment, answer, note }) {
-    const { config, paths, clock } = openData(data, { environment });
-    // Whose shell it is, sees what there is: the setting is the service's, which removes what may not be.
+  async run({ APP: idApp, limit: most }, { config, paths, clock, note }) {
+    // The service's setting only decides what is kept: its operator sees all of that.
     const kept = { folder: paths.refusals, bodies: 'on', ageMs: config.refusalsAgeMs } as const;
     const nowMs = clock.nowMs();
     const refusals = await readRefusals(kept, idApp, { nowMs, most });
-    for (const refusal of refusals) answer(refusal);
-    if (refusals.length > 0) return;
-    // One that was removed has those of before.
-    if (![...(await listApps(paths)), ...(await listApps(paths, true))].some((app) => app.idApp === String(idApp)))
+    const apps = [...(await listApps(paths)), ...(await listApps(paths, true))];
+    if (refusals.length === 0 && !apps.some((app) => app.idApp === String(idApp)))
       note(`there is no app ${idApp} here: 'tributary app list' names those that there are`);
+    return refusals;
   },
 });
 
-/** `tributary catalogue APP`: the custom events of an app, and what those that are sealed have in their parameters. */
-export const catalogueCommand = verb({
+export const catalogueCommand = dataVerb({
   name: 'catalogue',
   summary: 'show the custom events of an app: volume by day, and the parameters of one with types, values and examples',
   isList: true,
@@ -44,8 +40,8 @@ export const catalogueCommand = verb({
     to: day('the last one (today)'),
   },
   examples: ['catalogue 7', 'catalogue 7 --event purchase'],
-  async run({ APP: idApp, event: name, from, to, data }, { environment, answer, note }) {
-    const { paths } = openLake(data, { environment });
+  opens: 'lake',
+  async run({ APP: idApp, event: name, from, to }, { paths, answer, note }) {
     const nowMs = Date.now();
     if (from === undefined && to !== undefined) refuse('--to is given without --from');
     const dates =

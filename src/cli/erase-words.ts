@@ -5,7 +5,6 @@ import { getTextFile } from '../runtime/files/input-file.ts';
 import type { OptionValues } from './command.ts';
 import { file, flag, oneOf, positive, refuse, text, withDefault, present } from './words.ts';
 
-/** Whose events `tributary erase` is to remove. */
 export const eraseOptions = {
   user: text('events of this user', 'ID'),
   device: text('events of this device', 'ID'),
@@ -19,21 +18,19 @@ export const eraseOptions = {
   now: flag('wait for no reader of the lake: its queries may fail'),
 } as const;
 
-/** The options of an erasure that say whose events it takes. */
 type EraseWords = Partial<
   Pick<OptionValues<typeof eraseOptions>, 'user' | 'device' | 'app' | 'account' | 'kind' | 'file' | 'as'>
 >;
 
-/** The part of an app that says whose it is. Removed apps have theirs too. */
+/** The account of an app, removed apps included. */
 export interface AccountOfApp {
   readonly idApp: string;
   readonly idAccount: string;
 }
 
-/** Most ids that an error names. */
 const named = 3;
 
-/** Reads a file of ids, one a line; a line's end is no part of an id, anything else is. */
+/** Reads ids, one per line; only the end of a line is not part of an id. */
 async function readIds(name: string): Promise<string[]> {
   const lines = await getTextFile(name).catch((error: unknown) => {
     throw new AppError('usage', `cannot read ${name}`, { cause: error });
@@ -41,7 +38,7 @@ async function readIds(name: string): Promise<string[]> {
   return [...new Set(lines.split(/\r?\n/).filter((line) => line !== ''))];
 }
 
-/** The apps named by `--app`, or all of `--account`, those that were removed too; undefined when neither is given. */
+/** Returns the app of `--app`, or all apps of `--account`, removed ones included. */
 function parseApps(
   app: number | undefined,
   account: number | undefined,
@@ -59,7 +56,6 @@ function parseApps(
   return apps;
 }
 
-/** Parses whose events to erase. Errors: `usage`, `not_found`. */
 export async function parseErasure(
   { user, device, app, account, kind: userKind, file: list, as = 'user' }: EraseWords,
   listApps: () => readonly AccountOfApp[],
@@ -71,7 +67,7 @@ export async function parseErasure(
   const devices = ids !== undefined && as === 'device' ? ids : device === undefined ? undefined : [device];
   if (userKind !== undefined && users === undefined) refuse('--kind says what kind of id --user or --file names');
   const apps = parseApps(app, account, listApps);
-  // A whole account is not taken out by one word that was meant to narrow a person down.
+  // `--account` alone would erase a whole account.
   if (users === undefined && devices === undefined && app === undefined)
     refuse("'erase' needs --user, --device, --file or --app");
   return present({ users, userKind, devices, apps });
@@ -84,7 +80,7 @@ function describeIds(ids: readonly string[]): string {
     .join(', ')}${ids.length > named ? ` and ${ids.length - named} more` : ''}`;
 }
 
-/** The ids that stand for several things, by what distinguishes those. */
+/** Returns the ids with several meanings, by a property of a meaning. */
 function findAmbiguous(found: readonly UserMeaning[], of: (meaning: UserMeaning) => string): string[] {
   const seen = new Map<string, Set<string>>();
   for (const meaning of found) seen.set(meaning.id, (seen.get(meaning.id) ?? new Set()).add(of(meaning)));
@@ -92,8 +88,8 @@ function findAmbiguous(found: readonly UserMeaning[], of: (meaning: UserMeaning)
 }
 
 /**
- * Refuses ids that stand for several people: as ids of several kinds, or in the apps of several accounts. `12` of one
- * client's own numbering is somebody else than `12` of another's. Errors: `usage`, with the option that distinguishes them.
+ * Refuses ids of several people: user ids of several kinds, or in apps of several accounts. Error: `usage`, with the
+ * option that distinguishes them.
  */
 export function assertOneMeaning(
   found: readonly UserMeaning[],

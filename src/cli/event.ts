@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { randomUUID } from 'node:crypto';
-import { dataPaths, type Config } from '../config.ts';
+import type { Config } from '../config.ts';
 import type { AccessPaths } from '../access/access-file.ts';
 import { listApps } from '../access/apps.ts';
 import {
@@ -20,16 +20,16 @@ import { ensureLakeId } from '../lake/identity.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import { buildWithClosers, type Closers } from '../runtime/lifecycle.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
-import { readServiceStates } from '../runtime/processes/service-state.ts';
 import { openConnection } from '../stream/connection.ts';
 import { readTail } from '../stream/tail.ts';
-import { verb, openLake } from './command.ts';
+import { dataVerb } from './command.ts';
+import { findBroker } from './stop.ts';
 import { optional, positive, refuse, text } from './words.ts';
 
-/** A person waits for it, and the first time ids may have to be indexed. */
+/** Includes the time to index ids for the first time, ms. */
 const answerWithinMs = 120_000;
 
-/** What is to be looked for, one after the other: a key may be read in several ways. */
+/** Parses what to look up, in this order: a key may be read in several ways. */
 function parseSought(
   { id, key, transaction }: Readonly<Record<'id' | 'key' | 'transaction', string | undefined>>,
   idApp: number | undefined,
@@ -50,7 +50,7 @@ function parseSought(
   return sent.flatMap((one) => makeRequestKeys(idApp, one, mask).map((requestKey) => ({ idApp, requestKey })));
 }
 
-/** The apps whose events may be meant: without one that is named, all that are known here. */
+/** Lists the apps to search: the named one, or all that are registered. */
 async function listMeant(
   paths: AccessPaths,
   id: string | undefined,
@@ -58,13 +58,13 @@ async function listMeant(
 ): Promise<readonly number[]> {
   if (idApp !== undefined) return [idApp];
   const known = [...(await listApps(paths)), ...(await listApps(paths, true))].map((app) => Number(app.idApp));
-  // An id that is a hash is found by its app alone.
+  // An id that is a hash cannot be found without its app.
   if (known.length === 0 && id !== undefined && receivedAtOf(id) === undefined)
     refuse('no app is known here: --app must say which one has sent it');
   return known;
 }
 
-/** Looks until one is known. */
+/** Looks up one after the other until one is found. */
 async function findFirst(finder: Finder, soughts: readonly Sought[], idApps: readonly number[]): Promise<EventAnswer> {
   const deadlineMs = performance.now() + answerWithinMs;
   const [sought, ...others] = soughts;
@@ -74,20 +74,17 @@ async function findFirst(finder: Finder, soughts: readonly Sought[], idApps: rea
     const found = await finder.find({ sought, idApps, deadlineMs });
     if (found.state !== 'never_seen') return found;
   } catch (error) {
-    // Without the stream it can be said where an event is, and of none that it never came.
+    // Without the stream an event can be found, but not be reported as never seen.
     if (!isAppError(error, 'broker_away')) throw error;
   }
   return findFirst(finder, others, idApps);
 }
 
-/**
- * Opens the stream of the running service, or the one that TRIBUTARY_NATS_URL names; undefined: an embedded broker that
- * does not run, or one that cannot be reached: what is in the lake is found all the same.
- */
+/** Opens the stream; undefined if the broker does not run or cannot be reached: the lake is searched anyway. */
 async function openTail(config: Config, logger: Logger, closers: Closers): Promise<ReadTail | undefined> {
-  const running = readServiceStates(dataPaths(config.dataDir).run).find((state) => state.natsUrl !== undefined);
-  const url = running?.natsUrl ?? config.natsUrl;
-  if (url === undefined) return undefined;
+  const broker = findBroker(config);
+  if (broker === undefined) return undefined;
+  const { url, streamName } = broker;
   const connection = await openConnection({ url, name: 'tributary event', logger }).catch((error: unknown) => {
     if (!isAppError(error, 'broker_away')) throw error;
     logger.warn({ error: describeError(error) }, 'the stream cannot be looked through');
@@ -95,12 +92,10 @@ async function openTail(config: Config, logger: Logger, closers: Closers): Promi
   });
   if (connection === undefined) return undefined;
   closers.add('stream', () => connection.close());
-  const streamName = running?.streamName ?? config.streamName;
   return (from, limits, see) => readTail(connection, { ...from, streamName }, limits, see);
 }
 
-/** `tributary event`: where an event is, or those of a request under an Idempotency-Key. */
-export const eventCommand = verb({
+export const eventCommand = dataVerb({
   name: 'event',
   summary: 'where an event is: in the stream, in the lake, failed, erased, never seen',
   usage: ['ID [--app N] [--data DIR]', '--key KEY --app N [--data DIR]', '--transaction T --app N [--data DIR]'],
@@ -111,8 +106,8 @@ export const eventCommand = verb({
     app: positive('the app that has sent it: another app has no such event'),
   },
   examples: ['event 01928f3e-6a2b-7c4d-8e5f-0123456789ab', 'event --key order-4711 --app 7'],
-  async run({ ID: id, key, transaction, app: idApp, data }, { environment, answer }) {
-    const { config, paths } = openLake(data, { environment });
+  opens: 'lake',
+  async run({ ID: id, key, transaction, app: idApp }, { config, paths, answer }) {
     const mask = maskOfLake(key === undefined ? undefined : await ensureLakeId(paths.lake));
     const soughts = parseSought({ id, key, transaction }, idApp, mask);
     const logger = createLogger(config.logLevel, { role: 'event' });

@@ -14,7 +14,6 @@ import { commonFields } from '../datasets/row-fields.ts';
 import type { OptionValues } from './command.ts';
 import { flag, many, oneOf, parsed, positive, refuse, text } from './words.ts';
 
-/** Reads `NAME=VALUE`. */
 function parsePair(value: string, what: string): readonly [string, string] {
   const at = value.indexOf('=');
   return at < 1 ? refuse(`${what} must be NAME=VALUE, not '${value}'`) : [value.slice(0, at), value.slice(at + 1)];
@@ -27,7 +26,7 @@ export const day = (about: string) =>
       : refuse(`${what} must be a day as YYYY-MM-DD, today or yesterday, not '${value}'`),
   );
 
-/** Parameters of the API that have an option of their own, which has its own rules. */
+/** Parameters of the API with their own option. */
 const ownOptions: Readonly<Record<string, string>> = {
   selectors: '--selectors',
   timezone: '--timezone',
@@ -37,7 +36,6 @@ const ownOptions: Readonly<Record<string, string>> = {
   compression: '--compression',
 };
 
-/** Reads a parameter of the API that has no option. */
 function parseOther(value: string, what: string): readonly [string, string] {
   const pair = parsePair(value, what);
   const option = Object.hasOwn(ownOptions, pair[0]) ? ownOptions[pair[0]] : undefined;
@@ -45,7 +43,7 @@ function parseOther(value: string, what: string): readonly [string, string] {
   return option === undefined ? pair : refuse(`${what} takes no ${pair[0]}: give it by ${option}`);
 }
 
-/** What an export is to have, as options; the other parameters of the API are given by `--where`. */
+/** Options of an export request; `--where` takes the other parameters of the API. */
 export const requestOptions = {
   from: day('the first day: YYYY-MM-DD, today or yesterday (yesterday, or with --since-version everything)'),
   to: day('the last day (that of --from yesterday, else today)'),
@@ -72,7 +70,7 @@ export const requestOptions = {
 
 export type GivenRequest = OptionValues<typeof requestOptions>;
 
-/** The fields that an analyst expects of an event where none are named. */
+/** Returns the default fields of an event. */
 function usualSelectors(event: string): readonly string[] {
   const { dataset, event: spec } = getExport(event);
   const common = new Set(commonFields.map(({ name }) => name));
@@ -89,13 +87,12 @@ function usualSelectors(event: string): readonly string[] {
   ];
 }
 
-/** The zone of this machine, where the API knows it. */
+/** Returns the zone of this machine, or UTC if the API does not know it. */
 function ownZone(): string {
   const { timeZone } = new Intl.DateTimeFormat().resolvedOptions();
   return findTimezone(timeZone) ?? 'UTC';
 }
 
-/** A day in a zone, as YYYY-MM-DD: so many before today. */
 function dayBefore(days: number, timeZone: string, nowMs: number): string {
   const parts = new Intl.DateTimeFormat('en-CA', { timeZone, year: 'numeric', month: '2-digit', day: '2-digit' });
   const [year = 0, month = 1, date = 1] = parts.format(nowMs).split('-').map(Number);
@@ -109,7 +106,7 @@ export function toDay(value: string, timezone: string, nowMs: number): string {
   return value === 'yesterday' ? dayBefore(1, timezone, nowMs) : value;
 }
 
-/** What is asked of the service: its arguments, and the days and the zone among them for a person. */
+/** Arguments of a request, and for the person its days and zone. */
 interface ExportRequest {
   readonly parameters: ExportArguments;
   readonly form: FileForm;
@@ -117,7 +114,7 @@ interface ExportRequest {
   readonly timezone: string;
 }
 
-/** The days of an export of all: where rows are derived from those of all time, they are the way to ask for it. */
+/** Returns the days of a request. `--all` of a derived event needs days; of other events it has none. */
 function findDays(event: string, given: GivenRequest, timezone: string, nowMs: number): ExportRequest['days'] {
   const { from, to, sinceVersion, where, all } = given;
   if (all && (from ?? to ?? sinceVersion) !== undefined) refuse('--all excludes --from, --to and --since-version');
@@ -130,7 +127,7 @@ function findDays(event: string, given: GivenRequest, timezone: string, nowMs: n
   return { from: first, to: toDay(to ?? (from === undefined ? 'yesterday' : 'today'), timezone, nowMs) };
 }
 
-/** Makes the arguments of an export: what is not given is as an analyst expects it. Error: `usage`. */
+/** Builds the arguments of a request with the defaults of the command line. Error: `usage`. */
 export function toRequest(
   event: string,
   given: GivenRequest,
@@ -145,12 +142,12 @@ export function toRequest(
   const format = given.format ?? named?.format ?? defaultFormat;
   if (named !== undefined && named.format !== format)
     refuse(`--format ${format} does not suit the name ${output ?? ''}`);
-  // Nothing here packs or unpacks zstd; what is gzip is unpacked where the name says so.
+  // The client unpacks gzip, but not zstd.
   const isZstd = (packing: string | undefined): boolean => packing === 'zstd' && getFormat(format).kind === 'text';
   const { compression: asked = named?.compression } = given;
   if (named !== undefined && isZstd(asked) !== isZstd(named.compression))
     refuse(`--compression ${asked ?? ''} does not suit the name ${output ?? ''}`);
-  // Parquet has its own; text is unpacked here where the name does not say that it is packed.
+  // Parquet compresses itself; text is unpacked here unless the file's name is that of a compressed file.
   const compression =
     given.compression ?? (named === undefined || named.compression === 'none' ? undefined : named.compression);
   const days = findDays(event, given, timezone, nowMs);
@@ -174,7 +171,7 @@ export function toRequest(
   return { parameters, form: { format, compression: given.compression ?? 'none' }, days, timezone };
 }
 
-/** The file of an export that names none, in the working folder. */
+/** Returns the default file of an export, in the working folder. */
 export function defaultOutput(event: string, id: string, { form, days }: ExportRequest): string {
   const of = days === undefined ? `export-${id}` : days.from === days.to ? days.from : `${days.from}-to-${days.to}`;
   return `${event}-${of}${endingOf(form)}`;

@@ -13,10 +13,9 @@ import { endingOf } from '../datasets/file-formats.ts';
 import { defaultOutput, requestOptions, toRequest } from './export-request.ts';
 import { oneOf, parsed, positive, refuse, short, text } from './words.ts';
 
-/** The output that stands for standard output. */
 const standardOutput = '-';
 
-/** Fetches a finished export, each byte compared with what the service has signed. */
+/** Fetches a finished export and verifies it against the signed manifest. */
 async function fetchFiles(
   caller: ExportCaller,
   report: ExportReport,
@@ -26,7 +25,7 @@ async function fetchFiles(
 ): Promise<Fetched> {
   const { area, url, onWait } = caller;
   const { stop, show } = context;
-  // Downloads have connections of their own: they may be slow, and calls are not to wait for them.
+  // Separate connections: calls must not wait for slow downloads.
   const http = createHttpClient();
   const total = (report.files ?? []).reduce((sum, { bytes }) => sum + bytes, 0);
   let have = 0;
@@ -53,7 +52,7 @@ async function fetchFiles(
   }
 }
 
-/** Writes a fetched file on standard output, until nobody reads it any more, and removes it. */
+/** Writes a fetched file on standard output, as long as it is read, and removes it. */
 async function writeOut(file: string, { write, unread }: CommandContext): Promise<void> {
   try {
     for await (const piece of readPlain(file, false)) {
@@ -66,8 +65,8 @@ async function writeOut(file: string, { write, unread }: CommandContext): Promis
 }
 
 /**
- * Fetches a finished export to its output and answers what it is. On standard output are its bytes alone, once all of
- * them have come and are right; what else there is to say is a note then. `ending` is that of the file, `.csv.gz`.
+ * Fetches a finished export to its output and answers with its files. Standard output gets the verified bytes alone; the
+ * rest is a note. `ending` is that of the file: `.csv.gz`.
  */
 async function deliver(
   caller: ExportCaller,
@@ -83,7 +82,6 @@ async function deliver(
   context.show?.('');
   const where = isOut ? 'on standard output' : `in ${files.join(', ')}`;
   context.note(`tributary: ${formatCount(rows)} rows, ${showBytes(bytes)} ${where}`);
-  // What is not known, such as the watermark of a loaded dataset, is left out.
   const basis = { version, nextSinceVersion, timestampKeptUntil, timestampWatermark };
   if (!isOut) return context.answer({ url: caller.url, idRawExport, files, rows, bytes, ...basis });
   await writeOut(place, context);
@@ -112,11 +110,10 @@ const id = {
   ),
 };
 
-/** Runs against the service; an interruption ends it with a sentence and an exit code of its own. */
-async function interruptibly(context: CommandContext, run: () => Promise<void>): Promise<number> {
+/** Runs against the service; an interruption ends with a hint and its own exit code. */
+async function interruptibly<T>(context: CommandContext, run: () => Promise<T>): Promise<T | number> {
   try {
-    await run();
-    return 0;
+    return await run();
   } catch (error) {
     if (!context.stop.aborted || !isAppError(error)) throw error;
     context.note(`tributary: ${error.message}. ${error.hint ?? ''}`.trim());
@@ -126,30 +123,25 @@ async function interruptibly(context: CommandContext, run: () => Promise<void>):
   }
 }
 
-async function awaitEnd(
-  { area }: ExportCaller,
-  exportId: string,
-  { stop, show }: CommandContext,
-): Promise<ExportReport> {
-  return await waitForExport(area, exportId, {
+const awaitEnd = ({ area }: ExportCaller, exportId: string, { stop, show }: CommandContext): Promise<ExportReport> =>
+  waitForExport(area, exportId, {
     signal: stop,
     onProgress: ({ status, percent }) =>
       show?.(`export ${exportId}: ${status}${percent === undefined ? '' : `, ${Math.floor(percent)} %`}`),
   });
-}
 
-/** The file or folder of an output: standard output is none. */
+/** The file or folder of an output; undefined for standard output. */
 const fileOf = (output: string | undefined): string | undefined => (output === standardOutput ? undefined : output);
 
 async function assertOutput(output: string | undefined): Promise<void> {
   if (fileOf(output) !== undefined) await assertPlace(output ?? '');
 }
 
-/** Says which apps of a filter the account does not have: there are no rows of them, and no error. */
+/** Notes the apps of a filter that the account does not have: they have no rows, and are not an error. */
 async function noteUnknownApps({ area }: ExportCaller, parameters: ExportArguments, { note }: CommandContext) {
   for (const [name, idApp] of parameters) {
     if (name !== 'idApp') continue;
-    // A service that cannot say it exports all the same.
+    // A service without the method exports anyway.
     const { apps } = await area.call('/api/data/v1/apps.json', [['search', idApp]]).catch((error: unknown) => {
       if (!isAppError(error, 'service_refused')) throw error;
       return { apps: undefined };
@@ -193,15 +185,14 @@ const order = (event: string) =>
       ),
   });
 
-/** A word that an older name of the API stands for, too. */
+/** The name of an event, or an older name of it. */
 const known = oneOf(eventNames, 'what would be exported', 'EVENT');
 const eventWord: typeof known = {
   ...known,
   parse: (name, what) => known.parse?.(eventAliases.get(name) ?? name, what),
 };
 
-/** A method that looks at an export before it is ordered. */
-const look = (name: 'estimate' | 'preview', summary: string) =>
+const dryRun = (name: 'estimate' | 'preview', summary: string) =>
   verb({
     name,
     summary: `${summary}; nothing is ordered`,
@@ -211,14 +202,10 @@ const look = (name: 'estimate' | 'preview', summary: string) =>
     options: { ...requestOptions, ...userOptions },
     examples: [`export ${name} customEvents --from 2026-05-01 --to 2026-05-31`],
     run: ({ EVENT: event, ...given }, context) =>
-      withExports(given, context, async ({ area }) => {
-        const { parameters } = toRequest(event, given, undefined, Date.now());
-        context.answer(await area.call(`/api/raw/v1/export/${name}.json`, parameters));
-      }),
+      withExports(given, context, ({ area }) =>
+        area.call(`/api/raw/v1/export/${name}.json`, toRequest(event, given, undefined, Date.now()).parameters),
+      ),
   });
-
-const estimate = look('estimate', 'say how many rows and bytes an export would have, and how long it would take');
-const preview = look('preview', 'show the first twenty rows that an export would have');
 
 const list = verb({
   name: 'list',
@@ -230,53 +217,46 @@ const list = verb({
   run: (given, context) =>
     withExports(given, context, async ({ area }) => {
       const { reports } = await area.call('/api/report/v1/file/list.json', []);
-      for (const listed of Array.isArray(reports) ? reports : []) context.answer(listed);
+      return Array.isArray(reports) ? reports : [];
     }),
 });
+
+const ofOneExport = { isWithoutData: true, words: id, options: userOptions } as const;
 
 const get = verb({
   name: 'get',
   summary: 'say how an export is: its progress, or its files with their links',
-  isWithoutData: true,
-  words: id,
-  options: userOptions,
+  ...ofOneExport,
   examples: ['export get 17'],
   run: ({ ID: exportId, ...given }, context) =>
-    withExports(given, context, async ({ area }) => context.answer((await area.get(exportId)).data)),
+    withExports(given, context, async ({ area }) => (await area.get(exportId)).data),
 });
 
 const wait = verb({
   name: 'wait',
   summary: 'wait until an export has ended, and answer as get does',
-  isWithoutData: true,
-  words: id,
-  options: userOptions,
+  ...ofOneExport,
   examples: ['export wait 17'],
   exitCodes: interrupted,
   run: ({ ID: exportId, ...given }, context) =>
     interruptibly(context, () =>
-      withExports(given, context, async (caller) => context.answer((await awaitEnd(caller, exportId, context)).data)),
+      withExports(given, context, async (caller) => (await awaitEnd(caller, exportId, context)).data),
     ),
 });
 
 const cancel = verb({
   name: 'cancel',
   summary: 'cancel an export that is in progress',
-  isWithoutData: true,
-  words: id,
-  options: userOptions,
+  ...ofOneExport,
   examples: ['export cancel 17'],
   run: ({ ID: exportId, ...given }, context) =>
-    withExports(given, context, async ({ area }) =>
-      context.answer(await area.call('/api/raw/v1/export/cancel.json', [['idRawExport', exportId]])),
-    ),
+    withExports(given, context, ({ area }) => area.call('/api/raw/v1/export/cancel.json', [['idRawExport', exportId]])),
 });
 
 const download = verb({
   name: 'download',
   summary: 'wait for an export and fetch it, from where an earlier download has stopped',
-  isWithoutData: true,
-  words: id,
+  ...ofOneExport,
   options: { ...outputOption, ...userOptions },
   examples: ['export download 17 -o may.csv', 'export download 17 -o may/'],
   exitCodes: interrupted,
@@ -293,13 +273,12 @@ const download = verb({
     ),
 });
 
-/** The verb of an event under an older name of the API, which no list has. */
+/** Declares the verb of an event under an older name, which lists leave out. */
 const orderAs = ([name, event]: readonly [string, string]): Verb => {
   const { summary: _summary, examples: _examples, ...rest } = order(event);
   return { ...rest, name };
 };
 
-/** `tributary export EVENT`, and what else is done with exports against a running service. */
 export const exportCommand: Group = {
   name: 'export',
   summary: 'order an export from a running service and fetch it; list, get, wait, cancel, estimate, preview, download',
@@ -309,8 +288,8 @@ export const exportCommand: Group = {
     wait,
     download,
     cancel,
-    estimate,
-    preview,
+    dryRun('estimate', 'say how many rows and bytes an export would have, and how long it would take'),
+    dryRun('preview', 'show the first twenty rows that an export would have'),
     ...eventNames.map(order),
     ...[...eventAliases].map(orderAs),
   ],

@@ -1,63 +1,54 @@
-import { dataPaths, type Config } from '../config.ts';
 import { datasets } from '../datasets/dataset.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
-import { dropFailed, readFailedEvents } from '../operate/drop-failed.ts';
-import { replayFailed } from '../operate/replay.ts';
-import { openCommandEngine } from '../lake/command-engine.ts';
-import { failureReasons, readFailedFile, failedRowsFolder, listFailedRows } from '../lake/files/failed-events.ts';
-import { ensureLake, lakePaths, tablePaths } from '../lake/lake.ts';
+import { dropFailed, readFailedEvents, replayFailed } from '../operate/replay.ts';
+import {
+  failureReasons,
+  readFailedFile,
+  failedRowsFolder,
+  listFailedRows,
+  type FailedEvent,
+} from '../lake/files/failed-events.ts';
+import { lakePaths, tablePaths } from '../lake/lake.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
-import { openTable } from '../lake/log/table.ts';
-import { createClock } from '../runtime/clock.ts';
-import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
 import { createExclusive } from '../runtime/files/durable-file.ts';
 import { exists } from '../runtime/files/file-checks.ts';
-import { assertConfirmed, yesOption, verb, type CommandContext, type Group, openLake } from './command.ts';
+import { assertConfirmed, dataVerb, yesOption, type Group, type OpenData } from './command.ts';
+import { withEvents } from './lake-engine.ts';
 import { file as filePath, oneOf, positive, required } from './words.ts';
 
-function openConfig(data: string | undefined, { environment }: CommandContext): Config {
-  const { config } = openLake(data, { environment });
-  return config;
-}
+const engineLimits = ({ config }: OpenData) => ({ memoryMb: config.duckdbMemoryMb, threads: 1 });
 
-const list = verb({
+const list = dataVerb({
   name: 'list',
   summary: 'list the events that could not be written, with the reason',
   isList: true,
   examples: ['failed list'],
-  async run({ data }, context) {
-    const { lake: lakeDir } = dataPaths(openConfig(data, context).dataDir);
-    const paths = lakePaths(lakeDir);
-    // The folder comes with the compactor's first start.
-    if (!(await exists(paths.failed))) return;
-    for (const event of await readFailedEvents(lakeDir, {})) context.answer(event);
+  opens: 'lake',
+  async run(_given, { paths: { lake: lakeDir } }) {
+    const { failed } = lakePaths(lakeDir);
+    // The compactor's first start makes the folder.
+    if (!(await exists(failed))) return [];
+    const listed: FailedEvent[] = await readFailedEvents(lakeDir, {});
     for (const dataset of datasets.values()) {
       const { table } = tablePaths(lakeDir, dataset);
-      const { files } = await listFailedRows(failedRowsFolder(paths.failed, table), (await readSnapshot(table)).txns);
-      for (const file of files) for (const event of await readFailedFile(file)) context.answer(event);
+      const { files } = await listFailedRows(failedRowsFolder(failed, table), (await readSnapshot(table)).txns);
+      for (const file of files) listed.push(...(await readFailedFile(file)));
     }
+    return listed;
   },
 });
 
-const replay = verb({
+const replay = dataVerb({
   name: 'replay',
   summary: 'try to write them again',
   examples: ['failed replay'],
-  async run({ data }, context) {
-    const config = openConfig(data, context);
-    const { lake: lakeDir } = dataPaths(config.dataDir);
-    const clock = createClock(config.clockOffsetSeconds);
-    await ensureLake(lakeDir, { clock, retentionMs: config.retentionMs });
-    const enricher = config.enriches ? await openEnrichment(config) : undefined;
-    const engine = await openCommandEngine(lakeDir, { memoryMb: config.duckdbMemoryMb, threads: 1 });
+  opens: 'lake',
+  async run(_given, context) {
+    const enricher = context.config.enriches ? await openEnrichment(context.config) : undefined;
     try {
-      const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
-      context.answer(
-        await replayFailed({ table, lakeDir, duckdb: engine.duckdb, enricher, clock, crashPoint: noCrashPoint }),
-      );
+      return await withEvents(context, engineLimits(context), (events) => replayFailed({ ...events, enricher }));
     } finally {
-      await engine.close();
       enricher?.close();
     }
   },
@@ -66,49 +57,38 @@ const replay = verb({
 const reason = oneOf(failureReasons, 'those that failed for this reason');
 const app = positive('those of one app');
 
-const exportVerb = verb({
+const exportVerb = dataVerb({
   name: 'export',
   summary:
     'write imported events that could not be written to the lake to a new file, a line each as failed list has it',
   words: { FILE: filePath('the file, which must not exist') },
   options: { reason, app },
   examples: ['failed export reused.ndjson --reason key_reused'],
-  async run({ FILE: name, reason: given, app: idApp, data }, context) {
-    const { lake: lakeDir } = dataPaths(openConfig(data, context).dataDir);
-    const events = await readFailedEvents(lakeDir, { reason: given, idApp });
+  opens: 'lake',
+  async run({ FILE: name, reason: given, app: idApp }, { paths }) {
+    const events = await readFailedEvents(paths.lake, { reason: given, idApp });
     const text = events.map((event) => `${JSON.stringify(event)}\n`).join('');
     if ((await createExclusive(name, text)) === 'exists')
       throw new AppError('usage', `${name} exists`, { hint: 'Pass the name of a new file.' });
-    context.answer({ file: name, events: events.length });
+    return { file: name, events: events.length };
   },
 });
 
-const drop = verb({
+const drop = dataVerb({
   name: 'drop',
   summary: 'remove imported events that could not be written to the lake and never will be, for good',
   options: { reason: required(reason), app, ...yesOption },
   examples: ['failed drop --reason key_reused', 'failed drop --reason bad_value --app 7 --yes'],
-  async run({ reason: given, app: idApp, yes, data }, context) {
-    const config = openConfig(data, context);
-    const { lake: lakeDir } = dataPaths(config.dataDir);
+  opens: 'lake',
+  async run({ reason: given, app: idApp, yes }, context) {
     const filter = { reason: given, idApp };
-    const { length } = await readFailedEvents(lakeDir, filter);
-    if (length > 0) await assertConfirmed(`Remove ${length} failed events?`, { yes }, context);
-    const clock = createClock(config.clockOffsetSeconds);
-    await ensureLake(lakeDir, { clock, retentionMs: config.retentionMs });
-    const engine = await openCommandEngine(lakeDir, { memoryMb: config.duckdbMemoryMb, threads: 1 });
-    try {
-      const table = await openTable(lakePaths(lakeDir).table, { clock, crashPoint: noCrashPoint });
-      context.answer({
-        dropped: await dropFailed({ table, lakeDir, duckdb: engine.duckdb, crashPoint: noCrashPoint }, filter),
-      });
-    } finally {
-      await engine.close();
-    }
+    const { length } = await readFailedEvents(context.paths.lake, filter);
+    if (length > 0) await assertConfirmed(`Remove ${length} failed events?`, yes, context);
+    const dropped = await withEvents(context, engineLimits(context), (events) => dropFailed(events, filter));
+    return { dropped };
   },
 });
 
-/** `tributary failed list|replay|export|drop`: the events that could not be written to the lake. */
 export const failedCommand: Group = {
   name: 'failed',
   summary: 'list the events that could not be written; try them again, export or remove them',

@@ -14,24 +14,24 @@ import { file, flag, many, oneOf, parsed, positive, refuse, withDefault } from '
 
 const refusedExit = 2;
 const interruptedExit = 130;
-/** How long a service that does not answer at the start is waited for. */
+/** How long a starting service is waited for, ms. */
 const firstAnswerMs = 30_000;
 const firstAnswerEveryMs = 500;
 const showEveryMs = 200;
 
-/** A file for what is refused of standard input: nobody has these events else, and the next import must not take it. */
+/** Returns a new file for the refused events of standard input: they exist nowhere else. */
 function nameInputRefused(): string {
   const time = new Date().toISOString().slice(0, 19).replaceAll(/[-:]/g, '');
   return `import-${time}-${process.pid}.refused.ndjson`;
 }
 
-/** Reads `column=field`; a field that is empty drops the column. */
+/** Parses `COLUMN=FIELD`; an empty field drops the column. */
 function parsePair(value: string, what: string): readonly [string, string] {
   const at = value.lastIndexOf('=');
   return at < 1 ? refuse(`${what} must be COLUMN=FIELD, not '${value}'`) : [value.slice(0, at), value.slice(at + 1)];
 }
 
-/** Shows how far an import is: rate and time left, of this run. */
+/** Creates the progress line of this run. */
 function createMeter(name: string, { show }: CommandContext): { show(position: ImportPosition): void } {
   const startedAt = performance.now();
   let begin: ImportPosition | undefined;
@@ -60,7 +60,6 @@ function exitCodeOf({ isInterrupted, refused }: ImportOutcome): number {
   return refused > 0 ? refusedExit : 0;
 }
 
-/** Says, for a person, what is to be done about an outcome. */
 function noteOutcome(outcome: ImportOutcome, { note, show }: CommandContext): void {
   show?.('');
   const { file: name, importedAt, isInterrupted, stored, refused, refusedFile, lines, unknownParameters } = outcome;
@@ -83,7 +82,6 @@ function noteOutcome(outcome: ImportOutcome, { note, show }: CommandContext): vo
     );
 }
 
-/** Waits for the service to answer, as it does in a moment where it is just starting. */
 async function awaitAccess(area: ImportArea, signal: AbortSignal): Promise<void> {
   await retry(() => area.checkAccess(), {
     forMs: firstAnswerMs,
@@ -93,7 +91,6 @@ async function awaitAccess(area: ImportArea, signal: AbortSignal): Promise<void>
   });
 }
 
-/** `tributary import FILE...`: sends events of files to the import area of a service, each once. */
 export const importCommand = verb({
   name: 'import',
   summary: 'send events of files to a running service, each once, whatever is stopped in between',
@@ -171,7 +168,7 @@ export const importCommand = verb({
         const { lastKeys, ...shown } = outcome;
         noteOutcome(outcome, context);
         if (given.wait && !outcome.isInterrupted) {
-          const onWait = (why: string): void => show?.(why);
+          const onWait = (why: string | undefined): void => show?.(why ?? '');
           await waitForLake(area, lastKeys, { signal: stop, patienceMs: given.patience * 1000, onWait });
           show?.('');
         }

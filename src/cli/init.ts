@@ -24,19 +24,19 @@ import { file, flag, oneOf, parsed, positive, refuse, text, withDefault } from '
 const [firstApp, firstAccount] = [1, 1];
 const defaultProfile = 'default';
 const lookEveryMs = 250;
-/** A running service takes a second to know a new app. */
+/** How long a running service may take to accept a new app, ms. */
 const knownMs = 15_000;
-/** Time that a service takes to end at most. */
+/** How long a service may take to stop, ms. */
 const stopMs = 60_000;
 
-/** What was there, and what was made. */
+/** The apps and users of a folder, and the new secrets. */
 interface FirstAccess {
   readonly apps: readonly ListedApp[];
   readonly users: readonly ListedUser[];
   readonly made: Pick<Profile, 'idApp' | 'token' | 'idUser' | 'secret'>;
 }
 
-/** Adds the first app and the first user, where there is none. */
+/** Adds the first app and user if there is none. */
 async function ensureAccess(config: Config, platform: Platform, title: string): Promise<FirstAccess> {
   const paths = dataPaths(config.dataDir);
   let made: FirstAccess['made'] = {};
@@ -52,7 +52,7 @@ async function ensureAccess(config: Config, platform: Platform, title: string): 
   return { apps: await listApps(paths), users: await listUsers(paths), made };
 }
 
-/** The addresses of a service: as it runs, or as its settings have them. */
+/** Returns the addresses of the running service, or those of its settings. */
 function addressesOf(
   config: Config,
   running: ServiceState | undefined,
@@ -64,7 +64,7 @@ function addressesOf(
   };
 }
 
-/** Calls that work as they stand. */
+/** Renders calls that work as they are. */
 function examplesOf({ importUrl, exportUrl, idApp, token, idUser, secret }: Profile): string[] {
   const event = '{"customUserId":"u-1","customEventName":"level_up","customEventParams":{"level":"3"}}';
   const query = 'event=customEvents&selectors=eventId,tsEvent,eventName,params.name,params.value&sinceVersion=0';
@@ -127,7 +127,7 @@ const options = {
 
 type Given = GivenOptions<typeof options>;
 
-/** The profile of a name as far as it may be this service's; undefined if it is of another one. */
+/** Returns a profile unless it is of another service. */
 function findSuitable(profile: Profile, { importUrl }: Profile, dataDir: string): Profile | undefined {
   const isOther =
     profile.dataDir === undefined ? (profile.importUrl ?? importUrl) !== importUrl : profile.dataDir !== dataDir;
@@ -135,8 +135,8 @@ function findSuitable(profile: Profile, { importUrl }: Profile, dataDir: string)
 }
 
 /**
- * The name of a data folder's profile: the one that it has, or the first of `default`, `default-2`, ... that no other
- * service has. A profile of 0.3 names no folder: it suits by its address, unless the secrets are new.
+ * Returns the name of a data folder's profile: its own, or the first free one of `default`, `default-2`, ... A profile
+ * of 0.3 has no folder: it is free if its address matches and the secrets are not new.
  */
 function nameProfile(found: Profiles, addresses: Profile, dataDir: string, isNew: boolean): string {
   const own = findOwnName(found, dataDir);
@@ -148,7 +148,7 @@ function nameProfile(found: Profiles, addresses: Profile, dataDir: string, isNew
   }
 }
 
-/** Stops the process that was started for a command that has failed, and waits until it has ended. */
+/** Stops the process that was started for a failed command, and waits for its end. */
 async function stopStarted(pid: number, { note, force }: CommandContext): Promise<void> {
   if (hasEnded(pid)) return;
   askToStop({ pid });
@@ -169,7 +169,7 @@ async function init({ platform, title, profile: wanted, wait, started, log, data
     ? await awaitService({ dataDir, runFolder: run, pid: started, log, signal: stop, note })
     : readServiceStates(run)[0];
   const addresses = addressesOf(config, running);
-  // What is made is shown this once: where the profile cannot be written, nothing is made.
+  // New secrets are shown once: first make sure that the profile can be written.
   const found = await changeProfiles(profiles, (known) => known);
   const other = wanted === undefined ? undefined : found.profiles[wanted];
   if (other !== undefined && findSuitable(other, addresses, dataDir) === undefined)
@@ -180,7 +180,7 @@ async function init({ platform, title, profile: wanted, wait, started, log, data
   const isNew = Object.keys(access.made).length > 0;
   const name = wanted ?? nameProfile(found, addresses, dataDir, isNew);
   const before = found.profiles[name];
-  // A service that runs says its address itself.
+  // A running service reports its own address.
   const current = before?.dataDir === dataDir && running !== undefined ? addresses : {};
   const profile = { ...addresses, ...before, ...current, ...access.made, dataDir };
   const isKept = isNew || before !== undefined;
@@ -207,7 +207,6 @@ async function init({ platform, title, profile: wanted, wait, started, log, data
   if (running === undefined) note("No service runs on this data folder: 'tributary start' runs it.");
 }
 
-/** `tributary init`: the first app, the first user and a profile; what is there already stays. */
 export const initCommand = verb({
   name: 'init',
   summary: 'make the first app and user, and a profile, and print calls that work; again, say what there is',

@@ -1,12 +1,11 @@
 import { pruneFiles } from '../lake/files/prune.ts';
 import { findSinceMs, nextPlace, parsePlace } from '../lake/log/change-feed.ts';
-import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
+import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../lake/sql/literals.ts';
 import { readMarkedSnapshot } from '../lake/watermark.ts';
 import { machineClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
-import { openCommandEngine } from '../lake/command-engine.ts';
 import { enrichLake } from '../operate/enrich.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { repairLake } from '../lake/repair/repair-lake.ts';
@@ -15,29 +14,24 @@ import { checkLake } from '../lake/check.ts';
 import { readHistory, readLakeStats } from '../lake/history.ts';
 import { datasets, events } from '../datasets/dataset.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
-import { verb, type CommandContext, type Group, type OpenData, openLake } from './command.ts';
+import { dataVerb, type DataContext, type Group, type OpenData } from './command.ts';
+import { withEngine } from './lake-engine.ts';
 import { flag, oneOf, positive, text, withDefault } from './words.ts';
 
-/** What came to a table since a place in its history. */
+/** The rows that became available since a cursor. */
 interface Changes {
   /** The version that was read. */
   readonly version: number;
   readonly rows: number;
-  /** SQL that gives the rows, for as long as the files that it names are there: the retention. */
+  /** SQL that reads the rows; valid until the retention has passed. */
   readonly sql: string;
-  /** The place to ask from next time. */
+  /** The next cursor. */
   readonly next: string;
-  /**
-   * Every event that was acknowledged before this is in the version, ISO 8601, by the broker's clock; absent where that
-   * is not known, as of a table that gets no imported events.
-   */
+  /** Watermark of the version by the broker's clock, ISO 8601; absent if the table gets no imported events. */
   readonly watermark?: string;
 }
 
-/**
- * Finds what came to a table since a place, or everything. Errors: `usage` for a text that is no place, those of
- * `findSinceMs`.
- */
+/** Finds the rows since a cursor, or all rows. Errors: `usage` for an invalid cursor; those of `findSinceMs`. */
 export async function readChanges(tableDir: string, since: string | undefined): Promise<Changes> {
   const place = parsePlace(since ?? '0');
   if (place === undefined)
@@ -65,23 +59,14 @@ export async function readChanges(tableDir: string, since: string | undefined): 
   }
 }
 
-/** Runs work on the lake with an engine of its own, with the service running or stopped. */
-async function withEngine<T>(opened: OpenData, work: (duckdb: Duckdb, opened: OpenData) => Promise<T>): Promise<T> {
-  const { config, paths } = opened;
-  const engine = await openCommandEngine(paths.lake, { memoryMb: config.duckdbMemoryMb, threads: 2 });
-  try {
-    return await work(engine.duckdb, opened);
-  } finally {
-    await engine.close();
-  }
-}
+const engineLimits = ({ config }: OpenData) => ({ memoryMb: config.duckdbMemoryMb, threads: 2 });
 
 /**
- * Fills what rows do not say. Answers the date of the database that places came from. Errors: those of `enrichLake`, and
- * `geo_database_damaged` where the database cannot be read: nothing is changed then.
+ * Fills enriched columns. Returns the date of the geo database, too. Errors: those of `enrichLake`;
+ * `geo_database_damaged`, before anything is changed.
  */
-async function enrichAll(opened: OpenData, signal: AbortSignal) {
-  const { config, paths, clock } = opened;
+async function enrichAll(context: DataContext) {
+  const { config, paths, clock, stop: signal } = context;
   const enricher = await openEnrichment(config);
   try {
     const { databaseDate: geoDate } = enricher;
@@ -91,7 +76,10 @@ async function enrichAll(opened: OpenData, signal: AbortSignal) {
       });
     const common = { lakeDir: paths.lake, enricher, clock, crashPoint: noCrashPoint, signal };
     const { retentionMs } = config;
-    return { geoDate, tables: await withEngine(opened, (duckdb) => enrichLake({ ...common, duckdb, retentionMs })) };
+    const tables = await withEngine(context, engineLimits(context), (duckdb) =>
+      enrichLake({ ...common, duckdb, retentionMs }),
+    );
+    return { geoDate, tables };
   } finally {
     enricher.close();
   }
@@ -99,79 +87,79 @@ async function enrichAll(opened: OpenData, signal: AbortSignal) {
 
 const table = withDefault(oneOf([...datasets.keys()], 'the table', 'NAME'), events.table);
 
-/** The folder of a table of the lake. Errors: those of `openLake`. */
-const openTableDir = (data: string | undefined, name: string, context: CommandContext): string =>
-  tablePaths(openLake(data, context).paths.lake, datasets.get(name) ?? events).table;
+const tableDirOf = ({ paths }: OpenData, name: string): string =>
+  tablePaths(paths.lake, datasets.get(name) ?? events).table;
 
-const check = verb({
+const check = dataVerb({
+  opens: 'lake',
   name: 'check',
   summary: 'read every live file, the log and the hashes of erased ids, and list what is wrong',
   examples: ['lake check'],
   exitCodes: { 1: 'something is wrong: the answer lists it' },
-  async run({ data }, context) {
-    const report = await checkLake(openLake(data, context).paths.lake);
-    context.answer(report);
+  async run(_given, { paths, answer, note }) {
+    const report = await checkLake(paths.lake);
+    answer(report);
     if (report.ok) return 0;
-    context.note(
+    note(
       "restore missing and damaged files from a backup, under the same paths; 'tributary lake repair' undoes what another engine has committed (foreign_commit); an orphan_file says itself what to do with it",
     );
     return 1;
   },
 });
 
-const stats = verb({
+const stats = dataVerb({
+  opens: 'lake',
   name: 'stats',
   summary: 'show rows and bytes by kind and date, and by table',
   examples: ['lake stats'],
-  async run({ data }, context) {
-    context.answer(await readLakeStats(openLake(data, context).paths.lake));
-  },
+  run: (_given, { paths }) => readLakeStats(paths.lake),
 });
 
-const files = verb({
+const files = dataVerb({
+  opens: 'lake',
   name: 'files',
   summary: 'list the live files of a table',
   isList: true,
   options: { table },
   examples: ['lake files', 'lake files --table payments'],
-  async run({ table: name, data }, context) {
-    const snapshot = await readSnapshot(openTableDir(data, name, context));
-    for (const { path, sizeBytes, numRecords, young, minValues, maxValues } of snapshot.files)
-      context.answer({ path, sizeBytes, numRecords, young, minValues, maxValues });
+  async run({ table: name }, context) {
+    const { files: live } = await readSnapshot(tableDirOf(context, name));
+    return live.map(({ path, sizeBytes, numRecords, young, minValues, maxValues }) => {
+      return { path, sizeBytes, numRecords, young, minValues, maxValues };
+    });
   },
 });
 
-const log = verb({
+const log = dataVerb({
+  opens: 'lake',
   name: 'log',
   summary: 'list the newest commits of a table',
   isList: true,
   options: { limit: withDefault(positive('so many'), 50), table },
   examples: ['lake log --limit 10'],
-  async run({ limit, table: name, data }, context) {
-    const { lake } = openLake(data, context).paths;
-    for (const entry of await readHistory(lake, limit, datasets.get(name) ?? events)) context.answer(entry);
-  },
+  run: ({ limit, table: name }, { paths }) => readHistory(paths.lake, limit, datasets.get(name) ?? events),
 });
 
-const changes = verb({
+const changes = dataVerb({
+  opens: 'lake',
   name: 'changes',
   summary: 'show how many rows came since a place in the history, and SQL that reads them',
   details: ['Answers the place to ask from next time, and up to when what it read is complete, too.'],
   options: { since: text('a version, or `next` of the last answer; all rows when it is left out', 'PLACE'), table },
   examples: ['lake changes --since 12'],
-  async run({ since, table: name, data }, context) {
-    context.answer(await readChanges(openTableDir(data, name, context), since));
-  },
+  run: ({ since, table: name }, context) => readChanges(tableDirOf(context, name), since),
 });
 
-const repair = verb({
+const repair = dataVerb({
+  opens: 'lake',
   name: 'repair',
   summary: 'undo what another engine has committed, and give rows of a clock that was ahead a time that has passed',
   options: { acceptLoss: flag('takes files out of the table that are missing and nowhere to be found') },
   examples: ['lake repair'],
   exitCodes: { 1: 'files are missing that only a backup can bring back' },
-  async run({ acceptLoss, data }, context) {
-    const repaired = await withEngine(openLake(data, context), (duckdb, { paths, clock }) =>
+  async run({ acceptLoss }, context) {
+    const { paths, clock } = context;
+    const repaired = await withEngine(context, engineLimits(context), (duckdb) =>
       repairLake({ lakeDir: paths.lake, duckdb, clock, crashPoint: noCrashPoint }, acceptLoss),
     );
     context.answer(repaired);
@@ -183,29 +171,27 @@ const repair = verb({
   },
 });
 
-const enrich = verb({
+const enrich = dataVerb({
+  opens: 'lake',
   name: 'enrich',
   summary:
     'fill countries, systems, devices and browsers where rows do not say them and their addresses and User-Agents do',
   examples: ['lake enrich'],
-  async run({ data }, context) {
-    context.answer(await enrichAll(openLake(data, context), context.stop));
-  },
+  run: (_given, context) => enrichAll(context),
 });
 
-const snapshot = verb({
+const snapshot = dataVerb({
+  opens: 'lake',
   name: 'snapshot',
   summary: 'print the SQL of the views over the lake',
   options: { root: text('where its reader finds the lake', 'DIR_OR_URL') },
   examples: ['lake snapshot > lake.sql', 'lake snapshot --root s3://bucket/lake'],
-  async run({ root, data }, context) {
-    const { config } = openLake(data, context);
+  async run({ root }, { config, print }) {
     const { renderLakeSnapshot } = await import('./query.ts');
-    context.print(await renderLakeSnapshot(config, root));
+    print(await renderLakeSnapshot(config, root));
   },
 });
 
-/** `tributary lake`: reads the lake, and mends it, whether the service runs or not. */
 export const lakeCommand: Group = {
   name: 'lake',
   summary: 'verify the lake, show its files, history, rows and what came since; mend it',

@@ -14,13 +14,12 @@ import { sourceFormats } from '../operate/load/recognize.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { getTextFile, readTold, wholeDescriptor } from '../runtime/files/input-file.ts';
-import { type CommandContext, type GivenOptions, verb, type Group, openData } from './command.ts';
+import { dataVerb, type CommandContext, type DataContext, type GivenOptions, type Group } from './command.ts';
 import { file, flag, hidden, oneOf, parsed, positive, refuse, many, text, present } from './words.ts';
 import { loadTitles } from '../operate/lists/load-titles.ts';
-import { answerRefused, openList } from './segment.ts';
+import { answerRefused, openList, toListOptions } from './segment.ts';
 import { isRecord } from '../runtime/files/checked-json.ts';
 
-/** The datasets whose rows can be loaded, by name. */
 const loadable: readonly Dataset[] = [...datasets.values()].filter(({ isLoadable }) => isLoadable);
 
 const mostBad = 100_000;
@@ -30,7 +29,6 @@ function parseMaxBad(value: string): number {
   return refuse(`--max-bad takes a number from 0 to ${mostBad}, not '${value}'`);
 }
 
-/** The options of `tributary load DATASET`. */
 const loadOptions = {
   map: file('JSON: names of the file and the fields that they are, null to drop one: {"sum": "total", "note": null}'),
   app: positive('the app of rows that name none by idApp or SDKKey', 'ID'),
@@ -38,11 +36,10 @@ const loadOptions = {
   restoreErased: flag('store rows again that were erased'),
   format: oneOf(sourceFormats, 'what the files are, where their names do not say it'),
   allowEmpty: flag('a file without any text is one without rows, and no error'),
-  // Of the service alone (health/load-routes.ts): the input is passed on, and an error is answered with its code.
+  // For health/load-routes.ts, which forwards the input.
   byHttp: hidden(flag('answers an error as JSON, and takes standard input as whole only when it is said to be')),
 } as const;
 
-/** The engine's part of the memory that the setting allows, and as many threads as it has memory for. */
 function engineLimits({ duckdbMemoryMb }: Config): { readonly memoryMb: number; readonly threads: number } {
   return {
     memoryMb: Math.max(256, duckdbMemoryMb),
@@ -63,14 +60,9 @@ async function readMap(name: string): Promise<FieldMap> {
   }
 }
 
-async function toOptions({
-  map,
-  app,
-  format,
-  maxBad,
-  restoreErased,
-  allowEmpty,
-}: Omit<GivenOptions<typeof loadOptions>, 'data'>): Promise<LoadOptions> {
+type LoadWords = Omit<GivenOptions<typeof loadOptions>, 'data'>;
+
+async function toOptions({ map, app, maxBad, format, restoreErased, allowEmpty }: LoadWords): Promise<LoadOptions> {
   return {
     ...(map === undefined ? {} : { map: await readMap(map) }),
     ...present({ idApp: app, maxBad, format }),
@@ -85,7 +77,6 @@ const phases: Readonly<Record<Progress['phase'], string>> = {
   commit: 'takes out repeats',
 };
 
-/** Shows a load's progress on the terminal, a line for each second. */
 function showProgress(name: string, context: CommandContext): Pick<LoadDependencies, 'onProgress'> {
   if (context.isTerminal !== true) return {};
   return {
@@ -97,44 +88,37 @@ function showProgress(name: string, context: CommandContext): Pick<LoadDependenc
   };
 }
 
-/** The tables of a data folder, for a load or its undoing. */
-function openTables(data: string | undefined, context: CommandContext) {
-  const { config, paths, clock } = openData(data, context);
-  const { lake: lakeDir } = paths;
+const toLimited = ({ config, paths, clock, stop: signal }: DataContext) =>
+  ({ lakeDir: paths.lake, clock, crashPoint: noCrashPoint, signal, limits: engineLimits(config) }) as const;
+
+async function openLoadable({ config, paths, clock }: DataContext, dataset: Dataset): Promise<Table> {
   const options = { clock, retentionMs: config.retentionMs, crashPoint: noCrashPoint };
-  return {
-    config,
-    paths,
-    common: { lakeDir, clock, crashPoint: noCrashPoint, signal: context.stop, limits: engineLimits(config) },
-    open: async (dataset: Dataset): Promise<Table> => {
-      await ensureLake(lakeDir, options);
-      return openDatasetTable(lakeDir, dataset, options);
-    },
-  };
+  await ensureLake(paths.lake, options);
+  return openDatasetTable(paths.lake, dataset, options);
 }
 
 function assertOneInput(files: readonly string[]): void {
   if (files.filter((word) => word === '-').length > 1) refuse('standard input can be read once');
 }
 
-/** Loads each file whole or not at all. Returns 1 when one was refused. */
+/** Loads each file completely or not at all. Returns 1 if one was refused. */
 async function loadFiles(
   dataset: Dataset,
-  { FILE: files, data, ...words }: GivenOptions<typeof loadOptions> & { readonly FILE: readonly string[] },
-  context: CommandContext,
+  { FILE: files, ...words }: LoadWords & { readonly FILE: readonly string[] },
+  context: DataContext,
 ): Promise<number> {
   assertOneInput(files);
   const options = await toOptions(words);
-  const { config, paths, common, open } = openTables(data, context);
-  const apps = (await listApps(paths)).map(({ idApp, sdkKey }) => ({ idApp: Number(idApp), sdkKey }));
-  const table = await open(dataset);
+  const { config } = context;
+  const apps = (await listApps(context.paths)).map(({ idApp, sdkKey }) => ({ idApp: Number(idApp), sdkKey }));
+  const common = { ...toLimited(context), dataset, apps, table: await openLoadable(context, dataset) };
   const enricher = config.enriches ? await openEnrichment(config) : undefined;
   let exitCode = 0;
   for (const word of files) {
     const name = word === '-' ? word : path.basename(word);
     const input = word === '-' ? openList(word, context).pieces : undefined;
     const from = input === undefined ? word : words.byHttp ? readTold(input, wholeDescriptor) : input;
-    const dependencies = { ...common, dataset, apps, table, enricher, ...showProgress(name, context) };
+    const dependencies = { ...common, enricher, ...showProgress(name, context) };
     const outcome = await loadFile(dependencies, { name, from }, options);
     context.answer({ dataset: dataset.table, ...outcome });
     if (!('refused' in outcome)) continue;
@@ -146,12 +130,12 @@ async function loadFiles(
   return exitCode;
 }
 
-/** An abbreviation keeps its capitals. */
+/** Lower-cases the first letter, except of an abbreviation. */
 const withoutCapital = (sentence: string): string =>
   sentence.replace(/^[A-Z](?=[a-z])/, (letter) => letter.toLowerCase());
 
 const loadDataset = (dataset: Dataset) =>
-  verb({
+  dataVerb({
     name: dataset.table,
     summary: `load ${withoutCapital(dataset.description).replace(/\.$/, '')}`,
     words: {
@@ -164,7 +148,7 @@ const loadDataset = (dataset: Dataset) =>
     run: (given, context) => loadFiles(dataset, given, context),
   });
 
-const titles = verb({
+const titles = dataVerb({
   name: 'titles',
   summary: 'load what ids of campaigns, partners, links and the like are called in exports',
   words: { FILE: many(file('rows of field, id and title, such as idCampaign,66,Winter: CSV or JSON lines; - too')) },
@@ -173,45 +157,41 @@ const titles = verb({
   ],
   examples: ['load titles titles.csv'],
   exitCodes: { 1: 'a file has bad lines, which are answered; nothing was changed' },
-  async run({ FILE: files, data }, context) {
+  async run({ FILE: files }, context) {
     assertOneInput(files);
-    const { config, paths, clock } = openData(data, context);
     const inputs = files.map((word) => openList(word, context));
-    const options = { clock, memoryMb: config.duckdbMemoryMb, signal: context.stop };
-    const loaded = await loadTitles(paths.titles, inputs, options);
-    if (!('titles' in loaded)) return answerRefused(loaded, context);
-    context.answer(loaded);
-    return 0;
+    const loaded = await loadTitles(context.paths.titles, inputs, toListOptions(context));
+    return 'titles' in loaded ? loaded : answerRefused(loaded, context);
   },
 });
 
-const list = verb({
+const list = dataVerb({
   name: 'list',
   summary: 'list the loads of every dataset',
   isList: true,
   examples: ['load list'],
-  async run({ data }, context) {
-    const { paths, common } = openTables(data, context);
+  async run(_given, { config, paths }) {
+    const listed = [];
     for (const dataset of loadable) {
       if (!(await hasTable(paths.lake, dataset))) continue;
       const { table } = tablePaths(paths.lake, dataset);
-      for (const load of await listLoads(table, dataset.table, common.limits)) context.answer(load);
+      listed.push(...(await listLoads(table, dataset.table, engineLimits(config))));
     }
+    return listed;
   },
 });
 
-const undo = verb({
+const undo = dataVerb({
   name: 'undo',
   summary: 'take the rows of a load out again',
   words: { ID: text("the load, as 'tributary load list' has it") },
   examples: ['load undo 4f1c2a90'],
-  async run({ ID: loadId, data }, context) {
-    const { paths, common, open } = openTables(data, context);
+  async run({ ID: loadId }, context) {
     for (const dataset of loadable) {
-      if (!(await hasTable(paths.lake, dataset))) continue;
+      if (!(await hasTable(context.paths.lake, dataset))) continue;
       try {
-        const undone = await undoLoad({ ...common, table: await open(dataset) }, loadId);
-        return context.answer({ dataset: dataset.table, ...undone });
+        const table = await openLoadable(context, dataset);
+        return { dataset: dataset.table, ...(await undoLoad({ ...toLimited(context), table }, loadId)) };
       } catch (error) {
         if (!isAppError(error, 'not_found')) throw error;
       }
@@ -220,7 +200,6 @@ const undo = verb({
   },
 });
 
-/** `tributary load NAME ...`: takes an operator's own data in. */
 export const loadCommand: Group = {
   name: 'load',
   summary: 'load rows of a dataset, or titles, from files; list loads, undo one',

@@ -17,7 +17,6 @@ const maxSecretsBytes = 64 * 1024;
 
 const url = (about: string) => parsed(about, 'URL', parseServiceUrl);
 
-/** Reads lines of `token=...` and `secret=...` from standard input. Error: `usage`. */
 async function readSecrets({ input }: CommandContext): Promise<Pick<Profile, 'token' | 'secret'>> {
   let given = '';
   for await (const piece of input?.() ?? []) {
@@ -35,9 +34,8 @@ async function readSecrets({ input }: CommandContext): Promise<Pick<Profile, 'to
   return secrets;
 }
 
-function shown({ profiles, current }: Profiles, chosen: string) {
-  return describeProfile(chosen, profiles[chosen] ?? {}, chosen === current);
-}
+const shown = ({ profiles, current }: Profiles, chosen: string) =>
+  describeProfile(chosen, profiles[chosen] ?? {}, chosen === current);
 
 const add = verb({
   name: 'add',
@@ -59,7 +57,7 @@ const add = verb({
     'profile add shop --import-url https://events.example.com --export-url https://exports.example.com --app 7 --user 1 --stdin',
   ],
   async run({ NAME: chosen, importUrl, exportUrl, app, user, stdin }, context) {
-    const { environment, answer } = context;
+    const { environment } = context;
     const fromInput = stdin ? await readSecrets(context) : {};
     const token = fromInput.token ?? (environment['TRIBUTARY_TOKEN'] || undefined);
     const secret = fromInput.secret ?? (environment['TRIBUTARY_SECRET'] || undefined);
@@ -68,7 +66,7 @@ const add = verb({
       current,
       profiles: { ...profiles, [chosen]: { ...profiles[chosen], ...given } },
     }));
-    answer(shown(changed, chosen));
+    return shown(changed, chosen);
   },
 });
 
@@ -78,9 +76,9 @@ const list = verb({
   isList: true,
   isWithoutData: true,
   examples: ['profile list'],
-  async run(_given, { environment, answer }) {
+  async run(_given, { environment }) {
     const found = await readProfiles(profilesPath(environment));
-    for (const each of Object.keys(found.profiles)) answer(shown(found, each));
+    return Object.keys(found.profiles).map((each) => shown(found, each));
   },
 });
 
@@ -94,12 +92,12 @@ const use = verb({
   words: name,
   isWithoutData: true,
   examples: ['profile use shop'],
-  async run({ NAME: chosen }, { environment, answer }) {
+  async run({ NAME: chosen }, { environment }) {
     const changed = await changeProfiles(profilesPath(environment), (profiles) => {
       getOwn(profiles, chosen);
       return { ...profiles, current: chosen };
     });
-    answer(shown(changed, chosen));
+    return shown(changed, chosen);
   },
 });
 
@@ -109,7 +107,7 @@ const remove = verb({
   words: name,
   isWithoutData: true,
   examples: ['profile remove shop'],
-  async run({ NAME: chosen }, { environment, answer }) {
+  async run({ NAME: chosen }, { environment }) {
     await changeProfiles(profilesPath(environment), (found) => {
       getOwn(found, chosen);
       const { [chosen]: _, ...profiles } = found.profiles;
@@ -118,11 +116,10 @@ const remove = verb({
         ...(found.current === undefined || found.current === chosen ? {} : { current: found.current }),
       };
     });
-    answer({ profile: chosen, removed: true });
+    return { profile: chosen, removed: true };
   },
 });
 
-/** `tributary profile add|list|use|remove`: addresses and secrets of services, for the commands that work against them. */
 export const profileCommand: Group = {
   name: 'profile',
   summary: 'keep addresses and secrets of services for import and export, in a file of your own',

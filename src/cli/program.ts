@@ -2,22 +2,20 @@ import { Argument, Command as Parser, CommanderError, Option, type Help } from '
 import { AppError, describeError, isAppError, isDiskFull } from '../runtime/errors.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import { showAnswers } from './answers.ts';
-import { commonOptions, type Command, type CommandContext, type Declarations, type Verb } from './command.ts';
+import { commonOptions, openData, type Command, type CommandContext, type Declarations, type Verb } from './command.ts';
 import { refuse, type Declared } from './words.ts';
 
-/** One call of the program: its words, and the exit code once a verb has run. */
 interface Call {
   readonly words: readonly string[];
   readonly context: CommandContext;
   exitCode: number;
 }
 
-/** `maxExports` as it is written on the command line: `--max-exports`. */
+/** Returns the option of a name: `--max-exports` for `maxExports`. */
 function flagOf(name: string): string {
   return `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
-/** The options of a verb: its own, and those of every command. */
 function optionsOf({ options = {}, isWithoutData }: Verb): Declarations {
   const { data, json } = commonOptions;
   return { ...options, ...(isWithoutData === true ? {} : { data }), json, ...options };
@@ -26,13 +24,13 @@ function optionsOf({ options = {}, isWithoutData }: Verb): Declarations {
 const show = (text: string, isBare: boolean, isMany = false): string =>
   `${isBare ? text : `[${text}]`}${isMany ? '...' : ''}`;
 
-/** How a verb is called: `tributary app add ID --platform P [--title T] [--data DIR]`, a line for each way. */
+/** Renders the usage, one line per way to call: `tributary app add ID --platform P [--title T] [--data DIR]`. */
 function usagesOf(verb: Verb, path: string): readonly string[] {
   if (verb.usage !== undefined) return verb.usage.map((usage) => `${path} ${usage}`);
   const words = Object.entries(verb.words ?? {}).map(([name, { isOptional, isMany }]) =>
     show(`${name}${isMany === true ? '...' : ''}`, isOptional !== true),
   );
-  // Everybody has --json, and its own help says so.
+  // Every command has --json; its own help shows it.
   const { json: _, ...options } = optionsOf(verb);
   const shown = Object.entries(options)
     .filter(([, { isHidden }]) => isHidden !== true)
@@ -49,7 +47,7 @@ const exitCodes: Readonly<Record<number, string>> = {
   1: 'refused or failed: one sentence on standard error says why, and what to do',
 };
 
-/** Examples and exit codes, below the lists of the help. */
+/** Renders examples and exit codes, below the lists of the help. */
 function renderEnd({ examples = [], exitCodes: own = {} }: Verb): string {
   const shown = examples.length === 0 ? '' : `\nExamples:\n${examples.map((line) => `  tributary ${line}\n`).join('')}`;
   const codes = Object.entries({ ...exitCodes, ...own }).map(([code, meaning]) => {
@@ -59,7 +57,7 @@ function renderEnd({ examples = [], exitCodes: own = {} }: Verb): string {
   return `${shown}\nExit codes:\n${codes.join('')}`.trimEnd();
 }
 
-/** How the parser shows what it knows: names in capitals as they are, without brackets of its own. */
+/** Shows names in capitals, without the parser's brackets. */
 const helpStyle: Partial<Help> = {
   optionTerm: ({ flags }: Option) => flags.replaceAll(/[<>]/g, ''),
   subcommandTerm: (parser: Parser) => {
@@ -72,10 +70,9 @@ const helpStyle: Partial<Help> = {
   commandUsage: (parser: Parser) => parser.usage(),
 };
 
-/** Writes a text of the parser's as lines of the program. */
 const printBy = (write: (line: string) => void) => (text: string) => write(text.replace(/\n+$/, ''));
 
-/** A parser that throws what it has to say: help and the version when they were printed, and what is wrong. */
+/** Creates a parser that throws its help, its version and its errors. */
 function createParser({ name, summary = '', details = [] }: Omit<Command, 'run' | 'verbs'>, { context }: Call): Parser {
   const sentence = summary === '' ? [] : [`${summary.charAt(0).toUpperCase()}${summary.slice(1)}.`];
   return new Parser(name)
@@ -92,21 +89,20 @@ function createParser({ name, summary = '', details = [] }: Omit<Command, 'run' 
     .exitOverride();
 }
 
-/** Gives a parser the option that every one has, behind those of its own. */
 function addVersion(parser: Parser): Parser {
   const { version } = readPackageJson('package.json') as { version: string };
   return parser.version(version, '-V, --version', 'print the version');
 }
 
-/** Parses the text of an option; `previous` is what it was given before. Error: `usage`. */
+/** Creates the parser of an option's text; `previous` is its value so far. Error: `usage`. */
 function parseOption(parser: Parser, option: Option, { parse, isMany }: Declared<unknown>, { words }: Call) {
   const flag = String(option.long);
   return (text: string, previous: unknown): unknown => {
     const isGiven = parser.getOptionValueSource(option.attributeName()) === 'cli';
     if (isGiven && isMany !== true) refuse(`${flag} is given twice, and takes one value`);
-    // An unset variable of a script (`--data "$DATA"`) must not fall back to a default.
+    // An unset variable of a script (`--data "$DATA"`) must not become the default.
     if (text === '') refuse(`${flag} has an empty value`);
-    // A value may begin with a dash, as a token's prefix and a client's id may.
+    // A value may begin with a dash: the prefix of a token, the id of a client.
     const known = [...parser.options.flatMap(({ long, short }) => [long, short]), '--help', '-h'];
     if (known.includes(text.replace(/=.*/s, '')) && !words.includes(`${flag}=${text}`))
       refuse(`${flag} has no value: ${text} is an option`);
@@ -117,7 +113,6 @@ function parseOption(parser: Parser, option: Option, { parse, isMany }: Declared
 
 function addOption(parser: Parser, name: string, declared: Declared<unknown>, call: Call): Option {
   const { about, shown, letter, choices, fallback, isHidden = false } = declared;
-  // What is shown as its choices says them already.
   const taken = choices === undefined || shown === choices.join('|') ? '' : `: ${choices.join(', ')}`;
   const isShown = shown !== undefined && (typeof fallback === 'string' || typeof fallback === 'number');
   const option = new Option(
@@ -141,7 +136,7 @@ function addWord(parser: Parser, name: string, { about, parse, choices, isMany, 
   parser.addArgument(argument);
 }
 
-/** What was given, by the names of the declaration. */
+/** Collects the values by the names of the declaration. */
 function collect(parser: Parser, { words = {} }: Verb, options: ReadonlyMap<string, Option>, declared: Declarations) {
   const given: Record<string, unknown> = {};
   Object.entries(words).forEach(([name, { fallback }], index) => {
@@ -151,20 +146,24 @@ function collect(parser: Parser, { words = {} }: Verb, options: ReadonlyMap<stri
     const key = option.attributeName();
     const isGiven = parser.getOptionValueSource(key) === 'cli';
     const isFlag = declared[name]?.shown === undefined;
-    // Not by the parser, which would pass over an option that is written wrong.
+    // Checked here: the parser would report a missing option before a misspelled one.
     if (!isGiven && declared[name]?.isRequired === true) refuse(`${String(option.long)} is missing`);
     given[name] = isGiven ? isFlag || (parser.getOptionValue(key) as unknown) : declared[name]?.fallback;
   }
   return given as Parameters<Verb['run']>[0];
 }
 
-/** Runs a verb; on a terminal its answers are shown for a person, unless they are to be JSON. Error: `disk` for a full one. */
+/** Runs a verb. On a terminal its answers are laid out, unless `--json` is given. Error: `disk` for a full disk. */
 async function runVerb(verb: Verb, given: Parameters<Verb['run']>[0], context: CommandContext): Promise<number> {
   const isShown = context.screen !== undefined && !given.json;
   const shown = isShown ? showAnswers(context, context.screen.columns, verb.isList === true) : undefined;
+  const used = shown?.context ?? context;
   let isDone = false;
   try {
-    const exitCode = (await verb.run(given, shown?.context ?? context)) ?? 0;
+    const opened = verb.opens === undefined ? {} : openData(given.data, context, verb.opens);
+    const result = await verb.run(given, { ...used, ...opened });
+    const exitCode = typeof result === 'number' ? result : 0;
+    if (typeof result === 'object') for (const one of Array.isArray(result) ? result : [result]) used.answer(one);
     isDone = exitCode === 0;
     return exitCode;
   } catch (error) {
@@ -175,7 +174,6 @@ async function runVerb(verb: Verb, given: Parameters<Verb['run']>[0], context: C
   }
 }
 
-/** Between the lines of a usage, below each other. */
 const usageSeparator = '\n       ';
 
 function toVerbParser(verb: Verb, path: string, call: Call): Parser {
@@ -192,7 +190,6 @@ function toVerbParser(verb: Verb, path: string, call: Call): Parser {
     });
 }
 
-/** The parser of a command; that of a group has the usage of all its verbs. */
 function toParser(command: Command, call: Call): Parser {
   const path = `tributary ${command.name}`;
   if (!('verbs' in command)) return toVerbParser(command, path, call);
@@ -205,7 +202,7 @@ function toParser(command: Command, call: Call): Parser {
   return addVersion(parser);
 }
 
-/** The parser that the words lead to: of a verb, of a group, or of the program; and its name. */
+/** Finds the parser that the words lead to, and its path. */
 function findParser(
   parser: Parser,
   [word, ...words]: readonly string[],
@@ -215,7 +212,7 @@ function findParser(
   return found === undefined ? { parser, path } : findParser(found, words, `${path} ${word}`);
 }
 
-/** Makes one sentence of what the parser has found wrong, with the usage of what was called. */
+/** Turns a parser's error into one sentence with the usage. */
 function toUsageError(error: unknown, program: Parser, words: readonly string[]): unknown {
   const { parser, path } = findParser(program, words);
   const hint =
@@ -235,8 +232,8 @@ function toUsageError(error: unknown, program: Parser, words: readonly string[])
 }
 
 /**
- * Runs the command that `words` call, of those given: `tributary help`, `--help` and `--version` too. Returns the exit
- * code. Errors: `usage`, with the usage of what was called; those of the command.
+ * Runs the command that `words` name; handles `help`, `--help` and `--version`. Returns the exit code. Errors: `usage`,
+ * with the usage as its hint; those of the command.
  */
 export async function runProgram(
   commands: readonly Command[],
@@ -252,11 +249,10 @@ export async function runProgram(
     program.addCommand(toParser(command, call), { hidden: command.summary === undefined });
   const command = commands.find(({ name }) => name === words[0]);
   try {
-    // What follows a word that is no command means nothing, `--help` neither.
+    // After an unknown command nothing is read, `--help` included.
     const isRead = words[0] === undefined || command !== undefined || words[0].startsWith('-');
     await program.parseAsync(isRead ? [...words] : words.slice(0, 1), { from: 'user' });
   } catch (thrown) {
-    // Help and the version are printed.
     if (thrown instanceof CommanderError && /^commander\.(help|helpDisplayed|version)$/.test(thrown.code))
       return thrown.exitCode;
     const error = toUsageError(thrown, program, words);

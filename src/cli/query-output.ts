@@ -10,7 +10,6 @@ import type { Interface } from 'node:readline';
 import { splitSql } from '../lake/sql/literals.ts';
 import { AppError } from '../runtime/errors.ts';
 
-/** How the rows of a query are given. */
 export const queryFormats = ['table', 'csv', 'json', 'parquet'] as const;
 export type QueryFormat = (typeof queryFormats)[number];
 
@@ -22,7 +21,7 @@ const byEnding: Readonly<Record<string, QueryFormat>> = {
   '.parquet': 'parquet',
 };
 
-/** The format that is asked for, or that the name of a file says, or that suits the reader. Error: `usage`. */
+/** Returns the format: the given one, or that of the file's name, or the reader's. Error: `usage`. */
 export function chooseQueryFormat(
   format: QueryFormat | undefined,
   file: string | undefined,
@@ -36,13 +35,12 @@ export function chooseQueryFormat(
   return chosen ?? (isForPerson ? 'table' : 'json');
 }
 
-/** The file that a query writes, under another name until it is whole. */
 export interface QueryFile {
   readonly file: string;
   readonly written: string;
 }
 
-/** Names the file of a query, beside which it is written. */
+/** Names the temporary file next to the output. */
 export function toQueryFile(file: string): QueryFile {
   const whole = path.resolve(file);
   return { file: whole, written: path.join(path.dirname(whole), `.${path.basename(whole)}.${randomUUID()}`) };
@@ -50,7 +48,7 @@ export function toQueryFile(file: string): QueryFile {
 
 const copyFormats = { csv: 'csv, HEADER', json: 'json', parquet: 'parquet, COMPRESSION zstd' } as const;
 
-/** Writes the rows of a statement to a file, which is there when it is whole, or as it was before. */
+/** Writes the rows of a statement to a file, atomically. */
 export async function writeQueryFile(
   engine: ReadOnlyEngine,
   sql: string,
@@ -72,7 +70,7 @@ const csvCell = (cell: string | null): string =>
   cell === null ? '' : cell === '' || /[",\r\n]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell;
 const csvLine = (cells: TextRow): string => `${cells.map(csvCell).join(',')}\n`;
 
-/** Writes the rows of a statement on standard output as they come, no faster than they are read. Returns how many. */
+/** Streams the rows of a statement to standard output. Returns their number. */
 export async function writeQueryRows(
   engine: ReadOnlyEngine,
   sql: string,
@@ -100,7 +98,7 @@ export async function writeQueryRows(
 
 const isNumber = /^-?\d+(\.\d+)?(e[-+]\d+)?$/;
 
-/** Shows the first rows of a statement as a table. Returns how many were shown, and whether there are more. */
+/** Shows the first rows of a statement as a table. */
 export async function showQueryTable(
   engine: ReadOnlyEngine,
   sql: string,
@@ -124,7 +122,6 @@ export async function showQueryTable(
   return { shown: shown.length, isCut: kept.length > most };
 }
 
-/** Shows the plan of EXPLAIN, whose lines are laid out already. */
 export async function showPlan(
   engine: ReadOnlyEngine,
   sql: string,
@@ -134,13 +131,10 @@ export async function showPlan(
   for await (const piece of rows) for (const row of piece) print((row.at(-1) ?? '').trimEnd());
 }
 
-/** An engine that is removed with what it has written. */
 type OpenedEngine = ReadOnlyEngine & { readonly remove: () => Promise<void> };
 
-/** What the prompt works with. */
 interface PromptWork {
   readonly context: CommandContext;
-  /** Opens an engine on the newest version of the lake. */
   readonly openEngine: () => Promise<OpenedEngine>;
   readonly runStatement: (engine: ReadOnlyEngine, sql: string) => Promise<void>;
 }
@@ -159,11 +153,11 @@ const tablesSql = `SELECT table_name AS "view", string_agg(column_name, ', ' ORD
 FROM duckdb_columns() WHERE NOT internal AND schema_name = current_schema() AND database_name = current_database()
 GROUP BY table_name ORDER BY table_name`;
 
-/** A prompt may be open for longer than the lake keeps the files of the version that it reads. */
+/** A prompt may stay open for longer than the retention of its version. */
 const goneFile = /No such file or directory|No files found/;
 const refreshHint = 'The files of this version are gone from the lake: .refresh reads the newest one.';
 
-/** Says what was wrong, on as many lines as the engine says it: the mark below a word stays below it. */
+/** Keeps the engine's lines: a mark below a word stays below it. */
 function describe(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   const own = goneFile.test(message) ? refreshHint : error instanceof AppError ? error.hint : undefined;
@@ -172,8 +166,8 @@ function describe(error: unknown): string {
 }
 
 /**
- * Runs a prompt until `.quit` or the end of the input: a statement when its semicolon was given, an error is shown and
- * ends nothing. Returns the exit code. Errors: those of the first engine.
+ * Runs a prompt until `.quit` or the end of the input. An error is shown and does not end it. Returns the exit code.
+ * Errors: those of the first engine.
  */
 export async function runQueryPrompt(openPrompt: () => Interface, work: PromptWork): Promise<number> {
   const { context, openEngine, runStatement } = work;
@@ -193,7 +187,7 @@ export async function runQueryPrompt(openPrompt: () => Interface, work: PromptWo
     ask();
   });
   stop.addEventListener('abort', () => prompt.close(), { once: true });
-  /** Returns whether the prompt goes on. */
+  /** Returns whether the prompt continues. */
   const command = async (word: string): Promise<boolean> => {
     if (['.quit', '.exit', '.q'].includes(word)) return false;
     if (word === '.tables') await runStatement(engine, tablesSql);

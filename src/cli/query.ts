@@ -11,7 +11,7 @@ import { splitSql } from '../lake/sql/literals.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { findTextFile } from '../runtime/files/durable-file.ts';
 import { openWorkRoom, type WorkRoom } from '../runtime/files/work-files.ts';
-import { verb, type CommandContext, queryRooms, openLake } from './command.ts';
+import { dataVerb, type CommandContext, queryRooms } from './command.ts';
 import {
   chooseQueryFormat,
   queryFormats,
@@ -29,10 +29,8 @@ import { file, oneOf, optional, positive, refuse, short, text, withDefault } fro
 const isAddress = (root: string): boolean => /^[a-z][a-z0-9+.-]+:\/\//i.test(root);
 
 /**
- * `tributary lake snapshot [--root DIR_OR_URL]`: the SQL of the views over a lake, to be kept and run from any folder.
- * The root is the data folder's own lake, or where the reader finds that lake or a copy of it; the views are those of
- * the tables that the own lake has now. Errors: `not_found` when
- * the data folder has no lake.
+ * Renders the SQL of the views over a lake. The root is the data folder's own lake, or the path or URL at which its
+ * reader finds a copy; the views are those of the own lake's tables. Error: `not_found` if the data folder has no lake.
  */
 export async function renderLakeSnapshot(config: Config, root: string | undefined): Promise<string> {
   const { root: own, table } = lakePaths(dataPaths(config.dataDir).lake);
@@ -47,36 +45,34 @@ export async function renderLakeSnapshot(config: Config, root: string | undefine
   return snapshotSql({ root: at, followers: await listOtherTables(own), retentionMs: config.retentionMs });
 }
 
-/** Mentions a macro of views.sql. */
+/** Matches a macro of views.sql. */
 const typedViews = /\bapp_\d+"?\s*\./;
 
-/** How the statements of one call are answered. */
 interface QueryAnswers {
   readonly format: QueryFormat;
-  /** Most rows of a table. */
   readonly rows: number;
   readonly output?: QueryFile | undefined;
 }
 
-/** The engine's part of the memory that the setting allows, and as many threads as it has memory for. */
+/** One thread per 256 MiB of the memory setting. */
 function engineLimits({ duckdbMemoryMb }: Config) {
   const threads = Math.max(1, Math.min(availableParallelism(), Math.floor(duckdbMemoryMb / 256)));
   return { memoryMb: Math.max(128, duckdbMemoryMb), threads };
 }
 
-/** A room for what an engine spills; the rows that a killed query has left are removed. */
+/** Opens a folder to spill into; removes the rows that a killed query has left. */
 async function openSpill(parent: string): Promise<WorkRoom> {
   try {
     return await openWorkRoom(parent, 'a query');
   } catch {
-    // Only what does not fit into the memory needs it: who may just read the lake asks all the same.
+    // Only a query that exceeds the memory needs it: a reader without write permission can query too.
     return { dir: path.join(parent, randomUUID()), close: () => Promise.resolve() };
   }
 }
 
 /**
- * Opens an engine on the newest version of the lake, with the views of snapshot.sql and, where they are meant, those of
- * views.sql. `close` removes what it has spilled. Errors: those of `openReadOnlyEngine`.
+ * Opens an engine on the newest version, with the views of snapshot.sql and, if `isTyped`, of views.sql. `remove`
+ * deletes its spilled rows. Errors: those of `openReadOnlyEngine`.
  */
 async function openEngine(
   config: Config,
@@ -106,7 +102,7 @@ async function openEngine(
   };
 }
 
-/** Says of a view of views.sql that is not there when such a view comes. */
+/** Explains when a missing view of views.sql is created. */
 function explainMissing(error: unknown, sql: string): unknown {
   if (!isAppError(error, 'sql') || !typedViews.test(sql) || !error.message.includes('does not exist')) return error;
   return new AppError('sql', error.message.replace(/!?\n.*|!$/s, ''), {
@@ -115,7 +111,6 @@ function explainMissing(error: unknown, sql: string): unknown {
   });
 }
 
-/** Runs a statement and answers its rows. Errors: those of the engine. */
 async function runStatement(
   engine: ReadOnlyEngine,
   sql: string,
@@ -152,10 +147,10 @@ async function answerStatement(
   note(`${isCut ? 'the first ' : ''}${shown} ${shown === 1 ? 'row' : 'rows'} in ${seconds} s${more}`);
 }
 
-/** How often a statement is interrupted that may just have begun, ms. */
+/** Interval of interrupts, ms: one may come just before a statement begins. */
 const interruptEveryMs = 100;
 
-/** Ends what runs, and what begins, when the command is to stop, or nobody reads its rows any more. */
+/** Interrupts statements once the command is stopped, or its output is no longer read. */
 function interruptOn(engine: ReadOnlyEngine, { stop, unread }: CommandContext): () => void {
   const end = AbortSignal.any(unread === undefined ? [stop] : [stop, unread]);
   const timer = setInterval(() => {
@@ -192,7 +187,6 @@ async function runStatements(
     for (const statement of all) await runStatement(engine, statement, answers, context);
     return 0;
   } catch (error) {
-    // Nobody reads any more: what was to be answered was.
     if (context.unread?.aborted === true) return 0;
     if (context.stop.aborted) throw new AppError('stopping', 'the query was interrupted');
     throw error;
@@ -202,8 +196,8 @@ async function runStatements(
   }
 }
 
-/** `tributary query`: SQL on the newest version of the lake, which it only reads; a prompt on a terminal. */
-export const queryCommand = verb({
+export const queryCommand = dataVerb({
+  opens: 'lake',
   name: 'query',
   summary: 'run SQL on the lake, which it only reads; without SQL, a prompt',
   words: { SQL: optional(text('statements of DuckDB, with semicolons between; without, a prompt or standard input')) },
@@ -222,13 +216,12 @@ export const queryCommand = verb({
     'query "SELECT * FROM login WHERE date = DATE \'2026-03-01\'" -o logins.parquet',
     'query < report.sql',
   ],
-  async run({ SQL: sql, format, output: name, rows, data, json }, context) {
+  async run({ SQL: sql, format, output: name, rows, json }, context) {
     const isForPerson = context.screen !== undefined && !json;
     const chosen = chooseQueryFormat(format, name, isForPerson);
     const output = name === undefined ? undefined : toQueryFile(name);
-    const { config } = openLake(data, context);
     const answers = { format: chosen, rows, output };
-    const { openPrompt } = context;
+    const { config, openPrompt } = context;
     if (sql !== undefined || openPrompt === undefined)
       return runStatements(config, sql ?? (await readInput(context)), answers, context);
     if (output !== undefined) refuse('-o takes the rows of one statement: name it');

@@ -12,22 +12,19 @@ import { type FirstVersion, createVersionSearch } from '../lake/log/change-feed.
 import { type EventValues, digestEvent } from '../receipts/event-digest.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 
-/** What is said of an event of a receipt that is neither in a table nor failed. */
+/** State of an event that is neither in a table nor failed. */
 interface Absence {
   readonly state: 'pending' | 'erased' | 'missing';
   readonly reason?: string;
 }
 
-/** The versions in which an event is not: of the table of the events, and of the one that it should be in. */
+/** The snapshots without the event: of the events table, and of its own table. */
 interface WithoutEvent {
   readonly log: Snapshot;
   readonly table: Snapshot;
 }
 
-/**
- * What is said of one that is not among the ids that were erased. `isComplete`: every id is that was erased, of those
- * with a receipt at least.
- */
+/** Classifies an event whose id is not among the erased ids. `isComplete`: the hashes of all erased ids are known. */
 function judgeUnerased({ group }: Receipt, { log, table }: WithoutEvent, isComplete: boolean): Absence {
   const epoch = log.lake?.epoch;
   if (epoch === undefined) return { state: 'pending' };
@@ -35,7 +32,7 @@ function judgeUnerased({ group }: Receipt, { log, table }: WithoutEvent, isCompl
     return { state: 'missing', reason: `the lake follows another stream by now, ${epoch.streamId}` };
   const { restoredFrom } = log.lake ?? {};
   if (group.sequence > epoch.position)
-    // What the stream had by then that the lake had not was in the backup too, and has been taken in.
+    // A backup includes the backlog of its stream, and the restore has committed it.
     return restoredFrom === undefined
       ? { state: 'pending' }
       : {
@@ -50,9 +47,8 @@ function judgeUnerased({ group }: Receipt, { log, table }: WithoutEvent, isCompl
 }
 
 /**
- * Says of each event of a receipt that is in no table and has not failed what became of it, by its id; to be asked after
- * both were looked at, since an erasure writes down the hash of an id before the row goes. Where the hashes are missing or
- * damaged, which ids were erased is not known.
+ * Classifies the events that are in no table and have not failed, by id. Called after both were searched, since an
+ * erasure writes the hash of an id before it removes the row.
  */
 async function judgeAbsent(
   lakeDir: string,
@@ -65,7 +61,7 @@ async function judgeAbsent(
   const { idApp } = receipt;
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   try {
-    // Hashes are kept for longer than receipts are given.
+    // Hashes are kept for longer than receipts are valid.
     const erased = await createErasedIdsSearch(lakePaths(lakeDir))().catch((error: unknown): ErasedIds => {
       if (!isAppError(error, 'file_damaged')) throw error;
       return { file: undefined, isComplete: false };
@@ -81,46 +77,39 @@ async function judgeAbsent(
 }
 
 /**
- * Where an event of a receipt is.
- *
- * - `stored`: the row under its id is this event, value for value.
- * - `repeat`: the lake has the event of an earlier request under its id, and keeps that one.
- * - `failed`: it could not be written, and is kept with the reason.
- * - `pending`: the lake has not come to its message yet.
- * - `erased`: its id is among those that were erased; or the lake has read it and has it no more, events were erased, and
- *   which is not known.
- * - `changed`: the row under its id is another event.
+ * State of an event of a receipt.
+ * - `stored`: the row with its id has the same values.
+ * - `repeat`: the row is of an earlier request with the same key.
+ * - `failed`: it is a failed event.
+ * - `pending`: the lake has not reached its message.
+ * - `erased`: its id was erased; or the row is missing, events were erased, and their ids are unknown.
+ * - `changed`: the row with its id has other values.
  * - `missing`: none of these.
  */
 export type EventState = 'stored' | 'repeat' | 'failed' | 'pending' | 'erased' | 'changed' | 'missing';
 
-/** What was found out of one event. */
 interface FoundEvent {
   readonly eventId: string;
   readonly state: EventState;
-  /** The version that brought its row. */
+  /** The version that committed its row. */
   readonly sinceVersion?: number;
-  /** It may have come earlier: the log knows nothing any more of the version before. */
+  /** The log no longer has the version before that one. */
   readonly orEarlier?: true;
-  /** ISO 8601. */
   readonly availableAt?: string;
-  /** Why it failed, or what else there is to say. */
   readonly reason?: string;
 }
 
-/** What a lake says of a receipt. */
 export interface ReceiptInLake {
-  /** The table that its events are stored in, and the version that was read. */
   readonly table: string;
   readonly version: number;
   readonly events: readonly FoundEvent[];
 }
 
 const dayMs = 86_400_000;
-/** A repeat under an Idempotency-Key is received within a day of the first; a clock may have been set meanwhile. */
+/** The deduplication window of a key, with slack for a changed clock. */
 const keptMs = dayMs + 2 * 3_600_000;
 
-/** The times within which the row of an id was received; undefined: at any. */
+/** Returns the bounds of the receipt time of an id; undefined if it may be any. */
 function receivedWithin(eventId: string, receivedAtMs: number): { fromMs: number; toMs: number } | undefined {
   const version = eventId.charAt(14);
   if (version === '5') return undefined;
@@ -128,7 +117,7 @@ function receivedWithin(eventId: string, receivedAtMs: number): { fromMs: number
   return { fromMs: receivedAtMs - aroundMs, toMs: receivedAtMs + aroundMs };
 }
 
-/** The ids that the row of an event may have: a retry across the upgrade to 0.4 is a repeat of one without the mask. */
+/** Returns the ids that a row may have: keyed ids before 0.4 have no mask. */
 function formsOf(eventId: string, { tableId }: Snapshot): readonly string[] {
   return isKeyedId(eventId) ? [eventId, otherFormOf(eventId, maskOfLake(tableId))] : [eventId];
 }
@@ -146,7 +135,6 @@ async function findRows(
   return await findWholeRows({ dataset, snapshot }, ids, filter);
 }
 
-/** Compares a row with what a receipt says of its event. */
 function judgeRow(
   { eventId, sha256 }: ReceiptEvent,
   row: WholeRow,
@@ -157,18 +145,18 @@ function judgeRow(
   const isEvent = (replaced: Readonly<Record<string, unknown>>): boolean =>
     digestEvent(receipt.salt, { ...values, ...replaced }) === sha256;
   if (isEvent({})) return { state: 'stored' };
-  // A repeat has a time of receipt of its own, and by it a time of the event where its client gave none.
+  // A duplicate has its own receipt time, and so its own event time if the client sent none.
   const receivedAtMs = Date.parse(receipt.receivedAt);
   const received = { received_at: receivedAtMs };
   const isRepeat = isEvent(received) || isEvent({ ...received, event_time: Math.floor(receivedAtMs / 1000) });
   if (isRepeat) return { state: 'repeat' };
-  // Under a key of its own an event is known by that alone.
+  // A natural key alone identifies an event.
   return eventId.charAt(14) === '5'
     ? { state: 'repeat', reason: 'the first one, which the lake has, says something else' }
     : { state: 'changed' };
 }
 
-/** The row of an event, and what it is; of several, since a key may be used again after its day, the one that fits. */
+/** Finds the row of an event. A key may be used again after a day: the best of several rows counts. */
 function findBest(event: ReceiptEvent, rows: readonly WholeRow[], receipt: Receipt, snapshot: Snapshot) {
   const judged = rows
     .filter(({ eventId }) => formsOf(event.eventId, snapshot).includes(eventId))
@@ -176,14 +164,13 @@ function findBest(event: ReceiptEvent, rows: readonly WholeRow[], receipt: Recei
   return judged.find(({ state }) => state === 'stored') ?? judged.find(({ state }) => state === 'repeat') ?? judged[0];
 }
 
-/** The failed events of a receipt: why each failed, by its id. */
 async function findFailed(lakeDir: string, { events, salt }: Receipt): Promise<ReadonlyMap<string, string>> {
   const { failed, table } = lakePaths(lakeDir);
   const reasons = new Map<string, string>();
   if (!(await exists(failed))) return reasons;
   for (const file of await listFailedFiles(failed, table))
     for (const { line, reason } of await readFailedFile(file)) {
-      // A value may name the id of another event.
+      // A value may contain the id of another event.
       const wanted = events.find((event) => line.includes(event.eventId) && isLineOf(line, event, salt));
       if (wanted !== undefined) reasons.set(wanted.eventId, reason);
     }
@@ -199,10 +186,10 @@ function isLineOf(line: string, { sha256 }: ReceiptEvent, salt: string): boolean
 }
 
 async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
-  // The position first: what it covers is in the tables that are read afterwards.
+  // Read first: the tables, read later, have everything up to its position.
   const log = await readSnapshot(tablePaths(lakeDir, leader).table);
   if (log.version < 0)
-    // Of what is no lake nothing may be said, least of all that it has not come to the events yet.
+    // Without a lake no state is known, not even `pending`.
     throw new AppError('not_found', `there is no lake in ${lakeDir}`, {
       hint: 'Name the folder that holds events/_delta_log, as lake of the data folder does.',
     });
@@ -215,7 +202,7 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
   const versions = new Map<number, FirstVersion>();
   const search = createVersionSearch();
   const findSince = async ({ availableAtMs }: WholeRow): Promise<Partial<FoundEvent>> => {
-    // A row of another engine's may have no time.
+    // Rows of other engines may have no time.
     if (availableAtMs === undefined) return {};
     const { version, orEarlier } = versions.get(availableAtMs) ?? (await search.find(snapshot, availableAtMs));
     versions.set(availableAtMs, { version, orEarlier });
@@ -235,10 +222,13 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
   return { table: dataset.table, version: Math.max(snapshot.version, 0), events: found, logVersion: log.version };
 }
 
-/** Looks that are made where events move from one place to another meanwhile. */
+/** Reads while events move between the failed events and the table. */
 const maxLooks = 5;
 
-/** Looks for the events of a receipt in a lake. Errors: `not_found` where there is none; those of `readSnapshot`, `log_damaged`. */
+/**
+ * Finds the events of a receipt in a lake. Errors: `not_found` for a missing lake; those of `readSnapshot`,
+ * `log_damaged`.
+ */
 export async function findReceiptInLake(lakeDir: string, receipt: Receipt): Promise<ReceiptInLake> {
   const { kind } = getMethod(receipt.method);
   const dataset = importDatasets.find(({ kinds }) => kinds.includes(kind)) ?? leader;
@@ -248,7 +238,7 @@ export async function findReceiptInLake(lakeDir: string, receipt: Receipt): Prom
     let looks = 1;
     looks < maxLooks && looked.events.some(({ state }) => state === 'missing' || state === 'erased');
   ) {
-    // One that failed may have been stored between the two looks, and the other way round.
+    // A failed event may have been stored between the two reads, or the reverse.
     const { version } = await readSnapshot(table);
     if (version === looked.logVersion) break;
     looked = await lookOnce(lakeDir, dataset, receipt);

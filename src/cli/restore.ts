@@ -7,9 +7,6 @@ import { createLogger } from '../runtime/logger.ts';
 import { verb } from './command.ts';
 import { folder, required } from './words.ts';
 
-/**
- * `tributary restore DIR --data NEW`: makes a new data folder of the backup in DIR, with every event of it in the lake.
- */
 export const restoreCommand = verb({
   name: 'restore',
   summary: 'make a new data folder of the backup in DIR',
@@ -17,14 +14,14 @@ export const restoreCommand = verb({
   // The folder of the environment is the one in use.
   options: { data: required(folder('the data folder to make; it must be named, and hold nothing yet', 'NEW')) },
   examples: ['restore /mnt/backup/tributary --data /srv/tributary/restored'],
-  async run({ DIR: dir, data }, { environment, answer, stop }) {
-    // A folder that another restore has left unfinished is refused by every other command.
+  async run({ DIR: dir, data }, { environment, stop: signal }) {
+    // Not opened as by other commands, which refuse the folder of an unfinished restore.
     const config = parseConfig({ ...environment, TRIBUTARY_DATA_DIR: data });
     const { dataDir } = config;
     const paths = dataPaths(dataDir);
     const logger = createLogger(config.logLevel, { role: 'restore' });
     const clock = createClock(config.clockOffsetSeconds);
-    // Before anything is copied: a restore may take hours.
+    // Fails before a copy that may take hours.
     const groupId = config.lakeGroup === undefined ? undefined : await resolveLakeGroup(config.lakeGroup);
     const { flushMaxBytes, flushMaxRows, sealMaxBytes, retentionMs, duckdbMemoryMb } = config;
     const options = {
@@ -36,19 +33,16 @@ export const restoreCommand = verb({
       retentionMs,
       duckdbMemoryMb,
     };
-    answer(
-      await restoreBackup(path.resolve(dir), dataDir, {
-        completeLake: async ({ lakeVersion, madeAt }, tail) => {
-          if (lakeVersion < 0 && tail === undefined) return;
-          // It loads the datasets, and those of the backup are there only now.
-          const { completeRestore } = await import('../compact/complete-restore.ts');
-          await completeRestore({ clock, logger, signal: stop }, tail, madeAt, options);
-          // Readers need not wait for the first start.
-          if (groupId !== undefined) await openToGroup(dataDir, paths.lake, groupId);
-        },
-        signal: stop,
-        logger,
-      }),
-    );
+    return restoreBackup(path.resolve(dir), dataDir, {
+      completeLake: async ({ lakeVersion, madeAt }, tail) => {
+        if (lakeVersion < 0 && tail === undefined) return;
+        // It loads the datasets, which the restore has just copied.
+        const { completeRestore } = await import('../compact/complete-restore.ts');
+        await completeRestore({ clock, logger, signal }, tail, madeAt, options);
+        if (groupId !== undefined) await openToGroup(dataDir, paths.lake, groupId);
+      },
+      signal,
+      logger,
+    });
   },
 });

@@ -9,9 +9,7 @@ import { roles } from '../service/service-options.ts';
 import { verb } from './command.ts';
 import { oneOf } from './words.ts';
 
-/**
- * `tributary role ROLE`: what a child of the supervisor runs. Internal: it needs the supervisor's channel and settings.
- */
+/** Runs a child of the supervisor. Internal: it needs the supervisor's channel and settings. */
 export const roleCommand = verb({
   name: 'role',
   isWithoutData: true,

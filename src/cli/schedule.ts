@@ -1,5 +1,4 @@
 import { openAccessReader } from '../access/store.ts';
-import { dataPaths, type Config } from '../config.ts';
 import { parseArguments } from '../export/api/arguments.ts';
 import { createZoneDays } from '../export/api/calendar.ts';
 import { isRefusal, type Refusal } from '../export/api/envelope.ts';
@@ -9,25 +8,26 @@ import { createAccountSchedules, type AccountSchedules } from '../export/schedul
 import { createSlotClock } from '../export/schedules/slot-clock.ts';
 import { findKeptVersions } from '../lake/log/change-feed.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
-import { createClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { listSegmentIds } from '../segments/segment-store.ts';
 import type { User } from '../access/access.ts';
-import { verb, type Group, openData } from './command.ts';
+import { dataVerb, type DataContext, type Group } from './command.ts';
 import { many, positive, refuse, required, text } from './words.ts';
 
-/** The schedules of a data folder, and its users, while a command works on them. */
+/** The schedules of a data folder, and its users, for one command. */
 interface OpenSchedules {
   readonly schedules: AccountSchedules;
   readonly findUser: (idUser: string) => User | undefined;
 }
 
-/** The engine only reckons with days. */
+/** Memory of the engine, MiB: it computes days only. */
 const engineMemoryMb = 64;
 
-async function withSchedules(config: Config, run: (open: OpenSchedules) => Promise<void>): Promise<void> {
-  const paths = dataPaths(config.dataDir);
+async function withSchedules<T>(
+  { config, paths, clock }: DataContext,
+  run: (open: OpenSchedules) => Promise<T>,
+): Promise<T> {
   const access = await openAccessReader(paths, createLogger(config.logLevel));
   const engine = await openDuckdb({ memoryMb: engineMemoryMb, threads: 1 });
   try {
@@ -43,9 +43,9 @@ async function withSchedules(config: Config, run: (open: OpenSchedules) => Promi
       parseRequest,
       slotClock: createSlotClock(zoneDays),
       access,
-      clock: createClock(config.clockOffsetSeconds),
+      clock,
     });
-    await run({ schedules, findUser: (idUser) => access.current().findUser(idUser) });
+    return await run({ schedules, findUser: (idUser) => access.current().findUser(idUser) });
   } finally {
     engine.close();
     access.close();
@@ -56,7 +56,7 @@ function assertDone<T extends object>(result: T | Refusal): asserts result is T 
   if (isRefusal(result)) refuse(result.detail ?? 'the schedule is refused');
 }
 
-const add = verb({
+const add = dataVerb({
   name: 'add',
   summary: 'add a schedule',
   words: {
@@ -78,64 +78,56 @@ const add = verb({
     'schedule add --user 1 every=day at=04:00 timezone=Europe/Berlin event=customEvents selectors=eventId,tsEvent',
     "schedule add --user 1 'every=day&at=04:00&timezone=Europe/Berlin&event=customEvents&selectors=eventId'",
   ],
-  async run({ ARGUMENTS: query, user: id, data }, { environment, answer }) {
+  async run({ ARGUMENTS: query, user: id }, context) {
     const idUser = String(id);
     const given = parseArguments(`?${query.join('&')}`, undefined);
     assertDone(given);
-    const { config } = openData(data, { environment });
-    await withSchedules(config, async ({ schedules, findUser }) => {
+    return withSchedules(context, async ({ schedules, findUser }) => {
       const user = findUser(idUser);
       if (user === undefined)
         throw new AppError('not_found', `there is no user ${idUser}`, { hint: "'tributary user list' names them." });
       const added = await schedules.create(user, given);
       assertDone(added);
-      answer(added);
+      return added;
     });
   },
 });
 
 const account = required(positive('whose schedules they are'));
 
-const list = verb({
+const list = dataVerb({
   name: 'list',
   summary: 'list the schedules of an account',
   isList: true,
   options: { account },
   examples: ['schedule list --account 1'],
-  async run({ account: idAccount, data }, { environment, answer }) {
-    const { config } = openData(data, { environment });
-    await withSchedules(config, async ({ schedules }) => {
+  run: ({ account: idAccount }, context) =>
+    withSchedules(context, async ({ schedules }) => {
       const listed = await schedules.list(idAccount);
-      for (const schedule of listed.schedules) answer(schedule);
-      for (const damaged of listed.damaged) answer({ idSchedule: damaged, status: 'Damaged' });
-    });
-  },
+      return [...listed.schedules, ...listed.damaged.map((idSchedule) => ({ idSchedule, status: 'Damaged' }))];
+    }),
 });
 
-/** A change of one schedule; undefined where the account has none of that id. */
+/** A change of one schedule; undefined if the account has none with that id. */
 type Change = (schedules: AccountSchedules, idAccount: number, idSchedule: string) => Promise<object | undefined>;
 
 const changeVerb = (name: string, summary: string, change: Change) =>
-  verb({
+  dataVerb({
     name,
     summary,
     words: { ID: text("the schedule, as 'tributary schedule list' has it") },
     options: { account },
     examples: [`schedule ${name} sc_8b7f9a0b78ee61cb --account 1`],
-    async run({ ID: idSchedule, account: idAccount, data }, { environment, answer }) {
-      const { config } = openData(data, { environment });
-      await withSchedules(config, async ({ schedules }) => {
+    run: ({ ID: idSchedule, account: idAccount }, context) =>
+      withSchedules(context, async ({ schedules }) => {
         const changed = await change(schedules, idAccount, idSchedule);
-        if (changed === undefined)
-          throw new AppError('not_found', `account ${idAccount} has no schedule ${idSchedule}`, {
-            hint: "'tributary schedule list' names them.",
-          });
-        answer(changed);
-      });
-    },
+        if (changed !== undefined) return changed;
+        throw new AppError('not_found', `account ${idAccount} has no schedule ${idSchedule}`, {
+          hint: "'tributary schedule list' names them.",
+        });
+      }),
   });
 
-/** `tributary schedule add|list|remove|pause|resume`: exports that are made again and again for a user. */
 export const scheduleCommand: Group = {
   name: 'schedule',
   summary: 'add, list, remove, pause and resume schedules: exports that are made again and again',

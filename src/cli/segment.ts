@@ -2,15 +2,13 @@ import path from 'node:path';
 import type { ListInput, RefusedList } from '../operate/lists/text-lines.ts';
 import { AppError } from '../runtime/errors.ts';
 import { streamFile } from '../runtime/files/input-file.ts';
-import { type CommandContext, verb, type Group, openData } from './command.ts';
+import { dataVerb, type CommandContext, type DataContext, type Group } from './command.ts';
 import { assertAccount } from '../access/users.ts';
-import type { Config } from '../config.ts';
 import { addSegment } from '../operate/lists/add-segment.ts';
-import { createClock } from '../runtime/clock.ts';
 import { listSegments, removeSegment, segmentKinds, type SegmentId } from '../segments/segment-store.ts';
 import { file, oneOf, positive, required, withDefault } from './words.ts';
 
-/** Opens the list that a word of the command line names: a file, or standard input for `-`. Error: `usage`. */
+/** Opens the list that a word names: a file, or standard input for `-`. Error: `usage`. */
 export function openList(word: string, { input }: Pick<CommandContext, 'input'>): ListInput {
   if (word !== '-') return { name: word, pieces: streamFile(path.resolve(word)) };
   if (input === undefined)
@@ -18,7 +16,7 @@ export function openList(word: string, { input }: Pick<CommandContext, 'input'>)
   return { name: 'standard input', pieces: input() };
 }
 
-/** Answers what is wrong with lists, a line each; returns the exit code of a command that has changed nothing. */
+/** Answers the refused lists; returns the exit code. */
 export function answerRefused(refused: readonly RefusedList[], { answer, note }: CommandContext): number {
   for (const list of refused) {
     answer(list);
@@ -34,14 +32,13 @@ function showId<T extends SegmentId>({ idAccount, idSegment, ...rest }: T) {
   return { idSegment: String(idSegment), idAccount: String(idAccount), ...rest };
 }
 
-/** What lists and segments are made with. */
-function toListOptions(config: Config, { stop }: CommandContext) {
-  return { clock: createClock(config.clockOffsetSeconds), memoryMb: config.duckdbMemoryMb, signal: stop };
+export function toListOptions({ config, clock, stop }: DataContext) {
+  return { clock, memoryMb: config.duckdbMemoryMb, signal: stop };
 }
 
 const account = required(positive('whose segment it is: to other accounts it does not exist'));
 
-const add = verb({
+const add = dataVerb({
   name: 'add',
   summary: 'add a segment; one of the account that has its id is replaced',
   words: {
@@ -57,50 +54,42 @@ const add = verb({
   },
   examples: ['segment add 5 --account 1 payers.txt', 'segment add 6 --account 1 --kind device -'],
   exitCodes: { 1: 'the file has bad lines, which are answered; nothing was changed' },
-  async run({ ID: idSegment, FILE: name, account: idAccount, kind, data }, context) {
-    const { config, paths } = openData(data, context);
-    await assertAccount(paths, idAccount);
-    const given = openList(name, context);
+  async run({ ID: idSegment, FILE: name, account: idAccount, kind }, context) {
+    await assertAccount(context.paths, idAccount);
     const segment = { idSegment, idAccount, kind };
-    const added = await addSegment(paths.segments, segment, given, toListOptions(config, context));
-    if ('badLines' in added) return answerRefused([added], context);
-    context.answer(showId(added));
-    return 0;
+    const given = openList(name, context);
+    const added = await addSegment(context.paths.segments, segment, given, toListOptions(context));
+    return 'badLines' in added ? answerRefused([added], context) : showId(added);
   },
 });
 
-const list = verb({
+const list = dataVerb({
   name: 'list',
   summary: 'list the segments',
   isList: true,
   options: { account: positive('those of one account') },
   examples: ['segment list', 'segment list --account 1'],
-  async run({ account: idAccount, data }, { environment, answer }) {
-    const { paths } = openData(data, { environment });
-    for (const segment of await listSegments(paths.segments, idAccount)) {
-      const { kind, ids, addedAt, sizeBytes: bytes } = segment;
-      answer(
-        showId({ idSegment: segment.idSegment, idAccount: segment.idAccount, kind, members: ids, ids, bytes, addedAt }),
-      );
-    }
+  async run({ account: idOfAll }, { paths }) {
+    const segments = await listSegments(paths.segments, idOfAll);
+    return segments.map(({ idSegment, idAccount, kind, ids, sizeBytes: bytes, addedAt }) =>
+      showId({ idSegment, idAccount, kind, members: ids, ids, bytes, addedAt }),
+    );
   },
 });
 
-const remove = verb({
+const remove = dataVerb({
   name: 'remove',
   summary: 'remove a segment',
   words: { ID: positive("the segment, as 'tributary segment list' has it") },
   options: { account },
   examples: ['segment remove 5 --account 1'],
-  async run({ ID: idSegment, account: idAccount, data }, { environment, answer }) {
-    const { paths } = openData(data, { environment });
+  async run({ ID: idSegment, account: idAccount }, { paths }) {
     const segment = { idSegment, idAccount };
     await removeSegment(paths.segments, segment);
-    answer({ ...showId(segment), removed: true });
+    return { ...showId(segment), removed: true };
   },
 });
 
-/** `tributary segment add|list|remove`: the sets of users or devices that an account's exports can be filtered by. */
 export const segmentCommand: Group = {
   name: 'segment',
   summary: 'add, list and remove segments: sets of users or devices, for the idSegment filter of exports',

@@ -3,10 +3,6 @@ import { verb } from './command.ts';
 import { runDemo } from '../demo/demo.ts';
 import { file, positive, withDefault } from './words.ts';
 
-/**
- * `tributary setup`: sees to it that there is a nats-server, and prints one line that says which. Fails with
- * `broker_missing` when there is none and none can be fetched.
- */
 export const setupCommand = verb({
   name: 'setup',
   summary: 'see to it that there is a nats-server',
@@ -19,7 +15,6 @@ export const setupCommand = verb({
   },
 });
 
-/** `tributary demo`: the whole pipeline once, on a temporary data folder; exits 1 when a count differs. */
 export const demoCommand = verb({
   name: 'demo',
   summary: 'show the whole pipeline once, on made-up sessions or a file of events',
@@ -31,7 +26,6 @@ export const demoCommand = verb({
   },
   examples: ['demo', 'demo --events events.ndjson.gz'],
   exitCodes: { 1: 'a count differs, or the demonstration failed' },
-  run({ events, count, seed }, { entry, environment, print, stop }) {
-    return runDemo({ entry, environment, signal: stop, print, eventsFile: events, madeUpEvents: count, seed });
-  },
+  run: ({ events: eventsFile, count: madeUpEvents, seed }, { entry, environment, print, stop: signal }) =>
+    runDemo({ entry, environment, signal, print, eventsFile, madeUpEvents, seed }),
 });

@@ -14,12 +14,12 @@ function parseRoles(list: string): readonly Role[] {
   return roles.filter((role) => named.includes(role));
 }
 
-/** Starts the service; undefined when it was stopped before it was ready, which is no error. */
+/** Starts the service; undefined if it was stopped before it was ready. */
 async function startUnlessStopped(options: ServiceOptions, stop: AbortSignal): Promise<Service | undefined> {
   try {
     return await startService({ ...options, signal: stop });
   } catch (error) {
-    // Ctrl-C reaches the children as well: the errors of their starts are a consequence.
+    // Ctrl-C reaches the children too, so their starts fail.
     if (!stop.aborted)
       throw isAppError(error)
         ? error
@@ -35,7 +35,6 @@ async function startUnlessStopped(options: ServiceOptions, stop: AbortSignal): P
   }
 }
 
-/** `tributary start`: runs the service until SIGTERM or SIGINT, which drain it; a second signal forces it down. */
 export const startCommand = verb({
   name: 'start',
   summary: 'run the service until it is stopped',

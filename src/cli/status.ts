@@ -19,10 +19,11 @@ import { listLostServices, readServiceStates, type ServiceState } from '../runti
 import { openConnection } from '../stream/connection.ts';
 import { openReader } from '../stream/reader.ts';
 import type { StreamState } from '../stream/stream.ts';
-import { verb, openData } from './command.ts';
+import { dataVerb } from './command.ts';
+import { findBroker, type Broker } from './stop.ts';
 
-async function readStream(natsUrl: string, streamName: string): Promise<StreamState> {
-  const connection = await openConnection({ url: natsUrl, name: 'tributary-status', logger: createLogger('silent') });
+async function readStream({ url, streamName }: Broker): Promise<StreamState> {
+  const connection = await openConnection({ url, name: 'tributary-status', logger: createLogger('silent') });
   try {
     return await (await openReader(connection, { streamName })).state();
   } finally {
@@ -30,10 +31,7 @@ async function readStream(natsUrl: string, streamName: string): Promise<StreamSt
   }
 }
 
-/**
- * The lake's totals from the newest commit of its log, and what is wrong with it. `position` is the last stream
- * sequence the lake has; rows, bytes and files are those of the events, and `tables` has those of every table.
- */
+/** Reads the state of the lake and its problems; files, rows and bytes are those of the events table. */
 async function readLake(lakeDir: string, nowMs: number) {
   const leader = await readSnapshot(lakePaths(lakeDir).table);
   const { version, files, lake, foreign } = leader;
@@ -53,9 +51,6 @@ async function readLake(lakeDir: string, nowMs: number) {
     youngFiles: files.filter((file) => file.young).length,
     bytes: files.reduce((sum, file) => sum + file.sizeBytes, 0),
     rows: files.reduce((sum, file) => sum + (file.numRecords ?? 0), 0),
-    /**
-     * The stream that the position is in: after a new one was made, until the compactor has seen it, the one before.
-     */
     streamId: lake?.epoch?.streamId,
     position: lake?.epoch?.position ?? 0,
     totals: lake?.totals,
@@ -65,21 +60,18 @@ async function readLake(lakeDir: string, nowMs: number) {
   return { answer, problems };
 }
 
-/**
- * Sealed files that wait to be replaced, and what erasures wait for beside it: history to be dropped once its readers
- * have had the retention.
- */
+/** Describes the sealed files that wait to be replaced, and the end of an erasure, which is a retention later. */
 async function describeWaiting(lakeDir: string, files: readonly DataFile[], lake: LakeState | undefined) {
   const { forgetBefore = 0, forgetAtMs = 0 } = lake ?? {};
   const filesToReplace = (await listUnshown(lakePaths(lakeDir).table, files)).length;
   const { commits } = await listLog(lakePaths(lakeDir).table);
   const isErasing = lake?.forgetBefore !== undefined && (commits[0] ?? forgetBefore) < forgetBefore;
-  // A repair of times and a new column have sealed files replaced, too.
+  // A repair of times and a new column replace sealed files, too.
   if (!isErasing) return filesToReplace === 0 ? {} : { filesToReplace };
   return { erasure: { finishesAt: new Date(forgetAtMs).toISOString(), filesToReplace } };
 }
 
-/** Reads one part of the answer; what cannot be read becomes a problem instead of ending the command. */
+/** Reads one part of the answer; an error becomes a problem. */
 async function attempt<T>(problems: Problem[], problem: Problem, read: () => Promise<T>): Promise<T | undefined> {
   try {
     return await read();
@@ -89,15 +81,12 @@ async function attempt<T>(problems: Problem[], problem: Problem, read: () => Pro
   }
 }
 
-/** What a supervisor knows, without the broker's credentials. */
+/** A service without the broker's credentials. */
 function describeService({ pid, startedAt, writtenAt, s2s, api, processes, facts }: ServiceState) {
   return { pid, startedAt, writtenAt, s2s, api, processes, facts };
 }
 
-/**
- * What is wrong with a service. One whose folder is gone may not write there any more: what it wrote last is old, and
- * what has become of its folders is looked at here.
- */
+/** Finds the problems of a service; one with a lost folder cannot write its state, so the folders are checked here. */
 function findServiceProblems(service: ServiceState, nowMs: number): Problem[] {
   const problems = findProblems(service, nowMs);
   const isSilent = problems.some(({ code }) => code === 'supervisor_silent');
@@ -105,46 +94,41 @@ function findServiceProblems(service: ServiceState, nowMs: number): Problem[] {
   return isSilent && lost !== undefined ? [describeLostFolder(lost)] : problems;
 }
 
-/**
- * `tributary status`: processes, stream, lag, lake and job totals, what is wrong and what to do, what to look at
- * (notices). Works with the service running or stopped; exits 1 when something is wrong.
- */
-export const statusCommand = verb({
+const describeLost = ({ pid, writtenAt }: ServiceState): Problem => ({
+  code: 'service_ended',
+  subject: String(pid),
+  what: `the service of pid ${pid} ended without being stopped; it was last seen at ${writtenAt}`,
+  since: writtenAt,
+  todo: "Start it again: nothing acknowledged is lost. The end of its log and the system's (out of memory?) say why.",
+});
+
+export const statusCommand = dataVerb({
   name: 'status',
   summary: 'show processes, stream, lake and exports; what is wrong and what to do',
   examples: ['status', "status | jq '.problems'"],
   exitCodes: { 1: 'there is a problem: `problems` says which, and what to do' },
-  async run({ data }, { environment, answer, note }) {
-    const { config, paths, clock } = openData(data, { environment });
-    // Those of this environment: the service's own are in its log.
+  async run(_given, { config, paths, clock, environment, answer, note }) {
     for (const { variable, probably } of findUnknownSettings(environment))
       note(`tributary: ${variable} is no setting${probably === undefined ? '' : `; did you mean ${probably}?`}`);
     const services = readServiceStates(paths.run);
     const nowMs = clock.nowMs();
     const problems = services.flatMap((service) => findServiceProblems(service, nowMs));
-    for (const lost of listLostServices(paths.run)) {
-      problems.push({
-        code: 'service_ended',
-        subject: String(lost.pid),
-        what: `the service of pid ${lost.pid} ended without being stopped; it was last seen at ${lost.writtenAt}`,
-        since: lost.writtenAt,
-        todo: "Start it again: nothing acknowledged is lost. The end of its log and the system's (out of memory?) say why.",
-      });
-    }
+    problems.push(...listLostServices(paths.run).map(describeLost));
+    // A running process may have reported the same problem, with its own figures.
+    const addNew = (found: readonly Problem[]): void =>
+      void problems.push(...found.filter((one) => !problems.some((known) => isSameProblem(known, one))));
 
-    // What is left of folders that are gone says nothing of the service.
+    // The remains of lost folders say nothing about the service.
     const isLost = problems.some(({ code }) => code === 'folder_lost');
-    // An external broker keeps events while the service is stopped.
-    const onStream = services.find((service) => service.natsUrl !== undefined);
-    const natsUrl = onStream?.natsUrl ?? config.natsUrl;
+    const broker = findBroker(config);
     const todo = services.some(({ processes }) => processes.some(({ name }) => name === 'nats-server'))
       ? 'Wait a moment: nats-server is restarted by itself.'
       : 'See whether the cluster that TRIBUTARY_NATS_URL names runs.';
     const stream =
-      natsUrl === undefined || isLost
+      broker === undefined || isLost
         ? undefined
         : await attempt(problems, { code: 'stream_unreadable', what: 'the stream cannot be read', todo }, () =>
-            readStream(natsUrl, onStream?.streamName ?? config.streamName),
+            readStream(broker),
           );
     const readOut = isLost
       ? undefined
@@ -154,12 +138,8 @@ export const statusCommand = verb({
           () => readLake(paths.lake, nowMs),
         );
     const lake = readOut?.answer;
-    // A running compactor reports the same, with figures of its own.
-    problems.push(
-      ...(readOut?.problems ?? []).filter((found) => !problems.some((known) => isSameProblem(known, found))),
-    );
-    const missing = await findMissingRecords(config.dataDir);
-    problems.push(...missing.filter((found) => !problems.some((known) => isSameProblem(known, found))));
+    addNew(readOut?.problems ?? []);
+    addNew(await findMissingRecords(config.dataDir));
     const exports = await attempt(
       problems,
       {
@@ -169,18 +149,14 @@ export const statusCommand = verb({
       },
       () => summarizeReports(paths.reports),
     );
+    const position = lake?.streamId === stream?.id ? (lake?.position ?? 0) : 0;
     answer({
       running: services.length > 0,
       problems,
       notices: services.flatMap(findNotices),
       services: services.map(describeService),
       stream:
-        stream === undefined
-          ? undefined
-          : {
-              ...stream,
-              lagMessages: Math.max(0, stream.lastSequence - (lake?.streamId === stream.id ? lake.position : 0)),
-            },
+        stream === undefined ? undefined : { ...stream, lagMessages: Math.max(0, stream.lastSequence - position) },
       lake,
       exports,
     });

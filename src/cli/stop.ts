@@ -4,27 +4,40 @@ import { findSize } from '../runtime/files/file-checks.ts';
 import { readPlain } from '../runtime/files/input-file.ts';
 import { hasEnded, isSameProcess } from '../runtime/processes/procfs.ts';
 import { readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
-import { verb, openData } from './command.ts';
+import { dataPaths, type Config } from '../config.ts';
+import { dataVerb } from './command.ts';
+
+/** The broker and the stream of a data folder. */
+export interface Broker {
+  readonly url: string;
+  readonly streamName: string;
+}
+
+/** Returns the broker of the running service, or of TRIBUTARY_NATS_URL; undefined if neither is known. */
+export function findBroker({ dataDir, natsUrl, streamName }: Config): Broker | undefined {
+  const running = readServiceStates(dataPaths(dataDir).run).find((state) => state.natsUrl !== undefined);
+  const url = running?.natsUrl ?? natsUrl;
+  return url === undefined ? undefined : { url, streamName: running?.streamName ?? streamName };
+}
 
 const startPatienceMs = 120_000;
 const startLookEveryMs = 250;
-/** Of the end of a log, which a line fits into. */
+/** Bytes of the end of a log, more than its last line has. */
 const endBytes = 16_384;
 
-/** A service that is to run soon. */
+/** A service that is starting. */
 interface AwaitedService {
   readonly dataDir: string;
   readonly runFolder: string;
-  /** The process that was started for it, where it is known: its end ends the waiting. */
+  /** Its process, if known: its end ends the waiting. */
   readonly pid?: number | undefined;
-  /** What that process writes. */
+  /** The log of that process. */
   readonly log?: string | undefined;
   readonly signal: AbortSignal;
-  /** Said once, where it does not run yet. */
   readonly note: (line: string) => void;
 }
 
-/** The sentence with which a program ended: the last line of its log. */
+/** Returns the last line of a log. */
 async function findLastSentence(log: string): Promise<string | undefined> {
   const size = await findSize(log);
   if (size === undefined) return undefined;
@@ -37,14 +50,14 @@ async function findLastSentence(log: string): Promise<string | undefined> {
     .trim();
 }
 
-/** Waits for the service on a data folder. Errors: `start_failed`, at once when its process has ended; `stopping`. */
+/** Waits for the service on a data folder. Errors: `start_failed`, at once if its process has ended; `stopping`. */
 export async function awaitService(awaited: AwaitedService): Promise<ServiceState> {
   const { dataDir, runFolder, pid, log, signal, note } = awaited;
   const begun = performance.now();
   let isNoted = false;
   const whole = log === undefined ? 'the log of its start' : log;
   for (;;) {
-    // Looked at first: a service that ran already ends the second one, and is the one that is meant.
+    // Read before the states: a service that runs already ends the second one, and is the one to return.
     const isOver = pid !== undefined && hasEnded(pid);
     const running = readServiceStates(runFolder).find(({ s2s, api }) => s2s !== undefined && api !== undefined);
     if (running !== undefined) return running;
@@ -68,11 +81,11 @@ export async function awaitService(awaited: AwaitedService): Promise<ServiceStat
   }
 }
 
-/** A service ends its processes itself when they take too long: longer than that nothing is waited for. */
+/** Longer than a service waits before it kills its processes. */
 const patienceMs = 300_000;
 const lookEveryMs = 100;
 
-/** Sends SIGTERM to a service; one that has ended is none of its errors. Error: `disk`. */
+/** Sends SIGTERM to a service, if it still runs. Error: `disk`. */
 export function askToStop({ pid }: Pick<ServiceState, 'pid'>): void {
   try {
     process.kill(pid, 'SIGTERM');
@@ -85,14 +98,12 @@ export function askToStop({ pid }: Pick<ServiceState, 'pid'>): void {
   }
 }
 
-/** `tributary stop`: ends the services that run on the data folder as SIGTERM does, and waits until they have. */
-export const stopCommand = verb({
+export const stopCommand = dataVerb({
   name: 'stop',
   summary: 'end the service that runs on the data folder, and wait until it has ended',
   details: ['As SIGTERM does: what was acknowledged is kept. One that a service manager runs is stopped by that.'],
   examples: ['stop', 'stop --data /srv/tributary/data'],
-  async run({ data }, { environment, answer, note, show, stop }) {
-    const { config, paths } = openData(data, { environment });
+  async run(_given, { config, paths, answer, note, show, stop }) {
     const services = readServiceStates(paths.run);
     if (services.length === 0) note(`No service runs on ${config.dataDir}.`);
     services.forEach(askToStop);

@@ -1,25 +1,25 @@
+import { once } from 'node:events';
 import { parseRecord } from '../refusals/refusal-files.ts';
 import { cutText, escapeText, padText } from './answers.ts';
 import { listApps } from '../access/apps.ts';
-import { dataPaths, type Config } from '../config.ts';
 import { parseMessage, type LiveMessage } from '../live/live-source.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { AppError } from '../runtime/errors.ts';
 import { createLogger } from '../runtime/logger.ts';
-import { readServiceStates } from '../runtime/processes/service-state.ts';
 import { rightsTodo } from '../stream/broker-errors.ts';
 import { createLiveChannel, type LiveChannel } from '../stream/live-channel.ts';
-import { verb, type CommandContext, openData } from './command.ts';
+import { dataVerb, type CommandContext, type DataContext } from './command.ts';
+import { findBroker, type Broker } from './stop.ts';
 import { positive } from './words.ts';
 import { isRecord } from '../runtime/files/checked-json.ts';
 
-/** What `tributary tail` shows on a terminal: a line for each event and refusal, in columns that stay where they are. */
+/** Widths of the columns on a terminal; the last column has none. */
 const widths = [8, 12, 24] as const;
 const gap = '  ';
 
-/** Columns of an event that say whom it is about; the first one that is there is shown. */
+/** Columns with the identity of an event; the first one present is shown. */
 const subjects = ['custom_user_id', 'custom_platform_user_id', 'instance_id', 'lvid', 'sezam_user_id'];
-/** What every event has, and says nothing to who watches. */
+/** Columns of every event that are not shown. */
 const common = ['event_id', 'kind', 'id_app', 'event_time', 'received_at'];
 
 const clock = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' });
@@ -37,7 +37,6 @@ function layOut(cells: readonly string[], columns: number): string {
 const timeOf = (ms: number): string => (Number.isNaN(ms) ? '' : clock.format(ms));
 const show = (value: unknown): string => (typeof value === 'string' ? value : JSON.stringify(value));
 
-/** The names above the columns. */
 export function tailHead(columns: number): string {
   return layOut(['time', 'kind', 'whose', 'what'], columns);
 }
@@ -51,7 +50,7 @@ function parseFields(line: string): Readonly<Record<string, unknown>> {
   }
 }
 
-/** Lays an event out, a line of JSON as it goes through the stream. */
+/** Lays out an event, a line of the stream. */
 export function showEvent(line: string, columns: number): string {
   const event = parseFields(line);
   const { kind, received_at: at, custom_event_name: name, custom_event_params: params, ...others } = event;
@@ -66,7 +65,7 @@ export function showEvent(line: string, columns: number): string {
   return layOut([timeOf(Number(at)), show(kind ?? 'event'), whose, what.join(gap)], columns);
 }
 
-/** Lays a refusal out, a line of JSON as it is kept. */
+/** Lays out a rejected request, a stored line. */
 export function showRefusal(line: string, columns: number): string {
   const refusal = parseRecord(line);
   if (refusal === undefined) return layOut(['', 'refused', '', line], columns);
@@ -76,7 +75,6 @@ export function showRefusal(line: string, columns: number): string {
   return layOut([timeOf(Date.parse(time)), 'REFUSED', `${method} ${status}`, `${detail}${hint}${alike}`], columns);
 }
 
-/** Says how many were not shown. */
 export function showLeftOut(events: number, refusals: number): string {
   const parts = [
     ...(events === 0 ? [] : [`${events} more events`]),
@@ -85,10 +83,10 @@ export function showLeftOut(events: number, refusals: number): string {
   return `${gap.repeat(2)}... ${parts.join(', ')}`;
 }
 
-/** The service shows an app for a few seconds after it was asked to. */
+/** Less than the time that an announced app stays shown, ms. */
 const announceEveryMs = 2000;
 
-/** Shows a message: lines of JSON for a program, or laid out for a person at a terminal so many columns wide. */
+/** Shows a message: lines of JSON for a program, or laid out for a terminal of `columns`. */
 function showMessage(
   { events, refusals, eventsLeftOut, refusalsLeftOut }: LiveMessage,
   columns: number | undefined,
@@ -96,7 +94,7 @@ function showMessage(
 ): void {
   const hasLeftOut = eventsLeftOut + refusalsLeftOut > 0;
   if (columns === undefined) {
-    // The lines are JSON already, byte for byte as they came.
+    // The lines are JSON.
     for (const line of events) print(`{"event":${line}}`);
     for (const line of refusals) print(`{"refusal":${line}}`);
     if (hasLeftOut) answer({ leftOut: { events: eventsLeftOut, refusals: refusalsLeftOut } });
@@ -107,19 +105,6 @@ function showMessage(
   if (hasLeftOut) print(showLeftOut(eventsLeftOut, refusalsLeftOut));
 }
 
-/** Where the service tells what arrives. */
-interface Place {
-  readonly url: string;
-  readonly streamName: string;
-}
-
-/** The place of the running service, or of the broker that the settings name; undefined: there is none. */
-function findPlace(config: Config): Place | undefined {
-  const running = readServiceStates(dataPaths(config.dataDir).run).find(({ natsUrl }) => natsUrl !== undefined);
-  const url = running?.natsUrl ?? config.natsUrl;
-  return url === undefined ? undefined : { url, streamName: running?.streamName ?? config.streamName };
-}
-
 /** Errors: `broker_away`, `broker_refused`. */
 async function assertReady(channel: LiveChannel): Promise<void> {
   const hindrance = await channel.findHindrance();
@@ -128,24 +113,20 @@ async function assertReady(channel: LiveChannel): Promise<void> {
     throw new AppError('broker_refused', 'the broker denies what is shown live', { hint: rightsTodo });
 }
 
-/** What a person is told when the service goes, and when it is back. */
 const away = 'the service does not answer; what arrives is shown again when it does';
 const back = 'the service answers again';
 
 /**
- * Follows an app. A service that was started anew has another place, with a server of its own. Errors of the start:
- * `broker_away`, `broker_refused`.
+ * Follows an app, also across a restart of the service, which gets another broker. Errors of the start: `broker_away`,
+ * `broker_refused`.
  */
 async function follow(
   idApp: number,
-  first: Place,
-  {
-    open,
-    find,
-    note,
-  }: { open: (place: Place) => LiveChannel; find: () => Place | undefined; note: (line: string) => void },
+  first: Broker,
+  open: (broker: Broker) => LiveChannel,
+  { config, note }: DataContext,
 ) {
-  let [place, channel, isAway] = [first, open(first), false];
+  let [broker, channel, isAway] = [first, open(first), false];
   try {
     await assertReady(channel);
   } catch (error) {
@@ -154,12 +135,12 @@ async function follow(
   }
   channel.announce([idApp]);
 
-  async function lookAgain(signal: AbortSignal): Promise<void> {
-    const now = find() ?? place;
-    if (now.url !== place.url || now.streamName !== place.streamName) {
+  async function check(signal: AbortSignal): Promise<void> {
+    const now = findBroker(config) ?? broker;
+    if (now.url !== broker.url || now.streamName !== broker.streamName) {
       await channel.close();
       if (signal.aborted) return;
-      [place, channel] = [now, open(now)];
+      [broker, channel] = [now, open(now)];
     }
     const wasAway = isAway;
     isAway = (await channel.findHindrance()) !== undefined;
@@ -167,21 +148,17 @@ async function follow(
     if (isAway !== wasAway) note(isAway ? away : back);
     channel.announce([idApp]);
   }
-  const loop = startPollLoop(lookAgain, { everyMs: announceEveryMs, pausesFirst: true, onError: () => undefined });
+  const loop = startPollLoop(check, { everyMs: announceEveryMs, pausesFirst: true, onError: () => undefined });
   return {
     async close() {
-      // A look under way, which waits for an answer, does nothing more.
+      // A running check, which waits for the broker, has no further effect.
       void loop.stop();
       await channel.close();
     },
   };
 }
 
-/**
- * `tributary tail`: the events and refusals of an app as they arrive, a line for each, until it is interrupted, or nobody
- * reads them any more.
- */
-export const tailCommand = verb({
+export const tailCommand = dataVerb({
   name: 'tail',
   summary: 'show the events and refusals of an app as they arrive',
   details: [
@@ -191,19 +168,17 @@ export const tailCommand = verb({
   ],
   words: { APP: positive('the id of an app') },
   examples: ['tail 7', 'tail 7 --json'],
-  async run({ APP: idApp, data, json }, context) {
-    const { environment, screen, print, note, stop, unread } = context;
+  async run({ APP: idApp, json }, context) {
+    const { config, paths, screen, print, note, stop, unread } = context;
     const columns = json ? undefined : screen?.columns;
-    const { config, paths } = openData(data, { environment });
-    const find = (): Place | undefined => findPlace(config);
-    const place = find();
-    if (place === undefined)
+    const broker = findBroker(config);
+    if (broker === undefined)
       throw new AppError('broker_away', 'no service runs on this data folder', { hint: 'Start it first.' });
     if (!(await listApps(paths)).some((app) => app.idApp === String(idApp)))
       note(`there is no app ${idApp} here: 'tributary app list' names those that there are`);
-    // What a log would say of the connection is said in words.
+    // The state of the connection is reported by notes.
     const logger = createLogger('silent');
-    function open({ url, streamName }: Place): LiveChannel {
+    function open({ url, streamName }: Broker): LiveChannel {
       const channel = createLiveChannel({ url, name: 'tributary tail', logger, streamName });
       channel.listen(idApp, (text) => {
         const message = parseMessage(text);
@@ -211,14 +186,14 @@ export const tailCommand = verb({
       });
       return channel;
     }
-    const following = await follow(idApp, place, { open, find, note });
+    const following = await follow(idApp, broker, open, context);
     try {
       if (columns !== undefined) {
         note(`What arrives of app ${idApp}; Ctrl-C ends it.`);
         print(tailHead(columns));
       }
-      const over = AbortSignal.any(unread === undefined ? [stop] : [stop, unread]);
-      if (!over.aborted) await new Promise((resolve) => over.addEventListener('abort', resolve, { once: true }));
+      const end = AbortSignal.any(unread === undefined ? [stop] : [stop, unread]);
+      if (!end.aborted) await once(end, 'abort');
     } finally {
       await following.close();
     }

@@ -1,7 +1,7 @@
 import { noAccount } from '../access/access.ts';
 import { addUser, listUsers, removeUser, renewSecret, setUser } from '../access/users.ts';
-import { verb, type Group, assertConfirmed, yesOption, openData } from './command.ts';
-import { flag, oneOf, parsed, parsePositiveOrNone, positive, refuse, text, withDefault, present } from './words.ts';
+import { assertConfirmed, dataVerb, yesOption, type Group } from './command.ts';
+import { flag, oneOf, parsed, parsePositiveOrNone, positive, present, refuse, text, withDefault } from './words.ts';
 
 const id = { ID: positive("the id of the user, as 'tributary user list' has it") };
 const files = oneOf(
@@ -9,7 +9,7 @@ const files = oneOf(
   'gzip: every file compressed where a request does not say otherwise; auto: large ones',
 );
 
-const add = verb({
+const add = dataVerb({
   name: 'add',
   summary: 'add a user of the export area; answers the secret, which is shown this once',
   words: { NAME: text('the name; it stands once in an account') },
@@ -23,21 +23,20 @@ const add = verb({
     files: withDefault(files, 'auto'),
   },
   examples: ['user add ann --account 1', 'user add root --operator', 'user add python --account 1 --files gzip'],
-  async run({ NAME: name, account, operator, noExport, maxExports, files: form, data }, { environment, answer }) {
+  opens: 'named',
+  async run({ NAME: name, account, operator, noExport, maxExports, files: form }, { paths }) {
     if (account === undefined && !operator) refuse('--account is expected: only an operator goes without');
-    const user = {
+    return addUser(paths, {
       name,
       idAccount: account ?? noAccount,
       canExport: account !== undefined && !noExport,
       ...(operator ? { operator: true as const } : {}),
       ...present({ files: form === 'gzip' ? form : undefined, maxExports }),
-    };
-    const { paths } = openData(data, { environment }, 'named');
-    answer(await addUser(paths, user));
+    });
   },
 });
 
-const set = verb({
+const set = dataVerb({
   name: 'set',
   summary: 'change what a user may, and how files come',
   words: id,
@@ -52,56 +51,46 @@ const set = verb({
   },
   details: ['It holds for what is asked from then on. Name and account stay; a new secret comes from user secret.'],
   examples: ['user set 1 --max-exports 2', 'user set 1 --export no'],
-  async run({ ID: idUser, export: mayExport, maxExports, files: form, data }, { environment, answer }) {
+  async run({ ID: idUser, export: mayExport, maxExports, files: form }, { paths }) {
     if ((mayExport ?? maxExports ?? form) === undefined)
       refuse('nothing is to be changed: give --export, --max-exports or --files');
-    const { paths } = openData(data, { environment });
     const settings = present({
       canExport: mayExport === undefined ? undefined : mayExport === 'yes',
       maxExports: maxExports === 'none' ? null : maxExports,
       files: form,
     });
-    answer(await setUser(paths, idUser, settings));
+    return setUser(paths, idUser, settings);
   },
 });
 
-const list = verb({
+const list = dataVerb({
   name: 'list',
   summary: 'list the users',
   isList: true,
   examples: ['user list'],
-  async run({ data }, { environment, answer }) {
-    const { paths } = openData(data, { environment });
-    for (const user of await listUsers(paths)) answer(user);
-  },
+  run: (_given, { paths }) => listUsers(paths),
 });
 
-const remove = verb({
+const remove = dataVerb({
   name: 'remove',
   summary: 'remove a user; the reports stay',
   words: id,
   options: yesOption,
   examples: ['user remove 1', 'user remove 1 --yes'],
-  async run({ ID: idUser, yes, data }, context) {
-    const { environment, answer } = context;
-    const { paths } = openData(data, { environment });
-    await assertConfirmed(`Remove user ${idUser} for good, with every link that was given to them?`, { yes }, context);
-    answer(await removeUser(paths, idUser));
+  async run({ ID: idUser, yes }, context) {
+    await assertConfirmed(`Remove user ${idUser} for good, with every link that was given to them?`, yes, context);
+    return removeUser(context.paths, idUser);
   },
 });
 
-const secret = verb({
+const secret = dataVerb({
   name: 'secret',
   summary: 'give a user a new secret, which ends the old one and is shown this once',
   words: id,
   examples: ['user secret 1'],
-  async run({ ID: idUser, data }, { environment, answer }) {
-    const { paths } = openData(data, { environment });
-    answer(await renewSecret(paths, idUser));
-  },
+  run: ({ ID: idUser }, { paths }) => renewSecret(paths, idUser),
 });
 
-/** `tributary user add|set|list|remove|secret`: the users of the export area; a secret is shown once. */
 export const userCommand: Group = {
   name: 'user',
   summary: 'add, change, list and remove users of the export area; give one a new secret',

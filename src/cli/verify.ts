@@ -8,40 +8,36 @@ import { digestEvent, readLines } from '../receipts/event-digest.ts';
 import type { Receipt } from '../receipts/receipt.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { exists, getSize, hashFile } from '../runtime/files/file-checks.ts';
-import { verb, type CommandContext, type OptionValues, openLake } from './command.ts';
+import { verb, type CommandContext, type OptionValues, openData } from './command.ts';
 import { findReceiptInLake, type EventState, type ReceiptInLake } from './receipt-in-lake.ts';
 import { isManifestText, parseManifest, type Manifest } from '../reports/manifest.ts';
 import type { ReportFile } from '../reports/reports.ts';
 import { getBytes } from '../runtime/files/input-file.ts';
 import { file, flag, folder, many, parsed, refuse, present } from './words.ts';
 
-/** What a receipt is verified with beside itself. */
 interface ReceiptWords {
-  /** The public key of the service, hex. */
+  /** Public key of the service, hex. */
   readonly key: string | undefined;
-  /** The bytes that the client has sent. */
   readonly body: Buffer | undefined;
-  /** A data folder, whose keys are trusted, or the folder of a lake alone. */
+  /** A data folder, whose keys are trusted, or the folder of a lake. */
   readonly data: string | undefined;
   readonly lake: string | undefined;
 }
 
-/** What `tributary verify RECEIPT` answers. */
 export interface ReceiptVerdict {
-  /** The body, where one is given, is the one that was acknowledged, and no event is missing or changed. */
+  /** The body, if given, matches, and no event is missing or changed. */
   readonly ok: boolean;
-  /** The key is one that the caller has named, or of the data folder. */
+  /** The key was named by the caller or is one of the data folder. */
   readonly trusted: boolean;
   readonly receipt: Readonly<Record<string, unknown>>;
-  /** Whether the body comes to the events of the receipt; absent: none was given. */
+  /** Whether the body matches the receipt; absent if none was given. */
   readonly body?: { readonly ok: boolean; readonly why?: string };
   readonly lake?: ReceiptInLake;
 }
 
-/** No JSON begins with these two bytes. */
 const isGzip = (body: Buffer): boolean => body[0] === 0x1f && body[1] === 0x8b;
 
-/** Says whether a body, gzip or not, comes to the events of a receipt, by the code that took it in. */
+/** Compares a body, gzip or not, with a receipt by the code of the import. */
 function judgeBody(body: Buffer, { method, idApp, platform, receivedAt, salt, events }: Receipt) {
   const imported = parseImportRequest({
     method,
@@ -51,7 +47,7 @@ function judgeBody(body: Buffer, { method, idApp, platform, receivedAt, salt, ev
     receivedAtMs: Date.parse(receivedAt),
   });
   if ('reason' in imported) return { ok: false, why: `it is refused: ${imported.detail}` };
-  // Ids are made at random for each request.
+  // Event ids are random.
   const digests = readLines(imported.lines).map((values, index) =>
     digestEvent(salt, { ...values, event_id: events[index]?.eventId ?? '' }),
   );
@@ -65,7 +61,7 @@ function unknownMethod(method: string): AppError {
   });
 }
 
-/** The folder of the lake to look into, and the keys to trust; undefined: none are known. */
+/** Returns the lake to search and the trusted keys; undefined if unknown. */
 async function findPlaces({ key, data, lake }: ReceiptWords, environment: Environment) {
   const given = key === undefined ? undefined : [key];
   if (lake !== undefined) {
@@ -77,18 +73,14 @@ async function findPlaces({ key, data, lake }: ReceiptWords, environment: Enviro
     return { lakeDir, trusted: given };
   }
   if (data === undefined) return { lakeDir: undefined, trusted: given };
-  const { paths } = openLake(data, { environment });
+  const { paths } = openData(data, { environment }, 'lake');
   const known = await findReceiptKeys(paths.keys);
   return { lakeDir: paths.lake, trusted: given ?? (known.length === 0 ? undefined : known) };
 }
 
-/** States of events that are not in the lake, although they were acknowledged. */
 const notInLake: readonly EventState[] = ['missing', 'changed', 'failed'];
 
-/**
- * Verifies a receipt: by itself, with the body that it is of, and in a lake. Errors: `receipt_invalid`, and those of
- * the folders that are named.
- */
+/** Verifies a receipt alone, with its body, and in a lake. Errors: `receipt_invalid`; those of the named folders. */
 export async function verifyReceipt(
   text: string,
   words: ReceiptWords,
@@ -112,7 +104,6 @@ export async function verifyReceipt(
 const untrusted = (what: string): string =>
   `the ${what} was verified with the key that it names itself, and anyone can sign with a key of their own: pass the key of the service with --key, or --any-key to accept that`;
 
-/** Whether a file is one of a manifest's. */
 interface Verdict {
   readonly file: string;
   readonly ok: boolean;
@@ -129,12 +120,12 @@ async function readable<T>(name: string, read: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Bytes that no manifest and no receipt comes near: what is larger is not read. */
+/** Size limit of a manifest and a receipt, bytes. */
 const maxSignedBytes = 64 * 1024 * 1024;
-/** A byte that is no text, or a mark before it, would be read as another than it is. */
+/** Invalid bytes and a byte order mark would change what is verified. */
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** Reads a file that is to be a manifest or a receipt; undefined where it is too large for one, or no text. */
+/** Reads a manifest or a receipt; undefined if it is too large or not UTF-8. */
 async function findSigned(name: string): Promise<string | undefined> {
   const bytes = await readable(name, async () => ((await getSize(name)) > maxSignedBytes ? undefined : getBytes(name)));
   try {
@@ -152,14 +143,13 @@ async function getManifest(name: string, trusted: string | undefined): Promise<M
   });
 }
 
-/** A file that was given, and what it is. */
 interface Judged extends Pick<ReportFile, 'sha256' | 'bytes'> {
   readonly verdict: Verdict;
 }
 
 const contentOf = ({ sha256, bytes }: Pick<ReportFile, 'sha256' | 'bytes'>): string => `${sha256} ${bytes}`;
 
-/** Files by their content: parts may be the same, byte for byte. */
+/** Indexes files by content: several parts may have the same bytes. */
 function indexFiles(files: readonly ReportFile[]): Map<string, ReportFile[]> {
   const index = new Map<string, ReportFile[]>();
   for (const known of files) {
@@ -190,8 +180,8 @@ async function judge(
 const isOfItsName = (place: string, known: ReportFile): boolean => path.basename(place) === known.name;
 
 /**
- * Matches files to the parts of a manifest, each part to one file: of identical parts, first by name. Returns the parts
- * that no file was given for, and the verdicts, where a file whose part has another file already is not ok.
+ * Matches files to parts, one to one; identical parts first by name. Returns the parts without a file, and the
+ * verdicts, where a second file of one part is not ok.
  */
 function matchParts({ files }: Manifest, judged: readonly Judged[]): { missing: string[]; verdicts: Verdict[] } {
   const left = indexFiles(files);
@@ -222,7 +212,6 @@ const receiptOptions = {
   lake: folder('the folder of a lake: is each event there, and since which version?'),
 } as const;
 
-/** How a receipt is verified. */
 interface ReceiptOptions extends OptionValues<typeof receiptOptions> {
   readonly key: string | undefined;
   readonly anyKey: boolean;
@@ -234,7 +223,7 @@ async function runReceipt(
   { environment, answer, note }: CommandContext,
 ): Promise<number> {
   if (data !== undefined && lake !== undefined) refuse('--data and --lake exclude each other');
-  // What is no text is no receipt either.
+  // Text that is not UTF-8 fails as a receipt, too.
   const receipt = (await findSigned(name)) ?? '';
   if (isManifestText(receipt)) refuse(`${name} is a manifest: name the files that it is to be compared with before it`);
   const body = bodyFile === undefined ? undefined : await readable(bodyFile, () => getBytes(bodyFile));
@@ -245,12 +234,6 @@ async function runReceipt(
   return ok ? 0 : 1;
 }
 
-/**
- * `tributary verify FILE... MANIFEST`: reports whether downloaded files are all the files of an export, by its manifest
- * alone; exit code 1 if one is another, is missing or is given twice. No service and no data folder is needed.
- * `tributary verify RECEIPT`: reports whether a receipt of an import is the service's, and with a data folder or a lake
- * where its events are; exit code 1 if one is missing or changed. Both need a trusted key.
- */
 export const verifyCommand = verb({
   name: 'verify',
   summary: 'tell whether downloaded files are those of an export, or where the events of a receipt are',

@@ -1,40 +1,38 @@
 import { AppError } from '../runtime/errors.ts';
 
-/** What a word or an option of a command takes: declared once, for the parser and the help. `T` is what the command gets. */
+/** A word or an option, declared once for the parser and the help. `T` is the type of its value. */
 export interface Declared<T> {
-  /** What it means, for the help: no capital, no full stop. */
+  /** Its meaning, for the help: no capital, no full stop. */
   readonly about: string;
-  /** How the usage shows a value: ID, FILE, auto|gzip. An option without is a flag. */
+  /**
+   * Its value in the usage: ID, FILE, auto
+   * gzip. An option without one is a flag.
+   */
   readonly shown?: string;
-  /** Turns a text that is not empty into the value; `what` names the word in the error. Error: `usage`. */
+  /** Parses a non-empty text; `what` names the word in the error. Error: `usage`. */
   readonly parse?: (text: string, what: string) => T;
-  /** The value where none is given. */
+  /** The default. */
   readonly fallback?: T;
-  /** The texts that are taken, where they are few. */
   readonly choices?: readonly string[];
-  /** An option's one letter: `o` for `-o`. */
+  /** `o` for `-o`. */
   readonly letter?: string;
-  /** An option that must be given. */
   readonly isRequired?: boolean;
-  /** A word that may be left out. */
   readonly isOptional?: boolean;
-  /** May be given several times. */
   readonly isMany?: boolean;
-  /** Left out of the help: for the service's own use. */
+  /** Left out of the help. */
   readonly isHidden?: boolean;
 }
 
-/** Ends a command whose words are wrong; the frame adds the usage. */
+/** Throws a usage error; the program adds the usage. */
 export function refuse(reason: string): never {
   throw new AppError('usage', reason);
 }
 
-/** An option that is there or not. */
 export function flag(about: string): Declared<boolean> {
   return { about, fallback: false };
 }
 
-/** A value of a kind of its own; `parse` turns a text that is not empty into it, or refuses. */
+/** A value with its own parser. */
 export function parsed<T>(
   about: string,
   shown: string,
@@ -43,33 +41,29 @@ export function parsed<T>(
   return { about, shown, parse };
 }
 
-/** Any text but an empty one. */
 export function text(about: string, shown = 'TEXT'): Declared<string | undefined> {
   return parsed(about, shown, (value) => value);
 }
 
-/** The path of a file; nothing is looked up. */
+/** The path of a file, unchecked. */
 export function file(about: string, shown = 'FILE'): Declared<string | undefined> {
   return text(about, shown);
 }
 
-/** The path of a folder; nothing is looked up. */
+/** The path of a folder, unchecked. */
 export function folder(about: string, shown = 'DIR'): Declared<string | undefined> {
   return text(about, shown);
 }
 
-/** Parses a positive integer of the command line. Error: `usage`. */
 export function parsePositive(value: string, what: string): number {
   const number = /^[1-9]\d{0,15}$/.test(value) ? Number(value) : Number.NaN;
   return Number.isSafeInteger(number) ? number : refuse(`${what} must be a positive integer, not '${value}'`);
 }
 
-/** Parses a positive integer, or `none`. Error: `usage`. */
 export function parsePositiveOrNone(value: string, what: string): number | 'none' {
   return value === 'none' ? value : parsePositive(value, what);
 }
 
-/** A positive integer, `most` at most. */
 export function positive(about: string, shown = 'N', most = Number.MAX_SAFE_INTEGER): Declared<number | undefined> {
   return parsed(about, shown, (value, what) => {
     const number = parsePositive(value, what);
@@ -77,7 +71,6 @@ export function positive(about: string, shown = 'N', most = Number.MAX_SAFE_INTE
   });
 }
 
-/** One of a few texts. */
 export function oneOf<const T extends string>(
   choices: readonly T[],
   about: string,
@@ -89,17 +82,14 @@ export function oneOf<const T extends string>(
   return { ...parsed(about, shown, find), choices };
 }
 
-/** An option that must be given. */
 export function required<T>(declared: Declared<T | undefined>): Declared<T> {
   return { ...(declared as Declared<T>), isRequired: true };
 }
 
-/** An option with a value of its own where none is given. */
 export function withDefault<T>(declared: Declared<T | undefined>, fallback: NoInfer<T>): Declared<T> {
   return { ...(declared as Declared<T>), fallback };
 }
 
-/** An option, or the last word, that may be given several times. */
 export function many<T>(declared: Declared<T | undefined>): Declared<readonly T[]> {
   const { fallback: _, parse, ...rest } = declared;
   return {
@@ -110,22 +100,19 @@ export function many<T>(declared: Declared<T | undefined>): Declared<readonly T[
   };
 }
 
-/** A word that may be left out. */
 export function optional<T>(declared: Declared<T>): Declared<T> & { readonly isOptional: true } {
   return { ...declared, isOptional: true };
 }
 
-/** An option that has one letter, too. */
 export function short<T>(letter: string, declared: Declared<T>): Declared<T> {
   return { ...declared, letter };
 }
 
-/** An option that the help leaves out. */
 export function hidden<T>(declared: Declared<T>): Declared<T> {
   return { ...declared, isHidden: true };
 }
 
-/** Leaves out the members that were not given. */
+/** Returns the members that are not undefined. */
 export function present<T extends object>(members: T): { readonly [K in keyof T]?: Exclude<T[K], undefined> } {
   const some = Object.entries(members).filter(([, value]) => value !== undefined);
   return Object.fromEntries(some) as { readonly [K in keyof T]?: Exclude<T[K], undefined> };

@@ -1,30 +1,27 @@
 import { openAppendedFile } from '../runtime/files/appended-file.ts';
 import { removeFile } from '../runtime/files/durable-file.ts';
-import { maxBodyBytes, type EventSource, type RefusedEvent, type SourceEvent } from './event-source.ts';
-import type { Place } from './records.ts';
+import { maxBodyBytes, type EventSource, type RefusedEvent, type SourceEvent, type Place } from './event-source.ts';
 
-/** service.md 2.3: elements of a batch. */
+/** Most events of a batch (service.md 2.3). */
 export const maxBatchEvents = 20;
 
-/** What goes over the wire together, and what stands between it and the batch before. */
 export interface Batch {
-  /** From 0, from the start of the input on. */
+  /** From 0, counted from the start of the input. */
   readonly number: number;
-  /** Where the next batch begins. */
+  /** Start of the next batch. */
   readonly next: Place;
   readonly events: readonly SourceEvent[];
-  /** Lines that are no event, and are not sent. */
+  /** Lines that are not events, and are not sent. */
   readonly refused: readonly RefusedEvent[];
 }
 
-/** The body of events. */
 export function renderBody(events: readonly SourceEvent[]): string {
   return `[${events.map(({ json }) => json).join(',')}]`;
 }
 
 /**
- * Cuts an input from a place on, by count and by bytes. A cut depends on nothing but what the input has from there on:
- * who goes on from the end of a batch gets the batches that would have come.
+ * Cuts an input from a position on, by count and bytes. Cuts depend only on the input after that position: resuming at
+ * the end of a batch gives the same batches.
  */
 export async function* cutBatches(
   source: EventSource,
@@ -56,15 +53,15 @@ export async function* cutBatches(
   if (events.length + refused.length > 0) yield cut();
 }
 
-/** The line of a refused event: the event is in it byte for byte as it was sent. */
+/** Renders the line of a refused event, which keeps its bytes. */
 export function renderRefused({ json, ...what }: RefusedEvent): string {
   const text = JSON.stringify(what);
   return json === undefined ? `${text}\n` : `${text.slice(0, -1)},"event":${json}}\n`;
 }
 
 /**
- * Writes lines to a file of refused events behind its first bytes, and makes them survive a power cut; its name does once
- * the caller has synced the folder. A file that has nothing is none. Returns its length.
+ * Writes lines to the file of refused events after its first `atByte` bytes, durably except for the folder. An empty
+ * file is removed. Returns the length.
  */
 export async function writeRefused(file: string, lines: string, atByte: number): Promise<number> {
   if (lines === '' && atByte === 0) {

@@ -3,19 +3,19 @@ import { getKind, getMethod } from '../datasets/dataset.ts';
 import { eventFields, eventSchemas } from '../datasets/event-fields.ts';
 import { AppError, describeError } from '../runtime/errors.ts';
 
-/** Which field of an event a column becomes; an empty name drops it. */
+/** Maps columns to fields; an empty name drops a column. */
 type ColumnMap = ReadonlyMap<string, string>;
 
-/** The map's own separator: what stands before the dot is an object, what stands behind it a name in that. */
+/** Separates an object from the name of its member. */
 const dot = '.';
 
-/** What separates the columns of a header: commas, and where it has none semicolons, tabs or bars. */
+/** Returns the separator of a header: commas, otherwise semicolons, tabs or bars. */
 function findSeparator(header: string): Separator {
   const bare = header.replaceAll(/"[^"]*"/g, '');
   return separators.find((separator) => bare.includes(separator)) ?? ',';
 }
 
-/** The fields that the columns of a header become; undefined: none. Throws a sentence for a map that does not suit. */
+/** Maps a header to fields; undefined for dropped columns. Throws for an unsuitable map. */
 function mapHeader(header: readonly string[], map: ColumnMap): readonly (string | undefined)[] {
   const unknown = [...map.keys()].find((column) => !header.includes(column));
   if (unknown !== undefined)
@@ -37,8 +37,8 @@ function mapHeader(header: readonly string[], map: ColumnMap): readonly (string 
 }
 
 /**
- * Makes an event of the cells of a record: a text for each field, as the import takes numbers too; empty cells are left
- * out. `customEventParams.level` is the member `level` of the object `customEventParams`.
+ * Builds an event from cells as texts, without the empty ones. `customEventParams.level` is the member `level` of the
+ * object `customEventParams`.
  */
 export function toEvent(fields: readonly (string | undefined)[], cells: readonly string[]): Record<string, unknown> {
   const event: Record<string, unknown> = {};
@@ -56,39 +56,35 @@ export function toEvent(fields: readonly (string | undefined)[], cells: readonly
   return event;
 }
 
-/** `__proto__` is a name like any other. */
+/** Makes `__proto__` a name like any other. */
 function define(object: Record<string, unknown>, name: string, value: unknown): void {
   Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
 }
 
-/** What the header of a CSV says of the records behind it. */
 export interface CsvColumns {
   readonly separator: Separator;
-  /** The field that each column becomes; undefined: none. */
   readonly fields: readonly (string | undefined)[];
 }
 
-/** How the header of an input is read. */
 export interface HeaderReading {
-  /** Of the input, for errors. */
+  /** Name of the input, for errors. */
   readonly name: string;
-  /** The method for one event. */
   readonly event: string;
   readonly map: ColumnMap;
 }
 
-/** The fields that say whom an event is about, on one platform or another: the service knows which it is. */
+/** Fields that identify the user or device; the platform decides which are required. */
 const identities = [
   'customUserId',
   'customPlatformUserId',
   'sezamUserId',
   ...eventFields.filter(({ schema }) => schema['x-device-id'] === true).map(({ name }) => name),
 ];
-/** Columns that a message names. */
+/** Most columns that a message names. */
 const shownColumns = 10;
 const byteOrderMark = '\uFEFF';
 
-/** Refuses columns of which no event can be made that the service takes, whatever is in them. Error: `usage`. */
+/** Refuses columns that can never make a valid event. Error: `usage`. */
 function assertUseful({ name, event }: HeaderReading, columns: readonly string[], fields: CsvColumns['fields']): void {
   const { kind } = getMethod(event);
   const { properties = {}, required = [] } = eventSchemas.get(kind) ?? {};
@@ -108,8 +104,7 @@ function assertUseful({ name, event }: HeaderReading, columns: readonly string[]
 }
 
 /**
- * Reads the header of a CSV. Error: `usage` where it is none, the map does not suit it, or no event can become of what
- * is below it.
+ * Reads the header of a CSV. Error: `usage` if it is not one, the map is unsuitable, or no valid event is possible.
  */
 export function readHeader(reading: HeaderReading, bytes: Buffer | undefined): CsvColumns {
   const { name, map } = reading;

@@ -10,12 +10,12 @@ import type { HttpClient } from './http-client.ts';
 export interface DownloadOptions {
   readonly http: HttpClient;
   readonly signal: AbortSignal;
-  /** Asks for the files with links that have not ended. */
+  /** Requests fresh links. */
   readonly renew: () => Promise<readonly ExportFile[]>;
-  /** Bytes that came, or were there already, of all files. */
+  /** Bytes received or found, of all files. */
   readonly onBytes: (bytes: number) => void;
   readonly onWait: (why: string | undefined) => void;
-  /** How long one file may make no progress, milliseconds. */
+  /** How long a file may make no progress, ms. */
   readonly patienceMs?: number;
 }
 
@@ -23,17 +23,17 @@ const firstWaitMs = 500;
 const longestWaitMs = 10_000;
 const defaultPatienceMs = 120_000;
 
-/** What one try has brought: all, a part, that what is there is of another file, or that the link has ended. */
+/** Outcome of one attempt; `other`: the local part is of another file; `ended`: the link has expired. */
 type Tried = 'whole' | 'cut' | 'other' | 'ended';
 
-/** Fetches what is missing of a file behind what is there. */
+/** Downloads the missing bytes of a file. */
 async function fetchRest(file: ExportFile, place: string, options: DownloadOptions): Promise<Tried> {
   const { http, signal, onBytes } = options;
   let part = await openAppendedFile(place, file.bytes);
   try {
     const from = part.bytes;
     if (from === file.bytes) return 'whole';
-    // The tag is the file's hash: a part goes on only with the file that it began as.
+    // The ETag is the file's hash: a part is continued only for the same file.
     const range: Record<string, string> = from === 0 ? {} : { range: `bytes=${from}-`, 'if-match': `"${file.sha256}"` };
     const { answer, body } = await http.open({ method: 'GET', url: file.link, headers: range });
     if (answer.status === 403 || answer.status === 404) return 'ended';
@@ -41,7 +41,7 @@ async function fetchRest(file: ExportFile, place: string, options: DownloadOptio
     if (answer.status !== 200 && (from === 0 || answer.status !== 206))
       throw new AppError('service_away', `the download of ${file.name} is answered ${answer.status}`);
     if (from > 0 && answer.status === 200) {
-      // What stands between does not know ranges: the file comes from its start.
+      // A proxy may ignore ranges: the file restarts.
       await part.close();
       part = await openAppendedFile(place, 0);
       onBytes(-from);
@@ -59,7 +59,7 @@ async function fetchRest(file: ExportFile, place: string, options: DownloadOptio
   }
 }
 
-/** Says whether the file at a place is the one that it is to be; removes one that is not. */
+/** Verifies a downloaded file, and removes it if it is wrong. */
 async function isRight({ sha256, bytes }: ExportFile, place: string): Promise<boolean> {
   if ((await findSize(place)) !== bytes) return false;
   if ((await hashFile(place)) === sha256) return true;
@@ -68,9 +68,9 @@ async function isRight({ sha256, bytes }: ExportFile, place: string): Promise<bo
 }
 
 /**
- * Downloads a file of an export to a place, going on where an earlier download has stopped, until it is whole and has
- * the hash that the service says. Errors: `stopping` when the signal ends it, with what came kept; `service_refused`
- * when the service has it no more; `service_away`; `file_damaged` when it comes wrong again and again; the system's.
+ * Downloads a file into a folder, resuming an earlier download, until its size and hash match. Errors: `stopping` when
+ * aborted, with the part kept; `service_refused` if the file has expired; `service_away`; `file_damaged` after three
+ * mismatches; those of the system.
  */
 export async function downloadFile(wanted: ExportFile, folder: string, options: DownloadOptions): Promise<string> {
   const { signal, onWait, onBytes, patienceMs = defaultPatienceMs } = options;

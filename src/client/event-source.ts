@@ -2,30 +2,118 @@ import { parseCells } from '../runtime/csv.ts';
 import { isUtf8 } from 'node:buffer';
 import { readPlain } from '../runtime/files/input-file.ts';
 import { toEvent, readHeader, type CsvColumns, type HeaderReading } from './csv-event.ts';
-import { readRecords, type InputRecord, type Place } from './records.ts';
 import { isRecord } from '../runtime/files/checked-json.ts';
 
-/** An event of an input, as it goes over the wire. */
+/** A line of an input, or in CSV the lines that quotes join. */
+export interface InputRecord {
+  /** Of its first line, from 1. */
+  readonly line: number;
+  /** Start of the next record. */
+  readonly next: Place;
+  /** Without the line break; only the first bytes if `isCut`. */
+  readonly bytes: Buffer;
+  /** Whether it is longer than any event. */
+  readonly isCut: boolean;
+}
+
+/** A position in the unpacked input: the next line and the offset of its first byte. */
+export interface Place {
+  readonly line: number;
+  readonly offset: number;
+}
+
+const lineFeed = 0x0a;
+const carriageReturn = 0x0d;
+const quote = 0x22;
+/** More than a body may have. */
+const maxRecordBytes = 64 * 1024;
+
+function countQuotes(bytes: Uint8Array): number {
+  let count = 0;
+  for (let at = bytes.indexOf(quote); at !== -1; at = bytes.indexOf(quote, at + 1)) count += 1;
+  return count;
+}
+
+interface Begun {
+  readonly line: number;
+  pieces: Buffer[];
+  bytes: number;
+  isCut: boolean;
+  isQuoted: boolean;
+}
+
+const begin = (line: number): Begun => ({ line, pieces: [], bytes: 0, isCut: false, isQuoted: false });
+
+function take(begun: Begun, piece: Buffer, hasQuotes: boolean): void {
+  if (hasQuotes && countQuotes(piece) % 2 === 1) begun.isQuoted = !begun.isQuoted;
+  const room = maxRecordBytes - begun.bytes;
+  if (piece.length > room) begun.isCut = true;
+  if (room > 0) begun.pieces.push(piece.subarray(0, room));
+  begun.bytes += piece.length;
+}
+
+function end({ line, pieces, isCut }: Begun, next: Place): InputRecord {
+  const whole = pieces.length === 1 && pieces[0] !== undefined ? pieces[0] : Buffer.concat(pieces);
+  const last = whole.at(-1) === lineFeed ? whole.length - 1 : whole.length;
+  return {
+    line,
+    next,
+    bytes: whole.subarray(0, whole[last - 1] === carriageReturn ? last - 1 : last),
+    isCut,
+  };
+}
+
+/**
+ * Reads the records from a position, blank ones too. With `hasQuotes`, a quoted line break does not end a record.
+ * Memory: one piece and one record.
+ */
+export async function* readRecords(
+  pieces: AsyncIterable<Uint8Array>,
+  from: Place,
+  hasQuotes: boolean,
+): AsyncGenerator<InputRecord, void, void> {
+  let { line, offset } = from;
+  let begun = begin(line);
+  // Whether the last line ends with a break.
+  let isBroken = true;
+  for await (const piece of pieces) {
+    const buffer = Buffer.from(piece.buffer, piece.byteOffset, piece.byteLength);
+    let at = 0;
+    while (at < buffer.length) {
+      const feed = buffer.indexOf(lineFeed, at);
+      isBroken = feed !== -1;
+      const stop = feed === -1 ? buffer.length : feed + 1;
+      take(begun, buffer.subarray(at, stop), hasQuotes);
+      offset += stop - at;
+      at = stop;
+      if (feed === -1) break;
+      line += 1;
+      if (begun.isQuoted) continue;
+      yield end(begun, { line, offset });
+      begun = begin(line);
+    }
+  }
+  if (begun.bytes > 0) yield end(begun, { line: isBroken ? line : line + 1, offset });
+}
+
 export interface SourceEvent {
   readonly line: number;
   readonly json: string;
 }
 
-/** An event that is not stored: where it stood, and why. */
+/** A refused event, or a line that is not an event. */
 export interface RefusedEvent {
   readonly line: number;
-  /** The field that is wrong, as a path without its first slash; absent where it is none, or not known. */
+  /** Path of the wrong field, without its first slash. */
   readonly field?: string;
   readonly reason: string;
-  /** What was probably meant. */
   readonly hint?: string;
-  /** The event as it was sent, where its line is one that JSON can hold: no number in it is rounded. */
+  /** The event as it was sent, with exact numbers. */
   readonly json?: string;
-  /** The beginning of the line, where it is none. */
+  /** The start of a line that is not JSON. */
   readonly text?: string;
 }
 
-/** What a line of an input is; a blank one is neither, and only moves on. */
 export interface SourceItem {
   readonly next: Place;
   readonly event?: SourceEvent;
@@ -34,16 +122,16 @@ export interface SourceItem {
 
 export type SourceFormat = 'ndjson' | 'csv';
 
-/** An input: a file, also one that gzip has packed, or standard input, which is read once. */
+/** A file, plain or gzip, or standard input, which can be read once. */
 export interface EventSource {
   readonly format: SourceFormat;
-  /** Reads it from a place on, which is its start or one that was given out as `next`. Errors: `usage`, the system's. */
+  /** Reads from the start or from a `next` that it returned. Errors: `usage`, those of the system. */
   items(from: Place): AsyncGenerator<SourceItem, void, void>;
 }
 
 export const startPlace: Place = { line: 1, offset: 0 };
 
-/** service.md 8: bytes of a body; a batch has two brackets beside its events. */
+/** Most bytes of a body (service.md 8); a batch has two brackets around its events. */
 export const maxBodyBytes = 10_240;
 const maxEventBytes = maxBodyBytes - 2;
 const tooLarge = `is larger than the ${maxEventBytes} bytes that an event may have`;
@@ -67,7 +155,7 @@ function withinSize(record: InputRecord, json: string): SourceItem {
 
 const oneOnEach = 'Write one event, and nothing else, on each line.';
 
-/** Reads a line of JSON. The text goes on as it stands: digits that no double holds stay as they are. */
+/** Reads a line of JSON and keeps its text: numbers stay exact. */
 function readJson(record: InputRecord): SourceItem {
   const text = record.bytes.toString('utf8').trim();
   if (text === '') return { next: record.next };
@@ -98,7 +186,7 @@ function readItem(record: InputRecord, columns: CsvColumns | undefined): SourceI
   return columns === undefined ? readJson(record) : readCsv(record, columns);
 }
 
-/** Throws away bytes in front of a place, where an input cannot be read from there on. */
+/** Skips the bytes before an offset. */
 async function* skip(pieces: AsyncIterable<Uint8Array>, bytes: number): AsyncGenerator<Uint8Array> {
   let left = bytes;
   for await (const piece of pieces) {
@@ -107,12 +195,11 @@ async function* skip(pieces: AsyncIterable<Uint8Array>, bytes: number): AsyncGen
   }
 }
 
-/** How an input is read. */
 export interface SourceReading extends Omit<HeaderReading, 'name'> {
   readonly format: SourceFormat;
 }
 
-/** Where the bytes of an input come from: all of them, and for a file those behind a place. */
+/** A reading, and its bytes from an offset on. */
 interface Pieces extends SourceReading {
   readonly name: string;
   readonly from: (offset: number) => AsyncIterable<Uint8Array>;
@@ -142,24 +229,22 @@ function createSource({ from, ...reading }: Pieces): EventSource {
   };
 }
 
-/** Says whether a file is packed by gzip, by its name. */
 export function isPacked(file: string): boolean {
   return /\.gz$/i.test(file);
 }
 
-/** The format that a file's name says; `.gz` behind it does not count. */
+/** Returns the format by a file's name, ignoring `.gz`. */
 export function formatOf(name: string): SourceFormat {
   return /\.[ct]sv(\.gz)?$/i.test(name) ? 'csv' : 'ndjson';
 }
 
-/** A file as an input; one whose name ends in `.gz` is unpacked, and read through up to the place that is asked for. */
+/** Opens a file; gzip is unpacked from the start and skipped to the position. */
 export function createFileSource(file: string, reading: SourceReading): EventSource {
   const from = (offset: number): AsyncIterable<Uint8Array> =>
     isPacked(file) ? skip(readPlain(file, true), offset) : readPlain(file, false, offset);
   return createSource({ ...reading, name: file, from });
 }
 
-/** Standard input as an input. */
 export function createInputSource(input: AsyncIterable<Uint8Array>, reading: SourceReading): EventSource {
   return createSource({ ...reading, name: 'standard input', from: () => input });
 }

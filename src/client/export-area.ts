@@ -1,65 +1,57 @@
 import { createBackoff, pause } from '../runtime/async/retry.ts';
 import { AppError, isAppError, isSystemError } from '../runtime/errors.ts';
-import { retryAfterMs, toLine, type HttpAnswer, type HttpClient } from './http-client.ts';
+import { parseObject, retryAfterMs, toLine, type HttpAnswer, type HttpClient } from './http-client.ts';
 import type { Later } from './import-area.ts';
 
-/** Where and as whom exports are ordered. */
 export interface ExportAccess {
-  /** The address of the export area, without a slash at its end. */
+  /** Without a slash at the end. */
   readonly url: string;
   readonly idUser: string;
   readonly secret: string;
 }
 
-/** Arguments of a call, by name; a name may be there several times. */
+/** Arguments by name; a name may be repeated. */
 export type ExportArguments = readonly (readonly [name: string, value: string])[];
 
-/** The data of an answer. */
 export type ExportData = Readonly<Record<string, unknown>>;
 
-/** A file of a finished export. */
 export interface ExportFile {
   readonly name: string;
-  /** Needs no header, and ends. */
+  /** A signed, expiring URL. */
   readonly link: string;
   readonly rows: number;
   readonly bytes: number;
   readonly sha256: string;
 }
 
-/** A request, as the service answers it. */
+/** The state of an export request. */
 export interface ExportReport {
   readonly id: string;
   readonly status: string;
-  /** 0 to 100, while it is in progress. */
+  /** 0 to 100, while in progress. */
   readonly percent: number | undefined;
-  /** Why it failed, where the service says it. */
   readonly error: string | undefined;
-  /** Of a finished one. */
   readonly files: readonly ExportFile[] | undefined;
-  /** Whether each of them begins with a line of column names. */
+  /** Whether each file begins with a header line. */
   readonly hasHeader: boolean;
   readonly manifestLink: string | undefined;
-  /** The answer's data, as they came. */
   readonly data: ExportData;
 }
 
-/** The export area, as a user calls it. */
 export interface ExportArea {
   /**
-   * Calls a method. Waits out what passes: quotas, and answers that the service cannot do it now. Errors:
-   * `service_refused` with what is wrong; `service_away` where no answer came: with `isChange`, it may have been done.
+   * Calls a method; retries after quotas and temporary failures. Errors: `service_refused`; `service_away` without a
+   * response: with `isChange`, the change may have been made.
    */
   call(method: string, parameters: ExportArguments, isChange?: boolean): Promise<ExportData>;
-  /** The state of a request. Errors as of `call`. */
   get(id: string): Promise<ExportReport>;
 }
 
 export interface ExportAreaOptions {
   readonly signal: AbortSignal;
-  /** Something has to wait, and why; undefined: it goes on. */
+  /** Reports why a call waits; undefined when it continues. */
   readonly onWait: (why: string | undefined) => void;
-  /** How long the service may be away before that is an error, milliseconds. */
+  /** How long the service may be away, ms. */
   readonly patienceMs?: number;
 }
 
@@ -74,14 +66,7 @@ interface Envelope {
     | null;
 }
 
-function parseEnvelope(text: string): Envelope {
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === 'object' && value !== null ? value : {};
-  } catch {
-    return {};
-  }
-}
+const parseEnvelope = (text: string): Envelope => parseObject(text);
 
 function describe({ status, text }: HttpAnswer): string {
   const { message, data } = parseEnvelope(text);
@@ -96,7 +81,7 @@ const hints: Readonly<Record<number, string>> = {
   404: "'tributary export list' shows the requests that there are.",
 };
 
-/** Names the exports in progress that leave no room for another; undefined for another refusal. */
+/** Names the exports in progress that fill the limit; undefined for another refusal. */
 function hintOfFull({ text }: HttpAnswer): string | undefined {
   const exports = parseEnvelope(text).data?.error?.info?.exports;
   if (!Array.isArray(exports) || exports.length === 0) return undefined;
@@ -113,10 +98,9 @@ function refusal(url: string, answer: HttpAnswer): AppError {
   });
 }
 
-/** What a connection fails with before anything was sent on it. */
+/** Errors of a connection on which nothing was sent. */
 const unsent = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH'];
 
-/** The error of a change that may have been made or not. */
 function unknownChange(url: string, why: string, cause?: unknown): AppError {
   return new AppError('service_away', `${url} has not said what became of it: ${why}`, {
     cause,
@@ -124,7 +108,7 @@ function unknownChange(url: string, why: string, cause?: unknown): AppError {
   });
 }
 
-/** The name of a file, by its link. What a service answers becomes no path out of the folder. Error: `service_refused`. */
+/** Returns the file name of a link, which can never be a path. Error: `service_refused`. */
 function nameOf(link: string): string {
   const name = URL.canParse(link) ? (new URL(link).pathname.split('/').at(-1) ?? '') : '';
   if (/^\w[\w.-]*$/.test(name)) return name;
@@ -147,19 +131,14 @@ function toReport(id: string, data: ExportData): ExportReport {
     percent: typeof progress === 'string' ? Number.parseFloat(progress) : undefined,
     error: typeof errorMessage === 'string' ? toLine(errorMessage) : undefined,
     files,
-    // A service of 0.3 does not say it.
+    // A service of 0.3 omits it.
     hasHeader: typeof hasHeader === 'boolean' ? hasHeader : files?.[0]?.name.includes('.csv') === true,
     manifestLink: typeof link === 'string' ? link : undefined,
     data,
   };
 }
 
-/** Says whether a request has not ended. */
-export function isInProgress({ status }: ExportReport): boolean {
-  return status === 'In progress';
-}
-
-/** Creates the calls of one user, by HTTP Basic. */
+/** Creates the calls of one user, with HTTP Basic. */
 export function createExportArea(
   http: HttpClient,
   { url, idUser, secret }: ExportAccess,
@@ -181,7 +160,7 @@ export function createExportArea(
     });
   }
 
-  /** Makes one try: the data, or why there are none now. */
+  /** Makes one attempt: returns the data, or why to retry. */
   async function tryOnce(
     method: string,
     parameters: ExportArguments,
@@ -205,7 +184,7 @@ export function createExportArea(
     }
     if (answer.status === 429) return { why, waitMs, isQuota: true };
     if (answer.status < 500) throw refusal(url, answer);
-    // Only the service itself says when to try again: behind a gateway's answer the change may have been made.
+    // Only the service sends Retry-After: after a gateway's response the change may have been made.
     if (isChange && waitMs === undefined) throw unknownChange(url, why);
     return { why, waitMs, isQuota: false };
   }
@@ -220,7 +199,7 @@ export function createExportArea(
         return tried.data;
       }
       const { why, waitMs, isQuota } = tried;
-      // A quota of an hour is waited for, however long it takes.
+      // Quotas are waited for, up to an hour.
       if (!isQuota && performance.now() > untilMs)
         throw new AppError('service_away', `${url} cannot do it now: ${why}`, {
           hint: 'Repeat the command when the service runs again.',
@@ -238,36 +217,31 @@ export function createExportArea(
   };
 }
 
-/**
- * The pauses between two looks: short at first, since most exports take seconds; then within the quota of an hour, which
- * has others' calls as well, milliseconds.
- */
+/** Polling interval, ms: short at first, since most exports take seconds; then within the hourly quota. */
 const firstPauseMs = 300;
 const longestPauseMs = 6000;
 const growth = 1.15;
 
-export interface WaitOptions {
-  readonly signal: AbortSignal;
-  /** Called after each look. */
-  readonly onProgress: (report: ExportReport) => void;
-}
-
 /**
- * Waits until a request has ended, and returns it finished. Errors: `service_refused` when it failed or was canceled;
- * `stopping` when the signal ends the wait: the request goes on; those of the area.
+ * Waits until a request has finished, and returns it. Errors: `service_refused` if it failed or was canceled;
+ * `stopping` when aborted, while the request continues; those of the area.
  */
-export async function waitForExport(area: ExportArea, id: string, options: WaitOptions): Promise<ExportReport> {
+export async function waitForExport(
+  area: ExportArea,
+  id: string,
+  { signal, onProgress }: { readonly signal: AbortSignal; readonly onProgress: (report: ExportReport) => void },
+): Promise<ExportReport> {
   let pauseMs = firstPauseMs;
   for (;;) {
     const report = await area.get(id);
-    options.onProgress(report);
+    onProgress(report);
     if (report.files !== undefined) return report;
-    if (!isInProgress(report))
+    if (report.status !== 'In progress')
       throw new AppError('service_refused', `export ${id} has ended: ${report.error ?? report.status}`, {
         hint: 'Order it anew, with other arguments where these were refused.',
       });
-    await pause(pauseMs, options.signal);
-    if (options.signal.aborted)
+    await pause(pauseMs, signal);
+    if (signal.aborted)
       throw new AppError('stopping', `export ${id} goes on without being waited for`, {
         hint: `'tributary export download ${id}' waits for it and fetches it.`,
       });

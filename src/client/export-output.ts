@@ -10,14 +10,13 @@ import { removeTree } from '../runtime/files/work-files.ts';
 import { downloadFile, type DownloadOptions } from './download.ts';
 import type { ExportFile, ExportReport } from './export-area.ts';
 
-/** What is there of an export in the end. */
 export interface Fetched {
   readonly files: readonly string[];
   readonly rows: number;
   readonly bytes: number;
 }
 
-/** Reads the files that a manifest names, and their hashes; throws where it is not what the service has signed. */
+/** Parses a signed manifest; throws if the signature is invalid. */
 export type ReadManifest = (text: string) => readonly Pick<ExportFile, 'name' | 'bytes' | 'sha256'>[];
 
 const lineFeed = 0x0a;
@@ -26,16 +25,16 @@ const knownEndings = new Intl.ListFormat('en', { type: 'disjunction' }).format(
   formatNames.map((format) => endingOf({ format, compression: 'none' })),
 );
 
-/** Endings of names that say nothing of the form; what is no word, such as a date, is no ending. */
+/** Endings without a format; other letters and digits, such as a date, are not endings. */
 const neutralEnding = /\.(txt|tmp|part|gz|zst)$/i;
 
 /**
- * Refuses, before anything is ordered, a place that no export can be put into: a name that says a form which none has,
- * such as `.xlsx`, and a folder above it that is not there. Errors: `usage`, `not_found`.
+ * Refuses an output, before the request is created: an unknown ending such as `.xlsx`, or a missing folder. Errors:
+ * `usage`, `not_found`.
  */
 export async function assertPlace(output: string): Promise<void> {
   const isIntoFolder = await isFolder(output);
-  // One that is to be made needs the one above it.
+  // A folder to be created needs its parent.
   const isMade = isIntoFolder && !(await exists(output));
   const folder = isIntoFolder && !isMade ? output : path.dirname(path.resolve(output));
   try {
@@ -59,7 +58,7 @@ export async function assertPlace(output: string): Promise<void> {
   });
 }
 
-/** Drops the first line: every part has the header. */
+/** Drops the first line. */
 async function* withoutHeader(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   let isHeader = true;
   for await (const piece of pieces) {
@@ -77,16 +76,16 @@ async function* join(parts: readonly string[], hasHeader: boolean): AsyncGenerat
   }
 }
 
-/** How a file is packed, by its name: `gz`, `zst` or not. */
+/** Returns the compression of a file by its name: `gz`, `zst` or none. */
 function packingOf(name: string): string {
   return /\.(gz|zst)$/i.exec(name)?.[1]?.toLowerCase() ?? '';
 }
 
-/** Says whether files need nothing but another name to be the output. */
+/** Reports whether renaming is enough to make the output. */
 const isAsItIs = (names: readonly string[], output: string): boolean =>
   names.length === 1 && packingOf(names[0] ?? '') === packingOf(output);
 
-/** Refuses, before anything is fetched, an output that the files cannot become. Error: `usage`. */
+/** Refuses an output, before the download, that the files cannot become. Error: `usage`. */
 function assertFits({ id, files = [] }: ExportReport, output: string): void {
   const names = files.map(({ name }) => name);
   const forms = names.flatMap((name) => findForm(name) ?? []);
@@ -100,7 +99,7 @@ function assertFits({ id, files = [] }: ExportReport, output: string): void {
   });
 }
 
-/** Makes one file of the parts, in the form that its name says. */
+/** Joins the parts into one file, compressed as its name says. */
 async function assemble(
   parts: readonly string[],
   output: string,
@@ -117,7 +116,7 @@ async function assemble(
   await syncFolder(path.dirname(path.resolve(output)));
 }
 
-/** Compares the files of an answer with those of the signed manifest. Error: `manifest_invalid`. */
+/** Compares the listed files with the manifest. Error: `manifest_invalid`. */
 function assertOfManifest(files: readonly ExportFile[], named: ReturnType<ReadManifest>): void {
   const odd = files.find(
     ({ name, bytes, sha256 }) =>
@@ -141,7 +140,7 @@ async function checkManifest(
   return text;
 }
 
-/** Says whether an output is a folder, which gets the files as they are. */
+/** Reports whether an output is a folder. */
 async function isFolder(output: string): Promise<boolean> {
   if (/[/\\]$/.test(output)) return true;
   return await listNames(output).then(
@@ -151,10 +150,10 @@ async function isFolder(output: string): Promise<boolean> {
 }
 
 /**
- * Fetches a finished export into one file, or the files as they are and the manifest into a folder: each is compared
- * with its hash and the signed manifest, and has its name only once it is whole. What stops half-way leaves
- * `OUTPUT.export-ID`, from which the next call goes on. Errors: `locked` while another fetches the same; those of
- * `downloadFile`; `manifest_invalid`; `disk`, with what was fetched kept.
+ * Fetches a finished export into one file, or its files and manifest into a folder. Files are verified by hash and
+ * manifest, and get their names when they are complete. An interrupted download leaves `OUTPUT.export-ID` for the next
+ * call. Errors: `locked` while another process fetches the same; those of `downloadFile`; `manifest_invalid`; `disk`,
+ * with the parts kept.
  */
 export async function fetchExport(
   report: ExportReport,
@@ -187,7 +186,7 @@ export async function fetchExport(
   }
 }
 
-/** Reads the key that a service signs manifests with, hex. */
+/** Reads the public key of manifests, hex. */
 export async function getManifestKey(url: string, { http }: Pick<DownloadOptions, 'http'>): Promise<string> {
   const { status, text } = await http.send({ method: 'GET', url: `${url}/manifest-key.json`, headers: {} });
   if (status !== 200) throw new AppError('service_away', `${url}/manifest-key.json is answered ${status}`);

@@ -1,18 +1,16 @@
 import { Agent as PlainAgent, request as requestPlain, type IncomingMessage } from 'node:http';
 import { Agent as TlsAgent, request as requestTls } from 'node:https';
 import { AppError, describeError } from '../runtime/errors.ts';
+import { isRecord } from '../runtime/files/checked-json.ts';
 
 /**
- * What a caller does against a running service, by HTTP alone: files of events in, exports out, the addresses and
- * secrets for both.
- *
- * In: files and words of a person, answers of the service. Out: requests as docs/api.md has them, files, and what is
- * said of them. Invariant: an event is never sent in a way that could store it twice (send-batch.ts, import-state.ts);
- * a downloaded file has its name only once it is whole (download.ts). Crash: an import leaves its state beside the
- * input, a download its parts; the same command goes on from them.
+ * The client of a running service, over HTTP: imports files of events, fetches exports, stores profiles.
+ * In: files and options, responses of the service. Out: requests as in docs/api.md, files. Invariant: no event is
+ * stored twice (send-batch.ts, import-state.ts); a downloaded file gets its name when it is complete (download.ts).
+ * Crash: an import leaves its state next to the input, a download its parts; the same command resumes.
  */
 
-/** A request; redirects are not followed. */
+/** A request without redirects. */
 export interface HttpRequest {
   readonly method: 'GET' | 'POST';
   readonly url: string;
@@ -20,19 +18,17 @@ export interface HttpRequest {
   readonly body?: string;
 }
 
-/** An answer, whole. */
 export interface HttpAnswer {
   readonly status: number;
-  /** A header by its name in lower case; undefined where there is none. */
+  /** Returns a header by its lower-case name. */
   readonly header: (name: string) => string | undefined;
   readonly text: string;
 }
 
-/** Connections to one service. */
 export interface HttpClient {
-  /** Error: `service_away` when there is no whole answer in time: what became of the request is unknown. */
+  /** Error: `service_away` if no complete response comes in time: the request may have been processed. */
   send(request: HttpRequest): Promise<HttpAnswer>;
-  /** As `send`, for an answer that is read piece by piece, with the same error. Who breaks off its reading closes the connection. */
+  /** As `send`, for a streamed body. Ending the iteration closes the connection. */
   open(request: HttpRequest): Promise<{ readonly answer: HttpAnswer; readonly body: AsyncIterable<Uint8Array> }>;
   close(): void;
 }
@@ -71,10 +67,7 @@ async function* readPieces(url: string, body: IncomingMessage): AsyncGenerator<U
   }
 }
 
-/**
- * Creates a client that keeps up to `connections` open. `timeoutMs`: how long a connection may be silent, longer than
- * the service takes for any answer.
- */
+/** Creates a client with up to `connections` connections. `timeoutMs`: how long a connection may be silent. */
 export function createHttpClient({
   connections = 4,
   timeoutMs = 30_000,
@@ -95,28 +88,23 @@ export function createHttpClient({
     });
   }
 
+  async function exchange<T>(request: HttpRequest, read: (response: IncomingMessage) => Promise<T>): Promise<T> {
+    try {
+      return await read(await begin(request));
+    } catch (error) {
+      throw away(request.url, error);
+    }
+  }
+
   return {
-    async send(request) {
-      try {
-        const response = await begin(request);
-        return { ...headOf(response), text: await readText(response) };
-      } catch (error) {
-        throw away(request.url, error);
-      }
-    },
-    async open(request) {
-      try {
-        const response = await begin(request);
+    send: (request) => exchange(request, async (response) => ({ ...headOf(response), text: await readText(response) })),
+    open: (request) =>
+      exchange(request, async (response) => {
         const head = headOf(response);
         const isWanted = head.status === 200 || head.status === 206;
-        return {
-          answer: { ...head, text: isWanted ? '' : await readText(response) },
-          body: readPieces(request.url, response),
-        };
-      } catch (error) {
-        throw away(request.url, error);
-      }
-    },
+        const text = isWanted ? '' : await readText(response);
+        return { answer: { ...head, text }, body: readPieces(request.url, response) };
+      }),
     close() {
       plain.destroy();
       tls.destroy();
@@ -124,18 +112,22 @@ export function createHttpClient({
   };
 }
 
-/** A text that a service has answered, as a part of one line: a terminal must not obey it. */
+/** Cleans untrusted text for one line of a terminal. */
 export function toLine(text: string): string {
   return text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ').trim();
 }
 
-/** When an answer was made, by its service's clock, Unix milliseconds; undefined where it does not say. */
-export function answeredAtMs({ header }: HttpAnswer): number | undefined {
-  const atMs = Date.parse(header('date') ?? '');
-  return Number.isNaN(atMs) ? undefined : atMs;
+/** Parses a JSON object; empty if the text is not one. */
+export function parseObject(text: string): Readonly<Record<string, unknown>> {
+  try {
+    const value: unknown = JSON.parse(text);
+    return isRecord(value) ? value : {};
+  } catch {
+    return {};
+  }
 }
 
-/** How long an answer asks to wait, milliseconds; undefined where it does not. Never more than an hour. */
+/** Returns the Retry-After of a response, ms, at most an hour. */
 export function retryAfterMs({ header }: HttpAnswer): number | undefined {
   const text = header('retry-after') ?? '';
   return /^\d{1,6}$/.test(text) ? Math.min(Number(text), 3600) * 1000 : undefined;

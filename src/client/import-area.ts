@@ -1,82 +1,62 @@
 import { datasets } from '../datasets/dataset.ts';
 import { createBackoff, pause } from '../runtime/async/retry.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
-import { answeredAtMs, retryAfterMs, toLine, type HttpAnswer, type HttpClient } from './http-client.ts';
+import { isRecord } from '../runtime/files/checked-json.ts';
+import { parseObject, retryAfterMs, toLine, type HttpAnswer, type HttpClient } from './http-client.ts';
 
-/** Where and as whom events are imported. */
 export interface ImportAccess {
-  /** The address of the import area, without a slash at its end. */
+  /** Without a slash at the end. */
   readonly url: string;
   readonly idApp: number;
   readonly token: string;
 }
 
-/** One thing that is wrong with a batch, as the service says it. */
+/** One validation error of a batch. */
 export interface ServiceFault {
-  /** Which event of the batch, from 0; undefined: the batch as a whole. */
+  /** Index of the event, from 0; undefined for the whole batch. */
   readonly index: number | undefined;
   readonly field: string | undefined;
   readonly reason: string;
   readonly hint: string | undefined;
 }
 
-/**
- * What became of a batch. `later`: it is to be sent again, the same under the same key; it may be stored already.
- */
+/** Response to a batch. `later`: send it again with the same key; it may be stored already. */
 export type BatchAnswer =
   | { readonly state: 'stored'; readonly unknownParameters: readonly string[] }
   | { readonly state: 'refused'; readonly faults: readonly ServiceFault[] }
   | { readonly state: 'later'; readonly why: string; readonly waitMs: number | undefined };
 
-/** Where the events of a batch are, by its key. `receivedAtMs`: when the first of them was received, where known. */
+/** Where the events of a key are. `receivedAtMs`: of the first event, if known. */
 export interface KeyAnswer {
   readonly isKnown: boolean;
   readonly isInLake: boolean;
   readonly receivedAtMs: number | undefined;
 }
 
-/** What tells a service from another, and its clock from the caller's. */
-export interface ServiceIdentity {
-  /** The public keys that it signs receipts with; empty where it has none. */
-  readonly keys: readonly string[];
-  /** Its time, Unix milliseconds; undefined where it does not say. */
-  readonly atMs: number | undefined;
-}
-
-/** Not to be said now: try again. */
+/** No definite response: try again. */
 export interface Later {
   readonly why: string;
   readonly waitMs: number | undefined;
 }
 
-/** The import area, as an app's client calls it. */
 export interface ImportArea {
-  /** Error: `service_refused` where no batch of this app can be taken. */
+  /** Error: `service_refused` if no batch of this app can be accepted. */
   postBatch(method: string, body: string, key: string): Promise<BatchAnswer>;
-  /** Asks what would become of a batch, which is not stored. Errors as above. */
+  /** Validates a batch without storing it. Errors as above. */
   checkBatch(method: string, body: string): Promise<BatchAnswer>;
-  /** Asks where the batch of a key is. Errors as above. */
+  /** Looks up the batch of a key. Errors as above. */
   findKey(key: string): Promise<KeyAnswer | Later>;
-  /** Errors: `service_refused` when the token does not suit the app; `service_away`. */
+  /** Errors: `service_refused` for an invalid token; `service_away`. */
   checkAccess(): Promise<void>;
-  /** Error: `service_away`. */
-  identify(): Promise<ServiceIdentity>;
-}
-
-const isOther = (value: unknown): value is Readonly<Record<string, unknown>> =>
-  typeof value === 'object' && value !== null;
-
-function parseObject(text: string): Readonly<Record<string, unknown>> {
-  try {
-    const value: unknown = JSON.parse(text);
-    return isOther(value) ? value : {};
-  } catch {
-    return {};
-  }
+  /**
+   * Returns the public keys of receipts, if any, and the service's time, Unix milliseconds, if known. Error:
+   * `service_away`.
+   */
+  identify(): Promise<{ readonly keys: readonly string[]; readonly atMs: number | undefined }>;
 }
 
 function readFault(value: unknown): ServiceFault {
-  const { pointer, reason, hint } = isOther(value) ? value : {};
+  const { pointer, reason, hint } = isRecord(value) ? value : {};
   const at = /^\/(\d+)(?:\/(.*))?$/s.exec(typeof pointer === 'string' ? pointer : '');
   return {
     index: at === null ? undefined : Number(at[1]),
@@ -93,7 +73,6 @@ function readFaults(answer: HttpAnswer): readonly ServiceFault[] {
     : [readFault({ reason: answer.header('x-error-detail') ?? describe(answer) })];
 }
 
-/** What an answer says, in a line. */
 function describe({ status, text, header }: HttpAnswer): string {
   const { error } = parseObject(text);
   const detail = header('x-error-detail');
@@ -107,28 +86,25 @@ function later(answer: HttpAnswer): Later {
   return { why: describe(answer), waitMs: retryAfterMs(answer) };
 }
 
-/** What may be wrong with an answer as a whole. */
-function createJudges({ url, idApp }: ImportAccess) {
-  const refusal = (answer: HttpAnswer): AppError =>
-    new AppError('service_refused', `${url} refuses to take events of app ${idApp}: ${describe(answer)}`, {
-      hint:
-        answer.status === 403
-          ? "Compare --app and the token with 'tributary app list' on the service's host."
-          : 'Look whether the address is that of the import area.',
-    });
-  /** A page of a proxy, say, answers 200 as well, and has stored nothing. Returns what the answer holds. */
-  function parseOurs(answer: HttpAnswer, member: string): Readonly<Record<string, unknown>> {
-    const fields = parseObject(answer.text);
-    if (typeof fields[member] === 'string') return fields;
-    throw new AppError('service_refused', `${url} does not answer as an import area does: ${describe(answer)}`, {
-      hint: 'Look whether the address is that of the import area, and what stands between.',
-    });
-  }
-  return { refusal, parseOurs };
+const refusal = ({ url, idApp }: ImportAccess, answer: HttpAnswer): AppError =>
+  new AppError('service_refused', `${url} refuses to take events of app ${idApp}: ${describe(answer)}`, {
+    hint:
+      answer.status === 403
+        ? "Compare --app and the token with 'tributary app list' on the service's host."
+        : 'Look whether the address is that of the import area.',
+  });
+
+/** Parses a response of the service. A proxy may respond with 200, too, and has stored nothing. */
+function parseOurs({ url }: ImportAccess, answer: HttpAnswer, member: string): Readonly<Record<string, unknown>> {
+  const fields = parseObject(answer.text);
+  if (typeof fields[member] === 'string') return fields;
+  throw new AppError('service_refused', `${url} does not answer as an import area does: ${describe(answer)}`, {
+    hint: 'Look whether the address is that of the import area, and what stands between.',
+  });
 }
 
 function toKeyAnswer({ state, events }: Readonly<Record<string, unknown>>): KeyAnswer {
-  const found = Array.isArray(events) ? events.filter(isOther) : [];
+  const found = Array.isArray(events) ? events.filter(isRecord) : [];
   const receivedAt = found[0]?.['receivedAt'];
   return {
     isKnown: state !== 'never_seen',
@@ -138,11 +114,9 @@ function toKeyAnswer({ state, events }: Readonly<Record<string, unknown>>): KeyA
   };
 }
 
-/** Creates the calls of one app. */
 export function createImportArea(http: HttpClient, access: ImportAccess): ImportArea {
   const { url, idApp, token } = access;
   const headers = { authorization: token };
-  const { refusal, parseOurs } = createJudges(access);
 
   async function post(address: string, more: Readonly<Record<string, string>>, body: string): Promise<BatchAnswer> {
     const answer = await http.send({
@@ -152,16 +126,16 @@ export function createImportArea(http: HttpClient, access: ImportAccess): Import
       body,
     });
     if (answer.status === 200) {
-      parseOurs(answer, 'message');
+      parseOurs(access, answer, 'message');
       const names = answer.header('x-unknown-parameters') ?? '';
       return { state: 'stored', unknownParameters: names === '' ? [] : names.split(/\s*,\s*/) };
     }
     if (answer.status === 400) {
-      parseOurs(answer, 'error');
+      parseOurs(access, answer, 'error');
       return { state: 'refused', faults: readFaults(answer) };
     }
     if (isLater(answer.status)) return { state: 'later', ...later(answer) };
-    throw refusal(answer);
+    throw refusal(access, answer);
   }
 
   return {
@@ -171,22 +145,23 @@ export function createImportArea(http: HttpClient, access: ImportAccess): Import
       const target = `${url}/v1/event?idApp=${idApp}&key=${encodeURIComponent(key)}`;
       const answer = await http.send({ method: 'GET', url: target, headers });
       if (isLater(answer.status)) return later(answer);
-      if (answer.status !== 200) throw refusal(answer);
-      return toKeyAnswer(parseOurs(answer, 'state'));
+      if (answer.status !== 200) throw refusal(access, answer);
+      return toKeyAnswer(parseOurs(access, answer, 'state'));
     },
     async checkAccess() {
       const target = `${url}/v1/test-app-access/?idApp=${idApp}`;
       const answer = await http.send({ method: 'POST', url: target, headers, body: 'true' });
-      if (answer.status === 200) return void parseOurs(answer, 'message');
-      if (!isLater(answer.status)) throw refusal(answer);
+      if (answer.status === 200) return void parseOurs(access, answer, 'message');
+      if (!isLater(answer.status)) throw refusal(access, answer);
       throw new AppError('service_away', `${url} cannot take events now: ${describe(answer)}`);
     },
     async identify() {
       const answer = await http.send({ method: 'GET', url: `${url}/v1/receipt-key`, headers: {} });
       const { keys } = parseObject(answer.text);
+      const atMs = Date.parse(answer.header('date') ?? '');
       return {
         keys: answer.status === 200 && Array.isArray(keys) ? keys.map(String) : [],
-        atMs: answeredAtMs(answer),
+        atMs: Number.isNaN(atMs) ? undefined : atMs,
       };
     },
   };
@@ -196,34 +171,26 @@ const firstWaitMs = 250;
 const longestWaitMs = 10_000;
 
 export interface InsistOptions {
-  /** Ends the waiting. */
   readonly signal: AbortSignal;
-  /** `service_away` when nothing has been answered to anybody for so long, milliseconds. */
+  /** How long no request may succeed before `service_away`, ms. */
   readonly patienceMs: number;
-  /** Something has to wait, and why; undefined: it goes on. */
+  /** Reports why a request waits; undefined when it continues. */
   readonly onWait: (why: string | undefined) => void;
 }
 
-/** Asks until there is an answer that says something; undefined when the signal ended it. Errors: those of `ask`. */
+/** Retries a request until the response is definite; undefined if aborted. Errors: those of `ask`. */
 export type Insist = <T extends object>(ask: () => Promise<T | Later>) => Promise<T | undefined>;
 
-/** Makes one try of a question: the answer, or why there is none. */
-async function tryOnce<T extends object>(ask: () => Promise<T | Later>): Promise<T | Later> {
-  try {
-    return await ask();
-  } catch (error) {
-    if (!isAppError(error, 'service_away')) throw error;
-    return { why: describeError(error), waitMs: undefined };
-  }
-}
-
-/** Creates the asking of one import: its patience is that of all its questions together. */
+/** Creates the retries of one import, which share their patience. */
 export function createInsist({ signal, patienceMs, onWait }: InsistOptions): Insist {
   let answeredAt = performance.now();
   return async (ask) => {
     const backoff = createBackoff(firstWaitMs, longestWaitMs);
     for (;;) {
-      const answer = await tryOnce(ask);
+      const answer = await ask().catch((error: unknown): Later => {
+        if (!isAppError(error, 'service_away')) throw error;
+        return { why: describeError(error), waitMs: undefined };
+      });
       if (!('why' in answer)) {
         answeredAt = performance.now();
         onWait(undefined);
@@ -243,7 +210,7 @@ export function createInsist({ signal, patienceMs, onWait }: InsistOptions): Ins
   };
 }
 
-/** What can be imported, by the name of the method for one: that of the method for a batch. */
+/** The batch method of each import method. */
 export const batchMethods: ReadonlyMap<string, string> = new Map(
   [...datasets.values()].flatMap(({ methods }) => {
     const all = [...methods];
@@ -256,20 +223,16 @@ export const batchMethods: ReadonlyMap<string, string> = new Map(
 
 const everyMs = 500;
 
-export interface LakeWaitOptions {
-  readonly signal: AbortSignal;
-  /** How long one key may stay on its way, milliseconds. */
-  readonly patienceMs: number;
-  readonly onWait: (why: string) => void;
-}
-
 /**
- * Waits until the batches of some keys are in the lake, and so in exports. Errors: `service_away` when that takes too
- * long; `stopping` when the signal ends it; `service_refused`.
+ * Waits until the batches of the keys are in the lake, each for the patience. Errors: `service_away`; `stopping` when
+ * aborted; `service_refused`.
  */
-export async function waitForLake(area: ImportArea, keys: readonly string[], options: LakeWaitOptions): Promise<void> {
-  const { signal, patienceMs, onWait } = options;
-  // The last ones first: once they are there, the others are.
+export async function waitForLake(
+  area: ImportArea,
+  keys: readonly string[],
+  { signal, patienceMs, onWait }: InsistOptions,
+): Promise<void> {
+  // The last key first: the others are usually there by then.
   for (const key of keys.toReversed()) {
     const until = performance.now() + patienceMs;
     for (;;) {

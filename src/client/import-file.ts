@@ -21,12 +21,12 @@ import {
 import { writeRefused } from './batches.ts';
 import { runImport, type ImportHooks, type ImportOutcome } from './run-import.ts';
 
-/** What the keys of an import begin from: the content and the method; a repeated one has a salt. */
+/** Returns the seed of an import's keys: content, method, and the salt of a repeated import. */
 export function seedOf({ event, sha256 }: ImportIdentity, salt: string): string {
   return `${sha256} ${event} ${salt}`;
 }
 
-/** Refuses a packed file that is not there as a whole: with what is missing it would be another file. */
+/** Refuses a truncated gzip file: the complete one would be another import. */
 async function assertWhole(file: string, { signal }: ImportOptions): Promise<void> {
   if (!isPacked(file) || (await isWholeGzip(file, signal))) return;
   throw new AppError('file_damaged', `${file} is no whole gzip file: it is cut off, or damaged`, {
@@ -61,7 +61,7 @@ function openRecord(stateFile: string, refusedFile: string): ImportRecord {
   };
 }
 
-/** The outcome of a call that sends nothing: the import was done before, or is to be gone on with later. */
+/** Returns the outcome of a call that sends nothing. */
 function atRest(file: string, refusedFile: string, state: ImportState | undefined): ImportOutcome {
   const { settled, finishedAt, lastKeys = [] } = state ?? {};
   const { stored = 0, refused = 0, place = startPlace } = settled ?? {};
@@ -79,10 +79,9 @@ function atRest(file: string, refusedFile: string, state: ImportState | undefine
 }
 
 /**
- * Imports a file, from where its import stopped. Every event of it is then stored exactly once, or refused and written
- * to the file beside it; an import that was interrupted, or has thrown, goes on with the next call. Errors: `locked`
- * while another imports the file; `conflict` when the file, or what is to be done with it, is another than it was;
- * `service_refused`, `service_away`; `usage` for a file that is none of the format; `not_found`; `record_damaged`.
+ * Imports a file, resuming an earlier import. Every event is then stored exactly once, or written to the file of
+ * refused events. Errors: `locked` while another process imports the file; `conflict` if the file or the options have
+ * changed; `service_refused`, `service_away`; `usage` for a file of another format; `not_found`; `record_damaged`.
  */
 export async function importFile(
   file: string,
@@ -106,7 +105,7 @@ export async function importFile(
     const source = createFileSource(file, { format, event, map: new Map(Object.entries(map)) });
     if (begun.sendable === 0) {
       await assertWhole(file, options);
-      // A header that does not suit is found before a state says that something may have been sent.
+      // Finds an unsuitable header before the state says that events may have been sent.
       await assertReadable(source);
     }
     const [seed, method] = [seedOf(begun.identity, begun.salt), batchMethods.get(event) ?? ''];
@@ -115,7 +114,7 @@ export async function importFile(
     const earlierMs = mayBeBehind(begun, nowMs())
       ? await findEarlier({ source, area, insist, method, seed, from, first: sendable })
       : undefined;
-    // Without the answer nothing is written either: the next call is to ask again.
+    // Nothing is written either, so that the next call asks again.
     if (options.signal.aborted) return atRest(file, refusedFile, begun);
     const totals = await runImport({
       source,

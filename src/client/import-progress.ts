@@ -1,67 +1,68 @@
 import { isDiskFull } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { renderRefused, type Batch } from './batches.ts';
-import type { RefusedEvent } from './event-source.ts';
+import type { RefusedEvent, Place } from './event-source.ts';
 import type { ImportState, Settled } from './import-state.ts';
-import type { Place } from './records.ts';
 import type { SendOutcome } from './send-batch.ts';
 
-/** Batches that may be sent behind the last one that is settled at rest: what is in doubt after a kill. */
+/** Batches that may be sent beyond the settled ones: after a kill they are in doubt. */
 export const windowBatches = 512;
-/** The state is written again when so many more are settled, or so much time has passed. */
+/** The state is written after this many settled batches, or this much time. */
 const writeBatches = 128;
 const writeEveryMs = 1000;
 const diskPauseMs = 1000;
 
-/** A state at rest, and the file of refused events: what is written is durable. */
+/** Durable storage of the state and of refused events. */
 export interface ImportRecord {
   writeState(state: ImportState): Promise<void>;
-  /** Writes to the file of refused events behind its first bytes, cutting off what is there; returns its length. */
+  /** Truncates the file of refused events to `atByte` and appends lines; returns its length. */
   writeRefused(lines: string, atByte: number): Promise<number>;
 }
 
 export interface ImportFigures {
   readonly settled: Settled;
-  /** Events, also behind what is settled. */
+  /** Including events beyond `settled`. */
   readonly stored: number;
   readonly refused: number;
-  /** Of the last batches that were acknowledged. */
+  /** Of the last acknowledged batches. */
   readonly lastKeys: readonly string[];
 }
 
-/** How far an import is, in memory and at rest. */
+/** Progress of an import, in memory and on disk. */
 export interface ImportProgress {
   figures(): ImportFigures;
-  /** Waits until a batch may be sent: the state at rest says so. Since when it may have been sent, and whether before. */
+  /**
+   * Waits until the stored state permits to send a batch. Returns since when it may have been sent, and whether an
+   * earlier run may have.
+   */
   take(batch: Batch): Promise<{ readonly sinceMs: number; readonly isInDoubt: boolean }>;
   /** Lines of a batch that were refused before. */
   apartOf(batch: Batch): ReadonlySet<number>;
-  /** Keeps them, at rest. */
+  /** Stores them. */
   keepApart(batch: Batch, lines: readonly number[]): Promise<void>;
   settle(batch: Batch, outcome: SendOutcome): void;
   noteKey(key: string): void;
-  /** Writes the state as it is now. */
   write(isFinished?: boolean): Promise<void>;
 }
 
 export interface ProgressOptions {
   readonly state: ImportState;
   readonly record: ImportRecord;
-  /** Requests on their way at a time: the last one that the service has taken is among as many that it has answered. */
+  /** Concurrent requests: as many of the last keys are kept. */
   readonly parallel: number;
   readonly nowMs: () => number;
   readonly signal: AbortSignal;
   readonly onWait: (why: string | undefined) => void;
 }
 
-/** A batch that was taken and is not settled at rest. */
+/** A batch that is not settled on disk. */
 interface Open {
   readonly next: Place;
   readonly sinceMs: number;
   outcome?: { readonly stored: number; readonly refused: readonly RefusedEvent[] };
 }
 
-/** Takes in what has no open batch before it; `lines` are those of the refused events. */
+/** Settles all batches up to the first open one; `lines` are those of refused events. */
 function advance(
   settled: Settled,
   open: ReadonlyMap<number, Open>,
@@ -78,14 +79,12 @@ function advance(
   return { reached: { ...settled, batches, place, stored, refused }, lines };
 }
 
-/**
- * Writes one state after the other: when enough is settled, and when somebody asks, who gets one that begins after that.
- */
+/** Writes one state at a time. A caller of `write` gets a write that begins after its call. */
 function createWriter(writeOnce: (isFinished: boolean) => Promise<void>, { signal, onWait }: ProgressOptions) {
   let writing: Promise<void> | undefined;
   let failure: { readonly error: unknown } | undefined;
   let [writtenAt, unwritten] = [performance.now(), 0];
-  /** A full disk is waited for: nothing that is not written may be sent. */
+  /** Waits for space on a full disk: nothing may be sent before it is written. */
   async function writeAtLast(isFinished: boolean): Promise<void> {
     [writtenAt, unwritten] = [performance.now(), 0];
     for (;;) {
@@ -99,7 +98,7 @@ function createWriter(writeOnce: (isFinished: boolean) => Promise<void>, { signa
     }
   }
   async function write(isFinished = false): Promise<void> {
-    // One that is under way may have begun before what is to be written now.
+    // The running write may have begun before the caller's change.
     if (writing !== undefined) await writing.catch(() => undefined);
     writing ??= writeAtLast(isFinished).finally(() => {
       writing = undefined;
@@ -116,14 +115,13 @@ function createWriter(writeOnce: (isFinished: boolean) => Promise<void>, { signa
         failure = { error };
       });
     },
-    /** Throws what a write has met that nobody has waited for. */
+    /** Throws the error of a write that no caller has awaited. */
     assertWritable(): void {
       if (failure !== undefined) throw failure.error;
     },
   };
 }
 
-/** Creates the progress of an import that goes on from a state. */
 export function createImportProgress(options: ProgressOptions): ImportProgress {
   const { state: begun, record, nowMs, parallel } = options;
   const { doubtSinceMs } = begun;
@@ -133,10 +131,10 @@ export function createImportProgress(options: ProgressOptions): ImportProgress {
   let [taken, sendable] = [settled.batches, 0];
   let [stored, refused] = [settled.stored, settled.refused];
 
-  /** Since when anything behind a batch may have been sent. */
+  /** Returns since when any batch from this one on may have been sent. */
   function sinceOf(from: number): number {
     const times = [...open].filter(([number]) => number >= from).map(([, { sinceMs }]) => sinceMs);
-    // What a run before may have sent and this one has not come to stays in doubt since then.
+    // Batches of an earlier run that this run has not reached stay in doubt.
     if (taken < begun.sendable) times.push(begun.sinceMs);
     return Math.min(nowMs(), ...times);
   }

@@ -3,68 +3,58 @@ import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { findTextFile, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { hashFile } from '../runtime/files/file-checks.ts';
-import { startPlace, type SourceFormat } from './event-source.ts';
+import { startPlace, type SourceFormat, type Place } from './event-source.ts';
 import type { ImportArea, Insist } from './import-area.ts';
-import type { Place } from './records.ts';
 
-/** What an import is of: one that differs in any of this is another import. */
+/** Identity of an import; a difference makes it another import. */
 export interface ImportIdentity {
   readonly idApp: number;
-  /** The method for one event. */
   readonly event: string;
   readonly format: string;
-  /** The column map of CSV, as it was given. */
   readonly map: Readonly<Record<string, string>>;
-  /** Of the file's bytes, hex. */
+  /** Of the file, hex. */
   readonly sha256: string;
 }
 
-/** Up to where everything is settled: each event before it is stored, or in the file of refused events. */
+/** The position before which each event is stored or in the file of refused events. */
 export interface Settled {
-  /** Batches before it. */
   readonly batches: number;
   readonly place: Place;
   readonly stored: number;
   readonly refused: number;
-  /** Length of the file of refused events. */
   readonly refusedBytes: number;
 }
 
 /**
- * How far the import of a file is, at rest beside it. It is written before what it permits is sent: batches from
- * `settled` up to `sendable` may have been sent, none behind it has.
+ * The state of a file's import, stored next to it. It is written before what it permits is sent: only batches from
+ * `settled` up to `sendable` may have been sent.
  */
 export interface ImportState {
   readonly format: 1;
   readonly identity: ImportIdentity;
-  /** Sets the keys of a repeated import apart from those of the first; empty in that. */
+  /** Distinguishes the keys of a repeated import; empty for the first. */
   readonly salt: string;
-  /** The service's keys of receipts, which tell it from another. */
+  /** The service's keys of receipts, which identify it. */
   readonly service: readonly string[];
   readonly startedAt: string;
-  /** Everything is settled. */
   readonly finishedAt?: string;
   readonly settled: Settled;
-  /** The number of the first batch that must not have been sent. */
+  /** First batch that cannot have been sent. */
   readonly sendable: number;
-  /** Before none of those in doubt was sent for the first time, Unix milliseconds of the caller's clock. */
+  /** No batch in doubt was sent before this time, Unix milliseconds of the client's clock. */
   readonly sinceMs: number;
-  /** How far the caller's clock was ahead of the service's, milliseconds: where that has changed, nobody knows how long ago that was. */
+  /** Client's clock minus the service's, ms. After a change of it the age of batches is unknown. */
   readonly aheadMs?: number;
-  /** All of it may have been sent since then, by an import whose state is gone. */
+  /** The whole file may have been sent since then, by an import whose state is lost. */
   readonly doubtSinceMs?: number;
-  /** Lines that were found to be refused, in batches that are not settled, by the number of the batch. */
+  /** Lines refused in batches that are not settled, by the number of the batch. */
   readonly apart: Readonly<Record<string, readonly number[]>>;
-  /** Keys of the last batches that were acknowledged. */
+  /** Of the last acknowledged batches. */
   readonly lastKeys: readonly string[];
 }
 
-/** Where the state of a file's import rests, unless another place is named. */
 export const statePath = (file: string): string => `${file}.import.json`;
-/**
- * Where the events are written that were refused: beside the state where that has a place of its own, since the file may
- * be imported elsewhere too.
- */
+/** Returns the file of refused events: next to a state of its own, since the file may be imported elsewhere too. */
 export function refusedPath(file: string, stateFile: string): string {
   return `${stateFile === statePath(file) ? file : stateFile}.refused.ndjson`;
 }
@@ -72,8 +62,8 @@ export function refusedPath(file: string, stateFile: string): string {
 const isState = (value: Readonly<Record<string, unknown>>): boolean =>
   value['format'] === 1 && typeof value['settled'] === 'object' && typeof value['identity'] === 'object';
 
-/** Reads a state; undefined when there is none. Error: `record_damaged`. */
-export async function findImportState(file: string): Promise<ImportState | undefined> {
+/** Reads a state; undefined if there is none. Error: `record_damaged`. */
+async function findImportState(file: string): Promise<ImportState | undefined> {
   const text = await findTextFile(file);
   if (text === undefined) return undefined;
   try {
@@ -87,13 +77,12 @@ export async function findImportState(file: string): Promise<ImportState | undef
   }
 }
 
-/** Writes a state, which survives a power cut. */
+/** Writes a state durably. */
 export async function writeImportState(file: string, state: ImportState): Promise<void> {
   await writeFileDurably(file, renderChecked({ ...state }, 2));
 }
 
-/** What an import is of now: its identity, and the service that answers. */
-export interface ImportSubject {
+interface ImportSubject {
   readonly identity: ImportIdentity;
   readonly service: readonly string[];
 }
@@ -102,8 +91,8 @@ function conflict(what: string, hint: string): AppError {
   return new AppError('conflict', what, { hint });
 }
 
-/** Says why a state is of an import to another place; undefined: it is not. */
-export function findOtherTarget(stateFile: string, state: ImportState, now: ImportSubject): AppError | undefined {
+/** Returns the conflict of a state with another app, method or service. */
+function findOtherTarget(stateFile: string, state: ImportState, now: ImportSubject): AppError | undefined {
   const { identity, service } = state;
   const { idApp, event } = identity;
   if (idApp !== now.identity.idApp || event !== now.identity.event)
@@ -119,8 +108,8 @@ export function findOtherTarget(stateFile: string, state: ImportState, now: Impo
   return undefined;
 }
 
-/** Says why a state is of an import of something else; undefined: it is not. */
-export function findOtherInput(
+/** Returns the conflict of a state with another content or another reading of it. */
+function findOtherInput(
   stateFile: string,
   input: string,
   { identity, startedAt, finishedAt, settled }: ImportState,
@@ -146,34 +135,33 @@ export function findOtherInput(
 }
 
 /**
- * Says whether an import has ended and stored nothing at all: what is imported instead has nothing in common with what
- * is there. A repeated import, and one of what may have been there, do not know that.
+ * Reports whether an import has ended without storing an event, so that another one cannot repeat any. Unknown for a
+ * repeated import and one in doubt.
  */
-export function hasStoredNothing({ finishedAt, settled, salt, doubtSinceMs }: ImportState): boolean {
+function hasStoredNothing({ finishedAt, settled, salt, doubtSinceMs }: ImportState): boolean {
   return finishedAt !== undefined && settled.stored === 0 && salt === '' && doubtSinceMs === undefined;
 }
 
-/** What is imported how, as its caller says it. */
 export interface ImportOptions {
   readonly idApp: number;
-  /** The method for one event. */
   readonly event: string;
   readonly format: SourceFormat;
   readonly map: Readonly<Record<string, string>>;
-  /** Requests on their way at a time. */
   readonly parallel: number;
   readonly patienceMs: number;
-  /** Another place for the state than beside the file. */
+  /** Instead of the one next to the file. */
   readonly stateFile?: string;
-  /** Imports once more what was imported. */
+  /** Imports a finished import again. */
   readonly again: boolean;
   readonly nowMs: () => number;
   readonly signal: AbortSignal;
 }
 
-/** How much two clocks may drift apart while nobody has set one of them. */
+/** Largest drift of clocks that were not set, ms. */
 const clockSlackMs = 3_600_000;
-/** An import that was gone on with so soon was not gone on with elsewhere longer ago than the service remembers keys. */
+/**
+ * Shorter than the service remembers keys: an import resumed within it cannot have been resumed elsewhere before, ms.
+ */
 const resumedSoonMs = 3_600_000;
 
 async function readIdentity(file: string, options: ImportOptions): Promise<ImportIdentity> {
@@ -187,8 +175,8 @@ async function readIdentity(file: string, options: ImportOptions): Promise<Impor
 }
 
 /**
- * Says whether the import of a state goes on, or is what is asked for. A new one begins where the first has stored
- * nothing and is another, and where it is repeated on purpose. Error: `conflict`.
+ * Reports whether a state is to be continued. A new import begins if the first has stored nothing and differs, or is
+ * repeated on purpose. Error: `conflict`.
  */
 function goesOn(state: ImportState, now: ImportSubject, { file, stateFile, options }: ImportOpening): boolean {
   const isFinished = state.finishedAt !== undefined;
@@ -206,8 +194,7 @@ function goesOn(state: ImportState, now: ImportSubject, { file, stateFile, optio
   return true;
 }
 
-/** What an import works with before anything is sent. */
-export interface ImportOpening {
+interface ImportOpening {
   readonly file: string;
   readonly stateFile: string;
   readonly area: ImportArea;
@@ -216,8 +203,8 @@ export interface ImportOpening {
 }
 
 /**
- * The state to go on from: that at rest, or a new one. Undefined when the signal ended it. Errors: `conflict` for a state
- * of another import; `not_found` for the file; `record_damaged`; those of `insist`.
+ * Returns the stored state, or a new one; undefined if aborted. Errors: `conflict` for the state of another import;
+ * `not_found` for the file; `record_damaged`; those of `insist`.
  */
 export async function openImportState(opening: ImportOpening): Promise<ImportState | undefined> {
   const { file, stateFile, area, options, insist } = opening;
@@ -244,16 +231,16 @@ export async function openImportState(opening: ImportOpening): Promise<ImportSta
   };
 }
 
-/** A state at rest under the caller's clock of now: where that was set since, what is in doubt may be of any age. */
+/** Adjusts a state to the client's clock: if that was set, batches in doubt may have any age. */
 function withClock(state: ImportState, aheadMs: number): ImportState {
   const wasSet = Math.abs(aheadMs - (state.aheadMs ?? aheadMs)) > clockSlackMs;
   const ofAnyAge = { sinceMs: 0, ...(state.doubtSinceMs === undefined ? {} : { doubtSinceMs: 0 }) };
   return { ...state, aheadMs, ...(wasSet ? ofAnyAge : {}) };
 }
 
-/** Says whether an import may have been gone on with elsewhere, by a copy of its file and state. */
+/** Reports whether a copy of the file and state may have been imported further elsewhere. */
 export function mayBeBehind({ sendable, sinceMs, salt, doubtSinceMs }: ImportState, nowMs: number): boolean {
-  // What began just now without a state is asked after as well; a repeated import has keys of its own from its begin on.
+  // A new import without a state asks too; a repeated one has new keys.
   const isNew = sendable === 0 && salt === '';
   return doubtSinceMs === undefined && (isNew || (sendable > 0 && Math.abs(nowMs - sinceMs) > resumedSoonMs));
 }

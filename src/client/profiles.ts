@@ -4,7 +4,7 @@ import { ensureFolder, writeFileDurably } from '../runtime/files/durable-file.ts
 import { waitForLock } from '../runtime/files/lock.ts';
 import { findPrivateFile } from '../runtime/files/input-file.ts';
 
-/** How a service is reached, and as whom; each member may be missing. */
+/** Addresses and secrets of a service. */
 export interface Profile {
   readonly importUrl?: string;
   readonly exportUrl?: string;
@@ -12,27 +12,26 @@ export interface Profile {
   readonly token?: string;
   readonly idUser?: string;
   readonly secret?: string;
-  /** The data folder whose service it is for, an absolute path; absent in one that 'profile add' or 0.3 made. */
+  /** Absolute path of the service's data folder; absent in profiles of 'profile add' and of 0.3. */
   readonly dataDir?: string;
 }
 
-/** The profiles of a person. */
 export interface Profiles {
-  /** The one that is used where none is named. */
+  /** The default profile. */
   readonly current?: string;
   readonly profiles: Readonly<Record<string, Profile>>;
 }
 
 const none: Profiles = { profiles: {} };
-/** Changes take turns; on a slow disk each takes a second. */
+/** Changes exclude each other; on a slow disk each takes a second, ms. */
 const lockWaitMs = 30_000;
 const nameRule = /^[A-Za-z0-9][\w.-]{0,63}$/;
 const urlMembers = ['importUrl', 'exportUrl'] as const;
 
-/** Where the profiles of a person rest. Error: `config_invalid` where the environment names no home. */
+/** Returns the path of the profiles. Error: `config_invalid` if the environment has no home. */
 export function profilesPath(environment: Readonly<Record<string, string | undefined>>): string {
   const { XDG_CONFIG_HOME: config = '', HOME: home = '' } = environment;
-  // The specification passes over a path that is relative.
+  // The XDG specification ignores relative paths.
   if (path.isAbsolute(config)) return path.join(config, 'tributary', 'profiles.json');
   if (path.isAbsolute(home)) return path.join(home, '.config', 'tributary', 'profiles.json');
   throw new AppError('config_invalid', 'neither HOME nor XDG_CONFIG_HOME names a folder for the profiles', {
@@ -40,7 +39,7 @@ export function profilesPath(environment: Readonly<Record<string, string | undef
   });
 }
 
-/** Refuses an address that is none of HTTP; gives it without slashes at its end. Error: `usage`. */
+/** Validates an HTTP URL and removes slashes at its end. Error: `usage`. */
 export function parseServiceUrl(text: string, what: string): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || !['http:', 'https:'].includes(url.protocol) || url.search !== '' || url.hash !== '')
@@ -50,7 +49,6 @@ export function parseServiceUrl(text: string, what: string): string {
   return text.replace(/\/+$/, '');
 }
 
-/** Refuses a name that no profile may have. Error: `usage`. */
 export function parseProfileName(name: string): string {
   if (nameRule.test(name)) return name;
   throw new AppError(
@@ -88,13 +86,13 @@ function parseProfiles(file: string, text: string): Profiles {
   }
 }
 
-/** Reads the profiles; none where there is no file. Error: `config_invalid`, also where others may read it. */
+/** Reads the profiles, if any. Error: `config_invalid`, also if other users can read the file. */
 export async function readProfiles(file: string): Promise<Profiles> {
   const text = await findPrivateFile(file);
   return text === undefined ? none : parseProfiles(file, text);
 }
 
-/** Changes the profiles, one change at a time; what `change` gives is at rest when this returns. */
+/** Changes the profiles, one change at a time, durably. */
 export async function changeProfiles(file: string, change: (profiles: Profiles) => Profiles): Promise<Profiles> {
   const folder = path.dirname(file);
   await ensureFolder(folder);
@@ -108,7 +106,6 @@ export async function changeProfiles(file: string, change: (profiles: Profiles) 
   }
 }
 
-/** The error for a profile that is not there. */
 export function noSuchProfile({ profiles }: Profiles, name: string): AppError {
   return new AppError('not_found', `there is no profile ${name}`, {
     hint:
@@ -118,14 +115,13 @@ export function noSuchProfile({ profiles }: Profiles, name: string): AppError {
   });
 }
 
-/** The name of the profile that 'tributary init' made for a data folder. */
+/** Returns the name of the profile of a data folder. */
 export function findOwnName({ profiles }: Profiles, dataDir: string): string | undefined {
   return Object.keys(profiles).find((name) => profiles[name]?.dataDir === dataDir);
 }
 
 /**
- * The profile of a name, else that of the data folder at hand, else the current one; an empty one if there is none.
- * Error: `not_found`.
+ * Returns the named profile, else that of the data folder, else the current one, else an empty one. Error: `not_found`.
  */
 export function chooseProfile(profiles: Profiles, name: string | undefined, dataDir: string): Profile {
   const chosen = name ?? findOwnName(profiles, dataDir) ?? profiles.current;
@@ -135,7 +131,7 @@ export function chooseProfile(profiles: Profiles, name: string | undefined, data
   return profile;
 }
 
-/** A profile without what must not be shown. */
+/** A profile without secrets. */
 export function describeProfile(name: string, { token, secret, ...shown }: Profile, isCurrent: boolean) {
   return { profile: name, isCurrent, ...shown, hasToken: token !== undefined, hasSecret: secret !== undefined };
 }

@@ -8,60 +8,54 @@ import { createImportProgress, type ImportProgress, type ImportRecord } from './
 import type { ImportOptions, ImportState } from './import-state.ts';
 import { sendBatch, type SendDependencies } from './send-batch.ts';
 
-/** What an import has done, all its runs together. */
+/** Totals of all runs of an import. */
 export interface ImportTotals {
   readonly stored: number;
   readonly refused: number;
-  /** Lines of the input up to which everything is settled. */
+  /** Lines before which everything is settled. */
   readonly lines: number;
   readonly isInterrupted: boolean;
-  /** Keys of the last batches that were acknowledged: once these are in the lake, all are. */
+  /** Of the last acknowledged batches: once these are in the lake, all are. */
   readonly lastKeys: readonly string[];
-  /** Parameters that the service passes over, by name. */
+  /** Parameters that the service ignores. */
   readonly unknownParameters: readonly string[];
 }
 
-/** What became of a file. */
 export interface ImportOutcome extends ImportTotals {
   readonly file: string;
-  /** Of an import that ended at another time: when. Nothing was sent now. */
+  /** When the import ended; absent if this call sent events. */
   readonly importedAt?: string;
-  /** Where the refused events are, if any. */
   readonly refusedFile?: string;
 }
 
-/** How far an import is, for a person. */
 export interface ImportPosition {
   readonly stored: number;
   readonly refused: number;
-  /** Of an input whose size is known. */
+  /** Of an input of known size. */
   readonly percent?: number;
 }
 
-/** What an import says while it runs. */
 export interface ImportHooks {
   readonly onProgress: (position: ImportPosition) => void;
-  /** It waits, and for what; undefined: it goes on. */
   readonly onWait: (why: string | undefined) => void;
 }
 
 export interface RunImportOptions {
   readonly source: EventSource;
   readonly area: ImportArea;
-  /** The method for a batch. */
   readonly method: string;
   readonly seed: string;
   readonly state: ImportState;
   readonly record: ImportRecord;
-  /** Of the input, unpacked; undefined where it is not known. */
+  /** Of the unpacked input, if known. */
   readonly sizeBytes: number | undefined;
   readonly parallel: number;
   readonly patienceMs: number;
   readonly nowMs: () => number;
-  /** Ends the import: what is on its way is waited for, nothing further is sent. */
+  /** Ends the import after the requests in flight. */
   readonly signal: AbortSignal;
   readonly hooks: ImportHooks;
-  /** Throws where the input is no longer what it was when the import began. */
+  /** Throws if the input has changed since the import began. */
   readonly assertUnchanged?: () => void;
 }
 
@@ -74,7 +68,7 @@ function positionOf(progress: ImportProgress, sizeBytes: number | undefined): Im
   };
 }
 
-/** Sends batches, several at a time, until there are no more, the signal ends it, or one of the senders fails. */
+/** Sends batches concurrently until the input ends, the signal aborts or a sender fails. */
 async function sendAll(options: RunImportOptions, progress: ImportProgress, unknown: Set<string>): Promise<void> {
   const { source, state, parallel, hooks, sizeBytes } = options;
   const batches = cutBatches(source, { number: state.settled.batches, place: state.settled.place });
@@ -87,10 +81,10 @@ async function sendAll(options: RunImportOptions, progress: ImportProgress, unkn
     onKey: (key) => progress.noteKey(key),
   };
   const work = async (): Promise<void> => {
-    // The generator hands each batch to exactly one of the senders that ask for the next.
+    // The generator gives each batch to one sender.
     while (!signal.aborted) {
       const next = await batches.next();
-      // An input that the signal has ended ends anywhere.
+      // An aborted input may end anywhere.
       if (next.done === true || signal.aborted) return;
       const batch = next.value;
       const sent = await progress.take(batch);
@@ -115,17 +109,17 @@ async function sendAll(options: RunImportOptions, progress: ImportProgress, unkn
   if (failures.length > 0) throw failures[0];
 }
 
-/** Runs an import from a state on. The state at rest is right whenever it ends, however it does. Errors: those of its parts. */
+/** Runs an import from a state. The stored state is valid whenever the import ends. Errors: those of its parts. */
 export async function runImport(options: RunImportOptions): Promise<ImportTotals> {
   const { signal, hooks, assertUnchanged } = options;
   const progress = createImportProgress({ ...options, onWait: hooks.onWait });
   const unknown = new Set<string>();
-  // A run that was killed may have written more than its state says: what it was refused may be taken by now.
+  // A killed run may have written more refused events than its state says.
   await options.record.writeRefused('', options.state.settled.refusedBytes);
   try {
     await sendAll(options, progress, unknown);
   } catch (error) {
-    // What is settled need not be done again; what is not written of it is in doubt, which is as right.
+    // Saves settled batches; without it they stay in doubt.
     await progress.write().catch(() => undefined);
     throw error;
   }
@@ -142,7 +136,7 @@ export async function runImport(options: RunImportOptions): Promise<ImportTotals
   };
 }
 
-/** The next piece of an input; undefined at its end, or at once when the signal ends it: nothing may come for hours. */
+/** Returns the next piece of an input; undefined at its end, or when aborted: the next piece may take hours. */
 async function readNext(pieces: AsyncIterator<Uint8Array>, signal: AbortSignal): Promise<Uint8Array | undefined> {
   if (signal.aborted) return undefined;
   const settled = new AbortController();
@@ -164,14 +158,13 @@ async function* readUntil(input: AsyncIterable<Uint8Array>, signal: AbortSignal)
     yield piece;
 }
 
-/** What is to be done about an import that cannot be gone on with. */
 function describeRest(lines: number): string {
   return `Up to line ${lines} of standard input everything is settled, and what follows was sent in part: import that as a file, which can be repeated.`;
 }
 
 /**
- * Imports what standard input has. It can be read once: an import of it that is interrupted cannot go on, since nobody
- * knows whether the next input begins as this one did. Errors as of `importFile`.
+ * Imports standard input. An interrupted import cannot resume, since the next input may differ. Errors: those of
+ * `importFile`.
  */
 export async function importInput(
   input: AsyncIterable<Uint8Array>,
@@ -208,7 +201,7 @@ export async function importInput(
     hooks,
   });
   const totals = await run.catch((error: unknown) => {
-    // What they say of files is to repeat the command, which would send all of it a second time.
+    // Their hints say to repeat the command, which would send everything again.
     if (!isAppError(error, 'service_away') && !isAppError(error, 'service_refused')) throw error;
     throw new AppError(error.code, error.message, { cause: error.cause, hint: describeRest(line - 1) });
   });

@@ -1,27 +1,24 @@
 import { createHash } from 'node:crypto';
 import { cutBatches, renderBody } from './batches.ts';
-import type { EventSource, RefusedEvent, SourceEvent } from './event-source.ts';
+import type { EventSource, RefusedEvent, SourceEvent, Place } from './event-source.ts';
 import type { BatchAnswer, ImportArea, Insist, KeyAnswer, ServiceFault } from './import-area.ts';
-import type { Place } from './records.ts';
 
 /**
- * The service remembers a key for 24 hours from receipt to receipt. What was sent longer ago than this is asked after
- * before it is sent again: the rest of the day is for clocks that differ, and requests that take their time.
+ * The service remembers a key for 24 hours between receipts. Older batches in doubt are looked up before they are sent
+ * again; the difference is for clock drift and slow requests.
  */
 export const keySafeMs = 20 * 3600 * 1000;
 
-/** A batch on its way. */
 export interface Sending {
   readonly events: readonly SourceEvent[];
-  /** Lines that were found to be refused before, and are sent each by itself. */
+  /** Lines refused before, which are sent individually. */
   readonly apart: ReadonlySet<number>;
-  /** When it may have been sent for the first time, by this run or one before, Unix milliseconds. */
+  /** When the batch may have been sent first, Unix milliseconds. */
   readonly sinceMs: number;
-  /** It may have been sent by a run before. */
+  /** An earlier run may have sent it. */
   readonly isInDoubt: boolean;
 }
 
-/** What became of a batch. */
 export interface SendOutcome {
   readonly stored: number;
   readonly refused: readonly RefusedEvent[];
@@ -29,21 +26,20 @@ export interface SendOutcome {
 
 export interface SendDependencies {
   readonly area: ImportArea;
-  /** The method for a batch. */
   readonly method: string;
-  /** What tells the keys of this import from those of all others. */
+  /** Distinguishes the keys of imports. */
   readonly seed: string;
   readonly nowMs: () => number;
   readonly insist: Insist;
   readonly onUnknown: (parameters: readonly string[]) => void;
-  /** A batch under this key was acknowledged. */
+  /** Called for an acknowledged batch. */
   readonly onKey: (key: string) => void;
 }
 
-/** Keeps which events of a batch are refused, at rest, before the others are sent without them. */
+/** Stores the refused lines of a batch before the rest is sent without them. */
 export type KeepApart = (lines: readonly number[]) => Promise<void>;
 
-/** The Idempotency-Key of events at a line of an input: the same ones there always have the same. */
+/** Returns the Idempotency-Key of events at a line, which depends on nothing else. */
 export function keyOf(seed: string, line: number, body: string): string {
   return `import-${createHash('sha256').update(`${seed}\n${line}\n`).update(body).digest('hex').slice(0, 48)}`;
 }
@@ -59,16 +55,15 @@ function toRefused({ line, json }: SourceEvent, faults: readonly ServiceFault[])
   };
 }
 
-/** What is known of a batch in the end. */
 export type Judged = Exclude<BatchAnswer, { readonly state: 'later' }>;
 const storedAlready: Judged = { state: 'stored', unknownParameters: [] };
 
-/** Sends events under their key until they are stored or refused; undefined when the import was ended before. */
+/** Sends events with their key until they are stored or refused; undefined if aborted. */
 type Post = (events: readonly SourceEvent[]) => Promise<Judged | undefined>;
 
 function createPost(dependencies: SendDependencies, { sinceMs, isInDoubt }: Sending): Post {
   const { area, method, seed, nowMs, insist, onUnknown, onKey } = dependencies;
-  /** Whether a key may be forgotten: by a clock that may have been set, also back. */
+  /** Reports whether the service may have forgotten the key. The clock may have been set, also back. */
   const isOld = (): boolean => Math.abs(nowMs() - sinceMs) > keySafeMs;
 
   return async (events) => {
@@ -93,15 +88,15 @@ function createPost(dependencies: SendDependencies, { sinceMs, isInDoubt }: Send
   };
 }
 
-/** What a refused batch comes apart into. */
+/** A refused batch, split. */
 export interface Parted {
   readonly refused: readonly RefusedEvent[];
-  /** Those that the service has not named, where it has named none: each is sent by itself. */
+  /** All events, if the service has named none: each is sent individually. */
   readonly alone: readonly SourceEvent[];
   readonly rest: readonly SourceEvent[];
 }
 
-/** Tells the refused events of a batch from the others. */
+/** Splits a batch by validation errors. */
 export function part(events: readonly SourceEvent[], faults: readonly ServiceFault[]): Parted {
   const ofEvent = (at: number): readonly ServiceFault[] =>
     events.length === 1 ? faults : faults.filter(({ index }) => index === at);
@@ -115,9 +110,9 @@ export function part(events: readonly SourceEvent[], faults: readonly ServiceFau
 }
 
 /**
- * Sends a batch until it is known what became of each of its events. One refused event makes the service refuse them
- * all: the others are sent without it. Undefined when the import was ended before: each may be stored or not. Errors:
- * `service_refused`, `service_away`; those of `keepApart`.
+ * Sends a batch until the state of each event is known. One refused event makes the service refuse the batch: the
+ * others are sent without it. Undefined if aborted: each may be stored or not. Errors: `service_refused`,
+ * `service_away`; those of `keepApart`.
  */
 export async function sendBatch(
   dependencies: SendDependencies,
@@ -152,26 +147,25 @@ export async function sendBatch(
   return { stored, refused: refused.toSorted((a, b) => a.line - b.line) };
 }
 
-/** Where an import may have left events that the state at hand knows nothing of. */
+/** A lookup of events that the state does not know. */
 export interface EarlierQuestion {
   readonly source: EventSource;
   readonly area: ImportArea;
   readonly insist: Insist;
-  /** The method for a batch. */
   readonly method: string;
   readonly seed: string;
-  /** The end of a batch, to read from. */
+  /** Where to read from. */
   readonly from: { readonly number: number; readonly place: Place };
-  /** The first batch that by the state nobody has sent. */
+  /** First batch that has not been sent by the state. */
   readonly first: number;
 }
 
-/** What the service says of a batch. `refused`: of each of its events, so that it says nothing of the import. */
+/** `refused`: all its events, so that it proves nothing. */
 type Known = KeyAnswer | 'refused';
 
 /**
- * Asks whether a batch was stored. One refused event makes the others go under another key, so what would be refused is
- * left out as `sendBatch` does. Undefined when the signal ended it.
+ * Looks up whether a batch was stored, without the events that `sendBatch` would leave out, as they change the key.
+ * Undefined if aborted.
  */
 async function askFor(events: readonly SourceEvent[], question: EarlierQuestion): Promise<Known | undefined> {
   const { area, insist, method, seed } = question;
@@ -202,9 +196,9 @@ async function askFor(events: readonly SourceEvent[], question: EarlierQuestion)
 }
 
 /**
- * Asks whether the service has what nobody has sent by the state of an import: the state of an earlier one is gone, or a
- * copy of the file and its state went on elsewhere. Batches are sent in their order, so the first one tells. Returns
- * since when, by the service's clock; undefined: it has not, or the signal ended the question. Errors: those of `insist`.
+ * Looks up whether the service has batches that the state has not sent: the state of an earlier import is lost, or a
+ * copy of the file was imported further elsewhere. Batches are sent in order, so the first one decides. Returns since
+ * when, by the service's clock; undefined if not, or if aborted. Errors: those of `insist`.
  */
 export async function findEarlier(question: EarlierQuestion): Promise<number | undefined> {
   for await (const { number, events } of cutBatches(question.source, question.from)) {

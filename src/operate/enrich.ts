@@ -1,27 +1,23 @@
 /**
- * Enrichment of what is there: rows that were written before, or while the database could not be read, get what their
- * addresses and User-Agents say now.
- *
- * In: the live files of every table that has the columns. Out: one commit for each file that has rows to fill.
- * Invariant: what a row says stays; no row comes, goes or changes its place, and `available_at` stays.
- * Crash: between two files nothing is left; within one the change is completed or dropped, under the maintenance
- * lock. The command can be repeated: a file that has nothing to fill is not written.
+ * Enrichment of existing rows, which were written by an earlier version or while the geo database was unreadable.
+ * In: the live files of every table with enriched columns. Out: one commit per file with rows to fill.
+ * Invariant: existing values, the set of rows, their order and `available_at` stay.
+ * Crash: a started change is completed or reverted under the maintenance lock. The command can be repeated: a file with
+ * nothing to fill is not rewritten.
  */
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
-import { waitForLock } from '../runtime/files/lock.ts';
 import { datasets, type Dataset } from '../datasets/dataset.ts';
 import { findEnrichedGroups, type EnrichedGroup } from '../datasets/enriched-columns.ts';
 import { type Enricher, createLookUps, type EnrichedSelect, type LookUps } from '../lake/files/enriched-rows.ts';
 import { rewriteFiles } from '../lake/files/rewrite.ts';
-import { recoverChanges } from '../lake/files/change.ts';
 import { assertFilesWhole } from '../lake/files/data-file.ts';
 import { hasTable, openDatasetTable, tablePaths } from '../lake/lake.ts';
 import type { DataFile } from '../lake/log/snapshot.ts';
 import type { Table } from '../lake/log/table.ts';
 import type { Duckdb } from '../lake/sql/duckdb.ts';
-import { sqlList } from '../lake/sql/literals.ts';
+import { filesSql, lockTable, settleTable } from './tables.ts';
 
 export interface EnrichDependencies {
   readonly lakeDir: string;
@@ -29,46 +25,42 @@ export interface EnrichDependencies {
   readonly enricher: Enricher;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
-  /** Ends the work after the file in hand. */
+  /** Ends the work after the current file. */
   readonly signal: AbortSignal;
   readonly retentionMs: number;
 }
 
-/** What was done in a table. */
 export interface TableEnriched {
   readonly table: string;
-  /** Rows that were filled, in part or in full. */
+  /** Rows that were filled at least in part. */
   readonly rows: number;
   readonly filesRewritten: number;
-  /** Live files that were looked through. */
   readonly files: number;
 }
 
-const lockWaitMs = 120_000;
-/** A command has the time that a flush has not. */
+/** Unlike a flush, a command may take any time. */
 const agentBudgetMs = Number.POSITIVE_INFINITY;
 
-/** The rows of a file with what is known of them. A join keeps no order, and sealed files are sorted. */
+/** SQL of the rows of a file with the filled columns. A join keeps no order, and sealed files are sorted. */
 function toQuery(select: EnrichedSelect): (source: string) => string {
   const replaced = [...select.values].map(([column, value]) => `${value} AS ${column}`).join(', ');
   return (source) => `SELECT r.* REPLACE (${replaced}) FROM ${source} AS r ${select.joins} ORDER BY r.file_row_number`;
 }
 
-/** A table whose files are filled one after the other. */
 interface TableToEnrich {
   readonly table: Table;
   readonly groups: readonly EnrichedGroup[];
   readonly lookUps: LookUps;
 }
 
-/** Fills one file; returns how many of its rows. */
+/** Fills one file; returns the number of filled rows. */
 async function enrichFile(
   { duckdb, clock, crashPoint, ...paths }: EnrichDependencies & { readonly stagingDir: string },
   { table, groups, lookUps }: TableToEnrich,
   file: DataFile,
 ): Promise<number> {
   const { emptyFile } = table.snapshot();
-  const source = `read_parquet(${sqlList([emptyFile, file.absolutePath])}, union_by_name = true, hive_partitioning = false)`;
+  const source = filesSql([emptyFile, file.absolutePath]);
   try {
     const { select } = await lookUps.lookUp({ source, groups, has: () => true, agentBudgetMs });
     if (select === undefined) return 0;
@@ -76,7 +68,7 @@ async function enrichFile(
     const [counted] = await lookUps.joined(() => duckdb.rows(count));
     const rows = Number(counted?.['n']);
     if (rows === 0) return 0;
-    // What is written anew gets a hash of its own: damage would be believed from then on.
+    // The rewrite would give damaged rows a valid checksum.
     await assertFilesWhole([file]);
     await lookUps.joined(() =>
       rewriteFiles(
@@ -93,14 +85,14 @@ async function enrichFile(
 
 async function enrichTable(dependencies: EnrichDependencies, dataset: Dataset): Promise<TableEnriched> {
   const { lakeDir, clock, crashPoint, retentionMs, signal } = dependencies;
-  const { staging: stagingDir, maintenanceLock } = tablePaths(lakeDir, dataset);
+  const { staging: stagingDir } = tablePaths(lakeDir, dataset);
   const groups = findEnrichedGroups(dataset);
   const lookUps = createLookUps(dependencies.duckdb, dependencies.enricher, dataset.table);
-  const lock = await waitForLock(maintenanceLock, 'an enrichment', lockWaitMs);
+  const lock = await lockTable(lakeDir, dataset, 'an enrichment');
   try {
-    // A lake of an earlier version gets the columns.
+    // Adds the columns to a lake of an earlier version.
     const table = await openDatasetTable(lakeDir, dataset, { clock, crashPoint, retentionMs });
-    await recoverChanges(table, stagingDir);
+    await settleTable(table, lakeDir);
     const { files } = table.snapshot();
     let [rows, filesRewritten] = [0, 0];
     for (const file of files) {
@@ -117,9 +109,9 @@ async function enrichTable(dependencies: EnrichDependencies, dataset: Dataset): 
 }
 
 /**
- * Fills what rows do not say and their addresses and User-Agents do, in every table that has rows. Works beside a
- * running compactor, which seals nothing meanwhile. Space: that of the rewritten files, until the retention has passed.
- * Errors: `file_damaged` when a file to be rewritten is damaged, `locked`, `stopping`, `disk`, `memory`.
+ * Fills the enriched columns of every table. Concurrent with a running compactor, which does not seal meanwhile.
+ * Replaced files take space until the retention has passed. Errors: `file_damaged` when a file to be rewritten is
+ * damaged, `locked`, `stopping`, `disk`, `memory`.
  */
 export async function enrichLake(dependencies: EnrichDependencies): Promise<TableEnriched[]> {
   const done: TableEnriched[] = [];

@@ -1,19 +1,17 @@
 /**
- * Replay: tries the failed events again, after the cause was put right.
+ * Failed events: tries them again after their cause was removed, or removes them.
  *
- * In: the settled files of `failed/`. Out: one commit for each portion, with a young file of the rows that can be
- * written now; what still fails stays as it was, and so do lines of other tables than the events: their rows and their
- * counts would have to change places between two logs, and a transaction that is sent again is stored once anyway.
- * Invariant: an event leaves `failed/` by the commit that has it in the lake, or counts it as a repeat of what is
- * there.
- * Crash: all or nothing, by one change (lake/files/change.ts).
+ * In: the settled files of `failed/`. Out: a commit per portion, with a young file of the rows that can be written now.
+ * Events of secondary tables stay: their rows and counts would have to move between two logs, and a transaction that is
+ * sent again is stored once anyway.
+ * Invariant: an event leaves `failed/` by the commit that stores it, counts it as a duplicate or counts it as erased.
+ * Crash: atomic, by one change (lake/files/change.ts).
  */
 import path from 'node:path';
 import { writeNewFile } from '../runtime/files/durable-file.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
-import { waitForLock } from '../runtime/files/lock.ts';
 import { writeWorkFile } from '../runtime/files/work-files.ts';
 import { events as leader, importKinds } from '../datasets/dataset.ts';
 import { maskOfLake } from '../datasets/event-id.ts';
@@ -24,80 +22,77 @@ import { toAdd } from '../lake/files/data-file.ts';
 import type { Enricher } from '../lake/files/enriched-rows.ts';
 import type { Duckdb } from '../lake/sql/duckdb.ts';
 import {
+  listFailedFiles,
   listSettledFiles,
   readFailedFile,
   renderFailed,
   type FailedEvent,
   type FailureReason,
 } from '../lake/files/failed-events.ts';
-import { openChange, recoverChanges } from '../lake/files/change.ts';
+import { exists } from '../runtime/files/file-checks.ts';
+import { openChange } from '../lake/files/change.ts';
+import { addErasedIds, readOwnedId, valuesSql } from '../lake/find/erased-ids.ts';
 import { openStagingFolder } from '../lake/files/staging.ts';
 import { lakePaths } from '../lake/lake.ts';
 import type { Change, Table } from '../lake/log/table.ts';
 import { youngFolder } from '../lake/log/young-folder.ts';
 import { openBatchTables, type JudgedBatch } from '../lake/batch/batch-tables.ts';
 import { createLakeLookUp } from '../lake/batch/recent-keys.ts';
+import { removeFailed, type EraseAsideDependencies } from './erase/erase-aside.ts';
+import { inPortions, withTableLock } from './tables.ts';
 
 export interface ReplayDependencies {
   readonly table: Table;
   readonly lakeDir: string;
   readonly duckdb: Duckdb;
-  /** Tells places and devices of the events; without it their columns stay empty. */
+  /** Without it the enriched columns stay empty. */
   readonly enricher?: Enricher | undefined;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
 }
 
-/** What a replay did: events stored now, events that the lake had already, and events that failed again. */
 export interface Replayed {
   readonly stored: number;
   readonly repeats: number;
   readonly stillFailed: number;
-  /** Of those that failed again, the ones that were not tried: of kinds that other tables than the events store. */
+  /** Those of secondary tables, which are not tried. */
   readonly notTried?: number;
 }
 
-const lockWaitMs = 120_000;
-/** Events replayed by one commit, as far as whole files go: a compactor at work judges its batch again after each. */
+/** Events of one commit, rounded up to files: a running compactor classifies its batch again after each commit. */
 const eventsPerCommit = 20_000;
 /** Each attempt after the first follows a flush that was committed meanwhile. */
 const maxAttempts = 100;
 
-/** A file of failed events, as it was read. */
 interface FailedFile {
   readonly file: string;
   readonly events: readonly FailedEvent[];
 }
 
-/** The bytes of an event as it was in the stream. */
 function bytesOf(event: FailedEvent): Buffer {
   return event.lineBase64 === undefined ? Buffer.from(event.line) : Buffer.from(event.lineBase64, 'base64');
 }
 
-/** Says whether a line is of a kind that another table than that of the events stores. */
+/** Reports whether a secondary table stores events of this kind. */
 function isOfOtherTable(bytes: Buffer): boolean {
   const checked = parseLine(bytes);
   const kind = 'text' in checked ? (JSON.parse(checked.text) as { readonly kind?: unknown }).kind : undefined;
   return typeof kind === 'string' && importKinds.has(kind) && !leader.kinds.includes(kind);
 }
 
-/** Says whether another try is worth it. */
 function isCandidate(event: FailedEvent): boolean {
-  // Its row and its count would have to change places between two logs: it stays, and is listed.
   if (isOfOtherTable(bytesOf(event))) return false;
-  // A key that was used for another request stays refused: which of the two is right is the client's to say.
+  // With a reused key, only the client knows which of the two requests is right.
   return event.reason !== 'key_reused' && !bytesOf(event).includes(0x0a);
 }
 
-/**
- * What of each file stays failed, by the verdict over its events, which stand in the batch in the order of the files.
- */
+/** Returns the events of each file that still fail; the batch has the candidates in the order of the files. */
 function keepFailed(files: readonly FailedFile[], { failedLines }: JudgedBatch): FailedFile[] {
   const reasons = new Map<number, FailureReason>(failedLines.map(({ line, reason }) => [line, reason]));
   let line = 0;
   return files.map(({ file, events }) => ({
     file,
-    // What is kept stays as it was kept: its bytes, and when it failed first.
+    // A kept event keeps its bytes and the time of its first failure.
     events: events.flatMap((event) => {
       if (!isCandidate(event)) return [event];
       const reason = reasons.get(line);
@@ -114,10 +109,7 @@ function isChanged(before: FailedFile, after: FailedFile | undefined): boolean {
   );
 }
 
-/**
- * Commits what the verdict says; throws `commit_conflict` when a flush was committed since, which has changed nothing
- * then.
- */
+/** Commits a classified batch. Error: `commit_conflict` if a flush was committed since; nothing is changed then. */
 async function commitReplay(
   dependencies: ReplayDependencies,
   files: readonly FailedFile[],
@@ -169,7 +161,7 @@ async function commitReplay(
   }
 }
 
-/** Replays the events of some files: those that can be written now leave them for the lake, by one commit. */
+/** Replays the events of some files by one commit. */
 async function replayFiles(dependencies: ReplayDependencies, files: readonly FailedFile[]): Promise<Replayed> {
   const { table, duckdb, lakeDir } = dependencies;
   const candidates = files.flatMap(({ events }) => events.filter(isCandidate));
@@ -179,12 +171,8 @@ async function replayFiles(dependencies: ReplayDependencies, files: readonly Fai
   try {
     const spool = path.join(staging.folder, 'spool.ndjson');
     await writeWorkFile(spool, Buffer.concat(candidates.flatMap((event) => [bytesOf(event), Buffer.from('\n')])));
-    const tables = await openBatchTables(
-      duckdb,
-      dependencies.enricher,
-      undefined,
-      maskOfLake(table.state().metaData?.id),
-    );
+    const mask = maskOfLake(table.state().metaData?.id);
+    const tables = await openBatchTables(duckdb, dependencies.enricher, undefined, mask);
     const loaded = await tables.load(spool, candidates.length, true);
     const lookUp = createLakeLookUp(table);
     for (let attempt = 1; ; attempt += 1) {
@@ -200,7 +188,6 @@ async function replayFiles(dependencies: ReplayDependencies, files: readonly Fai
   }
 }
 
-/** Reads files of failed events in portions for one commit each. */
 async function* readPortions(paths: readonly string[]): AsyncGenerator<FailedFile[]> {
   let portion: FailedFile[] = [];
   let events = 0;
@@ -217,22 +204,16 @@ async function* readPortions(paths: readonly string[]): AsyncGenerator<FailedFil
 }
 
 /**
- * Tries every failed event again, for instance after a fault of the service was mended. A kill leaves nothing
- * half-done, and a second call finds only what still fails, as it was. Works beside a running compactor: both judge
- * again what the other has changed, so that an event under an Idempotency-Key is stored once, and `available_at` never
- * goes back. Errors: `file_damaged` when a file that may have one of the events is damaged, `locked`,
- * `commit_conflict`, `disk`, `sql`.
+ * Tries every failed event again, concurrently with a running compactor: each classifies again what the other has
+ * committed, so that a keyed event is stored once and `available_at` never decreases. It can be repeated. Errors:
+ * `file_damaged` when a file that may have one of the events is damaged, `locked`, `commit_conflict`, `disk`, `sql`.
  */
-export async function replayFailed(dependencies: ReplayDependencies): Promise<Replayed> {
+export function replayFailed(dependencies: ReplayDependencies): Promise<Replayed> {
   const { table, lakeDir } = dependencies;
-  const paths = lakePaths(lakeDir);
-  const lock = await waitForLock(paths.maintenanceLock, 'a replay', lockWaitMs);
-  try {
-    await table.refresh();
-    await recoverChanges(table, paths.staging);
+  return withTableLock(table, lakeDir, 'a replay', async () => {
     let total: Replayed = { stored: 0, repeats: 0, stillFailed: 0 };
     let notTried = 0;
-    for await (const portion of readPortions(await listSettledFiles(paths.failed))) {
+    for await (const portion of readPortions(await listSettledFiles(lakePaths(lakeDir).failed))) {
       for (const { events } of portion) notTried += events.filter((event) => isOfOtherTable(bytesOf(event))).length;
       const one = await replayFiles(dependencies, portion);
       total = {
@@ -242,7 +223,46 @@ export async function replayFailed(dependencies: ReplayDependencies): Promise<Re
       };
     }
     return notTried === 0 ? total : { ...total, notTried };
-  } finally {
-    lock.release();
-  }
+  });
+}
+
+/** Selects failed events of imports, never bad rows of loads. An absent member selects any. */
+export interface FailedFilter {
+  readonly reason?: FailureReason | undefined;
+  readonly idApp?: number | undefined;
+}
+
+/** Ids of one query. */
+const idsAtOnce = 20_000;
+
+function isMeant({ line, load, reason }: FailedEvent, filter: FailedFilter): boolean {
+  return (
+    load === undefined &&
+    (filter.reason === undefined || filter.reason === reason) &&
+    (filter.idApp === undefined || filter.idApp === readOwnedId(line)?.idApp)
+  );
+}
+
+/** Reads the failed events of imports that a filter selects. */
+export async function readFailedEvents(lakeDir: string, filter: FailedFilter): Promise<FailedEvent[]> {
+  const { failed, table } = lakePaths(lakeDir);
+  const found: FailedEvent[] = [];
+  if (!(await exists(failed))) return found;
+  for (const file of await listFailedFiles(failed, table))
+    for (const event of await readFailedFile(file)) if (isMeant(event, filter)) found.push(event);
+  return found;
+}
+
+/**
+ * Removes failed events permanently, concurrently with a running compactor. They count as erased, for event lookups
+ * too. Returns their number. Atomic. Errors: `locked`, `file_damaged`, `disk`.
+ */
+export function dropFailed(dependencies: EraseAsideDependencies, filter: FailedFilter): Promise<number> {
+  const { table, lakeDir } = dependencies;
+  return withTableLock(table, lakeDir, 'the removal of failed events', async () => {
+    const ids = (await readFailedEvents(lakeDir, filter)).flatMap(({ line }) => readOwnedId(line) ?? []);
+    const selects = [...inPortions(ids, idsAtOnce)].map(valuesSql);
+    if (ids.length > 0) await addErasedIds(dependencies, lakePaths(lakeDir), selects);
+    return removeFailed({ ...dependencies, dataset: leader }, 'drop', (event) => isMeant(event, filter));
+  });
 }

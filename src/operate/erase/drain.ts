@@ -14,18 +14,15 @@ export interface DrainDependencies {
   readonly table: Table;
   readonly lakeDir: string;
   readonly publisher: StreamPublisher;
-  /**
-   * Folder of the embedded nats-server's store, where it is seen that the purged messages are gone; without one that is
-   * believed.
-   */
+  /** Store of the embedded nats-server, to verify that purged messages are deleted; without it a purge is trusted. */
   readonly storeDir?: string;
   readonly signal: AbortSignal;
 }
 
 /**
- * Filler: messages without events, published behind what is to go. A purge only moves the beginning of a block;
- * nats-server rewrites the block when it has passed 2 MiB and less than half of it is live, and removes one that has
- * been filled up. Small messages, because the last one stays: the smallest stream has room for some more beside it.
+ * Filler: messages without events, published after the messages to delete. A purge only moves the start of a block;
+ * nats-server rewrites a block of more than 2 MiB if less than half of it is live, and removes a full one. The messages
+ * are small, because the last one stays and the smallest stream must have space for it.
  */
 const fillerBytes = 128 * 1024;
 const fillers = 20;
@@ -34,7 +31,7 @@ const waitForLoopMs = 120_000;
 const waitForBlockMs = 5000;
 const publishMs = 10_000;
 
-/** Waits until a condition holds that the running compactor brings about. Errors: `overloaded`, `stopping`. */
+/** Waits for a condition that the compactor brings about. Errors: `overloaded`, `stopping`. */
 export async function waitUntil(
   signal: AbortSignal,
   what: string,
@@ -52,7 +49,7 @@ export async function waitUntil(
   }
 }
 
-/** Publishes a message without events; a full stream is waited for, as the compactor makes room. */
+/** Publishes a message without events; waits if the stream is full. */
 async function publishMarker({ publisher, signal }: DrainDependencies, payload: Uint8Array): Promise<number> {
   let sequence = 0;
   await waitUntil(signal, 'room in the stream', async () => {
@@ -67,23 +64,20 @@ async function publishMarker({ publisher, signal }: DrainDependencies, payload: 
   return sequence;
 }
 
-/** Says whether a text stands in any file of a folder. */
+/** Reports whether any file of a folder contains a text. */
 async function isInFolder(folder: string, text: string): Promise<boolean> {
   for (const name of await listTree(folder)) {
     try {
       if ((await getBytes(path.join(folder, name))).includes(text)) return true;
     } catch (error) {
-      // A folder, or removed since it was listed.
+      // A folder, or removed meanwhile.
       if (!isSystemError(error, 'EISDIR', 'ENOENT')) throw error;
     }
   }
   return false;
 }
 
-/**
- * Publishes filler whose first message has a text of its own, and waits until the lake's position has passed it. Only
- * the first: the end of the filler stays in the block that nats-server has rewritten without its beginning.
- */
+/** Publishes filler and waits until the lake has passed it. Returns the mark of its first message: the last ones stay. */
 async function passFiller(dependencies: DrainDependencies): Promise<string> {
   const { table, signal } = dependencies;
   const mark = randomUUID();
@@ -99,7 +93,7 @@ async function passFiller(dependencies: DrainDependencies): Promise<string> {
   return mark;
 }
 
-/** The error of a drain that got no further: that of a full disk if there is one. */
+/** Returns the error of a failed drain: that of a full disk if there is one. */
 async function explain(error: unknown, { table, storeDir = table.dir }: DrainDependencies): Promise<unknown> {
   if (!isAppError(error, 'publish_unknown') && !isAppError(error, 'overloaded')) return error;
   for (const folder of [storeDir, table.dir])
@@ -113,9 +107,9 @@ async function explain(error: unknown, { table, storeDir = table.dir }: DrainDep
 }
 
 /**
- * Waits until the lake has everything that is in the stream now, and the broker's files no longer have it: filler is
- * published behind it, and once that is gone from the files, so is what came before. Errors: `overloaded` when the
- * compactor does not move on, or the broker keeps the bytes; `disk` when one is full; `publish_unknown`.
+ * Waits until the lake has all messages of the stream and the broker's files no longer have them: once filler published
+ * after them is deleted, so are they. Errors: `overloaded` when the compactor does not advance or the broker keeps the
+ * bytes; `disk` for a full one; `publish_unknown`.
  */
 export async function drainStream(dependencies: DrainDependencies): Promise<void> {
   try {
@@ -140,7 +134,7 @@ async function drain(dependencies: DrainDependencies): Promise<void> {
       );
       break;
     } catch (error) {
-      // Under load the rest of a block may be live: it is filled up in time.
+      // Under load most of a block may be live; more filler fills it up.
       if (!isAppError(error, 'overloaded') || round === maxRounds) throw error;
     }
   }

@@ -6,7 +6,6 @@ import { exists } from '../../runtime/files/file-checks.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
 import { writeDataFile } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
-import { sqlList } from '../../lake/sql/literals.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
 import { readOwnedId, type OwnedId } from '../../lake/find/erased-ids.ts';
 import {
@@ -21,6 +20,7 @@ import {
 import { openChange } from '../../lake/files/change.ts';
 import { openStagingFolder, hasRunningLoad } from '../../lake/files/staging.ts';
 import { lakePaths, tablePaths, orphanDataset } from '../../lake/lake.ts';
+import { filesSql, stagingOf } from '../tables.ts';
 import { emptyFilePath, type Snapshot } from '../../lake/log/snapshot.ts';
 import type { Change, Table } from '../../lake/log/table.ts';
 import {
@@ -34,8 +34,8 @@ import {
 import { listLoadStates, type LoadState } from '../../lake/log/lake-state.ts';
 
 /**
- * Erasure beside the table: from the failed events, from the bad rows of loads, and from young files that were put aside because the log did not
- * name them. Both under the maintenance lock; nobody reads these files over a time, so they are replaced at once.
+ * Dependencies of the erasure outside of the tables: from failed events, from bad rows of loads, and from quarantined
+ * young files. Done under the maintenance lock. These files have no readers, so they are replaced at once.
  */
 export interface EraseAsideDependencies {
   readonly table: Table;
@@ -44,14 +44,13 @@ export interface EraseAsideDependencies {
   readonly crashPoint: CrashPoint;
 }
 
-/** Where a table's failed events are: the lake's for that of the events, the bad rows of loads for another. */
+/** Lists the files of a table's failed events, or of the bad rows of its loads for a secondary table. */
 async function listFailedOf(lakeDir: string, dataset: Dataset, { txns }: Pick<Snapshot, 'txns'>): Promise<string[]> {
   const { failed } = lakePaths(lakeDir);
   if (dataset === events) return listSettledFiles(failed);
   return [...(await listFailedRows(failedRowsFolder(failed, tablePaths(lakeDir, dataset).table), txns)).files];
 }
 
-/** Says whether a failed event, or a bad row of a load, is to be erased. */
 function isHit(event: FailedEvent, parts: readonly TargetPart[]): boolean {
   return event.load === undefined ? matchesFailed(event, parts) : matchesFailedRow(event, event.load, parts);
 }
@@ -70,15 +69,14 @@ export async function countFailedHits(
   return hits;
 }
 
-/** What the erasure of a table's failed events works with. */
 export interface EraseFailedDependencies extends Omit<EraseAsideDependencies, 'duckdb'> {
   readonly dataset: Dataset;
 }
 
-/** Ids of failed events that one erasure writes down. */
+/** Most ids of failed events that one erasure records. */
 const maxFailedIds = 50_000;
 
-/** Lists the ids of the failed events of a table to erase, as far as they can be read, and no more than the bound. */
+/** Lists the readable ids of the failed events to erase, up to the limit. */
 export async function listFailedIds(
   { dataset, table, lakeDir }: EraseFailedDependencies,
   target: ErasureTarget,
@@ -93,13 +91,13 @@ export async function listFailedIds(
   return ids;
 }
 
-/** Erases failed events of a table, by one commit, which counts them. Returns how many. */
+/** Erases failed events of a table by one commit. Returns their number. */
 export function eraseFailed(dependencies: EraseFailedDependencies, target: ErasureTarget): Promise<number> {
   const parts = targetParts(target);
   return removeFailed(dependencies, 'erase', (event) => isHit(event, parts));
 }
 
-/** Removes the failed events of a table that `isRemoved` names, by one commit, which counts them as erased. */
+/** Removes failed events of a table by one commit, which counts them as erased. Returns their number. */
 export async function removeFailed(
   { dataset, table, lakeDir, crashPoint }: EraseFailedDependencies,
   cause: 'erase' | 'drop',
@@ -119,7 +117,7 @@ export async function removeFailed(
     cause,
     actions: [],
     totals: { failed: -erased, erased },
-    // No export of any version has failed events.
+    // Exports have no failed events.
     erasedApps: [],
     metrics: { failedEvents: erased },
   };
@@ -135,40 +133,34 @@ export async function removeFailed(
   return erased;
 }
 
-async function listOrphans(folder: string): Promise<string[]> {
-  return (await findNames(folder)).map((name) => path.join(folder, name));
-}
-
-/** An orphan with rows to erase. */
+/** A quarantined file with rows to erase. */
 interface OrphanHit {
   readonly file: string;
   readonly rows: number;
   readonly hits: number;
 }
 
-/** SQL that reads a file put aside, with the columns of its table where that is there. */
+/** SQL that reads a quarantined file, with all columns of its table if that exists. */
 async function orphanSource(lakeDir: string, file: string): Promise<string> {
   const empty = emptyFilePath(tablePaths(lakeDir, orphanDataset(path.basename(file))).table);
   const files = (await exists(empty)) ? [empty, file] : [file];
-  return `read_parquet(${sqlList(files)}, union_by_name = true, hive_partitioning = false)`;
+  return filesSql(files);
 }
 
-/** SQL that is true for the rows to erase of a file put aside. */
 function orphanMatchSql(file: string, target: ErasureTarget): string {
   const { columns } = orphanDataset(path.basename(file));
   return matchSql(target, new Set(columns.map(({ name }) => name)));
 }
 
-/**
- * Finds the files put aside that have rows to erase. Errors: `file_damaged` for one that cannot be read, and so may
- * have some.
- */
+/** Finds the quarantined files with rows to erase. Error: `file_damaged` for an unreadable file, which may have some. */
 export async function findOrphanHits(
   { lakeDir, duckdb }: EraseAsideDependencies,
   target: ErasureTarget,
 ): Promise<OrphanHit[]> {
   const found: OrphanHit[] = [];
-  for (const file of await listOrphans(lakePaths(lakeDir).orphans)) {
+  const folder = lakePaths(lakeDir).orphans;
+  for (const name of await findNames(folder)) {
+    const file = path.join(folder, name);
     try {
       const [row] = await duckdb.rows(
         `SELECT count(*) AS rows, count(*) FILTER (WHERE ${orphanMatchSql(file, target)}) AS hits FROM ${await orphanSource(lakeDir, file)}`,
@@ -185,7 +177,7 @@ export async function findOrphanHits(
   return found;
 }
 
-/** Rewrites the files put aside without the rows to erase; they are in no table, so no commit records it. */
+/** Rewrites quarantined files without the rows to erase; they are in no table, so there is no commit. */
 export async function eraseOrphans(
   { lakeDir, duckdb }: EraseAsideDependencies,
   hits: readonly OrphanHit[],
@@ -214,31 +206,15 @@ export async function eraseOrphans(
   }
 }
 
-/**
- * Loads beside an erasure: they hold no lock of a table, so that one that has read its file may commit rows of the
- * person after the table was looked through.
- */
-
-/** The loads that a table has, by id. */
+/** The loads of a table, by id. */
 export type KnownLoads = ReadonlyMap<string, LoadState>;
 
-/** What a table's log knows of loads now. */
-export function listKnownLoads(table: Table): KnownLoads {
-  return listLoadStates(table.state().txns);
-}
-
-const stagingOf = (table: Table, lakeDir: string): string =>
-  tablePaths(lakeDir, { table: path.basename(table.dir) }).staging;
-
-/**
- * Removes the bad rows that killed loads have left: no log counts them, so nobody lists or erases them. Those of a load
- * that is under way stay.
- */
+/** Removes the bad rows of killed loads, which no log counts and no command lists. Those of running loads stay. */
 async function sweepFailedRows(table: Table, lakeDir: string): Promise<void> {
   const folder = failedRowsFolder(lakePaths(lakeDir).failed, table.dir);
   const before = (await listFailedRows(folder, table.state().txns)).stale;
   if (before.length === 0 || (await hasRunningLoad(stagingOf(table, lakeDir)))) return;
-  // The load of such a file may have made its commit before it ended.
+  // The load may have committed before it ended.
   await table.refresh();
   const { stale } = await listFailedRows(folder, table.state().txns);
   await removeFailedRows(
@@ -248,15 +224,16 @@ async function sweepFailedRows(table: Table, lakeDir: string): Promise<void> {
 }
 
 /**
- * Says whether a load has committed rows to a table since it had those loads, or is under way and may. Removes what
- * killed loads have left.
+ * Reports whether a load has committed to a table since it had the `known` loads, or is running and may: loads hold no
+ * lock of the table, and may commit rows of the person after the table was searched. Removes leftovers of killed loads.
  */
 export async function hadLoadBeside(table: Table, lakeDir: string, known: KnownLoads): Promise<boolean> {
   await sweepFailedRows(table, lakeDir);
-  // Before the log is read: a load that ends in between is seen by its commit.
+  // Checked before the log is read: a load that ends in between is seen by its commit.
   const isRunning = await hasRunningLoad(stagingOf(table, lakeDir));
   await table.refresh();
   return (
-    isRunning || [...listKnownLoads(table)].some(([id, { generation }]) => known.get(id)?.generation !== generation)
+    isRunning ||
+    [...listLoadStates(table.state().txns)].some(([id, { generation }]) => known.get(id)?.generation !== generation)
   );
 }

@@ -6,37 +6,35 @@ import type { FailedEvent } from '../../lake/files/failed-events.ts';
 import { rowFields } from '../../datasets/dictionaries.ts';
 import { ownFields } from '../load/file-fields.ts';
 
-/** What a user id can be: the client's own, its platform's, or the game's. */
 export const userKinds = ['custom', 'platform', 'game'] as const;
 export type UserKind = (typeof userKinds)[number];
 
-/** Whose events to erase: those that match every member given, at least one. Of a list of ids, any. */
+/** The events to erase: those that match every given member. Of a list of ids, any may match. */
 export interface ErasureTarget {
-  /** User ids: customUserId, customPlatformUserId or sezamUserId. */
+  /** customUserId, customPlatformUserId or sezamUserId. */
   readonly users?: readonly string[];
-  /** Which kind of user id they are; absent: any of the three. */
+  /** Absent: any of the three. */
   readonly userKind?: UserKind;
-  /** Device ids: any of the seven, or hwid. */
+  /** Any of the seven device ids, or hwid. */
   readonly devices?: readonly string[];
-  /** Only events of these apps. */
   readonly apps?: readonly number[];
 }
 
-/** Ids that one erasure takes: each query names all of them. */
+/** Most ids of one erasure: each query names all of them. */
 export const maxErasedIds = 10_000;
 
 export interface IdColumn {
   readonly name: string;
-  /** The largest integer of a numeric column; undefined for a column of text. */
+  /** Largest integer of a numeric column; undefined for text. */
   readonly max?: bigint;
   readonly type?: string;
 }
 
-/** One member of a target: rows match that have one of the ids in one of the columns. */
+/** One member of a target: rows match with one of the ids in one of the columns. */
 export interface TargetPart {
   readonly columns: readonly IdColumn[];
   readonly ids: readonly string[];
-  /** The ids, to be found among many. */
+  /** The ids, for fast lookups. */
   readonly wanted: ReadonlySet<string>;
 }
 
@@ -53,7 +51,7 @@ const deviceColumns: readonly IdColumn[] = [
 ];
 const appColumns: readonly IdColumn[] = [{ name: 'id_app', max: 2n ** 63n - 1n, type: 'BIGINT' }];
 
-/** Checks a target and takes it apart. Errors: `usage`. */
+/** Validates a target and splits it into parts. Error: `usage`. */
 export function targetParts({ users, userKind, devices, apps }: ErasureTarget): readonly TargetPart[] {
   const parts: Omit<TargetPart, 'wanted'>[] = [
     ...(users === undefined
@@ -75,15 +73,15 @@ export function targetParts({ users, userKind, devices, apps }: ErasureTarget): 
   return parts.map((part) => ({ ...part, wanted: new Set(part.ids) }));
 }
 
-/** The literals by which a column can have one of the ids; `007` is no number that a numeric column could show. */
+/** Returns the literals that a column may have; a numeric column never shows `007`. */
 function literals({ max, type }: IdColumn, ids: readonly string[]): string[] {
   if (max === undefined) return ids.map(sqlText);
   return ids.filter((id) => /^(?:0|[1-9]\d{0,19})$/.test(id) && BigInt(id) <= max).map((id) => `${id}::${type}`);
 }
 
 /**
- * SQL that is true for a row to erase and never NULL, of a table that has these columns: one without any column of a
- * member of the target has no such rows.
+ * SQL that is true for a row to erase and never NULL, for a table with these columns. A table without a column of a
+ * part has no matching rows.
  */
 export function matchSql(target: ErasureTarget, has: ReadonlySet<string>): string {
   return targetParts(target)
@@ -98,7 +96,7 @@ export function matchSql(target: ErasureTarget, has: ReadonlySet<string>): strin
     .join(' AND ');
 }
 
-/** SQL of the user ids that rows match a target by, with kind and app: `id`, `kind`, `id_app`, `n` rows each. */
+/** SQL of the user ids by which rows match, with kind and app: `id`, `kind`, `id_app`, `n` rows each. */
 export function userMeaningsSql(
   target: ErasureTarget & Required<Pick<ErasureTarget, 'users'>>,
   source: string,
@@ -113,10 +111,10 @@ export function userMeaningsSql(
   return selects.join(' UNION ALL ');
 }
 
-/** The tokens of a valid JSON text that matter here: a string, which is passed over, or a number. */
+/** Strings, which are skipped, and numbers of a valid JSON text. */
 const stringOrNumber = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 
-/** Parses a line of JSON with its numbers as the texts they are: a double would change the digits of ids beyond 2^53. */
+/** Parses JSON with its numbers as texts: a double would change ids beyond 2^53. */
 export function parseExactly(line: string): unknown {
   JSON.parse(line);
   return JSON.parse(
@@ -126,23 +124,22 @@ export function parseExactly(line: string): unknown {
   );
 }
 
-/** Says whether an id stands in some bytes, as it is or as JSON escapes it. */
+/** Reports whether bytes contain an id, plain or escaped as JSON. */
 export function isIn(bytes: Buffer, id: string): boolean {
   return bytes.includes(id) || bytes.includes(JSON.stringify(id).slice(1, -1));
 }
 
 /**
- * Says whether a failed event is to be erased. One that is no JSON object is, when an id stands in it anywhere, and so
- * is one with an id somewhere in the list or object that it has for the column: what cannot be read must not be what is
- * kept.
+ * Reports whether a failed event is to be erased. If it is not a JSON object, an id anywhere in it matches; so does one
+ * inside a list or an object of the column: unreadable data must not be kept.
  */
 export function matchesFailed({ line, lineBase64 }: FailedEvent, parts: readonly TargetPart[]): boolean {
   let value: unknown;
   try {
-    // Where bytes are no text, the line is not what was sent.
+    // The text of undecodable bytes is not what was sent.
     if (lineBase64 === undefined) value = parseExactly(line);
   } catch {
-    // Not JSON: looked through as bytes.
+    // Not JSON: the bytes are searched.
   }
   const bytes = lineBase64 === undefined ? Buffer.from(line) : Buffer.from(lineBase64, 'base64');
   const record =
@@ -161,13 +158,13 @@ export function matchesFailed({ line, lineBase64 }: FailedEvent, parts: readonly
 }
 
 /**
- * Which bad rows of loaded files are to be erased. What is kept of a row is its text: its fields by their names in the
- * file as JSON, or a line that could not be read. Rather one bad row too many goes than one too few stays. Pure.
+ * Which bad rows of loads are to be erased. A bad row is kept as text: its fields by their names in the file as JSON,
+ * or an unreadable line. In doubt it is erased.
  */
 
 type KeptLoad = NonNullable<FailedEvent['load']>;
 
-/** A field of a row, by the name that the schema has for it; undefined for one that it does not know, or was dropped. */
+/** A field of a row by its schema name; undefined if that is unknown or the field was dropped. */
 interface Cell {
   readonly name: string | undefined;
   readonly value: unknown;
@@ -175,7 +172,7 @@ interface Cell {
 
 const isOwn = (name: string): boolean => ownFields.some((own) => own === name);
 
-/** The fields of a row that is a JSON object; undefined where it is none. */
+/** Returns the fields of a row; undefined if it is not a JSON object. */
 function readCells(line: string, map: NonNullable<KeptLoad['map']>): readonly Cell[] | undefined {
   let value: unknown;
   try {
@@ -191,7 +188,7 @@ function readCells(line: string, map: NonNullable<KeptLoad['map']>): readonly Ce
   });
 }
 
-/** The texts by which a cell may show an id. */
+/** Returns the spellings of a cell that may be an id. */
 function textsOf(value: unknown): string[] {
   const text = String(value);
   const trimmed = text.trim();
@@ -207,7 +204,7 @@ function hasId(value: unknown, { ids, wanted }: TargetPart): boolean {
   return textsOf(value).some((text) => wanted.has(text));
 }
 
-/** Says whether a row has an id of a person: in the column of it, or in a field that the schema does not know. */
+/** Reports whether a row has an id of a person, in its column or in an unknown field. */
 function showsPerson(cells: readonly Cell[], part: TargetPart): boolean {
   const columns = new Set(part.columns.map(({ name }) => name));
   return cells.some(({ name, value }) => {
@@ -219,7 +216,7 @@ function showsPerson(cells: readonly Cell[], part: TargetPart): boolean {
   });
 }
 
-/** Says whether a row is of one of some apps; undefined where it does not say of which it is. */
+/** Reports whether a row is of one of the apps; undefined if the row does not say. */
 function isOfApp(cells: readonly Cell[], { ids }: TargetPart, given: number | undefined): boolean | undefined {
   const find = (wanted: string): string => {
     const value: unknown = cells.find(({ name }) => name === wanted)?.value ?? '';
@@ -234,13 +231,12 @@ function isOfApp(cells: readonly Cell[], { ids }: TargetPart, given: number | un
   return ids.includes(String(given));
 }
 
-/** Says whether an id stands in a line that is no JSON, as it is or as CSV or JSON writes it. */
+/** Reports whether a line that is not JSON contains an id, plain or escaped as CSV or JSON. */
 function isInLine(line: string, { ids }: TargetPart): boolean {
   const bytes = Buffer.from(line);
   return ids.some((id) => isIn(bytes, id) || bytes.includes(id.replaceAll('"', '""')));
 }
 
-/** Says whether the number of an app stands in a line that is no JSON. */
 function isAppInLine(line: string, { ids }: TargetPart): boolean {
   const numbers = new Set(line.match(/\d+/g) ?? []);
   return ids.some((id) => numbers.has(id));
@@ -249,8 +245,8 @@ function isAppInLine(line: string, { ids }: TargetPart): boolean {
 const isAppPart = ({ columns }: TargetPart): boolean => columns.some(({ name }) => name === 'id_app');
 
 /**
- * Says whether a bad row of a load is to be erased. One that cannot be read is, when an id of the person stands in it
- * anywhere; one that does not say of which app it is may be of any app that the person is erased from.
+ * Reports whether a bad row is to be erased. An unreadable one is if an id of the person is anywhere in it; one without
+ * an app may be of any app that the person is erased from.
  */
 export function matchesFailedRow({ line }: FailedEvent, load: KeptLoad, parts: readonly TargetPart[]): boolean {
   const people = parts.filter((part) => !isAppPart(part));

@@ -1,18 +1,17 @@
 /**
- * Erasure: takes the events of people, or of an app, out of the lake and out of everything beside it.
+ * Erasure: removes the events of people, or of an app, from the lake and from everything around it.
  *
- * In: a target (erase-target.ts). Out: commits that replace the files that have such rows, in each table of the lake,
- * and the failed events.
+ * In: a target (erase-target.ts). Out: commits that replace the files with such rows in each table, and the failed
+ * events.
  * Order: the stream is drained (drain.ts), the tables are locked, files and failed events are rewritten table by table,
- * the last commit of each says when the retention is over. Readers of versions before keep their files until then; the
- * compactor's maintenance loop removes those files and the log that names them, and puts each sealed file's rewrite in
- * its place (lake/files/places.ts).
- * Crash: at any instruction; what was rewritten stays so, and the erasure can be repeated.
+ * the last commit of each sets the end of the retention. Readers of older versions keep their files until then; the
+ * maintenance loop removes those files and their log, and moves each sealed file's rewrite to its path
+ * (lake/files/places.ts).
+ * Crash: at any instruction; rewritten files stay, and the erasure can be repeated.
  */
-import { waitForLock, type Lock } from '../../runtime/files/lock.ts';
+import type { Lock } from '../../runtime/files/lock.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
-import { recoverChanges } from '../../lake/files/change.ts';
 import { mustForget } from '../../lake/clean.ts';
 import { hasFollowed } from '../../lake/catalogue/renew.ts';
 import { addErasedIds, valuesSql } from '../../lake/find/erased-ids.ts';
@@ -28,7 +27,6 @@ import {
   listFailedIds,
   type EraseAsideDependencies,
   hadLoadBeside,
-  listKnownLoads,
   type KnownLoads,
 } from './erase-aside.ts';
 import {
@@ -43,8 +41,10 @@ import {
   type UserMeaning,
 } from './erase-table.ts';
 import { targetParts, type ErasureTarget } from './erase-target.ts';
+import { listLoadStates } from '../../lake/log/lake-state.ts';
+import { lockTable, settleTable } from '../tables.ts';
 
-/** The steps of an erasure at which a crash is tested, beside those of its rewrites. */
+/** Steps at which a crash is tested, in addition to those of the rewrites. */
 export const eraseSteps = ['erase-drained', 'erase-rewritten', 'erase-committed'] as const;
 
 export interface EraseDependencies extends DrainDependencies, EraseAsideDependencies {
@@ -52,71 +52,56 @@ export interface EraseDependencies extends DrainDependencies, EraseAsideDependen
 }
 
 export interface EraseOptions {
-  /** How long those who still read older versions and the sealed files as they were keep them, milliseconds. */
+  /** How long readers keep older versions and the replaced files, ms. */
   readonly retentionMs: number;
   /**
-   * Waits for nobody: what still reads those ends with an error. The erasure then returns when all is gone, also what an
-   * erasure before it has left for readers.
+   * Does not wait for readers, whose queries may fail. The erasure then returns when all is removed, leftovers of earlier
+   * erasures included.
    */
   readonly now?: boolean;
-  /** Looks at what would be erased, before anything is; throws to have nothing erased. */
+  /** Throws to cancel, before anything is erased. */
   readonly assertMeant?: (found: readonly UserMeaning[]) => void;
 }
 
-/**
- * What an erasure would take out of what the lake has now; events that still wait in the stream are not looked through.
- */
+/** What an erasure would remove from the lake now, without the backlog of the stream. */
 export interface ErasureSurvey {
   /** Of all tables. */
   readonly rows: number;
-  /** Bad rows of loads among them. */
+  /** Including bad rows of loads. */
   readonly failedEvents: number;
   readonly filesToRewrite: number;
   readonly meanings: readonly UserMeaning[];
-  /** The part of the tables beside that of the events, by name: those with rows that match. */
+  /** Secondary tables with matching rows, by name. */
   readonly tables?: Readonly<Record<string, { readonly rows: number; readonly filesToRewrite: number }>>;
 }
 
-/** What an erasure took out of a table beside that of the events. */
+/** What an erasure removed from a secondary table. */
 export interface ErasedFromTable {
   readonly rows: number;
-  /** Bad rows of loads; absent when none matched. */
+  /** Bad rows of loads; absent if none matched. */
   readonly failedRows?: number;
   readonly filesRewritten: number;
-  /** As that of the table of the events. */
   readonly historyFrom: number;
 }
 
-/** What an erasure did. Exported report files are not its matter: they end with their links. */
+/** What an erasure removed. Report files are removed when their links expire. */
 export interface Erased {
   /** Of all tables. */
   readonly rows: number;
-  /** Bad rows of loads among them. */
+  /** Including bad rows of loads. */
   readonly failedEvents: number;
-  /** Files of the tables that were rewritten. */
   readonly filesRewritten: number;
-  /** The part of the tables beside that of the events, by name: those that were changed. */
+  /** Changed secondary tables, by name. */
   readonly tables?: Readonly<Record<string, ErasedFromTable>>;
-  /**
-   * Tables into which files were being loaded meanwhile: such a load may have brought rows that the erasure has not
-   * seen, so it is to be repeated when those loads have ended. Absent when there was none.
-   */
+  /** Tables with concurrent loads, which may have added matching rows: to be repeated after them. Absent if none. */
   readonly repeatAfterLoads?: readonly string[];
-  /**
-   * The first version of the table of the events that readers can travel back to when the erasure is finished; absent
-   * when nothing of it matched.
-   */
+  /** The first version of the events table that stays readable; absent if nothing of it matched. */
   readonly historyFrom?: number;
-  /**
-   * When the running compactor removes the last traces, ISO 8601, also those of an erasure before; absent when nothing
-   * matched.
-   */
+  /** When the compactor removes the last traces, of earlier erasures too, ISO 8601; absent if nothing matched. */
   readonly finishesAt?: string;
 }
 
-const waitForLockMs = 120_000;
-
-/** Adds the tables beside that of the events to an answer, where there are any. */
+/** Adds the secondary tables to an answer, if there are any. */
 function withTables<A extends object, T>(
   answer: A,
   tables: ReadonlyMap<string, T>,
@@ -124,10 +109,7 @@ function withTables<A extends object, T>(
   return tables.size === 0 ? answer : { ...answer, tables: Object.fromEntries(tables) };
 }
 
-/**
- * Looks what an erasure would take out, and changes nothing. Needs neither the broker nor the compactor. Errors:
- * `file_damaged` and `conflict` as `eraseEvents`.
- */
+/** Counts what an erasure would remove. Needs neither broker nor compactor. Errors: `file_damaged`, `conflict`. */
 export async function surveyErasure(
   { table, lakeDir, duckdb }: EraseAsideDependencies,
   target: ErasureTarget,
@@ -163,14 +145,11 @@ export async function surveyErasure(
 interface FoundInTable {
   readonly erasure: TableErasure;
   readonly hits: readonly Hit[];
-  /** The loads whose rows were looked through. */
+  /** The loads whose rows were searched. */
   readonly loads: KnownLoads;
 }
 
-/**
- * Opens and locks the tables, the events first, finishes what a crash has left there, and finds the rows to erase.
- * `locks` takes each lock as it is taken.
- */
+/** Locks, opens and settles the tables, the events first, and finds the rows to erase. Adds each lock to `locks`. */
 async function lockTables(
   dependencies: EraseDependencies,
   target: ErasureTarget,
@@ -180,22 +159,20 @@ async function lockTables(
   const { lakeDir, duckdb, clock, crashPoint } = dependencies;
   const found: FoundInTable[] = [];
   for (const dataset of [events, ...(await listOtherTables(lakeDir))]) {
-    const paths = tablePaths(lakeDir, dataset);
-    locks.push(await waitForLock(paths.maintenanceLock, 'an erasure', waitForLockMs));
+    locks.push(await lockTable(lakeDir, dataset, 'an erasure'));
     const table =
       dataset === events
         ? dependencies.table
         : await openDatasetTable(lakeDir, dataset, { clock, crashPoint, retentionMs });
-    await table.refresh();
-    await recoverChanges(table, paths.staging);
-    const loads = listKnownLoads(table);
+    await settleTable(table, lakeDir);
+    const loads = listLoadStates(table.state().txns);
     const hits = await findHits(duckdb, table.snapshot(), target);
     found.push({ erasure: { ...dependencies, dataset, table }, hits, loads });
   }
   return found;
 }
 
-/** Writes down which ids go, so that they are known as erased: before they do. */
+/** Records the ids to erase, before their rows are removed. */
 async function rememberErased(
   dependencies: EraseDependencies,
   found: readonly FoundInTable[],
@@ -212,8 +189,8 @@ async function rememberErased(
 }
 
 /**
- * Commits from which version on a table's history is kept. Returns it; undefined where there is nothing to forget: an
- * erasure that was killed has left the history to the one that repeats it.
+ * Commits the first version that a table keeps, and returns it. Undefined if there is nothing to forget; a killed erasure
+ * leaves that to its repetition.
  */
 async function forgetHistory(
   { table, clock }: TableErasure,
@@ -221,7 +198,7 @@ async function forgetHistory(
   forgetAtMs: number | undefined,
 ): Promise<number | undefined> {
   if (!hasErased && table.lake().erasing === undefined) return undefined;
-  // An erasure that waits for no reader, and is not finished, is not put off by this one.
+  // An unfinished erasure with `now` must not be delayed by this one.
   const isUrgent = (await mustForget(table, clock.nowMs())) === 'now';
   const forget = forgetAtMs === undefined || isUrgent ? {} : { forgetAtMs };
   await table.commit(({ version }) => ({
@@ -235,13 +212,13 @@ async function forgetHistory(
   return table.lake().forgetBefore ?? 0;
 }
 
-/** A table that was changed, and the version from which on its history is kept. */
+/** A changed table and its first kept version. */
 interface KeptHistory {
   readonly erasure: TableErasure;
   readonly historyFrom: number;
 }
 
-/** What was taken out of the tables beside that of the events: those that were changed, by name. */
+/** Lists what was removed from secondary tables, by name. */
 function listErasedTables(
   found: readonly FoundInTable[],
   failed: ReadonlyMap<Dataset, number>,
@@ -262,7 +239,7 @@ function listErasedTables(
   return tables;
 }
 
-/** Names the tables into which files were loaded beside the erasure. */
+/** Lists the tables with concurrent loads. */
 async function listLoadsBeside(found: readonly FoundInTable[]): Promise<{ repeatAfterLoads?: string[] }> {
   const repeatAfterLoads: string[] = [];
   for (const { erasure, loads } of found.slice(1)) {
@@ -272,7 +249,7 @@ async function listLoadsBeside(found: readonly FoundInTable[]): Promise<{ repeat
   return repeatAfterLoads.length === 0 ? {} : { repeatAfterLoads };
 }
 
-/** Waits until the running compactor has removed the old files, and what the catalogue of parameters had of them. */
+/** Waits until the compactor has removed the old files and their part of the catalogue. */
 async function waitForRemoval(
   { lakeDir, signal }: EraseDependencies,
   historyOf: ReadonlyMap<Dataset, KeptHistory>,
@@ -284,16 +261,16 @@ async function waitForRemoval(
   });
   const version = historyOf.get(events)?.historyFrom;
   if (version === undefined) return;
-  // Its turn comes behind that of the log, so it is not in the midst of one that began before.
+  // It follows the clean-up of the log, so no earlier run of it is in progress.
   await waitUntil(signal, 'the catalogue of parameters to follow', () => hasFollowed(lakeDir, version));
 }
 
 /**
- * Erases events from the stream, the live files of every table, the files put aside and the failed events, and lets the
- * history follow in time. A compactor must run on the lake: it takes in the stream first, and removes what readers no
- * longer need. Events that arrive during the erasure are not its matter. Where nothing matches, the lake stays as it
- * is, history and all. Errors: `overloaded` when no compactor moves on, `locked`, `file_damaged` when a file that may
- * have such rows is damaged, `conflict` when no pipeline names a table: nothing is rewritten then.
+ * Erases events from the stream, the live files of every table, quarantined files and failed events; the history follows
+ * after the retention. Needs a running compactor, which commits the backlog first and removes old files later. Events
+ * that arrive during the erasure are not erased. If nothing matches, the lake is unchanged. Errors: `overloaded` when the
+ * compactor does not advance, `locked`, `file_damaged` when a file that may have such rows is damaged, `conflict` for a
+ * table without a pipeline: nothing is rewritten then.
  */
 export async function eraseEvents(
   dependencies: EraseDependencies,
@@ -328,7 +305,7 @@ export async function eraseEvents(
     finishesAtMs = clock.nowMs() + (now ? 0 : retentionMs);
     for (const { erasure, hits } of found) {
       const beside = (failed.get(erasure.dataset) ?? 0) + (erasure.dataset === events ? orphans.length : 0);
-      // Rows that were taken out before stay for readers of older versions, until those are not waited for any more.
+      // Removed files may have matching rows until their retention has passed.
       const mayBePending = now || (erasure.table.lake().forgetAtMs ?? 0) > clock.nowMs();
       const isPending = hits.length === 0 && mayBePending && (await isInRemovedFiles(duckdb, erasure.table, target));
       if (isPending) pendingMs = Math.max(pendingMs, erasure.table.lake().forgetAtMs ?? 0);

@@ -1,11 +1,9 @@
 /**
- * Segments and titles: what an operator's lists become.
- *
- * In: lists of ids, one a line, and of titles (title-rows.ts), as files or standard input. Out: the files of the stores
- * `segments` and `titles`, sorted by DuckDB within its memory, which reads them from a spool in a work room.
- * Invariant: a list is taken whole or not at all; what is wrong with it is reported by line. Work in hand is in no
- * place that a reader looks at.
- * Crash: a work room, removed by the next command of the kind; the store is as it was.
+ * Segments and titles from an operator's lists.
+ * In: lists of ids, one per line, and of titles, as files or standard input. Out: sorted files of the stores `segments`
+ * and `titles`; DuckDB sorts a spool in a work folder within its memory.
+ * Invariant: a list is taken completely or not at all, and its bad lines are reported.
+ * Crash: leaves a work folder, which the next command removes; the store is unchanged.
  */
 import path from 'node:path';
 import { openDuckdb, type Duckdb } from '../../lake/sql/duckdb.ts';
@@ -32,41 +30,39 @@ import {
 } from './text-lines.ts';
 import { exists, findSize, hashFile } from '../../runtime/files/file-checks.ts';
 
-/** What a list became. */
 export interface AddedSegment extends SegmentId {
   readonly kind: SegmentKind;
-  /** Ids in the segment, each counted once. */
+  /** Distinct ids. */
   readonly members: number;
-  /** The same, under the name that it had up to 0.3. */
+  /** The same, under its name up to 0.3. */
   readonly ids: number;
-  /** Lines of the list that had an id. */
+  /** Lines with an id. */
   readonly lines: number;
-  /** The account had a segment of this id, which is gone. */
   readonly replaced: boolean;
 }
 
 export interface ListOptions {
   readonly clock: Clock;
-  /** Bound of DuckDB's memory, MiB: what does not fit is sorted on disk. */
+  /** Memory limit of DuckDB, MiB; it sorts larger lists on disk. */
   readonly memoryMb: number;
-  /** Breaks off between two pieces of a list; nothing is changed then. */
+  /** Cancels between two pieces of a list; nothing is changed then. */
   readonly signal: AbortSignal;
 }
 
-/** Says why a text is no id; undefined: it is one. */
+/** Returns why a text is not an id, or undefined. */
 function findFault(text: string): string | undefined {
-  // Counted in characters only where its units leave it open.
+  // Counts code points only if the number of UTF-16 units does not decide.
   if (text.length > maxIdLength && Array.from(text).length > maxIdLength)
     return `is longer than ${maxIdLength} characters`;
   return text.includes('\0') ? 'has a NUL in it' : undefined;
 }
 
-/** Throws `stopping` once the command was told to stop. */
+/** Throws `stopping` once the signal is aborted. */
 export function assertGoesOn(signal: AbortSignal): void {
   if (signal.aborted) throw new AppError('stopping', 'the command was stopped', { hint: 'Nothing was changed.' });
 }
 
-/** The ids of a block as lines of JSON, and the faults of the others; empty lines are passed over. */
+/** Turns a block into lines of JSON and bad lines; empty lines are skipped. */
 function spoolIds({ firstLine, texts, bad }: LineBlock): { text: string; lines: number; bad: readonly BadLine[] } {
   const faults = [...bad];
   const spooled: string[] = [];
@@ -79,7 +75,7 @@ function spoolIds({ firstLine, texts, bad }: LineBlock): { text: string; lines: 
   return { text: spooled.join(''), lines: spooled.length, bad: faults };
 }
 
-/** Writes the ids of a list to a spool; gives their number, or what is wrong with the list. */
+/** Spools a list; returns the number of ids, or the bad lines. */
 async function writeSpool(input: ListInput, spool: string, signal: AbortSignal): Promise<number | RefusedList> {
   const badLines = createBadLines();
   const file = await openWorkFile(spool);
@@ -90,7 +86,6 @@ async function writeSpool(input: ListInput, spool: string, signal: AbortSignal):
       const { text, lines, bad } = spoolIds(block);
       bad.forEach((line) => badLines.add(line));
       count += lines;
-      // A list that is refused needs no further room on the disk.
       if (badLines.count === 0) await file.append(Buffer.from(text));
     }
   } finally {
@@ -99,27 +94,25 @@ async function writeSpool(input: ListInput, spool: string, signal: AbortSignal):
   return badLines.count === 0 ? count : badLines.toRefused(input.name);
 }
 
-/** SQL of the file that a spool becomes: each id once, sorted. */
 function segmentSql(spool: string): string {
   return `SELECT DISTINCT id FROM read_json([${sqlText(spool)}], format = 'newline_delimited', hive_partitioning = false, columns = {id: 'VARCHAR'}) ORDER BY id`;
 }
 
-/** Opens an engine that sorts in a work room. One thread: millions of ids are a matter of seconds. */
+/** Opens an engine that sorts in a work folder. One thread sorts millions of ids in seconds. */
 export function openSortEngine(dir: string, { memoryMb }: ListOptions): Promise<Duckdb> {
   return openDuckdb({ memoryMb, threads: 1, tempDir: path.join(dir, 'spill') });
 }
 
-/** Writes the rows of a query to a Parquet file that is not durable yet; returns their number. */
+/** Writes a query to a Parquet file, not yet durable; returns the number of rows. */
 export async function writeListFile(engine: Duckdb, query: string, file: string): Promise<number> {
   const [row] = await engine.rows(`COPY (${query}) TO ${sqlText(file)} (FORMAT parquet, COMPRESSION zstd)`);
   return Number(row?.['Count']);
 }
 
 /**
- * Adds a segment of an account, or replaces the one of its id, by a list of ids: one a line, exactly as it stands, each
- * of 1 to 1024 characters; empty lines are passed over. Durable when it returns. A list with a line that is no id is
- * refused, and nothing changes. Memory: that of the engine and a few pieces of the list, however many ids there are.
- * Errors: `usage` when the list cannot be read or has no id, `locked`, `disk`, `memory`, `stopping`.
+ * Adds or replaces a segment of an account by a list of ids, one per line, each of 1 to 1024 characters; empty lines
+ * are skipped. Durable when it returns. A list with a bad line is refused. Memory does not depend on the number of ids.
+ * Errors: `usage` for an unreadable list or one without an id, `locked`, `disk`, `memory`, `stopping`.
  */
 export async function addSegment(
   segmentsDir: string,
@@ -149,15 +142,15 @@ export async function addSegment(
   }
 }
 
-/** The ids of erased users or devices, which may stand in segments. */
+/** Ids of erased users or devices. */
 export interface ForgottenIds {
   readonly kind: SegmentKind;
   readonly ids: readonly string[];
-  /** Only segments of this account; absent: of all. */
+  /** Absent: segments of all accounts. */
   readonly idAccount?: number;
 }
 
-/** Refuses to rewrite a segment whose bytes are not those that were written. */
+/** Refuses to rewrite a damaged segment. */
 async function assertWhole({ file, sizeBytes, sha256, idSegment, idAccount }: Segment): Promise<void> {
   if ((await findSize(file)) === sizeBytes && (await hashFile(file)) === sha256) return;
   throw new AppError('file_damaged', `${file} is damaged or gone: no id can be taken out of it`, {
@@ -165,7 +158,7 @@ async function assertWhole({ file, sizeBytes, sha256, idSegment, idAccount }: Se
   });
 }
 
-/** Writes a segment without some ids; undefined where it has none of them. */
+/** Writes a segment without some ids; undefined if it has none of them. */
 async function rewrite(
   engine: Duckdb,
   dir: string,
@@ -185,8 +178,8 @@ async function rewrite(
 }
 
 /**
- * Takes ids out of all segments that have them, so that an erased person is in no file of the data folder; returns how
- * many segments had any. Errors: `file_damaged`, `record_damaged`, `locked`, `disk`, `memory`.
+ * Removes ids from all segments; returns the number of changed segments. Errors: `file_damaged`, `record_damaged`,
+ * `locked`, `disk`, `memory`.
  */
 export async function forgetIds(
   segmentsDir: string,
@@ -194,7 +187,7 @@ export async function forgetIds(
   options: ListOptions,
 ): Promise<number> {
   if (!(await exists(segmentsDir))) return 0;
-  // Also removes what a killed command has left of its list.
+  // Opening also removes the spool of a killed command.
   const room = await openWorkRoom(path.join(segmentsDir, 'work'), 'erase');
   try {
     const segments = (await listSegments(segmentsDir, idAccount)).filter((segment) => segment.kind === kind);

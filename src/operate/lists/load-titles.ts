@@ -11,14 +11,13 @@ import { assertGoesOn, openSortEngine, writeListFile, type ListOptions } from '.
 import { createBadLines, type RefusedList, readLines, type ListInput } from './text-lines.ts';
 import { isRecord } from '../../runtime/files/checked-json.ts';
 
-/** A title of an id. An empty one takes a title away that was loaded before. */
+/** A title of an id. An empty title removes an earlier one. */
 interface TitleRow {
   readonly field: string;
   readonly id: string;
   readonly title: string;
 }
 
-/** What a line of a list of titles is: a row, the header, nothing, or bad for a reason. */
 type TitleLine = { readonly row: TitleRow } | { readonly reason: string } | 'none';
 
 const cellNames = ['field', 'id', 'title'] as const;
@@ -48,7 +47,7 @@ function parseJsonLine(line: string): Cells | string {
 
 const lengthOf = (text: string): number => Array.from(text).length;
 
-/** Checks a row. Numbers get their shortest spelling. */
+/** Validates a row; numbers get their shortest form. */
 function parseRow({ field, id, title }: Cells): TitleLine {
   const known = titledFields.get(field);
   const elsewhere = findTitlesElsewhere(field);
@@ -66,12 +65,12 @@ function parseRow({ field, id, title }: Cells): TitleLine {
   return { row: { field, id: String(BigInt(id)), title } };
 }
 
-/** The columns that a header names, in its order; undefined for cells that are no header. */
+/** Returns the columns of a header; undefined if it is not one. */
 function findHeader(cells: readonly string[]): readonly string[] | undefined {
   return cells.length === cellNames.length && cellNames.every((name) => cells.includes(name)) ? cells : undefined;
 }
 
-/** Creates a reader of one list: CSV with a header or without one, or a JSON object a line. */
+/** Creates a reader of one list: CSV with or without a header, or JSON lines. */
 function createTitleReader(): { read(text: string): TitleLine } {
   let form: 'csv' | 'json' | undefined;
   let header: readonly string[] = cellNames;
@@ -102,16 +101,14 @@ function createTitleReader(): { read(text: string): TitleLine } {
   };
 }
 
-/** What became of lists of titles. */
 interface LoadedTitles {
-  /** Rows of the lists. */
   readonly rows: number;
-  /** Titles that there are now, and how many of them each field has. */
+  /** All titles of the store, and their number per field. */
   readonly titles: number;
   readonly fields: TitleCounts;
 }
 
-/** Adds the rows of a list to a spool, numbered on from `count`; gives the last number, or what is wrong. */
+/** Spools a list, numbered from `count`; returns the last number, or the bad lines. */
 async function spoolTitles(
   input: ListInput,
   file: WorkFile,
@@ -142,7 +139,7 @@ async function spoolTitles(
   return badLines.count === 0 ? turn : badLines.toRefused(input.name);
 }
 
-/** Refuses to build on titles that are not what was written: they would be taken for good ones afterwards. */
+/** Refuses to rewrite damaged titles. */
 async function assertWhole({ file, sizeBytes, sha256 }: Titles): Promise<void> {
   if ((await findSize(file)) === sizeBytes && (await hashFile(file)) === sha256) return;
   throw new AppError('file_damaged', `${file} is damaged: its bytes are not those that were written`, {
@@ -150,7 +147,7 @@ async function assertWhole({ file, sizeBytes, sha256 }: Titles): Promise<void> {
   });
 }
 
-/** SQL of the titles after a load: of several of one id the newest, and none where that one is empty. */
+/** SQL of the merged titles: the newest title of each id, unless it is empty. */
 function mergeSql(spool: string, before: Titles | undefined): string {
   const columns = "{field: 'VARCHAR', id: 'VARCHAR', title: 'VARCHAR', turn: 'BIGINT'}";
   const loaded = `SELECT field, id, title, turn FROM read_json([${sqlText(spool)}], format = 'newline_delimited', hive_partitioning = false, columns = ${columns})`;
@@ -172,11 +169,10 @@ async function merge(engine: Duckdb, dir: string, spool: string, before: Titles 
 }
 
 /**
- * Loads titles: rows of `field`, `id` and `title`, as CSV, with a header or without one, or as JSON lines. A row replaces
- * the title that its id had; of several for one id the last counts, and an empty title takes it away. All lists are
- * taken, or none: one with a bad row is refused, by line and reason, and nothing changes. Durable when it returns.
- * Errors: `usage` when a list cannot be read or there is no row, `file_damaged`, `record_damaged`, `locked`, `disk`,
- * `memory`, `stopping`.
+ * Loads titles: rows of `field`, `id` and `title`, as CSV with or without a header, or as JSON lines. A row replaces
+ * the title of its id, the last row wins, and an empty title removes it. All lists are taken, or none: bad rows are
+ * reported, and nothing changes. Durable when it returns. Errors: `usage` for an unreadable list or no row,
+ * `file_damaged`, `record_damaged`, `locked`, `disk`, `memory`, `stopping`.
  */
 export async function loadTitles(
   titlesDir: string,

@@ -4,19 +4,19 @@ import { pipeline } from 'node:stream/promises';
 import { createGunzip } from 'node:zlib';
 import { AppError, isSystemError } from '../../runtime/errors.ts';
 
-/** A list that an operator gives: its bytes, as they are or compressed by gzip, and its name for messages. */
+/** An operator's list: its bytes, plain or gzip, and its name for messages. */
 export interface ListInput {
   readonly name: string;
   readonly pieces: AsyncIterable<Uint8Array>;
 }
 
-/** A line that cannot be used, and why. Lines count from 1. */
+/** A bad line, numbered from 1. */
 export interface BadLine {
   readonly line: number;
   readonly reason: string;
 }
 
-/** Lines that follow one another, without their ends (LF, or CR and LF). Those that are in `bad` are empty here. */
+/** Consecutive lines without their ends. A bad line is empty here. */
 export interface LineBlock {
   /** Number of the first line. */
   readonly firstLine: number;
@@ -24,19 +24,18 @@ export interface LineBlock {
   readonly bad: readonly BadLine[];
 }
 
-/** A line without an end is not collected beyond this many bytes. */
+/** Longest line, bytes. */
 const maxLineBytes = 64 * 1024;
 const lineFeed = 10;
 const notUtf8 = 'is not UTF-8';
 const tooLong = `is longer than ${maxLineBytes} bytes`;
 
-/** Puts a stream's first bytes back before the rest of it. */
 async function* putBack(head: Uint8Array, rest: AsyncIterator<Uint8Array>): AsyncGenerator<Uint8Array> {
   yield head;
   for (let next = await rest.next(); next.done !== true; next = await rest.next()) yield next.value;
 }
 
-/** Unpacks gzip, which no UTF-8 text begins like; other bytes pass as they are. */
+/** Unpacks gzip; UTF-8 text never begins with its magic bytes. */
 async function* unpack(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   const iterator = pieces[Symbol.asyncIterator]();
   let head: Uint8Array = Buffer.alloc(0);
@@ -52,13 +51,13 @@ async function* unpack(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8A
   }
   const gunzip = createGunzip();
   const unpacked = pipeline(Readable.from(bytes), gunzip);
-  // Thrown by the loop as well.
+  // The loop throws it too.
   unpacked.catch(() => undefined);
   for await (const piece of gunzip) yield piece as Uint8Array;
   await unpacked;
 }
 
-/** Cuts bytes that end with a line, or with the list, into lines. */
+/** Splits bytes that end with a line, or with the list, into lines. */
 function toBlock(bytes: Buffer, firstLine: number): LineBlock {
   const end = bytes.at(-1) === lineFeed ? bytes.length - 1 : bytes.length;
   const bad: BadLine[] = [];
@@ -73,14 +72,14 @@ function toBlock(bytes: Buffer, firstLine: number): LineBlock {
       add(isUtf8(line) ? line.toString('utf8') : '');
       start += line.length + 1;
     }
-  // Some programs mark a text's beginning by U+FEFF, which is no part of it.
+  // A byte order mark.
   if (firstLine === 1 && texts[0]?.startsWith('\uFEFF') === true) texts[0] = texts[0].slice(1);
   return { firstLine, texts, bad };
 }
 
 /**
- * Reads the lines of a list, in blocks of about the size of its pieces. Memory: a few pieces, and one line. Errors:
- * `usage` when the list cannot be read, or its gzip is damaged or ends too early.
+ * Reads the lines of a list in blocks. Memory: a few pieces and one line. Error: `usage` for an unreadable list or a
+ * damaged gzip.
  */
 export async function* readLines({ name, pieces }: ListInput): AsyncGenerator<LineBlock> {
   let firstLine = 1;
@@ -120,18 +119,15 @@ export async function* readLines({ name, pieces }: ListInput): AsyncGenerator<Li
   if (begun.length > 0) yield toBlock(begun, firstLine);
 }
 
-/** Why a list was not taken: nothing was changed. */
 export interface RefusedList {
-  /** The list's name, as the command got it. */
+  /** The list's name, as given. */
   readonly file: string;
   readonly badLines: number;
-  /** The first of them. */
   readonly first: readonly BadLine[];
 }
 
 const namedLines = 20;
 
-/** Creates an empty collection. */
 export function createBadLines() {
   const first: BadLine[] = [];
   let count = 0;

@@ -5,38 +5,35 @@ import type { RowsSql } from './row-sql.ts';
 import type { Source } from './source.ts';
 import type { BadReason, BadRow } from './file-fields.ts';
 
-/** So many bad rows are named. */
+/** Most bad rows that an answer lists. */
 export const namedRows = 20;
 
-/** What may be bad. */
+/** Limits of bad rows. */
 export interface BadBounds {
   readonly maxBad: number;
-  /** So many bytes of bad rows are kept at most: they are in memory all at once. */
+  /** Most bytes of kept bad rows, which are in memory at once. */
   readonly maxKeptBytes: number;
 }
 
 export const defaultKeptBytes = 64 * 1024 * 1024;
 
-/** A bad row as it is kept: with the text that it was. */
 export interface KeptBadRow extends BadRow {
-  /** The row: a line of JSON as it was, else its fields as JSON. */
+  /** A line of JSON as it was, otherwise the fields as JSON. */
   readonly text: string;
 }
 
-/** The bad rows of a file. */
 export interface BadRows {
   readonly count: number;
-  /** The first of them, by their lines. */
+  /** The first of them, in order. */
   readonly first: readonly BadRow[];
-  /** All of them, where not more are bad than may be, and they are not too large. */
+  /** All of them; empty if they exceed the limits. */
   readonly failed: readonly KeptBadRow[];
-  /** They are more than may be kept, by their bytes. */
+  /** Whether they exceed `maxKeptBytes`. */
   readonly isTooLarge?: true;
 }
 
 export const noBad: BadRows = { count: 0, first: [], failed: [] };
 
-/** Says whether a file is refused for its bad rows. */
 export function isRefused({ count, isTooLarge }: BadRows, { maxBad }: BadBounds): boolean {
   return count > maxBad || isTooLarge === true;
 }
@@ -52,11 +49,11 @@ async function readSize(duckdb: Duckdb, from: string) {
   return { count: Number(row?.['n']), bytes: Number(row?.['bytes']) };
 }
 
-/** The lines that the last scan has not taken, of any number: a relation of `place`, the offset, and `text`. */
+/** SQL of the lines that the last scan has rejected: `place`, the offset, and `text`. */
 const rejectedSql = `(SELECT line_byte_position - 1 AS place, ltrim(coalesce(any_value(csv_line), ''), chr(13) || chr(10)) AS text
   FROM reject_errors WHERE scan_id = (SELECT max(scan_id) FROM reject_errors) GROUP BY line_byte_position)`;
 
-/** All bad rows with their texts, or the first without. */
+/** Reads all bad rows with their texts, or the first without. */
 async function readFound(duckdb: Duckdb, sql: RowsSql, isKept: boolean): Promise<Found[]> {
   const query = isKept
     ? `SELECT place, fault, CAST(raw AS VARCHAR) AS raw FROM (${sql.checkedSql}) AS checked WHERE fault IS NOT NULL ORDER BY place`
@@ -69,7 +66,7 @@ async function readFound(duckdb: Duckdb, sql: RowsSql, isKept: boolean): Promise
   }));
 }
 
-/** All rejected lines with their texts, or the first without. */
+/** Reads all rejected lines with their texts, or the first without. */
 async function readRejected(duckdb: Duckdb, isKept: boolean) {
   const rows = await duckdb.rows(
     `SELECT place, ${isKept ? 'text' : "''"} AS text FROM ${rejectedSql} ORDER BY place ${isKept ? '' : `LIMIT ${namedRows}`}`,
@@ -77,19 +74,18 @@ async function readRejected(duckdb: Duckdb, isKept: boolean) {
   return rows.map((row) => ({ offset: Number(row['place']), text: String(row['text']) }));
 }
 
-/** Turns places into lines, by reading the file; in Parquet a row's place is its number. */
+/** Maps places to line numbers by reading the file; in Parquet a place is the row number. */
 async function toLines(source: Source, places: RowPlaces): ReturnType<typeof findLines> {
   if (source.format === 'parquet')
     return { rows: new Map(places.rows.map((row) => [row, row])), rejected: new Map<number, number>() };
   const { header, names } = source;
   return findLines(walkRecords(readPlain(source.file, source.gzip), header?.delimiter), places, {
     headers: header?.records ?? 0,
-    // Where there is one column, a blank line is a row without a value.
+    // With one column, a blank line is a row without a value.
     skipsBlank: header !== undefined && names.length > 1,
   });
 }
 
-/** What is named of a bad row: nothing of what a person may have written in it. */
 function withoutText({ line, reason, field }: BadRow): BadRow {
   return { line, reason, ...(field === undefined ? {} : { field }) };
 }
@@ -97,8 +93,8 @@ function withoutText({ line, reason, field }: BadRow): BadRow {
 const byLine = (a: BadRow, b: BadRow): number => a.line - b.line;
 
 /**
- * Counts the bad rows of a source, and places the first of them, or all where not more than `maxBad` are bad. Reads the
- * file once where none is bad, else up to three times.
+ * Counts the bad rows of a source and locates the first, or all if they are within the limits. Reads the file once if
+ * there is none, otherwise up to three times.
  */
 export async function findBadRows(
   duckdb: Duckdb,

@@ -1,8 +1,11 @@
+import assert from 'node:assert/strict';
+import path from 'node:path';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { toAdd, type WrittenPart } from '../../lake/files/data-file.ts';
-import type { FindErasedIds } from '../../lake/find/erased-ids.ts';
+import { assertFilesWhole, toAdd, writeDataFile, type WrittenPart } from '../../lake/files/data-file.ts';
+import { pruneFiles } from '../../lake/files/prune.ts';
+import { isErasedSql, type FindErasedIds } from '../../lake/find/erased-ids.ts';
 import type { OpenChange } from '../../lake/files/change.ts';
 import {
   nextAvailableAtMs,
@@ -13,22 +16,161 @@ import {
   type LoadState,
 } from '../../lake/log/lake-state.ts';
 import type { Action } from '../../lake/log/actions.ts';
+import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { youngFolder } from '../../lake/log/young-folder.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
-import { countRows, restamp, takeOutErased, takeOutRepeats } from './repeats.ts';
+import { sqlList } from '../../lake/sql/literals.ts';
+import { inPortions } from '../tables.ts';
+import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
 
 /** Each attempt after the first follows a commit that another has made meanwhile. */
 const maxAttempts = 100;
-/** A second `available_at` is taken at least so far ahead, since giving it to all rows takes time, milliseconds. */
+/** Least time that a second `available_at` is ahead, ms. */
 const minStampAheadMs = 60_000;
 
 /**
- * How far ahead the `available_at` of rows is taken that get another, milliseconds: they have to be written with it
- * before the table's own gets there. `tookMs`: how long that took the last time; 0 before the first.
+ * Returns how far ahead the new `available_at` of rows is, ms: they must be rewritten before the table's own reaches it.
+ * `tookMs`: duration of the last rewrite; 0 before the first.
  */
 export function stampAheadMs(tookMs: number): number {
   return Math.max(minStampAheadMs, Math.ceil(2 * tookMs));
+}
+
+const repeatsTable = 'load_repeats';
+
+const readFiles = (files: readonly string[], more = ''): string =>
+  `read_parquet(${sqlList(files)}, hive_partitioning = false${more})`;
+
+/** SQL of the staged rows with their positions: `part` is the index of the file. */
+function stagedSql(staged: readonly WrittenPart[]): string {
+  return staged
+    .map(
+      ({ file }, part) =>
+        `SELECT ${part} AS part, file_row_number AS row, id_app, event_id FROM ${readFiles([file], ', file_row_number = true')}`,
+    )
+    .join(' UNION ALL ');
+}
+
+/** Marks the rows whose identity appears earlier in their own file. Usually there is none, which hashes prove. */
+async function markTwice(duckdb: Duckdb, staged: readonly WrittenPart[]): Promise<void> {
+  const all = readFiles(staged.map(({ file }) => file));
+  await duckdb.run(
+    `CREATE OR REPLACE TEMP TABLE load_twice AS SELECT h FROM (SELECT hash(id_app, event_id) AS h FROM ${all}) GROUP BY h HAVING count(*) > 1`,
+  );
+  const [found] = await duckdb.rows('SELECT count(*) AS n FROM load_twice');
+  if (Number(found?.['n']) === 0) return;
+  await duckdb.run(
+    `INSERT INTO ${repeatsTable} SELECT part, row FROM (
+       SELECT part, row, row_number() OVER (PARTITION BY id_app, event_id ORDER BY part, row) AS nth
+       FROM (${stagedSql(staged)}) WHERE hash(id_app, event_id) IN (SELECT h FROM load_twice)) WHERE nth > 1`,
+  );
+}
+
+/** Marks the rows that files of the table have already. */
+async function markKnown(duckdb: Duckdb, staged: readonly WrittenPart[], files: readonly DataFile[]): Promise<void> {
+  const apps = await duckdb.rows(`SELECT DISTINCT id_app FROM ${readFiles(staged.map(({ file }) => file))}`);
+  const wanted = pruneFiles(files, { idApps: apps.map((row) => Number(row['id_app'])) });
+  // A damaged file may hide an identity, which would be added again.
+  await assertFilesWhole(wanted);
+  for (const some of inPortions(wanted))
+    await duckdb.run(
+      `INSERT INTO ${repeatsTable} SELECT part, row FROM (${stagedSql(staged)}) AS staged
+       SEMI JOIN (SELECT id_app, event_id FROM ${readFiles(some.map((file) => file.absolutePath))}) AS known USING (id_app, event_id)`,
+    );
+}
+
+/** Removes the rows that `files` have already, and with `own` those that appear earlier in their own file. */
+async function removeRepeats(
+  duckdb: Duckdb,
+  staged: readonly WrittenPart[],
+  files: readonly DataFile[],
+  { own, makeRoom }: { readonly own: boolean; readonly makeRoom: () => Promise<string> },
+): Promise<readonly WrittenPart[]> {
+  if (staged.length === 0 || (files.length === 0 && !own)) return staged;
+  await duckdb.run(`CREATE OR REPLACE TEMP TABLE ${repeatsTable} (part INTEGER, row BIGINT)`);
+  if (own) await markTwice(duckdb, staged);
+  if (files.length > 0) await markKnown(duckdb, staged, files);
+  return removeMarked(duckdb, staged, makeRoom);
+}
+
+/** Removes the rows whose ids are among the erased ids. */
+async function removeErased(
+  duckdb: Duckdb,
+  staged: readonly WrittenPart[],
+  erasedIds: string,
+  makeRoom: () => Promise<string>,
+): Promise<readonly WrittenPart[]> {
+  if (staged.length === 0) return staged;
+  await duckdb.run(
+    `CREATE OR REPLACE TEMP TABLE ${repeatsTable} AS SELECT part, row FROM (${stagedSql(staged)}) WHERE ${isErasedSql(erasedIds)}`,
+  );
+  return removeMarked(duckdb, staged, makeRoom);
+}
+
+/** Rewrites the files that have marked rows without them. */
+async function removeMarked(
+  duckdb: Duckdb,
+  staged: readonly WrittenPart[],
+  makeRoom: () => Promise<string>,
+): Promise<readonly WrittenPart[]> {
+  const counted = await duckdb.rows(`SELECT part, count(DISTINCT row) AS n FROM ${repeatsTable} GROUP BY part`);
+  if (counted.length === 0) return staged;
+  const repeats = new Map(counted.map((row) => [Number(row['part']), Number(row['n'])]));
+  const rewrite = (part: number): string =>
+    `* EXCLUDE (file_row_number) FROM ${readFiles([staged[part]?.file ?? ''], ', file_row_number = true')}
+     WHERE file_row_number NOT IN (SELECT row FROM ${repeatsTable} WHERE part = ${part})`;
+  const left = await rewriteStaged(duckdb, staged, makeRoom, (one, part) => {
+    const taken = repeats.get(part) ?? 0;
+    if (taken === 0) return 'keep';
+    return taken === one.numRecords ? 'drop' : `SELECT ${rewrite(part)}`;
+  });
+  const taken = [...repeats.values()].reduce((sum, n) => sum + n, 0);
+  assert.equal(countRows(left), countRows(staged) - taken, 'each staged row is left or a repeat');
+  return left;
+}
+
+export const countRows = (files: readonly WrittenPart[]): number =>
+  files.reduce((sum, { numRecords }) => sum + numRecords, 0);
+
+/** Sets a later `available_at` in all rows, Unix milliseconds. */
+function restamp(
+  duckdb: Duckdb,
+  staged: readonly WrittenPart[],
+  availableAtMs: number,
+  makeRoom: () => Promise<string>,
+): Promise<readonly WrittenPart[]> {
+  return rewriteStaged(
+    duckdb,
+    staged,
+    makeRoom,
+    ({ file }) =>
+      `SELECT * REPLACE (make_timestamptz(${availableAtMs} * 1000) AS available_at) FROM ${readFiles([file])}`,
+  );
+}
+
+async function rewriteStaged(
+  duckdb: Duckdb,
+  staged: readonly WrittenPart[],
+  makeRoom: () => Promise<string>,
+  toQuery: (one: WrittenPart, part: number) => string,
+): Promise<readonly WrittenPart[]> {
+  const room = await makeRoom();
+  const left: WrittenPart[] = [];
+  for (const [part, one] of staged.entries()) {
+    const query = toQuery(one, part);
+    if (query === 'keep') {
+      left.push(one);
+      continue;
+    }
+    if (query !== 'drop') {
+      const file = path.join(room, path.basename(one.file));
+      left.push({ file, ...(await writeDataFile(duckdb, query, file, 'young')) });
+    }
+    await removeFile(one.file);
+  }
+  await syncFolder(room);
+  return left;
 }
 
 export interface CommitDependencies {
@@ -38,20 +180,20 @@ export interface CommitDependencies {
   readonly crashPoint: CrashPoint;
 }
 
-/** The rows of a file, staged, and what has to be known of them for the commit. */
+/** The staged rows of a file, and what their commit needs. */
 export interface StagedLoad {
   readonly loadId: string;
   readonly change: OpenChange;
   readonly files: readonly WrittenPart[];
-  /** The rows that cannot be loaded. */
+  /** Number of bad rows. */
   readonly failed: number;
-  /** How many failed rows the load has from an earlier generation, whose place these take. */
+  /** Number of bad rows of the load's earlier generation, which these replace. */
   readonly failedBefore: number;
-  /** What the log said of the load when it began. */
+  /** State of the load when it began. */
   readonly before: LoadState | undefined;
-  /** The `available_at` of the rows, Unix milliseconds. */
+  /** Of the rows, Unix milliseconds. */
   readonly availableAtMs: number;
-  /** Finds the hashes of the rows that were erased, and are not stored again; absent: they are. */
+  /** Finds the hashes of erased ids; absent if erased rows are stored again. */
   readonly findErased?: FindErasedIds | undefined;
   /** Name of the file, for the history. */
   readonly name: string;
@@ -60,26 +202,22 @@ export interface StagedLoad {
 export interface CommittedLoad {
   readonly stored: number;
   readonly repeats: number;
-  /** Rows that were erased before. */
+  /** Rows left out because they were erased. */
   readonly erased: number;
 }
 
-/** What the log says of a load that is made now. */
 export function nextLoadState(before: LoadState | undefined): LoadState {
   return { generation: (before?.generation ?? 0) + 1, status: 'loaded' };
 }
 
 type LoadStates = ReadonlyMap<string, LoadState>;
 
-/** The loads that have rows in the table, or may have some: rows of another may be repeats of theirs. */
+/** Lists the loads that may have rows in the table: rows of this one may be duplicates of theirs. */
 function listLive(txns: ReadonlyMap<string, number>): LoadStates {
   return new Map([...listLoadStates(txns)].filter(([, { status }]) => status !== 'undone'));
 }
 
-/**
- * Throws where one of `loads` was undone since: its rows are gone, and those that were taken for repeats of them would
- * be nowhere. One of a later generation may have been undone in between.
- */
+/** Refuses to commit if one of `loads` was undone since: rows left out as its duplicates would be lost. */
 function assertNoneUndone(loads: LoadStates, txns: ReadonlyMap<string, number>): void {
   for (const [id, { generation }] of loads) {
     const now = findLoadState(txns, id);
@@ -95,15 +233,14 @@ function assertNoneUndone(loads: LoadStates, txns: ReadonlyMap<string, number>):
 interface Attempt {
   readonly files: readonly WrittenPart[];
   readonly availableAtMs: number;
-  /** Files of the table whose rows were looked at. */
+  /** Files of the table that were compared. */
   readonly seen: ReadonlySet<string>;
-  /** The loads that rows may have been taken for repeats of. */
+  /** Loads that rows may be duplicates of. */
   readonly judgedBy: LoadStates;
-  /** Rows that were left out because they were erased before. */
   readonly erased: number;
 }
 
-/** Makes the commit; throws `commit_conflict` where the table has changed in a way that matters. */
+/** Commits. Error: `commit_conflict` if the table has changed in a way that matters. */
 async function tryCommit(
   { clock }: CommitDependencies,
   load: StagedLoad,
@@ -143,7 +280,7 @@ async function tryCommit(
   return { stored, repeats, erased };
 }
 
-/** Says whether another has made the same load. Throws where what it was before was undone: it has to begin anew. */
+/** Reports whether another process has made the same load. Error: `commit_conflict` if it was undone. */
 function isMadeMeanwhile(table: Table, { loadId, before }: StagedLoad): boolean {
   const now = findLoadState(table.state().txns, loadId);
   if (isSameLoadState(now, before)) return false;
@@ -154,9 +291,10 @@ function isMadeMeanwhile(table: Table, { loadId, before }: StagedLoad): boolean 
 }
 
 /**
- * Takes repeats, and rows that were erased, out of a staged load and commits it, by one commit. What others commit meanwhile is looked through
- * before another attempt. Undefined: the same load was made by another meanwhile. Errors: `file_damaged`,
- * `commit_conflict` where a load was undone that rows were repeats of, or after many attempts, `disk`, `memory`, `sql`.
+ * Removes duplicates and erased rows from a staged load, by rewriting its files, and commits it. Compares again with the
+ * files of other commits before another attempt. Undefined if another process has made the same load. Errors:
+ * `file_damaged`, `commit_conflict` if a load was undone that rows duplicate, or after many attempts, `disk`, `memory`,
+ * `sql`.
  */
 export async function commitLoad(
   dependencies: CommitDependencies,
@@ -180,13 +318,13 @@ export async function commitLoad(
     judgedBy = new Map([...judgedBy, ...listLive(table.state().txns)]);
     const live = table.snapshot().files;
     const news = live.filter((file) => !seen.has(encodeURI(file.path)));
-    files = await takeOutRepeats(duckdb, files, news, { own: attempt === 1, makeRoom });
+    files = await removeRepeats(duckdb, files, news, { own: attempt === 1, makeRoom });
     for (const encoded of table.state().files.keys()) seen.add(encoded);
-    // After the table: an erasure has the log name the hashes before its rows go.
+    // Read after the table: an erasure writes the hashes before it removes the rows.
     const erasedIds = (await load.findErased?.())?.file;
     if (erasedIds !== undefined) {
       const before = countRows(files);
-      files = await takeOutErased(duckdb, files, erasedIds, makeRoom);
+      files = await removeErased(duckdb, files, erasedIds, makeRoom);
       erased += before - countRows(files);
     }
     if (files.length > 0 && table.lake().availableAtMs >= availableAtMs) {

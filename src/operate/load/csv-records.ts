@@ -1,8 +1,8 @@
 import { parseCells, separators, type Separator } from '../../runtime/csv.ts';
 
 /**
- * The records of a CSV text, as far as the engine does not say where they stand: the header, and the lines on which
- * records begin. Commas, semicolons, tabs or bars, quotes doubled within quotes, lines ended by LF or CRLF. Pure but for the reading of chunks.
+ * Positions of CSV records, which the engine does not report: the header, and the first line of each record. Delimiters
+ * are commas, semicolons, tabs or bars; quotes are doubled within quotes; lines end with LF or CRLF.
  */
 
 const quote = 0x22;
@@ -11,20 +11,20 @@ const lineFeed = 0x0a;
 const carriageReturn = 0x0d;
 const maxHeaderBytes = 1024 * 1024;
 
-/** A record's place. Records without a byte are none to the engine, where the file has several columns. */
+/** The position of a record. The engine skips blank records if the file has several columns. */
 interface RecordPlace {
   readonly line: number;
-  /** Offset of its first byte. */
+  /** Of its first byte. */
   readonly offset: number;
   /** Its length, with its end. */
   readonly bytes: number;
   readonly isBlank: boolean;
 }
 
-/** Where in a cell a byte is: `closed` is behind a quotation, which a further quote goes on with. */
+/** State within a cell; `closed` is after a quote that a further quote would continue. */
 type CellState = 'start' | 'plain' | 'quoted' | 'closed';
 
-/** The state behind a byte. As to the engine, a quote within a plain cell is a sign as others are. */
+/** Returns the state after a byte. As for the engine, a quote within a plain cell has no meaning. */
 function stateBehind(state: CellState, byte: number, delimiter: number | undefined): CellState {
   if (state === 'quoted') return byte === quote ? 'closed' : 'quoted';
   if (byte === delimiter || byte === lineFeed) return 'start';
@@ -32,7 +32,7 @@ function stateBehind(state: CellState, byte: number, delimiter: number | undefin
   return byte === quote && state !== 'plain' ? 'quoted' : 'plain';
 }
 
-/** Walks over the places of all records, the header among them; without a delimiter each line is one. */
+/** Yields the positions of all records, the header included; without a delimiter each line is one. */
 export async function* walkRecords(chunks: AsyncIterable<Uint8Array>, delimiter?: string): AsyncGenerator<RecordPlace> {
   const between = delimiter?.charCodeAt(0);
   let [line, recordLine, offset, recordOffset] = [1, 1, 0, 0];
@@ -57,7 +57,7 @@ export async function* walkRecords(chunks: AsyncIterable<Uint8Array>, delimiter?
   if (any) yield { line: recordLine, offset: recordOffset, bytes: offset - recordOffset, isBlank };
 }
 
-/** Finds the line on which the first record of more than `maxBytes` begins. */
+/** Returns the line of the first record of more than `maxBytes`. */
 export async function findLongRecord(
   records: AsyncIterable<RecordPlace>,
   maxBytes: number,
@@ -66,18 +66,14 @@ export async function findLongRecord(
   return undefined;
 }
 
-/** The header of a CSV file. */
 export interface CsvHeader {
   readonly names: readonly string[];
   readonly delimiter: Separator;
-  /** Records before the first row: the header, and a line `sep=;` before it, by which Excel knows the delimiter. */
+  /** Records before the first row: the header, and possibly Excel's line `sep=;` before it. */
   readonly records: 1 | 2;
 }
 
-/**
- * Reads a CSV file's header. Undefined when there is none, it is no record of UTF-8 text, or has a name that is empty or
- * there twice in any case of letters.
- */
+/** Reads the header of a CSV file. Undefined if it is missing, is not UTF-8, or has empty or repeated names. */
 export async function findHeader(chunks: AsyncIterable<Uint8Array>): Promise<CsvHeader | undefined> {
   let start = Buffer.alloc(0);
   for await (const chunk of chunks) {
@@ -104,7 +100,7 @@ function findRecordEnd(bytes: Uint8Array): number {
   });
 }
 
-/** A record without its end; empty where it is not UTF-8. */
+/** Decodes a record without its end; empty if it is not UTF-8. */
 function toText(bytes: Uint8Array): string {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes).replace(/\r$/, '');
@@ -113,20 +109,17 @@ function toText(bytes: Uint8Array): string {
   }
 }
 
-/** Rows in the order of a file, and those that the engine would not take, by where they begin. */
+/** Rows by their position. */
 export interface RowPlaces {
-  /** Numbers of rows among those that the engine has taken, from 1, ascending. */
+  /** Numbers among the rows that the engine has accepted, from 1, ascending. */
   readonly rows: readonly number[];
-  /**
-   * Offsets of the records that it has not, ascending; where lines end by CRLF, or blank ones come before, the engine
-   * gives one that is a little before the record.
-   */
+  /** Offsets of rejected records, ascending; slightly before the record after CRLF or blank lines. */
   readonly rejected: readonly number[];
 }
 
 /**
- * Finds the lines on which rows begin. `headers`: so many first records are none; `skipsBlank`: nor are blank ones. Time: that
- * of reading the file.
+ * Finds the lines of rows by reading the file. `headers`: number of leading records to skip; `skipsBlank`: skips blank
+ * records.
  */
 export async function findLines(
   records: AsyncIterable<RecordPlace>,

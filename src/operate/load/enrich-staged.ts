@@ -9,28 +9,25 @@ import { describeFileSql } from '../../lake/table-schema.ts';
 import { assertGoesOn, rowGroupsPerFile } from './stage-rows.ts';
 
 /**
- * Staged rows get what their addresses and User-Agents say, where they say nothing themselves: a file that has such
- * rows is written again with it, in the same order. Their identities are made before, and do not change.
+ * Fills the enriched columns of staged rows: a file with rows to fill is rewritten in the same order. The identities of
+ * rows were computed before and stay.
  */
 
-/** A command has the time that a flush has not. */
+/** Unlike a flush, a command may take any time. */
 const agentBudgetMs = Number.POSITIVE_INFINITY;
 
 interface EnrichStagedOptions {
   readonly dataset: Dataset;
   readonly enricher: Enricher | undefined;
   readonly signal: AbortSignal;
-  /** Makes an empty folder for the files. */
   readonly makeRoom: () => Promise<string>;
 }
 
-/** What is looked up in a row. */
 const lookedUp = ['ipv4', 'ipv6', 'user_agent'];
 
-/** A staged file, which has no more columns than the rows need. */
+/** The columns of a staged file, which has only those that its rows need. */
 interface StagedColumns {
   readonly has: (column: string) => boolean;
-  /** Columns of `lookedUp` that the file does not have. */
   readonly missing: readonly string[];
 }
 
@@ -39,7 +36,10 @@ async function readStagedColumns(duckdb: Duckdb, file: string): Promise<StagedCo
   return { has: (column) => names.has(column), missing: lookedUp.filter((column) => !names.has(column)) };
 }
 
-/** The rows of a file with what is known of them. A join keeps no order, by which the first of repeats is known. */
+/**
+ * SQL of the rows of a file with the filled columns. A join keeps no order, and the order decides which duplicate
+ * stays.
+ */
 function toQuery(
   source: string,
   { values, joins }: EnrichedSelect,
@@ -57,7 +57,7 @@ function toQuery(
   return `SELECT ${own}${replace}${added.join('')} FROM ${source} AS r ${joins} ORDER BY r.file_row_number`;
 }
 
-/** Writes one file again where there is something to fill; returns it as it was where there is not. */
+/** Rewrites one file if it has rows to fill. */
 async function enrichPart(
   duckdb: Duckdb,
   lookUps: LookUps,
@@ -82,8 +82,8 @@ async function enrichPart(
 }
 
 /**
- * Fills the rows of staged files; returns the files that are to be committed. Whatever goes wrong with that, the rows
- * stay as they are, and the enricher is told. Errors: `stopping` alone.
+ * Fills the rows of staged files; returns the files to commit. A failure leaves the rows as they are and is reported to
+ * the enricher. Error: `stopping`.
  */
 export async function enrichStaged(
   duckdb: Duckdb,

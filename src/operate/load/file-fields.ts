@@ -2,36 +2,29 @@ import type { Dataset } from '../../datasets/dataset.ts';
 import { rowFields, selectors } from '../../datasets/dictionaries.ts';
 import type { RowField } from '../../datasets/row-fields.ts';
 
-/**
- * What each field of a file is to the dataset that it is loaded into: spec "a field of a row has the name of its
- * selector". Pure.
- */
+/** Maps the fields of a file to the fields of its dataset. Pure. */
 
-/** Fields that are no column of their own: the identity of a row, its time, its app, its parameters. */
+/** Fields without a column of their own. */
 export const ownFields = ['tsEvent', 'idApp', 'SDKKey', 'eventId', 'params.name', 'params.value'] as const;
 export type OwnField = (typeof ownFields)[number];
 
-/** The use of a field. `foreign`: one of other datasets, which must be empty. What is ignored or dropped has none. */
+/** The use of a field. `foreign`: a field of other datasets, which must be empty. */
 type FieldUse = { readonly own: OwnField } | { readonly field: RowField } | { readonly foreign: string };
 
-/** A field of a file that is read. */
 export interface FileField {
-  /** Its name in the file. */
   readonly name: string;
   readonly use: FieldUse;
 }
 
-/** Names of a file's fields, and what each is called by the schema; null: it is dropped. */
+/** Maps names in the file to schema names; null drops a field. */
 export type FieldMap = Readonly<Record<string, string | null>>;
 
-/** Why a file as a whole cannot be loaded: a closed list. */
 type FileFault = 'unknown_field' | 'field_twice' | 'missing_field' | 'bad_header' | 'bad_format' | 'empty_file';
 
-/** A file that is refused before its rows are looked at. */
+/** A file that is refused before its rows are read. */
 export interface RefusedFile {
   readonly reason: FileFault;
   readonly field?: string;
-  /** What is wrong and what to do, a sentence. */
   readonly detail: string;
 }
 
@@ -41,7 +34,7 @@ function findUse(dataset: Dataset, name: string): FieldUse | 'ignored' | undefin
   const own = ownFields.find((known) => known === name);
   if (own !== undefined) return { own };
   if (rowFields.has(name)) return { foreign: name };
-  // What the registry knows, and what the service derives: an exported file has it.
+  // Known to the registry or derived by the service: exported files have it.
   return selectors.has(name) ? 'ignored' : undefined;
 }
 
@@ -53,15 +46,13 @@ const unknownField = (field: string, { table }: Dataset): RefusedFile => ({
   detail: `${field} is no field of ${table}: give it another name, or drop it with null, in the file of --map.`,
 });
 
-/** Says whether a map names only what there is. Returns undefined, or why not. */
+/** Returns why a map is invalid, or undefined. */
 export function findFaultOfMap(dataset: Dataset, map: FieldMap): RefusedFile | undefined {
   const target = Object.values(map).find((name) => name !== null && findUse(dataset, name) === undefined);
   return target === undefined || target === null ? undefined : unknownField(target, dataset);
 }
 
-/**
- * Plans how the fields of a file are used. `hasApp`: the app of all rows was given. A file without any name has no row.
- */
+/** Plans the use of a file's fields. `hasApp`: the app of all rows is given. A file without names has no rows. */
 export function planFields(
   dataset: Dataset,
   names: readonly string[],
@@ -75,7 +66,7 @@ export function planFields(
     if (target === null || target === undefined) continue;
     const use = findUse(dataset, target);
     if (use === undefined) return unknownField(target, dataset);
-    // The engine's names know no upper case: two that differ by it only would be one.
+    // The engine ignores case: names that differ by case only would be one.
     const key = use === 'ignored' ? `ignored ${target}` : schemaName(use);
     const before = taken.get(key);
     if (before !== undefined)
@@ -106,7 +97,6 @@ export function planFields(
   return { fields };
 }
 
-/** Why a row of a file cannot be loaded: a closed list, with what each means. */
 const badReasons = {
   bad_line: 'the line is no row: not UTF-8, an unclosed quote, or the wrong number of cells',
   bad_json: 'the line is no JSON object',
@@ -125,20 +115,19 @@ const badReasons = {
 
 export type BadReason = keyof typeof badReasons;
 
-/** A row that cannot be loaded. */
 export interface BadRow {
-  /** Line of the file, from 1 (CSV: where the row begins; its header is line 1); in Parquet the number of the row, from 1. */
+  /** From 1; in CSV the line on which the row begins, in Parquet the number of the row. */
   readonly line: number;
   readonly reason: BadReason;
-  /** The field at fault, by its name in the schema; absent where the row as a whole is. */
+  /** Its schema name; absent if the row as a whole is bad. */
   readonly field?: string;
 }
 
-/** A condition on a row, SQL that is true where the row is bad and never an error; of several the first counts. */
+/** A condition that is true for a bad row and never an error; the first true one counts. */
 export interface Check {
   readonly reason: BadReason;
   readonly field?: string;
   readonly sql: string;
-  /** It only says more of why: a later check fails too, so that whether a row is bad can be known without it. */
+  /** Only refines the reason: a later check fails too. */
   readonly isDetail?: true;
 }

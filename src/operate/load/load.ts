@@ -1,14 +1,14 @@
 /**
  * The load: an operator's file becomes rows of a dataset's table.
  *
- * In: a file of CSV, JSON lines or Parquet, its fields named as selectors or by a map (file-fields.ts). Out: one commit
- * with young files of the rows that the table has not yet; rows that cannot be loaded, where so many may be, are kept
- * as failed ones.
- * Order: recognize, plan the fields, stage (stage-rows.ts), enrich (enrich-staged.ts), take out repeats, commit (commit-load.ts).
- * Invariant: a file is loaded whole or not at all; the same file, or rows that the table has, add nothing. Memory is
- * that of the engine, which spills; the file may be of any size.
- * Crash: all or nothing, by one change (lake/files/change.ts). No lock of another is held, but for the commit of a load
- * that was made before and has failed rows; loads of one id commit one after the other.
+ * In: a file of CSV, JSON lines or Parquet, with fields named as selectors or by a map (file-fields.ts). Out: one commit
+ * with young files of the new rows; bad rows, up to the allowed number, are kept as failed rows.
+ * Order: recognize, plan the fields, stage (stage-rows.ts), enrich (enrich-staged.ts), remove duplicates and commit
+ * (commit-load.ts).
+ * Invariant: a file is loaded completely or not at all; the same file, or rows that the table has, add nothing. The
+ * engine bounds the memory and spills; the file may have any size.
+ * Crash: atomic, by one change (lake/files/change.ts). A load takes the maintenance lock only if it replaces failed rows
+ * of its earlier generation; loads of one id commit one after the other.
  */
 import { createHash } from 'node:crypto';
 import path from 'node:path';
@@ -17,7 +17,6 @@ import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { AppError } from '../../runtime/errors.ts';
 import { getSize, hashFileByParts, findStamp } from '../../runtime/files/file-checks.ts';
 import { followGroupAccess } from '../../runtime/files/group-access.ts';
-import { waitForLock } from '../../runtime/files/lock.ts';
 import { linkInput, writeInput } from '../../runtime/files/input-file.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import {
@@ -30,17 +29,19 @@ import {
 } from '../../lake/files/failed-events.ts';
 import { createErasedIdsSearch } from '../../lake/find/erased-ids.ts';
 import type { Enricher } from '../../lake/files/enriched-rows.ts';
-import { openChange, recoverChanges, type OpenChange } from '../../lake/files/change.ts';
+import { openChange, type OpenChange } from '../../lake/files/change.ts';
 import { lockLoad } from '../../lake/files/staging.ts';
 import { lakePaths, tablePaths } from '../../lake/lake.ts';
 import { nextAvailableAtMs, findLoadState } from '../../lake/log/lake-state.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { openDuckdb, type Duckdb, type DuckdbOptions } from '../../lake/sql/duckdb.ts';
 import { defaultKeptBytes, isRefused, noBad, type BadBounds, type BadRows, type KeptBadRow } from './bad-rows.ts';
-import { commitLoad, nextLoadState } from './commit-load.ts';
+import { withTableLock } from '../tables.ts';
+import { commitLoad, countRows, nextLoadState } from './commit-load.ts';
 import { enrichStaged } from './enrich-staged.ts';
 import { findFaultOfMap, planFields, type FieldMap, type RefusedFile, type BadRow } from './file-fields.ts';
 import { recognizeFile, splitArray, type RecognizedFile, type SourceFormat } from './recognize.ts';
+import type { LoadStamp } from './row-sql.ts';
 import { openSource } from './source.ts';
 import {
   assertGoesOn,
@@ -53,7 +54,7 @@ import {
   type Progress,
 } from './stage-rows.ts';
 
-/** The steps of a load at which a crash is tested, beside those of its commit. */
+/** Steps at which a crash is tested, in addition to those of the commit. */
 export const loadSteps = [
   'load-opened',
   'load-written',
@@ -62,29 +63,26 @@ export const loadSteps = [
   'load-committed',
 ] as const;
 
-const lockWaitMs = 120_000;
-
 export interface LoadDependencies {
   readonly table: Table;
   readonly lakeDir: string;
   readonly dataset: Dataset;
-  /** The registered apps. */
   readonly apps: readonly RegisteredApp[];
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
   readonly signal: AbortSignal;
   readonly limits: Pick<DuckdbOptions, 'memoryMb' | 'threads'>;
-  /** Tells what rows do not say and their addresses and User-Agents do; without one they stay as they are. */
+  /** Without it, empty enriched columns stay empty. */
   readonly enricher?: Enricher | undefined;
-  /** Hears how far the load is, about every second. */
+  /** Called about once per second. */
   readonly onProgress?: (progress: Progress) => void;
 }
 
 /** A file to load. */
 export interface LoadInput {
-  /** What it is called: in answers, and in the history. */
+  /** Its name in answers and in the log. */
   readonly name: string;
-  /** Its path, or its bytes as they come. */
+  /** Its path, or its bytes. */
   readonly from: string | AsyncIterable<Uint8Array>;
 }
 
@@ -92,18 +90,17 @@ export interface LoadOptions {
   readonly map?: FieldMap;
   /** The app of rows that name none. */
   readonly idApp?: number;
-  /** So many rows may be bad, and are kept as failed ones; 0 by default. */
+  /** Most bad rows, which are kept as failed rows; 0 by default. */
   readonly maxBad?: number;
-  /** So many bytes of bad rows are kept at most; 64 MiB by default. */
+  /** Most bytes of kept bad rows; 64 MiB by default. */
   readonly maxKeptBytes?: number;
   readonly format?: SourceFormat;
-  /** Rows that were erased are stored again. */
+  /** Stores erased rows again. */
   readonly restoreErased?: boolean;
-  /** A file without any text is one without rows; refused unless stated otherwise. */
+  /** Accepts a file without text as one without rows. */
   readonly allowsEmpty?: boolean;
 }
 
-/** What became of a file. */
 export type LoadOutcome =
   | {
       readonly file: string;
@@ -112,13 +109,13 @@ export type LoadOutcome =
       readonly rows: number;
       /** Rows added. */
       readonly stored: number;
-      /** Rows that the table had already, or the file earlier. */
+      /** Duplicates in the table or the file. */
       readonly repeats: number;
-      /** Rows that were erased before, and were not stored again; absent where there are none. */
+      /** Rows left out because they were erased; absent if none. */
       readonly erased?: number;
-      /** Bad rows, kept as failed ones. */
+      /** Bad rows, kept as failed rows. */
       readonly bad: number;
-      /** The same, under the name that it had up to 0.3. */
+      /** The same, under its name up to 0.3. */
       readonly failed: number;
       /** The first bad rows. */
       readonly first?: readonly BadRow[];
@@ -133,10 +130,7 @@ export type LoadOutcome =
       readonly bad: readonly BadRow[];
     };
 
-/**
- * The identity of a load: of a content, for a dataset, under a map and with an app. One that stores erased rows again is
- * another than one that did not.
- */
+/** Returns the id of a load: of a content, for a dataset, with a map, an app, and whether it restores erased rows. */
 function loadIdOf(content: string, { table }: Dataset, options: LoadOptions): string {
   const { map = {}, idApp, restoreErased } = options;
   const names = Object.entries(map).toSorted(([a], [b]) => (a < b ? -1 : 1));
@@ -146,15 +140,6 @@ function loadIdOf(content: string, { table }: Dataset, options: LoadOptions): st
     .slice(0, 32);
 }
 
-/** The file under a name of ours, in the work folder. What comes as a stream is written there. */
-async function takeInput({ folder }: OpenChange, { from }: LoadInput, signal: AbortSignal): Promise<string> {
-  const file = path.join(folder, 'source');
-  if (typeof from !== 'string') await writeInput(from, file, signal);
-  else await linkInput(from, file);
-  return file;
-}
-
-/** What all failed rows of a load say of it. */
 type KeptLoad = Pick<NonNullable<FailedEvent['load']>, 'id' | 'dataset' | 'map' | 'idApp'>;
 
 function toFailedEvent(row: KeptBadRow, load: KeptLoad, failedAt: string): FailedEvent {
@@ -179,11 +164,14 @@ export async function loadFile(
   await followGroupAccess(lakePaths(lakeDir).root);
   const change = await openChange(table, tablePaths(lakeDir, dataset).staging, 'a load', dependencies.crashPoint, true);
   try {
-    const file = await takeInput(change, input, signal);
+    // A name of our own has no pattern of the engine's.
+    const file = path.join(change.folder, 'source');
+    if (typeof input.from === 'string') await linkInput(input.from, file);
+    else await writeInput(input.from, file, signal);
     await dependencies.crashPoint('load-opened');
     const duckdb = await openDuckdb({ ...limits, tempDir: path.join(change.folder, 'spill') });
     try {
-      return await loadTaken(dependencies, { ...input, from: file }, options, { change, duckdb });
+      return await loadLinked({ ...dependencies, name: input.name, options, change, duckdb }, file);
     } finally {
       duckdb.close();
     }
@@ -192,12 +180,15 @@ export async function loadFile(
   }
 }
 
-interface Workplace {
+/** One load, with its change and its engine. */
+interface Work extends LoadDependencies {
+  readonly name: string;
+  readonly options: LoadOptions;
   readonly change: OpenChange;
   readonly duckdb: Duckdb;
 }
 
-/** Plans the fields of a file and stages its rows, or says why the file is refused. */
+/** Plans the fields of a file and stages its rows. */
 async function stageFile(
   duckdb: Duckdb,
   recognized: RecognizedFile,
@@ -216,18 +207,12 @@ async function stageFile(
   return 'reason' in planned ? planned : stageRows(duckdb, source, { ...rest, fields: planned.fields });
 }
 
-async function loadTaken(
-  dependencies: LoadDependencies,
-  input: { readonly name: string; readonly from: string },
-  options: LoadOptions,
-  workplace: Workplace,
-): Promise<LoadOutcome> {
-  const { table, dataset, apps, signal } = dependencies;
-  const { name, from: file } = input;
+async function loadLinked(work: Work, file: string): Promise<LoadOutcome> {
+  const { table, dataset, apps, clock, signal, enricher, name, options, change, duckdb } = work;
   const before = findStamp(file);
   if (before === undefined)
     throw new AppError('not_found', `there is no file ${name}`, { hint: 'Name a file that is there.' });
-  const progress = watchProgress(dependencies.onProgress, await getSize(file), workplace.duckdb);
+  const progress = watchProgress(work.onProgress, await getSize(file), duckdb);
   try {
     progress.phase('hash');
     const recognized = await recognizeFile(file, options, signal);
@@ -237,39 +222,31 @@ async function loadTaken(
     assertGoesOn(signal);
     await table.refresh();
     const known = findLoadState(table.state().txns, loadId);
-    if (known?.status === 'loaded') return { file: name, load: loadId, stored: 0, loadedBefore: true };
+    if (known?.status === 'loaded') return loadedBefore(name, loadId);
     progress.phase('read');
-    await loadApps(workplace.duckdb, apps);
-    const nowMs = dependencies.clock.nowMs();
-    const stamp = { loadId, receivedAtMs: nowMs, availableAtMs: nextAvailableAtMs(dependencies.clock, table.lake()) };
+    await loadApps(duckdb, apps);
+    const stamp = { loadId, receivedAtMs: clock.nowMs(), availableAtMs: nextAvailableAtMs(clock, table.lake()) };
     let rooms = 0;
-    const makeRoom = (): Promise<string> => workplace.change.makeRoom(`rows-${(rooms += 1)}`);
+    const makeRoom = (): Promise<string> => change.makeRoom(`rows-${(rooms += 1)}`);
     const bounds = { maxBad: options.maxBad ?? 0, maxKeptBytes: options.maxKeptBytes ?? defaultKeptBytes };
     const rest = { dataset, idApp: options.idApp, bounds, stamp, signal, makeRoom };
-    const read = await stageFile(workplace.duckdb, recognized, options.map ?? {}, rest);
-    if ('reason' in read) return { file: name, refused: read };
-    const { files: staged, bad } = read;
+    const staged = await stageFile(duckdb, recognized, options.map ?? {}, rest);
+    if ('reason' in staged) return { file: name, refused: staged };
     if (findStamp(file) !== before)
       throw new AppError('file_damaged', `${name} was changed while it was loaded: nothing of it was`, {
         hint: 'Load it when it is complete.',
       });
-    if (isRefused(bad, bounds)) return refuseRows(name, bad, bounds);
-    const { enricher } = dependencies;
-    const files = await enrichStaged(workplace.duckdb, staged, { dataset, enricher, signal, makeRoom });
-    await dependencies.crashPoint('load-written');
+    if (isRefused(staged.bad, bounds)) return refuseRows(name, staged.bad, bounds);
+    const files = await enrichStaged(duckdb, staged.files, { dataset, enricher, signal, makeRoom });
+    await work.crashPoint('load-written');
     progress.phase('commit');
-    return await commitStaged(dependencies, workplace, {
-      name,
-      loadId,
-      files,
-      bad,
-      options,
-      availableAtMs: stamp.availableAtMs,
-    });
+    return await commitStaged(work, { ...stamp, files, bad: staged.bad });
   } finally {
     progress.stop();
   }
 }
+
+const loadedBefore = (file: string, load: string): LoadOutcome => ({ file, load, stored: 0, loadedBefore: true });
 
 function refuseRows(file: string, bad: BadRows, { maxBad, maxKeptBytes }: BadBounds): LoadOutcome {
   const nothing = 'nothing of the file was loaded';
@@ -280,66 +257,38 @@ function refuseRows(file: string, bad: BadRows, { maxBad, maxKeptBytes }: BadBou
   return { file, refused: { reason: 'bad_rows', detail }, badRows: bad.count, bad: bad.first };
 }
 
-interface Staged {
-  readonly name: string;
-  readonly loadId: string;
-  readonly files: StagedRows['files'];
-  readonly bad: BadRows;
-  readonly options: LoadOptions;
-  readonly availableAtMs: number;
-}
+interface Staged extends StagedRows, LoadStamp {}
 
 /** Lists the files of the failed rows that a load has in the table. */
-async function listEarlier({ table, lakeDir }: LoadDependencies, loadId: string): Promise<readonly string[]> {
-  await table.refresh();
+export async function listFailedOfLoad(table: Table, lakeDir: string, loadId: string): Promise<readonly string[]> {
   const folder = failedRowsFolder(lakePaths(lakeDir).failed, table.dir);
   return (await listFailedRows(folder, table.state().txns)).files.filter((file) => file.includes(loadId));
 }
 
-/** Commits a load, beside no other of its id: one that has come first has brought the rows. */
-async function commitStaged(
-  dependencies: LoadDependencies,
-  workplace: Workplace,
-  staged: Staged,
-): Promise<LoadOutcome> {
-  const { lakeDir, dataset, signal } = dependencies;
+/**
+ * Commits a load; loads of one id commit one after the other. If it replaces failed rows of an earlier generation, it
+ * excludes erasures, which rewrite such files and count their rows.
+ */
+async function commitStaged(work: Work, staged: Staged): Promise<LoadOutcome> {
+  const { table, lakeDir, dataset, signal } = work;
   const lock = await lockLoad(tablePaths(lakeDir, dataset).staging, staged.loadId, () => assertGoesOn(signal));
   try {
-    return await commitAlone(dependencies, workplace, staged);
+    await table.refresh();
+    return (await listFailedOfLoad(table, lakeDir, staged.loadId)).length === 0
+      ? await commitRows(work, staged)
+      : await withTableLock(table, lakeDir, 'a load', () => commitRows(work, staged));
   } finally {
     await lock.close();
   }
 }
 
-/**
- * Commits a staged load. Failed rows of an earlier generation give up their place: an erasure, which rewrites such
- * files and counts what it took, is kept away meanwhile.
- */
-async function commitAlone(dependencies: LoadDependencies, workplace: Workplace, staged: Staged): Promise<LoadOutcome> {
-  if ((await listEarlier(dependencies, staged.loadId)).length === 0) return commitRows(dependencies, workplace, staged);
-  const { table, lakeDir, dataset } = dependencies;
-  const paths = tablePaths(lakeDir, dataset);
-  const lock = await waitForLock(paths.maintenanceLock, 'a load', lockWaitMs);
-  try {
-    await table.refresh();
-    await recoverChanges(table, paths.staging);
-    return await commitRows(dependencies, workplace, staged);
-  } finally {
-    lock.release();
-  }
-}
-
-async function commitRows(
-  dependencies: LoadDependencies,
-  { change, duckdb }: Workplace,
-  { name, loadId, files, bad, options, availableAtMs }: Staged,
-): Promise<LoadOutcome> {
-  const { table, lakeDir, dataset, clock, crashPoint, signal } = dependencies;
+async function commitRows(work: Work, { loadId, files, bad, availableAtMs }: Staged): Promise<LoadOutcome> {
+  const { table, lakeDir, dataset, clock, crashPoint, signal, name, options, change, duckdb } = work;
   const failedFolder = failedRowsFolder(lakePaths(lakeDir).failed, table.dir);
-  const failedBefore = await countFailedRows(await listEarlier(dependencies, loadId));
+  await table.refresh();
+  const failedBefore = await countFailedRows(await listFailedOfLoad(table, lakeDir, loadId));
   const before = findLoadState(table.state().txns, loadId);
-  if (before?.status === 'loaded') return { file: name, load: loadId, stored: 0, loadedBefore: true };
-  const { generation } = nextLoadState(before);
+  if (before?.status === 'loaded') return loadedBefore(name, loadId);
   if (bad.count > 0) {
     const failedAt = new Date(clock.nowMs()).toISOString();
     const { map, idApp } = options;
@@ -349,14 +298,10 @@ async function commitRows(
       ...(map === undefined ? {} : { map }),
       ...(idApp === undefined ? {} : { idApp }),
     };
-    await writeFailedRows(
-      failedFolder,
-      { loadId, generation },
-      bad.failed.map((row) => toFailedEvent(row, load, failedAt)),
-    );
+    const failed = bad.failed.map((row) => toFailedEvent(row, load, failedAt));
+    await writeFailedRows(failedFolder, { loadId, generation: nextLoadState(before).generation }, failed);
     await crashPoint('load-failed-written');
   }
-  const rows = files.reduce((sum, { numRecords }) => sum + numRecords, 0) + bad.count;
   const findErased = options.restoreErased === true ? undefined : createErasedIdsSearch(lakePaths(lakeDir));
   try {
     const committed = await commitLoad(
@@ -364,12 +309,12 @@ async function commitRows(
       { loadId, change, files, failed: bad.count, failedBefore, before, availableAtMs, findErased, name },
       () => assertGoesOn(signal),
     );
-    if (committed === undefined) return { file: name, load: loadId, stored: 0, loadedBefore: true };
+    if (committed === undefined) return loadedBefore(name, loadId);
     const { stored, repeats, erased } = committed;
     return {
       file: name,
       load: loadId,
-      rows,
+      rows: countRows(files) + bad.count,
       stored,
       repeats,
       ...(erased === 0 ? {} : { erased }),

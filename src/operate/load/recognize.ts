@@ -5,29 +5,26 @@ import { sqlList, sqlText } from '../../lake/sql/literals.ts';
 import { walkRecords } from './csv-records.ts';
 import type { RefusedFile } from './file-fields.ts';
 
-/** How a file is written. */
 export const sourceFormats = ['csv', 'ndjson', 'parquet'] as const;
 export type SourceFormat = (typeof sourceFormats)[number];
 
-/** A file to load: under a name of ours, which has no character that the engine takes for a pattern. */
+/** A file to load, under a name without characters of the engine's patterns. */
 export interface SourceFile {
   readonly file: string;
   readonly format: SourceFormat;
   readonly gzip: boolean;
 }
 
-/** A file whose format is known. */
 export interface RecognizedFile extends SourceFile {
-  /** Its objects are the items of one JSON array. */
   readonly isArray?: boolean;
-  /** It has no text, which the engine cannot read. */
+  /** Whether it has no text, which the engine cannot read. */
   readonly isEmpty?: boolean;
 }
 
-/** The longest record, bytes. The engine skips longer lines without an error, or never ends. */
+/** Longest record, bytes. The engine skips longer lines without an error, or never ends. */
 export const maxLineBytes = 16 * 1024 * 1024;
 
-/** What other files begin with, as hex digits. */
+/** Magic numbers of other files, in hex. */
 const otherFiles: readonly (readonly [string, string])[] = [
   ['fffe', 'UTF-16'],
   ['feff', 'UTF-16'],
@@ -40,7 +37,7 @@ const otherFiles: readonly (readonly [string, string])[] = [
 
 const refused = (detail: string): RefusedFile => ({ reason: 'bad_format', detail });
 
-/** Refuses a file for the record that begins on a line. */
+/** Refuses a file because of the record that begins on a line. */
 export const tooLong = (line: number): RefusedFile =>
   refused(`line ${line} is longer than ${maxLineBytes} bytes: the file is damaged, or a quote is not closed.`);
 
@@ -55,17 +52,16 @@ function findOther(start: Buffer): string | undefined {
 }
 
 interface Text {
-  /** Its first bytes. */
   readonly first: Buffer;
-  /** Its first character that is no white space; empty where there is none. */
+  /** Its first character that is not white space; empty if there is none. */
   readonly start: string;
-  /** Offset of a line that is too long, at which the reading ends. */
+  /** Offset of a line that is too long, at which reading ends. */
   readonly longLine?: number;
-  /** Its last byte that was read is NUL. */
+  /** Whether the last byte read is NUL. */
   readonly endsWithNul: boolean;
 }
 
-/** Reads a text to its end, or to a line that is too long; the items of an array need no lines. */
+/** Reads a text to its end, or to a line that is too long; items of an array need no lines. */
 async function scanText(chunks: AsyncIterable<Buffer>, signal: AbortSignal): Promise<Text> {
   let [first, start, offset, line, last] = [Buffer.alloc(0), '', 0, 0, -1];
   let longLine: number | undefined;
@@ -74,7 +70,6 @@ async function scanText(chunks: AsyncIterable<Buffer>, signal: AbortSignal): Pro
     if (first.length < 4) first = Buffer.concat([first, chunk.subarray(0, 4)]);
     if (start === '') start = chunk.toString('utf8').trimStart().slice(0, 1);
     last = chunk.at(-1) ?? last;
-    // A line within a chunk is shorter than the chunk.
     const end = chunk.indexOf('\n');
     if (start !== '[' && offset - line + (end === -1 ? chunk.length : end) > maxLineBytes) longLine = line;
     if (longLine !== undefined) break;
@@ -84,7 +79,7 @@ async function scanText(chunks: AsyncIterable<Buffer>, signal: AbortSignal): Pro
   return { first, start, endsWithNul: last === 0, ...(longLine === undefined ? {} : { longLine }) };
 }
 
-/** The number of the line that begins at an offset. */
+/** Returns the number of the line at an offset. */
 async function findLine(chunks: AsyncIterable<Buffer>, at: number): Promise<number> {
   if (at > 0)
     for await (const { line, offset, bytes } of walkRecords(chunks)) if (offset + bytes === at) return line + 1;
@@ -92,9 +87,8 @@ async function findLine(chunks: AsyncIterable<Buffer>, at: number): Promise<numb
 }
 
 /**
- * Recognizes a file by its first bytes, whatever it is called: `format`, when it is known. Reads a text once to its end:
- * the engine takes the end of a gzip file that was cut off for that of its text, looks at no checksum, and skips lines
- * that are too long for it. Errors: those of the system.
+ * Recognizes a file by its first bytes, unless `format` is given. Reads a text to its end: the engine takes a truncated
+ * gzip file for a complete one, checks no checksum, and skips lines that are too long. Errors: those of the system.
  */
 export async function recognizeFile(
   file: string,
@@ -124,7 +118,7 @@ export async function recognizeFile(
   return { file, format: format ?? (isArray || text.start === '{' ? 'ndjson' : 'csv'), gzip, isArray };
 }
 
-/** Writes the items of a JSON array as lines, byte for byte but for line breaks between their parts. */
+/** Writes the items of a JSON array as lines; only line breaks within items are replaced. */
 export async function splitArray(
   duckdb: Duckdb,
   { file, gzip }: SourceFile,

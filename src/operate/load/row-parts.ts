@@ -5,22 +5,21 @@ import type { Dataset } from '../../datasets/dataset.ts';
 import type { FileField, OwnField, Check } from './file-fields.ts';
 import { listSql, valueSql, type CellKind } from './value-sql.ts';
 
-/** The fields that say which country a row is of, in the order in which they are asked, and their parts of a code. */
+/** The fields of a country, in order of precedence, and their parts of a country code. */
 const countryFields = { idCountry: 'id', idCountryISOAlpha2: 'alpha2', idCountryISONumeric: 'numeric' } as const;
 type CountryField = keyof typeof countryFields;
 
-/** What a row that names a country by one of its fields has in the others. */
+/** SQL of the country fields of a row, filled from the one that it has. */
 export interface CountrySql {
-  /** Joins the country of a row, `country`. */
   readonly join: string;
-  /** The columns of it that `columns` need, for SELECT. */
+  /** SELECT list of what `columns` need. */
   readonly selected: string;
   readonly columns: readonly { readonly column: string; readonly stored: string }[];
 }
 
 const countryNames = Object.keys(countryFields) as CountryField[];
 
-/** The countries by each of their codes, which `said` has with the name of its field. */
+/** SQL of all countries by each of their codes; `said` is the name of the field and the code. */
 function countriesSql(): string {
   const rows = listCountries().flatMap((country) => {
     const codes = countryNames.map((name) => country[countryFields[name]]);
@@ -33,8 +32,8 @@ function countriesSql(): string {
 }
 
 /**
- * Fills the fields of a country of which a row has one. `valueOf` gives the value of a column that the file has. What
- * the row says wins. Undefined for a file without such a field.
+ * Fills the country fields from the one that a row has; its own values win. `valueOf` returns the value of a column.
+ * Undefined if the file has no such field.
  */
 function planCountry(
   fields: readonly RowField[],
@@ -59,19 +58,19 @@ function planCountry(
 }
 
 /**
- * What the fields of a file are to the columns of a row: values, checks, and parts that are stored. Pure. Names: `t0` is
- * the cell of the first field, `q0` its cast, `v0` its value.
+ * Maps the fields of a file to the columns of a row: values, checks and stored parts. Pure. Names: `t0` is the cell of
+ * the first field, `q0` its cast, `v0` its value.
  */
 
-/** A field of a file with the expression of its cell in the file's relation. */
+/** A field of a file with the SQL of its cell. */
 export interface FileCell extends FileField {
   readonly sql: string;
   readonly kind: CellKind;
-  /** More that makes the cell bad, on the columns that have it and its value. */
+  /** More checks, on the columns of the cell and of its value. */
   readonly toChecks?: (cell: string, name: string, value: string) => readonly Check[];
 }
 
-/** A column that is stored: SQL out of the values, and a text that stands for it in the identity of the row. */
+/** A stored column: its SQL, and its text in the identity of the row. */
 export interface Part {
   readonly column: string;
   readonly stored: string;
@@ -79,26 +78,26 @@ export interface Part {
 }
 
 export interface RowParts {
-  /** `... AS q0`: the casts that values use. */
+  /** `... AS q0`, for the values. */
   readonly casts: readonly string[];
-  /** `... AS v0`: the values of the cells. */
+  /** `... AS v0`. */
   readonly values: readonly string[];
   readonly parts: readonly Part[];
   readonly checks: readonly Check[];
-  /** What a country is filled with; none of it makes the identity of a row. */
+  /** Not part of the identity. */
   readonly country: CountrySql | undefined;
-  /** The columns of the values of the fields that have no column of their own. */
+  /** Value columns of the fields without a column of their own. */
   readonly own: Readonly<Partial<Record<OwnField, string>>>;
 }
 
-/** The schemas of the fields that are no column of their own. */
+/** Schemas of fields without a column of their own. */
 const ownSchemas = {
   tsEvent: { description: '', type: 'integer', minimum: 0, 'x-column': 'event_time', 'x-column-type': 'TIMESTAMPTZ' },
   idApp: { description: '', type: 'integer', minimum: 1, 'x-column': 'id_app', 'x-column-type': 'BIGINT' },
   eventId: { description: '', minLength: 1, maxLength: 255, 'x-column': 'event_id', 'x-column-type': 'VARCHAR' },
 } as const;
 
-/** The value of a field that has no column of its own, and what makes it bad. */
+/** Builds the value and checks of such a field. */
 function readOwn(
   own: OwnField,
   { cell, cast, value }: { readonly cell: string; readonly cast: string; readonly value: string },
@@ -120,7 +119,7 @@ function readOwn(
   }
 }
 
-/** The parameters of a row as a map: each name once, each with a value. A row without any has no map. */
+/** Builds the map of parameters: distinct names, each with a value. NULL if there are none. */
 function paramsOf(names: string, values: string): { readonly part: Part; readonly check: Check } {
   const isOdd = [
     `coalesce(len(${names}), 0) <> coalesce(len(${values}), 0)`,
@@ -155,7 +154,7 @@ const toValued = ({ name, schema }: RowField, value: string, stored: string): Va
   fallback: schema.default,
 });
 
-/** Several fields may be stored in one column: equal, or all but one empty. */
+/** Merges fields that share a column: they must be equal, or all but one empty. */
 function mergeColumns(valued: readonly Valued[]): {
   readonly parts: readonly Part[];
   readonly checks: readonly Check[];
@@ -181,7 +180,6 @@ function mergeColumns(valued: readonly Valued[]): {
   return { parts, checks };
 }
 
-/** Plans the columns of a dataset's row out of the cells of a file. */
 export function planParts(dataset: Dataset, cells: readonly FileCell[]): RowParts {
   const checks: Check[] = [];
   const casts: string[] = [];
@@ -216,7 +214,7 @@ export function planParts(dataset: Dataset, cells: readonly FileCell[]): RowPart
       valued.push(toValued(use.field, value, toStored(value)));
     }
   });
-  // A default is for every row, also of a file that has no such field.
+  // A default applies to every row, also if the file lacks the field.
   const present = new Set(valued.map(({ column }) => column));
   for (const field of dataset.fields)
     if (field.schema.default !== undefined && !present.has(field.schema['x-column']))

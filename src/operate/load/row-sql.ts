@@ -4,31 +4,28 @@ import { type CountrySql, planParts, type FileCell, type Part, type RowParts } f
 import type { OwnField, Check } from './file-fields.ts';
 
 /**
- * The SQL that makes rows of a table out of the cells of a file: typed by the schema, checked, each of its app and with
- * its identity. Pure. Beside the names of row-parts.ts: `s_COLUMN` is what is stored.
- *
- * A projection for each step, none of which repeats what another has made: the engine works out a part of a CASE as
- * often as it stands there.
+ * Builds the SQL that turns the cells of a file into typed, checked rows with an app and an identity. Pure. Names as in
+ * row-parts.ts, and `s_COLUMN` for stored values.
+ * Each step is one projection that repeats nothing: the engine evaluates each occurrence of an expression in a CASE.
  */
 
 interface RowPlan {
   readonly dataset: Dataset;
   readonly cells: readonly FileCell[];
-  /** The relation of the file's rows, for FROM. */
   readonly from: string;
-  /** Columns of it that go through as they are. */
+  /** Its columns to pass through. */
   readonly through: readonly string[];
-  /** What a row must be at all, on those columns; comes before all other checks. */
+  /** Checks on those columns, before all others. */
   readonly firstChecks: readonly Check[];
   /** The app of rows that name none. */
   readonly idApp: number | undefined;
-  /** The table of the registered apps: `id_app`, `sdk_key`. */
+  /** A table with `id_app` and `sdk_key` of the registered apps. */
   readonly appsTable: string;
-  /** A bad row ends the query with an error, whichever check it fails. */
+  /** Whether a bad row is an error. */
   readonly isStrict: boolean;
 }
 
-/** What all rows of a load have. Times are Unix milliseconds. */
+/** Values of all rows of a load. Times are Unix milliseconds. */
 export interface LoadStamp {
   readonly loadId: string;
   readonly receivedAtMs: number;
@@ -36,21 +33,20 @@ export interface LoadStamp {
 }
 
 export interface RowsSql {
-  /** Every row: what is stored, `fault` (the index of the first check that it fails, or NULL), and `through`. */
+  /** All rows: stored values, `fault` (the index of the first failed check, or NULL), and `through`. */
   readonly checkedSql: string;
   readonly checks: readonly Check[];
   /**
-   * The list of the columns that are written, out of `checkedSql`: what every row has, and what the file brings. The
-   * others readers know from the table's empty file; to write a hundred columns without a value takes longer than to
-   * write the rows.
+   * SELECT list of the written columns. Columns that the file lacks are omitted: readers know them from the table's
+   * empty file, and writing a hundred empty columns takes longer than the rows.
    */
   toColumns(stamp: LoadStamp): string;
 }
 
-/** Digits of an identity that is made: 128 bits. */
+/** 128 bits, as hex digits. */
 const identityDigits = 32;
 
-/** An identity out of all columns that have a value, by name, so that a column that is added later changes none. */
+/** SQL of an identity from all non-empty columns, by name: a column that is added later does not change it. */
 function identitySql(parts: readonly Part[]): string {
   const texts = parts
     .toSorted((a, b) => (a.column < b.column ? -1 : 1))
@@ -58,13 +54,11 @@ function identitySql(parts: readonly Part[]): string {
   return `left(sha256(${texts.join(' || ')}), ${identityDigits})`;
 }
 
-/** The cell of a field that has no column of its own; undefined where the file does not have it. */
 function findCell(cells: readonly FileCell[], wanted: OwnField): string | undefined {
   const index = cells.findIndex(({ use }) => 'own' in use && use.own === wanted);
   return index === -1 ? undefined : `t${index}`;
 }
 
-/** What every row must have. */
 function requiredChecks(cells: readonly FileCell[], idApp: number | undefined): Check[] {
   const isEmpty = (...fields: OwnField[]): string =>
     fields
@@ -79,14 +73,14 @@ function requiredChecks(cells: readonly FileCell[], idApp: number | undefined): 
   ];
 }
 
-/** The app of a row: its idApp, else that of its SDKKey, else the one that was given for all. */
+/** SQL of the app of a row: its idApp, else that of its SDKKey, else the given one. */
 function appSql(own: RowParts['own'], idApp: number | undefined): string {
   const given = idApp === undefined ? 'CAST(NULL AS BIGINT)' : String(idApp);
   const key = own.SDKKey === undefined ? given : `CASE WHEN ${own.SDKKey} IS NULL THEN ${given} ELSE keyed.id_app END`;
   return own.idApp === undefined ? key : `coalesce(${own.idApp}, ${key})`;
 }
 
-/** The app must be registered, and the one that both fields name. */
+/** The app must be registered, and both fields must name the same one. */
 function appChecks({ idApp, SDKKey }: RowParts['own']): Check[] {
   const isByKey = idApp === undefined && SDKKey !== undefined;
   return [
@@ -97,7 +91,7 @@ function appChecks({ idApp, SDKKey }: RowParts['own']): Check[] {
   ];
 }
 
-/** Joins a row with the app of its key and the country of its codes; `selected` are the columns of them. */
+/** SQL that joins a row with the app of its key and its country; `selected` are their columns. */
 function joinSql(
   { SDKKey }: RowParts['own'],
   appsTable: string,
@@ -111,10 +105,8 @@ function joinSql(
   return { joins: all.map(({ join }) => join).join(' '), selected: all.map((one) => one.selected) };
 }
 
-/** Further items of a list of columns. */
 const more = (some: readonly string[]): string => some.map((one) => `, ${one}`).join('');
 
-/** Builds the SQL of a file's rows. */
 export function buildRowsSql(plan: RowPlan): RowsSql {
   const { dataset, cells, from, through, firstChecks, idApp, appsTable, isStrict } = plan;
   const { casts, values, parts: fieldParts, checks: fieldChecks, country, own } = planParts(dataset, cells);
@@ -142,7 +134,7 @@ export function buildRowsSql(plan: RowPlan): RowsSql {
   const faults = checks
     .map(({ sql, isDetail }, index) => (isStrict && isDetail ? '' : `WHEN ${sql} THEN ${index}`))
     .join('\n      ');
-  // What is stored is asked of good rows only: a bad value may be an error to what stores it. Strictly, it may be one.
+  // Stored values of a bad row may be errors, which only the strict query may raise.
   const ifGood = (sql: string): string => (isStrict ? sql : `CASE WHEN fault IS NULL THEN ${sql} END`);
   const { joins, selected } = joinSql(own, appsTable, country);
   return {
@@ -156,7 +148,7 @@ export function buildRowsSql(plan: RowPlan): RowsSql {
   FROM (SELECT ${kept}${cellList === '' ? 'NULL AS none' : cellList} FROM ${from}) AS cells) AS cast_cells) AS valued ${joins}) AS named) AS known) AS judged`,
     toColumns({ loadId, receivedAtMs, availableAtMs }) {
       const made: Readonly<Record<string, string>> = {
-        // No condition of the query: the engine would bring it down to the file, with all that it is made of once more.
+        // Not a WHERE condition: the engine would push it down to the file and evaluate it twice.
         ...(isStrict ? { event_id: `CASE WHEN fault IS NULL THEN s_event_id ELSE error('a bad row') END` } : {}),
         date: utcDateSql('s_event_time'),
         received_at: `make_timestamptz(${receivedAtMs} * 1000)`,

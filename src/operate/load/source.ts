@@ -7,35 +7,30 @@ import { damagedParquet, maxLineBytes, type SourceFile } from './recognize.ts';
 import type { FileCell } from './row-parts.ts';
 import type { CellKind } from './value-sql.ts';
 
-/** A relation of a file's rows. */
 interface Relation {
-  /** For FROM. */
   readonly from: string;
   readonly cells: readonly FileCell[];
-  /** Columns that go through as they are. */
+  /** Columns to pass through. */
   readonly through: readonly string[];
-  /** What a row must be at all, on those columns. */
+  /** Checks on those columns, before all others. */
   readonly checks: readonly Check[];
 }
 
-/** A file whose fields are known. */
 export interface Source extends SourceFile {
   readonly names: readonly string[];
-  /** Of CSV. */
   readonly header?: CsvHeader;
   /**
-   * Its rows. With places: every row in its order, with `place` (its number, from 1) and `raw` (the row as JSON); lines
-   * that are no row are in the engine's table of rejected ones. Without, the fastest way: such a line is an error.
+   * Its rows. With places: rows in order, with `place` (from 1) and `raw` (the row as JSON); rejected lines are in the
+   * engine's table. Without, faster: a rejected line is an error.
    */
   relation(fields: readonly FileField[], hasPlaces: boolean): Relation;
 }
 
-/** Lines have any length that is allowed, and what is no line is put aside. */
+/** Accepts lines of any allowed length, and records rejected lines. */
 const anyLines = `, max_line_size = ${maxLineBytes}, store_rejects = true, rejects_limit = 0`;
 const placesOf = (hasPlaces: boolean): string[] => (hasPlaces ? ['place', 'raw'] : []);
 const compressionSql = ({ gzip }: SourceFile): string => `compression = ${sqlText(gzip ? 'gzip' : 'none')}`;
 
-/** CSV: columns are read by their place, all as text. */
 async function openCsv(source: SourceFile): Promise<Source | RefusedFile> {
   const header = await findHeader(readPlain(source.file, source.gzip));
   if (header === undefined)
@@ -46,7 +41,7 @@ async function openCsv(source: SourceFile): Promise<Source | RefusedFile> {
     };
   const { names, delimiter, records } = header;
   const columns = names.map((_, index) => `c${index}: 'VARCHAR'`).join(', ');
-  // Without places, lines have the engine's own bound: it makes a piece of work for one thread out of 16 of the longest.
+  // Without places, the engine's own line limit holds: it derives from it the size of a thread's work.
   const read = (hasPlaces: boolean): string =>
     `read_csv(${sqlList([source.file])}, columns = {${columns}}, header = true, skip = ${records - 1}, auto_detect = false, delim = ${sqlText(delimiter)}, quote = '"', escape = '"', ${compressionSql(source)}${hasPlaces ? anyLines : ''})`;
   const raw = `to_json({${names.map((name, index) => `${sqlText(name)}: c${index}`).join(', ')}})`;
@@ -58,7 +53,7 @@ async function openCsv(source: SourceFile): Promise<Source | RefusedFile> {
       from: hasPlaces
         ? `(SELECT *, ${raw} AS raw, row_number() OVER () AS place FROM ${read(true)}) AS r`
         : `${read(false)} AS r`,
-      // An empty cell has no value to the engine, with quotes or without.
+      // The engine reads an empty cell as NULL, quoted or not.
       cells: fields.map((field) => ({ ...field, kind: 'text', sql: `c${names.indexOf(field.name)}` })),
       through: placesOf(hasPlaces),
       checks: [],
@@ -66,16 +61,16 @@ async function openCsv(source: SourceFile): Promise<Source | RefusedFile> {
   };
 }
 
-/** The lines of a file of JSON lines, each a row of one text; a blank one is NULL. */
+/** SQL of the lines of a file as one text column; a blank line is NULL. */
 const linesSql = (source: SourceFile, hasPlaces: boolean): string =>
   `read_csv(${sqlList([source.file])}, columns = {line: 'VARCHAR'}, header = false, auto_detect = false, delim = chr(1), quote = '', escape = '', ${compressionSql(source)}${hasPlaces ? anyLines : ''})`;
 
-// CASE, since the parts of an AND are tried in any order, and the type of what is no JSON is an error.
+// A CASE, because AND may evaluate the type of text that is not JSON, which is an error.
 const isObject = `(CASE WHEN json_valid(line) THEN json_type(line) = 'OBJECT' ELSE false END)`;
 
 /**
- * A line whose members are in reverse order where a name is there twice: the engine takes the first, and the last is to
- * count, as in imports.
+ * Reverses the members of a line with a repeated name: the engine takes the first, and as in imports the last must
+ * count.
  */
 const lastWins = `(CASE WHEN len(json_keys(line)) = len(list_distinct(json_keys(line))) THEN line ELSE '{' ||
   array_to_string(list_reverse(list_transform(list_zip(json_keys(line), json_extract(line, '$.*')),
@@ -86,8 +81,8 @@ const isText = ({ use }: FileField): boolean =>
   ('own' in use && (use.own === 'eventId' || use.own === 'SDKKey'));
 
 /**
- * Amounts of more digits than a double keeps: the engine reads numbers of JSON as such, and would round them in silence.
- * Texts are exact, whatever their length. Undefined for other fields.
+ * Returns a condition for amounts with more digits than a double keeps, which the engine would round silently. Texts
+ * are exact. Undefined for other fields.
  */
 function findRounding({ use }: FileField): ((number: string, text: string) => string) | undefined {
   const scale = 'field' in use ? findScale(use.field.schema['x-column-type']) : undefined;
@@ -98,17 +93,17 @@ function findRounding({ use }: FileField): ((number: string, text: string) => st
   };
 }
 
-/** Digits of a decimal number that a double keeps, whichever they are. */
+/** Decimal digits that a double always keeps. */
 const doubleDigits = 15;
 
-/** JSON lines: only the fields that are wanted are read. What no line has is not looked for in each. */
+/** JSON lines: only the wanted fields are read. */
 async function openNdjson(duckdb: Duckdb, source: SourceFile): Promise<Source> {
   const keys = `(SELECT DISTINCT TRY(json_keys(line)) AS keys FROM ${linesSql(source, true)} WHERE trim(line) <> '')`;
   const [found] = await duckdb.rows(
     `SELECT list_sort(list_distinct(flatten(list(keys)))) AS names, bool_or(keys IS NULL OR len(keys) = 0) AS has_others, bool_or(len(keys) <> len(list_distinct(keys))) AS has_twice FROM ${keys}`,
   );
   const names = (found?.['names'] ?? []) as readonly string[];
-  // An empty object looks as what is none.
+  // An empty object looks like a line that is not an object.
   const isRow = found?.['has_others'] === false ? 'true' : isObject;
   const row = found?.['has_twice'] === true ? lastWins : 'line';
   return {
@@ -116,7 +111,6 @@ async function openNdjson(duckdb: Duckdb, source: SourceFile): Promise<Source> {
     names,
     relation(fields, hasPlaces) {
       const wanted = fields.filter(({ name }) => names.includes(name));
-      // An object has at least one member to the engine.
       const members = wanted.map(({ name }) => [name, 'JSON']);
       const structure = JSON.stringify(Object.fromEntries(members.length === 0 ? [['none', 'JSON']] : members));
       const place = hasPlaces ? ', row_number() OVER () AS place' : '';
@@ -133,7 +127,7 @@ async function openNdjson(duckdb: Duckdb, source: SourceFile): Promise<Source> {
   };
 }
 
-/** Stands for a value of JSON that is neither a text nor a number: no text has it. */
+/** Marks a JSON value that is neither text nor number; no text contains it. */
 const notText = '\u0001\u0001no text\u0001\u0001';
 
 const notTextChecks = (text: string, field: string): Check[] => [
@@ -141,8 +135,8 @@ const notTextChecks = (text: string, field: string): Check[] => [
 ];
 
 /**
- * The text of a value of JSON: where a text is wanted, a list is none; else it stays JSON for whoever reads lists.
- * `rounding`: a number of which that is true is none.
+ * SQL of the text of a JSON value. A list stays JSON, unless a text is wanted. `rounding`: a number that meets it is
+ * invalid.
  */
 function jsonTextSql(value: string, wantsText: boolean, rounding?: ReturnType<typeof findRounding>): string {
   const json = `CAST(${value} AS VARCHAR)`;
@@ -154,29 +148,27 @@ function jsonTextSql(value: string, wantsText: boolean, rounding?: ReturnType<ty
     WHEN starts_with(${json}, '{') OR ${json} IN ('true', 'false')${list} THEN ${sqlText(notText)} ${rounded}ELSE ${json} END`;
 }
 
-/** Digits after the point of a decimal type. */
 function findScale(type: string): number | undefined {
   const [, scale] = /^DECIMAL\(\d+,(\d+)\)$/.exec(type) ?? [];
   return scale === undefined ? undefined : Number(scale);
 }
 
-/** A decimal whose field keeps all its digits after the point. */
 function isKeptDecimal(type: string, { use }: FileField): boolean {
   const [has, keeps] = [findScale(type), findScale('field' in use ? use.field.schema['x-column-type'] : '')];
   return has !== undefined && keeps !== undefined && has <= keeps;
 }
 
-/** The type of a Parquet file's column: texts without a string annotation, as some writers leave them, are decoded. */
+/** Type of a Parquet column. Texts without a string annotation are decoded. */
 interface ParquetType {
   readonly type: string;
   readonly isBlob: boolean;
 }
 
-/** Bytes as UTF-8; what is none is marked by `notText`. */
+/** SQL that decodes UTF-8; invalid bytes are marked by `notText`. */
 const decodeSql = (bytes: string): string =>
   `coalesce(TRY(decode(${bytes})), ${sqlText(notText)} || CAST(${bytes} AS VARCHAR))`;
 
-/** The kind of a Parquet file's column, the cell out of it, and what makes that bad whatever its field is. */
+/** Builds the cell of a Parquet column. */
 function parquetCell(column: string, { type, isBlob }: ParquetType, field: FileField): FileCell {
   const isTime =
     'field' in field.use
@@ -202,12 +194,11 @@ function parquetCell(column: string, { type, isBlob }: ParquetType, field: FileF
       isBlob ? (cell) => `${cell}::VARCHAR LIKE '%' || ${sqlText(notText)} || '%'` : undefined,
     );
   const text = `nullif(CAST(${column} AS VARCHAR), '')`;
-  // A list or a struct is no text, as in JSON lines.
+  // A list or a struct is not a text, as in JSON lines.
   if (/\]$|^(?:STRUCT|MAP|UNION)\(/.test(type)) return toCell('text', text, (cell) => `${cell} IS NOT NULL`);
   return toCell('text', text, isBlob ? (cell) => `starts_with(${cell}, ${sqlText(notText)})` : undefined);
 }
 
-/** Parquet: by its own types. */
 async function openParquet(duckdb: Duckdb, source: SourceFile): Promise<Source | RefusedFile> {
   const read = `read_parquet(${sqlList([source.file])}, file_row_number = true, hive_partitioning = false)`;
   let described: readonly Readonly<Record<string, unknown>>[];
@@ -247,7 +238,7 @@ async function openParquet(duckdb: Duckdb, source: SourceFile): Promise<Source |
   };
 }
 
-/** Opens a file: finds the names of its fields. Errors: those of the engine. */
+/** Opens a file and finds its fields. Errors: those of the engine. */
 export function openSource(duckdb: Duckdb, source: SourceFile): Promise<Source | RefusedFile> {
   if (source.format === 'csv') return openCsv(source);
   return source.format === 'ndjson' ? openNdjson(duckdb, source) : openParquet(duckdb, source);

@@ -4,42 +4,39 @@ import { sqlText } from '../../lake/sql/literals.ts';
 import type { BadReason, Check } from './file-fields.ts';
 
 /**
- * From the JSON Schema of a field to SQL: the value of a cell in the type of its column, and what makes it bad. Pure:
- * expressions out of expressions. `cell` is always the name of a column, so that it may stand in them often.
+ * From the JSON Schema of a field to SQL: the value of a cell in its column's type, and its checks. Pure. `cell` is
+ * always a column name, so that it may be repeated.
  */
 
 /**
- * What a cell is: a text as CSV and JSON have it; or of a Parquet file's own types, a number that the engine casts to
- * the type of its field without rounding, or a list of texts, which only parameters are.
+ * The kind of a cell: text as in CSV and JSON; a Parquet number, which the engine casts exactly; or a list of texts,
+ * for parameters only.
  */
 export type CellKind = 'text' | 'number' | 'list';
 
 interface ValueSql {
-  /** What the engine's own cast makes of the cell, for `value` to use often; absent where it needs none. */
+  /** The engine's cast of the cell, which `value` repeats; absent if not needed. */
   readonly cast?: string;
-  /**
-   * The cell in a type that all checks can be made on, out of it and of the column of its cast; NULL where it has no
-   * value, and where it is not of the type.
-   */
+  /** The cell in a type for all checks; NULL if it is empty or of another type. */
   readonly value: string;
-  /** Turns the value (the name of a column that has it) into what is stored. */
+  /** SQL of the stored value, by the column of the value. */
   readonly toStored: (value: string) => string;
-  /** Checks, on the cell and on the column of its value. */
+  /** Checks on the columns of the cell and of its value. */
   readonly toChecks: (cell: string, value: string) => readonly Check[];
 }
 
-/** The end of year 9999 in Unix seconds: no time is later. */
+/** The end of year 9999, Unix seconds. */
 const maxSeconds = 253_402_300_799;
 
-/** Numbers whose value is exact as DECIMAL(38,18): up to 20 digits before the point, 18 after it. */
+/** Numbers that DECIMAL(38,18) holds exactly: up to 20 digits before the point and 18 after it. */
 const shortNumber = String.raw`-?(?:0|[1-9]\d{0,19})(?:\.\d{1,9}0*)?(?:[eE](?:\+?\d{1,2}|-0?\d))?`;
 
 const matches = (cell: string, pattern: string): string => `regexp_full_match(${cell}, ${sqlText(pattern)})`;
 const exactDecimal = (cell: string): string => `TRY_CAST(${cell} AS DECIMAL(38,18))`;
 
 /**
- * An integer in JSON's grammar (`12`, `1.50e1`). Nearly all are written as the engine writes them, which is faster to
- * compare than a pattern; the engine's own cast would also take `+1`, ` 1`, `007` and round `1.6`.
+ * SQL of an integer in JSON's grammar (`12`, `1.50e1`). Most are written as the engine writes them, and that comparison
+ * is faster than a pattern; the engine's own cast would accept `+1`, ` 1` and `007`, and round `1.6`.
  */
 function integerSql(cell: string, cast: string, type: string): string {
   const exact = exactDecimal(cell);
@@ -48,8 +45,8 @@ function integerSql(cell: string, cast: string, type: string): string {
 }
 
 /**
- * A decimal in JSON's grammar; NULL where the column would round it. Nearly all are the beginning of what the engine
- * writes for them (`1.5` of `1.5000`), which is faster to compare than a pattern; `1.` begins it too, and is none.
+ * SQL of a decimal in JSON's grammar; NULL if the column would round it. Most are a prefix of the engine's text (`1.5`
+ * of `1.5000`), and that comparison is faster than a pattern; the prefix `1.` is invalid.
  */
 function decimalSql(cell: string, cast: string, type: string, scale: number): string {
   const fraction = scale === 0 ? String.raw`(?:\.0+)?` : String.raw`(?:\.\d{1,${scale}}0*)?`;
@@ -69,7 +66,7 @@ const typeBounds: Readonly<Record<string, Bounds>> = {
   TIMESTAMPTZ: { minimum: '0', maximum: String(maxSeconds) },
 };
 
-/** A bound as digits. Beyond 2^53 a number of JSON is not what was written; the column's type is the bound then. */
+/** Returns a bound as digits. Beyond 2^53 a JSON number is inexact, and the column's type is the bound. */
 function toDigits(bound: unknown): string | undefined {
   if (typeof bound === 'string' && /^-?\d+$/.test(bound)) return bound;
   return typeof bound === 'number' && Number.isFinite(bound) && Math.abs(bound) <= Number.MAX_SAFE_INTEGER
@@ -85,7 +82,6 @@ function findBounds({ decimalRange: range, minimum, maximum, 'x-column-type': ty
   };
 }
 
-/** A check by a rule of a schema; none where the schema has no such rule. */
 function checkBy<T>(rule: T | undefined, reason: BadReason, toSql: (rule: T) => string): Omit<Check, 'field'>[] {
   return rule === undefined ? [] : [{ reason, sql: toSql(rule) }];
 }
@@ -99,7 +95,7 @@ function numberChecks(schema: FieldSchema, value: string): Omit<Check, 'field'>[
   ];
 }
 
-/** Lengths are counted in code points, as JSON Schema does; a text of fewer bytes needs no count. */
+/** Lengths are in code points, as in JSON Schema; a short text needs no count. */
 function textChecks({ minLength, maxLength, enum: texts, pattern }: FieldSchema, value: string) {
   return [
     ...checkBy(minLength, 'bad_length', (least) => `length(${value}) < ${least}`),
@@ -110,8 +106,8 @@ function textChecks({ minLength, maxLength, enum: texts, pattern }: FieldSchema,
 }
 
 /**
- * The SQL of a field: of the cell and its cast (names of columns) and of the column that has its value. Throws for a
- * type of column that no field of rows has.
+ * Builds the SQL of a field from the columns of its cell, cast and value. Throws for a column type that rows never
+ * have.
  */
 export function valueSql(name: string, schema: FieldSchema, cell: string, cast: string, kind: CellKind): ValueSql {
   const type = schema['x-column-type'];
@@ -141,7 +137,7 @@ export function valueSql(name: string, schema: FieldSchema, cell: string, cast: 
     : decimal === null
       ? `CASE WHEN ${matches(cell, jsonNumberPattern)} AND isfinite(TRY_CAST(${cell} AS DOUBLE)) THEN TRY_CAST(${cell} AS DOUBLE) END`
       : decimalSql(cell, cast, type, Number(decimal[2]));
-  // A text that is empty is no value.
+  // An empty text is not a value.
   const isThere = (text: string): string => (kind === 'text' ? `${text} <> ''` : `${text} IS NOT NULL`);
   const isNumber = (text: string): string =>
     kind !== 'text' ? 'true' : `regexp_matches(${text}, ${sqlText(jsonNumberPattern)})`;
@@ -167,18 +163,14 @@ export function valueSql(name: string, schema: FieldSchema, cell: string, cast: 
   };
 }
 
-/**
- * Lists in a text: an array literal as exports write it (`['a','it\'s']`: quotes, backslashes and line breaks escaped
- * by a backslash), or a list of JSON (`["a","b"]`). Pure.
- */
+/** Lists in a text: an array literal as exports write it (`['a','it\'s']`, with backslash escapes), or a JSON list. */
 
 const item = String.raw`'(?:[^'\\]|\\.)*'`;
 const literal = String.raw`(?s)\[\s*(?:${item}(?:\s*,\s*${item})*)?\s*\]`;
 
 /**
- * The texts of a list that stands in `cell`, the name of a column; NULL where it has none, and where it is no list of
- * texts. Items are unescaped from left to right: what stands between two backslashes that belong together is split
- * first.
+ * SQL of the list of texts in a cell; NULL if it is not one. Items are split at double backslashes first, and so
+ * unescaped from left to right.
  */
 export function listSql(cell: string): string {
   const unescape = String.raw`array_to_string(list_transform(string_split(part, '\\'), lambda piece:

@@ -1,0 +1,74 @@
+import path from 'node:path';
+import { recoverChanges } from '../lake/files/change.ts';
+import { tablePaths, type TableName } from '../lake/lake.ts';
+import type { DataFile, Snapshot } from '../lake/log/snapshot.ts';
+import type { Table } from '../lake/log/table.ts';
+import type { Duckdb } from '../lake/sql/duckdb.ts';
+import { sqlList } from '../lake/sql/literals.ts';
+import { waitForLock, type Lock } from '../runtime/files/lock.ts';
+
+/** Longer than one task of a running compactor, ms. */
+const lockWaitMs = 120_000;
+
+/** Acquires the maintenance lock of a table. Error: `locked`, which names the holder. */
+export function lockTable(lakeDir: string, name: TableName, holder: string): Promise<Lock> {
+  return waitForLock(tablePaths(lakeDir, name).maintenanceLock, holder, lockWaitMs);
+}
+
+/** Returns the staging folder of a table. */
+export const stagingOf = (table: Table, lakeDir: string): string =>
+  tablePaths(lakeDir, { table: path.basename(table.dir) }).staging;
+
+/** Finishes or reverts the changes that a crash has interrupted. Called under the maintenance lock. */
+export async function settleTable(table: Table, lakeDir: string): Promise<void> {
+  await table.refresh();
+  await recoverChanges(table, stagingOf(table, lakeDir));
+}
+
+/** Runs work on a settled table under its maintenance lock. Errors: `locked`, those of the work. */
+export async function withTableLock<T>(
+  table: Table,
+  lakeDir: string,
+  holder: string,
+  work: () => Promise<T>,
+): Promise<T> {
+  const lock = await lockTable(lakeDir, { table: path.basename(table.dir) }, holder);
+  try {
+    await settleTable(table, lakeDir);
+    return await work();
+  } finally {
+    lock.release();
+  }
+}
+
+/** Files that one query opens. */
+const filesAtOnce = 64;
+
+/** Splits a list into portions, by default of as many files as one query opens. */
+export function* inPortions<T>(all: readonly T[], size = filesAtOnce): Generator<readonly T[], void, void> {
+  for (let from = 0; from < all.length; from += size) yield all.slice(from, from + size);
+}
+
+/** SQL that reads files of a table by the names of their columns. */
+export const filesSql = (files: readonly string[], more = ''): string =>
+  `read_parquet(${sqlList(files)}, union_by_name = true, hive_partitioning = false${more})`;
+
+/** Counts matching rows per file; files without one are left out. `aggregates`: more columns of each count. */
+export async function* countByFile(
+  duckdb: Duckdb,
+  { files, emptyFile }: Pick<Snapshot, 'files' | 'emptyFile'>,
+  where: string,
+  aggregates = '',
+): AsyncGenerator<{ readonly file: DataFile; readonly row: Readonly<Record<string, unknown>> }, void, void> {
+  for (const some of inPortions(files)) {
+    const byPath = new Map(some.map((file) => [file.absolutePath, file]));
+    const rows = await duckdb.rows(
+      `SELECT filename, count(*) AS n${aggregates} FROM ${filesSql([emptyFile, ...byPath.keys()], ', filename = true')}
+       WHERE ${where} GROUP BY filename ORDER BY filename`,
+    );
+    for (const row of rows) {
+      const file = byPath.get(String(row['filename']));
+      if (file !== undefined) yield { file, row };
+    }
+  }
+}
