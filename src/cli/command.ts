@@ -104,8 +104,6 @@ export interface Verb<
   readonly isList?: boolean;
   /** It has no data folder: `--data` is refused. */
   readonly isWithoutData?: boolean;
-  /** How the data folder is opened before it runs. */
-  readonly opens?: DataFolderUse;
   /** Returns the exit code, or an object to answer, or the rows of a list; nothing means 0. */
   run(given: WordValues<W> & GivenOptions<O>, context: C): Promise<number | object | void>;
 }
@@ -124,9 +122,19 @@ export function verb<W extends Declarations, O extends Declarations>(declaration
   return declaration as unknown as Verb;
 }
 
-/** Declares a verb whose context has the data folder that `--data` names, opened. */
-export function dataVerb<W extends Declarations, O extends Declarations>(declaration: Verb<W, O, DataContext>): Verb {
-  return { opens: 'existing', ...declaration } as unknown as Verb;
+/** Declares a verb that works on the data folder of `--data`, opened as `opens` says. Errors: those of `openData`. */
+export function dataVerb<W extends Declarations, O extends Declarations>({
+  opens = 'existing',
+  run,
+  ...declaration
+}: Verb<W, O, DataContext> & { readonly opens?: DataFolderUse }): Verb {
+  return verb<W, O>({
+    ...declaration,
+    async run(given, context) {
+      const { data } = given as OptionValues<CommonOptions>;
+      return run(given, { ...context, ...openData(data, context, opens) });
+    },
+  });
 }
 
 /**

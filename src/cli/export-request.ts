@@ -12,7 +12,7 @@ import {
 } from '../datasets/file-formats.ts';
 import { commonFields } from '../datasets/row-fields.ts';
 import type { OptionValues } from './command.ts';
-import { flag, many, oneOf, parsed, positive, refuse, text } from './words.ts';
+import { flag, many, oneOf, parsed, positive, present, refuse, text } from './words.ts';
 
 function parsePair(value: string, what: string): readonly [string, string] {
   const at = value.indexOf('=');
@@ -151,19 +151,19 @@ export function toRequest(
   const compression =
     given.compression ?? (named === undefined || named.compression === 'none' ? undefined : named.compression);
   const days = findDays(event, given, timezone, nowMs);
-  const optional: readonly (readonly [string, string | undefined])[] = [
-    ['dateFrom', days?.from],
-    ['dateTo', days?.to],
-    ['sinceVersion', given.all && days === undefined ? '0' : sinceVersion],
-    ['asOf', asOf],
-    ['compression', compression],
-  ];
+  const optional = present({
+    dateFrom: days?.from,
+    dateTo: days?.to,
+    sinceVersion: given.all && days === undefined ? '0' : sinceVersion,
+    asOf,
+    compression,
+  });
   const parameters: ExportArguments = [
     ['event', event],
     ['selectors', selectors ?? usualSelectors(event).join(',')],
     ['timezone', timezone],
     ['format', format],
-    ...optional.flatMap(([name, value]) => (value === undefined ? [] : [[name, value] as const])),
+    ...Object.entries(optional),
     ...app.map((id) => ['idApp', String(id)] as const),
     ...eventName.map((name) => ['eventName', name ?? ''] as const),
     ...where,

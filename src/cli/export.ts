@@ -1,5 +1,5 @@
 import { createHttpClient } from '../client/http-client.ts';
-import { fetchExport, getManifestKey, type Fetched, assertPlace } from '../client/export-output.ts';
+import { assertPlace, fetchExport, getManifestKey } from '../client/export-output.ts';
 import { waitForExport, type ExportArguments, type ExportReport } from '../client/export-area.ts';
 import { parseManifest } from '../reports/manifest.ts';
 import { isAppError, isDiskFull } from '../runtime/errors.ts';
@@ -22,7 +22,7 @@ async function fetchFiles(
   output: string,
   named: string,
   context: CommandContext,
-): Promise<Fetched> {
+) {
   const { area, url, onWait } = caller;
   const { stop, show } = context;
   // Separate connections: calls must not wait for slow downloads.

@@ -1,6 +1,6 @@
 import { formatOf } from '../client/event-source.ts';
 import { createHttpClient } from '../client/http-client.ts';
-import { batchMethods, createImportArea, waitForLake, type ImportArea } from '../client/import-area.ts';
+import { batchMethods, createImportArea, waitForLake } from '../client/import-area.ts';
 import { importFile } from '../client/import-file.ts';
 import { importInput, type ImportHooks, type ImportPosition, type ImportOutcome } from '../client/run-import.ts';
 import type { ImportOptions } from '../client/import-state.ts';
@@ -55,10 +55,8 @@ function createMeter(name: string, { show }: CommandContext): { show(position: I
   };
 }
 
-function exitCodeOf({ isInterrupted, refused }: ImportOutcome): number {
-  if (isInterrupted) return interruptedExit;
-  return refused > 0 ? refusedExit : 0;
-}
+const exitCodeOf = ({ isInterrupted, refused }: ImportOutcome): number =>
+  isInterrupted ? interruptedExit : refused > 0 ? refusedExit : 0;
 
 function noteOutcome(outcome: ImportOutcome, { note, show }: CommandContext): void {
   show?.('');
@@ -80,15 +78,6 @@ function noteOutcome(outcome: ImportOutcome, { note, show }: CommandContext): vo
         ? `tributary: interrupted: up to line ${lines} of standard input all is settled; what follows was sent in part, at most`
         : `tributary: interrupted: the same command goes on where it was`,
     );
-}
-
-async function awaitAccess(area: ImportArea, signal: AbortSignal): Promise<void> {
-  await retry(() => area.checkAccess(), {
-    forMs: firstAnswerMs,
-    everyMs: firstAnswerEveryMs,
-    signal,
-    retryable: (error) => isAppError(error, 'service_away'),
-  });
 }
 
 export const importCommand = verb({
@@ -142,7 +131,12 @@ export const importCommand = verb({
     const area = createImportArea(http, access);
     let exitCode = 0;
     try {
-      await awaitAccess(area, stop);
+      await retry(() => area.checkAccess(), {
+        forMs: firstAnswerMs,
+        everyMs: firstAnswerEveryMs,
+        signal: stop,
+        retryable: (error) => isAppError(error, 'service_away'),
+      });
       for (const name of files) {
         if (stop.aborted) return interruptedExit;
         const startedAt = performance.now();

@@ -10,15 +10,16 @@ import {
   type Profile,
   type Profiles,
 } from '../client/profiles.ts';
-import { dataPaths, type Config } from '../config.ts';
+import type { AccessPaths } from '../access/access-file.ts';
+import type { Config } from '../config.ts';
 import { platforms, type Platform } from '../datasets/field-schema.ts';
 import { pause, retry } from '../runtime/async/retry.ts';
-import { createClock } from '../runtime/clock.ts';
+import type { Clock } from '../runtime/clock.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { hasEnded } from '../runtime/processes/procfs.ts';
 import { readServiceStates, type ServiceState } from '../runtime/processes/service-state.ts';
 import { awaitService, askToStop } from './stop.ts';
-import { verb, type CommandContext, type GivenOptions, openData } from './command.ts';
+import { dataVerb, type CommandContext, type DataContext, type GivenOptions } from './command.ts';
 import { file, flag, oneOf, parsed, positive, refuse, text, withDefault } from './words.ts';
 
 const [firstApp, firstAccount] = [1, 1];
@@ -37,12 +38,14 @@ interface FirstAccess {
 }
 
 /** Adds the first app and user if there is none. */
-async function ensureAccess(config: Config, platform: Platform, title: string): Promise<FirstAccess> {
-  const paths = dataPaths(config.dataDir);
+async function ensureAccess(
+  paths: AccessPaths,
+  clock: Clock,
+  first: { readonly platform: Platform; readonly title: string },
+): Promise<FirstAccess> {
   let made: FirstAccess['made'] = {};
   if ((await listApps(paths)).length === 0 && (await listApps(paths, true)).length === 0) {
-    const app = { idApp: firstApp, platform, title, idAccount: firstAccount };
-    const { token } = await addApp(paths, app, createClock(config.clockOffsetSeconds).nowMs());
+    const { token } = await addApp(paths, { idApp: firstApp, ...first, idAccount: firstAccount }, clock.nowMs());
     made = { idApp: firstApp, token };
   }
   if ((await listUsers(paths)).length === 0) {
@@ -68,19 +71,16 @@ function addressesOf(
 function examplesOf({ importUrl, exportUrl, idApp, token, idUser, secret }: Profile): string[] {
   const event = '{"customUserId":"u-1","customEventName":"level_up","customEventParams":{"level":"3"}}';
   const query = 'event=customEvents&selectors=eventId,tsEvent,eventName,params.name,params.value&sinceVersion=0';
-  const lines: string[] = [];
-  if (token !== undefined)
-    lines.push(
-      'An event:',
-      `  curl -X POST '${importUrl}/v1/customEvent/?idApp=${idApp}' -H 'Authorization: ${token}' -d '${event}'`,
-    );
-  if (secret !== undefined)
-    lines.push(
-      'An export, and its state with the links to its files:',
-      `  curl -u '${idUser}:${secret}' '${exportUrl}/api/raw/v1/export/create.json?${query}'`,
-      `  curl -u '${idUser}:${secret}' '${exportUrl}/api/raw/v1/export/get.json?idRawExport=1'`,
-    );
-  return lines;
+  const ofApp = [
+    'An event:',
+    `  curl -X POST '${importUrl}/v1/customEvent/?idApp=${idApp}' -H 'Authorization: ${token}' -d '${event}'`,
+  ];
+  const ofUser = [
+    'An export, and its state with the links to its files:',
+    `  curl -u '${idUser}:${secret}' '${exportUrl}/api/raw/v1/export/create.json?${query}'`,
+    `  curl -u '${idUser}:${secret}' '${exportUrl}/api/raw/v1/export/get.json?idRawExport=1'`,
+  ];
+  return [...(token === undefined ? [] : ofApp), ...(secret === undefined ? [] : ofUser)];
 }
 
 async function awaitKnown({ importUrl = '', idApp = 0, token = '' }: Profile, signal: AbortSignal): Promise<void> {
@@ -158,16 +158,14 @@ async function stopStarted(pid: number, { note, force }: CommandContext): Promis
   note('tributary: the service that was started is stopped again');
 }
 
-async function init({ platform, title, profile: wanted, wait, started, log, data }: Given, context: CommandContext) {
-  const { environment, answer, note, stop } = context;
-  const { config } = openData(data, { environment }, 'any');
+async function init({ platform, title, profile: wanted, wait, started, log }: Given, context: DataContext) {
+  const { config, paths, clock, environment, answer, note, stop } = context;
   const { dataDir } = config;
-  const { run } = dataPaths(dataDir);
   const profiles = profilesPath(environment);
   if (!wait && (started ?? log) !== undefined) refuse('--started and --log are for --wait');
   const running = wait
-    ? await awaitService({ dataDir, runFolder: run, pid: started, log, signal: stop, note })
-    : readServiceStates(run)[0];
+    ? await awaitService({ dataDir, runFolder: paths.run, pid: started, log, signal: stop, note })
+    : readServiceStates(paths.run)[0];
   const addresses = addressesOf(config, running);
   // New secrets are shown once: first make sure that the profile can be written.
   const found = await changeProfiles(profiles, (known) => known);
@@ -176,7 +174,7 @@ async function init({ platform, title, profile: wanted, wait, started, log, data
     throw new AppError('conflict', `the profile ${wanted} is of another service, ${other.importUrl ?? other.dataDir}`, {
       hint: 'Pass another name by --profile.',
     });
-  const access = await ensureAccess(config, platform, title);
+  const access = await ensureAccess(paths, clock, { platform, title });
   const isNew = Object.keys(access.made).length > 0;
   const name = wanted ?? nameProfile(found, addresses, dataDir, isNew);
   const before = found.profiles[name];
@@ -207,7 +205,8 @@ async function init({ platform, title, profile: wanted, wait, started, log, data
   if (running === undefined) note("No service runs on this data folder: 'tributary start' runs it.");
 }
 
-export const initCommand = verb({
+export const initCommand = dataVerb({
+  opens: 'any',
   name: 'init',
   summary: 'make the first app and user, and a profile, and print calls that work; again, say what there is',
   options,

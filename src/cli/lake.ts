@@ -18,21 +18,12 @@ import { dataVerb, type DataContext, type Group, type OpenData } from './command
 import { withEngine } from './lake-engine.ts';
 import { flag, oneOf, positive, text, withDefault } from './words.ts';
 
-/** The rows that became available since a cursor. */
-interface Changes {
-  /** The version that was read. */
-  readonly version: number;
-  readonly rows: number;
-  /** SQL that reads the rows; valid until the retention has passed. */
-  readonly sql: string;
-  /** The next cursor. */
-  readonly next: string;
-  /** Watermark of the version by the broker's clock, ISO 8601; absent if the table gets no imported events. */
-  readonly watermark?: string;
-}
-
-/** Finds the rows since a cursor, or all rows. Errors: `usage` for an invalid cursor; those of `findSinceMs`. */
-export async function readChanges(tableDir: string, since: string | undefined): Promise<Changes> {
+/**
+ * Counts the rows since a cursor, or all rows. Returns also the version, the next cursor, SQL that reads the rows until the
+ * retention has passed, and the watermark if the table gets imported events. Errors: `usage` for an invalid cursor; those
+ * of `findSinceMs`.
+ */
+export async function readChanges(tableDir: string, since: string | undefined) {
   const place = parsePlace(since ?? '0');
   if (place === undefined)
     throw new AppError('usage', `'${since}' is no place in the history of a table`, {

@@ -2,7 +2,7 @@ import { Argument, Command as Parser, CommanderError, Option, type Help } from '
 import { AppError, describeError, isAppError, isDiskFull } from '../runtime/errors.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import { showAnswers } from './answers.ts';
-import { commonOptions, openData, type Command, type CommandContext, type Declarations, type Verb } from './command.ts';
+import { commonOptions, type Command, type CommandContext, type Declarations, type Verb } from './command.ts';
 import { refuse, type Declared } from './words.ts';
 
 interface Call {
@@ -160,8 +160,7 @@ async function runVerb(verb: Verb, given: Parameters<Verb['run']>[0], context: C
   const used = shown?.context ?? context;
   let isDone = false;
   try {
-    const opened = verb.opens === undefined ? {} : openData(given.data, context, verb.opens);
-    const result = await verb.run(given, { ...used, ...opened });
+    const result = await verb.run(given, used);
     const exitCode = typeof result === 'number' ? result : 0;
     if (typeof result === 'object') for (const one of Array.isArray(result) ? result : [result]) used.answer(one);
     isDone = exitCode === 0;

@@ -114,37 +114,26 @@ function explainMissing(error: unknown, sql: string): unknown {
 async function runStatement(
   engine: ReadOnlyEngine,
   sql: string,
-  answers: QueryAnswers,
-  context: CommandContext,
-): Promise<void> {
-  try {
-    await answerStatement(engine, sql, answers, context);
-  } catch (error) {
-    throw explainMissing(error, sql);
-  }
-}
-
-async function answerStatement(
-  engine: ReadOnlyEngine,
-  sql: string,
   { format, rows, output }: QueryAnswers,
   context: CommandContext,
 ): Promise<void> {
   const { print, note, screen } = context;
-  const kind = await engine.check(sql);
-  if (kind === 'explain') return showPlan(engine, sql, context);
-  const write: (piece: string) => Promise<void> = context.write ?? (async (piece) => print(piece.replace(/\n$/, '')));
-  if (output !== undefined) {
-    const written = await writeQueryFile(engine, sql, output, format);
-    return context.answer({ file: output.file, rows: written });
+  try {
+    const kind = await engine.check(sql);
+    if (kind === 'explain') return await showPlan(engine, sql, context);
+    const write: (piece: string) => Promise<void> = context.write ?? (async (piece) => print(piece.replace(/\n$/, '')));
+    if (output !== undefined)
+      return context.answer({ file: output.file, rows: await writeQueryFile(engine, sql, output, format) });
+    if (format === 'csv' || format === 'json')
+      return void (await writeQueryRows(engine, sql, format, { ...context, write }));
+    const begun = performance.now();
+    const { shown, isCut } = await showQueryTable(engine, sql, rows, { print, columns: screen?.columns ?? 120 });
+    const seconds = ((performance.now() - begun) / 1000).toFixed(2);
+    const more = isCut ? `, and there are more: --rows shows more of them, --format csv or -o FILE all` : '';
+    note(`${isCut ? 'the first ' : ''}${shown} ${shown === 1 ? 'row' : 'rows'} in ${seconds} s${more}`);
+  } catch (error) {
+    throw explainMissing(error, sql);
   }
-  if (format === 'csv' || format === 'json')
-    return void (await writeQueryRows(engine, sql, format, { ...context, write }));
-  const begun = performance.now();
-  const { shown, isCut } = await showQueryTable(engine, sql, rows, { print, columns: screen?.columns ?? 120 });
-  const seconds = ((performance.now() - begun) / 1000).toFixed(2);
-  const more = isCut ? `, and there are more: --rows shows more of them, --format csv or -o FILE all` : '';
-  note(`${isCut ? 'the first ' : ''}${shown} ${shown === 1 ? 'row' : 'rows'} in ${seconds} s${more}`);
 }
 
 /** Interval of interrupts, ms: one may come just before a statement begins. */

@@ -104,13 +104,6 @@ export async function verifyReceipt(
 const untrusted = (what: string): string =>
   `the ${what} was verified with the key that it names itself, and anyone can sign with a key of their own: pass the key of the service with --key, or --any-key to accept that`;
 
-interface Verdict {
-  readonly file: string;
-  readonly ok: boolean;
-  readonly rows?: number;
-  readonly why?: string;
-}
-
 async function readable<T>(name: string, read: () => Promise<T>): Promise<T> {
   try {
     return await read();
@@ -143,83 +136,56 @@ async function getManifest(name: string, trusted: string | undefined): Promise<M
   });
 }
 
-interface Judged extends Pick<ReportFile, 'sha256' | 'bytes'> {
-  readonly verdict: Verdict;
+/** A given file with its content. */
+interface GivenFile extends Pick<ReportFile, 'sha256' | 'bytes'> {
+  readonly name: string;
+  readonly place: string;
 }
 
-const contentOf = ({ sha256, bytes }: Pick<ReportFile, 'sha256' | 'bytes'>): string => `${sha256} ${bytes}`;
-
-/** Indexes files by content: several parts may have the same bytes. */
-function indexFiles(files: readonly ReportFile[]): Map<string, ReportFile[]> {
-  const index = new Map<string, ReportFile[]>();
-  for (const known of files) {
-    const alike = index.get(contentOf(known));
-    if (alike === undefined) index.set(contentOf(known), [known]);
-    else alike.push(known);
-  }
-  return index;
+/** Matches files to the parts of a manifest, one to one; identical parts first by name. Returns the rest of the parts, too. */
+function matchParts({ files }: Manifest, given: readonly GivenFile[]) {
+  const left = [...files];
+  const matched = new Map<string, ReportFile>();
+  for (const byName of [true, false])
+    for (const { place, sha256, bytes } of given) {
+      if (matched.has(place)) continue;
+      const isPart = (part: ReportFile): boolean => part.sha256 === sha256 && part.bytes === bytes;
+      const index = left.findIndex((part) => isPart(part) && (!byName || part.name === path.basename(place)));
+      const [part] = index === -1 ? [] : left.splice(index, 1);
+      if (part !== undefined) matched.set(place, part);
+    }
+  return { matched, missing: left.map(({ name }) => name) };
 }
 
-async function judge(
-  name: string,
-  { files }: Manifest,
-  index: ReadonlyMap<string, readonly ReportFile[]>,
-): Promise<Judged> {
-  const [sha256, bytes] = await readable(name, async () => [await hashFile(name), await getSize(name)] as const);
-  const [found] = index.get(contentOf({ sha256, bytes })) ?? [];
-  if (found !== undefined) return { verdict: { file: name, ok: true, rows: found.rows }, sha256, bytes };
-  const isNamed = files.some((known) => known.name === path.basename(name));
-  const isArchive = path.extname(name) === '.zip';
-  const unknown = isArchive
+function describeOdd({ name, sha256, bytes }: GivenFile, { files }: Manifest): string {
+  if (files.some((part) => part.sha256 === sha256 && part.bytes === bytes)) return 'the same part is given twice';
+  if (files.some((part) => part.name === path.basename(name))) return 'its content is another one';
+  return path.extname(name) === '.zip'
     ? 'it is an archive, and a manifest is of the files in it: unpack it, and name those'
     : 'it is none of the files of the manifest';
-  const why = isNamed ? 'its content is another one' : unknown;
-  return { verdict: { file: name, ok: false, why }, sha256, bytes };
 }
 
-const isOfItsName = (place: string, known: ReportFile): boolean => path.basename(place) === known.name;
-
-/**
- * Matches files to parts, one to one; identical parts first by name. Returns the parts without a file, and the
- * verdicts, where a second file of one part is not ok.
- */
-function matchParts({ files }: Manifest, judged: readonly Judged[]): { missing: string[]; verdicts: Verdict[] } {
-  const left = indexFiles(files);
-  const [matched, places] = [new Set<Judged>(), new Set<string>()];
-  for (const fits of [isOfItsName, () => true])
-    for (const one of judged) {
-      const place = path.resolve(one.verdict.file);
-      const alike = places.has(place) ? [] : (left.get(contentOf(one)) ?? []);
-      const index = alike.findIndex((known) => fits(place, known));
-      if (index === -1) continue;
-      alike.splice(index, 1);
-      matched.add(one);
-      places.add(place);
-    }
-  const missing = new Set([...left.values()].flat());
-  return {
-    missing: files.filter((known) => missing.has(known)).map(({ name }) => name),
-    verdicts: judged.map((one) => {
-      const { file: name, ok } = one.verdict;
-      return ok && !matched.has(one) ? { file: name, ok: false, why: 'the same part is given twice' } : one.verdict;
-    }),
-  };
+async function readGiven(name: string): Promise<GivenFile> {
+  const [sha256, bytes] = await readable(name, async () => [await hashFile(name), await getSize(name)] as const);
+  return { name, place: path.resolve(name), sha256, bytes };
 }
 
-const receiptOptions = {
+const options = {
+  key: parsed(
+    'the public key, as /manifest-key.json or /v1/receipt-key gives it over a connection that you trust',
+    'HEX',
+    (value) => (/^[0-9a-f]{64}$/.test(value) ? value : refuse('--key is 64 hexadecimal digits, in lower case')),
+  ),
+  anyKey: flag('accept the key that the manifest or the receipt names itself'),
+  partial: flag('accept that files of the export are missing'),
   body: file('the body of the import: is it the one that the receipt is of?'),
   data: folder('a data folder, whose keys are trusted: is each event there, and since which version?'),
   lake: folder('the folder of a lake: is each event there, and since which version?'),
 } as const;
 
-interface ReceiptOptions extends OptionValues<typeof receiptOptions> {
-  readonly key: string | undefined;
-  readonly anyKey: boolean;
-}
-
 async function runReceipt(
   name: string,
-  { key, anyKey, body: bodyFile, data, lake }: ReceiptOptions,
+  { key, anyKey, body: bodyFile, data, lake }: OptionValues<typeof options>,
   { environment, answer, note }: CommandContext,
 ): Promise<number> {
   if (data !== undefined && lake !== undefined) refuse('--data and --lake exclude each other');
@@ -248,16 +214,7 @@ export const verifyCommand = verb({
       ),
     ),
   },
-  options: {
-    key: parsed(
-      'the public key, as /manifest-key.json or /v1/receipt-key gives it over a connection that you trust',
-      'HEX',
-      (value) => (/^[0-9a-f]{64}$/.test(value) ? value : refuse('--key is 64 hexadecimal digits, in lower case')),
-    ),
-    anyKey: flag('accept the key that the manifest or the receipt names itself'),
-    partial: flag('accept that files of the export are missing'),
-    ...receiptOptions,
-  },
+  options,
   details: [
     'Without --key, trusted is false: anyone can sign with a key of their own. --data trusts the keys of that data folder.',
   ],
@@ -265,23 +222,28 @@ export const verifyCommand = verb({
   exitCodes: {
     1: 'a file is another one, missing or given twice, an event of the receipt is missing or changed, or the key is not trusted',
   },
-  async run({ FILE: names, key: trusted, anyKey, partial, body, data, lake }, context) {
+  async run({ FILE: names, ...given }, context) {
+    const { key: trusted, anyKey, partial } = given;
     if (anyKey && trusted !== undefined) refuse('--key and --any-key exclude each other');
-    const ofReceipt = { body, data, lake };
     const manifestFile = names.at(-1) ?? '';
-    const files = names.slice(0, -1);
-    if (files.length === 0) {
+    if (names.length < 2) {
       if (partial) refuse('--partial is for the files of an export');
-      return await runReceipt(manifestFile, { key: trusted, anyKey, ...ofReceipt }, context);
+      return await runReceipt(manifestFile, given, context);
     }
-    for (const [name, value] of Object.entries(ofReceipt))
-      if (value !== undefined) refuse(`--${name} is for a receipt`);
+    for (const name of ['body', 'data', 'lake'] as const)
+      if (given[name] !== undefined) refuse(`--${name} is for a receipt`);
     const { answer, note } = context;
     const manifest = await getManifest(manifestFile, trusted);
-    const index = indexFiles(manifest.files);
-    const judged = [];
-    for (const name of files) judged.push(await judge(name, manifest, index));
-    const { missing, verdicts } = matchParts(manifest, judged);
+    const files: GivenFile[] = [];
+    for (const name of names.slice(0, -1)) files.push(await readGiven(name));
+    const { matched, missing } = matchParts(manifest, files);
+    const verdicts = files.map((one) => {
+      const part = matched.get(one.place);
+      matched.delete(one.place);
+      return part === undefined
+        ? { file: one.name, ok: false, why: describeOdd(one, manifest) }
+        : { file: one.name, ok: true, rows: part.rows };
+    });
     const isWhole = verdicts.every((verdict) => verdict.ok) && (partial || missing.length === 0);
     const ok = isWhole && (anyKey || trusted !== undefined);
     if (trusted === undefined) note(untrusted('manifest'));

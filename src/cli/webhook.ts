@@ -37,10 +37,9 @@ const list = dataVerb({
   examples: ['webhook list --account 1'],
   async run({ account: idAccount }, { paths }) {
     const { known, damaged } = await listWebhooks(paths, idAccount);
-    return [
-      ...known.map(({ sealedSecret: _, ...webhook }) => webhook),
-      ...damaged.map((idWebhook) => ({ idWebhook, status: 'Damaged' })),
-    ];
+    const listed: object[] = [];
+    for (const { sealedSecret: _, ...webhook } of known) listed.push(webhook);
+    return [...listed, ...damaged.map((idWebhook) => ({ idWebhook, status: 'Damaged' }))];
   },
 });
 

@@ -10,12 +10,6 @@ import { removeTree } from '../runtime/files/work-files.ts';
 import { downloadFile, type DownloadOptions } from './download.ts';
 import type { ExportFile, ExportReport } from './export-area.ts';
 
-export interface Fetched {
-  readonly files: readonly string[];
-  readonly rows: number;
-  readonly bytes: number;
-}
-
 /** Parses a signed manifest; throws if the signature is invalid. */
 export type ReadManifest = (text: string) => readonly Pick<ExportFile, 'name' | 'bytes' | 'sha256'>[];
 
@@ -160,7 +154,7 @@ export async function fetchExport(
   output: string,
   readManifest: ReadManifest,
   options: DownloadOptions,
-): Promise<Fetched> {
+) {
   const files = report.files ?? [];
   const intoFolder = await isFolder(output);
   if (!intoFolder) assertFits(report, output);

@@ -19,33 +19,7 @@ export interface ImportRecord {
   writeRefused(lines: string, atByte: number): Promise<number>;
 }
 
-export interface ImportFigures {
-  readonly settled: Settled;
-  /** Including events beyond `settled`. */
-  readonly stored: number;
-  readonly refused: number;
-  /** Of the last acknowledged batches. */
-  readonly lastKeys: readonly string[];
-}
-
-/** Progress of an import, in memory and on disk. */
-export interface ImportProgress {
-  figures(): ImportFigures;
-  /**
-   * Waits until the stored state permits to send a batch. Returns since when it may have been sent, and whether an
-   * earlier run may have.
-   */
-  take(batch: Batch): Promise<{ readonly sinceMs: number; readonly isInDoubt: boolean }>;
-  /** Lines of a batch that were refused before. */
-  apartOf(batch: Batch): ReadonlySet<number>;
-  /** Stores them. */
-  keepApart(batch: Batch, lines: readonly number[]): Promise<void>;
-  settle(batch: Batch, outcome: SendOutcome): void;
-  noteKey(key: string): void;
-  write(isFinished?: boolean): Promise<void>;
-}
-
-export interface ProgressOptions {
+interface ProgressOptions {
   readonly state: ImportState;
   readonly record: ImportRecord;
   /** Concurrent requests: as many of the last keys are kept. */
@@ -63,10 +37,7 @@ interface Open {
 }
 
 /** Settles all batches up to the first open one; `lines` are those of refused events. */
-function advance(
-  settled: Settled,
-  open: ReadonlyMap<number, Open>,
-): { readonly reached: Settled; readonly lines: string } {
+function advance(settled: Settled, open: ReadonlyMap<number, Open>) {
   let { batches, place, stored, refused } = settled;
   let lines = '';
   for (let next = open.get(batches); next?.outcome !== undefined; next = open.get(batches)) {
@@ -122,7 +93,8 @@ function createWriter(writeOnce: (isFinished: boolean) => Promise<void>, { signa
   };
 }
 
-export function createImportProgress(options: ProgressOptions): ImportProgress {
+/** Creates the progress of an import, in memory and on disk. */
+export function createImportProgress(options: ProgressOptions) {
   const { state: begun, record, nowMs, parallel } = options;
   const { doubtSinceMs } = begun;
   const open = new Map<number, Open>();
@@ -162,8 +134,13 @@ export function createImportProgress(options: ProgressOptions): ImportProgress {
   }, options);
 
   return {
+    /** `stored` and `refused` include events beyond `settled`. */
     figures: () => ({ settled, stored, refused, lastKeys }),
-    async take(batch) {
+    /**
+     * Waits until the stored state permits to send a batch. Returns since when it may have been sent, and whether an
+     * earlier run may have.
+     */
+    async take(batch: Batch) {
       while (batch.number >= sendable) await writer.write();
       writer.assertWritable();
       taken = Math.max(taken, batch.number + 1);
@@ -172,12 +149,14 @@ export function createImportProgress(options: ProgressOptions): ImportProgress {
       open.set(batch.number, { next: batch.next, sinceMs });
       return { sinceMs, isInDoubt: isBefore || doubtSinceMs !== undefined };
     },
-    apartOf: ({ number }) => new Set(apart.get(number)),
-    async keepApart({ number }, lines) {
+    /** Returns the lines of a batch that were refused before. */
+    apartOf: ({ number }: Batch): ReadonlySet<number> => new Set(apart.get(number)),
+    /** Stores them. */
+    async keepApart({ number }: Batch, lines: readonly number[]): Promise<void> {
       apart.set(number, lines);
       await writer.write();
     },
-    settle({ number, refused: before }, outcome) {
+    settle({ number, refused: before }: Batch, outcome: SendOutcome): void {
       const entry = open.get(number);
       if (entry === undefined) return;
       const all = [...before, ...outcome.refused].toSorted((a, b) => a.line - b.line);
@@ -186,9 +165,9 @@ export function createImportProgress(options: ProgressOptions): ImportProgress {
       refused += all.length;
       writer.noteSettled();
     },
-    noteKey(key) {
+    noteKey(key: string): void {
       lastKeys = [...lastKeys, key].slice(-parallel);
     },
-    write: (isFinished) => writer.write(isFinished),
+    write: writer.write,
   };
 }

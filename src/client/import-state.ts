@@ -216,16 +216,20 @@ export async function openImportState(opening: ImportOpening): Promise<ImportSta
   const aheadMs = atMs === undefined ? 0 : nowMs() - atMs;
   if (found !== undefined && goesOn(found, { identity, service: keys }, opening))
     return found.finishedAt === undefined ? withClock(found, aheadMs) : found;
+  return { ...newState(identity, nowMs()), salt: again ? randomUUID() : '', service: keys, aheadMs };
+}
+
+/** Creates the state of an import of which nothing was sent. */
+export function newState(identity: ImportIdentity, nowMs: number): ImportState {
   return {
     format: 1,
     identity,
-    salt: again ? randomUUID() : '',
-    service: keys,
-    startedAt: new Date(nowMs()).toISOString(),
+    salt: '',
+    service: [],
+    startedAt: new Date(nowMs).toISOString(),
     settled: { batches: 0, place: startPlace, stored: 0, refused: 0, refusedBytes: 0 },
     sendable: 0,
-    sinceMs: nowMs(),
-    aheadMs,
+    sinceMs: nowMs,
     apart: {},
     lastKeys: [],
   };

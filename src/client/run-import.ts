@@ -4,12 +4,12 @@ import { AppError, isAppError } from '../runtime/errors.ts';
 import { cutBatches, writeRefused } from './batches.ts';
 import { createInputSource, startPlace, type EventSource } from './event-source.ts';
 import { batchMethods, createInsist, type ImportArea } from './import-area.ts';
-import { createImportProgress, type ImportProgress, type ImportRecord } from './import-progress.ts';
-import type { ImportOptions, ImportState } from './import-state.ts';
+import { createImportProgress, type ImportRecord } from './import-progress.ts';
+import { newState, type ImportOptions, type ImportState } from './import-state.ts';
 import { sendBatch, type SendDependencies } from './send-batch.ts';
 
 /** Totals of all runs of an import. */
-export interface ImportTotals {
+interface ImportTotals {
   readonly stored: number;
   readonly refused: number;
   /** Lines before which everything is settled. */
@@ -40,32 +40,27 @@ export interface ImportHooks {
   readonly onWait: (why: string | undefined) => void;
 }
 
-export interface RunImportOptions {
+interface RunImportOptions
+  extends
+    Pick<SendDependencies, 'area' | 'method' | 'seed'>,
+    Pick<ImportOptions, 'parallel' | 'patienceMs' | 'nowMs' | 'signal'> {
   readonly source: EventSource;
-  readonly area: ImportArea;
-  readonly method: string;
-  readonly seed: string;
   readonly state: ImportState;
   readonly record: ImportRecord;
   /** Of the unpacked input, if known. */
   readonly sizeBytes: number | undefined;
-  readonly parallel: number;
-  readonly patienceMs: number;
-  readonly nowMs: () => number;
-  /** Ends the import after the requests in flight. */
-  readonly signal: AbortSignal;
   readonly hooks: ImportHooks;
   /** Throws if the input has changed since the import began. */
   readonly assertUnchanged?: () => void;
 }
 
+type ImportProgress = ReturnType<typeof createImportProgress>;
+
 function positionOf(progress: ImportProgress, sizeBytes: number | undefined): ImportPosition {
   const { stored, refused, settled } = progress.figures();
-  return {
-    stored,
-    refused,
-    ...(sizeBytes === undefined || sizeBytes === 0 ? {} : { percent: (settled.place.offset * 100) / sizeBytes }),
-  };
+  const percent =
+    sizeBytes === undefined || sizeBytes === 0 ? {} : { percent: (settled.place.offset * 100) / sizeBytes };
+  return { stored, refused, ...percent };
 }
 
 /** Sends batches concurrently until the input ends, the signal aborts or a sender fails. */
@@ -80,31 +75,28 @@ async function sendAll(options: RunImportOptions, progress: ImportProgress, unkn
     onUnknown: (names) => names.forEach((name) => unknown.add(name)),
     onKey: (key) => progress.noteKey(key),
   };
-  const work = async (): Promise<void> => {
-    // The generator gives each batch to one sender.
-    while (!signal.aborted) {
-      const next = await batches.next();
-      // An aborted input may end anywhere.
-      if (next.done === true || signal.aborted) return;
-      const batch = next.value;
-      const sent = await progress.take(batch);
-      const sending = { events: batch.events, apart: progress.apartOf(batch), ...sent };
-      const outcome = await sendBatch(dependencies, sending, (lines) => progress.keepApart(batch, lines));
-      if (outcome === undefined) return;
-      progress.settle(batch, outcome);
-      hooks.onProgress(positionOf(progress, sizeBytes));
-    }
-  };
   const failures: unknown[] = [];
-  const guarded = async (): Promise<void> => {
+  const work = async (): Promise<void> => {
     try {
-      await work();
+      // The generator gives each batch to one sender.
+      while (!signal.aborted) {
+        const next = await batches.next();
+        // An aborted input may end anywhere.
+        if (next.done === true || signal.aborted) return;
+        const batch = next.value;
+        const sent = await progress.take(batch);
+        const sending = { events: batch.events, apart: progress.apartOf(batch), ...sent };
+        const outcome = await sendBatch(dependencies, sending, (lines) => progress.keepApart(batch, lines));
+        if (outcome === undefined) return;
+        progress.settle(batch, outcome);
+        hooks.onProgress(positionOf(progress, sizeBytes));
+      }
     } catch (error) {
       failures.push(error);
       failed.abort();
     }
   };
-  await Promise.all(Array.from({ length: parallel }, guarded));
+  await Promise.all(Array.from({ length: parallel }, work));
   await batches.return();
   if (failures.length > 0) throw failures[0];
 }
@@ -158,10 +150,6 @@ async function* readUntil(input: AsyncIterable<Uint8Array>, signal: AbortSignal)
     yield piece;
 }
 
-function describeRest(lines: number): string {
-  return `Up to line ${lines} of standard input everything is settled, and what follows was sent in part: import that as a file, which can be repeated.`;
-}
-
 /**
  * Imports standard input. An interrupted import cannot resume, since the next input may differ. Errors: those of
  * `importFile`.
@@ -181,18 +169,7 @@ export async function importInput(
     area,
     method: batchMethods.get(event) ?? '',
     seed: randomUUID(),
-    state: {
-      format: 1,
-      identity: { idApp, event, format, map, sha256: '' },
-      salt: '',
-      service: [],
-      startedAt: new Date(nowMs()).toISOString(),
-      settled: { batches: 0, place: startPlace, stored: 0, refused: 0, refusedBytes: 0 },
-      sendable: 0,
-      sinceMs: nowMs(),
-      apart: {},
-      lastKeys: [],
-    },
+    state: newState({ idApp, event, format, map, sha256: '' }, nowMs()),
     record: {
       writeState: async ({ settled }) => void ({ line } = settled.place),
       writeRefused: (lines, atByte) => writeRefused(refusedFile, lines, atByte),
@@ -203,7 +180,10 @@ export async function importInput(
   const totals = await run.catch((error: unknown) => {
     // Their hints say to repeat the command, which would send everything again.
     if (!isAppError(error, 'service_away') && !isAppError(error, 'service_refused')) throw error;
-    throw new AppError(error.code, error.message, { cause: error.cause, hint: describeRest(line - 1) });
+    throw new AppError(error.code, error.message, {
+      cause: error.cause,
+      hint: `Up to line ${line - 1} of standard input everything is settled, and what follows was sent in part: import that as a file, which can be repeated.`,
+    });
   });
   return { file: '-', ...totals, ...(totals.refused === 0 ? {} : { refusedFile }) };
 }

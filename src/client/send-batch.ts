@@ -7,9 +7,9 @@ import type { BatchAnswer, ImportArea, Insist, KeyAnswer, ServiceFault } from '.
  * The service remembers a key for 24 hours between receipts. Older batches in doubt are looked up before they are sent
  * again; the difference is for clock drift and slow requests.
  */
-export const keySafeMs = 20 * 3600 * 1000;
+const keySafeMs = 20 * 3600 * 1000;
 
-export interface Sending {
+interface Sending {
   readonly events: readonly SourceEvent[];
   /** Lines refused before, which are sent individually. */
   readonly apart: ReadonlySet<number>;
@@ -36,11 +36,8 @@ export interface SendDependencies {
   readonly onKey: (key: string) => void;
 }
 
-/** Stores the refused lines of a batch before the rest is sent without them. */
-export type KeepApart = (lines: readonly number[]) => Promise<void>;
-
 /** Returns the Idempotency-Key of events at a line, which depends on nothing else. */
-export function keyOf(seed: string, line: number, body: string): string {
+function keyOf(seed: string, line: number, body: string): string {
   return `import-${createHash('sha256').update(`${seed}\n${line}\n`).update(body).digest('hex').slice(0, 48)}`;
 }
 
@@ -55,7 +52,7 @@ function toRefused({ line, json }: SourceEvent, faults: readonly ServiceFault[])
   };
 }
 
-export type Judged = Exclude<BatchAnswer, { readonly state: 'later' }>;
+type Judged = Exclude<BatchAnswer, { readonly state: 'later' }>;
 const storedAlready: Judged = { state: 'stored', unknownParameters: [] };
 
 /** Sends events with their key until they are stored or refused; undefined if aborted. */
@@ -88,16 +85,8 @@ function createPost(dependencies: SendDependencies, { sinceMs, isInDoubt }: Send
   };
 }
 
-/** A refused batch, split. */
-export interface Parted {
-  readonly refused: readonly RefusedEvent[];
-  /** All events, if the service has named none: each is sent individually. */
-  readonly alone: readonly SourceEvent[];
-  readonly rest: readonly SourceEvent[];
-}
-
-/** Splits a batch by validation errors. */
-export function part(events: readonly SourceEvent[], faults: readonly ServiceFault[]): Parted {
+/** Splits a refused batch. If the service has named no event, `alone` has all: each is sent individually. */
+function part(events: readonly SourceEvent[], faults: readonly ServiceFault[]) {
   const ofEvent = (at: number): readonly ServiceFault[] =>
     events.length === 1 ? faults : faults.filter(({ index }) => index === at);
   const refused = events.flatMap((event, at) => {
@@ -117,7 +106,8 @@ export function part(events: readonly SourceEvent[], faults: readonly ServiceFau
 export async function sendBatch(
   dependencies: SendDependencies,
   sending: Sending,
-  keepApart: KeepApart,
+  /** Stores the refused lines before the rest is sent without them. */
+  keepApart: (lines: readonly number[]) => Promise<void>,
 ): Promise<SendOutcome | undefined> {
   const post = createPost(dependencies, sending);
   const alone = sending.events.filter(({ line }) => sending.apart.has(line));
@@ -148,12 +138,8 @@ export async function sendBatch(
 }
 
 /** A lookup of events that the state does not know. */
-export interface EarlierQuestion {
+interface EarlierQuestion extends Pick<SendDependencies, 'area' | 'insist' | 'method' | 'seed'> {
   readonly source: EventSource;
-  readonly area: ImportArea;
-  readonly insist: Insist;
-  readonly method: string;
-  readonly seed: string;
   /** Where to read from. */
   readonly from: { readonly number: number; readonly place: Place };
   /** First batch that has not been sent by the state. */

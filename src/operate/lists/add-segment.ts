@@ -20,14 +20,7 @@ import {
   type SegmentId,
   type SegmentKind,
 } from '../../segments/segment-store.ts';
-import {
-  createBadLines,
-  type RefusedList,
-  readLines,
-  type BadLine,
-  type LineBlock,
-  type ListInput,
-} from './text-lines.ts';
+import { createBadLines, type RefusedList, readLines, type ListInput } from './text-lines.ts';
 import { exists, findSize, hashFile } from '../../runtime/files/file-checks.ts';
 
 export interface AddedSegment extends SegmentId {
@@ -62,31 +55,24 @@ export function assertGoesOn(signal: AbortSignal): void {
   if (signal.aborted) throw new AppError('stopping', 'the command was stopped', { hint: 'Nothing was changed.' });
 }
 
-/** Turns a block into lines of JSON and bad lines; empty lines are skipped. */
-function spoolIds({ firstLine, texts, bad }: LineBlock): { text: string; lines: number; bad: readonly BadLine[] } {
-  const faults = [...bad];
-  const spooled: string[] = [];
-  for (const [index, text] of texts.entries()) {
-    if (text === '') continue;
-    const reason = findFault(text);
-    if (reason === undefined) spooled.push(`{"id":${JSON.stringify(text)}}\n`);
-    else faults.push({ line: firstLine + index, reason });
-  }
-  return { text: spooled.join(''), lines: spooled.length, bad: faults };
-}
-
-/** Spools a list; returns the number of ids, or the bad lines. */
+/** Spools a list as lines of JSON; returns the number of ids, or the bad lines. Empty lines are skipped. */
 async function writeSpool(input: ListInput, spool: string, signal: AbortSignal): Promise<number | RefusedList> {
   const badLines = createBadLines();
   const file = await openWorkFile(spool);
   let count = 0;
   try {
-    for await (const block of readLines(input)) {
+    for await (const { firstLine, texts, bad } of readLines(input)) {
       assertGoesOn(signal);
-      const { text, lines, bad } = spoolIds(block);
-      bad.forEach((line) => badLines.add(line));
-      count += lines;
-      if (badLines.count === 0) await file.append(Buffer.from(text));
+      bad.forEach(badLines.add);
+      const spooled: string[] = [];
+      for (const [index, text] of texts.entries()) {
+        if (text === '') continue;
+        const reason = findFault(text);
+        if (reason === undefined) spooled.push(`{"id":${JSON.stringify(text)}}\n`);
+        else badLines.add({ line: firstLine + index, reason });
+      }
+      count += spooled.length;
+      if (badLines.count === 0) await file.append(Buffer.from(spooled.join('')));
     }
   } finally {
     await file.close();
@@ -150,12 +136,14 @@ export interface ForgottenIds {
   readonly idAccount?: number;
 }
 
-/** Refuses to rewrite a damaged segment. */
-async function assertWhole({ file, sizeBytes, sha256, idSegment, idAccount }: Segment): Promise<void> {
-  if ((await findSize(file)) === sizeBytes && (await hashFile(file)) === sha256) return;
-  throw new AppError('file_damaged', `${file} is damaged or gone: no id can be taken out of it`, {
-    hint: `Add segment ${idSegment} of account ${idAccount} anew, or remove it; then repeat the command.`,
-  });
+/** Refuses to rewrite a damaged file. Error: `file_damaged`. */
+export async function assertWhole(
+  { file, sizeBytes, sha256 }: Pick<Segment, 'file' | 'sizeBytes' | 'sha256'>,
+  what: string,
+  hint: string,
+): Promise<void> {
+  if ((await findSize(file)) !== sizeBytes || (await hashFile(file)) !== sha256)
+    throw new AppError('file_damaged', `${file} is damaged${what}`, { hint });
 }
 
 /** Writes a segment without some ids; undefined if it has none of them. */
@@ -165,7 +153,9 @@ async function rewrite(
   segment: Segment,
   ids: readonly string[],
 ): Promise<{ readonly file: string; readonly ids: number } | undefined> {
-  await assertWhole(segment);
+  const { idSegment, idAccount } = segment;
+  const hint = `Add segment ${idSegment} of account ${idAccount} anew, or remove it; then repeat the command.`;
+  await assertWhole(segment, ' or gone: no id can be taken out of it', hint);
   const source = `read_parquet([${sqlText(segment.file)}], hive_partitioning = false)`;
   const named = `(SELECT unnest(CAST(${sqlList(ids)} AS VARCHAR[])))`;
   const [row] = await engine.rows(`SELECT count(*) AS found FROM ${source} WHERE id IN ${named}`);

@@ -4,31 +4,24 @@ import path from 'node:path';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
 import { AppError } from '../../runtime/errors.ts';
-import { findSize, hashFile } from '../../runtime/files/file-checks.ts';
 import { openWorkFile, type WorkFile, openWorkRoom } from '../../runtime/files/work-files.ts';
 import { changeTitles, type NewTitles, type TitleCounts, type Titles } from '../../titles/title-store.ts';
-import { assertGoesOn, openSortEngine, writeListFile, type ListOptions } from './add-segment.ts';
+import { assertGoesOn, assertWhole, openSortEngine, writeListFile, type ListOptions } from './add-segment.ts';
 import { createBadLines, type RefusedList, readLines, type ListInput } from './text-lines.ts';
 import { isRecord } from '../../runtime/files/checked-json.ts';
 
-/** A title of an id. An empty title removes an earlier one. */
-interface TitleRow {
-  readonly field: string;
-  readonly id: string;
-  readonly title: string;
-}
-
-type TitleLine = { readonly row: TitleRow } | { readonly reason: string } | 'none';
-
 const cellNames = ['field', 'id', 'title'] as const;
-type Cells = Readonly<Record<(typeof cellNames)[number], string>>;
+/** A title of an id. An empty title removes an earlier one. */
+type TitleRow = Readonly<Record<(typeof cellNames)[number], string>>;
+/** A row, a bad line, or a header or blank line. */
+type TitleLine = { readonly row: TitleRow } | { readonly reason: string } | 'none';
 
 const maxIdLength = 255;
 const maxTitleLength = 1024;
 const maxNumber = 2n ** 63n - 1n;
 const control = /\p{Cc}/u;
 
-function parseJsonLine(line: string): Cells | string {
+function parseJsonLine(line: string): TitleRow | string {
   let value: unknown;
   try {
     value = JSON.parse(line);
@@ -48,7 +41,7 @@ function parseJsonLine(line: string): Cells | string {
 const lengthOf = (text: string): number => Array.from(text).length;
 
 /** Validates a row; numbers get their shortest form. */
-function parseRow({ field, id, title }: Cells): TitleLine {
+function parseRow({ field, id, title }: TitleRow): TitleLine {
   const known = titledFields.get(field);
   const elsewhere = findTitlesElsewhere(field);
   if (elsewhere !== undefined) return { reason: `field ${field} has its titles from ${elsewhere}` };
@@ -101,13 +94,6 @@ function createTitleReader(): { read(text: string): TitleLine } {
   };
 }
 
-interface LoadedTitles {
-  readonly rows: number;
-  /** All titles of the store, and their number per field. */
-  readonly titles: number;
-  readonly fields: TitleCounts;
-}
-
 /** Spools a list, numbered from `count`; returns the last number, or the bad lines. */
 async function spoolTitles(
   input: ListInput,
@@ -121,7 +107,7 @@ async function spoolTitles(
   for await (const { firstLine, texts, bad } of readLines(input)) {
     assertGoesOn(signal);
     const unreadable = new Set(bad.map(({ line }) => line));
-    bad.forEach((line) => badLines.add(line));
+    bad.forEach(badLines.add);
     const rows: string[] = [];
     for (const [index, text] of texts.entries()) {
       const line = firstLine + index;
@@ -139,13 +125,8 @@ async function spoolTitles(
   return badLines.count === 0 ? turn : badLines.toRefused(input.name);
 }
 
-/** Refuses to rewrite damaged titles. */
-async function assertWhole({ file, sizeBytes, sha256 }: Titles): Promise<void> {
-  if ((await findSize(file)) === sizeBytes && (await hashFile(file)) === sha256) return;
-  throw new AppError('file_damaged', `${file} is damaged: its bytes are not those that were written`, {
-    hint: "Restore it from a backup; or remove the folder of the titles, and load them anew by 'tributary load titles'.",
-  });
-}
+const restoreHint =
+  "Restore it from a backup; or remove the folder of the titles, and load them anew by 'tributary load titles'.";
 
 /** SQL of the merged titles: the newest title of each id, unless it is empty. */
 function mergeSql(spool: string, before: Titles | undefined): string {
@@ -159,7 +140,7 @@ function mergeSql(spool: string, before: Titles | undefined): string {
 }
 
 async function merge(engine: Duckdb, dir: string, spool: string, before: Titles | undefined): Promise<NewTitles> {
-  if (before !== undefined) await assertWhole(before);
+  if (before !== undefined) await assertWhole(before, ': its bytes are not those that were written', restoreHint);
   const file = path.join(dir, 'titles.parquet');
   await writeListFile(engine, mergeSql(spool, before), file);
   const counts = await engine.rows(
@@ -178,7 +159,7 @@ export async function loadTitles(
   titlesDir: string,
   inputs: readonly ListInput[],
   options: ListOptions,
-): Promise<LoadedTitles | readonly RefusedList[]> {
+): Promise<{ rows: number; titles: number; fields: TitleCounts } | readonly RefusedList[]> {
   const room = await openWorkRoom(path.join(titlesDir, 'work'), 'load titles');
   try {
     const spool = path.join(room.dir, 'titles.jsonl');

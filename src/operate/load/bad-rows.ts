@@ -38,12 +38,6 @@ export function isRefused({ count, isTooLarge }: BadRows, { maxBad }: BadBounds)
   return count > maxBad || isTooLarge === true;
 }
 
-interface Found {
-  readonly place: number;
-  readonly fault: number;
-  readonly raw: string;
-}
-
 async function readSize(duckdb: Duckdb, from: string) {
   const [row] = await duckdb.rows(`SELECT count(*) AS n, coalesce(sum(bytes), 0)::BIGINT AS bytes FROM ${from}`);
   return { count: Number(row?.['n']), bytes: Number(row?.['bytes']) };
@@ -54,7 +48,7 @@ const rejectedSql = `(SELECT line_byte_position - 1 AS place, ltrim(coalesce(any
   FROM reject_errors WHERE scan_id = (SELECT max(scan_id) FROM reject_errors) GROUP BY line_byte_position)`;
 
 /** Reads all bad rows with their texts, or the first without. */
-async function readFound(duckdb: Duckdb, sql: RowsSql, isKept: boolean): Promise<Found[]> {
+async function readFound(duckdb: Duckdb, sql: RowsSql, isKept: boolean) {
   const query = isKept
     ? `SELECT place, fault, CAST(raw AS VARCHAR) AS raw FROM (${sql.checkedSql}) AS checked WHERE fault IS NOT NULL ORDER BY place`
     : `SELECT place, fault, '' AS raw FROM load_bad ORDER BY place LIMIT ${namedRows}`;
@@ -89,8 +83,6 @@ async function toLines(source: Source, places: RowPlaces): ReturnType<typeof fin
 function withoutText({ line, reason, field }: BadRow): BadRow {
   return { line, reason, ...(field === undefined ? {} : { field }) };
 }
-
-const byLine = (a: BadRow, b: BadRow): number => a.line - b.line;
 
 /**
  * Counts the bad rows of a source and locates the first, or all if they are within the limits. Reads the file once if
@@ -130,7 +122,7 @@ export async function findBadRows(
       reason: 'bad_line',
       text,
     })),
-  ].toSorted(byLine);
+  ].toSorted((a, b) => a.line - b.line);
   const first = rows.slice(0, namedRows).map(withoutText);
   return { count, first, failed: isKept ? rows : [], ...(isTooLarge ? { isTooLarge } : {}) };
 }

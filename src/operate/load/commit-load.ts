@@ -199,13 +199,6 @@ export interface StagedLoad {
   readonly name: string;
 }
 
-export interface CommittedLoad {
-  readonly stored: number;
-  readonly repeats: number;
-  /** Rows left out because they were erased. */
-  readonly erased: number;
-}
-
 export function nextLoadState(before: LoadState | undefined): LoadState {
   return { generation: (before?.generation ?? 0) + 1, status: 'loaded' };
 }
@@ -246,7 +239,7 @@ async function tryCommit(
   load: StagedLoad,
   { files, availableAtMs, seen, judgedBy, erased }: Attempt,
   rows: number,
-): Promise<CommittedLoad> {
+) {
   const stored = countRows(files);
   const failed = load.failed - load.failedBefore;
   const repeats = rows + load.failed - stored - failed - erased;
@@ -296,11 +289,7 @@ function isMadeMeanwhile(table: Table, { loadId, before }: StagedLoad): boolean 
  * `file_damaged`, `commit_conflict` if a load was undone that rows duplicate, or after many attempts, `disk`, `memory`,
  * `sql`.
  */
-export async function commitLoad(
-  dependencies: CommitDependencies,
-  load: StagedLoad,
-  assertGoesOn: () => void,
-): Promise<CommittedLoad | undefined> {
+export async function commitLoad(dependencies: CommitDependencies, load: StagedLoad, assertGoesOn: () => void) {
   const { table, duckdb, clock, crashPoint } = dependencies;
   const rows = countRows(load.files);
   const seen = new Set<string>();

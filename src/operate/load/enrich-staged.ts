@@ -6,7 +6,7 @@ import { type Enricher, createLookUps, type EnrichedSelect, type LookUps } from 
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
 import { describeFileSql } from '../../lake/table-schema.ts';
-import { assertGoesOn, rowGroupsPerFile } from './stage-rows.ts';
+import { assertGoesOn, rowGroupsPerFile, type StageOptions } from './stage-rows.ts';
 
 /**
  * Fills the enriched columns of staged rows: a file with rows to fill is rewritten in the same order. The identities of
@@ -16,11 +16,8 @@ import { assertGoesOn, rowGroupsPerFile } from './stage-rows.ts';
 /** Unlike a flush, a command may take any time. */
 const agentBudgetMs = Number.POSITIVE_INFINITY;
 
-interface EnrichStagedOptions {
-  readonly dataset: Dataset;
+interface EnrichStagedOptions extends Pick<StageOptions, 'dataset' | 'signal' | 'makeRoom'> {
   readonly enricher: Enricher | undefined;
-  readonly signal: AbortSignal;
-  readonly makeRoom: () => Promise<string>;
 }
 
 const lookedUp = ['ipv4', 'ipv6', 'user_agent'];
