@@ -113,7 +113,6 @@ export function padText(text: string, width: number, toRight = false): string {
   return toRight ? `${space}${text}` : `${text}${space}`;
 }
 
-/** Wraps a text at spaces. */
 function wrapText(text: string, columns: number): string[] {
   const lines: string[] = [];
   for (const word of text.split(' ')) {
@@ -185,7 +184,6 @@ export function renderGrid(grid: readonly GridColumn[], columns: number): string
   ];
 }
 
-/** Reports whether a value must not be cut: a number, a time, a boolean. */
 const isWholeValue = (value: unknown, name: string): boolean =>
   typeof value === 'string' ? timeOf(value, name) !== undefined : typeof value !== 'object';
 

@@ -22,7 +22,6 @@ interface Given {
   readonly profile?: string | undefined;
 }
 
-/** Reads a profile from the environment. Error: `usage`. */
 function profileOf({ environment }: CommandContext): Profile {
   const read = (name: string): string | undefined => environment[`TRIBUTARY_${name}`] || undefined;
   const app = read('APP');

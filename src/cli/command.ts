@@ -123,16 +123,14 @@ export function verb<W extends Declarations, O extends Declarations>(declaration
 }
 
 /** Declares a verb that works on the data folder of `--data`, opened as `opens` says. Errors: those of `openData`. */
-export function dataVerb<W extends Declarations, O extends Declarations>({
-  opens = 'existing',
-  run,
-  ...declaration
-}: Verb<W, O, DataContext> & { readonly opens?: DataFolderUse }): Verb {
+export function dataVerb<W extends Declarations, O extends Declarations>(
+  declaration: Verb<W, O, DataContext> & { readonly opens?: DataFolderUse },
+): Verb {
   return verb<W, O>({
     ...declaration,
     async run(given, context) {
       const { data } = given as OptionValues<CommonOptions>;
-      return run(given, { ...context, ...openData(data, context, opens) });
+      return declaration.run(given, { ...context, ...openData(data, context, declaration.opens ?? 'existing') });
     },
   });
 }
@@ -189,7 +187,6 @@ export function openData(
  */
 type DataFolderUse = 'existing' | 'lake' | 'named' | 'any';
 
-/** Lists a folder; undefined if there is none. */
 function findNames(dir: string): readonly string[] | undefined {
   try {
     return findNamesSync(dir);

@@ -64,7 +64,6 @@ async function listMeant(
   return known;
 }
 
-/** Looks up one after the other until one is found. */
 async function findFirst(finder: Finder, soughts: readonly Sought[], idApps: readonly number[]): Promise<EventAnswer> {
   const deadlineMs = performance.now() + answerWithinMs;
   const [sought, ...others] = soughts;

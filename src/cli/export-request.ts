@@ -26,7 +26,6 @@ export const day = (about: string) =>
       : refuse(`${what} must be a day as YYYY-MM-DD, today or yesterday, not '${value}'`),
   );
 
-/** Parameters of the API with their own option. */
 const ownOptions: Readonly<Record<string, string>> = {
   selectors: '--selectors',
   timezone: '--timezone',
@@ -70,7 +69,6 @@ export const requestOptions = {
 
 export type GivenRequest = OptionValues<typeof requestOptions>;
 
-/** Returns the default fields of an event. */
 function usualSelectors(event: string): readonly string[] {
   const { dataset, event: spec } = getExport(event);
   const common = new Set(commonFields.map(({ name }) => name));

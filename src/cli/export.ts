@@ -130,7 +130,6 @@ const awaitEnd = ({ area }: ExportCaller, exportId: string, { stop, show }: Comm
       show?.(`export ${exportId}: ${status}${percent === undefined ? '' : `, ${Math.floor(percent)} %`}`),
   });
 
-/** The file or folder of an output; undefined for standard output. */
 const fileOf = (output: string | undefined): string | undefined => (output === standardOutput ? undefined : output);
 
 async function assertOutput(output: string | undefined): Promise<void> {
@@ -185,7 +184,6 @@ const order = (event: string) =>
       ),
   });
 
-/** The name of an event, or an older name of it. */
 const known = oneOf(eventNames, 'what would be exported', 'EVENT');
 const eventWord: typeof known = {
   ...known,

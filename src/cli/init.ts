@@ -30,14 +30,12 @@ const knownMs = 15_000;
 /** How long a service may take to stop, ms. */
 const stopMs = 60_000;
 
-/** The apps and users of a folder, and the new secrets. */
 interface FirstAccess {
   readonly apps: readonly ListedApp[];
   readonly users: readonly ListedUser[];
   readonly made: Pick<Profile, 'idApp' | 'token' | 'idUser' | 'secret'>;
 }
 
-/** Adds the first app and user if there is none. */
 async function ensureAccess(
   paths: AccessPaths,
   clock: Clock,
@@ -67,7 +65,6 @@ function addressesOf(
   };
 }
 
-/** Renders calls that work as they are. */
 function examplesOf({ importUrl, exportUrl, idApp, token, idUser, secret }: Profile): string[] {
   const event = '{"customUserId":"u-1","customEventName":"level_up","customEventParams":{"level":"3"}}';
   const query = 'event=customEvents&selectors=eventId,tsEvent,eventName,params.name,params.value&sinceVersion=0';

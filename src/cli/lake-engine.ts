@@ -17,7 +17,6 @@ export async function withEngine<T>({ paths }: OpenData, limits: Limits, work: (
   }
 }
 
-/** The dependencies of work on the events table. */
 interface EventsTable extends Pick<OpenData, 'clock'> {
   readonly table: Table;
   readonly lakeDir: string;

@@ -47,7 +47,6 @@ const exitCodes: Readonly<Record<number, string>> = {
   1: 'refused or failed: one sentence on standard error says why, and what to do',
 };
 
-/** Renders examples and exit codes, below the lists of the help. */
 function renderEnd({ examples = [], exitCodes: own = {} }: Verb): string {
   const shown = examples.length === 0 ? '' : `\nExamples:\n${examples.map((line) => `  tributary ${line}\n`).join('')}`;
   const codes = Object.entries({ ...exitCodes, ...own }).map(([code, meaning]) => {
@@ -201,7 +200,6 @@ function toParser(command: Command, call: Call): Parser {
   return addVersion(parser);
 }
 
-/** Finds the parser that the words lead to, and its path. */
 function findParser(
   parser: Parser,
   [word, ...words]: readonly string[],

@@ -45,7 +45,6 @@ export async function renderLakeSnapshot(config: Config, root: string | undefine
   return snapshotSql({ root: at, followers: await listOtherTables(own), retentionMs: config.retentionMs });
 }
 
-/** Matches a macro of views.sql. */
 const typedViews = /\bapp_\d+"?\s*\./;
 
 interface QueryAnswers {

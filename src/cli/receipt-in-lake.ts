@@ -12,70 +12,6 @@ import { type FirstVersion, createVersionSearch } from '../lake/log/change-feed.
 import { type EventValues, digestEvent } from '../receipts/event-digest.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 
-/** State of an event that is neither in a table nor failed. */
-interface Absence {
-  readonly state: 'pending' | 'erased' | 'missing';
-  readonly reason?: string;
-}
-
-/** The snapshots without the event: of the events table, and of its own table. */
-interface WithoutEvent {
-  readonly log: Snapshot;
-  readonly table: Snapshot;
-}
-
-/** Classifies an event whose id is not among the erased ids. `isComplete`: the hashes of all erased ids are known. */
-function judgeUnerased({ group }: Receipt, { log, table }: WithoutEvent, isComplete: boolean): Absence {
-  const epoch = log.lake?.epoch;
-  if (epoch === undefined) return { state: 'pending' };
-  if (epoch.streamId !== group.stream)
-    return { state: 'missing', reason: `the lake follows another stream by now, ${epoch.streamId}` };
-  const { restoredFrom } = log.lake ?? {};
-  if (group.sequence > epoch.position)
-    // A backup includes the backlog of its stream, and the restore has committed it.
-    return restoredFrom === undefined
-      ? { state: 'pending' }
-      : {
-          state: 'missing',
-          reason: `the lake was restored from the backup of ${restoredFrom}, which does not have it`,
-        };
-  const read = `the lake has read the stream up to ${epoch.position}`;
-  const erased = table.lake?.totals.erased ?? 0;
-  if (erased === 0) return { state: 'missing', reason: `${read}, and nothing was erased` };
-  if (isComplete) return { state: 'missing', reason: `${read}, and its id is not among those that were erased` };
-  return { state: 'erased', reason: `${read}, ${erased} events were erased from the table, and which is not known` };
-}
-
-/**
- * Classifies the events that are in no table and have not failed, by id. Called after both were searched, since an
- * erasure writes the hash of an id before it removes the row.
- */
-async function judgeAbsent(
-  lakeDir: string,
-  receipt: Receipt,
-  absent: readonly ReceiptEvent[],
-  without: WithoutEvent,
-): Promise<ReadonlyMap<string, Absence>> {
-  const absences = new Map<string, Absence>();
-  if (absent.length === 0) return absences;
-  const { idApp } = receipt;
-  const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
-  try {
-    // Hashes are kept for longer than receipts are valid.
-    const erased = await createErasedIdsSearch(lakePaths(lakeDir))().catch((error: unknown): ErasedIds => {
-      if (!isAppError(error, 'file_damaged')) throw error;
-      return { file: undefined, isComplete: false };
-    });
-    for (const { eventId } of absent) {
-      const isErased = await wasErased(duckdb, erased, { idApp, eventId }, [idApp]);
-      absences.set(eventId, isErased ? { state: 'erased' } : judgeUnerased(receipt, without, erased.isComplete));
-    }
-  } finally {
-    duckdb.close();
-  }
-  return absences;
-}
-
 /**
  * State of an event of a receipt.
  * - `stored`: the row with its id has the same values.
@@ -88,21 +24,79 @@ async function judgeAbsent(
  */
 export type EventState = 'stored' | 'repeat' | 'failed' | 'pending' | 'erased' | 'changed' | 'missing';
 
-interface FoundEvent {
-  readonly eventId: string;
+interface Classified {
   readonly state: EventState;
+  /** Why it failed, or a remark. */
+  readonly reason?: string;
+}
+
+interface FoundEvent extends Classified {
+  readonly eventId: string;
   /** The version that committed its row. */
   readonly sinceVersion?: number;
   /** The log no longer has the version before that one. */
   readonly orEarlier?: true;
   readonly availableAt?: string;
-  readonly reason?: string;
 }
 
+/** The events of a receipt in a version of their table. */
 export interface ReceiptInLake {
   readonly table: string;
   readonly version: number;
   readonly events: readonly FoundEvent[];
+}
+
+const missing = (reason: string): Classified => ({ state: 'missing', reason });
+
+/**
+ * Classifies an event that is in no table, has not failed and is not among the erased ids. `log` is the events table,
+ * `table` that of the event. `isComplete`: the hashes of all erased ids are known.
+ */
+function classifyAbsent({ group }: Receipt, log: Snapshot, table: Snapshot, isComplete: boolean): Classified {
+  const { epoch, restoredFrom } = log.lake ?? {};
+  if (epoch === undefined) return { state: 'pending' };
+  if (epoch.streamId !== group.stream) return missing(`the lake follows another stream by now, ${epoch.streamId}`);
+  if (group.sequence > epoch.position)
+    // A backup includes the backlog of its stream, and the restore has committed it.
+    return restoredFrom === undefined
+      ? { state: 'pending' }
+      : missing(`the lake was restored from the backup of ${restoredFrom}, which does not have it`);
+  const read = `the lake has read the stream up to ${epoch.position}`;
+  const erased = table.lake?.totals.erased ?? 0;
+  if (erased === 0) return missing(`${read}, and nothing was erased`);
+  if (isComplete) return missing(`${read}, and its id is not among those that were erased`);
+  return { state: 'erased', reason: `${read}, ${erased} events were erased from the table, and which is not known` };
+}
+
+/**
+ * Classifies absent events by id. Called after table and failed events were searched, since an erasure writes the hash of
+ * an id before it removes the row.
+ */
+async function classifyAllAbsent(
+  lakeDir: string,
+  receipt: Receipt,
+  absent: readonly ReceiptEvent[],
+  snapshots: { readonly log: Snapshot; readonly table: Snapshot },
+): Promise<ReadonlyMap<string, Classified>> {
+  const found = new Map<string, Classified>();
+  if (absent.length === 0) return found;
+  const { idApp } = receipt;
+  const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
+  try {
+    // Hashes are kept for longer than receipts are valid.
+    const erased = await createErasedIdsSearch(lakePaths(lakeDir))().catch((error: unknown): ErasedIds => {
+      if (!isAppError(error, 'file_damaged')) throw error;
+      return { file: undefined, isComplete: false };
+    });
+    for (const { eventId } of absent) {
+      const isErased = await wasErased(duckdb, erased, { idApp, eventId }, [idApp]);
+      const { log, table } = snapshots;
+      found.set(eventId, isErased ? { state: 'erased' } : classifyAbsent(receipt, log, table, erased.isComplete));
+    }
+  } finally {
+    duckdb.close();
+  }
+  return found;
 }
 
 const dayMs = 86_400_000;
@@ -135,11 +129,7 @@ async function findRows(
   return await findWholeRows({ dataset, snapshot }, ids, filter);
 }
 
-function judgeRow(
-  { eventId, sha256 }: ReceiptEvent,
-  row: WholeRow,
-  receipt: Receipt,
-): Pick<FoundEvent, 'state' | 'reason'> {
+function judgeRow({ eventId, sha256 }: ReceiptEvent, row: WholeRow, receipt: Receipt): Classified {
   const { kind } = getMethod(receipt.method);
   const values: EventValues = { ...row.values, event_id: eventId, kind };
   const isEvent = (replaced: Readonly<Record<string, unknown>>): boolean =>
@@ -198,7 +188,7 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
   const best = receipt.events.map((event) => findBest(event, rows, receipt, snapshot));
   const failed = best.includes(undefined) ? await findFailed(lakeDir, receipt) : new Map<string, string>();
   const absent = receipt.events.filter(({ eventId }, index) => best[index] === undefined && !failed.has(eventId));
-  const absences = await judgeAbsent(lakeDir, receipt, absent, { log, table: snapshot });
+  const absences = await classifyAllAbsent(lakeDir, receipt, absent, { log, table: snapshot });
   const versions = new Map<number, FirstVersion>();
   const search = createVersionSearch();
   const findSince = async ({ availableAtMs }: WholeRow): Promise<Partial<FoundEvent>> => {

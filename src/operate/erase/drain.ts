@@ -64,7 +64,6 @@ async function publishMarker({ publisher, signal }: DrainDependencies, payload: 
   return sequence;
 }
 
-/** Reports whether any file of a folder contains a text. */
 async function isInFolder(folder: string, text: string): Promise<boolean> {
   for (const name of await listTree(folder)) {
     try {

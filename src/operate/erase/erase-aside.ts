@@ -133,7 +133,6 @@ export async function removeFailed(
   return erased;
 }
 
-/** A quarantined file with rows to erase. */
 interface OrphanHit {
   readonly file: string;
   readonly rows: number;

@@ -85,7 +85,6 @@ export async function isInRemovedFiles(duckdb: Duckdb, table: Table, target: Era
   return false;
 }
 
-/** Reads the files of hits, some at a time. */
 const hitSources = ({ emptyFile }: Snapshot, hits: readonly Hit[]): string[] =>
   [...inPortions(hits)].map((some) => filesSql([emptyFile, ...some.map(({ file }) => file.absolutePath)]));
 

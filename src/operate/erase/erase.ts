@@ -101,7 +101,6 @@ export interface Erased {
   readonly finishesAt?: string;
 }
 
-/** Adds the secondary tables to an answer, if there are any. */
 function withTables<A extends object, T>(
   answer: A,
   tables: ReadonlyMap<string, T>,
@@ -141,7 +140,6 @@ export async function surveyErasure(
   return withTables(survey, tables);
 }
 
-/** A table, and its files with rows to erase. */
 interface FoundInTable {
   readonly erasure: TableErasure;
   readonly hits: readonly Hit[];
@@ -212,13 +210,11 @@ async function forgetHistory(
   return table.lake().forgetBefore ?? 0;
 }
 
-/** A changed table and its first kept version. */
 interface KeptHistory {
   readonly erasure: TableErasure;
   readonly historyFrom: number;
 }
 
-/** Lists what was removed from secondary tables, by name. */
 function listErasedTables(
   found: readonly FoundInTable[],
   failed: ReadonlyMap<Dataset, number>,
@@ -239,7 +235,6 @@ function listErasedTables(
   return tables;
 }
 
-/** Lists the tables with concurrent loads. */
 async function listLoadsBeside(found: readonly FoundInTable[]): Promise<{ repeatAfterLoads?: string[] }> {
   const repeatAfterLoads: string[] = [];
   for (const { erasure, loads } of found.slice(1)) {

@@ -42,7 +42,6 @@ export interface ListOptions {
   readonly signal: AbortSignal;
 }
 
-/** Returns why a text is not an id, or undefined. */
 function findFault(text: string): string | undefined {
   // Counts code points only if the number of UTF-16 units does not decide.
   if (text.length > maxIdLength && Array.from(text).length > maxIdLength)
@@ -63,7 +62,7 @@ async function writeSpool(input: ListInput, spool: string, signal: AbortSignal):
   try {
     for await (const { firstLine, texts, bad } of readLines(input)) {
       assertGoesOn(signal);
-      bad.forEach(badLines.add);
+      bad.forEach((line) => badLines.add(line));
       const spooled: string[] = [];
       for (const [index, text] of texts.entries()) {
         if (text === '') continue;

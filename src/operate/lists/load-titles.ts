@@ -58,7 +58,6 @@ function parseRow({ field, id, title }: TitleRow): TitleLine {
   return { row: { field, id: String(BigInt(id)), title } };
 }
 
-/** Returns the columns of a header; undefined if it is not one. */
 function findHeader(cells: readonly string[]): readonly string[] | undefined {
   return cells.length === cellNames.length && cellNames.every((name) => cells.includes(name)) ? cells : undefined;
 }
@@ -107,7 +106,7 @@ async function spoolTitles(
   for await (const { firstLine, texts, bad } of readLines(input)) {
     assertGoesOn(signal);
     const unreadable = new Set(bad.map(({ line }) => line));
-    bad.forEach(badLines.add);
+    bad.forEach((line) => badLines.add(line));
     const rows: string[] = [];
     for (const [index, text] of texts.entries()) {
       const line = firstLine + index;

@@ -180,7 +180,6 @@ export async function loadFile(
   }
 }
 
-/** One load, with its change and its engine. */
 interface Work extends LoadDependencies {
   readonly name: string;
   readonly options: LoadOptions;
@@ -188,7 +187,6 @@ interface Work extends LoadDependencies {
   readonly duckdb: Duckdb;
 }
 
-/** Plans the fields of a file and stages its rows. */
 async function stageFile(
   duckdb: Duckdb,
   recognized: RecognizedFile,

@@ -97,7 +97,6 @@ const ownSchemas = {
   eventId: { description: '', minLength: 1, maxLength: 255, 'x-column': 'event_id', 'x-column-type': 'VARCHAR' },
 } as const;
 
-/** Builds the value and checks of such a field. */
 function readOwn(
   own: OwnField,
   { cell, cast, value }: { readonly cell: string; readonly cast: string; readonly value: string },
