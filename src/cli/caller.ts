@@ -6,7 +6,7 @@ import { chooseProfile, parseServiceUrl, profilesPath, readProfiles, type Profil
 import { dataPaths } from '../config.ts';
 import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
-import type { CommandContext } from './command.ts';
+import type { CommandContext, OptionValues } from './command.ts';
 import { parsePositive, text, present } from './words.ts';
 
 export const callerOptions = {
@@ -17,10 +17,7 @@ export const callerOptions = {
   ),
 };
 
-interface Given {
-  readonly url?: string | undefined;
-  readonly profile?: string | undefined;
-}
+type Given = Partial<OptionValues<typeof callerOptions>>;
 
 function profileOf({ environment }: CommandContext): Profile {
   const read = (name: string): string | undefined => environment[`TRIBUTARY_${name}`] || undefined;

@@ -18,9 +18,7 @@ export const eraseOptions = {
   now: flag('wait for no reader of the lake: its queries may fail'),
 } as const;
 
-type EraseWords = Partial<
-  Pick<OptionValues<typeof eraseOptions>, 'user' | 'device' | 'app' | 'account' | 'kind' | 'file' | 'as'>
->;
+type EraseWords = Partial<OptionValues<typeof eraseOptions>>;
 
 /** The account of an app, removed apps included. */
 export interface AccountOfApp {

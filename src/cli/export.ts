@@ -11,7 +11,7 @@ import { showBytes, formatCount } from './answers.ts';
 import { eventAliases, eventNames } from '../datasets/dictionaries.ts';
 import { endingOf } from '../datasets/file-formats.ts';
 import { defaultOutput, requestOptions, toRequest } from './export-request.ts';
-import { oneOf, parsed, positive, refuse, short, text } from './words.ts';
+import { oneOf, parsed, positive, refuse, text } from './words.ts';
 
 const standardOutput = '-';
 
@@ -96,13 +96,13 @@ const userOptions = {
   ...callerOptions,
 };
 const outputOption = {
-  output: short(
-    'o',
-    text(
+  output: {
+    ...text(
       'the file, or with a slash at its end the folder; its name says the form: .csv, .csv.gz, .jsonl, .parquet; - is standard output',
       'FILE',
     ),
-  ),
+    letter: 'o',
+  },
 };
 const id = {
   ID: parsed("the export, as 'tributary export list' has it", 'ID', (value, what) =>

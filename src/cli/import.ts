@@ -32,26 +32,23 @@ function parsePair(value: string, what: string): readonly [string, string] {
 }
 
 /** Creates the progress line of this run. */
-function createMeter(name: string, { show }: CommandContext): { show(position: ImportPosition): void } {
+function createMeter(name: string, { show }: CommandContext): (position: ImportPosition) => void {
   const startedAt = performance.now();
   let begin: ImportPosition | undefined;
   let shownAt = startedAt;
-  return {
-    show(position) {
-      begin ??= position;
-      const now = performance.now();
-      if (show === undefined || now - shownAt < showEveryMs) return;
-      shownAt = now;
-      const seconds = (now - startedAt) / 1000;
-      const { stored, refused, percent } = position;
-      const rate = Math.round((stored - begin.stored) / seconds);
-      const part = percent === undefined ? 0 : percent - (begin.percent ?? 0);
-      const left =
-        part <= 0 || percent === undefined ? '' : `, ${formatDuration((seconds * (100 - percent)) / part)} left`;
-      const done = percent === undefined ? '' : `${Math.floor(percent)} %, `;
-      const bad = refused === 0 ? '' : `, ${formatCount(refused)} refused`;
-      show(`${name}: ${done}${formatCount(stored)} stored${bad}, ${formatCount(rate)} events/s${left}`);
-    },
+  return (position) => {
+    begin ??= position;
+    const now = performance.now();
+    if (show === undefined || now - shownAt < showEveryMs) return;
+    shownAt = now;
+    const seconds = (now - startedAt) / 1000;
+    const { stored, refused, percent = 0 } = position;
+    const rate = Math.round((stored - begin.stored) / seconds);
+    const part = percent - (begin.percent ?? 0);
+    const left = part <= 0 ? '' : `, ${formatDuration((seconds * (100 - percent)) / part)} left`;
+    const done = position.percent === undefined ? '' : `${Math.floor(percent)} %, `;
+    const bad = refused === 0 ? '' : `, ${formatCount(refused)} refused`;
+    show(`${name}: ${done}${formatCount(stored)} stored${bad}, ${formatCount(rate)} events/s${left}`);
   };
 }
 
@@ -140,8 +137,7 @@ export const importCommand = verb({
       for (const name of files) {
         if (stop.aborted) return interruptedExit;
         const startedAt = performance.now();
-        const meter = createMeter(name, context);
-        const hooks: ImportHooks = { onProgress: (position) => meter.show(position), onWait: createWaitNotes(context) };
+        const hooks: ImportHooks = { onProgress: createMeter(name, context), onWait: createWaitNotes(context) };
         const options: ImportOptions = {
           idApp: access.idApp,
           event: given.event,

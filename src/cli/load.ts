@@ -15,7 +15,7 @@ import { noCrashPoint } from '../runtime/crash-point.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { getTextFile, readTold, wholeDescriptor } from '../runtime/files/input-file.ts';
 import { dataVerb, type CommandContext, type DataContext, type GivenOptions, type Group } from './command.ts';
-import { file, flag, hidden, oneOf, parsed, positive, refuse, many, text, present } from './words.ts';
+import { file, flag, oneOf, parsed, positive, refuse, many, text, present } from './words.ts';
 import { loadTitles } from '../operate/lists/load-titles.ts';
 import { answerRefused, openList, toListOptions } from './segment.ts';
 import { isRecord } from '../runtime/files/checked-json.ts';
@@ -37,7 +37,10 @@ const loadOptions = {
   format: oneOf(sourceFormats, 'what the files are, where their names do not say it'),
   allowEmpty: flag('a file without any text is one without rows, and no error'),
   // For health/load-routes.ts, which forwards the input.
-  byHttp: hidden(flag('answers an error as JSON, and takes standard input as whole only when it is said to be')),
+  byHttp: {
+    ...flag('answers an error as JSON, and takes standard input as whole only when it is said to be'),
+    isHidden: true,
+  },
 } as const;
 
 function engineLimits({ duckdbMemoryMb }: Config): { readonly memoryMb: number; readonly threads: number } {

@@ -24,7 +24,7 @@ import {
   type QueryFormat,
   runQueryPrompt,
 } from './query-output.ts';
-import { file, oneOf, optional, positive, refuse, short, text, withDefault } from './words.ts';
+import { file, oneOf, optional, positive, refuse, text, withDefault } from './words.ts';
 
 const isAddress = (root: string): boolean => /^[a-z][a-z0-9+.-]+:\/\//i.test(root);
 
@@ -191,7 +191,7 @@ export const queryCommand = dataVerb({
   words: { SQL: optional(text('statements of DuckDB, with semicolons between; without, a prompt or standard input')) },
   options: {
     format: oneOf(queryFormats, 'of the rows: a table on a terminal, otherwise JSON lines'),
-    output: short('o', file('writes the rows of one statement to a file')),
+    output: { ...file('writes the rows of one statement to a file'), letter: 'o' },
     rows: withDefault(positive('most rows of a table'), 200),
   },
   details: [

@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { parseRecord } from '../refusals/refusal-files.ts';
 import { cutText, escapeText, padText } from './answers.ts';
 import { listApps } from '../access/apps.ts';
+import { parseObject } from '../client/http-client.ts';
 import { parseMessage, type LiveMessage } from '../live/live-source.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { AppError } from '../runtime/errors.ts';
@@ -41,18 +42,9 @@ export function tailHead(columns: number): string {
   return layOut(['time', 'kind', 'whose', 'what'], columns);
 }
 
-function parseFields(line: string): Readonly<Record<string, unknown>> {
-  try {
-    const fields: unknown = JSON.parse(line);
-    return isRecord(fields) ? fields : {};
-  } catch {
-    return {};
-  }
-}
-
 /** Lays out an event, a line of the stream. */
 export function showEvent(line: string, columns: number): string {
-  const event = parseFields(line);
+  const event = parseObject(line);
   const { kind, received_at: at, custom_event_name: name, custom_event_params: params, ...others } = event;
   const subject = subjects.find((column) => ![undefined, null, ''].includes(others[column] as string));
   const rest = Object.entries(others).filter(([column]) => column !== subject && !common.includes(column));

@@ -104,14 +104,6 @@ export function optional<T>(declared: Declared<T>): Declared<T> & { readonly isO
   return { ...declared, isOptional: true };
 }
 
-export function short<T>(letter: string, declared: Declared<T>): Declared<T> {
-  return { ...declared, letter };
-}
-
-export function hidden<T>(declared: Declared<T>): Declared<T> {
-  return { ...declared, isHidden: true };
-}
-
 /** Returns the members that are not undefined. */
 export function present<T extends object>(members: T): { readonly [K in keyof T]?: Exclude<T[K], undefined> } {
   const some = Object.entries(members).filter(([, value]) => value !== undefined);

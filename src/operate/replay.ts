@@ -86,27 +86,21 @@ function isCandidate(event: FailedEvent): boolean {
   return event.reason !== 'key_reused' && !bytesOf(event).includes(0x0a);
 }
 
-/** Returns the events of each file that still fail; the batch has the candidates in the order of the files. */
-function keepFailed(files: readonly FailedFile[], { failedLines }: JudgedBatch): FailedFile[] {
+/** Returns what each file keeps; the batch has the candidates in the order of the files. */
+function keepFailed(files: readonly FailedFile[], { failedLines }: JudgedBatch) {
   const reasons = new Map<number, FailureReason>(failedLines.map(({ line, reason }) => [line, reason]));
   let line = 0;
-  return files.map(({ file, events }) => ({
-    file,
+  return files.map(({ file, events }) => {
     // A kept event keeps its bytes and the time of its first failure.
-    events: events.flatMap((event) => {
+    const kept = events.flatMap((event) => {
       if (!isCandidate(event)) return [event];
       const reason = reasons.get(line);
       line += 1;
       return reason === undefined ? [] : [{ ...event, reason }];
-    }),
-  }));
-}
-
-function isChanged(before: FailedFile, after: FailedFile | undefined): boolean {
-  return (
-    before.events.length !== after?.events.length ||
-    before.events.some((event, index) => event.reason !== after.events[index]?.reason)
-  );
+    });
+    const isChanged = kept.length < events.length || kept.some(({ reason }, index) => reason !== events[index]?.reason);
+    return { file, events: kept, isChanged };
+  });
 }
 
 /** Commits a classified batch. Error: `commit_conflict` if a flush was committed since; nothing is changed then. */
@@ -120,7 +114,7 @@ async function commitReplay(
   const { keysCommit, availableAtMs } = table.lake();
   const kept = keepFailed(files, judged);
   const count = (some: readonly FailedFile[]): number => some.reduce((sum, { events }) => sum + events.length, 0);
-  const changed = kept.filter((after, index) => files[index] !== undefined && isChanged(files[index], after));
+  const changed = kept.filter(({ isChanged }) => isChanged);
   if (changed.length === 0) return { stored: 0, repeats: 0, stillFailed: count(files) };
 
   const nowMs = nextAvailableAtMs(clock, table.lake());

@@ -145,6 +145,10 @@ interface FoundInTable {
   readonly hits: readonly Hit[];
   /** The loads whose rows were searched. */
   readonly loads: KnownLoads;
+  /** Failed events that were erased. */
+  failed: number;
+  /** The first kept version; undefined if nothing was erased. */
+  historyFrom: number | undefined;
 }
 
 /** Locks, opens and settles the tables, the events first, and finds the rows to erase. Adds each lock to `locks`. */
@@ -165,7 +169,8 @@ async function lockTables(
     await settleTable(table, lakeDir);
     const loads = listLoadStates(table.state().txns);
     const hits = await findHits(duckdb, table.snapshot(), target);
-    found.push({ erasure: { ...dependencies, dataset, table }, hits, loads });
+    const erasure = { ...dependencies, dataset, table };
+    found.push({ erasure, hits, loads, failed: 0, historyFrom: undefined });
   }
   return found;
 }
@@ -210,28 +215,16 @@ async function forgetHistory(
   return table.lake().forgetBefore ?? 0;
 }
 
-interface KeptHistory {
-  readonly erasure: TableErasure;
-  readonly historyFrom: number;
-}
-
-function listErasedTables(
-  found: readonly FoundInTable[],
-  failed: ReadonlyMap<Dataset, number>,
-  historyOf: ReadonlyMap<Dataset, KeptHistory>,
-): Map<string, ErasedFromTable> {
+function listErasedTables(found: readonly FoundInTable[]): Map<string, ErasedFromTable> {
   const tables = new Map<string, ErasedFromTable>();
-  for (const { erasure, hits } of found.slice(1)) {
-    const history = historyOf.get(erasure.dataset);
-    if (history === undefined) continue;
-    const failedRows = failed.get(erasure.dataset) ?? 0;
-    tables.set(erasure.dataset.table, {
-      rows: sumHits(hits),
-      ...(failedRows === 0 ? {} : { failedRows }),
-      filesRewritten: hits.length,
-      historyFrom: history.historyFrom,
-    });
-  }
+  for (const { erasure, hits, failed: failedRows, historyFrom } of found.slice(1))
+    if (historyFrom !== undefined)
+      tables.set(erasure.dataset.table, {
+        rows: sumHits(hits),
+        ...(failedRows === 0 ? {} : { failedRows }),
+        filesRewritten: hits.length,
+        historyFrom,
+      });
   return tables;
 }
 
@@ -245,16 +238,13 @@ async function listLoadsBeside(found: readonly FoundInTable[]): Promise<{ repeat
 }
 
 /** Waits until the compactor has removed the old files and their part of the catalogue. */
-async function waitForRemoval(
-  { lakeDir, signal }: EraseDependencies,
-  historyOf: ReadonlyMap<Dataset, KeptHistory>,
-): Promise<void> {
+async function waitForRemoval({ lakeDir, signal }: EraseDependencies, found: readonly FoundInTable[]): Promise<void> {
   await waitUntil(signal, 'the old files and history to be removed', async () => {
-    for (const { erasure, historyFrom } of historyOf.values())
+    for (const { erasure, historyFrom = 0 } of found)
       if (((await listLog(erasure.table.dir)).commits[0] ?? historyFrom) < historyFrom) return false;
     return true;
   });
-  const version = historyOf.get(events)?.historyFrom;
+  const version = found[0]?.historyFrom;
   if (version === undefined) return;
   // It follows the clean-up of the log, so no earlier run of it is in progress.
   await waitUntil(signal, 'the catalogue of parameters to follow', () => hasFollowed(lakeDir, version));
@@ -278,13 +268,13 @@ export async function eraseEvents(
   await drainStream(dependencies);
   await crashPoint('erase-drained');
 
-  const historyOf = new Map<Dataset, KeptHistory>();
   const locks: Lock[] = [];
   let erased: Omit<Erased, 'historyFrom' | 'finishesAt'>;
+  let found: FoundInTable[];
   let finishesAtMs: number;
   let pendingMs = 0;
   try {
-    const found = await lockTables(dependencies, target, retentionMs, locks);
+    found = await lockTables(dependencies, target, retentionMs, locks);
     const orphans = await findOrphanHits(dependencies, target);
     const meanings: UserMeaning[] = [];
     for (const { erasure, hits } of found)
@@ -293,38 +283,36 @@ export async function eraseEvents(
     await rememberErased(dependencies, found, target);
     for (const { erasure, hits } of found) await rewriteHits(erasure, hits, target);
     await eraseOrphans(dependencies, orphans, target);
-    const failed = new Map<Dataset, number>();
-    for (const { erasure } of found) failed.set(erasure.dataset, await eraseFailed(erasure, target));
+    for (const one of found) one.failed = await eraseFailed(one.erasure, target);
     await crashPoint('erase-rewritten');
 
     finishesAtMs = clock.nowMs() + (now ? 0 : retentionMs);
-    for (const { erasure, hits } of found) {
-      const beside = (failed.get(erasure.dataset) ?? 0) + (erasure.dataset === events ? orphans.length : 0);
+    for (const one of found) {
+      const { erasure, hits } = one;
+      const { forgetAtMs = 0 } = erasure.table.lake();
+      const others = one.failed + (erasure.dataset === events ? orphans.length : 0);
       // Removed files may have matching rows until their retention has passed.
-      const mayBePending = now || (erasure.table.lake().forgetAtMs ?? 0) > clock.nowMs();
+      const mayBePending = now || forgetAtMs > clock.nowMs();
       const isPending = hits.length === 0 && mayBePending && (await isInRemovedFiles(duckdb, erasure.table, target));
-      if (isPending) pendingMs = Math.max(pendingMs, erasure.table.lake().forgetAtMs ?? 0);
-      const hasErased = hits.length + beside > 0 || (now && isPending);
-      const historyFrom = await forgetHistory(erasure, hasErased, now ? undefined : finishesAtMs);
-      if (historyFrom !== undefined) historyOf.set(erasure.dataset, { erasure, historyFrom });
+      if (isPending) pendingMs = Math.max(pendingMs, forgetAtMs);
+      const hasErased = hits.length + others > 0 || (now && isPending);
+      one.historyFrom = await forgetHistory(erasure, hasErased, now ? undefined : finishesAtMs);
     }
-    erased = withTables(
-      {
-        rows: found.reduce((sum, { hits }) => sum + sumHits(hits), 0),
-        failedEvents: [...failed.values()].reduce((sum, one) => sum + one, 0),
-        filesRewritten: found.reduce((sum, { hits }) => sum + hits.length, 0),
-        ...(await listLoadsBeside(found)),
-      },
-      listErasedTables(found, failed, historyOf),
-    );
-    if (historyOf.size === 0)
+    const answer = {
+      rows: found.reduce((sum, { hits }) => sum + sumHits(hits), 0),
+      failedEvents: found.reduce((sum, { failed }) => sum + failed, 0),
+      filesRewritten: found.reduce((sum, { hits }) => sum + hits.length, 0),
+      ...(await listLoadsBeside(found)),
+    };
+    erased = withTables(answer, listErasedTables(found));
+    if (found.every(({ historyFrom }) => historyFrom === undefined))
       return pendingMs === 0 ? erased : { ...erased, finishesAt: new Date(pendingMs).toISOString() };
     await crashPoint('erase-committed');
   } finally {
     for (const lock of locks) lock.release();
   }
-  if (now) await waitForRemoval(dependencies, historyOf);
-  const historyFrom = historyOf.get(events)?.historyFrom;
+  if (now) await waitForRemoval(dependencies, found);
+  const historyFrom = found[0]?.historyFrom;
   return {
     ...erased,
     ...(historyFrom === undefined ? {} : { historyFrom }),
