@@ -67,8 +67,6 @@ export interface CsvColumns {
 }
 
 export interface HeaderReading {
-  /** Name of the input, for errors. */
-  readonly name: string;
   readonly event: string;
   readonly map: ColumnMap;
 }
@@ -85,7 +83,7 @@ const shownColumns = 10;
 const byteOrderMark = '\uFEFF';
 
 /** Refuses columns that can never make a valid event. Error: `usage`. */
-function assertUseful({ name, event }: HeaderReading, columns: readonly string[], fields: CsvColumns['fields']): void {
+function assertUseful(name: string, event: string, columns: readonly string[], fields: CsvColumns['fields']): void {
   const { kind } = getMethod(event);
   const { properties = {}, required = [] } = eventSchemas.get(kind) ?? {};
   const heads = fields.map((field) => field?.replace(/\..*/s, ''));
@@ -106,8 +104,7 @@ function assertUseful({ name, event }: HeaderReading, columns: readonly string[]
 /**
  * Reads the header of a CSV. Error: `usage` if it is not one, the map is unsuitable, or no valid event is possible.
  */
-export function readHeader(reading: HeaderReading, bytes: Buffer | undefined): CsvColumns {
-  const { name, map } = reading;
+export function readHeader(name: string, { event, map }: HeaderReading, bytes: Buffer | undefined): CsvColumns {
   const text = bytes?.toString('utf8').replace(byteOrderMark, '') ?? '';
   const separator = findSeparator(text);
   const columns = parseCells(text, separator);
@@ -117,7 +114,7 @@ export function readHeader(reading: HeaderReading, bytes: Buffer | undefined): C
     });
   try {
     const fields = mapHeader(columns, map);
-    assertUseful(reading, columns, fields);
+    assertUseful(name, event, columns, fields);
     return { separator, fields };
   } catch (error) {
     if (error instanceof AppError) throw error;

@@ -124,7 +124,6 @@ export type SourceFormat = 'ndjson' | 'csv';
 
 /** A file, plain or gzip, or standard input, which can be read once. */
 export interface EventSource {
-  readonly format: SourceFormat;
   /** Reads from the start or from a `next` that it returned. Errors: `usage`, those of the system. */
   items(from: Place): AsyncGenerator<SourceItem, void, void>;
 }
@@ -195,36 +194,34 @@ async function* skip(pieces: AsyncIterable<Uint8Array>, bytes: number): AsyncGen
   }
 }
 
-export interface SourceReading extends Omit<HeaderReading, 'name'> {
+export interface SourceReading extends HeaderReading {
   readonly format: SourceFormat;
 }
 
-/** A reading, and its bytes from an offset on. */
-interface Pieces extends SourceReading {
-  readonly name: string;
-  readonly from: (offset: number) => AsyncIterable<Uint8Array>;
-}
-
-function createSource({ from, ...reading }: Pieces): EventSource {
+/** `from` returns the bytes from an offset on. */
+function createSource(
+  name: string,
+  reading: SourceReading,
+  from: (offset: number) => AsyncIterable<Uint8Array>,
+): EventSource {
   const { format } = reading;
   async function findColumns(place: Place): Promise<CsvColumns | undefined> {
     if (format === 'ndjson' || place.offset === 0) return undefined;
-    for await (const { bytes } of readRecords(from(0), startPlace, true)) return readHeader(reading, bytes);
-    return readHeader(reading, undefined);
+    for await (const { bytes } of readRecords(from(0), startPlace, true)) return readHeader(name, reading, bytes);
+    return readHeader(name, reading, undefined);
   }
 
   return {
-    format,
     async *items(place) {
       let columns = await findColumns(place);
       for await (const record of readRecords(from(place.offset), place, format === 'csv')) {
         if (format === 'ndjson' || columns !== undefined) yield readItem(record, columns);
         else {
-          columns = readHeader(reading, record.bytes);
+          columns = readHeader(name, reading, record.bytes);
           yield { next: record.next };
         }
       }
-      if (format === 'csv' && columns === undefined) readHeader(reading, undefined);
+      if (format === 'csv' && columns === undefined) readHeader(name, reading, undefined);
     },
   };
 }
@@ -242,9 +239,9 @@ export function formatOf(name: string): SourceFormat {
 export function createFileSource(file: string, reading: SourceReading): EventSource {
   const from = (offset: number): AsyncIterable<Uint8Array> =>
     isPacked(file) ? skip(readPlain(file, true), offset) : readPlain(file, false, offset);
-  return createSource({ ...reading, name: file, from });
+  return createSource(file, reading, from);
 }
 
 export function createInputSource(input: AsyncIterable<Uint8Array>, reading: SourceReading): EventSource {
-  return createSource({ ...reading, name: 'standard input', from: () => input });
+  return createSource('standard input', reading, () => input);
 }

@@ -38,8 +38,24 @@ export interface TableEnriched {
   readonly files: number;
 }
 
-/** Unlike a flush, a command may take any time. */
-const agentBudgetMs = Number.POSITIVE_INFINITY;
+/**
+ * Looks up what the rows of a source lack, and calls `write` if there are rows to fill, with their number. Unlike a flush,
+ * a command may take any time.
+ */
+export async function fillRows<T>(
+  duckdb: Duckdb,
+  lookUps: LookUps,
+  rows: Omit<Parameters<LookUps['lookUp']>[0], 'agentBudgetMs'>,
+  write: (select: EnrichedSelect, count: number) => Promise<T>,
+): Promise<T | undefined> {
+  const { select } = await lookUps.lookUp({ ...rows, agentBudgetMs: Number.POSITIVE_INFINITY });
+  if (select === undefined) return undefined;
+  return lookUps.joined(async () => {
+    const counting = `SELECT count(*) AS n FROM ${rows.source} AS r ${select.joins} WHERE ${select.isFilled}`;
+    const count = Number((await duckdb.rows(counting))[0]?.['n']);
+    return count === 0 ? undefined : write(select, count);
+  });
+}
 
 /** SQL of the rows of a file with the filled columns. A join keeps no order, and sealed files are sorted. */
 function toQuery(select: EnrichedSelect): (source: string) => string {
@@ -49,35 +65,30 @@ function toQuery(select: EnrichedSelect): (source: string) => string {
 
 interface TableToEnrich {
   readonly table: Table;
+  readonly stagingDir: string;
   readonly groups: readonly EnrichedGroup[];
   readonly lookUps: LookUps;
 }
 
 /** Fills one file; returns the number of filled rows. */
 async function enrichFile(
-  { duckdb, clock, crashPoint, ...paths }: EnrichDependencies & { readonly stagingDir: string },
-  { table, groups, lookUps }: TableToEnrich,
+  { duckdb, clock, crashPoint }: EnrichDependencies,
+  { table, stagingDir, groups, lookUps }: TableToEnrich,
   file: DataFile,
 ): Promise<number> {
-  const { emptyFile } = table.snapshot();
-  const source = filesSql([emptyFile, file.absolutePath]);
+  const source = filesSql([table.snapshot().emptyFile, file.absolutePath]);
   try {
-    const { select } = await lookUps.lookUp({ source, groups, has: () => true, agentBudgetMs });
-    if (select === undefined) return 0;
-    const count = `SELECT count(*) AS n FROM ${source} AS r ${select.joins} WHERE ${select.isFilled}`;
-    const [counted] = await lookUps.joined(() => duckdb.rows(count));
-    const rows = Number(counted?.['n']);
-    if (rows === 0) return 0;
-    // The rewrite would give damaged rows a valid checksum.
-    await assertFilesWhole([file]);
-    await lookUps.joined(() =>
-      rewriteFiles(
-        { table, stagingDir: paths.stagingDir, duckdb, clock, crashPoint },
+    const filled = await fillRows(duckdb, lookUps, { source, groups, has: () => true }, async (select, rows) => {
+      // The rewrite would give damaged rows a valid checksum.
+      await assertFilesWhole([file]);
+      await rewriteFiles(
+        { table, stagingDir, duckdb, clock, crashPoint },
         [{ file, rowsLeftOut: 0, toQuery: toQuery(select) }],
         { cause: 'enrich', metrics: { rows } },
-      ),
-    );
-    return rows;
+      );
+      return rows;
+    });
+    return filled ?? 0;
   } finally {
     await lookUps.release();
   }
@@ -97,7 +108,7 @@ async function enrichTable(dependencies: EnrichDependencies, dataset: Dataset): 
     let [rows, filesRewritten] = [0, 0];
     for (const file of files) {
       if (signal.aborted) throw new AppError('stopping', 'the enrichment was stopped; repeat it to finish');
-      const filled = await enrichFile({ ...dependencies, stagingDir }, { table, groups, lookUps }, file);
+      const filled = await enrichFile(dependencies, { table, stagingDir, groups, lookUps }, file);
       rows += filled;
       filesRewritten += filled > 0 ? 1 : 0;
     }

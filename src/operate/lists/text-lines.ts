@@ -30,27 +30,21 @@ const lineFeed = 10;
 const notUtf8 = 'is not UTF-8';
 const tooLong = `is longer than ${maxLineBytes} bytes`;
 
-async function* putBack(head: Uint8Array, rest: AsyncIterator<Uint8Array>): AsyncGenerator<Uint8Array> {
-  yield head;
-  for (let next = await rest.next(); next.done !== true; next = await rest.next()) yield next.value;
-}
-
 /** Unpacks gzip; UTF-8 text never begins with its magic bytes. */
 async function* unpack(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   const iterator = pieces[Symbol.asyncIterator]();
-  let head: Uint8Array = Buffer.alloc(0);
-  while (head.length < 2) {
-    const next = await iterator.next();
-    if (next.done === true) break;
+  let head = Buffer.alloc(0);
+  for (let next = await iterator.next(); next.done !== true; next = await iterator.next()) {
     head = Buffer.concat([head, next.value]);
+    if (head.length > 1) break;
   }
-  const bytes = putBack(head, iterator);
-  if (head[0] !== 0x1f || head[1] !== 0x8b) {
-    yield* bytes;
-    return;
+  async function* all(): AsyncGenerator<Uint8Array> {
+    yield head;
+    yield* { [Symbol.asyncIterator]: () => iterator };
   }
+  if (head[0] !== 0x1f || head[1] !== 0x8b) return yield* all();
   const gunzip = createGunzip();
-  const unpacked = pipeline(Readable.from(bytes), gunzip);
+  const unpacked = pipeline(Readable.from(all()), gunzip);
   // The loop throws it too.
   unpacked.catch(() => undefined);
   for await (const piece of gunzip) yield piece as Uint8Array;

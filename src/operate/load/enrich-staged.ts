@@ -6,15 +6,13 @@ import { type Enricher, createLookUps, type EnrichedSelect, type LookUps } from 
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
 import { describeFileSql } from '../../lake/table-schema.ts';
+import { fillRows } from '../enrich.ts';
 import { assertGoesOn, rowGroupsPerFile, type StageOptions } from './stage-rows.ts';
 
 /**
  * Fills the enriched columns of staged rows: a file with rows to fill is rewritten in the same order. The identities of
  * rows were computed before and stay.
  */
-
-/** Unlike a flush, a command may take any time. */
-const agentBudgetMs = Number.POSITIVE_INFINITY;
 
 interface EnrichStagedOptions extends Pick<StageOptions, 'dataset' | 'signal' | 'makeRoom'> {
   readonly enricher: Enricher | undefined;
@@ -66,16 +64,11 @@ async function enrichPart(
   const empty = staged.missing.map((column) => `, NULL::VARCHAR AS ${column}`).join('');
   const file = `read_parquet(${sqlText(part.file)}, file_row_number = true, hive_partitioning = false)`;
   const source = `(SELECT *${empty} FROM ${file})`;
-  const rows = { source, groups: findEnrichedGroups(dataset), has: staged.has, agentBudgetMs };
-  const { select } = await lookUps.lookUp(rows);
-  if (select === undefined) return [part];
-  return lookUps.joined(async () => {
-    const [counted] = await duckdb.rows(
-      `SELECT count(*) AS n FROM ${source} AS r ${select.joins} WHERE ${select.isFilled}`,
-    );
-    if (Number(counted?.['n']) === 0) return [part];
-    return writeDataFiles(duckdb, toQuery(source, select, dataset, staged), await makeRoom(), rowGroupsPerFile);
-  });
+  const rows = { source, groups: findEnrichedGroups(dataset), has: staged.has };
+  const written = await fillRows(duckdb, lookUps, rows, async (select) =>
+    writeDataFiles(duckdb, toQuery(source, select, dataset, staged), await makeRoom(), rowGroupsPerFile),
+  );
+  return written ?? [part];
 }
 
 /**
