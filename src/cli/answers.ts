@@ -235,7 +235,7 @@ export function renderFields(fields: AnswerRow, columns: number): string[] {
 /** Rows of a list before it is printed as a table. */
 const rowsAtOnce = 1000;
 
-/** Returns the part of a list that an answer belongs to: `{"notice":{...}}` is a row of notices. */
+/** Splits a row from the name of its part of a list: `{"notice":{...}}` is a row of notices. */
 function toPart(answer: AnswerRow): { readonly name: string; readonly row: AnswerRow } {
   const [[name, value] = ['', undefined], ...more] = Object.entries(answer);
   return more.length === 0 && isRecord(value) ? { name, row: value } : { name: '', row: answer };

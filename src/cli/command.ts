@@ -18,7 +18,7 @@ import { useDatasetsFolder } from '../runtime/files/package-files.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { findNamesSync } from '../runtime/files/folder-names.ts';
 
-/** What a command gets from the process it runs in. */
+/** The process that a command runs in. */
 export interface CommandContext {
   readonly environment: Environment;
   /** The program's entry file, for child processes. */
@@ -35,7 +35,7 @@ export interface CommandContext {
   readonly openPrompt?: () => Interface;
   /** Reads standard input; absent if there is none. */
   readonly input?: () => AsyncIterable<Uint8Array>;
-  /** The terminal on standard output; absent if a program reads the answers. */
+  /** The terminal on standard output; absent if a program reads it. */
   readonly screen?: { readonly columns: number };
   /** Whether standard error is a terminal. */
   readonly isTerminal?: boolean;
@@ -63,7 +63,7 @@ type CommonOptions = typeof commonOptions;
 
 /** Values of options, by their names. */
 export type OptionValues<O> = { readonly [K in keyof O]: O[K] extends Declared<infer T> ? T : never };
-/** A verb without words of its own has the names of all. */
+/** Values of words, by their names. A verb without declared words has none. */
 type WordValues<W> = string extends keyof W
   ? unknown
   : {
@@ -100,7 +100,7 @@ export interface Verb<
   readonly examples?: readonly string[];
   /** Meanings of exit codes, if they are more than done and failed. */
   readonly exitCodes?: Readonly<Record<number, string>>;
-  /** Its answers are the rows of one list: on a terminal a table. */
+  /** It answers with rows of one list: on a terminal a table. */
   readonly isList?: boolean;
   /** It has no data folder: `--data` is refused. */
   readonly isWithoutData?: boolean;
@@ -108,7 +108,7 @@ export interface Verb<
   run(given: WordValues<W> & GivenOptions<O>, context: C): Promise<number | object | void>;
 }
 
-/** A name with verbs of its own: `tributary app add`. */
+/** A command with verbs: `tributary app add`. */
 export interface Group extends Described {
   readonly verbs: readonly Verb[];
   /** Reports an error in another way than the program; returns the exit code, or throws the error. */
@@ -238,7 +238,7 @@ export function useDatasetsOf(words: readonly string[], environment: Environment
 /** The option of a command that asks before it removes something. */
 export const yesOption = { yes: flag('do not ask on a terminal') } as const;
 
-/** Asks a person at the terminal whether to continue; a script is not asked. Error: `usage` unless the answer is yes. */
+/** Asks a person at the terminal whether to continue; a script is not asked. Error: `usage` unless it is yes. */
 export async function assertConfirmed(
   question: string,
   isConfirmed: boolean,

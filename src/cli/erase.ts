@@ -49,7 +49,7 @@ interface Erasure {
   readonly now: boolean;
 }
 
-/** Shows a person what matches. Error: `usage` unless the answer is yes. */
+/** Shows a person what matches. Error: `usage` unless confirmed. */
 async function confirmErasure({ now, context }: Erasure, survey: ErasureSurvey): Promise<void> {
   const { config, clock } = context;
   const { rows, failedEvents, filesToRewrite } = survey;

@@ -152,7 +152,7 @@ function collect(parser: Parser, { words = {} }: Verb, options: ReadonlyMap<stri
   return given as Parameters<Verb['run']>[0];
 }
 
-/** Runs a verb. On a terminal its answers are laid out, unless `--json` is given. Error: `disk` for a full disk. */
+/** Runs a verb. Lays out what it answers for a terminal, unless `--json` is given. Error: `disk` for a full disk. */
 async function runVerb(verb: Verb, given: Parameters<Verb['run']>[0], context: CommandContext): Promise<number> {
   const isShown = context.screen !== undefined && !given.json;
   const shown = isShown ? showAnswers(context, context.screen.columns, verb.isList === true) : undefined;

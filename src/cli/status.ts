@@ -71,7 +71,7 @@ async function describeWaiting(lakeDir: string, files: readonly DataFile[], lake
   return { erasure: { finishesAt: new Date(forgetAtMs).toISOString(), filesToReplace } };
 }
 
-/** Reads one part of the answer; an error becomes a problem. */
+/** Reads one part of the status; an error becomes a problem. */
 async function attempt<T>(problems: Problem[], problem: Problem, read: () => Promise<T>): Promise<T | undefined> {
   try {
     return await read();

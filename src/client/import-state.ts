@@ -54,7 +54,7 @@ export interface ImportState {
 }
 
 export const statePath = (file: string): string => `${file}.import.json`;
-/** Returns the file of refused events: next to a state of its own, since the file may be imported elsewhere too. */
+/** Returns the file of refused events: next to a separate state, since the file may be imported elsewhere too. */
 export function refusedPath(file: string, stateFile: string): string {
   return `${stateFile === statePath(file) ? file : stateFile}.refused.ndjson`;
 }

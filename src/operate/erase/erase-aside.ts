@@ -176,7 +176,7 @@ export async function findOrphanHits(
   return found;
 }
 
-/** Rewrites quarantined files without the rows to erase; they are in no table, so there is no commit. */
+/** Rewrites quarantined files without the rows to erase; they are in no table, so nothing is committed. */
 export async function eraseOrphans(
   { lakeDir, duckdb }: EraseAsideDependencies,
   hits: readonly OrphanHit[],

@@ -63,7 +63,7 @@ export interface EraseOptions {
   readonly assertMeant?: (found: readonly UserMeaning[]) => void;
 }
 
-/** What an erasure would remove from the lake now, without the backlog of the stream. */
+/** Counts of what an erasure would remove from the lake now, without the backlog of the stream. */
 export interface ErasureSurvey {
   /** Of all tables. */
   readonly rows: number;
@@ -75,7 +75,7 @@ export interface ErasureSurvey {
   readonly tables?: Readonly<Record<string, { readonly rows: number; readonly filesToRewrite: number }>>;
 }
 
-/** What an erasure removed from a secondary table. */
+/** Counts of an erasure from a secondary table. */
 export interface ErasedFromTable {
   readonly rows: number;
   /** Bad rows of loads; absent if none matched. */
@@ -84,7 +84,7 @@ export interface ErasedFromTable {
   readonly historyFrom: number;
 }
 
-/** What an erasure removed. Report files are removed when their links expire. */
+/** Counts of an erasure. Report files are removed when their links expire. */
 export interface Erased {
   /** Of all tables. */
   readonly rows: number;

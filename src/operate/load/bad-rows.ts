@@ -5,7 +5,7 @@ import type { RowsSql } from './row-sql.ts';
 import type { Source } from './source.ts';
 import type { BadReason, BadRow } from './file-fields.ts';
 
-/** Most bad rows that an answer lists. */
+/** Most bad rows that are listed. */
 export const namedRows = 20;
 
 /** Limits of bad rows. */

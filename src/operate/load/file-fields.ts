@@ -4,7 +4,7 @@ import type { RowField } from '../../datasets/row-fields.ts';
 
 /** Maps the fields of a file to the fields of its dataset. Pure. */
 
-/** Fields without a column of their own. */
+/** Fields without a column. */
 export const ownFields = ['tsEvent', 'idApp', 'SDKKey', 'eventId', 'params.name', 'params.value'] as const;
 export type OwnField = (typeof ownFields)[number];
 
@@ -119,7 +119,7 @@ export interface BadRow {
   /** From 1; in CSV the line on which the row begins, in Parquet the number of the row. */
   readonly line: number;
   readonly reason: BadReason;
-  /** Its schema name; absent if the row as a whole is bad. */
+  /** Its schema name; absent if the entire row is bad. */
   readonly field?: string;
 }
 

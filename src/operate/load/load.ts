@@ -164,7 +164,7 @@ export async function loadFile(
   await followGroupAccess(lakePaths(lakeDir).root);
   const change = await openChange(table, tablePaths(lakeDir, dataset).staging, 'a load', dependencies.crashPoint, true);
   try {
-    // A name of our own has no pattern of the engine's.
+    // The name has no pattern of the engine's.
     const file = path.join(change.folder, 'source');
     if (typeof input.from === 'string') await linkInput(input.from, file);
     else await writeInput(input.from, file, signal);

@@ -86,11 +86,11 @@ export interface RowParts {
   readonly checks: readonly Check[];
   /** Not part of the identity. */
   readonly country: CountrySql | undefined;
-  /** Value columns of the fields without a column of their own. */
+  /** Value columns of the fields without a column. */
   readonly own: Readonly<Partial<Record<OwnField, string>>>;
 }
 
-/** Schemas of fields without a column of their own. */
+/** Schemas of fields without a column. */
 const ownSchemas = {
   tsEvent: { description: '', type: 'integer', minimum: 0, 'x-column': 'event_time', 'x-column-type': 'TIMESTAMPTZ' },
   idApp: { description: '', type: 'integer', minimum: 1, 'x-column': 'id_app', 'x-column-type': 'BIGINT' },
@@ -118,7 +118,7 @@ function readOwn(
   }
 }
 
-/** Builds the map of parameters: distinct names, each with a value. NULL if there are none. */
+/** Builds the map of parameters: distinct names, each with a value. NULL if a row has none. */
 function paramsOf(names: string, values: string): { readonly part: Part; readonly check: Check } {
   const isOdd = [
     `coalesce(len(${names}), 0) <> coalesce(len(${values}), 0)`,

@@ -9,14 +9,19 @@ import type { OwnField, Check } from './file-fields.ts';
  * Each step is one projection that repeats nothing: the engine evaluates each occurrence of an expression in a CASE.
  */
 
-interface RowPlan {
-  readonly dataset: Dataset;
-  readonly cells: readonly FileCell[];
+/** SQL of the rows of a file. */
+export interface Relation {
+  /** For FROM. */
   readonly from: string;
-  /** Its columns to pass through. */
+  readonly cells: readonly FileCell[];
+  /** Columns to pass through. */
   readonly through: readonly string[];
   /** Checks on those columns, before all others. */
-  readonly firstChecks: readonly Check[];
+  readonly checks: readonly Check[];
+}
+
+interface RowPlan extends Relation {
+  readonly dataset: Dataset;
   /** The app of rows that name none. */
   readonly idApp: number | undefined;
   /** A table with `id_app` and `sdk_key` of the registered apps. */
@@ -108,9 +113,9 @@ function joinSql(
 const more = (some: readonly string[]): string => some.map((one) => `, ${one}`).join('');
 
 export function buildRowsSql(plan: RowPlan): RowsSql {
-  const { dataset, cells, from, through, firstChecks, idApp, appsTable, isStrict } = plan;
+  const { dataset, cells, from, through, idApp, appsTable, isStrict } = plan;
   const { casts, values, parts: fieldParts, checks: fieldChecks, country, own } = planParts(dataset, cells);
-  const checks: Check[] = [...firstChecks, ...requiredChecks(cells, idApp), ...fieldChecks, ...appChecks(own)];
+  const checks: Check[] = [...plan.checks, ...requiredChecks(cells, idApp), ...fieldChecks, ...appChecks(own)];
   const time = own.tsEvent ?? 'CAST(NULL AS BIGINT)';
   const parts: Part[] = [
     { column: 'event_time', stored: `make_timestamptz(${time} * 1000000)`, text: `CAST(${time} AS VARCHAR)` },

@@ -5,16 +5,8 @@ import { findHeader, type CsvHeader } from './csv-records.ts';
 import type { FileField, RefusedFile, Check } from './file-fields.ts';
 import { damagedParquet, maxLineBytes, type SourceFile } from './recognize.ts';
 import type { FileCell } from './row-parts.ts';
+import type { Relation } from './row-sql.ts';
 import type { CellKind } from './value-sql.ts';
-
-interface Relation {
-  readonly from: string;
-  readonly cells: readonly FileCell[];
-  /** Columns to pass through. */
-  readonly through: readonly string[];
-  /** Checks on those columns, before all others. */
-  readonly checks: readonly Check[];
-}
 
 export interface Source extends SourceFile {
   readonly names: readonly string[];

@@ -55,10 +55,8 @@ export interface StagedRows {
 }
 
 /** Builds the SQL of a file's rows; `isFirst`: the fastest query, which fails at the first bad row. */
-function buildSql(source: Source, { dataset, idApp, fields }: StageOptions, isFirst: boolean): RowsSql {
-  const { checks, ...relation } = source.relation(fields, !isFirst);
-  return buildRowsSql({ ...relation, dataset, firstChecks: checks, idApp, appsTable, isStrict: isFirst });
-}
+const buildSql = (source: Source, { dataset, idApp, fields }: StageOptions, isFirst: boolean): RowsSql =>
+  buildRowsSql({ ...source.relation(fields, !isFirst), dataset, idApp, appsTable, isStrict: isFirst });
 
 async function writeRows(
   duckdb: Duckdb,
