@@ -5,7 +5,7 @@ import { toEvent, readHeader, type CsvColumns, type HeaderReading } from './csv-
 import { isRecord } from '../runtime/files/checked-json.ts';
 
 /** A line of an input, or in CSV the lines that quotes join. */
-export interface InputRecord {
+interface InputRecord {
   /** Of its first line, from 1. */
   readonly line: number;
   /** Start of the next record. */
@@ -67,7 +67,7 @@ function end({ line, pieces, isCut }: Begun, next: Place): InputRecord {
  * Reads the records from a position, blank ones too. With `hasQuotes`, a quoted line break does not end a record.
  * Memory: one piece and one record.
  */
-export async function* readRecords(
+async function* readRecords(
   pieces: AsyncIterable<Uint8Array>,
   from: Place,
   hasQuotes: boolean,
@@ -114,7 +114,7 @@ export interface RefusedEvent {
   readonly text?: string;
 }
 
-export interface SourceItem {
+interface SourceItem {
   readonly next: Place;
   readonly event?: SourceEvent;
   readonly refused?: RefusedEvent;
@@ -194,7 +194,7 @@ async function* skip(pieces: AsyncIterable<Uint8Array>, bytes: number): AsyncGen
   }
 }
 
-export interface SourceReading extends HeaderReading {
+interface SourceReading extends HeaderReading {
   readonly format: SourceFormat;
 }
 

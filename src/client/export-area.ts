@@ -13,7 +13,7 @@ export interface ExportAccess {
 /** Arguments by name; a name may be repeated. */
 export type ExportArguments = readonly (readonly [name: string, value: string])[];
 
-export type ExportData = Readonly<Record<string, unknown>>;
+type ExportData = Readonly<Record<string, unknown>>;
 
 export interface ExportFile {
   readonly name: string;
@@ -47,7 +47,7 @@ export interface ExportArea {
   get(id: string): Promise<ExportReport>;
 }
 
-export interface ExportAreaOptions {
+interface ExportAreaOptions {
   readonly signal: AbortSignal;
   /** Reports why a call waits; undefined when it continues. */
   readonly onWait: (why: string | undefined) => void;

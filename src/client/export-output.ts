@@ -11,7 +11,7 @@ import { downloadFile, type DownloadOptions } from './download.ts';
 import type { ExportFile, ExportReport } from './export-area.ts';
 
 /** Parses a signed manifest; throws if the signature is invalid. */
-export type ReadManifest = (text: string) => readonly Pick<ExportFile, 'name' | 'bytes' | 'sha256'>[];
+type ReadManifest = (text: string) => readonly Pick<ExportFile, 'name' | 'bytes' | 'sha256'>[];
 
 const lineFeed = 0x0a;
 

@@ -11,7 +11,7 @@ import { isRecord } from '../runtime/files/checked-json.ts';
  */
 
 /** A request without redirects. */
-export interface HttpRequest {
+interface HttpRequest {
   readonly method: 'GET' | 'POST';
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;

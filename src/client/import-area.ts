@@ -170,7 +170,7 @@ export function createImportArea(http: HttpClient, access: ImportAccess): Import
 const firstWaitMs = 250;
 const longestWaitMs = 10_000;
 
-export interface InsistOptions {
+interface InsistOptions {
   readonly signal: AbortSignal;
   /** How long no request may succeed before `service_away`, ms. */
   readonly patienceMs: number;

@@ -14,17 +14,11 @@ import {
   refusedPath,
   statePath,
   writeImportState,
-  type ImportIdentity,
   type ImportOptions,
   type ImportState,
 } from './import-state.ts';
 import { writeRefused } from './batches.ts';
 import { runImport, type ImportHooks, type ImportOutcome } from './run-import.ts';
-
-/** Returns the seed of an import's keys: content, method, and the salt of a repeated import. */
-export function seedOf({ event, sha256 }: ImportIdentity, salt: string): string {
-  return `${sha256} ${event} ${salt}`;
-}
 
 /** Refuses a truncated gzip file: the complete one would be another import. */
 async function assertWhole(file: string, { signal }: ImportOptions): Promise<void> {
@@ -108,7 +102,9 @@ export async function importFile(
       // Finds an unsuitable header before the state says that events may have been sent.
       await assertReadable(source);
     }
-    const [seed, method] = [seedOf(begun.identity, begun.salt), batchMethods.get(event) ?? ''];
+    // Keys depend on content and method; a repeated import has a salt.
+    const seed = `${begun.identity.sha256} ${event} ${begun.salt}`;
+    const method = batchMethods.get(event) ?? '';
     const { settled, sendable, aheadMs = 0 } = begun;
     const from = { number: settled.batches, place: settled.place };
     const earlierMs = mayBeBehind(begun, nowMs())

@@ -6,7 +6,7 @@ import type { ImportState, Settled } from './import-state.ts';
 import type { SendOutcome } from './send-batch.ts';
 
 /** Batches that may be sent beyond the settled ones: after a kill they are in doubt. */
-export const windowBatches = 512;
+const windowBatches = 512;
 /** The state is written after this many settled batches, or this much time. */
 const writeBatches = 128;
 const writeEveryMs = 1000;

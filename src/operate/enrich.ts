@@ -19,7 +19,7 @@ import type { Table } from '../lake/log/table.ts';
 import type { Duckdb } from '../lake/sql/duckdb.ts';
 import { filesSql, lockTable, settleTable } from './tables.ts';
 
-export interface EnrichDependencies {
+interface EnrichDependencies {
   readonly lakeDir: string;
   readonly duckdb: Duckdb;
   readonly enricher: Enricher;

@@ -41,7 +41,7 @@ import { createLakeLookUp } from '../lake/batch/recent-keys.ts';
 import { removeFailed, type EraseAsideDependencies } from './erase/erase-aside.ts';
 import { inPortions, withTableLock } from './tables.ts';
 
-export interface ReplayDependencies {
+interface ReplayDependencies {
   readonly table: Table;
   readonly lakeDir: string;
   readonly duckdb: Duckdb;
@@ -221,7 +221,7 @@ export function replayFailed(dependencies: ReplayDependencies): Promise<Replayed
 }
 
 /** Selects failed events of imports, never bad rows of loads. An absent member selects any. */
-export interface FailedFilter {
+interface FailedFilter {
   readonly reason?: FailureReason | undefined;
   readonly idApp?: number | undefined;
 }

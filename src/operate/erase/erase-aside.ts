@@ -69,7 +69,7 @@ export async function countFailedHits(
   return hits;
 }
 
-export interface EraseFailedDependencies extends Omit<EraseAsideDependencies, 'duckdb'> {
+interface EraseFailedDependencies extends Omit<EraseAsideDependencies, 'duckdb'> {
   readonly dataset: Dataset;
 }
 

@@ -21,9 +21,9 @@ export interface ErasureTarget {
 }
 
 /** Most ids of one erasure: each query names all of them. */
-export const maxErasedIds = 10_000;
+const maxErasedIds = 10_000;
 
-export interface IdColumn {
+interface IdColumn {
   readonly name: string;
   /** Largest integer of a numeric column; undefined for text. */
   readonly max?: bigint;
@@ -115,7 +115,7 @@ export function userMeaningsSql(
 const stringOrNumber = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 
 /** Parses JSON with its numbers as texts: a double would change ids beyond 2^53. */
-export function parseExactly(line: string): unknown {
+function parseExactly(line: string): unknown {
   JSON.parse(line);
   return JSON.parse(
     line.replaceAll(stringOrNumber, (token) =>

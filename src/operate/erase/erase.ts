@@ -47,7 +47,7 @@ import { lockTable, settleTable } from '../tables.ts';
 /** Steps at which a crash is tested, in addition to those of the rewrites. */
 export const eraseSteps = ['erase-drained', 'erase-rewritten', 'erase-committed'] as const;
 
-export interface EraseDependencies extends DrainDependencies, EraseAsideDependencies {
+interface EraseDependencies extends DrainDependencies, EraseAsideDependencies {
   readonly clock: Clock;
 }
 
@@ -76,7 +76,7 @@ export interface ErasureSurvey {
 }
 
 /** Counts of an erasure from a secondary table. */
-export interface ErasedFromTable {
+interface ErasedFromTable {
   readonly rows: number;
   /** Bad rows of loads; absent if none matched. */
   readonly failedRows?: number;

@@ -17,7 +17,7 @@ export interface BadLine {
 }
 
 /** Consecutive lines without their ends. A bad line is empty here. */
-export interface LineBlock {
+interface LineBlock {
   /** Number of the first line. */
   readonly firstLine: number;
   readonly texts: readonly string[];

@@ -173,7 +173,7 @@ async function rewriteStaged(
   return left;
 }
 
-export interface CommitDependencies {
+interface CommitDependencies {
   readonly table: Table;
   readonly duckdb: Duckdb;
   readonly clock: Clock;
@@ -181,7 +181,7 @@ export interface CommitDependencies {
 }
 
 /** The staged rows of a file, and what their commit needs. */
-export interface StagedLoad {
+interface StagedLoad {
   readonly loadId: string;
   readonly change: OpenChange;
   readonly files: readonly WrittenPart[];
