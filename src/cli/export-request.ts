@@ -14,11 +14,6 @@ import { commonFields } from '../datasets/row-fields.ts';
 import type { OptionValues } from './command.ts';
 import { flag, many, oneOf, parsed, positive, present, refuse, text } from './words.ts';
 
-function parsePair(value: string, what: string): readonly [string, string] {
-  const at = value.indexOf('=');
-  return at < 1 ? refuse(`${what} must be NAME=VALUE, not '${value}'`) : [value.slice(0, at), value.slice(at + 1)];
-}
-
 export const day = (about: string) =>
   parsed(about, 'DAY', (value, what) =>
     /^(\d{4}-\d{2}-\d{2}|today|yesterday)$/.test(value)
@@ -36,10 +31,11 @@ const ownOptions: Readonly<Record<string, string>> = {
 };
 
 function parseOther(value: string, what: string): readonly [string, string] {
-  const pair = parsePair(value, what);
-  const option = Object.hasOwn(ownOptions, pair[0]) ? ownOptions[pair[0]] : undefined;
-  if (pair[0] === 'event') refuse(`${what} takes no event: it is the word behind export`);
-  return option === undefined ? pair : refuse(`${what} takes no ${pair[0]}: give it by ${option}`);
+  const at = value.indexOf('=');
+  const name = at < 1 ? refuse(`${what} must be NAME=VALUE, not '${value}'`) : value.slice(0, at);
+  if (name === 'event') refuse(`${what} takes no event: it is the word behind export`);
+  const option = Object.hasOwn(ownOptions, name) ? ownOptions[name] : undefined;
+  return option === undefined ? [name, value.slice(at + 1)] : refuse(`${what} takes no ${name}: give it by ${option}`);
 }
 
 /** Options of an export request; `--where` takes the other parameters of the API. */
@@ -85,19 +81,11 @@ function usualSelectors(event: string): readonly string[] {
   ];
 }
 
-/** Returns the zone of this machine, or UTC if the API does not know it. */
-function ownZone(): string {
-  const { timeZone } = new Intl.DateTimeFormat().resolvedOptions();
-  return findTimezone(timeZone) ?? 'UTC';
-}
-
 function dayBefore(days: number, timeZone: string, nowMs: number): string {
   const parts = new Intl.DateTimeFormat('en-CA', { timeZone, year: 'numeric', month: '2-digit', day: '2-digit' });
   const [year = 0, month = 1, date = 1] = parts.format(nowMs).split('-').map(Number);
   return new Date(Date.UTC(year, month - 1, date - days)).toISOString().slice(0, 10);
 }
-
-const isDerived = (event: string): boolean => 'derive' in getExport(event).event;
 
 export function toDay(value: string, timezone: string, nowMs: number): string {
   if (value === 'today') return dayBefore(0, timezone, nowMs);
@@ -116,7 +104,8 @@ interface ExportRequest {
 function findDays(event: string, given: GivenRequest, timezone: string, nowMs: number): ExportRequest['days'] {
   const { from, to, sinceVersion, where, all } = given;
   if (all && (from ?? to ?? sinceVersion) !== undefined) refuse('--all excludes --from, --to and --since-version');
-  if (all) return isDerived(event) ? { from: '1970-01-01', to: dayBefore(0, timezone, nowMs) } : undefined;
+  if (all)
+    return 'derive' in getExport(event).event ? { from: '1970-01-01', to: dayBefore(0, timezone, nowMs) } : undefined;
   const hasOwnTime = where.some(([name]) => ['dateFrom', 'dateTo', 'tsFrom', 'tsTo'].includes(name));
   if (from === undefined && (hasOwnTime || sinceVersion !== undefined)) {
     return to === undefined ? undefined : refuse('--to is given without --from');
@@ -133,7 +122,8 @@ export function toRequest(
   nowMs: number,
 ): ExportRequest {
   const { app, eventName, where, selectors, sinceVersion, asOf } = given;
-  const timezone = findTimezone(given.timezone ?? ownZone());
+  const machineZone = findTimezone(new Intl.DateTimeFormat().resolvedOptions().timeZone) ?? 'UTC';
+  const timezone = given.timezone === undefined ? machineZone : findTimezone(given.timezone);
   if (timezone === undefined)
     return refuse(`--timezone must be a zone such as Europe/Berlin, not '${given.timezone ?? ''}'`);
   const named = output === undefined ? undefined : findForm(output);

@@ -81,11 +81,6 @@ async function attempt<T>(problems: Problem[], problem: Problem, read: () => Pro
   }
 }
 
-/** A service without the broker's credentials. */
-function describeService({ pid, startedAt, writtenAt, s2s, api, processes, facts }: ServiceState) {
-  return { pid, startedAt, writtenAt, s2s, api, processes, facts };
-}
-
 /** Finds the problems of a service; one with a lost folder cannot write its state, so the folders are checked here. */
 function findServiceProblems(service: ServiceState, nowMs: number): Problem[] {
   const problems = findProblems(service, nowMs);
@@ -154,7 +149,10 @@ export const statusCommand = dataVerb({
       running: services.length > 0,
       problems,
       notices: services.flatMap(findNotices),
-      services: services.map(describeService),
+      // Without the broker's credentials.
+      services: services.map(({ pid, startedAt, writtenAt, s2s, api, processes, facts }) => {
+        return { pid, startedAt, writtenAt, s2s, api, processes, facts };
+      }),
       stream:
         stream === undefined ? undefined : { ...stream, lagMessages: Math.max(0, stream.lastSequence - position) },
       lake,

@@ -55,12 +55,6 @@ function judgeBody(body: Buffer, { method, idApp, platform, receivedAt, salt, ev
   return isSame ? { ok: true } : { ok: false, why: 'it is another request' };
 }
 
-function unknownMethod(method: string): AppError {
-  return new AppError('not_found', `this program has no import method ${method}`, {
-    hint: 'Verify the receipt with the pipelines of the service that gave it.',
-  });
-}
-
 /** Returns the lake to search and the trusted keys; undefined if unknown. */
 async function findPlaces({ key, data, lake }: ReceiptWords, environment: Environment) {
   const given = key === undefined ? undefined : [key];
@@ -88,7 +82,10 @@ export async function verifyReceipt(
 ): Promise<ReceiptVerdict> {
   const { lakeDir, trusted } = await findPlaces(words, environment);
   const receipt = parseReceipt(text, trusted);
-  if (!importMethods.has(receipt.method)) throw unknownMethod(receipt.method);
+  if (!importMethods.has(receipt.method))
+    throw new AppError('not_found', `this program has no import method ${receipt.method}`, {
+      hint: 'Verify the receipt with the pipelines of the service that gave it.',
+    });
   const body = words.body === undefined ? undefined : judgeBody(words.body, receipt);
   const lake = lakeDir === undefined ? undefined : await findReceiptInLake(lakeDir, receipt);
   const { idApp, method, receivedAt, events, group } = receipt;

@@ -9,12 +9,6 @@ type ColumnMap = ReadonlyMap<string, string>;
 /** Separates an object from the name of its member. */
 const dot = '.';
 
-/** Returns the separator of a header: commas, otherwise semicolons, tabs or bars. */
-function findSeparator(header: string): Separator {
-  const bare = header.replaceAll(/"[^"]*"/g, '');
-  return separators.find((separator) => bare.includes(separator)) ?? ',';
-}
-
 /** Maps a header to fields; undefined for dropped columns. Throws for an unsuitable map. */
 function mapHeader(header: readonly string[], map: ColumnMap): readonly (string | undefined)[] {
   const unknown = [...map.keys()].find((column) => !header.includes(column));
@@ -106,7 +100,8 @@ function assertUseful(name: string, event: string, columns: readonly string[], f
  */
 export function readHeader(name: string, { event, map }: HeaderReading, bytes: Buffer | undefined): CsvColumns {
   const text = bytes?.toString('utf8').replace(byteOrderMark, '') ?? '';
-  const separator = findSeparator(text);
+  const unquoted = text.replaceAll(/"[^"]*"/g, '');
+  const separator = separators.find((one) => unquoted.includes(one)) ?? ',';
   const columns = parseCells(text, separator);
   if (columns === undefined || text.trim() === '')
     throw new AppError('usage', `${name} has no header of CSV in its first line`, {

@@ -79,10 +79,6 @@ async function writeSpool(input: ListInput, spool: string, signal: AbortSignal):
   return badLines.count === 0 ? count : badLines.toRefused(input.name);
 }
 
-function segmentSql(spool: string): string {
-  return `SELECT DISTINCT id FROM read_json([${sqlText(spool)}], format = 'newline_delimited', hive_partitioning = false, columns = {id: 'VARCHAR'}) ORDER BY id`;
-}
-
 /** Opens an engine that sorts in a work folder. One thread sorts millions of ids in seconds. */
 export function openSortEngine(dir: string, { memoryMb }: ListOptions): Promise<Duckdb> {
   return openDuckdb({ memoryMb, threads: 1, tempDir: path.join(dir, 'spill') });
@@ -116,7 +112,8 @@ export async function addSegment(
       });
     const file = path.join(room.dir, 'ids.parquet');
     const engine = await openSortEngine(room.dir, options);
-    const ids = await writeListFile(engine, segmentSql(spool), file).finally(() => engine.close());
+    const query = `SELECT DISTINCT id FROM read_json([${sqlText(spool)}], format = 'newline_delimited', hive_partitioning = false, columns = {id: 'VARCHAR'}) ORDER BY id`;
+    const ids = await writeListFile(engine, query, file).finally(() => engine.close());
     assertGoesOn(options.signal);
     const addedAt = new Date(options.clock.nowMs()).toISOString();
     const { idAccount, idSegment, kind } = segment;

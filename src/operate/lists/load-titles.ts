@@ -58,10 +58,6 @@ function parseRow({ field, id, title }: TitleRow): TitleLine {
   return { row: { field, id: String(BigInt(id)), title } };
 }
 
-function findHeader(cells: readonly string[]): readonly string[] | undefined {
-  return cells.length === cellNames.length && cellNames.every((name) => cells.includes(name)) ? cells : undefined;
-}
-
 /** Creates a reader of one list: CSV with or without a header, or JSON lines. */
 function createTitleReader(): { read(text: string): TitleLine } {
   let form: 'csv' | 'json' | undefined;
@@ -70,9 +66,8 @@ function createTitleReader(): { read(text: string): TitleLine } {
   function readCsv(text: string, isFirst: boolean): TitleLine {
     const cells = parseCells(text, ',');
     if (cells === undefined) return { reason: 'has quotes that do not match: a cell has no line break' };
-    const found = isFirst ? findHeader(cells) : undefined;
-    if (found !== undefined) {
-      header = found;
+    if (isFirst && cells.length === cellNames.length && cellNames.every((name) => cells.includes(name))) {
+      header = cells;
       return 'none';
     }
     if (cells.length !== cellNames.length)
