@@ -1,3 +1,5 @@
+import { availableParallelism } from 'node:os';
+import type { Config } from '../config.ts';
 import type { DuckdbOptions, Duckdb } from '../lake/sql/duckdb.ts';
 import { openCommandEngine } from '../lake/command-engine.ts';
 import { ensureLake, lakePaths } from '../lake/lake.ts';
@@ -6,6 +8,12 @@ import { noCrashPoint } from '../runtime/crash-point.ts';
 import type { OpenData } from './command.ts';
 
 type Limits = Pick<DuckdbOptions, 'memoryMb' | 'threads'>;
+
+/** Returns the memory of the setting, at least `leastMb`, and one thread per `mbPerThread` of it. */
+export function engineLimits({ duckdbMemoryMb }: Config, leastMb: number, mbPerThread: number): Limits {
+  const threads = Math.max(1, Math.min(availableParallelism(), Math.floor(duckdbMemoryMb / mbPerThread)));
+  return { memoryMb: Math.max(leastMb, duckdbMemoryMb), threads };
+}
 
 /** Runs work on the lake with an engine, with the service running or stopped. */
 export async function withEngine<T>({ paths }: OpenData, limits: Limits, work: (duckdb: Duckdb) => Promise<T>) {

@@ -1,7 +1,5 @@
-import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { listApps } from '../access/apps.ts';
-import type { Config } from '../config.ts';
 import { datasets, type Dataset } from '../datasets/dataset.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
 import { ensureLake, hasTable, openDatasetTable, tablePaths } from '../lake/lake.ts';
@@ -17,6 +15,7 @@ import { getTextFile, readTold, wholeDescriptor } from '../runtime/files/input-f
 import { dataVerb, type CommandContext, type DataContext, type GivenOptions, type Group } from './command.ts';
 import { file, flag, oneOf, parsed, positive, refuse, many, text, present } from './words.ts';
 import { loadTitles } from '../operate/lists/load-titles.ts';
+import { engineLimits } from './lake-engine.ts';
 import { answerRefused, openList, toListOptions } from './segment.ts';
 import { isRecord } from '../runtime/files/checked-json.ts';
 
@@ -42,13 +41,6 @@ const loadOptions = {
     isHidden: true,
   },
 } as const;
-
-function engineLimits({ duckdbMemoryMb }: Config): { readonly memoryMb: number; readonly threads: number } {
-  return {
-    memoryMb: Math.max(256, duckdbMemoryMb),
-    threads: Math.max(1, Math.min(availableParallelism(), Math.floor(duckdbMemoryMb / 512))),
-  };
-}
 
 async function readMap(name: string): Promise<FieldMap> {
   const hint =
@@ -92,7 +84,7 @@ function showProgress(name: string, context: CommandContext): Pick<LoadDependenc
 }
 
 const toLimited = ({ config, paths, clock, stop: signal }: DataContext) =>
-  ({ lakeDir: paths.lake, clock, crashPoint: noCrashPoint, signal, limits: engineLimits(config) }) as const;
+  ({ lakeDir: paths.lake, clock, crashPoint: noCrashPoint, signal, limits: engineLimits(config, 256, 512) }) as const;
 
 async function openLoadable({ config, paths, clock }: DataContext, dataset: Dataset): Promise<Table> {
   const options = { clock, retentionMs: config.retentionMs, crashPoint: noCrashPoint };
@@ -178,7 +170,7 @@ const list = dataVerb({
     for (const dataset of loadable) {
       if (!(await hasTable(paths.lake, dataset))) continue;
       const { table } = tablePaths(paths.lake, dataset);
-      listed.push(...(await listLoads(table, dataset.table, engineLimits(config))));
+      listed.push(...(await listLoads(table, dataset.table, engineLimits(config, 256, 512))));
     }
     return listed;
   },

@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { dataPaths, type Config } from '../config.ts';
 import { lakePaths, listOtherTables } from '../lake/lake.ts';
@@ -12,6 +11,7 @@ import { AppError, isAppError } from '../runtime/errors.ts';
 import { findTextFile } from '../runtime/files/durable-file.ts';
 import { openWorkRoom, type WorkRoom } from '../runtime/files/work-files.ts';
 import { dataVerb, type CommandContext, queryRooms } from './command.ts';
+import { engineLimits } from './lake-engine.ts';
 import {
   chooseQueryFormat,
   queryFormats,
@@ -53,12 +53,6 @@ interface QueryAnswers {
   readonly output?: QueryFile | undefined;
 }
 
-/** One thread per 256 MiB of the memory setting. */
-function engineLimits({ duckdbMemoryMb }: Config) {
-  const threads = Math.max(1, Math.min(availableParallelism(), Math.floor(duckdbMemoryMb / 256)));
-  return { memoryMb: Math.max(128, duckdbMemoryMb), threads };
-}
-
 /** Opens a folder to spill into; removes the rows that a killed query has left. */
 async function openSpill(parent: string): Promise<WorkRoom> {
   try {
@@ -83,7 +77,7 @@ async function openEngine(
   const views = [await renderLakeSnapshot(config, undefined), ...(typed === undefined ? [] : [typed])];
   const room = await openSpill(queryRooms(spool));
   const engine = await openReadOnlyEngine({
-    ...engineLimits(config),
+    ...engineLimits(config, 128, 256),
     tempDir: path.join(room.dir, 'spill'),
     views,
     folders: [lake],

@@ -52,6 +52,12 @@ export function findFaultOfMap(dataset: Dataset, map: FieldMap): RefusedFile | u
   return target === undefined || target === null ? undefined : unknownField(target, dataset);
 }
 
+function findMissing(taken: ReadonlyMap<string, string>, hasApp: boolean): string | undefined {
+  if (!taken.has('tsEvent')) return 'tsEvent';
+  if (!taken.has('idApp') && !taken.has('SDKKey') && !hasApp) return 'idApp';
+  return taken.has('params.name') === taken.has('params.value') ? undefined : 'params.name and params.value';
+}
+
 /** Plans the use of a file's fields. `hasApp`: the app of all rows is given. A file without names has no rows. */
 export function planFields(
   dataset: Dataset,
@@ -78,16 +84,7 @@ export function planFields(
     taken.set(key, name);
     if (use !== 'ignored') fields.push({ name, use });
   }
-  const missing =
-    names.length === 0
-      ? undefined
-      : taken.has('tsEvent')
-        ? taken.has('idApp') || taken.has('SDKKey') || hasApp
-          ? taken.has('params.name') === taken.has('params.value')
-            ? undefined
-            : 'params.name and params.value'
-          : 'idApp'
-        : 'tsEvent';
+  const missing = names.length === 0 ? undefined : findMissing(taken, hasApp);
   if (missing !== undefined)
     return {
       reason: 'missing_field',
@@ -97,23 +94,21 @@ export function planFields(
   return { fields };
 }
 
-const badReasons = {
-  bad_line: 'the line is no row: not UTF-8, an unclosed quote, or the wrong number of cells',
-  bad_json: 'the line is no JSON object',
-  missing: 'a required field has no value',
-  bad_type: 'the value is not of the type of its field',
-  inexact: 'the number has more digits than its field keeps',
-  out_of_range: 'the number is below the minimum or above the maximum',
-  not_allowed: 'the value is none of those that are allowed',
-  bad_length: 'the text is too short or too long',
-  bad_pattern: 'the text is not in the form of its field',
-  bad_list: 'the value is no list of texts, or params.name and params.value do not belong together',
-  conflict: 'two fields that are the same thing have different values',
-  unknown_app: 'no registered app has this idApp or SDKKey',
-  foreign_field: 'the field is one of other datasets',
-} as const satisfies Readonly<Record<string, string>>;
-
-export type BadReason = keyof typeof badReasons;
+/** Why a row is bad (docs/operating.md). */
+export type BadReason =
+  | 'bad_line'
+  | 'bad_json'
+  | 'missing'
+  | 'bad_type'
+  | 'inexact'
+  | 'out_of_range'
+  | 'not_allowed'
+  | 'bad_length'
+  | 'bad_pattern'
+  | 'bad_list'
+  | 'conflict'
+  | 'unknown_app'
+  | 'foreign_field';
 
 export interface BadRow {
   /** From 1; in CSV the line on which the row begins, in Parquet the number of the row. */
