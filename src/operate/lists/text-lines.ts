@@ -42,7 +42,10 @@ async function* unpack(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8A
     yield head;
     yield* { [Symbol.asyncIterator]: () => iterator };
   }
-  if (head[0] !== 0x1f || head[1] !== 0x8b) return yield* all();
+  if (head[0] !== 0x1f || head[1] !== 0x8b) {
+    yield* all();
+    return;
+  }
   const gunzip = createGunzip();
   const unpacked = pipeline(Readable.from(all()), gunzip);
   // The loop throws it too.
