@@ -2,13 +2,12 @@ import type { IncomingMessage } from 'node:http';
 import type { AccessReader, App } from '../access/access.ts';
 import type { Refusal } from './refusal.ts';
 
-/** The refusal of a request whose app, or token, is none. */
 export const tokenRefusal: Refusal = {
   reason: 'token',
   detail: 'the token does not suit the app named by idApp',
 };
 
-/** What a request lacks to be for any app, told without a look at any: what is there is judged in one sentence. */
+/** Describes what a request lacks, whatever its app: an app and a token that are there are judged in one sentence. */
 function findLack(idApp: unknown, token: string | undefined): string | undefined {
   if (idApp === undefined) return 'idApp is missing: it stands in the address, as in ?idApp=1';
   if (token === undefined || token === '') return "the header Authorization is missing: it holds the app's token";
@@ -17,8 +16,8 @@ function findLack(idApp: unknown, token: string | undefined): string | undefined
 }
 
 /**
- * The app that a request is for, when its token suits it. Neither says which of the two was wrong. `idApp` as the query
- * has it.
+ * Returns the app of a request if the token suits it; the refusal does not tell which of the two is wrong. `idApp` is the
+ * unchecked value of the query.
  */
 export function findApp(access: AccessReader, idApp: unknown, { headers }: IncomingMessage): App | Refusal {
   const token = headers.authorization;

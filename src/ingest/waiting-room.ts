@@ -2,48 +2,37 @@ import type { Receipt, Statement } from '../receipts/receipt.ts';
 import { maxMessageBytes } from '../stream/stream.ts';
 
 /**
- * What became of an append. `stored`: fsynced in the stream. `refused`: not stored, and will not be. `unknown`: no
- * answer came in time, the events may be stored.
+ * The result of an append. `stored`: fsynced in the stream. `refused`: not stored, and never will be. `unknown`: no
+ * answer came in time; the events may be stored.
  */
 export type AppendOutcome =
   | { readonly state: 'stored'; readonly receipt?: Receipt | undefined }
   | { readonly state: 'refused' | 'unknown'; readonly detail: string };
 
-/** The lines of one request, while they wait for their group and while it is on its way. */
+/** The lines of one request, until their group is confirmed. */
 export interface Append {
   readonly lines: Buffer;
-  /** What its receipt is to say; absent: nobody asks for one. */
+  /** Content of the receipt; absent if the client asks for none. */
   readonly statement?: Statement | undefined;
-  /** When its answer is due, on the monotonic clock. */
+  /** When the answer is due, on the monotonic clock. */
   readonly dueMs: number;
   readonly settle: (outcome: AppendOutcome) => void;
 }
 
-/** The appends that wait for their group, in the order of their due times. */
-export interface WaitingRoom {
-  add(append: Append): void;
-  /** Takes the oldest appends, as many as fit into one message. */
-  takeGroup(): Append[];
-  /** Takes a group back that was not stored and may be sent again: it comes first. */
-  putBack(group: readonly Append[]): void;
-  /** Hands those that can no longer be answered in time to `onLate`; a timer does so too. */
-  refuseLate(): void;
-  isEmpty(): boolean;
-  bytes(): number;
-  /** Stops the timer. */
-  close(): void;
-}
-
-/** A group is not sent when its first member has less time left than this: its answer would hardly come in time. */
+/** Time that a group needs before its first member is due, ms: less would hardly bring the answer in time. */
 const minPublishMs = 250;
 
-/** Creates an empty waiting room. Its bound is the caller's to hold. */
-export function createWaitingRoom(onLate: (append: Append) => void): WaitingRoom {
+export type WaitingRoom = ReturnType<typeof createWaitingRoom>;
+
+/**
+ * Creates the queue of appends that wait for their group, in the order of their due times. Appends that can no longer be
+ * answered in time go to `onLate`. The caller bounds its size.
+ */
+export function createWaitingRoom(onLate: (append: Append) => void) {
   let waiting: Append[] = [];
   let waitingBytes = 0;
   let timer: NodeJS.Timeout | undefined;
 
-  /** Takes appends off the front while `fits` says so. */
   function takeWhile(fits: (append: Append) => boolean): Append[] {
     let count = 0;
     for (let append = waiting[0]; append !== undefined && fits(append); append = waiting[count]) {
@@ -72,16 +61,18 @@ export function createWaitingRoom(onLate: (append: Append) => void): WaitingRoom
   }
 
   return {
-    add(append) {
+    add(append: Append): void {
       waiting.push(append);
       waitingBytes += append.lines.length;
       armTimer();
     },
-    takeGroup() {
+    /** Takes the oldest appends, as many as fit into one message. */
+    takeGroup(): Append[] {
       let bytes = 0;
       return takeWhile(({ lines }) => (bytes += lines.length) <= maxMessageBytes);
     },
-    putBack(group) {
+    /** Puts a group that was not stored back to the front. */
+    putBack(group: readonly Append[]): void {
       waiting = [...group, ...waiting];
       for (const { lines } of group) waitingBytes += lines.length;
     },

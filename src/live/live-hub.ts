@@ -2,66 +2,45 @@ import type { ServerResponse } from 'node:http';
 import { openEventStream, type EventStream } from '../runtime/http/event-stream.ts';
 import { parseMessage, type LiveMessage } from './live-source.ts';
 
-/** Whom a listener listens to, and for how long they may. */
 interface ListenerRights {
   readonly idApp: number;
-  /** Whose the app is: accounts share the places of a process. */
+  /** The app's account: accounts share the places of a process. */
   readonly idAccount: number;
-  /** Says that they still may: asked whenever access has changed, and every second. */
+  /** Reports whether they may still listen: asked after each change of access, and every second. */
   readonly isAllowed: () => boolean;
 }
 
-/**
- * Why a listener is not served: too many listen already; the broker is away, or denies what is shown; the right was
- * taken back meanwhile; the service stops.
- */
+/** Why a listener is not served: too many listen; the broker is away, or denies it; no right; the service stops. */
 export type NotServed = 'full' | 'away' | 'denied' | 'forbidden' | 'stopping';
 
-/** Those who listen at one process. */
-export interface LiveHub {
-  /**
-   * Serves a listener until they go, may no longer listen, or the service stops; returns when the answer has begun. The
-   * response is untouched where they are not served.
-   */
-  serve(response: ServerResponse, rights: ListenerRights): Promise<NotServed | undefined>;
-  /** Access has changed. */
-  check(): void;
-  /** How many listen. */
-  size(): number;
-  /** Ends what is served, and serves nobody any more. */
-  close(): void;
-}
-
-/** The channel's part in it. */
+/** The part of the channel that a hub needs. */
 export interface HubChannel {
   findHindrance(): Promise<'away' | 'denied' | undefined>;
   announce(apps: readonly number[]): void;
   listen(idApp: number, listener: (text: string) => void): () => void;
 }
 
-/** Listeners of an app, and of all apps, at one process. Of the latter no account keeps more than its share. */
+/** Limits the listeners of an app, and of all apps, at one process; accounts share the latter. */
 const maxOfApp = 16;
 const maxInAll = 128;
 const retryMs = 2000;
 const maxWaitingBytes = 256 * 1024;
 const tickMs = 1000;
-/** Announcements, and signs of life, by the ticks between them. */
+/** Ticks between announcements, and between heartbeats. */
 const announceEvery = 2;
 const beatEvery = 10;
-/** Whether anything can be shown at all is asked as often as that. */
+/** Ticks between looks at the broker. */
 const lookEvery = 3;
-/** A client that reads nothing for so long is gone, milliseconds. */
+/** A client that reads nothing for longer is gone, ms. */
 const maxStalledMs = 30_000;
 
-/** One who listens. */
 interface Listener extends ListenerRights {
   readonly stream: EventStream;
-  /** What they were not sent, because they have not read what they were. */
+  /** Not sent, because they read too slowly. */
   missedEvents: number;
   missedRefusals: number;
 }
 
-/** The listeners of one app. */
 interface Audience {
   readonly listeners: Set<Listener>;
   readonly leave: () => void;
@@ -71,14 +50,14 @@ function sendLeftOut(stream: EventStream, events: number, refusals: number, why:
   return events + refusals === 0 || stream.send('left_out', JSON.stringify({ events, refusals, why }));
 }
 
-/** Tells a client that was slow, and can take something again, how much it has missed. */
+/** Sends a slow client the counts of what it has missed, once it reads again. */
 function tellMissed(listener: Listener): void {
   if (!sendLeftOut(listener.stream, listener.missedEvents, listener.missedRefusals, 'slow')) return;
   listener.missedEvents = 0;
   listener.missedRefusals = 0;
 }
 
-/** Passes a message on; of what a slow client cannot take the rest is counted. */
+/** Sends a message; counts what a slow client cannot take. */
 function pass(listener: Listener, { events, refusals, eventsLeftOut, refusalsLeftOut }: LiveMessage): void {
   const { stream } = listener;
   tellMissed(listener);
@@ -89,7 +68,7 @@ function pass(listener: Listener, { events, refusals, eventsLeftOut, refusalsLef
   listener.missedRefusals += refusalsLeftOut;
 }
 
-/** Where all places are taken: whose is given up for an account, one of the account that has the most, by two or more. */
+/** Returns the listener to drop for an account: one of the account with the most, if it has at least two more. */
 function findPlace(listeners: readonly Listener[], idAccount: number): Listener | undefined {
   const counts = new Map<number, number>();
   const countOf = (account: number): number => counts.get(account) ?? 0;
@@ -99,16 +78,8 @@ function findPlace(listeners: readonly Listener[], idAccount: number): Listener 
   return listeners.findLast((listener) => listener.idAccount === most);
 }
 
-/** Those who listen, by app. */
-interface Audiences {
-  readonly all: () => Listener[];
-  readonly apps: () => number[];
-  readonly sizeOf: (idApp: number) => number;
-  readonly add: (listener: Listener) => void;
-  readonly remove: (listener: Listener) => void;
-}
-
-function createAudiences(channel: HubChannel): Audiences {
+/** Creates the listeners by app. */
+function createAudiences(channel: HubChannel) {
   const audiences = new Map<number, Audience>();
 
   function join(idApp: number): Audience {
@@ -125,11 +96,11 @@ function createAudiences(channel: HubChannel): Audiences {
   }
 
   return {
-    all: () => [...audiences.values()].flatMap(({ listeners }) => [...listeners]),
+    all: (): Listener[] => [...audiences.values()].flatMap(({ listeners }) => [...listeners]),
     apps: () => [...audiences.keys()],
-    sizeOf: (idApp) => audiences.get(idApp)?.listeners.size ?? 0,
-    add: (listener) => void join(listener.idApp).listeners.add(listener),
-    remove(listener) {
+    sizeOf: (idApp: number) => audiences.get(idApp)?.listeners.size ?? 0,
+    add: (listener: Listener): void => void join(listener.idApp).listeners.add(listener),
+    remove(listener: Listener): void {
       const audience = audiences.get(listener.idApp);
       if (audience?.listeners.delete(listener) !== true || audience.listeners.size > 0) return;
       audience.leave();
@@ -138,8 +109,10 @@ function createAudiences(channel: HubChannel): Audiences {
   };
 }
 
-/** Creates the hub of one process, without listeners. */
-export function createLiveHub(channel: HubChannel): LiveHub {
+export type LiveHub = ReturnType<typeof createLiveHub>;
+
+/** Creates the hub that serves the listeners of one process. */
+export function createLiveHub(channel: HubChannel) {
   const audiences = createAudiences(channel);
   let ticks = 0;
   let timer: NodeJS.Timeout | undefined;
@@ -153,7 +126,7 @@ export function createLiveHub(channel: HubChannel): LiveHub {
       if (stream.stalledMs() > maxStalledMs || !isAllowed()) stream.end();
   }
 
-  /** Ends all where the broker denies what is shown: who comes again is told so. While it is away it may be back soon. */
+  /** Ends all if the broker denies the subjects: returning clients are told so. One that is away may be back soon. */
   async function look(): Promise<void> {
     if ((await channel.findHindrance()) === 'denied') endAll();
   }
@@ -161,7 +134,7 @@ export function createLiveHub(channel: HubChannel): LiveHub {
   function tick(): void {
     ticks += 1;
     check();
-    // Nothing more may come.
+    // No further message may come that would send it.
     for (const listener of audiences.all()) tellMissed(listener);
     if (ticks % announceEvery === 0) announce();
     if (ticks % beatEvery === 0) for (const { stream } of audiences.all()) stream.beat();
@@ -195,11 +168,15 @@ export function createLiveHub(channel: HubChannel): LiveHub {
   }
 
   return {
-    async serve(response, rights) {
+    /**
+     * Serves a listener until they leave, may no longer listen, or the service stops; returns once the answer has begun,
+     * or why they are not served: the response is then untouched.
+     */
+    async serve(response: ServerResponse, rights: ListenerRights): Promise<NotServed | undefined> {
       if (isClosed) return 'stopping';
       const hindrance = await channel.findHindrance();
       if (hindrance !== undefined) return hindrance;
-      // Others may have come meanwhile, this one gone, and its right been taken back.
+      // Meanwhile others may have come, and this one may have left or lost its right.
       if (isClosed) return 'stopping';
       if (response.destroyed) return undefined;
       if (!rights.isAllowed()) return 'forbidden';
@@ -207,9 +184,10 @@ export function createLiveHub(channel: HubChannel): LiveHub {
       add(response, rights);
       return undefined;
     },
+    /** Ends those who may no longer listen: access has changed. */
     check,
     size: () => audiences.all().length,
-    close() {
+    close(): void {
       isClosed = true;
       endAll();
     },

@@ -7,23 +7,22 @@ import { maxMessageBytes, type StreamPublisher } from './stream.ts';
 import { areSameFolders, type FolderIds } from '../runtime/files/folder-id.ts';
 import { createStoreCheck } from './store-files.ts';
 
-/** A publisher that can be asked whether it is at work. */
 interface OpenPublisher extends StreamPublisher {
-  /** Says whether a message was sent and has no answer yet. */
+  /** Reports whether a message has no answer yet. */
   isPublishing(): boolean;
 }
 
 /**
- * Opens the way into the stream over a connection, which stays the caller's to close. Acks are those of JetStream: the
- * message is fsynced. A connection lost while a publish waits ends the wait at once with `publish_unknown`; so does a
- * change of the stream between the leave of the guard and the ack, since what was stored may then not be kept.
+ * Opens a publisher over a connection, which the caller closes. An ack means that the message is fsynced. A lost
+ * connection ends the wait at once with `publish_unknown`; so does a change of the stream between the permit and the ack,
+ * since the stored message may not be kept.
  */
 export function openPublisher(connection: StreamConnection, guard: StreamGuard = noGuard): OpenPublisher {
   const inbox = openAckInbox(connection);
   return {
     async publish(payload, timeoutMs) {
       assert(payload.length > 0 && payload.length <= maxMessageBytes, `message of ${payload.length} bytes`);
-      // The library would keep the message and send it once it is connected again, long after the caller was refused.
+      // The library would keep the message and send it after the reconnect, long after the client was refused.
       if (!connection.isConnected()) throw new AppError('broker_away', 'publish: not connected to the broker');
       const leave = guard.enter();
       const ack = await inbox.publish(leave.subject, payload, timeoutMs);
@@ -33,16 +32,15 @@ export function openPublisher(connection: StreamConnection, guard: StreamGuard =
       return { ...ack, streamId: leave.streamId };
     },
     isPublishing: () => inbox.waiting() > 0,
-    ping: (timeoutMs) => connection.ping(timeoutMs),
+    ping: connection.ping,
     close: async () => inbox.close(),
   };
 }
 
 /**
- * A publisher whose acknowledgement also says that the folders are still the service's: a broker whose store was moved
- * or removed goes on acknowledging what no restart will find. Otherwise it throws `publish_unknown`: the broker has the
- * message, and nobody knows whether it will be found. `folders` with no entry for `natsFolder` belong to a service with
- * an external broker, whose store is not looked at.
+ * Returns a publisher whose ack also means that the folders are still the service's: a broker whose store was moved or
+ * removed keeps acknowledging what no restart finds. Otherwise it throws `publish_unknown`. `folders` without
+ * `natsFolder` belong to a service with an external broker, whose store is not checked.
  */
 export function publishToOwnFolders(
   publisher: StreamPublisher,

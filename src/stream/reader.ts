@@ -15,10 +15,7 @@ import {
 
 const nanosOfMs = 1_000_000;
 
-/**
- * How long ago the server that leads a stream has heard the others without which it is not its leader any more,
- * milliseconds: 0 of a stream on one server; undefined where it has not.
- */
+/** Returns how long ago the leader of a stream heard a majority, ms: 0 on one server; undefined if it has not. */
 function findQuorumAgeMs({ replicas: others = [] }: Partial<ClusterInfo> = {}): number | undefined {
   const needed = Math.floor((others.length + 1) / 2);
   if (needed === 0) return 0;
@@ -28,10 +25,9 @@ function findQuorumAgeMs({ replicas: others = [] }: Partial<ClusterInfo> = {}): 
 }
 
 /**
- * Reads from what a broker says of a stream what its clock showed then; undefined where it does not say. It looks at its
- * clock after it has looked at the stream, and the two are no further apart than the question is from its answer, which
- * took `tookMs`. A server that is cut off from the others leads on for some seconds, as far as it knows, while another
- * one takes messages: it knows the end of the stream as it was when it has heard a majority of them last.
+ * Returns what the broker's clock showed when it looked at a stream; undefined if unknown. It looks at its clock after the
+ * stream, within the `tookMs` of the request. A leader that is cut off still leads for some seconds, as far as it knows,
+ * while another takes messages: it knows the end of the stream as of its last contact with a majority.
  */
 export function findBrokerClock(
   { ts, cluster }: Partial<Pick<StreamInfo, 'cluster'>> & { readonly ts?: string },
@@ -43,17 +39,14 @@ export function findBrokerClock(
   return { fromMs: Math.floor(toMs - tookMs - quorumAgeMs), toMs };
 }
 
-/**
- * Most bytes asked for at once. The server cuts a client off as too slow at 64 MB waiting to be sent; a pull by number
- * of messages can pass that, one by bytes cannot.
- */
+/** Most bytes per request: at 64 MB waiting to be sent, the server cuts a client off as too slow. */
 const maxFetchBytes = 16 * 1024 * 1024;
-/** A fetch must have room for one message of the largest size, with its subject, reply and headers. */
+/** Room for one message of the largest size, with its subject, reply and headers. */
 const minFetchBytes = maxMessageBytes + 16 * 1024;
 
 type PullLimits = Parameters<StreamReader['pull']>[1];
 
-/** Hands out the bytes of some memory, one piece after the other, and memory of its own once that is used up. */
+/** Creates a function that returns pieces of a memory, and new memory once that is used up. */
 function createRoom(into: Uint8Array = Buffer.alloc(0)): (bytes: number) => Uint8Array {
   let used = 0;
   return (bytes) => {
@@ -63,7 +56,6 @@ function createRoom(into: Uint8Array = Buffer.alloc(0)): (bytes: number) => Uint
   };
 }
 
-/** What the broker says of a stream, asked at `askedAt` (`performance.now()`). */
 function toState(streamName: string, info: StreamInfo, askedAt: number): StreamState {
   const { created, state, config } = info;
   return {
@@ -77,7 +69,6 @@ function toState(streamName: string, info: StreamInfo, askedAt: number): StreamS
   };
 }
 
-/** Runs work whose errors leave the stream's edge as the service's own. */
 async function edge<T>(doing: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -87,23 +78,18 @@ async function edge<T>(doing: string, work: () => Promise<T>): Promise<T> {
 }
 
 interface ReaderOptions {
-  /** Default: that of a stream that no service has claimed. */
+  /** [That of a stream that no service has claimed] */
   readonly streamName?: string;
-  /** Asked whose the stream is at each look at its state; whoever only looks needs none. */
+  /** Checks the owner of the stream at each look at its state; readers that do not purge need none. */
   readonly guard?: StreamGuard;
 }
 
-/**
- * Opens the stream for reading over a connection, which stays the caller's to close. `broker_away` when it does not
- * answer.
- */
+/** Opens the stream for reading over a connection, which the caller closes. Error: `broker_away`. */
 export async function openReader(
   connection: StreamConnection,
   { streamName = unclaimedName, guard = noGuard }: ReaderOptions = {},
 ): Promise<StreamReader> {
-  const manager = await jetstreamManager(connection.nats).catch((error: unknown) => {
-    throw wrapBrokerError(error, 'open the stream');
-  });
+  const manager = await edge('open the stream', () => jetstreamManager(connection.nats));
   let arrivals = 0;
   const onArrival = (): void => void (arrivals += 1);
   const cursor = createCursor(connection, manager, streamName, onArrival);
@@ -129,7 +115,7 @@ export async function openReader(
         pulled.push(message);
         bytes += message.payload.length;
       }
-      // Nothing and not connected: the caller decides whether to try again.
+      // Not connected: the caller decides whether to retry.
       if (messages.length === 0 && !connection.isConnected()) return pulled;
     }
   }

@@ -7,55 +7,32 @@ import { type PullConnection, pullOnce, type PullRequest } from './pull-request.
 import type { StreamMessage } from './stream.ts';
 
 const minFetchMs = 1000;
-/** Messages of a request, unless the broker allows fewer: its bytes are reached before, where messages are large. */
+/** Messages per request, unless the broker allows fewer; large messages reach the bytes before. */
 const mostMessages = 1000;
-/** A request that brings nothing takes so long at least, milliseconds. */
+/** Shortest time of a request that brings nothing, ms. */
 const leastMs = 100;
-/** The server forgets a consumer that nobody pulls from for so long; it is then created again. */
+/** The server drops a consumer without pulls for this long; it is then created again. */
 const consumerIdleMs = 300_000;
 
 interface FetchLimits extends Pick<PullRequest, 'maxBytes' | 'signal' | 'room'> {
   readonly waitMs: number;
 }
 
-/** A place in the stream from which messages are fetched one batch after the other. */
-interface StreamCursor {
-  /**
-   * Fetches once from `sequence`, at most `maxBytes`, for at most `waitMs` or until the signal aborts; payloads are read
-   * into what `room` gives. Throws `stream_gap` unless what comes is contiguous, and what the broker refuses.
-   */
-  fetch(sequence: number, limits: FetchLimits): Promise<StreamMessage[]>;
-  close(): Promise<void>;
-}
-
-/** The consumer that is read from, and the sequence that it delivers next. */
-interface Consumer {
-  /** Its name, of one that delivers from `sequence` on. */
-  moveTo(sequence: number): Promise<string>;
-  /** Sees that a message is the next. Throws `stream_gap`. */
-  advance(message: StreamMessage): void;
-  /** Reads no longer from it. */
-  drop(): Promise<void>;
-  close(): Promise<void>;
-}
-
-function createConsumer(manager: JetStreamManager, streamName: string, onDrop: () => void): Consumer {
+/** Creates the ephemeral consumer of a cursor, not yet on the broker. */
+function createConsumer(manager: JetStreamManager, streamName: string, onDrop: () => void) {
   let consumer: string | undefined;
-  /** No longer read from; deleted when the next is there, so that the stream never is without one: see `drop`. */
+  /** Dropped, but deleted only after the next one was created: see `drop`. */
   let stale: string | undefined;
   let nextSequence = 0;
-  /** Of several moves at once, as when one was given up, the newest counts. */
+  /** Of several moves at once, as after one was given up, the newest counts. */
   let moves = 0;
 
   async function forget(older: string | undefined): Promise<void> {
-    // One that the broker has forgotten is deleted already.
+    // The broker may have dropped it already.
     if (older !== undefined) await manager.consumers.delete(streamName, older).catch(() => undefined);
   }
 
-  /**
-   * It stays for now: were the stream's retention changed to `interest`, only messages that a consumer waits for would
-   * be kept.
-   */
+  /** Reads no longer from the consumer. It stays for now: with retention `interest` a stream without one keeps nothing. */
   async function drop(): Promise<void> {
     const older = stale;
     if (consumer === undefined) return;
@@ -67,12 +44,13 @@ function createConsumer(manager: JetStreamManager, streamName: string, onDrop: (
 
   return {
     drop,
-    async close() {
+    async close(): Promise<void> {
       await drop();
       await forget(stale);
       stale = undefined;
     },
-    async moveTo(sequence) {
+    /** Returns the name of a consumer that delivers from `sequence`. */
+    async moveTo(sequence: number): Promise<string> {
       if (consumer !== undefined && nextSequence === sequence) return consumer;
       moves += 1;
       const move = moves;
@@ -95,7 +73,8 @@ function createConsumer(manager: JetStreamManager, streamName: string, onDrop: (
       stale = undefined;
       return consumer;
     },
-    advance({ sequence }) {
+    /** Moves past a message, which must be the next. Error: `stream_gap`. */
+    advance({ sequence }: StreamMessage): void {
       if (sequence !== nextSequence)
         throw new AppError('stream_gap', `the stream has message ${sequence} where ${nextSequence} should be`, {
           hint: 'Messages were removed from the stream before the lake had them.',
@@ -106,16 +85,16 @@ function createConsumer(manager: JetStreamManager, streamName: string, onDrop: (
 }
 
 /**
- * Creates a cursor: it keeps one ephemeral consumer without acks, and a connection that its messages come over. The
- * broker's own memory of a position is not trusted: when the caller asks for another position, or a fetch was cut off, a
- * new consumer is made. `onArrival` is called with each message as it comes, and when a fetch was cut off.
+ * Creates a cursor in the stream: one ephemeral consumer without acks, and a connection for its messages. The broker's
+ * memory of a position is not trusted: another position, or a fetch that was cut off, needs a new consumer. `onArrival`
+ * is called with each message as it comes, and after a fetch was cut off.
  */
 export function createCursor(
   connection: StreamConnection,
   manager: JetStreamManager,
   streamName: string,
   onArrival: () => void,
-): StreamCursor {
+) {
   const consumer = createConsumer(manager, streamName, onArrival);
   let pulls: PullConnection | undefined;
   let batch = mostMessages;
@@ -126,32 +105,32 @@ export function createCursor(
   }
 
   return {
-    async close() {
+    async close(): Promise<void> {
       await consumer.close();
       pulls?.close();
     },
-    async fetch(sequence, { maxBytes, waitMs, signal, room }) {
+    /**
+     * Fetches once from `sequence`, at most `maxBytes`, for at most `waitMs` or until the signal aborts. Errors:
+     * `stream_gap` unless the messages are contiguous, and what the broker refuses.
+     */
+    async fetch(sequence: number, { maxBytes, waitMs, signal, room }: FetchLimits): Promise<StreamMessage[]> {
       // The library would wait for its timeout, while the broker is back within moments.
       const from = await whileConnected(connection, 'pull from the stream', () => consumer.moveTo(sequence));
       const startedAt = performance.now();
-      const {
-        messages,
-        clean,
-        refused,
-        mostMessages: allowed,
-      } = await pullOnce(await openPulls(), {
+      const pulled = await pullOnce(await openPulls(), {
         streamName,
         consumer: from,
         batch,
         maxBytes,
-        // Whole milliseconds: the server refuses a heartbeat with a fraction of a nanosecond.
+        // Whole ms: the server refuses a heartbeat with a fraction of a nanosecond.
         expiresMs: Math.ceil(Math.max(waitMs, minFetchMs)),
-        // Past its own expiry the fetch is cut off only when the broker stays silent.
+        // After its own expiry the fetch is cut off only if the broker stays silent.
         cutMs: waitMs < minFetchMs ? waitMs : waitMs + 500,
         signal,
         room,
         onArrival,
       });
+      const { messages, clean, refused, mostMessages: allowed } = pulled;
       try {
         for (const message of messages) consumer.advance(message);
       } catch (gap) {
@@ -162,9 +141,9 @@ export function createCursor(
       // The broker may be gone, or only its end of this connection.
       if (!clean && pulls?.isSilent() === true) pulls.close();
       if (allowed !== undefined) batch = allowed;
-      // What came before is good.
+      // Messages that came before are valid.
       else if (refused !== undefined && messages.length === 0) throw refused;
-      // A broker that ends each request at once, for a reason that passes, is not asked without a pause.
+      // A broker that ends each request at once, for a reason that passes, is asked with a pause.
       if (!clean && messages.length === 0 && performance.now() - startedAt < leastMs) await pause(leastMs, signal);
       return messages;
     },

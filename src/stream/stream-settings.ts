@@ -2,32 +2,30 @@ import { DiscardPolicy, PersistMode, RetentionPolicy, StorageType, type StreamCo
 import { nanos } from '@nats-io/transport-node';
 import { maxMessageBytes } from './stream.ts';
 
-/** What the service asks of its stream. */
 export interface StreamDemands {
-  /** The one subject under which messages are published. */
+  /** The only subject of its messages. */
   readonly subject: string;
-  /** Most bytes the stream may hold; then publishes are refused with `stream_full`. */
+  /** Most bytes of the stream; beyond it, publishes fail with `stream_full`. */
   readonly maxBytes: number;
 }
 
 /**
- * One setting of the stream. `vital`: with another value a message that was acknowledged can be dropped, hidden, never
- * fsynced or joined by strangers, so that no 200 may rest on it. The others are kept as they are wanted, no more.
+ * A setting of the stream. `vital`: with another value, acknowledged messages can be dropped, hidden, never fsynced or
+ * mixed with others, so that no 200 may rest on it.
  */
 interface Setting {
   readonly name: keyof StreamConfig;
   readonly wanted: unknown;
   readonly vital: boolean;
-  /** The server does not change it on a stream that is there. */
+  /** Whether the server cannot change it on an existing stream. */
   readonly fixed?: boolean;
-  /** Says whether another value is as good. */
+  /** Reports whether another value is as good. */
   readonly accepts?: (value: unknown) => boolean;
 }
 
-/** A setting that is not as it has to be. */
+/** A setting with a wrong value. */
 export interface Deviation {
   readonly setting: keyof StreamConfig;
-  /** The found and the wanted value, in words. */
   readonly text: string;
   readonly vital: boolean;
   readonly fixed: boolean;
@@ -37,15 +35,14 @@ function isAbsent(value: unknown): boolean {
   return value === undefined || (typeof value === 'object' && value !== null && Object.keys(value).length === 0);
 }
 
-/** The window in which the broker itself drops a repeated message id; nothing here relies on it. */
+/** Window in which the broker drops a repeated message id; nothing relies on it. */
 const duplicateWindowMs = 120_000;
 
 /**
- * Every setting of a stream of nats-server 2.15 that can drop, hide or fail to keep an acknowledged message. Left to
- * the operator, since no acknowledged message depends on them: description, num_replicas, placement, compression,
- * republish, allow_direct, mirror_direct, deny_delete, max_consumers, and what acts only on messages that carry a
- * header of ours that we never send (allow_msg_ttl with subject_delete_marker_ttl, allow_msg_counter,
- * allow_msg_schedules, allow_atomic).
+ * Returns every setting of a stream of nats-server 2.15 that can drop, hide or fail to keep an acknowledged message. The
+ * operator may set the others: description, num_replicas, placement, compression, republish, allow_direct,
+ * mirror_direct, deny_delete, max_consumers, and those that need a header that the service never sends (allow_msg_ttl
+ * with subject_delete_marker_ttl, allow_msg_counter, allow_msg_schedules, allow_atomic).
  */
 function settingsOf({ subject, maxBytes }: StreamDemands): readonly Setting[] {
   return [
@@ -61,7 +58,7 @@ function settingsOf({ subject, maxBytes }: StreamDemands): readonly Setting[] {
     { name: 'retention', wanted: RetentionPolicy.Limits, vital: true },
     // Lets any publisher replace all messages by one.
     { name: 'allow_rollup_hdrs', wanted: false, vital: true },
-    // Events of other streams would get into the lake, or ours be known by another subject.
+    // Events of other streams would get into the lake, or own ones get another subject.
     { name: 'sources', wanted: undefined, vital: true, accepts: isAbsent },
     { name: 'subject_transform', wanted: undefined, vital: true, accepts: isAbsent },
     { name: 'storage', wanted: StorageType.File, vital: true, fixed: true },
@@ -86,7 +83,7 @@ function settingsOf({ subject, maxBytes }: StreamDemands): readonly Setting[] {
   ];
 }
 
-/** The settings as the server takes them, those that can be changed on a stream that is there. */
+/** Returns the settings that can be changed on an existing stream, as the server takes them. */
 export function wantedSettings(demands: StreamDemands): Partial<StreamConfig> {
   return Object.fromEntries(
     settingsOf(demands)
@@ -95,7 +92,6 @@ export function wantedSettings(demands: StreamDemands): Partial<StreamConfig> {
   );
 }
 
-/** The settings of a stream that is to be created. */
 export function newStreamSettings(demands: StreamDemands): Partial<StreamConfig> {
   return { ...wantedSettings(demands), storage: StorageType.File };
 }
@@ -103,11 +99,11 @@ export function newStreamSettings(demands: StreamDemands): Partial<StreamConfig>
 function isAsWanted({ name, wanted, accepts }: Setting, config: StreamConfig): boolean {
   const found: unknown = config[name];
   if (accepts !== undefined) return accepts(found);
-  // The server leaves out what is false.
+  // The server omits what is false.
   return JSON.stringify(found ?? false) === JSON.stringify(wanted);
 }
 
-/** Compares a stream's settings with the wanted ones; empty when all are right. */
+/** Returns the settings of a stream that differ from the wanted ones. */
 export function findDeviations(config: StreamConfig, demands: StreamDemands): readonly Deviation[] {
   return settingsOf(demands)
     .filter((setting) => !isAsWanted(setting, config))
@@ -119,7 +115,6 @@ export function findDeviations(config: StreamConfig, demands: StreamDemands): re
     }));
 }
 
-/** The deviations as one clause for a log line, a problem or an error. */
 export function describeDeviations(deviations: readonly Deviation[]): string {
   return deviations.map(({ text }) => text).join(', ');
 }

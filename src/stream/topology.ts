@@ -11,15 +11,11 @@ import {
   type StreamDemands,
 } from './stream-settings.ts';
 
-/**
- * Oldest nats-server without a known loss of acknowledged messages: before it, a hard kill in a purge could empty a
- * stream.
- */
+/** Oldest nats-server without a known loss of acknowledged messages: a kill during a purge could empty a stream. */
 const minServerVersion = [2, 14] as const;
 const streamNotFound = 10_059;
 const nameInUse = 10_058;
 
-/** Finds a stream by its name; undefined when there is none. */
 export async function findStream(manager: JetStreamManager, name: string): Promise<StreamInfo | undefined> {
   try {
     return await manager.streams.info(name);
@@ -29,7 +25,7 @@ export async function findStream(manager: JetStreamManager, name: string): Promi
   }
 }
 
-/** Says whether the broker has a stream. Errors: `broker_away`. */
+/** Reports whether the broker has a stream. Error: `broker_away`. */
 export async function hasStream(connection: StreamConnection, name: string): Promise<boolean> {
   try {
     return (await findStream(await jetstreamManager(connection.nats), name)) !== undefined;
@@ -38,10 +34,7 @@ export async function hasStream(connection: StreamConnection, name: string): Pro
   }
 }
 
-/**
- * Creates a stream with safe settings beside those given; undefined when another process has just created one of this
- * name.
- */
+/** Creates a stream with safe settings and those given; undefined if another process has just created it. */
 export async function createStream(
   manager: JetStreamManager,
   name: string,
@@ -56,41 +49,36 @@ export async function createStream(
   }
 }
 
-/** Throws `broker_unsafe` when a stream has a setting that loses events and cannot be changed any more. */
+/** Throws `broker_unsafe` if a stream has a setting that loses events and cannot be changed. */
 export function assertMendable(info: StreamInfo, demands: StreamDemands): void {
   const fixed = findDeviations(info.config, demands).filter((deviation) => deviation.vital && deviation.fixed);
   if (fixed.length === 0) return;
-  throw new AppError(
-    'broker_unsafe',
-    `the stream ${info.config.name} cannot keep events: ${describeDeviations(fixed)}`,
-    {
-      hint: 'Name another stream by TRIBUTARY_STREAM, or remove this one once the lake has what is in it.',
-    },
-  );
+  const text = `the stream ${info.config.name} cannot keep events: ${describeDeviations(fixed)}`;
+  throw new AppError('broker_unsafe', text, {
+    hint: 'Name another stream by TRIBUTARY_STREAM, or remove this one once the lake has what is in it.',
+  });
 }
 
-/** Checks what a client can see of any broker: version, JetStream, room for a message. Throws `broker_unsafe`. */
+/** Throws `broker_unsafe` if the version, JetStream or the message size of the broker are insufficient. */
 export function assertBroker(connection: StreamConnection): void {
   const info = connection.nats.info;
   const [major = 0, minor = 0] = (info?.version ?? '').split('.').map(Number);
   const [minMajor, minMinor] = minServerVersion;
-  if (major < minMajor || (major === minMajor && minor < minMinor)) {
+  if (major < minMajor || (major === minMajor && minor < minMinor))
     throw new AppError('broker_unsafe', `nats-server ${info?.version} can lose acknowledged events`, {
       hint: `Use ${minMajor}.${minMinor} or newer.`,
     });
-  }
   if (info?.jetstream !== true)
     throw new AppError('broker_unsafe', 'the broker has no JetStream', { hint: 'Enable JetStream on it.' });
-  if ((info.max_payload ?? 0) < maxMessageBytes + 4096) {
+  if ((info.max_payload ?? 0) < maxMessageBytes + 4096)
     throw new AppError('broker_unsafe', `the broker takes messages of ${info.max_payload} bytes at most`, {
       hint: 'Set its max_payload to 1MB.',
     });
-  }
 }
 
 /**
- * Makes sure that a stream without an owner is there with safe settings: creates it, or puts right what can be changed,
- * and refuses (`broker_unsafe`) what cannot. The service's own stream is claimed as well (owner.ts).
+ * Ensures that an unclaimed stream exists with safe settings. Error: `broker_unsafe` for a setting that cannot be changed.
+ * The service's own stream is claimed as well (owner.ts).
  */
 export async function ensureStream(
   connection: StreamConnection,

@@ -12,67 +12,51 @@ import { sealedPath, youngFolder } from '../../lake/log/young-folder.ts';
 import { keyOf, type Group } from './seal-policy.ts';
 
 /**
- * Rows of a row group: as few as keep the rows of a small partition from being read with those of many others.
- * Measured with a million events of 100 dates.
+ * Rows per row group of sorted rows: few enough that a small partition is not read with many others. Measured with a
+ * million events of 100 dates.
  */
 const rowsOfGroup = 8192;
 
-/** Rows that lie sorted by partition in work files. */
-export interface SortedRows {
-  /** Reads them, for a FROM. A query for one partition (`partitionSql`) reads the row groups that hold its rows. */
-  readonly sql: string;
-  /** Frees their place on the disk. */
-  remove(): Promise<void>;
-}
-
 /**
- * Sorts the rows of some slices by partition into a work folder below `folder`, one Parquet file a slice, which is what
- * fits into memory: as a table of the engine they would be read whole, from what it has spilled, for each partition.
- * Disk: about half more than the young files take. What an error leaves is the caller's to remove, with `folder`.
+ * Sorts the rows of slices by partition into Parquet files below `folder`, one per slice; returns SQL that reads them,
+ * and skips row groups of other partitions. As a table of the engine they would be read whole, from what it has spilled,
+ * for each partition. Disk: about 1.5 times the young files.
  */
-export async function sortRows(
+async function sortRows(
   { dataset, duckdb, emptyFile, budget }: SliceSource,
   slices: readonly Slice[],
   folder: string,
-): Promise<SortedRows> {
-  const workFolder = path.join(folder, 'sorted');
-  await makeWorkFolder(workFolder);
+): Promise<string> {
+  await makeWorkFolder(folder);
   const columnList = dataset.columns.map(({ name }) => name).join(', ');
   const bounds = rowGroupSql(duckdb, {
     rows: rowsOfGroup,
     bytes: budget.rowGroupBytes,
     ...boundDictionaries(duckdb.memoryMb, dataset.columns.length),
   });
-  const files: string[] = [];
-  for (const [index, slice] of slices.entries()) {
-    const file = path.join(workFolder, `${index}.parquet`);
+  const files = slices.map((_, index) => path.join(folder, `${index}.parquet`));
+  for (const [index, slice] of slices.entries())
     await duckdb.run(
-      `COPY (SELECT ${columnList} FROM ${sliceSql(slice, emptyFile)} ORDER BY ${partitionColumnsSql(dataset)}) TO ${sqlText(file)} (FORMAT parquet, COMPRESSION snappy${bounds})`,
+      `COPY (SELECT ${columnList} FROM ${sliceSql(slice, emptyFile)} ORDER BY ${partitionColumnsSql(dataset)}) TO ${sqlText(files[index] ?? '')} (FORMAT parquet, COMPRESSION snappy${bounds})`,
     );
-    files.push(file);
-  }
-  return {
-    sql: `read_parquet(${sqlList(files)}, hive_partitioning = false)`,
-    remove: () => removeTree(workFolder),
-  };
+  return `read_parquet(${sqlList(files)}, hive_partitioning = false)`;
 }
 
-/** From so many groups on, the rows are sorted once instead of scanned for each. */
+/** Number of groups from which the rows are sorted once instead of scanned for each. */
 const manyGroups = 16;
 
 /** A file that a seal has written. */
 export interface Output {
-  /** Its absolute path in the folder of the change. */
+  /** Absolute path in the folder of the change. */
   readonly file: string;
-  /** Relative to the table's folder. */
+  /** Path relative to the table's folder. */
   readonly path: string;
   readonly written: WrittenFile;
 }
 
-/** What a seal writes: rows of these files, those of the groups that are due apart from the rest. */
-export interface SealWork {
+interface SealWork {
   readonly dataset: Dataset;
-  /** The columns of the table, in its order: sealed files have one schema. */
+  /** Columns of the table, in its order: sealed files have one schema. */
   readonly columns: readonly string[];
   readonly duckdb: Duckdb;
   readonly emptyFile: string;
@@ -83,25 +67,26 @@ export interface SealWork {
 }
 
 /**
- * Writes the files of each group that is due, and young files of what remains, into the folder of the change.
- * What an error leaves there is the caller's to remove.
+ * Writes the sealed files of each due group, and young files of the remaining rows, into the folder of the change. After
+ * an error the caller removes the folder.
  */
 export async function writeOutputs(work: SealWork): Promise<Output[]> {
   const { dataset, columns, duckdb, emptyFile, parts, due, folder, id } = work;
-  const budget = engineBudget(duckdb.memoryMb);
-  const source: SliceSource = { dataset, duckdb, emptyFile, budget };
+  const source: SliceSource = { dataset, duckdb, emptyFile, budget: engineBudget(duckdb.memoryMb) };
   const columnList = columns.join(', ');
+  const sortedFolder = path.join(folder, 'sorted');
   const sorted =
-    due.length >= manyGroups ? await sortRows(source, await cutIntoSlices(source, parts, 'true'), folder) : undefined;
+    due.length >= manyGroups
+      ? await sortRows(source, await cutIntoSlices(source, parts, 'true'), sortedFolder)
+      : undefined;
   const outputs: Output[] = [];
 
-  /** One file, unless its rows are wide: then as many as the engine can sort one by one. */
+  /** Writes one file, or for wide rows as many as the engine can sort one by one. */
   async function write(ours: readonly Part[], where: string, order: string, name: string, to: string): Promise<void> {
-    const slices: (Slice | string)[] = await cutIntoSlices(source, ours, where);
-    if (sorted !== undefined && slices.length === 1) slices[0] = sorted.sql;
+    const slices = await cutIntoSlices(source, ours, where);
     for (const [index, slice] of slices.entries()) {
       const number = index === 0 ? '' : `-${index}`;
-      const rows = typeof slice === 'string' ? slice : sliceSql(slice, emptyFile);
+      const rows = sorted !== undefined && slices.length === 1 ? sorted : sliceSql(slice, emptyFile);
       const file = path.join(folder, `${name}${number}.parquet`);
       const written = await writeDataFile(
         duckdb,
@@ -115,28 +100,20 @@ export async function writeOutputs(work: SealWork): Promise<Output[]> {
   }
 
   const isDue = new Set(due.map(keyOf));
+  const order = sortColumnsSql(dataset);
   // While the engine writes one file, another is synced and hashed.
   await inParallel(due.entries(), 2, async ([index, group]) => {
     const ours = parts.filter((part) => keyOf(part) === keyOf(group));
-    await write(
-      ours,
-      partitionSql(dataset, group.partition),
-      sortColumnsSql(dataset),
-      String(index),
-      sealedPath(`${partitionPath(group.partition)}/${id}`),
-    );
+    const to = sealedPath(`${partitionPath(group.partition)}/${id}`);
+    await write(ours, partitionSql(dataset, group.partition), order, String(index), to);
   });
   const rest = parts.filter((part) => !isDue.has(keyOf(part)));
-  await write(
-    rest,
-    `NOT (${partitionsSql(
-      dataset,
-      due.map(({ partition }) => partition),
-    )})`,
-    `${partitionColumnsSql(dataset)}, ${sortColumnsSql(dataset)}`,
-    'young',
-    `${youngFolder}/${id}-young`,
+  const sealed = partitionsSql(
+    dataset,
+    due.map(({ partition }) => partition),
   );
-  await sorted?.remove();
+  const restOrder = `${partitionColumnsSql(dataset)}, ${order}`;
+  await write(rest, `NOT (${sealed})`, restOrder, 'young', `${youngFolder}/${id}-young`);
+  if (sorted !== undefined) await removeTree(sortedFolder);
   return outputs;
 }

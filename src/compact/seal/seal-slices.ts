@@ -5,24 +5,23 @@ import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlList } from '../../lake/sql/literals.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 
-/** What the rows of one partition in one young file cost in memory. */
+/** The rows of one partition in one young file, and their memory. */
 export interface Part {
   /** Absolute path. */
   readonly file: string;
   readonly partition: Partition;
   readonly bytes: number;
-  /** Of these, the bytes of wide rows (row-memory.ts). */
+  /** Bytes of wide rows among them (row-memory.ts). */
   readonly wideBytes: number;
 }
 
-/** Rows of young files that are sorted and written at once: of whole files, or of a range of one. */
+/** Rows of young files that are sorted and written together: whole files, or a range of one. */
 export interface Slice {
   readonly files: readonly string[];
-  /** Row numbers within the one file, the second excluded. */
+  /** Row numbers in the one file, the second excluded. */
   readonly range?: readonly [number, number];
 }
 
-/** A table whose young files are read, and the engine that reads them. */
 export interface SliceSource {
   readonly dataset: Dataset;
   readonly duckdb: Duckdb;
@@ -30,13 +29,13 @@ export interface SliceSource {
   readonly budget: EngineBudget;
 }
 
-/** Costs by the path of a young file, which never changes: each is read once. */
+/** Parts by the path of a young file, which never changes: each is measured once. */
 export type MeasuredParts = Map<string, readonly Part[]>;
 
-/** The rows of which a range is made. */
+/** Rows of the unit of a range. */
 const blockRows = 256;
 
-/** SQL that reads the rows of a slice. The empty file brings the columns that older files do not have. */
+/** Returns the SQL that reads the rows of a slice. The empty file adds the columns that older files lack. */
 export function sliceSql({ files, range }: Slice, emptyFile: string): string {
   const source = `read_parquet(${sqlList([emptyFile, ...files])}, union_by_name = true, hive_partitioning = false, file_row_number = true)`;
   return range === undefined
@@ -44,9 +43,10 @@ export function sliceSql({ files, range }: Slice, emptyFile: string): string {
     : `(SELECT * FROM ${source} WHERE file_row_number >= ${range[0]} AND file_row_number < ${range[1]})`;
 }
 
-/**
- * Measures the files that are not measured yet; what is no young file any more is forgotten. Memory: that of one scan.
- */
+const wideSql = ({ wideRowBytes }: EngineBudget): string =>
+  `coalesce(sum(bytes) FILTER (WHERE bytes > ${wideRowBytes}), 0)::BIGINT AS wide`;
+
+/** Measures the files that are not measured yet. Memory: that of one scan. */
 export async function measureFiles(
   { dataset, duckdb, emptyFile, budget }: SliceSource,
   inputs: readonly DataFile[],
@@ -55,7 +55,7 @@ export async function measureFiles(
   for (const { absolutePath: file } of inputs) {
     if (measured.has(file)) continue;
     const rows = await duckdb.rows(
-      `SELECT ${partitionSelectSql(dataset)}, sum(bytes)::BIGINT AS bytes, coalesce(sum(bytes) FILTER (WHERE bytes > ${budget.wideRowBytes}), 0)::BIGINT AS wide
+      `SELECT ${partitionSelectSql(dataset)}, sum(bytes)::BIGINT AS bytes, ${wideSql(budget)}
        FROM (SELECT ${partitionColumnsSql(dataset)}, ${rowBytesSql(dataset.columns)} AS bytes FROM ${sliceSql({ files: [file] }, emptyFile)}) GROUP BY ALL`,
     );
     measured.set(
@@ -71,14 +71,14 @@ export async function measureFiles(
   return inputs.flatMap(({ absolutePath }) => measured.get(absolutePath) ?? []);
 }
 
-/** Cuts the rows of one file that match a condition into ranges whose wide rows stay within the budget. */
+/** Cuts the rows of a file that match a condition into ranges whose wide rows fit the budget. */
 async function cutFile(
   { dataset, duckdb, emptyFile, budget }: SliceSource,
   file: string,
   where: string,
 ): Promise<Slice[]> {
   const blocks = await duckdb.rows(
-    `SELECT file_row_number // ${blockRows} AS block, coalesce(sum(bytes) FILTER (WHERE bytes > ${budget.wideRowBytes}), 0)::BIGINT AS wide
+    `SELECT file_row_number // ${blockRows} AS block, ${wideSql(budget)}
      FROM (SELECT file_row_number, ${rowBytesSql(dataset.columns)} AS bytes FROM ${sliceSql({ files: [file] }, emptyFile)} WHERE ${where}) GROUP BY block ORDER BY block`,
   );
   const slices: Slice[] = [];
@@ -95,10 +95,7 @@ async function cutFile(
   return [...slices, { files: [file], range: [start, Number.MAX_SAFE_INTEGER] }];
 }
 
-/**
- * Cuts the rows of some parts into slices that the engine can sort: one slice, unless there are many wide rows. `where`
- * is true for the rows of the parts.
- */
+/** Cuts the rows of parts, which match `where`, into slices that the engine can sort: one, unless many rows are wide. */
 export async function cutIntoSlices(source: SliceSource, parts: readonly Part[], where: string): Promise<Slice[]> {
   const { budget } = source;
   const wideOf = new Map<string, number>();
