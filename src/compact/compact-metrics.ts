@@ -70,7 +70,7 @@ interface BacklogDependencies {
 
 /**
  * Adds the gauges of the stream and of its backlog. A scrape asks the broker once, and twice if messages wait. Without
- * an answer the gauges are left out.
+ * a response the gauges are left out.
  */
 export function followBacklog(metrics: Metrics, { reader, clock, findEpoch }: BacklogDependencies): void {
   const lag = metrics.gauge('compact_lag_messages', 'Messages of the stream that are not in the lake yet.');
@@ -87,7 +87,7 @@ export function followBacklog(metrics: Metrics, { reader, clock, findEpoch }: Ba
   async function look() {
     const state = await reader.state();
     const epoch = findEpoch();
-    // The lake has nothing of a stream that was created anew.
+    // The lake has nothing of a stream that was created again.
     const position = epoch?.streamId === state.id ? epoch.position : 0;
     const messages = Math.max(0, Math.min(state.messages, state.lastSequence - position));
     if (messages === 0) return { state, messages, oldestSeconds: 0 };

@@ -19,6 +19,7 @@ import { AppError } from '../runtime/errors.ts';
 import { type Closers, buildWithClosers } from '../runtime/lifecycle.ts';
 import { openBatchTables } from '../lake/batch/batch-tables.ts';
 import { createRecentKeys } from '../lake/batch/recent-keys.ts';
+import type { OnDamage } from '../lake/batch/whole-files.ts';
 import { engineBudget } from '../lake/files/row-memory.ts';
 import { lakePaths } from '../lake/lake.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
@@ -63,6 +64,15 @@ async function openStreamEnd(
   return streamEnd;
 }
 
+function startFlushing(closers: Closers, loop: Loop, aborter: AbortController): Promise<void> {
+  const running = runFlushLoop(loop, aborter.signal);
+  closers.add('flush loop', async () => {
+    aborter.abort();
+    await running.catch(() => undefined);
+  });
+  return running;
+}
+
 async function build(closers: Closers, dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
   const { logger, clock, reader, enrichment, metrics, crashPoint = noCrashPoint } = dependencies;
   const { lakeDir, spoolDir, retentionMs, refusals, ownerHoldsMs } = options;
@@ -80,10 +90,15 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   closers.add('maintenance', () => maintenance.stop());
   const watches = startLakeWatches(closers, lake, { clock, logger });
   const stillness = createStillness(reader);
-  const streamEnd = await openStreamEnd(closers, lake, { reader, stillness, logger, alarm: seen.fault });
+  const streamEnd = await openStreamEnd(closers, lake, {
+    reader,
+    stillness,
+    logger,
+    alarm: (...fault) => seen.fault(...fault),
+  });
   const slices = { folder: path.join(spoolDir, 'keys'), rows: options.keySliceRows };
   const tables = await openBatchTables(duckdb, enrichment, slices, maskOfLake(table.state().metaData?.id));
-  const onDamage = seen.damages;
+  const onDamage: OnDamage = (found) => seen.damages(found);
   const keys = createRecentKeys({ tables, table, onDamage });
   const lakeOptions = { clock, crashPoint, retentionMs };
   const followers = createFollowers({ lakeDir, leader: table, writer, tables, onDamage, options: lakeOptions });
@@ -116,11 +131,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   counted.followWatermark(clock, findWatermarkMs);
   followBacklog(metrics, { reader, clock, findEpoch: () => table.lake().epoch });
   followTables(metrics, () => new Map([[events.table, table.state().size], ...maintenance.sizes()]));
-  const running = runFlushLoop(loop, aborter.signal);
-  closers.add('flush loop', async () => {
-    aborter.abort();
-    await running.catch(() => undefined);
-  });
+  const running = startFlushing(closers, loop, aborter);
   return {
     failed: failWith([running, maintenance.running]),
     stop: () => closers.stop(),

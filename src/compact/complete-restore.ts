@@ -2,7 +2,7 @@
  * The end of a restore: makes a lake that was copied out of a backup ready for a service.
  *
  * In: the lake at the version of the backup, and as a stream the tail that it does not have. Out: the same lake with
- * the tail, taken in by the compactor itself; sealed files at their places, since nobody reads an older version; a
+ * the tail, loaded by the compactor itself; sealed files at their places, since no reader has an older version; a
  * commit that names the backup.
  * Crash: the restore is started over.
  */
@@ -44,16 +44,16 @@ const flushAgeMs = 100;
 const stuckMs = 60_000;
 const lockWaitMs = 10_000;
 
-/** Takes the tail into the lake. Errors: those of the compactor; `disk` if its flushes keep failing. */
+/** Loads the tail into the lake. Errors: those of the compactor; `disk` if its flushes keep failing. */
 async function takeIn(
   tail: StreamReader,
   { clock, logger, signal }: CompleteRestoreDependencies,
   options: CompleteRestoreOptions,
 ): Promise<void> {
   const { lastSequence } = await tail.state();
-  // What is purged is committed.
-  let purged = 0;
-  const reader: StreamReader = { ...tail, purgeBelow: async (sequence) => void (purged = sequence) };
+  // Purged messages are committed.
+  const purged = { below: 0 };
+  const reader: StreamReader = { ...tail, purgeBelow: async (sequence) => void (purged.below = sequence) };
   const compact = await startCompact(
     { reader, clock, metrics: createMetrics(), logger },
     { ...options, flushAgeMs, sealAgeMs: Number.MAX_SAFE_INTEGER },
@@ -62,13 +62,13 @@ async function takeIn(
   compact.failed.catch((error: unknown) => void (failure = error));
   try {
     let movedMs = performance.now();
-    while (purged < lastSequence) {
-      const before = purged;
+    while (purged.below < lastSequence) {
+      const before = purged.below;
       await pause(lookEveryMs, signal);
       if (signal.aborted)
         throw new AppError('stopping', 'the restore was stopped', { hint: 'Run it again: it begins anew.' });
       if (failure !== undefined) throw failure;
-      if (purged > before) movedMs = performance.now();
+      if (purged.below > before) movedMs = performance.now();
       const [problem] = compact.facts()['problems'] as readonly Problem[];
       if (problem !== undefined && performance.now() - movedMs > stuckMs)
         throw new AppError('disk', problem.what, {

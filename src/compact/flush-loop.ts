@@ -92,7 +92,7 @@ async function beginPurge(
 }
 
 /**
- * Runs one turn of the flush loop: pull, check, flush, commit, purge. The next batch is pulled, and the previous one
+ * Runs the flush loop once: pull, check, flush, commit, purge. The next batch is pulled, and the previous one
  * purged, while this one is flushed.
  */
 async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
@@ -151,13 +151,13 @@ async function runTurns(loop: Loop, signal: AbortSignal): Promise<void> {
 }
 
 /**
- * Creates the purge that runs while the next batch is taken in: for a full batch the broker needs up to a tenth of the
+ * Creates the purge that runs while the next batch is read: for a full batch the broker needs up to a tenth of the
  * time of its flush, and nothing waits for it.
  */
 export function createPurgeBehind() {
   let running = Promise.resolve();
 
-  /** Waits until no purge is under way. Throws its error, once. */
+  /** Waits until no purge is in progress. Throws its error, once. */
   async function ended(): Promise<void> {
     const last = running;
     running = Promise.resolve();

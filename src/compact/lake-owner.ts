@@ -21,7 +21,7 @@ export interface OwnLake {
   readonly assertFolder: () => void;
 }
 
-/** Throws `fenced` unless this compactor still owns the lake; `cause` is the error that made the caller look. */
+/** Throws `fenced` unless this compactor still owns the lake; `cause` is the error that made the caller check. */
 export function assertOwner(lake: LakeState, writer: string, cause?: unknown): void {
   if (lake.writer === writer) return;
   throw new AppError('fenced', 'another compactor has taken over the lake', {

@@ -39,7 +39,7 @@ export function startWriteProbe(
   let failing = false;
 
   async function look(): Promise<void> {
-    // A disk that hangs throws nothing: until the write returns, this is the trouble.
+    // A disk that hangs throws nothing: until the write returns, this is the failure.
     if (!failing)
       trouble.note(
         new AppError('disk', 'a write has not returned', {

@@ -48,7 +48,9 @@ export function createStartWork({ maintenance, keys, clock, crashPoint, logger }
       learning ??= learn(signal);
       if (failure !== undefined) throw failure.error;
     },
-    /** Records a fault of the stream. After one before the first run, the sweep keeps the files that it would remove. */
+    /**
+     * Records a fault of the stream. After one before the first run, the sweep keeps the files that it would remove.
+     */
     noteFault(): void {
       isFaulty = true;
     },

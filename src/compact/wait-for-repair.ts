@@ -6,7 +6,7 @@ import type { Logger } from '../runtime/logger.ts';
 /** A running compactor. `failed` rejects when it cannot continue: the process ends, and a new one starts. */
 export interface Compact extends Stoppable {
   readonly failed: Promise<never>;
-  /** Facts for the service's status, with `problems` and `notices` (compact-status.ts). */
+  /** Fields of the service's status, with `problems` and `notices` (compact-status.ts). */
   facts(): Readonly<Record<string, unknown>>;
 }
 

@@ -7,7 +7,7 @@ import { answerOf, renderDetail, renderNames, type Refusal } from './refusal.ts'
 import { createBoundedLog } from '../runtime/conditions/bounded-log.ts';
 import type { Logger } from '../runtime/logger.ts';
 
-/** Parts of the answer to a valid request besides its status. */
+/** Parts of the response to a valid request besides its status. */
 export interface Accepted {
   /** Names of ignored parameters. */
   readonly unknownNames?: readonly string[];
@@ -18,14 +18,14 @@ export interface Accepted {
 interface AnswerDependencies {
   readonly metrics: Pick<IngestMetrics, 'refused'>;
   readonly logger: Logger;
-  /** Reports whether the server closes: an answer is then the last one on its connection. */
+  /** Reports whether the server closes: a response is then the last one on its connection. */
   readonly isClosing: () => boolean;
 }
 
 const accepted = JSON.stringify({ message: 'Ok' });
 const retryAfterSeconds = 1;
 
-/** Renders the head of every answer, as names and values in turn. Browsers must not guess a type. */
+/** Renders the head of every response, as alternating names and values. Browsers must not guess a type. */
 function renderHead(body: string): readonly string[] {
   return [
     'content-type',
@@ -41,7 +41,7 @@ function nameUnknown(names: readonly string[] = []): readonly string[] {
   return names.length === 0 ? [] : ['x-unknown-parameters', renderNames(names)];
 }
 
-/** Writes the answer to a refusal; `more`: names and values of further headers, in turn. */
+/** Writes the response to a refusal; `more`: names and values of further headers. */
 export function writeRefusal(response: ServerResponse, refusal: Refusal, more: readonly string[] = []): void {
   const { reason, detail, unknownNames, all } = refusal;
   const { status, error, body: short } = answerOf(reason);
@@ -54,7 +54,7 @@ export function writeRefusal(response: ServerResponse, refusal: Refusal, more: r
     .end(body);
 }
 
-/** Answers a sender that asks too often. Imports are never refused so: they count against nobody. */
+/** Answers a sender that asks too often. Imports are never refused so: they have no quota. */
 export function writeTooMany(response: ServerResponse, detail: string): void {
   const body = JSON.stringify({ error: 'Too Many Requests' });
   const more = ['x-error-detail', renderDetail(detail), 'retry-after', String(retryAfterSeconds)];
@@ -63,7 +63,7 @@ export function writeTooMany(response: ServerResponse, detail: string): void {
 
 export type Answers = ReturnType<typeof createAnswers>;
 
-/** Creates the answers of one server, on Node's own response, which must not have been answered yet. */
+/** Creates the responses of one server, on Node's own objects, each to be written once. */
 export function createAnswers({ metrics, logger, isClosing }: AnswerDependencies) {
   // Bounded: a client that does everything wrong must not fill the disk.
   const log = createBoundedLog((fields) => logger.info(fields, 'request refused'), { maxLines: 20, windowMs: 1000 });

@@ -15,21 +15,21 @@ interface EventLookUpDependencies {
   readonly keyMask?: KeyMask | undefined;
 }
 
-/** Limits the questions of an app to each process of import. */
+/** Limits the queries of an app to each process of import. */
 export const eventQuota = { limit: 20, windowMs: 1000 } as const;
-/** Limits the questions in progress of each process of import: in all, of an account, of an app. */
+/** Limits the queries in progress of each process of import: in all, of an account, of an app. */
 const maxAsked = 32;
 const maxAskedOfAccount = 12;
 const maxAskedOfApp = 4;
 /** Longer than the longest answer, ms. */
 const askTimeoutMs = 1700;
-/** Parameters, of which a question has one. */
+/** Parameters, of which a query has one. */
 const names = ['eventId', 'key', ...ownKeyFields.keys()];
 const oneOf = names.join(' or ');
 
 const refuse = (detail: string): Refusal => ({ reason: 'rules', detail });
 
-/** Parses the question of a request. A key may have several readings: the first that is known is the answer. */
+/** Parses the query of a request. A key may have several readings: the first that is known counts. */
 export function parseQuestion(
   query: Readonly<Record<string, unknown>>,
   idApp: number,
@@ -58,7 +58,7 @@ export function parseQuestion(
 const isNeverSeen = (reply: EventReply): boolean =>
   'answer' in reply && (reply.answer as { readonly state?: unknown } | null)?.state === 'never_seen';
 
-/** Asks one question after the other until the event of one was seen. */
+/** Asks one query after the other until the event of one was seen. */
 async function askEach(ask: AskForEvent, questions: readonly EventQuestion[]): Promise<EventReply> {
   const untilMs = performance.now() + askTimeoutMs;
   let reply: EventReply = { busy: 'nothing was asked' };
@@ -74,7 +74,7 @@ type Asker = Pick<App, 'idApp' | 'idAccount'>;
 export type EventLookUp = ReturnType<typeof createEventLookUp>;
 
 /**
- * Creates GET /v1/event of one server: where an event of the app is. Import only passes the question to a process that
+ * Creates GET /v1/event of one server: where an event of the app is. Import only passes the query to a process that
  * reads the lake, so that many of them do not keep it from its work.
  */
 export function createEventLookUp({ access, answers, ask, keyMask }: EventLookUpDependencies) {

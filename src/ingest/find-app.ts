@@ -16,14 +16,14 @@ function findLack(idApp: unknown, token: string | undefined): string | undefined
 }
 
 /**
- * Returns the app of a request if the token suits it; the refusal does not tell which of the two is wrong. `idApp` is the
- * unchecked value of the query.
+ * Returns the app of a request if the token matches it; the refusal does not say which of the two is wrong. `idApp` is
+ * the unchecked value of the query.
  */
 export function findApp(access: AccessReader, idApp: unknown, { headers }: IncomingMessage): App | Refusal {
   const token = headers.authorization;
   const isNamed = typeof idApp === 'string' && /^[1-9]\d{0,15}$/.test(idApp) && token !== undefined && token !== '';
   const app = isNamed ? access.current().findAppByToken(Number(idApp), token) : undefined;
-  // A client that is told that its token is wrong drops its events.
+  // A client that learns that its token is wrong drops its events.
   if (app === undefined && isNamed && access.mayLackApps())
     return { reason: 'unavailable', detail: 'not stored: the access data of the service cannot be read' };
   if (app !== undefined) return app;

@@ -10,7 +10,7 @@ import { createWaitingRoom, type Append, type AppendOutcome, type WaitingRoom } 
 interface GroupCommitOptions {
   /** Limits the bytes that wait for their group; an append beyond it is refused at once. */
   readonly maxWaitingBytes: number;
-  /** Time within which every append is answered, ms. */
+  /** Time within which every append gets a response, ms. */
   readonly answerWithinMs: number;
 }
 
@@ -25,7 +25,7 @@ interface GroupCommitDependencies {
   readonly publisher: StreamPublisher;
   readonly logger: Logger;
   readonly onGroup: (figures: GroupFigures) => void;
-  /** Reports whether the stream's disk is down to its reserve: appends are refused while there is room to work. */
+  /** Reports whether the stream's disk is down to its reserve: appends are refused while there is space to work. */
   readonly isDiskLow: () => boolean;
   /** Signs the receipts of a stored group; absent if none are given. */
   readonly signReceipts?: SignReceipts | undefined;
@@ -33,7 +33,7 @@ interface GroupCommitDependencies {
 }
 
 const pingTimeoutMs = 500;
-/** Pause between attempts while the broker takes no messages, ms. */
+/** Delay between attempts while the broker takes no messages, ms. */
 const retryPauseMs = 50;
 
 const stored: AppendOutcome = { state: 'stored' };
@@ -113,7 +113,7 @@ function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingR
         settle(receipts === undefined ? stored : { state: 'stored', receipt: receipts[index] });
       onGroup({ appends: group.length, bytes: payload.length, tookMs: performance.now() - startedMs });
     },
-    /** Pings the broker; after an answer groups may be sent again. */
+    /** Pings the broker; after a response groups may be sent again. */
     async probe(): Promise<void> {
       await pause(retryPauseMs);
       try {
@@ -132,7 +132,7 @@ export type GroupCommit = ReturnType<typeof createGroupCommit>;
 /**
  * Creates the group commit of one process: it collects the lines of many requests into few messages. While one group is
  * on its way, what arrives is the next group, which needs no timer and costs a lone client nothing. After a publish
- * without an answer, or with the broker away, nothing is sent until a ping returns; what waits too long is refused.
+ * without a response, or with the broker away, nothing is sent until a ping returns; what waits too long is refused.
  */
 export function createGroupCommit(dependencies: GroupCommitDependencies, options: GroupCommitOptions) {
   const { trouble, isDiskLow } = dependencies;
@@ -178,7 +178,7 @@ export function createGroupCommit(dependencies: GroupCommitDependencies, options
       });
     },
     waitingBytes: (): number => room.bytes(),
-    /** Refuses new appends, and waits until all taken ones are answered. */
+    /** Refuses new appends, and waits until all taken ones have a response. */
     async drain(): Promise<void> {
       draining.abort();
       await loop;

@@ -43,7 +43,7 @@ export type Fail = (error: unknown, failed: FailedRequest) => void;
 
 /** Shows the acknowledged events of apps as they arrive. */
 export interface LiveEvents {
-  /** Reports whether anybody looks at any app: otherwise nothing more is asked per request. */
+  /** Reports whether there are viewers of any app: otherwise nothing more is asked per request. */
   isWanted(): boolean;
   stored(idApp: number, lines: Buffer, count: number): void;
 }
@@ -64,7 +64,7 @@ interface ImportDependencies {
 interface Exchange extends FailedRequest {
   readonly method: ImportMethod;
   readonly validate: unknown;
-  /** Names of the query that are no parameters of imports. */
+  /** Names of the query that are not parameters of imports. */
   readonly unknownQuery: readonly string[];
   readonly startedMs: number;
 }
@@ -80,7 +80,9 @@ const badValidate: Refusal = { reason: 'rules', detail: 'the parameter validate 
 /** An address in the usual form: the method, and the app as the only parameter. */
 const usualAddress = /^\/v1\/([A-Za-z]+)\/?\?idApp=(\d+)$/;
 
-/** Reads a body of at most `limit` bytes; keeps nothing from the first byte too many. Never done if the client leaves. */
+/**
+ * Reads a body of at most `limit` bytes; keeps nothing from the first byte too many. Never done if the client leaves.
+ */
 function readBody(request: IncomingMessage, limit: number, done: (body: Buffer | Refusal) => void): void {
   let chunks: Buffer[] = [];
   let bytes = 0;
@@ -89,7 +91,7 @@ function readBody(request: IncomingMessage, limit: number, done: (body: Buffer |
     if (bytes <= limit) {
       chunks.push(chunk);
     } else if (bytes - chunk.length <= limit) {
-      // The rest is drained, so that the client can read the answer.
+      // The rest is drained, so that the client can read the response.
       chunks = [];
       done(tooLarge);
     }
@@ -99,7 +101,7 @@ function readBody(request: IncomingMessage, limit: number, done: (body: Buffer |
   });
 }
 
-/** The app of a request whose token suits it, and what of its body a refusal is about. */
+/** The app of a request whose token matches it, and what of its body a refusal is about. */
 interface OfApp {
   readonly app: App;
   /** Absent if the fault is elsewhere: it would hold its memory for as long as the request waits. */
@@ -118,16 +120,8 @@ function parseRequest(request: ImportRequest): ImportedLines | Refusal {
     : imported;
 }
 
-export type ImportHandler = ReturnType<typeof createImportHandler>;
-
-/**
- * Creates the handler of import requests of one server, on Node's own request and response: each takes so little work
- * that the framework's objects and promises would double it. Checks run in the order of docs/api.md.
- */
-export function createImportHandler(dependencies: ImportDependencies) {
-  const { access, groupCommit, clock, metrics, answers, refusals, live, keyMask, fail } = dependencies;
-  const usedKeys = createUsedKeys();
-
+/** Creates the steps that may end an exchange. */
+function createEnds({ metrics, answers, refusals, fail }: ImportDependencies) {
   /** Runs a step that nothing else would answer if it threw. */
   function attempt(exchange: Exchange, step: () => void): void {
     try {
@@ -157,6 +151,20 @@ export function createImportHandler(dependencies: ImportDependencies) {
     metrics.answered(method, performance.now() - startedMs);
     answers.accept(response, { unknownNames: joinNames(unknownQuery, unknownNames), ...said });
   }
+
+  return { attempt, refuse, accept };
+}
+
+export type ImportHandler = ReturnType<typeof createImportHandler>;
+
+/**
+ * Creates the handler of import requests of one server, on Node's own request and response: each takes so little work
+ * that the framework's objects and promises would double it. Checks run in the order of docs/api.md.
+ */
+export function createImportHandler(dependencies: ImportDependencies) {
+  const { access, groupCommit, clock, metrics, live, keyMask, fail } = dependencies;
+  const { attempt, refuse, accept } = createEnds(dependencies);
+  const usedKeys = createUsedKeys();
 
   function takeBody(exchange: Exchange, app: App, body: Buffer | Refusal): void {
     if ('reason' in body) return refuse(exchange, body, { app });
@@ -193,7 +201,7 @@ export function createImportHandler(dependencies: ImportDependencies) {
   function start(exchange: Exchange): void {
     const { idApp, request, validate, unknownQuery } = exchange;
     const view = access.current();
-    // Before anything is awaited: the body of a request without the right is not looked at.
+    // Before anything is awaited: the body of a request without the right is not checked.
     const named = findApp(access, idApp, request);
     if ('reason' in named) return refuse(exchange, named);
     // A client that means to store nothing must not store because of a typing error.

@@ -13,7 +13,7 @@ import { describeJsonFault } from './json-fault.ts';
 import { maxBatchEvents, maxBodyBytes, maxKeyLength, findMissingIdentity } from './required-ids.ts';
 import type { Refusal } from './refusal.ts';
 
-/** An import request with a whole body, whose token suits its app. */
+/** An import request with a complete body, whose token matches its app. */
 export interface ImportRequest {
   readonly method: ImportMethod;
   readonly head: Pick<IncomingMessage, 'headers' | 'headersDistinct'>;
@@ -81,8 +81,8 @@ const utf8 = new TextDecoder('utf-8', { fatal: true });
 const surrogateEscape = /\\u[dD][89a-fA-F]/;
 
 /**
- * Reports whether a text of valid JSON has an unpaired surrogate. In valid UTF-8 only escapes can make one; they are read
- * from the text, which avoids walking a value of unknown depth.
+ * Reports whether a text of valid JSON has an unpaired surrogate. In valid UTF-8 only escapes can make one; they are
+ * read from the text, which avoids walking a value of unknown depth.
  */
 function hasLoneSurrogate(json: string): boolean {
   // Nearly no text has an escape: this check takes a twentieth of the time.
@@ -130,7 +130,7 @@ function refuse(pointer: string, reason: string, hint?: string): Refusal {
 const isEvent = (value: unknown): value is GivenFields =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** Returns why a value is no event; undefined if it is one, valid or not. */
+/** Returns why a value is not an event; undefined if it is one, valid or not. */
 export function findNoEvent({ method }: Pick<ImportRequest, 'method'>, value: unknown): Violation | undefined {
   if (isEvent(value)) return undefined;
   const noEvent = { pointer: '', reason: 'must be an object' };

@@ -24,6 +24,12 @@ export type IngestMetrics = ReturnType<typeof createIngestMetrics>;
 
 /** Registers ingest's metrics, and keeps sums for the service's status. */
 export function createIngestMetrics(metrics: Metrics) {
+  const labelOf = createAppLabels();
+  function tallyApps(name: string, what: string): (idApp: number, count: number) => void {
+    const help = `${what}, by app; apps after the first ${maxAppLabels} count as other.`;
+    const tally = metrics.tally(name, help, 'id_app');
+    return (idApp, count) => tally(labelOf(idApp), count);
+  }
   const received = metrics.tally(
     'ingest_events_received_total',
     'Valid events received, whether acknowledged or not.',
@@ -34,23 +40,11 @@ export function createIngestMetrics(metrics: Metrics) {
     'Events acknowledged with 200: durable in the stream.',
     'kind',
   );
-  const byApp = metrics.tally(
-    'ingest_app_events_acknowledged_total',
-    `Events acknowledged, by app; apps after the first ${maxAppLabels} count as other.`,
-    'id_app',
-  );
+  const byApp = tallyApps('ingest_app_events_acknowledged_total', 'Events acknowledged');
   const refused = metrics.counter('ingest_requests_refused_total', 'Requests refused, by reason.', ['reason']);
-  const refusedByApp = metrics.tally(
-    'ingest_app_requests_refused_total',
-    `Requests refused whose token suited their app, by app; apps after the first ${maxAppLabels} count as other.`,
-    'id_app',
-  );
+  const refusedByApp = tallyApps('ingest_app_requests_refused_total', 'Requests refused whose token suited their app');
   const unknown = metrics.counter('ingest_unknown_parameters_total', 'Parameters that no schema knows, ignored.');
-  const unknownByApp = metrics.tally(
-    'ingest_app_unknown_parameters_total',
-    `Parameters that no schema knows, by app; apps after the first ${maxAppLabels} count as other.`,
-    'id_app',
-  );
+  const unknownByApp = tallyApps('ingest_app_unknown_parameters_total', 'Parameters that no schema knows');
   const seconds = metrics.histogram(
     'ingest_request_seconds',
     'Time from the headers of an import request to its answer.',
@@ -71,7 +65,6 @@ export function createIngestMetrics(metrics: Metrics) {
 
   for (const kind of importKinds.keys()) for (const count of [received, acknowledged]) count(kind, 0);
   for (const reason of refusalReasons) refused.inc({ reason }, 0);
-  const labelOf = createAppLabels();
   let events = 0;
   const refusals = new Map<RefusalReason, number>();
 
@@ -81,19 +74,19 @@ export function createIngestMetrics(metrics: Metrics) {
     acknowledged(kind: EventKind, idApp: number, count: number): void {
       events += count;
       acknowledged(kind, count);
-      byApp(labelOf(idApp), count);
+      byApp(idApp, count);
     },
     refused(reason: RefusalReason): void {
       refusals.set(reason, (refusals.get(reason) ?? 0) + 1);
       refused.inc({ reason });
     },
-    /** Counts a refused request whose token suited its app. */
-    refusedOfApp: (idApp: number): void => refusedByApp(labelOf(idApp), 1),
+    /** Counts a refused request whose token matched its app. */
+    refusedOfApp: (idApp: number): void => refusedByApp(idApp, 1),
     unknownParameters(idApp: number, count: number): void {
       unknown.inc(count);
-      unknownByApp(labelOf(idApp), count);
+      unknownByApp(idApp, count);
     },
-    /** Observes the time from a request's headers to its answer. */
+    /** Observes the time from a request's headers to its response. */
     answered: (method: ImportMethod, tookMs: number): void => seconds.observe({ method }, tookMs / 1000),
     group({ appends, bytes, tookMs }: GroupFigures): void {
       groupSeconds.observe(tookMs / 1000);

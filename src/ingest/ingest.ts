@@ -29,9 +29,9 @@ import { createTrouble } from './trouble.ts';
  *
  * In: POST /v1/<method>, JSON of one event or a batch (service.md 2.1 to 2.3, 4.1, 4.2), from clients' servers.
  * Out: lines of NDJSON, many requests per message of the stream; 200 once that message is fsynced, else a refusal.
- * Invariant: a request is taken whole or not at all; lines are rendered from validated fields, never the client's bytes;
- * every request is answered within two seconds of its last byte.
- * Crash: clients do not know whether unanswered requests are stored. Nothing rests here.
+ * Invariant: a request is taken completely or not at all; lines are rendered from validated fields, never the client's
+ * bytes; every request gets a response within two seconds of its last byte.
+ * Crash: clients do not know whether unanswered requests are stored. Nothing is stored here.
  */
 
 interface IngestDependencies {
@@ -64,24 +64,24 @@ export interface IngestOptions {
   readonly limits?: Partial<ServerLimits>;
   /** Limits the bytes that wait for the broker in this process. */
   readonly maxWaitingBytes?: number;
-  /** Time from the last byte of an import request to its answer, ms. */
+  /** Time from the last byte of an import request to its response, ms. */
   readonly answerWithinMs?: number;
 }
 
 export interface Ingest extends Stoppable {
   readonly port: number;
-  /** Facts for the service's status: what waits, and what keeps events from being stored. */
+  /** Fields of the service's status: what waits, and what keeps events from being stored. */
   facts(): Readonly<Record<string, unknown>>;
 }
 
 const nobody = { busy: 'nobody reads the lake' } as const;
 const defaultWaitingBytes = 8 * 1024 * 1024;
-/** Leaves room below the promised two seconds for parsing and the way back. */
+/** Leaves time below the promised two seconds for parsing and the way back. */
 const defaultAnswerWithinMs = 1750;
 
 const nobodyLooks: LiveEvents = { isWanted: () => false, stored: () => undefined };
 
-/** Creates the answer to requests that failed inside the service; the log of them is bounded. */
+/** Creates the response to requests that failed inside the service; the log of them is bounded. */
 function createFail(answers: Answers, logger: Logger): Fail {
   const failures = createBoundedLog((fields) => logger.error(fields, 'request failed'), failureBound);
   return (error, { request, response, idApp, method }) => {
@@ -103,12 +103,12 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   const trouble = createTrouble(isDiskLow);
   const signReceipts = receiptKeys === undefined ? undefined : createReceiptSigner(receiptKeys, clock);
   const groupCommit = createGroupCommit(
-    { publisher, logger, onGroup: metrics.group, isDiskLow, trouble, signReceipts },
+    { publisher, logger, onGroup: (figures) => metrics.group(figures), isDiskLow, trouble, signReceipts },
     { maxWaitingBytes, answerWithinMs },
   );
-  const { readGauge } = dependencies.metrics;
-  readGauge('ingest_waiting_bytes', 'Bytes that wait for the broker.', groupCommit.waitingBytes);
-  readGauge('ingest_live_listeners', 'Clients that are shown what arrives.', () => senderView?.hub.size() ?? 0);
+  const gauges = dependencies.metrics;
+  gauges.readGauge('ingest_waiting_bytes', 'Bytes that wait for the broker.', () => groupCommit.waitingBytes());
+  gauges.readGauge('ingest_live_listeners', 'Clients that are shown what arrives.', () => senderView?.hub.size() ?? 0);
 
   const answers = createAnswers({ metrics, logger, isClosing: () => isClosing(server) });
   const fail = createFail(answers, logger);
@@ -117,7 +117,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
   const server = createServer(
     { ...defaultServerLimits, ...options.limits },
     {
-      take: imports.take,
+      take: (request, response) => imports.take(request, response),
       onProtocolError: (refusal) => metrics.refused(refusal.reason),
       onBadUrl: (path, _request, response) => answers.refuse(response, refusePath(path), { idApp: undefined }),
     },

@@ -66,7 +66,7 @@ function describeField(schema: FieldSchema): OpenApiObject {
       ? described
       : { ...described, oneOf: schema.oneOf.map((branch) => describeField(branch as FieldSchema)) };
   }
-  // The default stays with the number: beside anyOf, client generators take it for one of the pair.
+  // The default stays with the number: next to anyOf, client generators take it for one of the pair.
   const { description, 'x-platforms': onPlatforms, 'x-unit': unit, ...rules } = described;
   return numberOrText(rules, { description, 'x-platforms': onPlatforms, 'x-unit': unit });
 }

@@ -74,7 +74,7 @@ function renderEvent(event: unknown, name: string | undefined): string {
   return cut(JSON.stringify({ [name]: (event as Record<string, unknown>)[name] }), maxExcerptLength);
 }
 
-/** Renders the event with the fault, or the beginning of a body that is no list of events. */
+/** Renders the event with the fault, or the beginning of a body that is not a list of events. */
 function renderExcerpt(policy: BodyPolicy, request: ImportRequest, pointer: string): string | undefined {
   const values = readEvents(request);
   if ('reason' in values) {

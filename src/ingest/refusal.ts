@@ -1,6 +1,6 @@
 /**
- * Answers of service.md 7.1 by the reason of a refusal: the list is closed. `detail` tells the client's developer the
- * fault (a JSON pointer and the rule), in a header and in the log.
+ * Answers of service.md 7.1 by the reason of a refusal: the list is closed. `detail` names for the client's developer
+ * the fault (a JSON pointer and the rule), in a header and in the log.
  */
 const answers = {
   version: { status: 400, error: 'Bad api version' },
@@ -20,7 +20,7 @@ const answers = {
   /** The broker did not answer in time: the events may be stored. */
   unknown: { status: 500, error: 'Internal Server Error' },
   internal: { status: 500, error: 'Internal Server Error' },
-  /** Only of questions: too many by one app; no answer now. */
+  /** Only of queries: too many by one app; no response now. */
   quota: { status: 429, error: 'Too Many Requests' },
   busy: { status: 503, error: 'Service Unavailable' },
 } as const satisfies Record<string, { status: number; error: string }>;
@@ -48,7 +48,7 @@ export interface FaultList {
 }
 
 export interface Fault {
-  /** JSON pointer into the body; empty: the request as a whole. */
+  /** JSON pointer into the body; empty: the entire request. */
   readonly pointer: string;
   readonly reason: string;
   readonly hint?: string;

@@ -6,7 +6,7 @@ import type { GivenFields, Violation } from '../datasets/schema-registry.ts';
 /** The seven device identifiers of service.md 2.2. */
 const deviceIds = eventFields.filter((field) => field.schema['x-device-id'] === true).map((field) => field.name);
 
-/** Reports whether a field has a value; an empty text identifies nobody. */
+/** Reports whether a field has a value; an empty text identifies no user. */
 function has(fields: GivenFields, name: string): boolean {
   const value = fields[name];
   return value !== undefined && value !== '';
@@ -32,8 +32,8 @@ function identityOf(kind: EventKind, platform: Platform): Identity {
 const lackOf = (name: string): Violation => ({ pointer: `/${name}`, reason: 'is required' });
 
 /**
- * Checks that an event identifies a user or device, by service.md 2.2 and the app's platform; returns the first lack. The
- * fields are valid already.
+ * Checks that an event identifies a user or device, by service.md 2.2 and the app's platform; returns the first lack.
+ * The fields are valid already.
  */
 export function findMissingIdentity(kind: EventKind, platform: Platform, fields: GivenFields): Violation | undefined {
   const { names, isAny } = identityOf(kind, platform);

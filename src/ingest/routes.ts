@@ -40,7 +40,7 @@ const idAppOf = ({ query }: { query: unknown }): unknown => (query as { idApp?: 
 
 const noReceiptKey: Refusal = { reason: 'unavailable', detail: 'the keys of receipts cannot be read' };
 
-/** Takes the response from the framework. */
+/** Hijacks the response from the framework. */
 const takeOver = (reply: FastifyReply): ServerResponse => reply.hijack().raw;
 
 /** Adds the import area's routes and error answers to a server. */

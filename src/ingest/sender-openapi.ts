@@ -1,4 +1,4 @@
-/** API reference of a sender's questions: where an event is, refusals, receipts and their keys. */
+/** API reference of a sender's queries: where an event is, refusals, receipts and their keys. */
 import { platforms } from '../datasets/field-schema.ts';
 import {
   choice,
@@ -188,7 +188,7 @@ const look = (summary: string, parameters: readonly Schema[], answer: OpenApiObj
   get: { tags, summary, security, parameters, responses: { 200: answer, ...refusals } },
 });
 
-/** Describes what a sender may look at. */
+/** Describes what a sender may see. */
 export function describeSenderView(): OpenApiPart {
   const { most, fallback } = refusalLimits;
   const limit = parameter('limit?', { type: 'integer', minimum: 1, maximum: most, default: fallback });

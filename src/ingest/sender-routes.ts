@@ -11,7 +11,7 @@ import type { Refusal } from './refusal.ts';
 import { findMisspelt } from './request-faults.ts';
 import type { ImportServer } from './server.ts';
 
-/** What a sender may look at with the token of its app. */
+/** What a sender may see with the token of its app. */
 export interface SenderView {
   /** Reads the app's newest refusals, newest first. */
   readonly readRefusals: (idApp: number, most: number) => Promise<readonly RefusalRecord[]>;
@@ -27,7 +27,7 @@ export interface SenderDependencies {
 
 /** Number of refusals of one answer. */
 export const refusalLimits = { fallback: 100, most: 1000 } as const;
-/** Limits the questions of an app, of an account, and of all, to one process, since each reads files. */
+/** Limits the queries of an app, of an account, and of all, to one process, since each reads files. */
 const questions = { size: 20, perSecond: 5 } as const;
 const accountQuestions = { size: 20, perSecond: 10 } as const;
 const allQuestions = { size: 40, perSecond: 20 } as const;

@@ -40,7 +40,7 @@ const brokenOff: Readonly<Record<string, string>> = {
   ERR_HTTP_REQUEST_TIMEOUT: 'the request came too slowly',
 };
 
-/** Answers on the socket, and ends it: there was no request for a handler. */
+/** Answers on the socket, and ends it: no request reached a handler. */
 function answerOnSocket(socket: Socket, refusal: Refusal): void {
   const { status, error, body } = answerOf(refusal.reason);
   socket.end(
@@ -58,7 +58,7 @@ interface ServerHandlers {
   readonly onBadUrl: (path: string, request: IncomingMessage, response: ServerResponse) => void;
 }
 
-/** Reports whether a server stops: an answer then closes its connection, which would delay the stop while idle. */
+/** Reports whether a server stops: a response then closes its connection, which would delay the stop while idle. */
 export const isClosing = ({ server }: Pick<ImportServer, 'server'>): boolean => !server.listening;
 
 /** Creates the server below the framework, which answers a wrong head itself. */
@@ -92,7 +92,7 @@ function createHeadServer(
   return server;
 }
 
-/** Creates the import area's Fastify, without a body parser or an error format of its own; not listening. */
+/** Creates the import area's Fastify, without body parser or error format; not listening. */
 export function createServer(limits: ServerLimits, handlers: ServerHandlers, logger: Logger): ImportServer {
   const server = fastify({
     logger: false,
@@ -122,7 +122,7 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
   server.server.on('connect', (_request, socket: Socket) => {
     socket.on('error', () => socket.destroy());
     refuseOnSocket(socket, { reason: 'method', detail: 'no such method' });
-    // Nobody reads it, so the client's end would go unnoticed.
+    // It is not read, so the client's end would go unnoticed.
     socket.destroySoon();
   });
   // The framework must not read bodies: it would answer a fault, of QUERY above all, before any route.
@@ -139,7 +139,7 @@ const retryAfterSeconds = 5;
 
 /**
  * Starts a server that answers every import request with "retry later" while the service may not touch its folders,
- * without looking at tokens: the access data may be another service's. The routes of `addRoutes` (health) work.
+ * without reading tokens: the access data may be another service's. The routes of `addRoutes` (health) work.
  */
 export async function startClosedIngest(
   { host, port }: { readonly host: string; readonly port: number },

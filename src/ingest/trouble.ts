@@ -1,7 +1,7 @@
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { brokerSilent } from '../stream/broker-monitor.ts';
 
-/** Causes for which a request is answered with 500; an earlier one explains the later ones. */
+/** Causes for which a request fails with 500; an earlier one explains the later ones. */
 const causes = {
   disk: {
     code: 'stream_disk_low',
@@ -36,7 +36,9 @@ const overWhenStored: readonly Cause[] = ['full', 'away', 'unconfirmed'];
 
 export type Trouble = ReturnType<typeof createTrouble>;
 
-/** Creates the record of why one process refuses requests. `isDiskLow` is asked each time: it holds without requests. */
+/**
+ * Creates the record of why one process refuses requests. `isDiskLow` is asked each time: it holds without requests.
+ */
 export function createTrouble(isDiskLow: () => boolean) {
   const notedMs = new Map<Cause, number>();
   const holds = (cause: Cause): boolean =>

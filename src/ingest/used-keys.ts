@@ -19,7 +19,7 @@ const readHex = (text: string): number => Number.parseInt(text, 16);
 
 /** Reads the use of a key from the id of a request's first event; undefined without a key. */
 export function findKeyUse(lines: Buffer): KeyUse | undefined {
-  // Nearly all requests have no key: they cost a look at one byte.
+  // Nearly all requests have no key: they cost one byte comparison.
   if (lines[versionAt] !== 0x38) return undefined;
   const eventId = lines.toString('latin1', idStart, idStart + 32);
   return {
@@ -32,8 +32,9 @@ export function findKeyUse(lines: Buffer): KeyUse | undefined {
 /**
  * Creates the record of the Idempotency-Keys that this process has lately published, with a fingerprint of the request
  * that each stands for: a key reused for another request is refused before its events are in the stream, where only the
- * compactor would notice. Bounded: four keys share a bucket, and the oldest is replaced. The compactor alone judges keys
- * that were replaced or that another worker has published. Two keys collide once in 2^72 pairs. `keys`: a power of two.
+ * compactor would notice. Bounded: four keys share a bucket, and the oldest is replaced. The compactor alone judges
+ * keys that were replaced or that another worker has published. Two keys collide once in 2^72 pairs. `keys`: a power of
+ * two.
  */
 export function createUsedKeys(keys = defaultKeys) {
   const [heads, tails] = [new Uint32Array(keys), new Float64Array(keys)];

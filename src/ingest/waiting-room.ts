@@ -14,19 +14,19 @@ export interface Append {
   readonly lines: Buffer;
   /** Content of the receipt; absent if the client asks for none. */
   readonly statement?: Statement | undefined;
-  /** When the answer is due, on the monotonic clock. */
+  /** When the response is due, on the monotonic clock. */
   readonly dueMs: number;
   readonly settle: (outcome: AppendOutcome) => void;
 }
 
-/** Time that a group needs before its first member is due, ms: less would hardly bring the answer in time. */
+/** Time that a group needs before its first member is due, ms: less would hardly bring the response in time. */
 const minPublishMs = 250;
 
 export type WaitingRoom = ReturnType<typeof createWaitingRoom>;
 
 /**
- * Creates the queue of appends that wait for their group, in the order of their due times. Appends that can no longer be
- * answered in time go to `onLate`. The caller bounds its size.
+ * Creates the queue of appends that wait for their group, in the order of their due times. Appends that can no longer
+ * be answered in time go to `onLate`. The caller bounds its size.
  */
 export function createWaitingRoom(onLate: (append: Append) => void) {
   let waiting: Append[] = [];
@@ -66,7 +66,7 @@ export function createWaitingRoom(onLate: (append: Append) => void) {
       waitingBytes += append.lines.length;
       armTimer();
     },
-    /** Takes the oldest appends, as many as fit into one message. */
+    /** Removes and returns the oldest appends, as many as fit into one message. */
     takeGroup(): Append[] {
       let bytes = 0;
       return takeWhile(({ lines }) => (bytes += lines.length) <= maxMessageBytes);

@@ -29,9 +29,9 @@ const tickMs = 1000;
 /** Ticks between announcements, and between heartbeats. */
 const announceEvery = 2;
 const beatEvery = 10;
-/** Ticks between looks at the broker. */
+/** Ticks between checks of the broker. */
 const lookEvery = 3;
-/** A client that reads nothing for longer is gone, ms. */
+/** A client that reads nothing for longer is dropped, ms. */
 const maxStalledMs = 30_000;
 
 interface Listener extends ListenerRights {
@@ -126,7 +126,7 @@ export function createLiveHub(channel: HubChannel) {
       if (stream.stalledMs() > maxStalledMs || !isAllowed()) stream.end();
   }
 
-  /** Ends all if the broker denies the subjects: returning clients are told so. One that is away may be back soon. */
+  /** Ends all if the broker denies the subjects: returning clients learn so. One that is away may be back soon. */
   async function look(): Promise<void> {
     if ((await channel.findHindrance()) === 'denied') endAll();
   }
@@ -169,8 +169,8 @@ export function createLiveHub(channel: HubChannel) {
 
   return {
     /**
-     * Serves a listener until they leave, may no longer listen, or the service stops; returns once the answer has begun,
-     * or why they are not served: the response is then untouched.
+     * Serves a listener until they leave, may no longer listen, or the service stops; returns once the response has
+     * begun, or why they are not served: the response is then untouched.
      */
     async serve(response: ServerResponse, rights: ListenerRights): Promise<NotServed | undefined> {
       if (isClosed) return 'stopping';

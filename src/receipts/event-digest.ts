@@ -3,9 +3,9 @@ import { lineColumns, sortedEntries, type EventLine } from '../datasets/event-li
 import { parseJsonDecimal } from '../datasets/json-number.ts';
 
 /**
- * Digest of an event, equal for its line in the stream, its row in the lake and a client's request. The digested form is
- * `[[column, value], ...]` as JSON without spaces, of every column of its line with a value, ordered by name; numbers and
- * times (Unix seconds, `received_at` ms) as digits without needless zeros, a map as its sorted entries.
+ * Digest of an event, equal for its line in the stream, its row in the lake and a client's request. The digested form
+ * is `[[column, value], ...]` as JSON without spaces, of every column of its line with a value, ordered by name;
+ * numbers and times (Unix seconds, `received_at` ms) as digits without needless zeros, a map as its sorted entries.
  */
 
 const columns = lineColumns.toSorted((a, b) => (a.name < b.name ? -1 : 1));
@@ -14,7 +14,7 @@ const maxPlaces = 38;
 
 function renderValue(type: string, value: unknown): unknown {
   if (typeof value === 'object') return sortedEntries(value);
-  // Most values are whole numbers; a line has only maps, numbers and texts.
+  // Most values are integers; a line has only maps, numbers and texts.
   if (typeof value === 'number' && Number.isSafeInteger(value)) return `${value}`;
   const text = `${value as string | number}`;
   return type === 'VARCHAR' ? text : (parseJsonDecimal(text, maxPlaces) ?? text);
@@ -33,8 +33,8 @@ function renderContent(values: EventValues): string {
 }
 
 /**
- * Returns the digest of an event, 64 hex digits: SHA-256 over the salt, a newline and the event. Without the salt, which
- * only the receipt has, nobody can guess the event.
+ * Returns the digest of an event, 64 hex digits: SHA-256 over the salt, a newline and the event. Without the salt,
+ * which only the receipt has, the event cannot be guessed.
  */
 export function digestEvent(salt: string, values: EventValues): string {
   return hash('sha256', `${salt}\n${renderContent(values)}`, 'hex');

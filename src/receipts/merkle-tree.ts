@@ -1,8 +1,9 @@
 import { createHash } from 'node:crypto';
 
 /**
- * The Merkle tree of RFC 6962 over SHA-256: a leaf is the hash of a zero byte and its data, a node that of a one byte and
- * its children, the left one over the largest power of two of leaves. The first bytes distinguish nodes from leaves.
+ * The Merkle tree of RFC 6962 over SHA-256: a leaf is the hash of a zero byte and its data, a node that of a one byte
+ * and its children, the left one over the largest power of two of leaves. The first bytes distinguish nodes from
+ * leaves.
  */
 
 const leafPrefix = Buffer.from([0]);

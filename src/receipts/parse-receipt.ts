@@ -48,8 +48,8 @@ const isReceipt = objectOf({
 const isAnswer = objectOf({ message: (value) => value === 'Ok', receipt: isReceipt });
 
 /**
- * Reports whether a JSON text repeats a member, or writes a value in an unusual way: two readers of it may see different
- * receipts. Spaces are allowed.
+ * Reports whether a JSON text repeats a member, or writes a value in an unusual way: two readers of it may see
+ * different receipts. Spaces are allowed.
  */
 function isAmbiguous(text: string, value: unknown): boolean {
   return text.replaceAll(/("(?:[^"\\]|\\.)*")|\s+/g, '$1').length !== JSON.stringify(value).length;
@@ -62,8 +62,8 @@ function refuse(why: string, hint = asItWas): AppError {
 }
 
 /**
- * Parses a receipt, or the answer with it, and verifies its path and its signature by the key that it names, which must be
- * one of `trusted` (hex) if given. Spaces and the order of members do not matter. Error: `receipt_invalid`.
+ * Parses a receipt, or the response with it, and verifies its path and its signature by the key that it names, which
+ * must be one of `trusted` (hex) if given. Spaces and the order of members do not matter. Error: `receipt_invalid`.
  */
 export function parseReceipt(text: string, trusted?: readonly string[]): Receipt {
   let value: unknown;

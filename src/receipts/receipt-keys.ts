@@ -95,9 +95,9 @@ export async function findReceiptKeys(keysDir: string): Promise<readonly string[
 export type ReceiptKeys = Awaited<ReturnType<typeof openReceiptKeys>>;
 
 /**
- * Opens the keys of receipts, and creates the first one: one signs, and the public halves of earlier ones stay for ever,
- * since a receipt never expires. Import processes hold them, so they are not those of the manifests. Never throws:
- * without a key import gives no receipts. If the file cannot be read later, the last valid keys stay.
+ * Opens the keys of receipts, and creates the first one: one signs, and the public halves of earlier ones stay
+ * permanently, since a receipt never expires. Import processes hold them, so they are not those of the manifests. Never
+ * throws: without a key import gives no receipts. If the file cannot be read later, the last valid keys stay.
  */
 export async function openReceiptKeys(keysDir: string, clock: Clock, logger: Logger) {
   const records = openRecords(keysDir);

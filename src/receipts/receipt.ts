@@ -1,11 +1,11 @@
 /**
  * Receipts: a client's proof that its request, with its events, was acknowledged.
  *
- * In: the lines of a request whose client asks for a receipt, and the place of its group in the stream. Out: a receipt in
- * the answer, which verifies by itself, and by which its events are found in a lake.
- * Invariant: a changed receipt does not verify: each member is in its leaf, in the path, or signed. A receipt is made only
- * after the PubAck of its group.
- * Crash: no receipt rests here; the keys that sign are in the data folder (receipt-keys.ts).
+ * In: the lines of a request whose client asks for a receipt, and the place of its group in the stream. Out: a receipt
+ * in the response, which verifies on its own, and by which its events are found in a lake.
+ * Invariant: a changed receipt does not verify: each member is in its leaf, in the path, or signed. A receipt is made
+ * only after the PubAck of its group.
+ * Crash: no receipt is stored here; the keys that sign are in the data folder (receipt-keys.ts).
  */
 import { randomBytes, sign, verify, type KeyObject } from 'node:crypto';
 import type { ImportMethod, Platform } from '../datasets/field-schema.ts';
@@ -55,7 +55,7 @@ interface ReceiptGroup extends GroupPlace {
   readonly signature: string;
 }
 
-/** A receipt as in the answer to an import. */
+/** A receipt as in the response to an import. */
 export interface Receipt extends Statement {
   readonly group: ReceiptGroup;
 }

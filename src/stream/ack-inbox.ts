@@ -5,7 +5,7 @@ import { isNoRoom, wrapBrokerError } from './broker-errors.ts';
 import type { StreamConnection } from './connection.ts';
 import type { PublishAck } from './stream.ts';
 
-/** A message without an answer yet. */
+/** A message without a response yet. */
 interface Sent {
   readonly subject: string;
   readonly timer: NodeJS.Timeout;
@@ -13,7 +13,7 @@ interface Sent {
   readonly reject: (error: AppError) => void;
 }
 
-/** The answer to a publish: the place of the message, or why it is not stored. */
+/** The response to a publish: the place of the message, or why it is not stored. */
 interface Answer {
   readonly stream?: string;
   readonly seq?: number;
@@ -23,9 +23,9 @@ interface Answer {
 const unknown = (why: string, cause?: unknown): AppError =>
   new AppError('publish_unknown', `publish: ${why}`, cause === undefined ? {} : { cause });
 
-/** Parses an answer of JetStream. Errors: as `publish`; `publish_unknown` for any other message. */
+/** Parses a response of JetStream. Errors: as `publish`; `publish_unknown` for any other message. */
 function readAck({ data, headers }: Msg): PublishAck {
-  // Nobody subscribes to the subject: the stream has no leader at the moment, or is gone.
+  // No one subscribes to the subject: the stream has no leader at the moment, or was deleted.
   if (data.length === 0 && headers?.code === 503)
     throw new AppError('broker_away', 'publish: nobody takes messages for the stream at the moment');
   const { stream, seq, error } = JSON.parse(
@@ -42,13 +42,13 @@ function readAck({ data, headers }: Msg): PublishAck {
 }
 
 /**
- * Opens the one inbox of all acks. The library's own publish creates two errors with a stack, a set of headers and a race
- * of promises per message: it takes 17 to 20 % of an ingest worker.
+ * Opens the one inbox of all acks. The library's own publish creates two errors with a stack, a set of headers and a
+ * race of promises per message: it takes 17 to 20 % of an ingest worker.
  */
 export function openAckInbox(connection: StreamConnection) {
   const { nats } = connection;
   const inbox = createInbox();
-  /** By the last part of the subject of the answer, oldest first. */
+  /** By the last part of the subject of the response, oldest first. */
   const sent = new Map<string, Sent>();
   let subscription: Subscription | undefined;
   let count = 0;
@@ -83,7 +83,7 @@ export function openAckInbox(connection: StreamConnection) {
 
   /**
    * Fails the oldest message to a refused subject: the broker does not name the message. A denied subscription says
-   * nothing of a message: the broker has it, and only the answer cannot come.
+   * nothing of a message: the broker has it, and only the response cannot come.
    */
   function refuse(error: Error): void {
     if (!(error instanceof errors.PermissionViolationError) || error.operation !== 'publish') return;
@@ -99,8 +99,8 @@ export function openAckInbox(connection: StreamConnection) {
 
   return {
     /**
-     * Sends a message; the ack means that it is fsynced. Errors: `publish_unknown` without an answer in time, or before
-     * the connection was lost; `stream_full`, `broker_away`, `broker_refused`: it is not stored.
+     * Sends a message; the ack means that it is fsynced. Errors: `publish_unknown` without a response in time, or
+     * before the connection was lost; `stream_full`, `broker_away`, `broker_refused`: it is not stored.
      */
     publish(subject: string, payload: Uint8Array, timeoutMs: number): Promise<PublishAck> {
       count += 1;
@@ -117,7 +117,7 @@ export function openAckInbox(connection: StreamConnection) {
         sent.set(id, { subject, timer, resolve, reject });
       });
     },
-    /** Returns the number of messages without an answer yet. */
+    /** Returns the number of messages without a response yet. */
     waiting: () => sent.size,
     /** Fails what still waits with `publish_unknown`. */
     close(): void {

@@ -4,7 +4,7 @@ import { AppError, isAppError } from '../runtime/errors.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import type { Logger } from '../runtime/logger.ts';
 
-/** Error codes of nats-server without room: limits of the account or the server, or a failed write. */
+/** Error codes of nats-server without space: limits of the account or the server, or a failed write. */
 const noRoomCodes: ReadonlySet<number> = new Set([
   10_002, // resource limits exceeded for account
   10_023, // insufficient resources
@@ -47,7 +47,7 @@ export function findRefusal(error: unknown): Refusal | undefined {
   return stranger === undefined ? undefined : { words: stranger.message, todo: credentialsTodo };
 }
 
-/** Reports whether a publish was not stored because there is no room for it. */
+/** Reports whether a publish was not stored because there is not enough space. */
 export function isNoRoom(error: unknown): error is JetStreamApiError {
   return error instanceof JetStreamApiError && noRoomCodes.has(error.code);
 }
@@ -58,8 +58,8 @@ function isJetStreamMissing(error: unknown): error is Error {
 }
 
 /**
- * Turns an error of the NATS libraries into one of the service. `broker_refused`: the broker denies it, for the reason in
- * its own words. `broker_away`: it does not answer, or not now.
+ * Turns an error of the NATS libraries into one of the service. `broker_refused`: the broker denies it, for the reason
+ * in its own words. `broker_away`: it does not answer, or not now.
  */
 export function wrapBrokerError(error: unknown, doing: string): AppError {
   if (error instanceof AppError) return error;
@@ -101,7 +101,7 @@ export function createConnectionErrors(logger: Logger) {
   const lastSeenMs = new Map<string, number>();
 
   function isNew(error: Error): boolean {
-    // Each request has an inbox of its own.
+    // Each request has its own inbox.
     const words = error.message.replace(/(_INBOX\.).*/, '$1>');
     const nowMs = performance.now();
     const beforeMs = lastSeenMs.get(words);

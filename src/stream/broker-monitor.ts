@@ -3,7 +3,7 @@ import { openConnection, type StreamConnection } from './connection.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 
-/** The server's health. `silent`: no answer in time. */
+/** The server's health. `silent`: no response in time. */
 export type BrokerHealth = { readonly state: 'well' | 'silent' } | { readonly state: 'unwell'; readonly error: string };
 
 /** The name of the server's system user. */
@@ -53,13 +53,13 @@ export async function openBrokerMonitor(port: number, password: string, logger: 
       const jetStream = await findAnswer<{ config: { sync_always?: boolean } }>(connection, 'JSZ', timeoutMs);
       return jetStream?.config?.sync_always === true;
     },
-    close: connection.close,
+    close: () => connection.close(),
   };
 }
 
-/** Pause between pings while the broker answers, and while it does not, ms. */
+/** Delay between pings while the broker answers, and while it does not, ms. */
 const pingEveryMs = { well: 3000, silent: 1000 } as const;
-/** Time for an answer, ms: that of a busy broker waits for an fsync. */
+/** Time for a response, ms: that of a busy broker waits for an fsync. */
 const answerMs = 2000;
 
 /** The problem while the broker does not answer, or nothing can be published to it. */
@@ -89,7 +89,7 @@ export function startBrokerPing(connection: StreamConnection) {
       const what = `the broker refuses what the service asks of it: ${refusal.words}`;
       return [...problems, { code: 'broker_refuses', what, todo: refusal.todo }];
     },
-    // Not awaited: a stalled broker leaves the ping without an answer.
+    // Not awaited: a stalled broker leaves the ping without a response.
     stop: async (): Promise<void> => void loop.stop(),
   };
 }

@@ -15,12 +15,12 @@ interface BrokerWatchOptions {
   readonly logger: Logger;
 }
 
-/** Pause between checks while the server is well, and while it is not, ms. */
+/** Delay between checks while the server is well, and while it is not, ms. */
 const checkEveryMs = { well: 3000, unwell: 1000 } as const;
 const answerMs = 2000;
 /** Consecutive bad health checks of an unhealthy server; a single one is normal under load. */
 const unhealthyChecks = 2;
-/** Room that a restart needs for the configuration and the stream's index, bytes. */
+/** Space that a restart needs for the configuration and the stream's index, bytes. */
 const minRoomBytes = 8 * 1024 * 1024;
 /** Backoff of restarts, ms. Bounded: a disk that fills up again and again keeps events out for less than 30 s. */
 const firstBackoffMs = 2000;
@@ -40,9 +40,9 @@ export type BrokerWatch = ReturnType<typeof startBrokerWatch>;
 
 /**
  * Watches the embedded nats-server, which `current` returns; undefined while there is none. A stream whose write has
- * failed once, usually on a full disk, takes no event until the server restarts: the watch kills the server once there is
- * room, and its supervisor restarts it. A server that does not answer is only reported: it may be stalled for a moment,
- * and what it has acknowledged is safe.
+ * failed once, usually on a full disk, takes no event until the server restarts: the watch kills the server once there
+ * is room, and its supervisor restarts it. A server that does not answer is only reported: it may be stalled for a
+ * moment, and what it has acknowledged is safe.
  */
 export function startBrokerWatch(current: () => NatsServer | undefined, options: BrokerWatchOptions) {
   const { folder, logger } = options;

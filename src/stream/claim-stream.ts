@@ -32,7 +32,7 @@ export interface OwnerOptions {
   readonly maxBytes: number;
   readonly lake: OwnedLake;
   readonly claimFile: string;
-  /** Folder of questions that only a process on the same data folder can answer. */
+  /** Folder of queries that only a process on the same data folder can answer. */
   readonly questionFolder: string;
   readonly place: FolderPlace;
   /** Whether the broker belongs to this data folder, whose lock is held: then nobody else can own the stream. */
@@ -66,8 +66,8 @@ export function unclaimedError({ config }: StreamInfo, lake: OwnedLake): AppErro
 }
 
 /**
- * Waits until nobody owns the stream. Returns true if its owner works on this data folder too: then both have one claim.
- * `last`: the place of the last claim; at the same place, an owner that the broker does not know is gone.
+ * Waits until nobody owns the stream. Returns true if its owner works on this data folder too: then both have one
+ * claim. `last`: the place of the last claim; at the same place, an owner that the broker does not know has exited.
  */
 async function isShared(connection: StreamConnection, last: FolderPlace, options: OwnerOptions): Promise<boolean> {
   const { streamName, questionFolder, place, leaseMs = defaultLeaseMs, logger, signal } = options;
@@ -178,9 +178,9 @@ export async function claimStream(
   });
 }
 
-/** Pause between repairs, ms. */
+/** Delay between repairs, ms. */
 const mendEveryMs = 1000;
-/** Oldest look that an update may rest on, ms: a later one could undo another's change. */
+/** Oldest check that an update may depend on, ms: a later one could undo another's change. */
 const freshMs = 1000;
 const newestNotices = 5;
 const noticeTodo =
@@ -208,8 +208,8 @@ export function createStreamRepair(manager: JetStreamManager, options: OwnerOpti
       last = info;
     },
     /**
-     * Repairs the stream, or creates it if there is none. Does nothing right after a repair, or if the look at `seenMs`
-     * (monotonic) is too old: an update replaces all settings. `what`: the notice.
+     * Repairs the stream, or creates it if there is none. Does nothing right after a repair, or if the check at
+     * `seenMs` (monotonic) is too old: an update replaces all settings. `what`: the notice.
      */
     async mend(info: StreamInfo | undefined, claim: Claim, seenMs: number, what: string): Promise<void> {
       const nowMs = performance.now();

@@ -53,7 +53,7 @@ export interface ConnectionOptions {
 
 const connectTimeoutMs = 2000;
 const reconnectWaitMs = 100;
-/** After two pings without an answer the connection is made anew. */
+/** After two pings without a response the connection is made again. */
 const pingIntervalMs = 10_000;
 
 /** Splits the address into the servers, which may be shown, and the credentials, which may not. */
@@ -177,7 +177,7 @@ export async function openConnection(options: ConnectionOptions) {
     /** Opens a connection for pulls under the same name; it ends with this one. Error: `broker_away`. */
     async openPulls(): Promise<PullConnection> {
       const client = await connectClient(options, { reconnect: false });
-      const opened = createPullConnection(client, reported.record);
+      const opened = createPullConnection(client, (error) => reported.record(error));
       for (const older of pulls) if (!older.isOpen()) pulls.delete(older);
       pulls.add(opened);
       if (!isConnected()) closePulls();
@@ -192,8 +192,8 @@ export async function openConnection(options: ConnectionOptions) {
 }
 
 /**
- * Waits for an answer of the broker. Error: `broker_away` as soon as the connection is lost; the library would wait for
- * its timeout.
+ * Waits for a response of the broker. Error: `broker_away` as soon as the connection is lost; the library would wait
+ * for its timeout.
  */
 export async function whileConnected<T>(
   connection: StreamConnection,

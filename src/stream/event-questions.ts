@@ -4,17 +4,18 @@ import { describeError } from '../runtime/errors.ts';
 import type { StreamConnection } from './connection.ts';
 
 /**
- * Questions after events: import asks, and a process that reads the lake answers, over the broker, so that the two may
- * run on different hosts. The compactor's process answers; while it hangs or restarts, a stand-in in another process does.
+ * Queries after events: import asks, and a process that reads the lake answers, over the broker, so that the two may
+ * run on different hosts. The compactor's process answers; while it hangs or restarts, a stand-in in another process
+ * does.
  */
 
-/** A question after the event of an id, or the events of the request under an Idempotency-Key, of an app. */
+/** A query after the event of an id, or the events of the request under an Idempotency-Key, of an app. */
 export type EventQuestion = { readonly idApp: number } & (
   | { readonly eventId: string }
   | { readonly requestKey: string }
 );
 
-/** The reply to a question: the answer as JSON, or why there is none now. */
+/** The reply to a query: the response as JSON, or why there is none now. */
 export type EventReply = { readonly answer: unknown } | { readonly busy: string };
 
 export type AskForEvent = (question: EventQuestion, timeoutMs: number) => Promise<EventReply>;
@@ -25,10 +26,12 @@ const subjectOf = (streamName: string, answerer: Answerer): string =>
   `tributary.${streamName}.event${answerer === 'compactor' ? '' : '.stand-in'}`;
 /** How long to wait for the compactor alone, ms. */
 const compactorAloneMs = 600;
-/** Queue group: one of several answering processes gets a question. */
+/** Queue group: one of several answering processes gets a query. */
 const queue = 'event';
 
-/** Creates the asker: it asks the compactor, and after a while the stand-in too; the first reply counts. Never throws. */
+/**
+ * Creates the asker: it asks the compactor, and after a while the stand-in too; the first reply counts. Never throws.
+ */
 export function createEventAsker(connection: StreamConnection, streamName: string): AskForEvent {
   return async (question, timeoutMs) => {
     if (!connection.isConnected()) return { busy: 'the broker is away' };
@@ -52,7 +55,7 @@ export function createEventAsker(connection: StreamConnection, streamName: strin
   };
 }
 
-/** Answers questions until `stop`. An error of `reply` fails one question. */
+/** Answers queries until `stop`. An error of `reply` fails one query. */
 export function answerEventQuestions(
   connection: StreamConnection,
   streamName: string,
@@ -67,7 +70,7 @@ export function answerEventQuestions(
         .then(() => reply(message.json<EventQuestion>()))
         .catch((error: unknown): EventReply => ({ busy: describeError(error) }))
         .then((answer) => void message.respond(JSON.stringify(answer)))
-        // The connection is gone, and the asker with it.
+        // The connection is closed, and the asker with it.
         .catch(() => undefined);
     },
   });

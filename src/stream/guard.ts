@@ -1,4 +1,4 @@
-import { jetstreamManager, type StreamInfo } from '@nats-io/jetstream';
+import { jetstreamManager, type JetStreamManager, type StreamInfo } from '@nats-io/jetstream';
 import { AppError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
@@ -21,7 +21,7 @@ interface Leave {
 }
 
 /**
- * A check of whether a 200 may rest on the stream: its settings keep what is acknowledged, and it is still this
+ * A check of whether a 200 may depend on the stream: its settings keep what is acknowledged, and it is still this
  * service's. Each process has its own.
  */
 export interface StreamGuard {
@@ -44,9 +44,9 @@ interface GuardOptions {
   readonly logger: Logger;
 }
 
-/** Pause between looks, by the verdict, ms. */
+/** Delay between checks, by the verdict, ms. */
 const lookEveryMs = { open: 2000, shut: 250, unknown: 50 } as const;
-/** Pause while all is well and the broker announces changes, ms: the look only catches a lost announcement. */
+/** Delay while all is well and the broker announces changes, ms: the check only catches a lost announcement. */
 const lookBesideMs = 5000;
 
 /** The guard of a stream that no service has claimed: tests, and work on a broker of its own. */
@@ -56,44 +56,72 @@ export const noGuard: StreamGuard = {
   assertOwner: () => Promise.resolve(),
 };
 
-/** Opens the guard; returns after one look. Errors: `broker_away`, `broker_unsafe`. */
+/** Creates the observation of the stream, as of its newest change. */
+function createObservation(
+  connection: StreamConnection,
+  manager: JetStreamManager,
+  { streamName, claimFile }: GuardOptions,
+) {
+  let verdict: StreamVerdict = { kind: 'unknown' };
+  let changes = 0;
+  return {
+    verdict: () => verdict,
+    changes: () => changes,
+    recordChange(): void {
+      changes += 1;
+      if (verdict.kind === 'open') verdict = { kind: 'unknown' };
+    },
+    /** Reads the stream; ignores what was seen before a change that came meanwhile. */
+    async look(): Promise<void> {
+      const asOf = changes;
+      const info = await whileConnected(connection, 'look at the stream', () => findStream(manager, streamName));
+      const seen = await judgeStream(info, streamName, claimFile);
+      if (asOf === changes) verdict = seen;
+    },
+  };
+}
+
+async function assertClaimed({ config }: StreamInfo, { streamName, claimFile }: GuardOptions): Promise<void> {
+  const own = await findKeptClaim(claimFile);
+  const found = findClaim(config.metadata);
+  if (own === undefined || found === undefined)
+    throw new AppError('stream_shut', `the stream ${streamName} is not claimed by this service yet`);
+  if (judgeClaim(found, own) === 'ours') return;
+  const problem = takenProblem(streamName, found);
+  throw new AppError('stream_shut', problem.what, { hint: problem.todo });
+}
+
+/** Opens the guard; returns after one check. Errors: `broker_away`, `broker_unsafe`. */
 export async function openGuard(connection: StreamConnection, options: GuardOptions): Promise<OpenGuard> {
-  const { streamName, claimFile, logger } = options;
+  const { streamName, logger } = options;
   const manager = await jetstreamManager(connection.nats).catch((error: unknown) => {
     throw wrapBrokerError(error, 'open the stream');
   });
   const failures = createLookFailures(streamName, logger);
-  let verdict: StreamVerdict = { kind: 'unknown' };
-  let changes = 0;
+  const seen = createObservation(connection, manager, options);
   /** Why the broker refuses to show the stream. */
   let refused: Problem | undefined;
   let wake: (() => void) | undefined;
 
-  async function look(): Promise<void> {
-    const asOf = changes;
-    const info = await whileConnected(connection, 'look at the stream', () => findStream(manager, streamName));
-    const seen = await judgeStream(info, streamName, claimFile);
-    // A change came meanwhile: what was seen may be older.
-    if (asOf === changes) verdict = seen;
-  }
-
   const heard = await hearChanges(connection, streamName, () => {
-    changes += 1;
-    if (verdict.kind === 'open') verdict = { kind: 'unknown' };
+    seen.recordChange();
     wake?.();
   });
-  await look().catch((error: unknown) => {
+  await seen.look().catch((error: unknown) => {
     heard.stop();
     throw wrapBrokerError(error, 'look at the stream');
   });
   const loop = startPollLoop(
     async () => {
-      await look();
+      await seen.look();
       failures.clear();
       refused = undefined;
     },
     {
-      everyMs: () => (verdict.kind === 'open' && heard.heard() ? lookBesideMs : lookEveryMs[verdict.kind]),
+      everyMs() {
+        const { kind } = seen.verdict();
+        return kind === 'open' && heard.heard() ? lookBesideMs : lookEveryMs[kind];
+      },
       onError: (error) => void (refused = failures.record(error)),
     },
   );
@@ -101,33 +129,28 @@ export async function openGuard(connection: StreamConnection, options: GuardOpti
 
   return {
     enter() {
+      const verdict = seen.verdict();
       if (verdict.kind === 'shut')
         throw new AppError('stream_shut', verdict.problem.what, { hint: verdict.problem.todo });
       if (verdict.kind === 'unknown')
         throw new AppError('broker_away', 'the stream has changed, its settings are being looked at');
       const { subject, streamId } = verdict;
-      return { stream: streamName, subject, streamId, changes };
+      return { stream: streamName, subject, streamId, changes: seen.changes() };
     },
     async holds(leave) {
-      // Without advisories only a look after the ack shows a change.
+      // Without advisories only a check after the ack shows a change.
       const isSeen =
         heard.heard() ||
-        (await look().then(
+        (await seen.look().then(
           () => true,
           () => false,
         ));
-      return isSeen && leave.changes === changes && verdict.kind === 'open' && verdict.subject === leave.subject;
+      const verdict = seen.verdict();
+      return isSeen && leave.changes === seen.changes() && verdict.kind === 'open' && verdict.subject === leave.subject;
     },
-    async assertOwner({ config }) {
-      const own = await findKeptClaim(claimFile);
-      const found = findClaim(config.metadata);
-      if (own === undefined || found === undefined)
-        throw new AppError('stream_shut', `the stream ${streamName} is not claimed by this service yet`);
-      if (judgeClaim(found, own) === 'ours') return;
-      const problem = takenProblem(streamName, found);
-      throw new AppError('stream_shut', problem.what, { hint: problem.todo });
-    },
+    assertOwner: (info) => assertClaimed(info, options),
     problems() {
+      const verdict = seen.verdict();
       if (verdict.kind === 'shut') return [verdict.problem];
       // The watch of the connection reports a missing right.
       return refused === undefined || connection.refusal() !== undefined ? [] : [refused];

@@ -35,7 +35,7 @@ export interface PlacedClaim extends Claim {
   readonly place: FolderPlace;
 }
 
-/** The claim of a stream compared with one's own. `older`: an earlier one of the same lake, as after a restore. */
+/** The claim of a stream compared with this service's. `older`: an earlier one of the same lake, as after a restore. */
 type ClaimVerdict = 'ours' | 'unclaimed' | 'older' | 'taken' | 'foreign';
 
 const prefix = 'tributary.';
@@ -49,7 +49,7 @@ export function createToken(): string {
   return randomBytes(8).toString('hex');
 }
 
-/** Renders a claim as metadata of a stream, beside the operator's. */
+/** Renders a claim as metadata of a stream, in addition to the operator's. */
 export function renderMetadata(claim: PlacedClaim, others: StreamConfig['metadata']): Record<string, string> {
   // The server's own metadata must not be sent back.
   const kept = Object.entries(others ?? {}).filter(([key]) => !key.startsWith('_nats.') && !key.startsWith(prefix));
@@ -85,7 +85,7 @@ export function findClaim(metadata: StreamConfig['metadata']): PlacedClaim | und
   };
 }
 
-/** Compares the claim that a stream carries with one's own. */
+/** Compares the claim that a stream carries with this service's. */
 export function judgeClaim(found: Claim | undefined, own: Claim): ClaimVerdict {
   if (found === undefined) return 'unclaimed';
   if (found.lake !== own.lake) return 'foreign';
@@ -140,11 +140,11 @@ export function takenProblem(streamName: string, { place }: PlacedClaim): Proble
   };
 }
 
-/** The answer of a running owner to a process that would own the stream too. */
+/** The response of a running owner to a process that would own the stream too. */
 interface PresentOwner {
   readonly pid: number;
   readonly place: FolderPlace;
-  /** Whether it runs on the same data folder: it has seen the file of the question. */
+  /** Whether it runs on the same data folder: it has seen the file of the query. */
   readonly sameFolder: boolean;
 }
 
@@ -175,7 +175,7 @@ export function createPresence(connection: StreamConnection, options: PresenceOp
     begin(): void {
       if (subscription !== undefined) return;
       subscription = connection.nats.subscribe(subjectOf(options.streamName));
-      // Without the right to subscribe the question stays unanswered.
+      // Without the right to subscribe the query stays unanswered.
       answerQuestions(subscription, options).catch(() => undefined);
     },
     end(): void {
@@ -187,7 +187,7 @@ export function createPresence(connection: StreamConnection, options: PresenceOp
 
 /**
  * Asks for the owner of the stream: `nobody` if the broker knows none, `silent` if there is one that does not answer. A
- * copy of a data folder has all that the original has, so the question is a new file in `folder`: only a process on the
+ * copy of a data folder has all that the original has, so the query is a new file in `folder`: only a process on the
  * same folder sees it.
  */
 export async function askPresence(

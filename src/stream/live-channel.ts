@@ -10,7 +10,7 @@ const noApp = 0;
 const maxApps = 1000;
 const firstRetryMs = 250;
 const maxRetryMs = 5000;
-/** How long a listener waits for the broker, pauses between two looks, and waits for its own message to return. */
+/** How long a listener waits for the broker, delays between two checks, and waits for its own message to return. */
 const readyMs = 2000;
 const connectingMs = 20;
 const returnMs = 2000;
@@ -106,7 +106,7 @@ export type LiveChannel = ReturnType<typeof createLiveChannel>;
 
 /**
  * Creates the channel on which the processes of a service show each other what arrives: plain messages of NATS, which
- * nobody keeps. It has a connection of its own, so that it delays no event or ack, and a missing right for it is no
+ * nobody keeps. It has its own connection, so that it delays no event or ack, and a missing right for it is no
  * problem of import. It connects at the first use, and retries until it is closed.
  */
 export function createLiveChannel(options: ConnectionOptions & { readonly streamName: string }) {
@@ -165,6 +165,6 @@ export function createLiveChannel(options: ConnectionOptions & { readonly stream
     /** Calls `listener` with what arrives of an app; returns the function that ends that. */
     listen: (idApp: number, listener: (text: string) => void) =>
       take(subjectOf(idApp), (message) => listener(message.string())),
-    close: lazy.close,
+    close: () => lazy.close(),
   };
 }

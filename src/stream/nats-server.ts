@@ -47,7 +47,8 @@ export interface NatsServer extends RunningChild {
 /**
  * Runs nats-server with a watcher, so that it cannot outlive the service. The watcher reads descriptor 3, a pipe whose
  * other end only this process holds: when this process ends, the read ends, and the watcher kills the server. A line in
- * the pipe means that the server ended first. The watcher closes the inherited locks (4, 5): the server alone holds them.
+ * the pipe means that the server ended first. The watcher closes the inherited locks (4, 5): the server alone holds
+ * them.
  */
 const launcher = `
 export ${supervisorVariable}="$1"
@@ -142,8 +143,8 @@ async function waitUntilReady(
 
 /**
  * Starts nats-server as a child on loopback with its own credentials, and waits until JetStream is ready. Errors:
- * `broker_missing` (no such binary), `start_failed` (with the server's last lines), `broker_unsafe` (it would acknowledge
- * before the fsync), `stopping` (aborted first); no process is left then.
+ * `broker_missing` (no such binary), `start_failed` (with the server's last lines), `broker_unsafe` (it would
+ * acknowledge before the fsync), `stopping` (aborted first); no process is left then.
  */
 export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {
   await prepareFolder(options);
@@ -160,7 +161,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
 
   const command = [path.resolve(options.binary), '-c', path.resolve(configFile)];
   const child = spawn('/bin/sh', ['-c', launcher, 'nats-launcher', describeSupervisor(), ...command], {
-    // A process group of its own: Ctrl-C must reach the service only, which drains before it stops the server.
+    // A separate process group: Ctrl-C must reach the service only, which drains before it stops the server.
     detached: true,
     cwd: options.folder,
     stdio: ['ignore', 'ignore', 'pipe', 'pipe', ...(options.lockFds ?? [])],

@@ -48,7 +48,7 @@ export interface StreamOwner extends Stoppable {
   notices(): readonly Problem[];
 }
 
-/** Pause between looks while something is wrong, while all is well, and while the broker announces changes, ms. */
+/** Delay between checks while something is wrong, while all is well, and while the broker announces changes, ms. */
 const lookEveryMs = { wrong: 250, well: 2000, heard: 5000 } as const;
 
 interface Inspection {
@@ -60,7 +60,7 @@ interface Inspection {
 
 /**
  * Lists the settings under which events can be lost. Other settings wait for the next start: two supervisors of one
- * folder with different limits would undo each other's for ever.
+ * folder with different limits would undo each other's permanently.
  */
 function findVital(info: StreamInfo, own: Claim, { streamName, maxBytes }: OwnerOptions): readonly Deviation[] {
   const demands = { subject: claimedSubject(streamName, own.token), maxBytes };
@@ -127,8 +127,8 @@ function wrapClaimError(error: unknown, { streamName, claimFile }: OwnerOptions)
 }
 
 /**
- * Claims the stream for a service, and keeps it. Errors: `stream_taken` (it is another's), `broker_unsafe` (it cannot keep
- * events, or may not be changed), `broker_away`.
+ * Claims the stream for a service, and keeps it. Errors: `stream_taken` (it is another's), `broker_unsafe` (it cannot
+ * keep events, or may not be changed), `broker_away`.
  */
 export async function ownStream(connection: StreamConnection, options: OwnerOptions): Promise<StreamOwner> {
   const { streamName, logger } = options;
@@ -175,7 +175,7 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
       presence.end();
       heard.stop();
       await stopped;
-      // A look in progress may have begun it again.
+      // A check in progress may have begun it again.
       presence.end();
     },
   };

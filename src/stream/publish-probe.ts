@@ -13,8 +13,8 @@ interface ProbedStream {
 
 interface PublishProbeOptions {
   /**
-   * Reports whether a message of this connection has no answer yet. The probe then waits: the broker names the refused
-   * subject, not the message, so a stored message could be taken for the refused one.
+   * Reports whether a message of this connection has no response yet. The probe then waits: the broker names the
+   * refused subject, not the message, so a stored message could be taken for the refused one.
    */
   readonly isPublishing: () => boolean;
   readonly everyMs?: number;

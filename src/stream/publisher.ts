@@ -8,14 +8,14 @@ import { areSameFolders, type FolderIds } from '../runtime/files/folder-id.ts';
 import { createStoreCheck } from './store-files.ts';
 
 interface OpenPublisher extends StreamPublisher {
-  /** Reports whether a message has no answer yet. */
+  /** Reports whether a message has no response yet. */
   isPublishing(): boolean;
 }
 
 /**
  * Opens a publisher over a connection, which the caller closes. An ack means that the message is fsynced. A lost
- * connection ends the wait at once with `publish_unknown`; so does a change of the stream between the permit and the ack,
- * since the stored message may not be kept.
+ * connection ends the wait at once with `publish_unknown`; so does a change of the stream between the permit and the
+ * ack, since the stored message may not be kept.
  */
 export function openPublisher(connection: StreamConnection, guard: StreamGuard = noGuard): OpenPublisher {
   const inbox = openAckInbox(connection);
@@ -32,7 +32,7 @@ export function openPublisher(connection: StreamConnection, guard: StreamGuard =
       return { ...ack, streamId: leave.streamId };
     },
     isPublishing: () => inbox.waiting() > 0,
-    ping: connection.ping,
+    ping: (timeoutMs) => connection.ping(timeoutMs),
     close: async () => inbox.close(),
   };
 }

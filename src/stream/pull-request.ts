@@ -75,7 +75,7 @@ export interface PullRequest {
   readonly maxBytes: number;
   /** When the broker ends it, ms. */
   readonly expiresMs: number;
-  /** When it is cut off here, if the broker has not ended it, ms. */
+  /** When it is ended here, if the broker has not ended it, ms. */
   readonly cutMs: number;
   readonly signal: AbortSignal | undefined;
   /** Returns memory for the bytes of a payload. */
@@ -125,7 +125,7 @@ export function parseReply(reply: string): Pick<StreamMessage, 'sequence' | 'sto
   return { sequence, storedAtMs: /^\d{13,20}$/.test(storedAt) ? Number(storedAt.slice(0, -6)) : undefined };
 }
 
-/** Sends one request; collects messages until the broker ends it, it is cut off, or the connection is lost. */
+/** Sends one request; collects messages until the broker ends it, it is ended here, or the connection is lost. */
 export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<Pulled> {
   const { streamName, consumer, batch, maxBytes, expiresMs, cutMs, signal, room, onArrival } = request;
   const heartbeatMs = Math.min(maxHeartbeatMs, Math.floor(expiresMs / 2));
@@ -133,7 +133,7 @@ export function pullOnce(pulls: PullConnection, request: PullRequest): Promise<P
   return new Promise((resolve) => {
     const cut = (): void => end({ clean: false });
     const timer = setTimeout(cut, cutMs);
-    // A broker that is silent for two heartbeats is gone, however long the request may last.
+    // A broker that is silent for two heartbeats has exited, however long the request may last.
     const silence = setTimeout(cut, 2 * heartbeatMs + 500);
     signal?.addEventListener('abort', cut, { once: true });
 

@@ -25,9 +25,9 @@ function findQuorumAgeMs({ replicas: others = [] }: Partial<ClusterInfo> = {}): 
 }
 
 /**
- * Returns what the broker's clock showed when it looked at a stream; undefined if unknown. It looks at its clock after the
- * stream, within the `tookMs` of the request. A leader that is cut off still leads for some seconds, as far as it knows,
- * while another takes messages: it knows the end of the stream as of its last contact with a majority.
+ * Returns what the broker's clock showed when it checked a stream; undefined if unknown. It checks its clock after the
+ * stream, within the `tookMs` of the request. A leader that is isolated still leads for some seconds, as far as it
+ * knows, while another takes messages: it knows the end of the stream as of its last contact with a majority.
  */
 export function findBrokerClock(
   { ts, cluster }: Partial<Pick<StreamInfo, 'cluster'>> & { readonly ts?: string },
@@ -41,7 +41,7 @@ export function findBrokerClock(
 
 /** Most bytes per request: at 64 MB waiting to be sent, the server cuts a client off as too slow. */
 const maxFetchBytes = 16 * 1024 * 1024;
-/** Room for one message of the largest size, with its subject, reply and headers. */
+/** Space for one message of the largest size, with its subject, reply and headers. */
 const minFetchBytes = maxMessageBytes + 16 * 1024;
 
 type PullLimits = Parameters<StreamReader['pull']>[1];
@@ -80,7 +80,7 @@ async function edge<T>(doing: string, work: () => Promise<T>): Promise<T> {
 interface ReaderOptions {
   /** [That of a stream that no service has claimed] */
   readonly streamName?: string;
-  /** Checks the owner of the stream at each look at its state; readers that do not purge need none. */
+  /** Checks the owner of the stream at each read of its state; readers that do not purge need none. */
   readonly guard?: StreamGuard;
 }
 

@@ -33,7 +33,7 @@ interface BlockFile {
 
 const blockName = /^(.*\/msgs\/(\d+)\.blk)( \(deleted\))?$/;
 
-/** Returns the result of a look at the system; undefined if it does not show it. */
+/** Returns the result of reading the system; undefined if it hides it. */
 function tryLook<T>(look: () => T): T | undefined {
   try {
     return look();
@@ -53,8 +53,8 @@ const findBlockFiles = (pid: number, folder: string): readonly BlockFile[] | und
   );
 
 /**
- * Watches for files taken from a running server: those gone at two looks in a row. The server may have a file open for an
- * instant after it has purged it.
+ * Watches for files taken from a running server: those missing at two checks in a row. The server may have a file open
+ * for an instant after it has purged it.
  */
 export function createStoreWatch(folder: string): { isReplaced(pid: number | undefined): boolean } {
   let before: readonly string[] = [];
@@ -77,24 +77,25 @@ function findServerPid(folder: string): number | undefined {
     .find(isProcessAlive);
 }
 
-/** Looks before a file that is gone counts as taken from the server. */
+const stampOf = (file: string): string | undefined => tryLook(() => findStamp(file));
+
+/** Number of checks before a missing file counts as taken from the server. */
 const looks = 4;
 const betweenLooksMs = 25;
 /**
- * How long a store is not trusted after a file was taken from it, ms. The server soon begins another file, after messages
- * that no restart finds; by then the supervisor, which looks every second, has looked twice.
+ * How long a store is not trusted after a file was taken from it, ms. The server soon begins another file, after
+ * messages that no restart finds; by then the supervisor, which checks every second, has checked twice.
  */
 const distrustMs = 5000;
 
 /**
- * Creates the check of whether acknowledged messages are in the folder of its server. Usually two system calls: the file
- * written last has changed again.
+ * Creates the check of whether acknowledged messages are in the folder of its server. Usually two system calls: the
+ * file written last has changed again.
  */
 export function createStoreCheck(folder: string, distrustedMs = distrustMs) {
   let trustedAtMs = Number.NEGATIVE_INFINITY;
   let pid = findServerPid(folder);
   let written: { readonly link: string; readonly file: string; stamp: string | undefined } | undefined;
-  const stampOf = (file: string): string | undefined => tryLook(() => findStamp(file));
 
   function isWrittenAgain(): boolean {
     if (written === undefined || findTarget(written.link) !== written.file) return false;
@@ -140,7 +141,9 @@ export function describeSupervisor(): string {
 const goneMs = 5000;
 const lookEveryMs = 20;
 
-/** Reports whether a process is a nats-server in a folder whose supervisor is gone. Throws if the system hides it. */
+/**
+ * Reports whether a process is a nats-server in a folder whose supervisor has exited. Throws if the system hides it.
+ */
 function isLeftOver(pid: number, folderId: string): boolean {
   if (findFolderId(workFolderLink(pid)) !== folderId || path.basename(getExecutable(pid)) !== 'nats-server')
     return false;
@@ -149,8 +152,8 @@ function isLeftOver(pid: number, folderId: string): boolean {
 }
 
 /**
- * Kills the nats-servers of a folder that outlived their service, whose supervisor and watcher were both killed: they hold
- * the locks of the data folder, and nobody has their password. What they have acknowledged is on the disk.
+ * Kills the nats-servers of a folder that outlived their service, whose supervisor and watcher were both killed: they
+ * hold the locks of the data folder, and their password is lost. What they have acknowledged is on the disk.
  */
 export async function endLeftOverServers(folder: string, logger: Logger): Promise<void> {
   const folderId = findFolderId(folder);

@@ -32,7 +32,9 @@ function createConsumer(manager: JetStreamManager, streamName: string, onDrop: (
     if (older !== undefined) await manager.consumers.delete(streamName, older).catch(() => undefined);
   }
 
-  /** Reads no longer from the consumer. It stays for now: with retention `interest` a stream without one keeps nothing. */
+  /**
+   * Reads no longer from the consumer. It stays for now: with retention `interest` a stream without one keeps nothing.
+   */
   async function drop(): Promise<void> {
     const older = stale;
     if (consumer === undefined) return;
@@ -86,8 +88,8 @@ function createConsumer(manager: JetStreamManager, streamName: string, onDrop: (
 
 /**
  * Creates a cursor in the stream: one ephemeral consumer without acks, and a connection for its messages. The broker's
- * memory of a position is not trusted: another position, or a fetch that was cut off, needs a new consumer. `onArrival`
- * is called with each message as it comes, and after a fetch was cut off.
+ * memory of a position is not trusted: another position, or a fetch that was interrupted, needs a new consumer.
+ * `onArrival` is called with each message as it comes, and after a fetch was interrupted.
  */
 export function createCursor(
   connection: StreamConnection,
@@ -122,9 +124,9 @@ export function createCursor(
         consumer: from,
         batch,
         maxBytes,
-        // Whole ms: the server refuses a heartbeat with a fraction of a nanosecond.
+        // Integer ms: the server refuses a heartbeat with a fraction of a nanosecond.
         expiresMs: Math.ceil(Math.max(waitMs, minFetchMs)),
-        // After its own expiry the fetch is cut off only if the broker stays silent.
+        // After its own expiry the fetch is ended only if the broker stays silent.
         cutMs: waitMs < minFetchMs ? waitMs : waitMs + 500,
         signal,
         room,

@@ -8,10 +8,10 @@ import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 
 /**
- * The description of a stream in the store of an embedded nats-server: `meta.inf`, its settings as JSON, and `meta.sum`,
- * their checksum. The server writes one after the other at each change of the settings, and skips a stream whose files do
- * not match (https://github.com/nats-io/nats-server/issues/4195): a kill between them would hide every waiting event. An
- * interrupted change was never confirmed, so both files are restored from the copy of before.
+ * The description of a stream in the store of an embedded nats-server: `meta.inf`, its settings as JSON, and
+ * `meta.sum`, their checksum. The server writes one after the other at each change of the settings, and skips a stream
+ * whose files do not match (https://github.com/nats-io/nats-server/issues/4195): a kill between them would hide every
+ * waiting event. An interrupted change was never confirmed, so both files are restored from the earlier copy.
  */
 interface Description {
   readonly inf: string;

@@ -11,7 +11,7 @@ export interface StreamDemands {
 
 /**
  * A setting of the stream. `vital`: with another value, acknowledged messages can be dropped, hidden, never fsynced or
- * mixed with others, so that no 200 may rest on it.
+ * mixed with others, so that no 200 may depend on it.
  */
 interface Setting {
   readonly name: keyof StreamConfig;
@@ -39,15 +39,15 @@ function isAbsent(value: unknown): boolean {
 const duplicateWindowMs = 120_000;
 
 /**
- * Returns every setting of a stream of nats-server 2.15 that can drop, hide or fail to keep an acknowledged message. The
- * operator may set the others: description, num_replicas, placement, compression, republish, allow_direct,
+ * Returns every setting of a stream of nats-server 2.15 that can drop, hide or fail to keep an acknowledged message.
+ * The operator may set the others: description, num_replicas, placement, compression, republish, allow_direct,
  * mirror_direct, deny_delete, max_consumers, and those that need a header that the service never sends (allow_msg_ttl
  * with subject_delete_marker_ttl, allow_msg_counter, allow_msg_schedules, allow_atomic).
  */
 function settingsOf({ subject, maxBytes }: StreamDemands): readonly Setting[] {
   return [
     { name: 'subjects', wanted: [subject], vital: true },
-    // The default, `old`, would drop acknowledged events to make room for new ones.
+    // The default, `old`, would drop acknowledged events to make space for new ones.
     { name: 'discard', wanted: DiscardPolicy.New, vital: true },
     { name: 'discard_new_per_subject', wanted: false, vital: true },
     { name: 'max_msgs', wanted: -1, vital: true },

@@ -8,7 +8,7 @@ import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { describeRefused } from './broker-errors.ts';
 
-/** Whether a 200 may rest on the stream: `open` under a subject, `shut` for a reason, or unknown. */
+/** Whether a 200 may depend on the stream: `open` under a subject, `shut` for a reason, or unknown. */
 export type StreamVerdict =
   | { readonly kind: 'open'; readonly subject: string; readonly streamId: string }
   | { readonly kind: 'shut'; readonly problem: Problem }
@@ -59,8 +59,8 @@ const answerMs = 5000;
  * restored, or has a new leader, and when the connection is lost, since no advisory comes meanwhile. Resolves when the
  * subscription is in force.
  *
- * In one queue, nats-server sends the advisory of a change after the acks of messages stored before it and ahead of those
- * stored after it: so an ack before the advisory is of a message stored before the change.
+ * In one queue, nats-server sends the advisory of a change after the acks of messages stored before it and ahead of
+ * those stored after it: so an ack before the advisory is of a message stored before the change.
  */
 export async function hearChanges(connection: StreamConnection, streamName: string, onChange: () => void) {
   let heard = true;
@@ -75,7 +75,7 @@ export async function hearChanges(connection: StreamConnection, streamName: stri
   const forget = connection.onDisconnect(onChange);
   await connection.ping(answerMs);
   return {
-    /** False if the account may not subscribe to advisories: then only a look at the stream shows its changes. */
+    /** False if the account may not subscribe to advisories: then only a check of the stream shows its changes. */
     heard: (): boolean => heard && !subscription.isClosed(),
     stop(): void {
       forget();
@@ -84,16 +84,16 @@ export async function hearChanges(connection: StreamConnection, streamName: stri
   };
 }
 
-/** Creates the record of failed looks at the stream: logged when they begin, a problem if the broker refuses them. */
+/** Creates the record of failed checks the stream: logged when they begin, a problem if the broker refuses them. */
 export function createLookFailures(streamName: string, logger: Logger) {
   let failing = false;
   return {
     isFailing: () => failing,
-    /** Records the error of a look; returns the problem if this look and the one before were refused. */
+    /** Records the error of a check; returns the problem if this check and the one before were refused. */
     record(error: unknown): Problem | undefined {
       // Not the first: JetStream comes up a moment after its server.
       const refused = failing ? describeRefused(error, `look at the stream ${streamName}`) : undefined;
-      // Logged once: the next look follows at once, and the pings report a broker that is away.
+      // Logged once: the next check follows at once, and the pings report a broker that is away.
       if (!failing) logger.warn({ error: describeError(error) }, 'the stream cannot be looked at, will retry');
       failing = true;
       return refused;

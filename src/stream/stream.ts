@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 
 /**
- * The stream: where acknowledged events rest until the lake has them.
+ * The stream: where acknowledged events are stored until the lake has them.
  *
  * In: groups of event lines (NDJSON, at most `maxMessageBytes`) from ingest, one JetStream message per group.
  * Out: messages in order of their stream sequence, to the compactor, which purges what the lake's log has.
@@ -13,7 +13,7 @@ import { createHash } from 'node:crypto';
 export const streamName = 'TRIBUTARY_EVENTS';
 /** Subject of a stream that no service has claimed (lease.ts). */
 export const eventSubject = 'tributary.events';
-/** Largest payload of a message, bytes: below nats-server's default max_payload of 1 MiB, with room for headers. */
+/** Largest payload of a message, bytes: below nats-server's default max_payload of 1 MiB, with space for headers. */
 export const maxMessageBytes = 900 * 1024;
 
 /** Proof that a message is durable in the stream. */
@@ -31,7 +31,7 @@ export function streamIdOf(name: string, created: string): string {
 }
 
 /**
- * Writes messages to the stream. Errors: `publish_unknown` (no answer: may be stored), `stream_full`, `stream_shut`,
+ * Writes messages to the stream. Errors: `publish_unknown` (no response: may be stored), `stream_full`, `stream_shut`,
  * `broker_refused` and `broker_away` (not stored).
  */
 export interface StreamPublisher {
@@ -58,13 +58,13 @@ export interface StreamState {
   readonly bytes: number;
   /** Most bytes that it may hold; absent if unbounded. */
   readonly maxBytes?: number | undefined;
-  /** Absent if the broker does not tell, or is cut off from its cluster. */
+  /** Absent if the broker does not report it, or is interrupted from its cluster. */
   readonly clock?: BrokerClock | undefined;
 }
 
-/** The broker's clock at a look at the stream, Unix ms. */
+/** The broker's clock at a check of the stream, Unix ms. */
 export interface BrokerClock {
-  /** No later than the look: what was acknowledged before is counted. */
+  /** No later than the check: what was acknowledged before is counted. */
   readonly fromMs: number;
   /** Time of the broker's answer. */
   readonly toMs: number;
@@ -79,14 +79,14 @@ export interface StreamReader {
   findMessage(sequence: number): Promise<StreamMessage | undefined>;
   /**
    * Pulls the messages after `afterSequence`, in order, until `maxBytes`, `waitMs`, or the signal aborts. Sequences are
-   * contiguous from afterSequence + 1: a gap throws `stream_gap`. Payloads are in `into` as far as it has room.
+   * contiguous from afterSequence + 1: a gap throws `stream_gap`. Payloads are in `into` as far as it has space.
    */
   pull(
     afterSequence: number,
     limits: { maxBytes: number; waitMs: number; signal?: AbortSignal; into?: Uint8Array },
   ): Promise<StreamMessage[]>;
   /**
-   * Returns a count that grows with each pulled message, as it comes, and when a pull was cut off or the connection
+   * Returns a count that grows with each pulled message, as it comes, and when a pull was interrupted or the connection
    * lost, after which messages may have been missed. Absent if unknown.
    */
   arrivals?(): number;

@@ -77,8 +77,8 @@ export function assertBroker(connection: StreamConnection): void {
 }
 
 /**
- * Ensures that an unclaimed stream exists with safe settings. Error: `broker_unsafe` for a setting that cannot be changed.
- * The service's own stream is claimed as well (owner.ts).
+ * Ensures that an unclaimed stream exists with safe settings. Error: `broker_unsafe` for a setting that cannot be
+ * changed. The service's own stream is claimed as well (owner.ts).
  */
 export async function ensureStream(
   connection: StreamConnection,

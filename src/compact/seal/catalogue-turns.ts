@@ -15,12 +15,12 @@ import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
 import { takeBounded, type TableDependencies } from './maintenance-task.ts';
 
-/** Time per turn for files that are not in the catalogue yet, ms: between the turns rows are sealed. */
+/** Time per run for files that are not in the catalogue yet, ms: between the runs rows are sealed. */
 const budgetMs = 2000;
 /** Limits the files, and the rows, of one query. */
 const mostFiles = 64;
 const mostRows = 2_000_000;
-/** A fold and a look for notices read all parts: each rests this many times as long as it took. */
+/** A fold and a check for notices read all parts: each idles this many times as long as it took. */
 const restAfter = 20;
 const hourMs = 3_600_000;
 
@@ -40,7 +40,7 @@ function createPartMaker({ table, logger }: TableDependencies, packs: Packs) {
     } catch (error) {
       // A stop interrupts the query: that says nothing of the files.
       if (signal.aborted || (!isAppError(error, 'sql') && !isAppError(error, 'memory'))) throw error;
-      // Neither does an engine that has failed for good.
+      // Neither does an engine that has failed permanently.
       await duckdb.rows(`SELECT count(*) AS n FROM read_parquet(${sqlText(emptyFile)})`);
       if (batch.length > 1) {
         for (const source of batch) await addBatch(duckdb, [source], signal);
@@ -53,10 +53,10 @@ function createPartMaker({ table, logger }: TableDependencies, packs: Packs) {
   }
 
   return {
-    /** Removes the parts of files that are gone; reports whether there were any. */
+    /** Removes the parts of removed files; reports whether there were any. */
     keep: (duckdb: Duckdb): Promise<boolean> =>
       packs.keep(duckdb, new Set(listSources(table.snapshot().files).map(({ key }) => key))),
-    /** Adds missing parts, newest dates first, until the time of the turn is over; returns how many are left. */
+    /** Adds missing parts, newest dates first, until the time of the run has passed; returns how many are left. */
     async add(duckdb: Duckdb, signal: AbortSignal): Promise<number> {
       const sources = listSources(table.snapshot().files);
       const endMs = performance.now() + budgetMs;
@@ -101,14 +101,14 @@ interface Opened {
   readonly parts: ReturnType<typeof createPartMaker>;
 }
 
-/** Creates the turns that keep the catalogue of parameters near the sealed files of the leader. */
+/** Creates the runs that keep the catalogue of parameters near the sealed files of the leader. */
 export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs: number) {
   const { table, clock, crashPoint, logger, lakeDir } = dependencies;
   const everyMs = Math.max(50, Math.min(sealAgeMs / 10, 30_000));
   const [folds, looks, checks] = [createThrottle(everyMs), createThrottle(everyMs), createThrottle(everyMs)];
   let opened: Opened | undefined;
   const startedMs = performance.now();
-  /** The day and the parts of the last look for notices. */
+  /** The day and the parts of the last check for notices. */
   let noticed = '';
   /** A part was removed that is still in the fold. */
   let mustFold = false;
@@ -121,7 +121,7 @@ export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs:
     return { packs, parts: createPartMaker(dependencies, packs) };
   }
 
-  /** Reports whether the catalogue was removed or its record damaged; looks only now and then. */
+  /** Reports whether the catalogue was removed or its record damaged; checks only now and then. */
   async function isGone({ packs }: Opened): Promise<boolean> {
     let isWhole = true;
     if (checks.isDue())
@@ -135,7 +135,9 @@ export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs:
     await renewCatalogue(lakeDir, duckdb, packs, { tableVersion, missingFiles, crashPoint });
   }
 
-  /** Looks for notices, but not before the backlog of the start can be sealed: every volume seems to have fallen then. */
+  /**
+   * Looks for notices, but not before the backlog of the start can be sealed: every volume seems to have fallen then.
+   */
   async function notice(duckdb: Duckdb, { packs }: Opened): Promise<void> {
     if (performance.now() - startedMs < 2 * sealAgeMs || !looks.isDue()) return;
     const nowMs = clock.nowMs();
@@ -168,7 +170,9 @@ export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs:
   }
 
   return {
-    /** Removes what is gone, adds what is missing for a while, and folds when it is due. Errors: the engine's, `disk`. */
+    /**
+     * Removes obsolete parts, adds missing ones for a while, and folds when it is due. Errors: the engine's, `disk`.
+     */
     async turn(duckdb: Duckdb, signal: AbortSignal): Promise<void> {
       try {
         await renew(duckdb, signal);

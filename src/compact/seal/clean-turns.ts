@@ -20,13 +20,13 @@ import type { Table } from '../../lake/log/table.ts';
 
 const everyMs = 60_000;
 
-/** Creates the turns that remove what no reader within the retention needs. The first turn cleans. */
+/** Creates the runs that remove what no reader within the retention needs. The first run cleans. */
 export function createCleanTurns(dependencies: TableDependencies, retentionMs: number) {
   const { table, leader, clock, crashPoint, paths, logger, writer } = dependencies;
   const settled: SettledPlaces = new Map();
   let nextMs = 0;
   let damage: unknown;
-  /** The history before this version is gone: the log is not listed for it again. */
+  /** The history before this version was removed: the log is not listed for it again. */
   let goneBefore: number | undefined;
 
   async function removeOld(cleaning: CleanOptions): Promise<void> {
@@ -56,13 +56,13 @@ export function createCleanTurns(dependencies: TableDependencies, retentionMs: n
         else await underMaintenanceLock(dependencies, () => removeOld(now));
       }
       if (performance.now() < nextMs) return;
-      // Whoever takes the lock settles what a killed command has left in staging.
+      // The next holder of the lock settles what a killed command has left in staging.
       if ((await listStaged(paths.staging)).length > 0)
         await underMaintenanceLock(dependencies, () => removeOld(cleaning));
       else await removeOld(cleaning);
       nextMs = performance.now() + Math.min(everyMs, retentionMs / 2);
     },
-    /** Throws the damage of a rewrite that the last turn could not show: it stops neither other places nor the log. */
+    /** Throws the damage of a rewrite that the last run could not show: it stops neither other places nor the log. */
     assertShown(): void {
       if (damage !== undefined) throw damage;
     },
@@ -70,8 +70,8 @@ export function createCleanTurns(dependencies: TableDependencies, retentionMs: n
 }
 
 /**
- * Removes, or moves aside, what a crash has left of a table; false if another process holds the maintenance lock. Error:
- * `fenced`.
+ * Removes, or moves aside, what a crash has left of a table; false if another process holds the maintenance lock.
+ * Error: `fenced`.
  */
 export async function sweepLeftovers(
   dependencies: TableDependencies,
@@ -93,7 +93,7 @@ export async function sweepLeftovers(
 }
 
 /**
- * Creates the checkpoints of one table; the first turn looks at the log. `every`: commits from one checkpoint to the
+ * Creates the checkpoints of one table; the first run checks the log. `every`: commits from one checkpoint to the
  * next.
  */
 export function createCheckpointTurns(table: Table, crashPoint: CrashPoint, every = checkpointEvery) {

@@ -15,7 +15,10 @@ import { openDuckdb, type DuckdbOptions } from '../../lake/sql/duckdb.ts';
 const firstWaitMs = 500;
 const longestWaitMs = 60_000;
 
-/** Returns the wait before the next try, ms. Only a transient error is retried twice a second: a try may take minutes. */
+/**
+ * Returns the wait before the next attempt, ms. Only a transient error is retried twice a second: an attempt may take
+ * minutes.
+ */
 function waitAfter(error: unknown, tries: number): number {
   return isTransient(error) ? firstWaitMs : Math.min(longestWaitMs, firstWaitMs * 2 ** (tries - 1));
 }
@@ -24,7 +27,7 @@ export type MaintenanceTask = ReturnType<typeof createMaintenanceTask>;
 
 /**
  * Creates a task of the maintenance loop. A failure is a problem that is retried; it stops neither the other tasks nor
- * the flushes. `what` tells the operator what does not happen meanwhile.
+ * the flushes. `what` names for the operator what does not happen meanwhile.
  */
 export function createMaintenanceTask(
   what: string,
@@ -35,7 +38,7 @@ export function createMaintenanceTask(
   let logged = '';
   let retryAtMs = 0;
   return {
-    /** Runs the work, unless it failed and the next try is not due. Returns what the work has thrown. */
+    /** Runs the work, unless it failed and the next attempt is not due. Returns what the work has thrown. */
     async run(work: () => Promise<void>): Promise<unknown> {
       if (performance.now() < retryAtMs) return undefined;
       try {
@@ -66,7 +69,7 @@ export function createMaintenanceTask(
   };
 }
 
-/** Takes the first items up to a number and to a sum of sizes, at least one. */
+/** Returns the first items up to a number and to a sum of sizes, at least one. */
 export function takeBounded<T>(items: readonly T[], sizeOf: (item: T) => number, most: number, mostSize: number): T[] {
   let size = 0;
   const end = items.findIndex((item, index) => (size += sizeOf(item)) > mostSize && index > 0);
@@ -143,7 +146,7 @@ export async function underMaintenanceLock<T>(
 
 export type ReplaceableEngine = Awaited<ReturnType<typeof openReplaceable>>;
 
-/** Opens an engine that can be replaced, since an internal error spoils one for good. Errors: those of `openDuckdb`. */
+/** Opens an engine that can be replaced, since an internal error spoils one. Errors: those of `openDuckdb`. */
 export async function openReplaceable(options: DuckdbOptions) {
   let duckdb = await openDuckdb(options);
   return {

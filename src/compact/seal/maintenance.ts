@@ -18,12 +18,12 @@ import {
   openReplaceable,
 } from './maintenance-task.ts';
 
-/** Pause between turns while something changes, and while nothing does, ms. */
+/** Delay between runs while something changes, and while nothing does, ms. */
 const turnEveryMs = { busy: 500, idle: 5000 } as const;
 /** How long after a commit the lake counts as busy: there may be more to do, ms. */
 const busyMs = 15_000;
 
-/** Creates the rest after a turn. It is short where rows are sealed, or replaced files removed, soon. */
+/** Creates the rest after a run. It is short where rows are sealed, or replaced files removed, soon. */
 function createRest({ sealAgeMs, retentionMs }: MaintenanceOptions): (tables: readonly TableTurns[]) => number {
   const idleMs = Math.max(turnEveryMs.busy, Math.min(turnEveryMs.idle, sealAgeMs / 10, retentionMs / 10));
   let versions = '';
@@ -49,7 +49,7 @@ function createRenewal(
       await snapshotFile.renew(new Map(tables.map(({ dataset, table }) => [dataset, table.state().version])));
       isOld = false;
     } catch (error) {
-      // Only the reader of a copy misses it. One line per trouble: it is retried at each turn.
+      // Only the reader of a copy misses it. One line per failure: it is retried at each run.
       const level = isOld ? 'debug' : 'warn';
       logger[level]({ error: describeError(error) }, 'snapshot.sql was not renewed, will retry');
       isOld = true;
@@ -62,7 +62,7 @@ async function listAllLeftovers(lakeDir: string): Promise<Map<Dataset, Leftovers
   const found = new Map<Dataset, Leftovers>();
   for (const dataset of await listTables(lakeDir)) {
     const { table, staging } = tablePaths(lakeDir, dataset);
-    // Files beside the tables belong to the leader.
+    // Files next to the tables belong to the leader.
     const beside = dataset === events ? [lakePaths(lakeDir).root] : [];
     found.set(dataset, await listLeftovers(table, staging, beside));
   }
@@ -87,8 +87,8 @@ async function sweepTables(
 export type Maintenance = Awaited<ReturnType<typeof startMaintenance>>;
 
 /**
- * Starts the loop that seals, checkpoints and cleans the tables in turn. `running` rejects only when another compactor
- * has taken over the lake: any other failure is a problem, and retried.
+ * Starts the loop that seals, checkpoints and cleans the tables one after the other. `running` rejects only when
+ * another compactor has taken over the lake: any other failure is a problem, and retried.
  */
 export async function startMaintenance(dependencies: MaintenanceDependencies, options: MaintenanceOptions) {
   const { leader, lakeDir, logger, assertFolder } = dependencies;
@@ -149,8 +149,8 @@ export async function startMaintenance(dependencies: MaintenanceDependencies, op
     sizes: (): ReadonlyMap<string, TableSize> =>
       new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.state().size])),
     /**
-     * Lets the next turns sweep what a crash left before this start. `aside`: young files that no commit names are moved
-     * to a folder of their own, since the stream does not agree with the log.
+     * Lets the next runs sweep what a crash left before this start. `aside`: young files that no commit names are moved
+     * to a separate folder, since the stream does not agree with the log.
      */
     sweep: (aside: boolean): void => void (putAside ??= aside),
     async stop(): Promise<void> {

@@ -1,5 +1,6 @@
 import { describeError, isAppError, isDamage } from '../../runtime/errors.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
+import type { Dataset } from '../../datasets/dataset.ts';
 import { readFreeBytes } from '../../runtime/files/disk-watch.ts';
 import { rewriteFiles } from '../../lake/files/rewrite.ts';
 import { rowGroupBounds } from '../../lake/files/row-memory.ts';
@@ -12,12 +13,12 @@ import { assertOwner } from '../lake-owner.ts';
 import { describeTable, sumBytes } from './seal-turns.ts';
 import { takeBounded, underMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
 
-/** Work of one turn, ms. The table rests as long afterwards, so that a rewrite takes half a core. */
+/** Work of one run, ms. The table idles as long afterwards, so that a rewrite takes half a core. */
 const budgetMs = 5000;
 /** Limits the files and bytes of one commit: commands wait for the maintenance lock meanwhile. */
 const mostFiles = 64;
 const mostBytes = 128 * 1024 ** 2;
-/** The rate before the first rewrite, bytes per ms, rests included. */
+/** The rate before the first rewrite, bytes per ms, idle times included. */
 const assumedRate = 5000;
 /** Free space below which the rewrite pauses, long before imports are rejected, bytes. */
 const reserveBytes = 1024 ** 3;
@@ -35,7 +36,7 @@ function createFileRecord({ table, logger }: TableDependencies) {
   }
   return {
     giveUp,
-    /** Lists the files that lack columns (true), or were not looked at (undefined), newest dates first. */
+    /** Lists the files that lack columns (true), or were not checked (undefined), newest dates first. */
     list: (what: true | undefined): DataFile[] =>
       table
         .snapshot()
@@ -70,7 +71,7 @@ async function addColumns(
     assertOwner(leader.lake(), writer);
     const live = new Set(table.snapshot().files.map(({ path }) => path));
     const files = batch.filter(({ path }) => live.has(path));
-    // A rewrite gets a hash of its own, which would hide damage.
+    // A rewrite gets its own hash, which would hide damage.
     await assertFilesWhole(files);
     // The engine has one thread, so it keeps the order of the rows.
     const rewrites = files.map((file) => ({ file, rowsLeftOut: 0, toQuery: (rows: string) => `FROM ${rows}` }));
@@ -78,8 +79,31 @@ async function addColumns(
   });
 }
 
+/** What is left to rewrite in a table, and until when, Unix ms. */
+interface Left {
+  readonly left: readonly DataFile[];
+  readonly waiting: number;
+  readonly endMs: number;
+  readonly failures: readonly string[];
+  readonly isCrowded: boolean;
+}
+
+function describeLeft(dataset: Dataset, { left, waiting, endMs, failures, isCrowded }: Left): Problem {
+  const size = `${Math.ceil(sumBytes(left) / 1024 ** 2)} MiB`;
+  const end = left.length + waiting === 0 ? '' : `, until about ${new Date(endMs).toISOString()}`;
+  const cause = failures.length === 0 ? '' : `; ${failures.length} cannot be rewritten: ${failures[0]}`;
+  return {
+    code: 'sealed_columns_missing',
+    subject: dataset.table,
+    what: `sealed files of ${describeTable(dataset)} lack columns that were added later: ${left.length} (${size}) are still to be rewritten, ${waiting} rewritten files wait to replace theirs${end}${cause}`,
+    todo: isCrowded
+      ? 'Free space on the disk of the data folder: the rewrite waits for it.'
+      : 'Read folders with union_by_name until then, or read the log. The service rewrites the files in the background.',
+  };
+}
+
 /**
- * Creates the turns that rewrite the sealed files from before a column was added, so that all sealed files of a table
+ * Creates the runs that rewrite the sealed files from before a column was added, so that all sealed files of a table
  * have one schema: readers of folders take the columns of the first file for those of all.
  */
 export function createSchemaTurns(dependencies: TableDependencies, retentionMs: number) {
@@ -166,20 +190,7 @@ export function createSchemaTurns(dependencies: TableDependencies, retentionMs: 
       const waiting = listWaiting().length;
       const failures = sealed.failures();
       if (left.length + waiting + failures.length === 0) return [];
-      const size = `${Math.ceil(sumBytes(left) / 1024 ** 2)} MiB`;
-      const endMs = estimateEndMs(left);
-      const end = left.length + waiting === 0 ? '' : `, until about ${new Date(endMs).toISOString()}`;
-      const cause = failures.length === 0 ? '' : `; ${failures.length} cannot be rewritten: ${failures[0]}`;
-      return [
-        {
-          code: 'sealed_columns_missing',
-          subject: dataset.table,
-          what: `sealed files of ${describeTable(dataset)} lack columns that were added later: ${left.length} (${size}) are still to be rewritten, ${waiting} rewritten files wait to replace theirs${end}${cause}`,
-          todo: isCrowded
-            ? 'Free space on the disk of the data folder: the rewrite waits for it.'
-            : 'Read folders with union_by_name until then, or read the log. The service rewrites the files in the background.',
-        },
-      ];
+      return [describeLeft(dataset, { left, waiting, endMs: estimateEndMs(left), failures, isCrowded })];
     },
   };
 }

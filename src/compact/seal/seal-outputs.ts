@@ -19,8 +19,8 @@ const rowsOfGroup = 8192;
 
 /**
  * Sorts the rows of slices by partition into Parquet files below `folder`, one per slice; returns SQL that reads them,
- * and skips row groups of other partitions. As a table of the engine they would be read whole, from what it has spilled,
- * for each partition. Disk: about 1.5 times the young files.
+ * and skips row groups of other partitions. As a table of the engine they would be read whole, from what it has
+ * spilled, for each partition. Disk: about 1.5 times the young files.
  */
 async function sortRows(
   { dataset, duckdb, emptyFile, budget }: SliceSource,
@@ -67,8 +67,8 @@ interface SealWork {
 }
 
 /**
- * Writes the sealed files of each due group, and young files of the remaining rows, into the folder of the change. After
- * an error the caller removes the folder.
+ * Writes the sealed files of each due group, and young files of the remaining rows, into the folder of the change.
+ * After an error the caller removes the folder.
  */
 export async function writeOutputs(work: SealWork): Promise<Output[]> {
   const { dataset, columns, duckdb, emptyFile, parts, due, folder, id } = work;

@@ -95,7 +95,9 @@ async function cutFile(
   return [...slices, { files: [file], range: [start, Number.MAX_SAFE_INTEGER] }];
 }
 
-/** Cuts the rows of parts, which match `where`, into slices that the engine can sort: one, unless many rows are wide. */
+/**
+ * Cuts the rows of parts, which match `where`, into slices that the engine can sort: one, unless many rows are wide.
+ */
 export async function cutIntoSlices(source: SliceSource, parts: readonly Part[], where: string): Promise<Slice[]> {
   const { budget } = source;
   const wideOf = new Map<string, number>();

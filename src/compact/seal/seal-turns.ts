@@ -61,7 +61,7 @@ function createSkippedFiles(clock: Clock, dataset: Dataset) {
         if (!young.has(path)) continue;
         const known = failures.get(path);
         const tries = (known?.tries ?? 0) + 1;
-        // Damage is looked at each time: a restored file is sealed at once.
+        // Damage is checked each time: a restored file is sealed at once.
         const waitMs = isDamage(error) ? 0 : Math.min(longestWaitMs, firstWaitMs * 2 ** (tries - 1));
         const since = known?.since ?? new Date(clock.nowMs()).toISOString();
         next.set(path, known?.error === error ? known : { error, tries, since, retryAtMs: nowMs + waitMs });
@@ -133,7 +133,7 @@ export function createSealTurns(dependencies: TableDependencies, { sealAgeMs, se
   }
 
   return {
-    /** Reports whether to look for due rows: it reads three columns of each young file since the last look. */
+    /** Reports whether to search for due rows, which reads three columns of each young file since the last check. */
     isDue(): boolean {
       const young = listYoung();
       // The service's clock, as for the ages; one that was set back must not stop the sealing.
@@ -142,7 +142,7 @@ export function createSealTurns(dependencies: TableDependencies, { sealAgeMs, se
     },
     /** Seals until nothing is due, or the signal aborts. Errors: those of `sealDue`. */
     async turn(duckdb: Duckdb, signal: AbortSignal): Promise<void> {
-      // Taken first: the next look sees what falls due during a seal.
+      // Taken first: the next search sees what falls due during a seal.
       const nowMs = clock.nowMs();
       youngBytesSeen = sumBytes(listYoung());
       const files = skippedFiles.begin();
@@ -162,6 +162,6 @@ export function createSealTurns(dependencies: TableDependencies, { sealAgeMs, se
     forgetSealed(): void {
       if (listYoung().length === 0) noteSkipped(new Map());
     },
-    problems: skippedFiles.problems,
+    problems: () => skippedFiles.problems(),
   };
 }

@@ -1,5 +1,5 @@
 /**
- * Young rows become sealed files, beside the flushes.
+ * Young rows become sealed files, concurrently with the flushes.
  *
  * In: young files of the lake's log whose rows are due (seal-policy.ts). Out: sealed files in their folders, new young
  * files for the rows that are not due, one commit.
@@ -73,8 +73,9 @@ const maxInputBytes = 8 * 1024 ** 3;
 const maxFailures = 3;
 
 /**
- * Picks the young files to rewrite: those with due rows, up to a bound; or the small ones, if there are too many. Of a due
- * group it takes at most the rows of one sealed file, by their share of the young files: sorted they rarely take more.
+ * Picks the young files to rewrite: those with due rows, up to a bound; or the small ones, if there are too many. Of a
+ * due group it takes at most the rows of one sealed file, by their share of the young files: sorted they rarely take
+ * more.
  */
 function pickInputs(
   young: readonly DataFile[],
@@ -169,7 +170,7 @@ async function noteDamages(files: readonly DataFile[], leftOut: Map<string, AppE
   return leftOut.size > before;
 }
 
-/** Takes the oldest files whose rows fit the memory, at least one. */
+/** Returns the oldest files whose rows fit the memory, at least one. */
 function boundInputs(inputs: readonly DataFile[], parts: readonly Part[]): DataFile[] {
   const bytesOf = new Map<string, number>();
   for (const { file, bytes } of parts) bytesOf.set(file, (bytesOf.get(file) ?? 0) + bytes);
@@ -241,11 +242,11 @@ async function sealFiles(
 }
 
 /**
- * Seals what is due: young rows of a partition become one file in its Hive folder, sorted by app and time, or several if
- * the rows are so wide that the engine cannot sort them together. Other rows of the same files stay young, in new files.
- * Undefined if nothing is due. Runs under the maintenance lock. Skips the files of `leftOut`, by path, and adds damaged
- * files and those that fail. After an engine error (`memory`, `sql`) it tries half the files, down to one. Errors:
- * `file_damaged` if the rows in and out differ, `disk`; `memory` and `sql` if one file after the other fails.
+ * Seals what is due: young rows of a partition become one file in its Hive folder, sorted by app and time, or several
+ * if the rows are so wide that the engine cannot sort them together. Other rows of the same files stay young, in new
+ * files. Undefined if nothing is due. Runs under the maintenance lock. Skips the files of `leftOut`, by path, and adds
+ * damaged files and those that fail. After an engine error (`memory`, `sql`) it tries half the files, down to one.
+ * Errors: `file_damaged` if the rows in and out differ, `disk`; `memory` and `sql` if one file after the other fails.
  */
 export async function sealDue(
   dependencies: SealDependencies,
@@ -273,7 +274,7 @@ export async function sealDue(
     const due = dueRows.find(groups, young, nowMs);
     const inputs = pickInputs(young, due, known, sealMaxBytes).slice(0, most);
     if (inputs.length === 0 || (due.length === 0 && inputs.length < 2)) return undefined;
-    // A rewrite gets a hash of its own, which would hide damage.
+    // A rewrite gets its own hash, which would hide damage.
     if (await noteDamages(inputs, leftOut)) continue;
 
     let done;

@@ -50,7 +50,7 @@ function createTasks(dataset: Dataset, dependencies: TableDependencies) {
 
 export type TableTurns = ReturnType<typeof createTableTurns>;
 
-/** Creates the maintenance of a table. The first turn looks at everything; each task fails by itself. */
+/** Creates the maintenance of a table. The first run checks everything; each task fails separately. */
 export function createTableTurns(
   dependencies: TableDependencies,
   options: MaintenanceOptions,
@@ -97,7 +97,7 @@ export function createTableTurns(
       // Last: damage must not keep the log from being shortened.
       await runUntilStop(tasks.places, async () => cleaning.assertShown());
     },
-    notices: schema.notices,
+    notices: () => schema.notices(),
     problems(): Problem[] {
       const foreign = table === leader ? undefined : table.foreign();
       return [
