@@ -17,8 +17,14 @@ import {
   type PlacedClaim,
   askPresence,
 } from './lease.ts';
-import { findDeviations, wantedSettings, type StreamDemands } from './stream-settings.ts';
-import { assertMendable, createStream, findStream } from './topology.ts';
+import {
+  findDeviations,
+  wantedSettings,
+  type StreamDemands,
+  assertMendable,
+  createStream,
+  findStream,
+} from './topology.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 
 interface OwnedLake {

@@ -1,15 +1,14 @@
-import { jetstreamManager, type JetStreamManager, type StreamInfo } from '@nats-io/jetstream';
+import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
 import { AppError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
-import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { wrapBrokerError } from './broker-errors.ts';
 import { findClaim, findKeptClaim, judgeClaim, takenProblem } from './lease.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
-import { createLookFailures, hearChanges, judgeStream, type StreamVerdict } from './stream-verdict.ts';
+import { judgeStream, openStreamWatch, type StreamVerdict } from './stream-verdict.ts';
 import { eventSubject, streamName as unclaimedName } from './stream.ts';
-import { findStream } from './topology.ts';
+import { findStream, openManager } from './topology.ts';
 
 /** A permit to publish, valid for the stream configuration it was issued for. */
 interface Leave {
@@ -67,12 +66,12 @@ function createObservation(
   return {
     verdict: () => verdict,
     changes: () => changes,
-    recordChange(): void {
+    recordChange: (): void => {
       changes += 1;
       if (verdict.kind === 'open') verdict = { kind: 'unknown' };
     },
     /** Reads the stream; ignores what was seen before a change that came meanwhile. */
-    async look(): Promise<void> {
+    look: async (): Promise<void> => {
       const asOf = changes;
       const info = await whileConnected(connection, 'look at the stream', () => findStream(manager, streamName));
       const seen = await judgeStream(info, streamName, claimFile);
@@ -93,39 +92,20 @@ async function assertClaimed({ config }: StreamInfo, { streamName, claimFile }: 
 
 /** Opens the guard; returns after one check. Errors: `broker_away`, `broker_unsafe`. */
 export async function openGuard(connection: StreamConnection, options: GuardOptions): Promise<OpenGuard> {
-  const { streamName, logger } = options;
-  const manager = await jetstreamManager(connection.nats).catch((error: unknown) => {
-    throw wrapBrokerError(error, 'open the stream');
-  });
-  const failures = createLookFailures(streamName, logger);
+  const { streamName } = options;
+  const manager = await openManager(connection);
   const seen = createObservation(connection, manager, options);
-  /** Why the broker refuses to show the stream. */
-  let refused: Problem | undefined;
-  let wake: (() => void) | undefined;
-
-  const heard = await hearChanges(connection, streamName, () => {
-    seen.recordChange();
-    wake?.();
-  });
-  await seen.look().catch((error: unknown) => {
-    heard.stop();
+  const watch = await openStreamWatch(connection, options, seen.recordChange);
+  try {
+    await seen.look();
+  } catch (error) {
+    await watch.stop();
     throw wrapBrokerError(error, 'look at the stream');
+  }
+  watch.start(seen.look, () => {
+    const { kind } = seen.verdict();
+    return kind === 'open' && watch.heard() ? lookBesideMs : lookEveryMs[kind];
   });
-  const loop = startPollLoop(
-    async () => {
-      await seen.look();
-      failures.clear();
-      refused = undefined;
-    },
-    {
-      everyMs() {
-        const { kind } = seen.verdict();
-        return kind === 'open' && heard.heard() ? lookBesideMs : lookEveryMs[kind];
-      },
-      onError: (error) => void (refused = failures.record(error)),
-    },
-  );
-  wake = () => loop.wake();
 
   return {
     enter() {
@@ -140,7 +120,7 @@ export async function openGuard(connection: StreamConnection, options: GuardOpti
     async holds(leave) {
       // Without advisories only a check after the ack shows a change.
       const isSeen =
-        heard.heard() ||
+        watch.heard() ||
         (await seen.look().then(
           () => true,
           () => false,
@@ -153,12 +133,9 @@ export async function openGuard(connection: StreamConnection, options: GuardOpti
       const verdict = seen.verdict();
       if (verdict.kind === 'shut') return [verdict.problem];
       // The watch of the connection reports a missing right.
+      const refused = watch.refused();
       return refused === undefined || connection.refusal() !== undefined ? [] : [refused];
     },
-    async stop() {
-      const stopped = loop.stop();
-      heard.stop();
-      await stopped;
-    },
+    stop: () => watch.stop(),
   };
 }

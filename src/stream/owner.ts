@@ -1,5 +1,4 @@
-import { jetstreamManager, type JetStreamManager, type StreamInfo } from '@nats-io/jetstream';
-import { startPollLoop } from '../runtime/async/poll-loop.ts';
+import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
@@ -23,15 +22,15 @@ import {
   createPresence,
   type Presence,
 } from './lease.ts';
+import { claimMissingProblem, missingProblem, openStreamWatch, unsafeProblem } from './stream-verdict.ts';
 import {
-  createLookFailures,
-  hearChanges,
-  claimMissingProblem,
-  missingProblem,
-  unsafeProblem,
-} from './stream-verdict.ts';
-import { describeDeviations, findDeviations, type Deviation } from './stream-settings.ts';
-import { assertBroker, findStream } from './topology.ts';
+  describeDeviations,
+  findDeviations,
+  type Deviation,
+  assertBroker,
+  findStream,
+  openManager,
+} from './topology.ts';
 
 /**
  * The stream's owner: the one process of a service that creates, claims and repairs the stream.
@@ -131,49 +130,35 @@ function wrapClaimError(error: unknown, { streamName, claimFile }: OwnerOptions)
  * keep events, or may not be changed), `broker_away`.
  */
 export async function ownStream(connection: StreamConnection, options: OwnerOptions): Promise<StreamOwner> {
-  const { streamName, logger } = options;
   assertBroker(connection);
-  const manager = await jetstreamManager(connection.nats).catch((error: unknown) => {
-    throw wrapBrokerError(error, 'open the stream');
-  });
-  let wake: (() => void) | undefined;
-  const heard = await hearChanges(connection, streamName, () => wake?.());
-  const claimed = await claimStream(connection, manager, options).catch((error: unknown) => {
-    heard.stop();
+  const manager = await openManager(connection);
+  const watch = await openStreamWatch(connection, options);
+  const claimed = await claimStream(connection, manager, options).catch(async (error: unknown) => {
+    await watch.stop();
     throw wrapClaimError(error, options);
   });
   const repair = createStreamRepair(manager, options, claimed);
   const presence = createPresence(connection, options);
   presence.begin();
-  const failures = createLookFailures(streamName, logger);
   let problems: readonly Problem[] = [];
-  const loop = startPollLoop(
-    async () => {
-      problems = await whileConnected(connection, 'look at the stream', () =>
-        inspectStream({ manager, options, repair, presence }),
-      );
-      failures.clear();
-    },
-    {
-      everyMs() {
-        if (problems.length > 0 || failures.isFailing()) return lookEveryMs.wrong;
-        return lookEveryMs[heard.heard() ? 'heard' : 'well'];
-      },
-      onError(error) {
-        const refused = failures.record(error);
-        if (refused !== undefined) problems = [refused];
-      },
-    },
-  );
-  wake = () => loop.wake();
+  const inspection = { manager, options, repair, presence };
+  const inspect = async (): Promise<void> => {
+    problems = await whileConnected(connection, 'look at the stream', () => inspectStream(inspection));
+  };
+  watch.start(inspect, (isFailing) => {
+    if (problems.length > 0 || isFailing) return lookEveryMs.wrong;
+    return lookEveryMs[watch.heard() ? 'heard' : 'well'];
+  });
 
   return {
-    problems: () => problems,
-    notices: repair.notices,
+    problems() {
+      const refused = watch.refused();
+      return refused === undefined ? problems : [refused];
+    },
+    notices: () => repair.notices(),
     async stop() {
-      const stopped = loop.stop();
+      const stopped = watch.stop();
       presence.end();
-      heard.stop();
       await stopped;
       // A check in progress may have begun it again.
       presence.end();

@@ -2,11 +2,12 @@ import type { StreamInfo } from '@nats-io/jetstream';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { claimedSubject, findClaim, findKeptClaim, judgeClaim, takenProblem } from './lease.ts';
 import { streamIdOf } from './stream.ts';
-import { describeDeviations, findDeviations, type Deviation } from './stream-settings.ts';
+import { describeDeviations, findDeviations, type Deviation } from './topology.ts';
 import type { StreamConnection } from './connection.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { describeRefused } from './broker-errors.ts';
+import { startPollLoop, type PollLoop } from '../runtime/async/poll-loop.ts';
 
 /** Whether a 200 may depend on the stream: `open` under a subject, `shut` for a reason, or unknown. */
 export type StreamVerdict =
@@ -55,51 +56,66 @@ export async function judgeStream(
 const answerMs = 5000;
 
 /**
- * Subscribes to the broker's advisories on a stream: calls `onChange` when the stream was created, changed, deleted or
- * restored, or has a new leader, and when the connection is lost, since no advisory comes meanwhile. Resolves when the
- * subscription is in force.
+ * Opens a watch of a stream, which subscribes to the broker's advisories: `onChange` is called when the stream was
+ * created, changed, deleted or restored, or has a new leader, and when the connection is lost, since no advisory comes
+ * meanwhile. Resolves when the subscription is in force.
  *
  * In one queue, nats-server sends the advisory of a change after the acks of messages stored before it and ahead of
  * those stored after it: so an ack before the advisory is of a message stored before the change.
  */
-export async function hearChanges(connection: StreamConnection, streamName: string, onChange: () => void) {
+export async function openStreamWatch(
+  connection: StreamConnection,
+  { streamName, logger }: { readonly streamName: string; readonly logger: Logger },
+  onChange: () => void = () => undefined,
+) {
   let heard = true;
+  let failing = false;
+  let refused: Problem | undefined;
+  let loop: PollLoop | undefined;
+
+  function change(): void {
+    onChange();
+    loop?.wake();
+  }
+
   const subscription = connection.nats.subscribe(`$JS.EVENT.ADVISORY.STREAM.*.${streamName}`, {
     callback(error, message) {
       if (error !== null) heard = false;
       // A backup of the stream changes nothing in it.
       else if (message.subject.startsWith('$JS.EVENT.ADVISORY.STREAM.SNAPSHOT_')) return;
-      onChange();
+      change();
     },
   });
-  const forget = connection.onDisconnect(onChange);
+  const forget = connection.onDisconnect(change);
   await connection.ping(answerMs);
+
+  function onError(error: unknown): void {
+    // Not the first: JetStream comes up a moment after its server.
+    if (failing) refused = describeRefused(error, `look at the stream ${streamName}`) ?? refused;
+    // Logged once: the next check follows at once, and the pings report a broker that is away.
+    if (!failing) logger.warn({ error: describeError(error) }, 'the stream cannot be looked at, will retry');
+    failing = true;
+  }
+
   return {
     /** False if the account may not subscribe to advisories: then only a check of the stream shows its changes. */
     heard: (): boolean => heard && !subscription.isClosed(),
-    stop(): void {
+    /** Returns the problem if the broker refuses the checks. */
+    refused: (): Problem | undefined => refused,
+    /** Starts to check the stream, at intervals and after each change. `everyMs` receives whether the last check failed. */
+    start(check: () => Promise<void>, everyMs: (isFailing: boolean) => number): void {
+      const run = async (): Promise<void> => {
+        await check();
+        failing = false;
+        refused = undefined;
+      };
+      loop = startPollLoop(run, { everyMs: () => everyMs(failing), onError });
+    },
+    async stop(): Promise<void> {
+      const stopped = loop?.stop();
       forget();
       subscription.unsubscribe();
-    },
-  };
-}
-
-/** Creates the record of failed checks the stream: logged when they begin, a problem if the broker refuses them. */
-export function createLookFailures(streamName: string, logger: Logger) {
-  let failing = false;
-  return {
-    isFailing: () => failing,
-    /** Records the error of a check; returns the problem if this check and the one before were refused. */
-    record(error: unknown): Problem | undefined {
-      // Not the first: JetStream comes up a moment after its server.
-      const refused = failing ? describeRefused(error, `look at the stream ${streamName}`) : undefined;
-      // Logged once: the next check follows at once, and the pings report a broker that is away.
-      if (!failing) logger.warn({ error: describeError(error) }, 'the stream cannot be looked at, will retry');
-      failing = true;
-      return refused;
-    },
-    clear(): void {
-      failing = false;
+      await stopped;
     },
   };
 }

@@ -1,15 +1,136 @@
-import { JetStreamApiError, jetstreamManager, type JetStreamManager, type StreamInfo } from '@nats-io/jetstream';
+import {
+  JetStreamApiError,
+  jetstreamManager,
+  type JetStreamManager,
+  type StreamInfo,
+  DiscardPolicy,
+  PersistMode,
+  RetentionPolicy,
+  StorageType,
+  type StreamConfig,
+} from '@nats-io/jetstream';
 import { AppError } from '../runtime/errors.ts';
 import { wrapBrokerError } from './broker-errors.ts';
 import type { StreamConnection } from './connection.ts';
 import { eventSubject, maxMessageBytes, streamName } from './stream.ts';
-import {
-  describeDeviations,
-  findDeviations,
-  newStreamSettings,
-  wantedSettings,
-  type StreamDemands,
-} from './stream-settings.ts';
+import { nanos } from '@nats-io/transport-node';
+
+export interface StreamDemands {
+  /** The only subject of its messages. */
+  readonly subject: string;
+  /** Most bytes of the stream; beyond it, publishes fail with `stream_full`. */
+  readonly maxBytes: number;
+}
+
+/**
+ * A setting of the stream. `vital`: with another value, acknowledged messages can be dropped, hidden, never fsynced or
+ * mixed with others, so that no 200 may depend on it.
+ */
+interface Setting {
+  readonly name: keyof StreamConfig;
+  readonly wanted: unknown;
+  readonly vital: boolean;
+  /** Whether the server cannot change it on an existing stream. */
+  readonly fixed?: boolean;
+  /** Reports whether another value is as good. */
+  readonly accepts?: (value: unknown) => boolean;
+}
+
+/** A setting with a wrong value. */
+export interface Deviation {
+  readonly setting: keyof StreamConfig;
+  readonly text: string;
+  readonly vital: boolean;
+  readonly fixed: boolean;
+}
+
+function isAbsent(value: unknown): boolean {
+  return value === undefined || (typeof value === 'object' && value !== null && Object.keys(value).length === 0);
+}
+
+/** Window in which the broker drops a repeated message id; nothing relies on it. */
+const duplicateWindowMs = 120_000;
+
+/**
+ * Returns every setting of a stream of nats-server 2.15 that can drop, hide or fail to keep an acknowledged message.
+ * The operator may set the others: description, num_replicas, placement, compression, republish, allow_direct,
+ * mirror_direct, deny_delete, max_consumers, and those that need a header that the service never sends (allow_msg_ttl
+ * with subject_delete_marker_ttl, allow_msg_counter, allow_msg_schedules, allow_atomic).
+ */
+function settingsOf({ subject, maxBytes }: StreamDemands): readonly Setting[] {
+  return [
+    { name: 'subjects', wanted: [subject], vital: true },
+    // The default, `old`, would drop acknowledged events to make space for new ones.
+    { name: 'discard', wanted: DiscardPolicy.New, vital: true },
+    { name: 'discard_new_per_subject', wanted: false, vital: true },
+    { name: 'max_msgs', wanted: -1, vital: true },
+    { name: 'max_msgs_per_subject', wanted: -1, vital: true },
+    { name: 'max_age', wanted: 0, vital: true },
+    { name: 'no_ack', wanted: false, vital: true },
+    // `interest` drops what no consumer waits for, `workqueue` what one has acknowledged.
+    { name: 'retention', wanted: RetentionPolicy.Limits, vital: true },
+    // Lets any publisher replace all messages by one.
+    { name: 'allow_rollup_hdrs', wanted: false, vital: true },
+    // Events of other streams would get into the lake, or own ones get another subject.
+    { name: 'sources', wanted: undefined, vital: true, accepts: isAbsent },
+    { name: 'subject_transform', wanted: undefined, vital: true, accepts: isAbsent },
+    { name: 'storage', wanted: StorageType.File, vital: true, fixed: true },
+    // `async` acknowledges before the fsync.
+    {
+      name: 'persist_mode',
+      wanted: undefined,
+      vital: true,
+      fixed: true,
+      accepts: (value) => value !== PersistMode.Async,
+    },
+    { name: 'mirror', wanted: undefined, vital: true, fixed: true, accepts: isAbsent },
+    { name: 'sealed', wanted: false, vital: true, fixed: true },
+    // Without purges it only fills up.
+    { name: 'deny_purge', wanted: false, vital: true, fixed: true },
+    { name: 'max_bytes', wanted: maxBytes, vital: false },
+    // Headers count too.
+    { name: 'max_msg_size', wanted: maxMessageBytes + 4096, vital: false },
+    { name: 'duplicate_window', wanted: nanos(duplicateWindowMs), vital: false },
+    // Could refuse the compactor's consumer.
+    { name: 'consumer_limits', wanted: undefined, vital: false, accepts: isAbsent },
+  ];
+}
+
+/** Returns the settings that can be changed on an existing stream, as the server takes them. */
+export function wantedSettings(demands: StreamDemands): Partial<StreamConfig> {
+  return Object.fromEntries(
+    settingsOf(demands)
+      .filter(({ fixed }) => fixed !== true)
+      .map(({ name, wanted }) => [name, wanted]),
+  );
+}
+
+function newStreamSettings(demands: StreamDemands): Partial<StreamConfig> {
+  return { ...wantedSettings(demands), storage: StorageType.File };
+}
+
+function isAsWanted({ name, wanted, accepts }: Setting, config: StreamConfig): boolean {
+  const found: unknown = config[name];
+  if (accepts !== undefined) return accepts(found);
+  // The server omits what is false.
+  return JSON.stringify(found ?? false) === JSON.stringify(wanted);
+}
+
+/** Returns the settings of a stream that differ from the wanted ones. */
+export function findDeviations(config: StreamConfig, demands: StreamDemands): readonly Deviation[] {
+  return settingsOf(demands)
+    .filter((setting) => !isAsWanted(setting, config))
+    .map(({ name, wanted, vital, fixed }) => ({
+      setting: name,
+      text: `${name} is ${JSON.stringify(config[name] ?? false)}, not ${JSON.stringify(wanted) ?? 'unset'}`,
+      vital,
+      fixed: fixed === true || config[name] === RetentionPolicy.Workqueue,
+    }));
+}
+
+export function describeDeviations(deviations: readonly Deviation[]): string {
+  return deviations.map(({ text }) => text).join(', ');
+}
 
 /** Oldest nats-server without a known loss of acknowledged messages: a kill during a purge could empty a stream. */
 const minServerVersion = [2, 14] as const;
@@ -32,6 +153,13 @@ export async function hasStream(connection: StreamConnection, name: string): Pro
   } catch (error) {
     throw wrapBrokerError(error, 'look for the stream');
   }
+}
+
+/** Opens the library's manager of streams. Errors: `broker_away`, `broker_refused`. */
+export async function openManager({ nats }: StreamConnection): Promise<JetStreamManager> {
+  return await jetstreamManager(nats).catch((error: unknown) => {
+    throw wrapBrokerError(error, 'open the stream');
+  });
 }
 
 /** Creates a stream with safe settings and those given; undefined if another process has just created it. */

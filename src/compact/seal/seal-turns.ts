@@ -7,7 +7,7 @@ import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { assertOwner } from '../lake-owner.ts';
 import { underMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
 import { createDueRows, type DueOptions, type KnownParts } from './seal-policy.ts';
-import type { MeasuredParts } from './seal-slices.ts';
+import type { MeasuredParts } from './seal-outputs.ts';
 import { sealDue, type SealDependencies } from './seal.ts';
 
 interface Failure {

@@ -30,8 +30,7 @@ import {
   shareOut,
   type KnownParts,
 } from './seal-policy.ts';
-import { writeOutputs, type Output } from './seal-outputs.ts';
-import { measureFiles, sliceSql, type MeasuredParts, type Part } from './seal-slices.ts';
+import { writeOutputs, type Output, measureFiles, sliceSql, type MeasuredParts, type Part } from './seal-outputs.ts';
 
 export interface SealDependencies {
   readonly dataset: Dataset;
