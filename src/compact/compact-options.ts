@@ -31,7 +31,7 @@ export interface CompactOptions {
   readonly checkpointEvery?: number;
   /** Folder of refused requests; absent if none are kept. */
   readonly refusals?: RefusalFolder | undefined;
-  /** Takes no lock, so that tests can let two compactors compete: the fence in the log must hold on its own. */
+  /** Whether to take no lock, so that tests can let two compactors compete: the fence in the log must hold on its own. */
   readonly withoutLock?: boolean;
   /** How long the broker's answer about the owner of the stream is valid; less in tests. */
   readonly ownerHoldsMs?: number;

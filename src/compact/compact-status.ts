@@ -123,7 +123,7 @@ interface FactRecordDependencies {
   readonly table: Table;
 }
 
-/** Creates the record of a compactor's facts for the service's status. A restart forgets it. */
+/** Creates the record of a compactor's status. A restart forgets it. */
 export function createFactRecord({ logger, clock, counted, table }: FactRecordDependencies) {
   const faults: SeenFault[] = [];
   const damages: string[] = [];
@@ -152,7 +152,7 @@ export function createFactRecord({ logger, clock, counted, table }: FactRecordDe
         if (!damages.includes(error)) damages.push(error);
       }
     },
-    /** Returns the facts. With `problems` the service is not ready; `notices` are for an operator while all works. */
+    /** Returns the status. With `problems` the service is not ready; `notices` are for an operator while all works. */
     facts(states: PartStates): Readonly<Record<string, unknown>> {
       const { watermarkMs, brokerAheadMs, flushTrouble, followers } = states;
       const { totals, epoch } = table.lake();

@@ -91,7 +91,7 @@ export function createAnswers({ metrics, logger, isClosing }: AnswerDependencies
       const { reason } = refusal;
       const { status } = answerOf(reason);
       metrics.refused(reason);
-      // What the service cannot take now is one problem of the service (health), not one line per request.
+      // Overload is one problem of the service (health), not one line per request.
       if ((status !== 500 && reason !== 'busy') || reason === 'internal') {
         const shownApp = typeof idApp === 'string' ? idApp.slice(0, 20) : undefined;
         log.add({ method, idApp: shownApp, reason, detail: describeForLog(refusal) });

@@ -7,7 +7,7 @@ export const tokenRefusal: Refusal = {
   detail: 'the token does not suit the app named by idApp',
 };
 
-/** Describes what a request lacks, whatever its app: an app and a token that are there are judged in one sentence. */
+/** Describes a missing app or token; a wrong one is not distinguished from the other. */
 function findLack(idApp: unknown, token: string | undefined): string | undefined {
   if (idApp === undefined) return 'idApp is missing: it stands in the address, as in ?idApp=1';
   if (token === undefined || token === '') return "the header Authorization is missing: it holds the app's token";

@@ -182,7 +182,7 @@ interface ValidEvents extends PlainEvents {
   readonly given: readonly GivenFields[];
 }
 
-/** Checks and renders plainly valid events in one pass; undefined if the schemas have to judge any. */
+/** Checks and renders plainly valid events in one pass; undefined if the schemas have to decide. */
 function takePlainEvents({ method, app }: ImportRequest, values: readonly unknown[]): ValidEvents | undefined {
   const { kind } = getMethod(method);
   const plain = renderPlainEvents(kind, app.platform, values);

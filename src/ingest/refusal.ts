@@ -15,7 +15,7 @@ const answers = {
   protocol: { status: 400, error: 'Bad Request' },
   /** An Expect header other than 100-continue. */
   expectation: { status: 417, error: 'Bad Request' },
-  /** Not stored: the waiting room or the stream is full, the broker is away, or the service is stopping. */
+  /** Not stored: the queue or the stream is full, the broker is away, or the service is stopping. */
   unavailable: { status: 500, error: 'Internal Server Error' },
   /** The broker did not answer in time: the events may be stored. */
   unknown: { status: 500, error: 'Internal Server Error' },
@@ -78,7 +78,7 @@ const escapeUnits = (text: string): string[] =>
     .split('')
     .map((unit) => (/[\x20-\x7e]/.test(unit) ? unit : `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`));
 
-/** Takes as many of the first units as fit, none of them cut. */
+/** Returns as many of the first units as fit, none of them cut. */
 function takeUnits(units: readonly string[], most: number): string[] {
   let length = 0;
   const end = units.findIndex((unit) => (length += unit.length) > most);

@@ -11,7 +11,7 @@ import type { Refusal } from './refusal.ts';
 import { findMisspelt } from './request-faults.ts';
 import type { ImportServer } from './server.ts';
 
-/** What a sender may see with the token of its app. */
+/** Data that a sender may see with the token of its app. */
 export interface SenderView {
   /** Reads the app's newest refusals, newest first. */
   readonly readRefusals: (idApp: number, most: number) => Promise<readonly RefusalRecord[]>;

@@ -32,7 +32,7 @@ export function findKeyUse(lines: Buffer): KeyUse | undefined {
 /**
  * Creates the record of the Idempotency-Keys that this process has lately published, with a fingerprint of the request
  * that each stands for: a key reused for another request is refused before its events are in the stream, where only the
- * compactor would notice. Bounded: four keys share a bucket, and the oldest is replaced. The compactor alone judges
+ * compactor would notice. Bounded: four keys share a bucket, and the oldest is replaced. The compactor alone checks
  * keys that were replaced or that another worker has published. Two keys collide once in 2^72 pairs. `keys`: a power of
  * two.
  */

@@ -33,7 +33,7 @@ export function parseMessage(text: string): LiveMessage | undefined {
  * In: lines of acknowledged events and records of refusals, from every ingest process; announcements of listeners, from
  * every process that serves them. Out: server-sent events.
  * Invariant: nothing waits for a listener. What is shown is a bounded sample, and what is left out is counted. While
- * there are no listeners, a request costs one flag.
+ * there are no listeners, a request reads one flag.
  * Crash: nothing is kept. Listeners reconnect, and see what arrives from then on.
  */
 

@@ -41,7 +41,7 @@ export type BrokerWatch = ReturnType<typeof startBrokerWatch>;
 /**
  * Watches the embedded nats-server, which `current` returns; undefined while there is none. A stream whose write has
  * failed once, usually on a full disk, takes no event until the server restarts: the watch kills the server once there
- * is room, and its supervisor restarts it. A server that does not answer is only reported: it may be stalled for a
+ * is space, and its supervisor restarts it. A server that does not answer is only reported: it may be stalled for a
  * moment, and what it has acknowledged is safe.
  */
 export function startBrokerWatch(current: () => NatsServer | undefined, options: BrokerWatchOptions) {

@@ -41,7 +41,7 @@ export interface OwnerOptions {
   /** Folder of queries that only a process on the same data folder can answer. */
   readonly questionFolder: string;
   readonly place: FolderPlace;
-  /** Whether the broker belongs to this data folder, whose lock is held: then nobody else can own the stream. */
+  /** Whether the broker belongs to this data folder, whose lock is held: then no other service can own the stream. */
   readonly exclusive: boolean;
   /** How long to wait for an owner that does not answer, ms. */
   readonly leaseMs?: number;
@@ -72,7 +72,7 @@ export function unclaimedError({ config }: StreamInfo, lake: OwnedLake): AppErro
 }
 
 /**
- * Waits until nobody owns the stream. Returns true if its owner works on this data folder too: then both have one
+ * Waits until the stream has no owner. Returns true if its owner works on this data folder too: then both have one
  * claim. `last`: the place of the last claim; at the same place, an owner that the broker does not know has exited.
  */
 async function isShared(connection: StreamConnection, last: FolderPlace, options: OwnerOptions): Promise<boolean> {

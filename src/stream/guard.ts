@@ -43,12 +43,12 @@ interface GuardOptions {
   readonly logger: Logger;
 }
 
-/** Delay between checks, by the verdict, ms. */
+/** Delay between checks, ms. */
 const lookEveryMs = { open: 2000, shut: 250, unknown: 50 } as const;
 /** Delay while all is well and the broker announces changes, ms: the check only catches a lost announcement. */
 const lookBesideMs = 5000;
 
-/** The guard of a stream that no service has claimed: tests, and work on a broker of its own. */
+/** The guard of a stream that no service has claimed: tests, and brokers of single commands. */
 export const noGuard: StreamGuard = {
   enter: () => ({ stream: unclaimedName, subject: eventSubject, changes: 0 }),
   holds: () => Promise.resolve(true),

@@ -4,7 +4,7 @@ import { startPollLoop, type PollLoop } from '../runtime/async/poll-loop.ts';
 import { describeError } from '../runtime/errors.ts';
 import { openConnection, type ConnectionOptions, type StreamConnection } from './connection.ts';
 
-/** An id that no app has: nobody shows what is sent of it. */
+/** An id that no app has: messages of it are not shown. */
 const noApp = 0;
 /** Limits the apps of an announcement. */
 const maxApps = 1000;
@@ -48,7 +48,7 @@ function createLazyConnection(options: ConnectionOptions, onOpen: (made: StreamC
   }
 
   function everyMs(): number {
-    // Once connected it reconnects by itself.
+    // A connection reconnects on its own.
     if (connection !== undefined) return 3_600_000;
     retry.grow();
     return retry.currentMs();
@@ -80,7 +80,7 @@ function subscribe({ nats }: StreamConnection, interest: Interest): void {
   });
 }
 
-/** Reports whether a message to a subject returns. Its text is no announcement and no message of an app. */
+/** Reports whether a message to a subject returns. Its text is neither an announcement nor a message of an app. */
 async function comesBack(nats: NatsConnection, subject: string): Promise<boolean> {
   const sign = JSON.stringify([nuid.next()]);
   let subscription: Subscription | undefined;
@@ -106,7 +106,7 @@ export type LiveChannel = ReturnType<typeof createLiveChannel>;
 
 /**
  * Creates the channel on which the processes of a service show each other what arrives: plain messages of NATS, which
- * nobody keeps. It has its own connection, so that it delays no event or ack, and a missing right for it is no
+ * are not stored. It has its own connection, so that it delays no event or ack, and a missing right for it is no
  * problem of import. It connects at the first use, and retries until it is closed.
  */
 export function createLiveChannel(options: ConnectionOptions & { readonly streamName: string }) {

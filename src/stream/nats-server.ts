@@ -191,7 +191,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
       monitor,
       exited,
       stop(graceMs) {
-        // First: a stop is no lost connection. Not awaited: the server may be stalled.
+        // First, so that a stop is not logged as a lost connection. Not awaited: the server may be stalled.
         void monitor.close();
         return stopChild(child, exited, graceMs);
       },

@@ -98,7 +98,7 @@ function openAckInbox(connection: StreamConnection) {
   const lose = (): void => failAll(unknown('the connection was lost before the answer'));
   const forgetDisconnects = connection.onDisconnect(lose);
   const forgetErrors = connection.onError(refuse);
-  // The library ends the waits of its own requests only.
+  // The library ends only its own requests.
   void nats.closed().then(lose);
 
   return {

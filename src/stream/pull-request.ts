@@ -36,7 +36,7 @@ export function createPullConnection(nats: NatsConnection, onError: (error: Erro
 
   return {
     isOpen: () => !nats.isClosed(),
-    /** Reports whether the broker has given no sign of life since the last request. */
+    /** Reports whether the broker has not answered since the last request. */
     isSilent: () => pingsDue > 0,
     /** Publishes a request and passes each reply, or the error that ends it, to `take` until the result is called. */
     request(subject: string, body: string, take: PullReplies): () => void {
@@ -88,7 +88,7 @@ interface Pulled {
   readonly messages: StreamMessage[];
   /** Whether nothing can have been delivered and missed. */
   readonly clean: boolean;
-  /** Why it brought no more, if a repetition would bring the same. */
+  /** Error of a request that would fail again. */
   readonly refused?: Error;
   /** Messages that the broker allows per request, if fewer than were asked for. */
   readonly mostMessages?: number;
@@ -98,7 +98,7 @@ const maxHeartbeatMs = 30_000;
 const [idleHeartbeat, badRequest] = [100, 400];
 const nanosOfMs = 1_000_000;
 
-/** Judges a status, a code and a text as in HTTP, that ends a request. */
+/** Classifies a status, a code and a text as in HTTP, that ends a request. */
 export function judgeStatus(code: number, text: string): Omit<Pulled, 'messages'> {
   // Malformed, or more than is allowed: it would be refused again.
   if (code === badRequest || (code === 409 && /^exceeded max/i.test(text))) {
@@ -106,7 +106,7 @@ export function judgeStatus(code: number, text: string): Omit<Pulled, 'messages'
     const refused = new errors.ProtocolError(`${code} ${text}`);
     return { clean: false, refused, ...(most === undefined ? {} : { mostMessages: Math.max(1, Number(most)) }) };
   }
-  // Its bytes are reached, or its time is over.
+  // Its bytes are reached, or it has expired.
   return { clean: code === 404 || code === 408 || (code === 409 && /batch completed|exceeds maxbytes/i.test(text)) };
 }
 
@@ -121,7 +121,7 @@ export function parseReply(reply: string): Pick<StreamMessage, 'sequence' | 'sto
   if (!reply.startsWith('$JS.ACK.') || !Number.isSafeInteger(sequence))
     throw new AppError('broker_away', `the broker sent a message that is of no stream: ${reply}`);
   const storedAt = words[at + 2] ?? '';
-  // Cut off, not divided: a double cannot hold the nanoseconds, and rounding could name a later time.
+  // Truncated, not divided: a double cannot hold the nanoseconds, and rounding could name a later time.
   return { sequence, storedAtMs: /^\d{13,20}$/.test(storedAt) ? Number(storedAt.slice(0, -6)) : undefined };
 }
 

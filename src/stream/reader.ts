@@ -165,11 +165,11 @@ function createCursor(
 
 const nanosOfMs = 1_000_000;
 
-/** Returns how long ago the leader of a stream heard a majority, ms: 0 on one server; undefined if it has not. */
+/** Returns the age of the leader's last contact with a majority, ms: 0 on one server; undefined without one. */
 function findQuorumAgeMs({ replicas: others = [] }: Partial<ClusterInfo> = {}): number | undefined {
   const needed = Math.floor((others.length + 1) / 2);
   if (needed === 0) return 0;
-  // One that was never heard has an age of 0, and is not current.
+  // A replica without any contact has an age of 0, and is not current.
   const ages = others.filter(({ current, offline }) => current && !offline).map(({ active }) => active / nanosOfMs);
   return ages.toSorted((a, b) => a - b)[needed - 1];
 }

@@ -33,7 +33,7 @@ export const claimMissingProblem = (claimFile: string): Problem => ({
   todo: 'Start the service again.',
 });
 
-/** Judges a stream, if there is one, by its settings and by the claim that the data folder keeps. */
+/** Checks a stream, if there is one, by its settings and by the claim that the data folder keeps. */
 export async function judgeStream(
   info: StreamInfo | undefined,
   streamName: string,
@@ -58,7 +58,7 @@ const answerMs = 5000;
 /**
  * Opens a watch of a stream, which subscribes to the broker's advisories: `onChange` is called when the stream was
  * created, changed, deleted or restored, or has a new leader, and when the connection is lost, since no advisory comes
- * meanwhile. Resolves when the subscription is in force.
+ * meanwhile. Resolves when the subscription is active.
  *
  * In one queue, nats-server sends the advisory of a change after the acks of messages stored before it and ahead of
  * those stored after it: so an ack before the advisory is of a message stored before the change.

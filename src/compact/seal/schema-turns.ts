@@ -79,7 +79,7 @@ async function addColumns(
   });
 }
 
-/** What is left to rewrite in a table, and until when, Unix ms. */
+/** The remaining work of a table. `endMs`: when readers of folders see every column, Unix ms. */
 interface Left {
   readonly left: readonly DataFile[];
   readonly waiting: number;

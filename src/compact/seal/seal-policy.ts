@@ -48,7 +48,7 @@ export type DueRows = ReturnType<typeof createDueRows>;
 
 /**
  * Creates the choice of the rows that are due. `available_at` never goes back, so after the clock was set back rows
- * seem to lie in the future: they wait from when they were first seen so, and again after a restart.
+ * seem to be in the future: they wait from when they were first seen so, and again after a restart.
  */
 export function createDueRows({ sealAgeMs, sealMaxBytes }: DueOptions) {
   /** When groups were first seen with rows in the future, by key and monotonic clock, until they are sealed. */
