@@ -41,11 +41,6 @@ interface Listener extends ListenerRights {
   missedRefusals: number;
 }
 
-interface Audience {
-  readonly listeners: Set<Listener>;
-  readonly leave: () => void;
-}
-
 function sendLeftOut(stream: EventStream, events: number, refusals: number, why: 'sampled' | 'slow'): boolean {
   return events + refusals === 0 || stream.send('left_out', JSON.stringify({ events, refusals, why }));
 }
@@ -78,51 +73,30 @@ function findPlace(listeners: readonly Listener[], idAccount: number): Listener 
   return listeners.findLast((listener) => listener.idAccount === most);
 }
 
-/** Creates the listeners by app. */
-function createAudiences(channel: HubChannel) {
-  const audiences = new Map<number, Audience>();
-
-  function join(idApp: number): Audience {
-    const found = audiences.get(idApp);
-    if (found !== undefined) return found;
-    const listeners = new Set<Listener>();
-    const leave = channel.listen(idApp, (text) => {
-      const message = parseMessage(text);
-      if (message !== undefined) for (const listener of listeners) pass(listener, message);
-    });
-    const audience = { listeners, leave };
-    audiences.set(idApp, audience);
-    return audience;
-  }
-
-  return {
-    all: (): Listener[] => [...audiences.values()].flatMap(({ listeners }) => [...listeners]),
-    apps: () => [...audiences.keys()],
-    sizeOf: (idApp: number) => audiences.get(idApp)?.listeners.size ?? 0,
-    add: (listener: Listener): void => void join(listener.idApp).listeners.add(listener),
-    remove(listener: Listener): void {
-      const audience = audiences.get(listener.idApp);
-      if (audience?.listeners.delete(listener) !== true || audience.listeners.size > 0) return;
-      audience.leave();
-      audiences.delete(listener.idApp);
-    },
-  };
-}
-
 export type LiveHub = ReturnType<typeof createLiveHub>;
 
 /** Creates the hub that serves the listeners of one process. */
 export function createLiveHub(channel: HubChannel) {
-  const audiences = createAudiences(channel);
+  const listeners = new Set<Listener>();
+  /** Ends the subscription of each app with listeners. */
+  const leaves = new Map<number, () => void>();
   let ticks = 0;
   let timer: NodeJS.Timeout | undefined;
   let isClosed = false;
 
-  const announce = (): void => channel.announce(audiences.apps());
-  const endAll = (): void => audiences.all().forEach(({ stream }) => stream.end());
+  const ofApp = (idApp: number): Listener[] => [...listeners].filter((listener) => listener.idApp === idApp);
+  const announce = (): void => channel.announce([...leaves.keys()]);
+  const endAll = (): void => [...listeners].forEach(({ stream }) => stream.end());
+
+  function join(idApp: number): () => void {
+    return channel.listen(idApp, (text) => {
+      const message = parseMessage(text);
+      if (message !== undefined) for (const listener of ofApp(idApp)) pass(listener, message);
+    });
+  }
 
   function check(): void {
-    for (const { stream, isAllowed } of audiences.all())
+    for (const { stream, isAllowed } of [...listeners])
       if (stream.stalledMs() > maxStalledMs || !isAllowed()) stream.end();
   }
 
@@ -135,24 +109,28 @@ export function createLiveHub(channel: HubChannel) {
     ticks += 1;
     check();
     // No further message may come that would send it.
-    for (const listener of audiences.all()) tellMissed(listener);
+    for (const listener of listeners) tellMissed(listener);
     if (ticks % announceEvery === 0) announce();
-    if (ticks % beatEvery === 0) for (const { stream } of audiences.all()) stream.beat();
+    if (ticks % beatEvery === 0) for (const { stream } of [...listeners]) stream.beat();
     if (ticks % lookEvery === 0) void look();
   }
 
   function remove(listener: Listener): void {
-    audiences.remove(listener);
-    if (audiences.apps().length > 0) return;
+    const { idApp } = listener;
+    listeners.delete(listener);
+    if (ofApp(idApp).length === 0) {
+      leaves.get(idApp)?.();
+      leaves.delete(idApp);
+    }
+    if (listeners.size > 0) return;
     clearInterval(timer);
     timer = undefined;
   }
 
   function hasPlace({ idApp, idAccount }: ListenerRights): boolean {
-    if (audiences.sizeOf(idApp) >= maxOfApp) return false;
-    const all = audiences.all();
-    if (all.length < maxInAll) return true;
-    const other = findPlace(all, idAccount);
+    if (ofApp(idApp).length >= maxOfApp) return false;
+    if (listeners.size < maxInAll) return true;
+    const other = findPlace([...listeners], idAccount);
     if (other === undefined) return false;
     remove(other);
     other.stream.end();
@@ -162,7 +140,8 @@ export function createLiveHub(channel: HubChannel) {
   function add(response: ServerResponse, rights: ListenerRights): void {
     const stream = openEventStream(response, { retryMs, maxWaitingBytes, onEnd: () => remove(listener) });
     const listener: Listener = { ...rights, stream, missedEvents: 0, missedRefusals: 0 };
-    audiences.add(listener);
+    listeners.add(listener);
+    if (!leaves.has(rights.idApp)) leaves.set(rights.idApp, join(rights.idApp));
     timer ??= setInterval(tick, tickMs);
     announce();
   }
@@ -186,7 +165,7 @@ export function createLiveHub(channel: HubChannel) {
     },
     /** Ends those who may no longer listen: access has changed. */
     check,
-    size: () => audiences.all().length,
+    size: () => listeners.size,
     close(): void {
       isClosed = true;
       endAll();
