@@ -25,11 +25,7 @@ export type IngestMetrics = ReturnType<typeof createIngestMetrics>;
 /** Registers ingest's metrics, and keeps sums for the service's status. */
 export function createIngestMetrics(metrics: Metrics) {
   const labelOf = createAppLabels();
-  function tallyApps(name: string, what: string): (idApp: number, count: number) => void {
-    const help = `${what}, by app; apps after the first ${maxAppLabels} count as other.`;
-    const tally = metrics.tally(name, help, 'id_app');
-    return (idApp, count) => tally(labelOf(idApp), count);
-  }
+  const appHelp = (what: string): string => `${what}, by app; apps after the first ${maxAppLabels} count as other.`;
   const received = metrics.tally(
     'ingest_events_received_total',
     'Valid events received, whether acknowledged or not.',
@@ -40,11 +36,19 @@ export function createIngestMetrics(metrics: Metrics) {
     'Events acknowledged with 200: durable in the stream.',
     'kind',
   );
-  const byApp = tallyApps('ingest_app_events_acknowledged_total', 'Events acknowledged');
+  const byApp = metrics.tally('ingest_app_events_acknowledged_total', appHelp('Events acknowledged'), 'id_app');
   const refused = metrics.counter('ingest_requests_refused_total', 'Requests refused, by reason.', ['reason']);
-  const refusedByApp = tallyApps('ingest_app_requests_refused_total', 'Requests refused whose token suited their app');
+  const refusedByApp = metrics.tally(
+    'ingest_app_requests_refused_total',
+    appHelp('Requests refused whose token suited their app'),
+    'id_app',
+  );
   const unknown = metrics.counter('ingest_unknown_parameters_total', 'Parameters that no schema knows, ignored.');
-  const unknownByApp = tallyApps('ingest_app_unknown_parameters_total', 'Parameters that no schema knows');
+  const unknownByApp = metrics.tally(
+    'ingest_app_unknown_parameters_total',
+    appHelp('Parameters that no schema knows'),
+    'id_app',
+  );
   const seconds = metrics.histogram(
     'ingest_request_seconds',
     'Time from the headers of an import request to its answer.',
@@ -74,17 +78,17 @@ export function createIngestMetrics(metrics: Metrics) {
     acknowledged(kind: EventKind, idApp: number, count: number): void {
       events += count;
       acknowledged(kind, count);
-      byApp(idApp, count);
+      byApp(labelOf(idApp), count);
     },
     refused(reason: RefusalReason): void {
       refusals.set(reason, (refusals.get(reason) ?? 0) + 1);
       refused.inc({ reason });
     },
     /** Counts a refused request whose token matched its app. */
-    refusedOfApp: (idApp: number): void => refusedByApp(idApp, 1),
+    refusedOfApp: (idApp: number): void => refusedByApp(labelOf(idApp), 1),
     unknownParameters(idApp: number, count: number): void {
       unknown.inc(count);
-      unknownByApp(idApp, count);
+      unknownByApp(labelOf(idApp), count);
     },
     /** Observes the time from a request's headers to its response. */
     answered: (method: ImportMethod, tookMs: number): void => seconds.observe({ method }, tookMs / 1000),
