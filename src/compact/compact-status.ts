@@ -109,7 +109,6 @@ interface PartStates {
   /** Time up to which the lake is complete, Unix ms; undefined if it is not published. */
   readonly watermarkMs: number | undefined;
   readonly brokerAheadMs: number;
-  readonly flushTrouble: Trouble;
   readonly problems: readonly Problem[];
   readonly notices: readonly Problem[];
   /** Tables besides that of the events, by name. */
@@ -127,6 +126,7 @@ interface FactRecordDependencies {
 export function createFactRecord({ logger, clock, counted, table }: FactRecordDependencies) {
   const faults: SeenFault[] = [];
   const damages: string[] = [];
+  const flushTrouble = createTrouble(clock);
   let behindSince: string | undefined;
 
   /** Reports a newest `available_at` in the future; small steps of the clock are no problem. */
@@ -138,6 +138,8 @@ export function createFactRecord({ logger, clock, counted, table }: FactRecordDe
   }
 
   return {
+    /** The failure of the flush loop. */
+    flushTrouble,
     fault(fault: StreamFault, figures: Readonly<Record<string, unknown>>): void {
       logger.error({ fault, ...figures }, faultExplanations[fault]);
       counted.streamFault(fault);
@@ -154,7 +156,7 @@ export function createFactRecord({ logger, clock, counted, table }: FactRecordDe
     },
     /** Returns the status. With `problems` the service is not ready; `notices` are for an operator while all works. */
     facts(states: PartStates): Readonly<Record<string, unknown>> {
-      const { watermarkMs, brokerAheadMs, flushTrouble, followers } = states;
+      const { watermarkMs, brokerAheadMs, followers } = states;
       const { totals, epoch } = table.lake();
       const { version, files } = table.state();
       const foreign = table.foreign();

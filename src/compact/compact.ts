@@ -22,7 +22,7 @@ import { createRecentKeys } from '../lake/batch/recent-keys.ts';
 import type { OnDamage } from '../lake/batch/whole-files.ts';
 import { engineBudget } from '../lake/files/row-memory.ts';
 import { lakePaths } from '../lake/lake.ts';
-import { openDuckdb } from '../lake/sql/duckdb.ts';
+import { type Duckdb, openDuckdb } from '../lake/sql/duckdb.ts';
 import { tellWatermark } from '../lake/watermark.ts';
 import { type FlushLimits, createFlushLimits } from './batch/flush-limits.ts';
 import { createFollowers } from './batch/follower.ts';
@@ -30,7 +30,7 @@ import { createBatchPuller } from './batch/pull-batch.ts';
 import { createFollowedStream } from './position/followed-stream.ts';
 import { createQuietWatermark } from './position/quiet-watermark.ts';
 import { type StreamEnd, type StreamEndDependencies, watchStreamEnd } from './position/stream-end.ts';
-import { createFactRecord, createTrouble } from './compact-status.ts';
+import { createFactRecord } from './compact-status.ts';
 import { type Loop, createFlushReport, createPurgeBehind, runFlushLoop } from './flush-loop.ts';
 import { createStartWork } from './start-work.ts';
 import { startLakeWatches } from './lake-watches.ts';
@@ -46,6 +46,12 @@ import { type Compact, startWhenRepaired } from './wait-for-repair.ts';
 async function failWith(loops: readonly Promise<void>[]): Promise<never> {
   await Promise.race(loops);
   throw new AppError('stopping', 'the compactor has stopped');
+}
+
+async function openFlushEngine(closers: Closers, memoryMb: number, tempDir: string): Promise<Duckdb> {
+  const duckdb = await openDuckdb({ memoryMb, threads: 2, tempDir });
+  closers.add('duckdb', () => duckdb.close());
+  return duckdb;
 }
 
 function limitFlushes(memoryMb: number, { flushMaxBytes, flushMaxRows, flushAgeMs }: CompactOptions): FlushLimits {
@@ -81,8 +87,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const { table, writer, assertFolder } = lake;
   const counted = createCompactMetrics(metrics);
   const seen = createFactRecord({ logger, clock, counted, table });
-  const duckdb = await openDuckdb({ memoryMb: flushMb, threads: 2, tempDir: path.join(spoolDir, 'flush') });
-  closers.add('duckdb', () => duckdb.close());
+  const duckdb = await openFlushEngine(closers, flushMb, path.join(spoolDir, 'flush'));
   const maintenance = await startMaintenance(
     { leader: table, lakeDir, clock, crashPoint, logger, counted, writer, assertFolder },
     { ...options, memoryMb: sealMb },
@@ -113,7 +118,6 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
   const aborter = new AbortController();
   const assertStreamOwner = async (): Promise<void> => reader.assertOwner?.();
   const committing = { table, followers, writer, clock, crashPoint, assertStreamOwner, ownerHoldsMs };
-  const trouble = createTrouble(clock);
   const loop: Loop = {
     lake,
     stream: createFollowedStream({ table, reader, writer, alarm, followers, stillness, streamEnd, watermark, logger }),
@@ -124,7 +128,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     flushing: { ...committing, tables, keys, failedDir: lakePaths(lakeDir).failed },
     purging: createPurgeBehind(),
     startWork,
-    trouble,
+    trouble: seen.flushTrouble,
     report: createFlushReport(counted, createReuseReport({ lakeDir, refusals, clock, logger }), logger),
   };
   const findWatermarkMs = (): number | undefined => watermark.find(table.lake().epoch);
@@ -139,7 +143,6 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
       seen.facts({
         watermarkMs: tellWatermark(findWatermarkMs(), machineClock),
         brokerAheadMs: watermark.brokerAheadMs(),
-        flushTrouble: trouble,
         problems: [...watches.problems(), ...maintenance.problems()],
         notices: [...(enrichment?.problems() ?? []), ...maintenance.notices(), ...watches.notices()],
         followers: maintenance.followers(),

@@ -223,21 +223,20 @@ export function createImportHandler(dependencies: ImportDependencies) {
     );
   }
 
+  const begin = (exchange: Exchange): void => attempt(exchange, () => start(exchange));
   return {
     /** Handles a request to a method. */
     handle(method: ImportMethod, query: ImportQuery, request: IncomingMessage, response: ServerResponse): void {
       const { idApp, validate } = query;
       const unknownQuery = Object.keys(query).filter((name) => !queryNames.includes(name));
-      const exchange = { method, idApp, validate, unknownQuery, request, response, startedMs: performance.now() };
-      attempt(exchange, () => start(exchange));
+      begin({ method, idApp, validate, unknownQuery, request, response, startedMs: performance.now() });
     },
     /** Handles a request whose address has the usual form; reports whether it did. The framework takes the others. */
     take(request: IncomingMessage, response: ServerResponse): boolean {
       const [, method = '', idApp] = (request.method === 'POST' && usualAddress.exec(request.url ?? '')) || [];
       if (!importMethods.has(method)) return false;
       const startedMs = performance.now();
-      const exchange = { method, idApp, validate: undefined, unknownQuery: [], request, response, startedMs };
-      attempt(exchange, () => start(exchange));
+      begin({ method, idApp, validate: undefined, unknownQuery: [], request, response, startedMs });
       return true;
     },
   };

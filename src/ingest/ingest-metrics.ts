@@ -20,12 +20,13 @@ function createAppLabels(): (idApp: number) => string {
   };
 }
 
+const appHelp = (what: string): string => `${what}, by app; apps after the first ${maxAppLabels} count as other.`;
+
 export type IngestMetrics = ReturnType<typeof createIngestMetrics>;
 
 /** Registers ingest's metrics, and keeps sums for the service's status. */
 export function createIngestMetrics(metrics: Metrics) {
   const labelOf = createAppLabels();
-  const appHelp = (what: string): string => `${what}, by app; apps after the first ${maxAppLabels} count as other.`;
   const received = metrics.tally(
     'ingest_events_received_total',
     'Valid events received, whether acknowledged or not.',
@@ -60,11 +61,7 @@ export function createIngestMetrics(metrics: Metrics) {
     'Time from sending a group to its PubAck.',
     latencyBuckets,
   );
-  const groupRequests = metrics.histogram(
-    'ingest_group_requests',
-    'Requests that shared one message.',
-    groupEventBuckets,
-  );
+  const grouped = metrics.histogram('ingest_group_requests', 'Requests that shared one message.', groupEventBuckets);
   const groupBytes = metrics.counter('ingest_published_bytes_total', 'Bytes published to the stream and confirmed.');
 
   for (const kind of importKinds.keys()) for (const count of [received, acknowledged]) count(kind, 0);
@@ -94,7 +91,7 @@ export function createIngestMetrics(metrics: Metrics) {
     answered: (method: ImportMethod, tookMs: number): void => seconds.observe({ method }, tookMs / 1000),
     group({ appends, bytes, tookMs }: GroupFigures): void {
       groupSeconds.observe(tookMs / 1000);
-      groupRequests.observe(appends);
+      grouped.observe(appends);
       groupBytes.inc(bytes);
     },
     /** Returns the counts since the start: events acknowledged, and requests refused by reason. */

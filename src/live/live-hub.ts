@@ -73,31 +73,49 @@ function findPlace(listeners: readonly Listener[], idAccount: number): Listener 
   return listeners.findLast((listener) => listener.idAccount === most);
 }
 
+/** Creates the set of listeners, which subscribes to each app that has some. */
+function createAudience(channel: HubChannel) {
+  const listeners = new Set<Listener>();
+  const leaves = new Map<number, () => void>();
+  const ofApp = (idApp: number): Listener[] => [...listeners].filter((listener) => listener.idApp === idApp);
+  return {
+    listeners,
+    ofApp,
+    apps: (): number[] => [...leaves.keys()],
+    add(listener: Listener): void {
+      const { idApp } = listener;
+      listeners.add(listener);
+      if (leaves.has(idApp)) return;
+      const leave = channel.listen(idApp, (text) => {
+        const message = parseMessage(text);
+        if (message !== undefined) for (const one of ofApp(idApp)) pass(one, message);
+      });
+      leaves.set(idApp, leave);
+    },
+    remove(listener: Listener): void {
+      const { idApp } = listener;
+      listeners.delete(listener);
+      if (ofApp(idApp).length > 0) return;
+      leaves.get(idApp)?.();
+      leaves.delete(idApp);
+    },
+  };
+}
+
 export type LiveHub = ReturnType<typeof createLiveHub>;
 
 /** Creates the hub that serves the listeners of one process. */
 export function createLiveHub(channel: HubChannel) {
-  const listeners = new Set<Listener>();
-  /** Ends the subscription of each app with listeners. */
-  const leaves = new Map<number, () => void>();
+  const { listeners, ofApp, apps, ...audience } = createAudience(channel);
   let ticks = 0;
   let timer: NodeJS.Timeout | undefined;
   let isClosed = false;
 
-  const ofApp = (idApp: number): Listener[] => [...listeners].filter((listener) => listener.idApp === idApp);
-  const announce = (): void => channel.announce([...leaves.keys()]);
-  const endAll = (): void => [...listeners].forEach(({ stream }) => stream.end());
-
-  function join(idApp: number): () => void {
-    return channel.listen(idApp, (text) => {
-      const message = parseMessage(text);
-      if (message !== undefined) for (const listener of ofApp(idApp)) pass(listener, message);
-    });
-  }
+  const announce = (): void => channel.announce(apps());
+  const endAll = (): void => listeners.forEach(({ stream }) => stream.end());
 
   function check(): void {
-    for (const { stream, isAllowed } of [...listeners])
-      if (stream.stalledMs() > maxStalledMs || !isAllowed()) stream.end();
+    for (const { stream, isAllowed } of listeners) if (stream.stalledMs() > maxStalledMs || !isAllowed()) stream.end();
   }
 
   /** Ends all if the broker denies the subjects: returning clients learn so. One that is away may be back soon. */
@@ -111,17 +129,12 @@ export function createLiveHub(channel: HubChannel) {
     // No further message may come that would send it.
     for (const listener of listeners) tellMissed(listener);
     if (ticks % announceEvery === 0) announce();
-    if (ticks % beatEvery === 0) for (const { stream } of [...listeners]) stream.beat();
+    if (ticks % beatEvery === 0) for (const { stream } of listeners) stream.beat();
     if (ticks % lookEvery === 0) void look();
   }
 
   function remove(listener: Listener): void {
-    const { idApp } = listener;
-    listeners.delete(listener);
-    if (ofApp(idApp).length === 0) {
-      leaves.get(idApp)?.();
-      leaves.delete(idApp);
-    }
+    audience.remove(listener);
     if (listeners.size > 0) return;
     clearInterval(timer);
     timer = undefined;
@@ -140,8 +153,7 @@ export function createLiveHub(channel: HubChannel) {
   function add(response: ServerResponse, rights: ListenerRights): void {
     const stream = openEventStream(response, { retryMs, maxWaitingBytes, onEnd: () => remove(listener) });
     const listener: Listener = { ...rights, stream, missedEvents: 0, missedRefusals: 0 };
-    listeners.add(listener);
-    if (!leaves.has(rights.idApp)) leaves.set(rights.idApp, join(rights.idApp));
+    audience.add(listener);
     timer ??= setInterval(tick, tickMs);
     announce();
   }

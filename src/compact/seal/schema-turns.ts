@@ -6,6 +6,8 @@ import { rewriteFiles } from '../../lake/files/rewrite.ts';
 import { rowGroupBounds } from '../../lake/files/row-memory.ts';
 import { listUnshown } from '../../lake/files/places.ts';
 import { assertFilesWhole } from '../../lake/files/data-file.ts';
+import type { MetaDataAction } from '../../lake/log/actions.ts';
+import type { Change } from '../../lake/log/table.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { describeFileSql, hasColumns, sealedColumnsProperty } from '../../lake/table-schema.ts';
@@ -102,6 +104,12 @@ function describeLeft(dataset: Dataset, { left, waiting, endMs, failures, isCrow
   };
 }
 
+/** Records in the metadata of a table that every sealed file has every column. */
+function buildSettled(metaData: MetaDataAction | undefined, columns: string): Change {
+  const configuration = { ...metaData?.configuration, [sealedColumnsProperty]: columns };
+  return { cause: 'schema', actions: metaData === undefined ? [] : [{ metaData: { ...metaData, configuration } }] };
+}
+
 /**
  * Creates the runs that rewrite the sealed files from before a column was added, so that all sealed files of a table
  * have one schema: readers of folders take the columns of the first file for those of all.
@@ -148,13 +156,7 @@ export function createSchemaTurns(dependencies: TableDependencies, retentionMs: 
     await underMaintenanceLock(dependencies, async () => {
       // A change that was just completed may have added files.
       if (sealed.list(undefined).length > 0) return;
-      await table.commit(({ metaData }) => {
-        const configuration = { ...metaData?.configuration, [sealedColumnsProperty]: columns };
-        return {
-          cause: 'schema',
-          actions: metaData === undefined ? [] : [{ metaData: { ...metaData, configuration } }],
-        };
-      });
+      await table.commit(({ metaData }) => buildSettled(metaData, columns));
     });
   }
 
