@@ -6,21 +6,14 @@ import type { Sealed } from './seal/seal.ts';
 import { boundedBy } from '../runtime/async/in-parallel.ts';
 import type { Epoch } from '../lake/log/lake-state.ts';
 import type { TableSize } from '../lake/log/table-state.ts';
-import type { StreamReader, StreamState } from '../stream/stream.ts';
-
-/** The compactor's metrics. They start at zero with the process; the lake's log has the totals. */
-export interface CompactMetrics {
-  flushed(flushed: Flushed, durationMs: number): void;
-  sealed(sealed: Sealed, durationMs: number): void;
-  streamFault(fault: StreamFault): void;
-  /** Gives the gauge of how far the watermark is behind the clock; since now, while none is known. */
-  followWatermark(clock: Clock, findMs: () => number | undefined): void;
-}
+import type { StreamReader } from '../stream/stream.ts';
 
 const secondsBuckets = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
 
-/** Registers the compactor's metrics. */
-export function createCompactMetrics(metrics: Metrics): CompactMetrics {
+export type CompactMetrics = ReturnType<typeof createCompactMetrics>;
+
+/** Registers the compactor's metrics. They start at zero with the process; the lake's log has the totals. */
+export function createCompactMetrics(metrics: Metrics) {
   const events = metrics.counter('compact_events_total', 'Events taken from the stream, by what became of them.', [
     'outcome',
   ]);
@@ -35,13 +28,13 @@ export function createCompactMetrics(metrics: Metrics): CompactMetrics {
   const faults = metrics.counter('compact_stream_faults_total', 'Faults of the stream that began a new epoch.', [
     'fault',
   ]);
-  // From zero on, so that the first of a kind is seen as a step.
+  // From zero, so that a rate shows the first of a kind.
   for (const outcome of ['stored', 'failed', 'repeat']) events.inc({ outcome }, 0);
   for (const step of ['flush', 'seal']) bytes.inc({ step }, 0);
   for (const way of ['straight', 'judged']) flushes.inc({ way }, 0);
   for (const fault of Object.keys(faultExplanations)) faults.inc({ fault }, 0);
   return {
-    flushed(flushed, durationMs) {
+    flushed(flushed: Flushed, durationMs: number): void {
       events.inc({ outcome: 'stored' }, flushed.rows);
       events.inc({ outcome: 'failed' }, flushed.failed);
       events.inc({ outcome: 'repeat' }, flushed.repeats);
@@ -49,12 +42,13 @@ export function createCompactMetrics(metrics: Metrics): CompactMetrics {
       flushes.inc({ way: flushed.straight ? 'straight' : 'judged' });
       flushSeconds.observe(durationMs / 1000);
     },
-    sealed(sealed, durationMs) {
+    sealed(sealed: Sealed, durationMs: number): void {
       bytes.inc({ step: 'seal' }, sealed.sizeBytes);
       sealSeconds.observe(durationMs / 1000);
     },
-    streamFault: (fault) => faults.inc({ fault }),
-    followWatermark(clock, findMs) {
+    streamFault: (fault: StreamFault): void => faults.inc({ fault }),
+    /** Adds the gauge of the watermark's lag, counted from now while no watermark is known. */
+    followWatermark(clock: Clock, findMs: () => number | undefined): void {
       const startedMs = clock.nowMs();
       metrics.readGauge(
         'compact_watermark_lag_seconds',
@@ -65,28 +59,18 @@ export function createCompactMetrics(metrics: Metrics): CompactMetrics {
   };
 }
 
-/** A broker that has not answered for so long is away, milliseconds: the process has other metrics to show. */
+/** Limits how long a scrape waits for the broker, ms. */
 const answerMs = 500;
 
-/** What followBacklog() looks at. */
 interface BacklogDependencies {
   readonly reader: Pick<StreamReader, 'state' | 'findMessage'>;
   readonly clock: Clock;
-  /** The lake's position in the stream. */
   readonly findEpoch: () => Epoch | undefined;
 }
 
-/** What of the stream is not in the lake yet. */
-interface Backlog {
-  readonly state: StreamState;
-  readonly messages: number;
-  /** Since when the oldest of them waits, seconds; 0 without any, undefined where it has just gone. */
-  readonly oldestSeconds: number | undefined;
-}
-
 /**
- * Gives the gauges of the stream and of what of it is not in the lake yet. The broker is asked when somebody looks: one
- * question, and a second one while something waits. Without its answer they are left out.
+ * Adds the gauges of the stream and of its backlog. A scrape asks the broker once, and twice if messages wait. Without
+ * a response the gauges are left out.
  */
 export function followBacklog(metrics: Metrics, { reader, clock, findEpoch }: BacklogDependencies): void {
   const lag = metrics.gauge('compact_lag_messages', 'Messages of the stream that are not in the lake yet.');
@@ -100,21 +84,17 @@ export function followBacklog(metrics: Metrics, { reader, clock, findEpoch }: Ba
   );
   const maxBytes = metrics.gauge('stream_max_bytes', 'Bytes at which the stream is full, and imports are refused.');
 
-  async function look(): Promise<Backlog> {
+  async function look() {
     const state = await reader.state();
     const epoch = findEpoch();
-    // Of a stream that was made anew, the lake has nothing.
+    // The lake has nothing of a stream that was created again.
     const position = epoch?.streamId === state.id ? epoch.position : 0;
     const messages = Math.max(0, Math.min(state.messages, state.lastSequence - position));
     if (messages === 0) return { state, messages, oldestSeconds: 0 };
     const first = await reader.findMessage(Math.max(position + 1, state.firstSequence));
-    const nowMs = state.clock?.toMs ?? clock.nowMs();
-    const storedAtMs = first?.storedAtMs;
-    return {
-      state,
-      messages,
-      oldestSeconds: storedAtMs === undefined ? undefined : Math.max(0, nowMs - storedAtMs) / 1000,
-    };
+    if (first?.storedAtMs === undefined) return { state, messages, oldestSeconds: undefined };
+    const waitedMs = (state.clock?.toMs ?? clock.nowMs()) - first.storedAtMs;
+    return { state, messages, oldestSeconds: Math.max(0, waitedMs) / 1000 };
   }
 
   metrics.beforeRead(async () => {
@@ -131,7 +111,7 @@ export function followBacklog(metrics: Metrics, { reader, clock, findEpoch }: Ba
   });
 }
 
-/** Gives the gauges of how large the lake's tables are, by what their logs say: no file is looked at. */
+/** Adds the gauges of the size of each table, from its log. */
 export function followTables(metrics: Metrics, sizes: () => ReadonlyMap<string, TableSize>): void {
   const rows = metrics.gauge('lake_rows', 'Rows of the lake, by table.', ['table']);
   const bytes = metrics.gauge('lake_bytes', 'Bytes of the data files of the lake, by table.', ['table']);

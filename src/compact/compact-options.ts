@@ -12,13 +12,13 @@ export interface CompactDependencies {
   readonly metrics: Metrics;
   readonly logger: Logger;
   readonly crashPoint?: CrashPoint;
-  /** Tells places and devices of the events; without it their columns stay empty. The caller closes it. */
+  /** Finds places and devices of events; without it their columns stay empty. The caller closes it. */
   readonly enrichment?: Enrichment | undefined;
 }
 
 export interface CompactOptions {
   readonly lakeDir: string;
-  /** Working folder of this compactor alone: emptied at start. */
+  /** Working folder of this compactor alone, emptied at start. */
   readonly spoolDir: string;
   readonly flushAgeMs: number;
   readonly flushMaxBytes: number;
@@ -27,37 +27,30 @@ export interface CompactOptions {
   readonly sealMaxBytes: number;
   readonly retentionMs: number;
   readonly duckdbMemoryMb: number;
-  /** Commits from one checkpoint to the next; 100 by default. */
+  /** Commits from one checkpoint to the next [100]. */
   readonly checkpointEvery?: number;
-  /** Where the owners of apps look for refused requests; absent: nothing is kept there. */
+  /** Folder of refused requests; absent if none are kept. */
   readonly refusals?: RefusalFolder | undefined;
-  /** Take no lock, so that tests can let two compactors compete; the fence in the log must hold by itself. */
+  /** Whether to take no lock, so that tests can let two compactors compete: the fence in the log must hold on its own. */
   readonly withoutLock?: boolean;
-  /** For how long the answer to whose the stream is holds; less in tests. */
+  /** How long the broker's answer about the owner of the stream is valid; less in tests. */
   readonly ownerHoldsMs?: number;
-  /** Known keys that become a slice of them (lake/batch/key-table.ts); less in tests. */
+  /** Known keys that become a slice (lake/batch/key-table.ts); less in tests. */
   readonly keySliceRows?: number;
-  /** How long to wait for a compactor that is on its way out. */
+  /** How long to wait for a compactor that is stopping. */
   readonly lockWaitMs?: number;
 }
 
-/** What the compactor's two engines may take, MiB. */
-interface EngineMemory {
-  readonly flushMb: number;
-  readonly sealMb: number;
-}
-
-/** What the process takes beside its engines: messages on their way, keys, its own heap, what an engine frees late. */
+/** Memory of the process besides its engines, MiB: messages, keys, the heap, what an engine frees late. */
 const besideMb = 384;
-/** The least an engine works with. */
 const leastMb = 128;
 
 /**
- * Divides the memory setting: half of it for flushing, whose batches are bounded by that, and for sealing what is left
- * beside it and the process itself, at least a quarter. With the default of 2048 MiB and two arenas of glibc the
- * whole process took 1.3 GB at most in a soak of real events at full rate, seals of 128 MiB of young files among them.
+ * Divides the memory setting between the engines of flushes and of seals, MiB. Half is for flushes, which bounds their
+ * batches. Seals get what is left besides the process itself, and at least a quarter. With the default of 2048 MiB and
+ * two arenas of glibc, the process took at most 1.3 GB in a soak of real events at full rate.
  */
-export function divideMemory(memoryMb: number): EngineMemory {
+export function divideMemory(memoryMb: number): { readonly flushMb: number; readonly sealMb: number } {
   const flushMb = Math.ceil(memoryMb / 2);
   const sealMb = Math.max(Math.ceil(memoryMb / 4), flushMb - besideMb);
   return { flushMb: Math.max(leastMb, flushMb), sealMb: Math.max(leastMb, sealMb) };

@@ -1,12 +1,12 @@
 /**
- * The compactor: takes what is in the stream into the lake, exactly once.
+ * The compactor: moves events from the stream into the lake, exactly once.
  *
- * In: messages of event lines, from the stream, after the position that the lake's log names.
+ * In: messages of event lines, after the position that the lake's log names.
  * Out: commits to the lake; young files at once, sealed files in time; failed events with their reason.
- * Invariant: a message is purged from the stream only when a durable commit has its events. The order is always write,
- * fsync, commit, purge; the position is in the commit itself, so a batch is in the lake once or not at all.
- * Crash: at any instruction. The next start reads the position from the log, compares the stream with it, sweeps what
- * no commit names, finishes a seal that had begun to rename, and reads on.
+ * Invariant: a message is purged from the stream only after a durable commit has its events. The order is always write,
+ * fsync, commit, purge; the position is in the commit, so a batch is in the lake once or not at all.
+ * Crash: at any instruction. The next start reads the position from the log, compares the stream with it, sweeps files
+ * that no commit names, and completes an interrupted change.
  *
  * Two loops run side by side: flush-loop.ts takes batches in; seal/maintenance.ts seals, checkpoints and cleans.
  */
@@ -15,16 +15,13 @@ import { events } from '../datasets/dataset.ts';
 import { maskOfLake } from '../datasets/event-id.ts';
 import { machineClock } from '../runtime/clock.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
-import { AppError, isAppError } from '../runtime/errors.ts';
-import { pause } from '../runtime/async/retry.ts';
-import type { Logger } from '../runtime/logger.ts';
-import { type Closers, type Stoppable, buildWithClosers } from '../runtime/lifecycle.ts';
+import { AppError } from '../runtime/errors.ts';
+import { type Closers, buildWithClosers } from '../runtime/lifecycle.ts';
 import { openBatchTables } from '../lake/batch/batch-tables.ts';
 import { createRecentKeys } from '../lake/batch/recent-keys.ts';
 import type { OnDamage } from '../lake/batch/whole-files.ts';
 import { engineBudget } from '../lake/files/row-memory.ts';
 import { lakePaths } from '../lake/lake.ts';
-import type { Table } from '../lake/log/table.ts';
 import { type Duckdb, openDuckdb } from '../lake/sql/duckdb.ts';
 import { tellWatermark } from '../lake/watermark.ts';
 import { type FlushLimits, createFlushLimits } from './batch/flush-limits.ts';
@@ -33,7 +30,7 @@ import { createBatchPuller } from './batch/pull-batch.ts';
 import { createFollowedStream } from './position/followed-stream.ts';
 import { createQuietWatermark } from './position/quiet-watermark.ts';
 import { type StreamEnd, type StreamEndDependencies, watchStreamEnd } from './position/stream-end.ts';
-import { compactFacts, createFactRecord, createTrouble } from './compact-status.ts';
+import { createFactRecord } from './compact-status.ts';
 import { type Loop, createFlushReport, createPurgeBehind, runFlushLoop } from './flush-loop.ts';
 import { createStartWork } from './start-work.ts';
 import { startLakeWatches } from './lake-watches.ts';
@@ -41,29 +38,31 @@ import { createCompactMetrics, followBacklog, followTables } from './compact-met
 import { type CompactDependencies, type CompactOptions, divideMemory } from './compact-options.ts';
 import { createReuseReport } from './key-reuse.ts';
 import { type FollowDependencies, createStillness } from './position/stream-position.ts';
-import { type Maintenance, startMaintenance } from './seal/maintenance.ts';
+import { startMaintenance } from './seal/maintenance.ts';
 import { type OwnLake, takeLake } from './lake-owner.ts';
+import { type Compact, startWhenRepaired } from './wait-for-repair.ts';
 
-/** A compactor at work. `failed` rejects when it cannot go on; the process then ends and a new one starts. */
-export interface Compact extends Stoppable {
-  readonly failed: Promise<never>;
-  /** Short facts for the service's status, with `problems` and `notices`; see compact-status.ts. */
-  facts(): Readonly<Record<string, unknown>>;
+/** Rejects when one of the loops ends, also without an error. */
+async function failWith(loops: readonly Promise<void>[]): Promise<never> {
+  await Promise.race(loops);
+  throw new AppError('stopping', 'the compactor has stopped');
 }
 
-/** Opens the engine of the flushes. */
-async function openFlushEngine(closers: Closers, { spoolDir, duckdbMemoryMb }: CompactOptions): Promise<Duckdb> {
-  const { flushMb } = divideMemory(duckdbMemoryMb);
-  const duckdb = await openDuckdb({ memoryMb: flushMb, threads: 2, tempDir: path.join(spoolDir, 'flush') });
+async function openFlushEngine(closers: Closers, memoryMb: number, tempDir: string): Promise<Duckdb> {
+  const duckdb = await openDuckdb({ memoryMb, threads: 2, tempDir });
   closers.add('duckdb', () => duckdb.close());
   return duckdb;
 }
 
-/** Starts to look at the end of the stream. */
+function limitFlushes(memoryMb: number, { flushMaxBytes, flushMaxRows, flushAgeMs }: CompactOptions): FlushLimits {
+  const bytes = Math.min(flushMaxBytes, engineBudget(memoryMb).lineBytes);
+  return createFlushLimits({ bytes, rows: flushMaxRows, ageMs: flushAgeMs });
+}
+
 async function openStreamEnd(
   closers: Closers,
-  seeing: Pick<StreamEndDependencies, 'reader' | 'alarm' | 'stillness' | 'logger'>,
   { dir, table, assertFolder }: OwnLake,
+  seeing: Pick<StreamEndDependencies, 'reader' | 'stillness' | 'logger' | 'alarm'>,
 ): Promise<StreamEnd> {
   const position = (): number => table.lake().epoch?.position ?? 0;
   const streamEnd = await watchStreamEnd({ ...seeing, file: lakePaths(dir).streamEnd, position, assertFolder });
@@ -71,7 +70,6 @@ async function openStreamEnd(
   return streamEnd;
 }
 
-/** Runs the flush loop until it is closed. */
 function startFlushing(closers: Closers, loop: Loop, aborter: AbortController): Promise<void> {
   const running = runFlushLoop(loop, aborter.signal);
   closers.add('flush loop', async () => {
@@ -81,40 +79,34 @@ function startFlushing(closers: Closers, loop: Loop, aborter: AbortController): 
   return running;
 }
 
-function limitFlushes({ memoryMb }: Duckdb, { flushMaxBytes, flushMaxRows, flushAgeMs }: CompactOptions): FlushLimits {
-  const bytes = Math.min(flushMaxBytes, engineBudget(memoryMb).lineBytes);
-  return createFlushLimits({ bytes, rows: flushMaxRows, ageMs: flushAgeMs });
-}
-
-/** Shows what is in the lake, and what is not yet, as gauges. */
-function showLake({ metrics, reader, clock }: CompactDependencies, table: Table, maintenance: Maintenance): void {
-  followBacklog(metrics, { reader, clock, findEpoch: () => table.lake().epoch });
-  followTables(metrics, () => new Map([[events.table, table.state().size], ...maintenance.sizes()]));
-}
-
 async function build(closers: Closers, dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
   const { logger, clock, reader, enrichment, metrics, crashPoint = noCrashPoint } = dependencies;
-  const { lakeDir, spoolDir, retentionMs, refusals } = options;
-  const lake = await takeLake(closers, { clock, crashPoint }, options);
+  const { lakeDir, spoolDir, retentionMs, refusals, ownerHoldsMs } = options;
+  const { flushMb, sealMb } = divideMemory(options.duckdbMemoryMb);
+  const lake = await takeLake(closers, { clock, crashPoint, retentionMs }, options);
   const { table, writer, assertFolder } = lake;
   const counted = createCompactMetrics(metrics);
-  const seen = createFactRecord({ logger, clock, counted, availableAtMs: () => table.lake().availableAtMs });
-  const trouble = createTrouble(clock);
-  const duckdb = await openFlushEngine(closers, options);
+  const seen = createFactRecord({ logger, clock, counted, table });
+  const duckdb = await openFlushEngine(closers, flushMb, path.join(spoolDir, 'flush'));
   const maintenance = await startMaintenance(
     { leader: table, lakeDir, clock, crashPoint, logger, counted, writer, assertFolder },
-    options,
+    { ...options, memoryMb: sealMb },
   );
   closers.add('maintenance', () => maintenance.stop());
   const watches = startLakeWatches(closers, lake, { clock, logger });
   const stillness = createStillness(reader);
-  const streamEnd = await openStreamEnd(closers, { reader, alarm: seen.fault, stillness, logger }, lake);
+  const streamEnd = await openStreamEnd(closers, lake, {
+    reader,
+    stillness,
+    logger,
+    alarm: (...fault) => seen.fault(...fault),
+  });
   const slices = { folder: path.join(spoolDir, 'keys'), rows: options.keySliceRows };
   const tables = await openBatchTables(duckdb, enrichment, slices, maskOfLake(table.state().metaData?.id));
   const onDamage: OnDamage = (found) => seen.damages(found);
   const keys = createRecentKeys({ tables, table, onDamage });
-  const following = { lakeDir, leader: table, writer, tables, onDamage, options: { clock, crashPoint, retentionMs } };
-  const followers = createFollowers(following);
+  const lakeOptions = { clock, crashPoint, retentionMs };
+  const followers = createFollowers({ lakeDir, leader: table, writer, tables, onDamage, options: lakeOptions });
   const startWork = createStartWork({ maintenance, keys, clock, crashPoint, logger });
   const watermark = createQuietWatermark({ lakeDir, assertFolder, logger, clock: machineClock });
   const alarm: FollowDependencies['alarm'] = (fault, figures) => {
@@ -122,9 +114,8 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     startWork.noteFault();
     seen.fault(fault, figures);
   };
-  const limits = limitFlushes(duckdb, options);
+  const limits = limitFlushes(flushMb, options);
   const aborter = new AbortController();
-  const { ownerHoldsMs } = options;
   const assertStreamOwner = async (): Promise<void> => reader.assertOwner?.();
   const committing = { table, followers, writer, clock, crashPoint, assertStreamOwner, ownerHoldsMs };
   const loop: Loop = {
@@ -137,95 +128,31 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
     flushing: { ...committing, tables, keys, failedDir: lakePaths(lakeDir).failed },
     purging: createPurgeBehind(),
     startWork,
-    trouble,
+    trouble: seen.flushTrouble,
     report: createFlushReport(counted, createReuseReport({ lakeDir, refusals, clock, logger }), logger),
   };
   const findWatermarkMs = (): number | undefined => watermark.find(table.lake().epoch);
   counted.followWatermark(clock, findWatermarkMs);
-  showLake(dependencies, table, maintenance);
+  followBacklog(metrics, { reader, clock, findEpoch: () => table.lake().epoch });
+  followTables(metrics, () => new Map([[events.table, table.state().size], ...maintenance.sizes()]));
   const running = startFlushing(closers, loop, aborter);
-  const troubles = () => ({
-    flush: trouble,
-    maintenance: [...watches.problems(), ...maintenance.problems()],
-    notices: [enrichment?.problems() ?? [], maintenance.notices(), watches.notices()].flat(),
-  });
-  const knownWatermark = () => ({
-    watermarkMs: tellWatermark(findWatermarkMs(), machineClock),
-    brokerAheadMs: watermark.brokerAheadMs(),
-  });
   return {
     failed: failWith([running, maintenance.running]),
     stop: () => closers.stop(),
-    facts: () => compactFacts(table, knownWatermark(), seen.facts(), troubles(), maintenance.followers()),
-  };
-}
-
-/** Rejects when one of the loops ends, also when it ends by itself. */
-async function failWith(loops: readonly Promise<void>[]): Promise<never> {
-  await Promise.race(loops);
-  throw new AppError('stopping', 'the compactor has stopped');
-}
-
-const retryEveryMs = 1000;
-
-/** Starts, or returns the error that another engine's commit is. */
-async function tryStart(
-  start: () => Promise<Compact>,
-): Promise<{ readonly compact: Compact } | { readonly foreign: AppError }> {
-  try {
-    return { compact: await start() };
-  } catch (error) {
-    if (isAppError(error, 'foreign_commit')) return { foreign: error };
-    throw error;
-  }
-}
-
-/**
- * Starts a compactor, also on a table that another engine has changed while none ran: then it waits, with that as its
- * problem, and begins its work once the table is repaired. The process would not get better by being started again, and
- * import and export need not wait with it. Errors: those of `start`, but for `foreign_commit`.
- */
-async function startWhenRepaired(start: () => Promise<Compact>, logger: Logger): Promise<Compact> {
-  const first = await tryStart(start);
-  if ('compact' in first) return first.compact;
-  logger.error({ error: first.foreign.message }, 'compactor waits for the lake to be repaired');
-  const stopping = new AbortController();
-  let { foreign } = first;
-  let compact: Compact | undefined;
-
-  async function wait(): Promise<void> {
-    for (;;) {
-      await pause(retryEveryMs, stopping.signal);
-      if (stopping.signal.aborted) return;
-      const next = await tryStart(start);
-      if ('compact' in next) {
-        compact = next.compact;
-        logger.info('lake is repaired, compactor goes on');
-        return;
-      }
-      ({ foreign } = next);
-    }
-  }
-
-  const waiting = wait();
-  return {
-    failed: waiting.then(() => compact?.failed ?? Promise.reject(foreign)),
-    async stop() {
-      stopping.abort();
-      await waiting.catch(() => undefined);
-      await compact?.stop();
-    },
     facts: () =>
-      compact?.facts() ?? {
-        problems: [{ code: 'foreign_commit', what: foreign.message, todo: foreign.hint ?? '' }],
-        notices: [],
-      },
+      seen.facts({
+        watermarkMs: tellWatermark(findWatermarkMs(), machineClock),
+        brokerAheadMs: watermark.brokerAheadMs(),
+        problems: [...watches.problems(), ...maintenance.problems()],
+        notices: [...(enrichment?.problems() ?? []), ...maintenance.notices(), ...watches.notices()],
+        followers: maintenance.followers(),
+      }),
   };
 }
 
 /**
- * Starts the compactor on a lake: takes its lock, creates or upgrades the table, puts right what a crash has left, then
- * runs. Errors: `locked`, `lake_protocol`, `schema_change`, `log_damaged`, `start_failed`.
+ * Starts the compactor on a lake: takes its lock, creates or upgrades the table, recovers from a crash, then runs.
+ * Errors: `locked`, `lake_protocol`, `schema_change`, `log_damaged`, `start_failed`.
  */
 export async function startCompact(dependencies: CompactDependencies, options: CompactOptions): Promise<Compact> {
   const { logger } = dependencies;
@@ -233,7 +160,7 @@ export async function startCompact(dependencies: CompactDependencies, options: C
     () => buildWithClosers(logger, (closers) => build(closers, dependencies, options)),
     logger,
   );
-  // The caller may look at `failed` late; until then its rejection is no unhandled one.
+  // The caller may await `failed` late: until then its rejection is handled here.
   compact.failed.catch(() => undefined);
   return compact;
 }

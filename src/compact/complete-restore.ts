@@ -1,10 +1,10 @@
 /**
  * The end of a restore: makes a lake that was copied out of a backup ready for a service.
  *
- * In: the lake at the version of the backup; the tail of the stream that it had not taken in, as a stream. Out: the
- * same lake with the tail in it, taken in by the compactor itself, so by the same rules; sealed files in their places,
- * for nobody reads an older version here; a commit that says which backup it is of.
- * Crash: the restore is begun anew.
+ * In: the lake at the version of the backup, and as a stream the tail that it does not have. Out: the same lake with
+ * the tail, loaded by the compactor itself; sealed files at their places, since no reader has an older version; a
+ * commit that names the backup.
+ * Crash: the restore is started over.
  */
 import path from 'node:path';
 import { renewPlaces } from '../lake/files/places.ts';
@@ -32,29 +32,28 @@ interface CompleteRestoreDependencies {
   readonly signal: AbortSignal;
 }
 
-/** The bounds of a flush and the places, as the service has them. */
 type CompleteRestoreOptions = Pick<
   CompactOptions,
   'lakeDir' | 'spoolDir' | 'flushMaxBytes' | 'flushMaxRows' | 'sealMaxBytes' | 'retentionMs' | 'duckdbMemoryMb'
 >;
 
 const lookEveryMs = 50;
-/** Nothing more comes: a batch need not wait. */
+/** Short: nothing more comes that a batch could wait for. */
 const flushAgeMs = 100;
-/** A flush that fails for so long, as on a full disk, ends the restore, milliseconds. */
+/** A flush that fails for longer, as on a full disk, ends the restore, ms. */
 const stuckMs = 60_000;
 const lockWaitMs = 10_000;
 
-/** Takes the tail into the lake. Errors: those of the compactor, `disk` when it does not get on. */
+/** Loads the tail into the lake. Errors: those of the compactor; `disk` if its flushes keep failing. */
 async function takeIn(
   tail: StreamReader,
   { clock, logger, signal }: CompleteRestoreDependencies,
   options: CompleteRestoreOptions,
 ): Promise<void> {
   const { lastSequence } = await tail.state();
-  const progress = { sequence: 0 };
-  // What is purged has been committed.
-  const reader: StreamReader = { ...tail, purgeBelow: async (sequence) => void (progress.sequence = sequence) };
+  // Purged messages are committed.
+  const purged = { below: 0 };
+  const reader: StreamReader = { ...tail, purgeBelow: async (sequence) => void (purged.below = sequence) };
   const compact = await startCompact(
     { reader, clock, metrics: createMetrics(), logger },
     { ...options, flushAgeMs, sealAgeMs: Number.MAX_SAFE_INTEGER },
@@ -63,13 +62,13 @@ async function takeIn(
   compact.failed.catch((error: unknown) => void (failure = error));
   try {
     let movedMs = performance.now();
-    while (progress.sequence < lastSequence) {
-      const before = progress.sequence;
+    while (purged.below < lastSequence) {
+      const before = purged.below;
       await pause(lookEveryMs, signal);
       if (signal.aborted)
         throw new AppError('stopping', 'the restore was stopped', { hint: 'Run it again: it begins anew.' });
       if (failure !== undefined) throw failure;
-      if (progress.sequence > before) movedMs = performance.now();
+      if (purged.below > before) movedMs = performance.now();
       const [problem] = compact.facts()['problems'] as readonly Problem[];
       if (problem !== undefined && performance.now() - movedMs > stuckMs)
         throw new AppError('disk', problem.what, {
@@ -82,10 +81,34 @@ async function takeIn(
   }
 }
 
-/**
- * Completes the restored lake; a folder without one stays without. Errors: those of the compactor, of `renewPlaces` and of
- * `openTable`.
- */
+/** Shows the sealed files of a table at their places, and commits the name of the backup. */
+async function settleTable(
+  duckdb: Duckdb,
+  dataset: Dataset,
+  clock: Clock,
+  madeAt: string,
+  { lakeDir, retentionMs }: CompleteRestoreOptions,
+): Promise<void> {
+  const paths = tablePaths(lakeDir, dataset);
+  // Also creates the folders that were empty in the backup.
+  const table = await openDatasetTable(lakeDir, dataset, { clock, crashPoint: noCrashPoint, retentionMs });
+  const lock = await waitForLock(paths.maintenanceLock, 'a restore', lockWaitMs);
+  try {
+    await table.refresh();
+    await renewPlaces(table, {
+      nowMs: clock.nowMs(),
+      retentionMs: -Infinity,
+      stagingDir: paths.staging,
+      crashPoint: noCrashPoint,
+    });
+    await table.commit(() => ({ cause: 'restore', actions: [], restoredFrom: madeAt, metrics: { backupOf: madeAt } }));
+    await writeCheckpoint(duckdb, paths.table, copyTableState(table.state()), noCrashPoint);
+  } finally {
+    lock.release();
+  }
+}
+
+/** Completes a restored lake. Errors: those of the compactor, of `renewPlaces` and of `openTable`. */
 export async function completeRestore(
   dependencies: CompleteRestoreDependencies,
   tail: StreamReader | undefined,
@@ -102,32 +125,5 @@ export async function completeRestore(
   } finally {
     duckdb.close();
     await removeTree(options.spoolDir);
-  }
-}
-
-/** Shows the sealed files of a table at their places, and commits which backup it is of. */
-async function settleTable(
-  duckdb: Duckdb,
-  dataset: Dataset,
-  clock: Clock,
-  madeAt: string,
-  { lakeDir, retentionMs }: CompleteRestoreOptions,
-): Promise<void> {
-  const paths = tablePaths(lakeDir, dataset);
-  // The folders that a backup does not have, since they were empty, are made with it.
-  const table = await openDatasetTable(lakeDir, dataset, { clock, crashPoint: noCrashPoint, retentionMs });
-  const lock = await waitForLock(paths.maintenanceLock, 'a restore', lockWaitMs);
-  try {
-    await table.refresh();
-    await renewPlaces(table, {
-      nowMs: clock.nowMs(),
-      retentionMs: -Infinity,
-      stagingDir: paths.staging,
-      crashPoint: noCrashPoint,
-    });
-    await table.commit(() => ({ cause: 'restore', actions: [], restoredFrom: madeAt, metrics: { backupOf: madeAt } }));
-    await writeCheckpoint(duckdb, paths.table, copyTableState(table.state()), noCrashPoint);
-  } finally {
-    lock.release();
   }
 }

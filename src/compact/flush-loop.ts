@@ -19,30 +19,22 @@ const retryEveryMs = 500;
 /** A retryable error of another kind that lasts longer than this ends the process. */
 const maxTroubleMs = 60_000;
 
-/** Tells of what was flushed, and of what failed. */
-interface FlushReport {
-  flushed(batch: Batch, flushed: Flushed, durationMs: number): Promise<void>;
-  /** `isFirst`: the loop has worked until now. */
-  failed(error: unknown, isFirst: boolean): void;
-}
-
-/** What the flush loop works with. */
 export interface Loop {
   readonly lake: OwnLake;
   readonly stream: FollowedStream;
   readonly puller: BatchPuller;
   readonly limits: FlushLimits;
   readonly flushing: FlushDependencies;
-  readonly purging: PurgeBehind;
+  readonly purging: ReturnType<typeof createPurgeBehind>;
   readonly startWork: StartWork;
   readonly trouble: Trouble;
-  readonly report: FlushReport;
+  readonly report: ReturnType<typeof createFlushReport>;
 }
 
-/** Creates the report of a compactor's flushes. */
-export function createFlushReport(counted: CompactMetrics, reportReuse: ReportReuse, logger: Logger): FlushReport {
+/** Creates the report of a compactor's flushes: metrics, log and reused keys. */
+export function createFlushReport(counted: CompactMetrics, reportReuse: ReportReuse, logger: Logger) {
   return {
-    async flushed({ lastSequence }, flushed, durationMs) {
+    async flushed({ lastSequence }: Batch, flushed: Flushed, durationMs: number): Promise<void> {
       counted.flushed(flushed, durationMs);
       const { version, events, rows, failed, repeats, sizeBytes, straight, refused } = flushed;
       if (refused !== undefined)
@@ -53,15 +45,15 @@ export function createFlushReport(counted: CompactMetrics, reportReuse: ReportRe
       logger.info({ version, events, rows, failed, repeats, sizeBytes, straight, durationMs, lastSequence }, 'flushed');
       await reportReuse(flushed.failures);
     },
-    // Once for each trouble: it is tried twice a second.
-    failed: (error, isFirst) =>
+    /** Logs a failure; `isFirst` if the loop has worked until now: it retries twice a second. */
+    failed: (error: unknown, isFirst: boolean): void =>
       logger[isFirst ? 'warn' : 'debug']({ error: describeError(error) }, 'flush failed, will retry'),
   };
 }
 
-/** Pulls what waits after the position; undefined when nothing came, or messages are missing there, which is recorded. */
+/** Pulls the messages after the position; undefined if none came, or if some are missing there, which it records. */
 async function pull({ stream, puller, limits }: Loop, epoch: Epoch): Promise<Batch | undefined> {
-  // A batch that reached across a table's position would be given to it in part again.
+  // A batch across a table's position would be written to it twice in part.
   const within: BatchLimits = { ...limits.next(), lastSequence: stream.findAhead(epoch)?.position };
   try {
     return await puller.pull(epoch, within);
@@ -72,7 +64,6 @@ async function pull({ stream, puller, limits }: Loop, epoch: Epoch): Promise<Bat
   }
 }
 
-/** Writes and commits the batch. */
 async function flush({ lake, limits, flushing, report }: Loop, batch: Batch, epoch: Epoch): Promise<Flushed> {
   const startedAt = performance.now();
   lake.assertFolder();
@@ -86,7 +77,7 @@ async function flush({ lake, limits, flushing, report }: Loop, batch: Batch, epo
   return flushed;
 }
 
-/** Begins to remove from the stream what the lake has. Throws what the purge before has failed with. */
+/** Begins to purge the messages that the lake has. Throws the error of the previous purge. */
 async function beginPurge(
   { lake: { table }, stream, purging }: Loop,
   { epoch }: Flushed,
@@ -101,8 +92,8 @@ async function beginPurge(
 }
 
 /**
- * Takes one turn of the flush loop: pull, check, flush, commit, purge. The next batch is pulled while this one is flushed,
- * and the one before is purged.
+ * Runs the flush loop once: pull, check, flush, commit, purge. The next batch is pulled, and the previous one
+ * purged, while this one is flushed.
  */
 async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   const { lake, stream, puller, limits, flushing, purging, startWork } = loop;
@@ -123,15 +114,15 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
 }
 
 /**
- * Runs the flush loop until the signal aborts. A passing trouble (broker away, disk full or read-only) is waited out;
- * others throw.
+ * Runs the flush loop until the signal aborts. It retries passing errors (broker away, disk full or read-only) and
+ * throws others.
  */
 export async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
   try {
     await runTurns(loop, signal);
   } finally {
     await loop.puller.stop();
-    // It is made good by the next flush.
+    // The next flush purges again.
     await loop.purging.ended().catch(() => undefined);
     await loop.startWork.ended();
   }
@@ -147,8 +138,7 @@ async function runTurns(loop: Loop, signal: AbortSignal): Promise<void> {
       if (signal.aborted) return;
       stream.distrust();
       const lastedMs = trouble.note(error);
-      // Anything that is not lasting by itself may go better in a new process, but not while the lake refuses to be
-      // written, whatever the error says.
+      // A new process may cure any other error, but not while the lake refuses writes.
       const passing =
         isLasting(error) ||
         (isTransient(error) && lastedMs < maxTroubleMs) ||
@@ -161,23 +151,13 @@ async function runTurns(loop: Loop, signal: AbortSignal): Promise<void> {
 }
 
 /**
- * Takes messages out of the stream that the lake has, while the next batch is taken in: for a full batch the broker needs
- * as long as a tenth of its flush, and nothing waits for it.
+ * Creates the purge that runs while the next batch is read: for a full batch the broker needs up to a tenth of the
+ * time of its flush, and nothing waits for it.
  */
-export interface PurgeBehind {
-  /**
-   * Begins a purge, once the one before has ended; what that one was to remove, this one removes as well. Throws what it
-   * failed with, when this one has begun: so purges that fail again and again are an error each time.
-   */
-  begin(purge: () => Promise<void>): Promise<void>;
-  /** Waits until none is under way. Throws what it failed with, once. */
-  ended(): Promise<void>;
-}
-
-/** Creates it, with no purge under way. */
-export function createPurgeBehind(): PurgeBehind {
+export function createPurgeBehind() {
   let running = Promise.resolve();
 
+  /** Waits until no purge is in progress. Throws its error, once. */
   async function ended(): Promise<void> {
     const last = running;
     running = Promise.resolve();
@@ -186,13 +166,17 @@ export function createPurgeBehind(): PurgeBehind {
 
   return {
     ended,
-    async begin(purge) {
+    /**
+     * Begins a purge once the previous one has ended; it also removes what that one was to remove. Throws the error of
+     * that one after this one has begun, so that repeated failures are an error each time.
+     */
+    async begin(purge: () => Promise<void>): Promise<void> {
       const failure = await ended().then(
         () => undefined,
         (error: unknown) => ({ error }),
       );
       running = purge();
-      // Whoever waits for it is told.
+      // ended() throws it.
       running.catch(() => undefined);
       if (failure !== undefined) throw failure.error;
     },

@@ -10,32 +10,30 @@ import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 
 /**
- * Tells the owners of apps about requests that were answered with 200 and are not in the lake, because their
- * Idempotency-Key stands for another request that another import worker took. Ingest refuses the others.
+ * Reports requests that were answered with 200 and are not in the lake, because another import worker took their
+ * Idempotency-Key for another request; ingest refuses those that it sees itself.
  *
- * In: the failed events of a flush, once it is committed. Out: records among the refusals of their apps, and one notice
- * of each app and day. A crash in between loses them: the failed events themselves are kept.
+ * In: the failed events of a committed flush. Out: records among the refusals of their apps, and one notice per app and
+ * day. A crash in between loses both; the failed events are kept.
  */
 export type ReportReuse = (failures: readonly Failure[]) => Promise<void>;
 
 interface KeyReuseDependencies {
   readonly lakeDir: string;
-  /** Absent: no refusals are kept. */
+  /** Absent if no refusals are kept. */
   readonly refusals?: RefusalFolder | undefined;
   readonly clock: Clock;
   readonly logger: Logger;
 }
 
-type Head = NonNullable<ReturnType<typeof readLineHead>>;
-
-/** The events of one app and kind that failed by a reused key, and what tells their requests apart. */
+/** The events of one app and kind with a reused key, and what distinguishes their requests. */
 interface Reused {
-  readonly first: Head;
+  readonly first: NonNullable<ReturnType<typeof readLineHead>>;
   readonly requests: Set<string>;
   events: number;
 }
 
-function group(failures: readonly Failure[]): Iterable<Reused> {
+function group(failures: readonly Failure[]): Reused[] {
   const groups = new Map<string, Reused>();
   for (const { reason, line } of failures) {
     const head = reason === 'key_reused' ? readLineHead(line) : undefined;
@@ -46,7 +44,7 @@ function group(failures: readonly Failure[]): Iterable<Reused> {
     reused.events += 1;
     groups.set(name, reused);
   }
-  return groups.values();
+  return [...groups.values()];
 }
 
 function toRecord({ first, requests, events }: Reused, nowMs: number): RefusalRecord {
@@ -82,20 +80,16 @@ function toNotice(idApp: number, nowMs: number): Notice {
   };
 }
 
-/** Creates the report of one compactor. An error is logged: the flush is committed by then. */
+/** Creates the report of one compactor. It logs errors: the flush is committed by then. */
 export function createReuseReport({ lakeDir, refusals, clock, logger }: KeyReuseDependencies): ReportReuse {
   const writer = refusals === undefined ? undefined : createRefusalWriter(refusals.folder, refusals.bodies);
   return async (failures) => {
     const nowMs = clock.nowMs();
-    const groups = [...group(failures)];
+    const groups = group(failures);
     try {
       for (const reused of groups) await writer?.append(reused.first.idApp, [toRecord(reused, nowMs)], nowMs);
-      const apps = new Set(groups.map(({ first }) => first.idApp));
-      if (apps.size > 0)
-        await addKeyNotices(
-          lakeDir,
-          [...apps].map((idApp) => toNotice(idApp, nowMs)),
-        );
+      const notices = [...new Set(groups.map(({ first }) => first.idApp))].map((idApp) => toNotice(idApp, nowMs));
+      if (notices.length > 0) await addKeyNotices(lakeDir, notices);
     } catch (error) {
       logger.warn({ error: describeError(error) }, 'cannot report reused keys to the owners of their apps');
     }

@@ -7,21 +7,21 @@ import type { Closers } from '../runtime/lifecycle.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import { recoverFailed } from '../lake/files/failed-events.ts';
 import { describeUnnamedErasedIds } from '../lake/find/erased-ids.ts';
-import { lakePaths, openLake } from '../lake/lake.ts';
+import { type LakeOptions, lakePaths, openLake } from '../lake/lake.ts';
 import type { Table, TableOptions } from '../lake/log/table.ts';
 import type { CompactOptions } from './compact-options.ts';
 
-/** The lake that a compactor has taken. */
+/** The lake that a compactor has locked and claimed. */
 export interface OwnLake {
   readonly dir: string;
   readonly table: Table;
-  /** The claim on it. */
+  /** The claim, as commits name it. */
   readonly writer: string;
-  /** Throws when the lake's folder is not the one that this compactor has locked any more. */
+  /** Throws when the lake's folder is no longer the one that this compactor has locked. */
   readonly assertFolder: () => void;
 }
 
-/** Throws `fenced` unless this compactor still owns the lake; `cause` is the error that made the caller look. */
+/** Throws `fenced` unless this compactor still owns the lake; `cause` is the error that made the caller check. */
 export function assertOwner(lake: LakeState, writer: string, cause?: unknown): void {
   if (lake.writer === writer) return;
   throw new AppError('fenced', 'another compactor has taken over the lake', {
@@ -32,34 +32,27 @@ export function assertOwner(lake: LakeState, writer: string, cause?: unknown): v
 
 const defaultLockWaitMs = 15_000;
 
-/** Claims the lake: from this commit on, a compactor that ran before can neither flush nor move the position. */
+/** Claims the lake: after this commit an earlier compactor can neither flush nor move the position. */
 async function claim(table: Table, writer: string, erasedIdsFile: string): Promise<void> {
   const unnamed = table.lake().erasedIds === undefined ? await describeUnnamedErasedIds(erasedIdsFile) : undefined;
   await table.commit((_, { erasedIds = unnamed }) => ({ cause: 'start', actions: [], writer, erasedIds }));
 }
 
-/**
- * Locks the lake, empties the spool folder, opens the table and claims it, and settles what a crash has left of
- * flushes.
- */
+/** Locks the lake, empties the spool folder, opens and claims the table, and settles what a crash left of flushes. */
 export async function takeLake(
   closers: Closers,
-  tableOptions: TableOptions,
-  options: CompactOptions,
+  tableOptions: LakeOptions & TableOptions,
+  { lakeDir: dir, spoolDir, withoutLock, lockWaitMs = defaultLockWaitMs }: CompactOptions,
 ): Promise<OwnLake> {
-  const { lakeDir: dir, spoolDir, retentionMs } = options;
   const paths = lakePaths(dir);
-  const lock =
-    options.withoutLock === true
-      ? undefined
-      : await waitForLock(paths.compactorLock, 'the compactor', options.lockWaitMs ?? defaultLockWaitMs);
+  const lock = withoutLock === true ? undefined : await waitForLock(paths.compactorLock, 'the compactor', lockWaitMs);
   closers.add('compactor lock', () => lock?.release());
   const removeSpool = (): Promise<void> => removeTree(spoolDir);
   await removeSpool();
   await ensureFolder(spoolDir);
-  // What was pulled last are events like any other: none may outlive its erasure there, while the service is stopped.
+  // The spool has events: none may outlive its erasure there while the service is stopped.
   closers.add('spool', removeSpool);
-  const table = await openLake(dir, { ...tableOptions, retentionMs });
+  const table = await openLake(dir, tableOptions);
   const writer = randomUUID();
   await claim(table, writer, paths.erasedIds);
   await recoverFailed(paths.failed, table.dir);

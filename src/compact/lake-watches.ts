@@ -1,6 +1,6 @@
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import type { Clock } from '../runtime/clock.ts';
-import type { Closers, Stoppable } from '../runtime/lifecycle.ts';
+import type { Closers } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
@@ -9,47 +9,37 @@ import { createErasedIdsSearch, type FindErasedIds } from '../lake/find/erased-i
 import { lakePaths } from '../lake/lake.ts';
 import { tryWrite as tryWriteLake } from '../lake/try-write.ts';
 
-/**
- * Tries again and again whether the lake can be written. While events come, the flushes show it; where none do, a
- * service would call itself ready that cannot bring its next event into the lake.
- */
-export interface WriteProbe extends Stoppable {
-  /** That the lake cannot be written, and since when; also when a write has not returned for so long. */
-  problems(): Problem[];
-}
-
 interface WriteProbeDependencies {
-  /**
-   * Writes to the lake and takes it back; throws what kept it from doing so. `folder_lost` says nothing of this lake.
-   */
+  /** Writes to the lake and removes it again. `folder_lost` says nothing of this lake. */
   readonly tryWrite: () => Promise<void>;
   readonly clock: Clock;
   readonly logger: Logger;
 }
 
 interface WriteProbeOptions {
-  /** From the end of one try to the next, milliseconds. */
   readonly everyMs?: number;
-  /** A failure that lasts for less is not reported, milliseconds. */
+  /** Shortest failure that is reported, ms. */
   readonly lastingMs?: number;
 }
-
-/** Often enough for whoever asks whether the service is ready, and rare enough to cost nothing beside it. */
-const defaultEveryMs = 3000;
 
 const todo =
   'Make its folders writable for the service: see whether the disk is full, or mounted read-only, and whose the folders are. It then goes on by itself; events are taken meanwhile, and wait in the stream while that has room.';
 
-/** Starts the tries, the first after one interval: what a start writes has shown it. */
+export type WriteProbe = ReturnType<typeof startWriteProbe>;
+
+/**
+ * Tries every few seconds whether the lake can be written, the first time after one interval. Flushes show it while
+ * events come; an idle service would call itself ready and fail with its next event.
+ */
 export function startWriteProbe(
   { tryWrite, clock, logger }: WriteProbeDependencies,
-  { everyMs = defaultEveryMs, lastingMs }: WriteProbeOptions = {},
-): WriteProbe {
+  { everyMs = 3000, lastingMs }: WriteProbeOptions = {},
+) {
   const trouble = createTrouble(clock, lastingMs);
   let failing = false;
 
   async function look(): Promise<void> {
-    // A disk that hangs throws nothing: the write that has not returned is what there is to report.
+    // A disk that hangs throws nothing: until the write returns, this is the failure.
     if (!failing)
       trouble.note(
         new AppError('disk', 'a write has not returned', {
@@ -75,20 +65,19 @@ export function startWriteProbe(
 
   const loop = startPollLoop(look, { everyMs, onError: (error) => trouble.note(error), pausesFirst: true });
   return {
-    problems() {
-      const found = trouble.find();
-      return found === undefined
-        ? []
-        : [{ code: 'lake_unwritable', what: `the lake cannot be written since ${found.since}: ${found.error}`, todo }];
-    },
+    problems: (): Problem[] =>
+      trouble.problems(({ since, error }) => ({
+        code: 'lake_unwritable',
+        what: `the lake cannot be written since ${since}: ${error}`,
+        todo,
+      })),
     stop: () => loop.stop(),
   };
 }
 
-/** An unchanged file costs a look at it and at the newest commit, milliseconds. */
 const erasedIdsEveryMs = 5000;
 
-/** Watches the file of the hashes of erased ids, without which nobody can say that an event has never come; the first look is at once. What else keeps the lake from being read is reported by the loops that need it. */
+/** Watches the file of erased ids, without which no lookup can say that an event has never come. */
 function watchErasedIds(find: FindErasedIds) {
   let found: Problem[] = [];
 
@@ -97,6 +86,7 @@ function watchErasedIds(find: FindErasedIds) {
       await find();
       found = [];
     } catch (error) {
+      // The loops that read the lake report what else is wrong with it.
       if (!isAppError(error, 'file_damaged')) return;
       found = [{ code: 'erased_ids_damaged', what: error.message, todo: error.hint ?? '' }];
     }
@@ -106,7 +96,7 @@ function watchErasedIds(find: FindErasedIds) {
   return { notices: () => found, stop: () => loop.stop() };
 }
 
-/** Watches what no loop would notice: whether the lake can be written, and the hashes of erased ids. */
+/** Watches what no other loop notices: whether the lake can be written, and the erased ids. */
 export function startLakeWatches(
   closers: Closers,
   { dir, assertFolder }: { readonly dir: string; readonly assertFolder: () => void },
@@ -117,5 +107,5 @@ export function startLakeWatches(
   closers.add('write probe', () => writeProbe.stop());
   const erasedIds = watchErasedIds(createErasedIdsSearch(paths));
   closers.add('erased ids', () => erasedIds.stop());
-  return { problems: () => writeProbe.problems(), notices: () => erasedIds.notices() };
+  return { problems: writeProbe.problems, notices: erasedIds.notices };
 }

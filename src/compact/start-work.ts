@@ -7,21 +7,6 @@ import type { Maintenance } from './seal/maintenance.ts';
 /** The step before the keys of the last hours are loaded at which a crash is tested. */
 export const learnStep = 'keys-unlearnt';
 
-/** What a compactor does once, beside its first flushes: it sweeps what a crash has left, and loads the recent keys. */
-export interface StartWork {
-  /**
-   * Lets the maintenance sweep, once, and begins to load the keys, again where that has failed: it takes from seconds to a
-   * minute and a half, and only a batch with keys waits for it. Not before the stream was compared with the log: where the
-   * two disagree, a file that the log does not name may be all there is. Throws the last failure to load the keys, until
-   * they are loaded: so a failure that stays is one trouble, however long each try takes.
-   */
-  run(signal: AbortSignal): void;
-  /** Records a fault of the stream: one before the first run has the sweep keep files that it would remove. */
-  noteFault(): void;
-  /** Resolves when nothing is being loaded. */
-  ended(): Promise<void>;
-}
-
 interface StartWorkDependencies {
   readonly maintenance: Pick<Maintenance, 'sweep'>;
   readonly keys: Pick<RecentKeys, 'warmUp' | 'size'>;
@@ -30,8 +15,10 @@ interface StartWorkDependencies {
   readonly logger: Logger;
 }
 
-/** Creates it, not begun. */
-export function createStartWork({ maintenance, keys, clock, crashPoint, logger }: StartWorkDependencies): StartWork {
+export type StartWork = ReturnType<typeof createStartWork>;
+
+/** Creates the one-time work of a compactor during its first flushes: the sweep, and loading the recent keys. */
+export function createStartWork({ maintenance, keys, clock, crashPoint, logger }: StartWorkDependencies) {
   let isFaulty = false;
   let learning: Promise<void> | undefined;
   let failure: { readonly error: unknown } | undefined;
@@ -51,14 +38,22 @@ export function createStartWork({ maintenance, keys, clock, crashPoint, logger }
   }
 
   return {
-    run(signal) {
+    /**
+     * Lets the maintenance sweep once, and begins to load the keys, which takes seconds to 90 s; only batches with keys
+     * wait for it. Called after the stream was compared with the log: if they disagree, a file that the log does not
+     * name may be all that is left. Throws the last failure to load the keys until they are loaded.
+     */
+    run(signal: AbortSignal): void {
       maintenance.sweep(isFaulty);
       learning ??= learn(signal);
       if (failure !== undefined) throw failure.error;
     },
-    noteFault() {
+    /**
+     * Records a fault of the stream. After one before the first run, the sweep keeps the files that it would remove.
+     */
+    noteFault(): void {
       isFaulty = true;
     },
-    ended: async () => learning,
+    ended: async (): Promise<void> => learning,
   };
 }

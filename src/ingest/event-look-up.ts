@@ -8,15 +8,6 @@ import { findApp } from './find-app.ts';
 import { maxKeyLength } from './required-ids.ts';
 import type { Refusal } from './refusal.ts';
 
-/**
- * GET /v1/event: where an event is that the app has sent. Import only hands the question on, to a process that reads the
- * lake: many of them must not keep it from its work.
- */
-export interface EventLookUp {
-  /** Answers a request; `query` holds its parameters as they are. */
-  handle(query: Readonly<Record<string, unknown>>, request: IncomingMessage, response: ServerResponse): Promise<void>;
-}
-
 interface EventLookUpDependencies {
   readonly access: AccessReader;
   readonly answers: Answers;
@@ -24,24 +15,21 @@ interface EventLookUpDependencies {
   readonly keyMask?: KeyMask | undefined;
 }
 
-/** Questions of an app, of each process of import. */
+/** Limits the queries of an app to each process of import. */
 export const eventQuota = { limit: 20, windowMs: 1000 } as const;
-/** Questions on their way at a time, of each process of import, and those of an account and an app among them. */
+/** Limits the queries in progress of each process of import: in all, of an account, of an app. */
 const maxAsked = 32;
 const maxAskedOfAccount = 12;
 const maxAskedOfApp = 4;
-/** Longer than the answer takes at most. */
+/** Longer than the longest answer, ms. */
 const askTimeoutMs = 1700;
-/** Names of what is looked for, one of which a question has. */
+/** Parameters, of which a query has one. */
 const names = ['eventId', 'key', ...ownKeyFields.keys()];
 const oneOf = names.join(' or ');
 
 const refuse = (detail: string): Refusal => ({ reason: 'rules', detail });
 
-/**
- * Reads the question of a request; the app is known by then. A key may be read in several ways: that of the first that
- * is known is the answer.
- */
+/** Parses the query of a request. A key may have several readings: the first that is known counts. */
 export function parseQuestion(
   query: Readonly<Record<string, unknown>>,
   idApp: number,
@@ -70,7 +58,7 @@ export function parseQuestion(
 const isNeverSeen = (reply: EventReply): boolean =>
   'answer' in reply && (reply.answer as { readonly state?: unknown } | null)?.state === 'never_seen';
 
-/** Asks until one of the questions has an answer that says more than that its event was never seen. */
+/** Asks one query after the other until the event of one was seen. */
 async function askEach(ask: AskForEvent, questions: readonly EventQuestion[]): Promise<EventReply> {
   const untilMs = performance.now() + askTimeoutMs;
   let reply: EventReply = { busy: 'nothing was asked' };
@@ -83,10 +71,14 @@ async function askEach(ask: AskForEvent, questions: readonly EventQuestion[]): P
 
 type Asker = Pick<App, 'idApp' | 'idAccount'>;
 
-/** Creates the look-up of one server. */
-export function createEventLookUp({ access, answers, ask, keyMask }: EventLookUpDependencies): EventLookUp {
+export type EventLookUp = ReturnType<typeof createEventLookUp>;
+
+/**
+ * Creates GET /v1/event of one server: where an event of the app is. Import only passes the query to a process that
+ * reads the lake, so that many of them do not keep it from its work.
+ */
+export function createEventLookUp({ access, answers, ask, keyMask }: EventLookUpDependencies) {
   const quota = createQuotaCounter([eventQuota]);
-  /** Whose the questions on their way are. */
   const asked = new Set<Asker>();
 
   function hasPlace({ idApp, idAccount }: Asker): boolean {
@@ -96,13 +88,16 @@ export function createEventLookUp({ access, answers, ask, keyMask }: EventLookUp
   }
 
   return {
-    async handle(query, request, response) {
+    async handle(
+      query: Readonly<Record<string, unknown>>,
+      request: IncomingMessage,
+      response: ServerResponse,
+    ): Promise<void> {
       const { idApp } = query;
       const end = (refusal: Refusal): void => answers.refuse(response, refusal, { idApp });
       const app = findApp(access, idApp, request);
       if ('reason' in app) return end(app);
-      const waitSeconds = quota.take(String(app.idApp), performance.now());
-      if (waitSeconds !== undefined)
+      if (quota.take(String(app.idApp), performance.now()) !== undefined)
         return end({ reason: 'quota', detail: `an app may ask ${eventQuota.limit} times a second` });
       const questions = parseQuestion(query, app.idApp, keyMask);
       if ('reason' in questions) return end(questions);

@@ -2,13 +2,12 @@ import type { IncomingMessage } from 'node:http';
 import type { AccessReader, App } from '../access/access.ts';
 import type { Refusal } from './refusal.ts';
 
-/** The refusal of a request whose app, or token, is none. */
 export const tokenRefusal: Refusal = {
   reason: 'token',
   detail: 'the token does not suit the app named by idApp',
 };
 
-/** What a request lacks to be for any app, told without a look at any: what is there is judged in one sentence. */
+/** Describes a missing app or token; a wrong one is not distinguished from the other. */
 function findLack(idApp: unknown, token: string | undefined): string | undefined {
   if (idApp === undefined) return 'idApp is missing: it stands in the address, as in ?idApp=1';
   if (token === undefined || token === '') return "the header Authorization is missing: it holds the app's token";
@@ -17,14 +16,14 @@ function findLack(idApp: unknown, token: string | undefined): string | undefined
 }
 
 /**
- * The app that a request is for, when its token suits it. Neither says which of the two was wrong. `idApp` as the query
- * has it.
+ * Returns the app of a request if the token matches it; the refusal does not say which of the two is wrong. `idApp` is
+ * the unchecked value of the query.
  */
 export function findApp(access: AccessReader, idApp: unknown, { headers }: IncomingMessage): App | Refusal {
   const token = headers.authorization;
   const isNamed = typeof idApp === 'string' && /^[1-9]\d{0,15}$/.test(idApp) && token !== undefined && token !== '';
   const app = isNamed ? access.current().findAppByToken(Number(idApp), token) : undefined;
-  // A client that is told that its token is wrong drops its events.
+  // A client that learns that its token is wrong drops its events.
   if (app === undefined && isNamed && access.mayLackApps())
     return { reason: 'unavailable', detail: 'not stored: the access data of the service cannot be read' };
   if (app !== undefined) return app;

@@ -1,74 +1,139 @@
 import { isAppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { pause } from '../runtime/async/retry.ts';
-import type { Statement } from '../receipts/receipt.ts';
-import type { PublishAck, StreamPublisher } from '../stream/stream.ts';
+import type { Statement, Receipt } from '../receipts/receipt.ts';
+import { type PublishAck, type StreamPublisher, maxMessageBytes } from '../stream/stream.ts';
 import type { SignReceipts } from './receipts.ts';
 import type { Cause, Trouble } from './trouble.ts';
-import { createWaitingRoom, type Append, type AppendOutcome, type WaitingRoom } from './waiting-room.ts';
+
+/**
+ * The result of an append. `stored`: fsynced in the stream. `refused`: not stored, and never will be. `unknown`: no
+ * answer came in time; the events may be stored.
+ */
+type AppendOutcome =
+  | { readonly state: 'stored'; readonly receipt?: Receipt | undefined }
+  | { readonly state: 'refused' | 'unknown'; readonly detail: string };
+
+/** The lines of one request, until their group is confirmed. */
+interface Append {
+  readonly lines: Buffer;
+  /** Content of the receipt; absent if the client asks for none. */
+  readonly statement?: Statement | undefined;
+  /** When the response is due, on the monotonic clock. */
+  readonly dueMs: number;
+  readonly settle: (outcome: AppendOutcome) => void;
+}
+
+/** Time that a group needs before its first member is due, ms: less would hardly bring the response in time. */
+const minPublishMs = 250;
+
+type WaitingRoom = ReturnType<typeof createWaitingRoom>;
+
+/**
+ * Creates the queue of appends that wait for their group, in the order of their due times. Appends that can no longer
+ * be answered in time go to `onLate`. The caller bounds its size.
+ */
+function createWaitingRoom(onLate: (append: Append) => void) {
+  let waiting: Append[] = [];
+  let waitingBytes = 0;
+  let timer: NodeJS.Timeout | undefined;
+
+  function takeWhile(fits: (append: Append) => boolean): Append[] {
+    let count = 0;
+    for (let append = waiting[0]; append !== undefined && fits(append); append = waiting[count]) {
+      waitingBytes -= append.lines.length;
+      count += 1;
+    }
+    return waiting.splice(0, count);
+  }
+
+  function refuseLate(): void {
+    const nowMs = performance.now();
+    for (const append of takeWhile(({ dueMs }) => dueMs - nowMs < minPublishMs)) onLate(append);
+  }
+
+  function armTimer(): void {
+    const [first] = waiting;
+    if (first === undefined || timer !== undefined) return;
+    timer = setTimeout(
+      () => {
+        timer = undefined;
+        refuseLate();
+        armTimer();
+      },
+      Math.max(0, first.dueMs - minPublishMs - performance.now()),
+    );
+  }
+
+  return {
+    add(append: Append): void {
+      waiting.push(append);
+      waitingBytes += append.lines.length;
+      armTimer();
+    },
+    /** Removes and returns the oldest appends, as many as fit into one message. */
+    takeGroup(): Append[] {
+      let bytes = 0;
+      return takeWhile(({ lines }) => (bytes += lines.length) <= maxMessageBytes);
+    },
+    /** Puts a group that was not stored back to the front. */
+    putBack(group: readonly Append[]): void {
+      waiting = [...group, ...waiting];
+      for (const { lines } of group) waitingBytes += lines.length;
+    },
+    refuseLate,
+    isEmpty: () => waiting.length === 0,
+    bytes: () => waitingBytes,
+    close: () => clearTimeout(timer),
+  };
+}
 
 interface GroupCommitOptions {
-  /** Most bytes that wait for their group; beyond it an append is refused at once. */
+  /** Limits the bytes that wait for their group; an append beyond it is refused at once. */
   readonly maxWaitingBytes: number;
-  /** Every append is answered within this time. */
+  /** Time within which every append gets a response, ms. */
   readonly answerWithinMs: number;
 }
 
-/** Numbers of one group, reported when its PubAck is in. */
+/** Figures of one confirmed group. */
 export interface GroupFigures {
   readonly appends: number;
   readonly bytes: number;
   readonly tookMs: number;
 }
 
-/** Collects the lines of many requests into few messages: one group is on its way, the rest waits for the next. */
-export interface GroupCommit {
-  /**
-   * Adds the lines of one request (NDJSON, at most one message's size); answers when they are durable, or why not. With
-   * a statement the answer has a receipt, where one can be signed.
-   */
-  append(lines: Buffer, statement?: Statement): Promise<AppendOutcome>;
-  waitingBytes(): number;
-  /** Refuses what comes from now on, and returns when everything taken has its answer. */
-  drain(): Promise<void>;
-}
-
 interface GroupCommitDependencies {
   readonly publisher: StreamPublisher;
   readonly logger: Logger;
   readonly onGroup: (figures: GroupFigures) => void;
-  /**
-   * Says that the stream's disk has come down to its reserve: appends are then refused, while there is still room to
-   * work.
-   */
+  /** Reports whether the stream's disk is down to its reserve: appends are refused while there is space to work. */
   readonly isDiskLow: () => boolean;
-  /** Signs the receipts of a group that is stored; absent: none is given. */
+  /** Signs the receipts of a stored group; absent if none are given. */
   readonly signReceipts?: SignReceipts | undefined;
-  /** Gets each cause for which appends are refused. */
   readonly trouble: Trouble;
 }
 
 const pingTimeoutMs = 500;
-/** Pause between attempts while the broker does not take messages. */
+/** Delay between attempts while the broker takes no messages, ms. */
 const retryPauseMs = 50;
 
 const stored: AppendOutcome = { state: 'stored' };
 
 const refused = (why: string): AppendOutcome => ({ state: 'refused', detail: `not stored: ${why}` });
 
-/** What a publish that failed means for its group and for the next. */
+/** The meaning of a failed publish for its group and for the next. */
 interface PublishFailure {
-  /** The cause to report; absent where the guard of the stream, or the broker ping, reports it. */
+  /** The cause to report; absent if the guard of the stream, or the broker ping, reports it. */
   readonly cause?: Cause;
-  /** Nothing more is sent until the broker answers a ping. */
+  /** Whether nothing more is sent until the broker answers a ping. */
   readonly stalls: boolean;
-  /** What the appends are answered; absent: surely not stored, they may be sent again while their time lasts. */
+  /** Outcome of the appends; absent if they are surely not stored and may be sent again in time. */
   readonly outcome?: AppendOutcome;
 }
 
 function judgeFailure(error: unknown): PublishFailure {
   if (isAppError(error, 'stream_full')) return { cause: 'full', stalls: false, outcome: refused('the stream is full') };
-  // Sending again at once would not help, and a ping would be answered.
+  // A retry at once would not help, and a ping would be answered.
   if (isAppError(error, 'broker_refused')) return { stalls: false, outcome: refused('the broker refuses it') };
   if (isAppError(error, 'stream_shut')) return { stalls: true };
   if (isAppError(error, 'broker_away')) return { cause: 'away', stalls: true };
@@ -78,20 +143,11 @@ function judgeFailure(error: unknown): PublishFailure {
 
 const hasStatements = (group: readonly Append[]): boolean => group.some(({ statement }) => statement !== undefined);
 
-/** Sends groups, one at a time, and knows whether the broker takes any. */
-interface GroupSender {
-  /** After a publish without an answer, or with the broker away: `probe` comes before the next group. */
-  isStalled(): boolean;
-  /** Publishes a group and settles its appends, or puts them back. */
-  send(group: readonly Append[]): Promise<void>;
-  /** Asks the broker for an answer; with one, groups may be sent again. */
-  probe(): Promise<void>;
-}
-
-function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingRoom): GroupSender {
+/** Creates the sender of groups, one at a time. */
+function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingRoom) {
   const { publisher, logger, trouble, onGroup, signReceipts = () => [] } = dependencies;
   let stalled = false;
-  /** The newest group was confirmed: the first that is not is worth a line in the log. */
+  /** Whether the last group was confirmed: the next failure is logged as a warning. */
   let confirmed = true;
 
   function takeFailure(error: unknown, group: readonly Append[], bytes: number): void {
@@ -105,7 +161,7 @@ function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingR
     else for (const { settle } of group) settle(outcome);
   }
 
-  /** What is stored is answered so, with a receipt or without. */
+  /** Signs the receipts of a stored group; none after an error, since it is stored all the same. */
   function sign(group: readonly Append[], ack: PublishAck): ReturnType<SignReceipts> {
     try {
       return signReceipts(group, ack);
@@ -116,8 +172,10 @@ function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingR
   }
 
   return {
+    /** Reports whether `probe` must succeed before the next group. */
     isStalled: () => stalled,
-    async send(group) {
+    /** Publishes a group and settles its appends, or puts them back. */
+    async send(group: readonly Append[]): Promise<void> {
       const [first] = group;
       const payload =
         group.length === 1 && first !== undefined ? first.lines : Buffer.concat(group.map(({ lines }) => lines));
@@ -136,26 +194,28 @@ function createGroupSender(dependencies: GroupCommitDependencies, room: WaitingR
         settle(receipts === undefined ? stored : { state: 'stored', receipt: receipts[index] });
       onGroup({ appends: group.length, bytes: payload.length, tookMs: performance.now() - startedMs });
     },
-    async probe() {
+    /** Pings the broker; after a response groups may be sent again. */
+    async probe(): Promise<void> {
       await pause(retryPauseMs);
       try {
         await publisher.ping(pingTimeoutMs);
         stalled = false;
         trouble.answered();
       } catch {
-        // The next turn tries again.
         trouble.note('away');
       }
     },
   };
 }
 
+export type GroupCommit = ReturnType<typeof createGroupCommit>;
+
 /**
- * Creates the group commit of one process. A group's message stays below the stream's limit; while it is on its way,
- * whatever arrives waits, which needs no timer and costs a lone client nothing. After a publish without an answer, or
- * with the broker away, nothing is sent until a ping comes back; what waits is refused when its time is over.
+ * Creates the group commit of one process: it collects the lines of many requests into few messages. While one group is
+ * on its way, what arrives is the next group, which needs no timer and costs a lone client nothing. After a publish
+ * without a response, or with the broker away, nothing is sent until a ping returns; what waits too long is refused.
  */
-export function createGroupCommit(dependencies: GroupCommitDependencies, options: GroupCommitOptions): GroupCommit {
+export function createGroupCommit(dependencies: GroupCommitDependencies, options: GroupCommitOptions) {
   const { trouble, isDiskLow } = dependencies;
   const room = createWaitingRoom(({ settle }) => {
     if (!sender.isStalled()) trouble.note('crowded');
@@ -166,9 +226,9 @@ export function createGroupCommit(dependencies: GroupCommitDependencies, options
   let loop: Promise<void> | undefined;
 
   async function run(): Promise<void> {
-    // Requests that the same turn of the event loop brings belong into the same group.
+    // Requests of the same turn of the event loop belong to the same group.
     await new Promise((resolve) => setImmediate(resolve));
-    // Goes on until the broker is back, also with nothing to send: the next request must not be the one to find out.
+    // While stalled it also probes with nothing to send: the next request must not be the first to notice.
     while (!room.isEmpty() || (sender.isStalled() && !draining.signal.aborted)) {
       if (sender.isStalled()) await sender.probe();
       room.refuseLate();
@@ -189,7 +249,8 @@ export function createGroupCommit(dependencies: GroupCommitDependencies, options
   }
 
   return {
-    append(lines, statement) {
+    /** Adds the lines of one request (NDJSON, at most one message); a statement asks for a receipt. */
+    append(lines: Buffer, statement?: Statement): Promise<AppendOutcome> {
       const refusal = findRefusal(lines);
       if (refusal !== undefined) return Promise.resolve(refusal);
       return new Promise((settle) => {
@@ -197,8 +258,9 @@ export function createGroupCommit(dependencies: GroupCommitDependencies, options
         loop ??= run();
       });
     },
-    waitingBytes: () => room.bytes(),
-    async drain() {
+    waitingBytes: (): number => room.bytes(),
+    /** Refuses new appends, and waits until all taken ones have a response. */
+    async drain(): Promise<void> {
       draining.abort();
       await loop;
       room.close();

@@ -7,7 +7,6 @@ import type { Clock } from '../runtime/clock.ts';
 import type { Accepted, Answers } from './answers.ts';
 import { findApp } from './find-app.ts';
 import type { GroupCommit } from './group-commit.ts';
-import type { AppendOutcome } from './waiting-room.ts';
 import {
   parseBodyLimit,
   parseImportRequest,
@@ -22,18 +21,7 @@ import type { Refusal } from './refusal.ts';
 import { findMisspelt, listAsAsked, listFaults, wantsAllFaults } from './request-faults.ts';
 import { createUsedKeys, findKeyUse } from './used-keys.ts';
 
-/**
- * Answers the requests of the import methods, on Node's own request and response: each is so little work that the
- * framework's request, reply and promises would be as much again.
- */
-export interface ImportHandler {
-  /** Takes a request whose address is written in the usual form; says whether it did. The others are the framework's. */
-  take(request: IncomingMessage, response: ServerResponse): boolean;
-  /** Takes a request to a method; `query` holds its parameters as they are. */
-  handle(method: ImportMethod, query: ImportQuery, request: IncomingMessage, response: ServerResponse): void;
-}
-
-/** The parameters of a request's address, whatever they are. */
+/** The parameters of a request's address, unchecked. */
 export interface ImportQuery {
   readonly idApp?: unknown;
   /** `1`: the request is checked, and nothing is stored. */
@@ -41,17 +29,24 @@ export interface ImportQuery {
   readonly [unknownName: string]: unknown;
 }
 
-/** A request that could not be handled, as far as it is known. */
+/** A request that failed inside the service, as far as it is known. */
 interface FailedRequest {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  /** As its query has it. */
+  /** The unchecked value of the query. */
   readonly idApp: unknown;
   readonly method?: ImportMethod;
 }
 
-/** Answers a request that could not be handled, for a reason that is ours. */
+/** Answers a request that failed inside the service. */
 export type Fail = (error: unknown, failed: FailedRequest) => void;
+
+/** Shows the acknowledged events of apps as they arrive. */
+export interface LiveEvents {
+  /** Reports whether there are viewers of any app: otherwise nothing more is asked per request. */
+  isWanted(): boolean;
+  stored(idApp: number, lines: Buffer, count: number): void;
+}
 
 interface ImportDependencies {
   readonly access: AccessReader;
@@ -65,15 +60,7 @@ interface ImportDependencies {
   readonly fail: Fail;
 }
 
-/** Whom the acknowledged events of an app are shown to as they arrive. */
-export interface LiveEvents {
-  /** Whether anybody looks at any app: nothing else is asked of a request while nobody does. */
-  isWanted(): boolean;
-  /** Takes the lines of a request that was acknowledged. */
-  stored(idApp: number, lines: Buffer, count: number): void;
-}
-
-/** One import request on its way through. */
+/** An import request in progress. */
 interface Exchange extends FailedRequest {
   readonly method: ImportMethod;
   readonly validate: unknown;
@@ -82,7 +69,6 @@ interface Exchange extends FailedRequest {
   readonly startedMs: number;
 }
 
-/** Parameters of an import request's address. */
 const queryNames = ['idApp', 'validate'];
 const validMessage = 'Valid, nothing was stored';
 const keyReused: Refusal = {
@@ -95,8 +81,7 @@ const badValidate: Refusal = { reason: 'rules', detail: 'the parameter validate 
 const usualAddress = /^\/v1\/([A-Za-z]+)\/?\?idApp=(\d+)$/;
 
 /**
- * Reads a body of at most `limit` bytes and hands it on; keeps nothing from the first byte too many. Of a client that
- * goes away nothing more is heard.
+ * Reads a body of at most `limit` bytes; keeps nothing from the first byte too many. Never done if the client leaves.
  */
 function readBody(request: IncomingMessage, limit: number, done: (body: Buffer | Refusal) => void): void {
   let chunks: Buffer[] = [];
@@ -106,7 +91,7 @@ function readBody(request: IncomingMessage, limit: number, done: (body: Buffer |
     if (bytes <= limit) {
       chunks.push(chunk);
     } else if (bytes - chunk.length <= limit) {
-      // What still comes is drained without being kept, so that the answer can be read.
+      // The rest is drained, so that the client can read the response.
       chunks = [];
       done(tooLarge);
     }
@@ -116,56 +101,18 @@ function readBody(request: IncomingMessage, limit: number, done: (body: Buffer |
   });
 }
 
-function toRefusal(outcome: Exclude<AppendOutcome, { state: 'stored' }>): Refusal {
-  return { reason: outcome.state === 'refused' ? 'unavailable' : 'unknown', detail: outcome.detail };
-}
-
-/** Whose a request is, once its token suits its app, and what it brought. */
+/** The app of a request whose token matches it, and what of its body a refusal is about. */
 interface OfApp {
   readonly app: App;
-  /** Absent where it is not what was wrong: it would hold the memory that it came in for as long as the request waits. */
+  /** Absent if the fault is elsewhere: it would hold its memory for as long as the request waits. */
   readonly body?: Buffer;
   readonly bytes?: number;
-}
-
-/** The steps of an exchange, and its two ends. */
-interface Ends {
-  /** Runs a step, which nothing else would answer if it threw. */
-  readonly attempt: (exchange: Exchange, step: () => void) => void;
-  /** Without `of` the request is nobody's, and is not kept. */
-  readonly refuse: (exchange: Exchange, refusal: Refusal, of?: OfApp) => void;
-  readonly accept: (exchange: Exchange, imported: ImportedLines, said?: Pick<Accepted, 'message' | 'receipt'>) => void;
 }
 
 const joinNames = (ofQuery: readonly string[], ofBody: readonly string[] = []): readonly string[] =>
   ofQuery.length === 0 ? ofBody : [...ofQuery, ...ofBody];
 
-function createEnds({ metrics, answers, refusals, fail }: ImportDependencies): Ends {
-  return {
-    attempt(exchange, step) {
-      try {
-        step();
-      } catch (error) {
-        fail(error, exchange);
-      }
-    },
-    refuse({ method, idApp, request, response, startedMs, validate, unknownQuery }, refusal, of) {
-      metrics.answered(method, performance.now() - startedMs);
-      const unknownNames = joinNames(unknownQuery, refusal.unknownNames);
-      answers.refuse(response, listAsAsked(request, { ...refusal, unknownNames }), { method, idApp });
-      if (of === undefined) return;
-      const { app, body, bytes } = of;
-      metrics.refusedOfApp(app.idApp);
-      refusals.add({ app, body, bytes, refusal, head: request, target: { method }, isValidation: validate === '1' });
-    },
-    accept({ method, response, startedMs, unknownQuery }, { unknownNames }, said) {
-      metrics.answered(method, performance.now() - startedMs);
-      answers.accept(response, { unknownNames: joinNames(unknownQuery, unknownNames), ...said });
-    },
-  };
-}
-
-/** Parses a request; its refusal has everything that is wrong where the client asks for it. */
+/** Parses a request; the refusal lists every fault if the client asks for it. */
 function parseRequest(request: ImportRequest): ImportedLines | Refusal {
   const imported = parseImportRequest(request);
   return 'reason' in imported && wantsAllFaults(request.head)
@@ -173,10 +120,51 @@ function parseRequest(request: ImportRequest): ImportedLines | Refusal {
     : imported;
 }
 
-/** Creates the handler of one server. Checks run in the order that docs/api.md lists. */
-export function createImportHandler(dependencies: ImportDependencies, usedKeys = createUsedKeys()): ImportHandler {
+/** Creates the steps that may end an exchange. */
+function createEnds({ metrics, answers, refusals, fail }: ImportDependencies) {
+  /** Runs a step that nothing else would answer if it threw. */
+  function attempt(exchange: Exchange, step: () => void): void {
+    try {
+      step();
+    } catch (error) {
+      fail(error, exchange);
+    }
+  }
+
+  /** Without `of` the request is nobody's, and not kept. */
+  function refuse(exchange: Exchange, refusal: Refusal, of?: OfApp): void {
+    const { method, idApp, request, response, startedMs, validate, unknownQuery } = exchange;
+    metrics.answered(method, performance.now() - startedMs);
+    const unknownNames = joinNames(unknownQuery, refusal.unknownNames);
+    answers.refuse(response, listAsAsked(request, { ...refusal, unknownNames }), { method, idApp });
+    if (of === undefined) return;
+    const { app, body, bytes } = of;
+    metrics.refusedOfApp(app.idApp);
+    refusals.add({ app, body, bytes, refusal, head: request, target: { method }, isValidation: validate === '1' });
+  }
+
+  function accept(
+    { method, response, startedMs, unknownQuery }: Exchange,
+    { unknownNames }: ImportedLines,
+    said: Pick<Accepted, 'message' | 'receipt'>,
+  ): void {
+    metrics.answered(method, performance.now() - startedMs);
+    answers.accept(response, { unknownNames: joinNames(unknownQuery, unknownNames), ...said });
+  }
+
+  return { attempt, refuse, accept };
+}
+
+export type ImportHandler = ReturnType<typeof createImportHandler>;
+
+/**
+ * Creates the handler of import requests of one server, on Node's own request and response: each takes so little work
+ * that the framework's objects and promises would double it. Checks run in the order of docs/api.md.
+ */
+export function createImportHandler(dependencies: ImportDependencies) {
   const { access, groupCommit, clock, metrics, live, keyMask, fail } = dependencies;
   const { attempt, refuse, accept } = createEnds(dependencies);
+  const usedKeys = createUsedKeys();
 
   function takeBody(exchange: Exchange, app: App, body: Buffer | Refusal): void {
     if ('reason' in body) return refuse(exchange, body, { app });
@@ -192,13 +180,16 @@ export function createImportHandler(dependencies: ImportDependencies, usedKeys =
     const of = { app, bytes: body.length };
     metrics.received(kind, count);
     if (unknownParameters > 0) metrics.unknownParameters(app.idApp, unknownParameters);
-    // The key stands for this request from now on, unless it is surely not stored.
+    // From now on the key stands for this request, unless it is surely not stored.
     const claimed = keyUse !== undefined && usedKeys.claim(keyUse, asked.receivedAtMs) ? keyUse : undefined;
     groupCommit.append(lines, findStatement(asked, lines)).then(
       (outcome) =>
         attempt(exchange, () => {
           if (claimed !== undefined && outcome.state === 'refused') usedKeys.release(claimed);
-          if (outcome.state !== 'stored') return refuse(exchange, toRefusal(outcome), of);
+          if (outcome.state !== 'stored') {
+            const reason = outcome.state === 'refused' ? 'unavailable' : 'unknown';
+            return refuse(exchange, { reason, detail: outcome.detail }, of);
+          }
           metrics.acknowledged(kind, app.idApp, count);
           if (live.isWanted()) live.stored(app.idApp, lines, count);
           accept(exchange, imported, outcome);
@@ -210,10 +201,10 @@ export function createImportHandler(dependencies: ImportDependencies, usedKeys =
   function start(exchange: Exchange): void {
     const { idApp, request, validate, unknownQuery } = exchange;
     const view = access.current();
-    // Before anything is awaited: what stands behind the head is not looked at for one without the right.
+    // Before anything is awaited: the body of a request without the right is not checked.
     const named = findApp(access, idApp, request);
     if ('reason' in named) return refuse(exchange, named);
-    // Whoever means to store nothing must not store by a slip of the pen.
+    // A client that means to store nothing must not store because of a typing error.
     if (validate !== undefined && validate !== '0' && validate !== '1')
       return refuse(exchange, badValidate, { app: named });
     const misspelt = findMisspelt(unknownQuery, queryNames);
@@ -222,9 +213,9 @@ export function createImportHandler(dependencies: ImportDependencies, usedKeys =
     if (typeof limit !== 'number') return refuse(exchange, limit, { app: named });
     readBody(request, limit, (body) =>
       attempt(exchange, () => {
-        // It was answered already: as one that comes too slowly.
+        // Answered already, because it came too slowly.
         if (request.socket.writableEnded) return;
-        // A body may take half a minute to come in: what was taken back meanwhile is refused.
+        // A body may take half a minute: a token that was revoked meanwhile is refused.
         const app = access.current() === view ? named : findApp(access, idApp, request);
         if ('reason' in app) refuse(exchange, app);
         else takeBody(exchange, app, body);
@@ -232,17 +223,16 @@ export function createImportHandler(dependencies: ImportDependencies, usedKeys =
     );
   }
 
-  function begin(exchange: Exchange): void {
-    attempt(exchange, () => start(exchange));
-  }
-
+  const begin = (exchange: Exchange): void => attempt(exchange, () => start(exchange));
   return {
-    handle(method, query, request, response) {
+    /** Handles a request to a method. */
+    handle(method: ImportMethod, query: ImportQuery, request: IncomingMessage, response: ServerResponse): void {
       const { idApp, validate } = query;
       const unknownQuery = Object.keys(query).filter((name) => !queryNames.includes(name));
       begin({ method, idApp, validate, unknownQuery, request, response, startedMs: performance.now() });
     },
-    take(request, response) {
+    /** Handles a request whose address has the usual form; reports whether it did. The framework takes the others. */
+    take(request: IncomingMessage, response: ServerResponse): boolean {
       const [, method = '', idApp] = (request.method === 'POST' && usualAddress.exec(request.url ?? '')) || [];
       if (!importMethods.has(method)) return false;
       const startedMs = performance.now();

@@ -13,11 +13,11 @@ import { describeJsonFault } from './json-fault.ts';
 import { maxBatchEvents, maxBodyBytes, maxKeyLength, findMissingIdentity } from './required-ids.ts';
 import type { Refusal } from './refusal.ts';
 
-/** An import request whose body has come in whole and whose token suits its app. */
+/** An import request with a complete body, whose token matches its app. */
 export interface ImportRequest {
   readonly method: ImportMethod;
   readonly head: Pick<IncomingMessage, 'headers' | 'headersDistinct'>;
-  /** The bytes as they were sent, gzip or not; their Content-Type is ignored. */
+  /** As sent, gzip or not; the Content-Type is ignored. */
   readonly body: Buffer;
   readonly app: Pick<App, 'idApp' | 'platform'>;
   /** Unix milliseconds. */
@@ -26,32 +26,31 @@ export interface ImportRequest {
   readonly keyMask?: KeyMask | undefined;
 }
 
-/** What a request becomes: one line of NDJSON (event-line.ts) for each of its events. */
+/** A request as lines of NDJSON (event-line.ts), one per event. */
 export interface ImportedLines {
   readonly kind: EventKind;
-  /** How many events, and lines, there are. */
+  /** Number of events, and of lines. */
   readonly count: number;
-  /** Parameters that no schema knows; they are ignored. */
+  /** Number of ignored parameters, which no schema knows. */
   readonly unknownParameters: number;
-  /** Their names, some of them. */
+  /** Some of their names. */
   readonly unknownNames: readonly string[];
   readonly lines: Buffer;
 }
 
-/** gzip of data that does not compress is a little larger than the data. */
+/** Gzip of data that does not compress is a little larger. */
 const maxCompressedBytes = maxBodyBytes + 1024;
 
-/** The refusal of a body that is too large, before or after decompression. */
 export const tooLarge: Refusal = { reason: 'size', detail: `the body is larger than ${maxBodyBytes} bytes` };
 
-/** How a body is encoded; undefined: as no client may. */
+/** Returns the encoding of a body; undefined if it is not allowed. */
 function findEncoding({ headers }: ImportRequest['head']): 'gzip' | 'identity' | undefined {
   const encoding = (headers['content-encoding'] ?? 'identity').trim().toLowerCase();
   if (encoding === 'gzip' || encoding === 'x-gzip') return 'gzip';
   return encoding === 'identity' || encoding === '' ? 'identity' : undefined;
 }
 
-/** The most bytes to read of a request's body, or why none of it is to be read. */
+/** Returns the most bytes to read of a request's body, or why it is refused. */
 export function parseBodyLimit(head: ImportRequest['head']): number | Refusal {
   const encoding = findEncoding(head);
   if (encoding === undefined) return { reason: 'encoding', detail: 'Content-Encoding must be gzip or absent' };
@@ -59,7 +58,7 @@ export function parseBodyLimit(head: ImportRequest['head']): number | Refusal {
   return Number(head.headers['content-length'] ?? 0) > limit ? tooLarge : limit;
 }
 
-/** The body decompressed: at least one byte, at most `maxBodyBytes`. */
+/** Decompresses a body to 1 to `maxBodyBytes` bytes. */
 export function decodeBody({ head, body }: ImportRequest): Buffer | Refusal {
   const limit = parseBodyLimit(head);
   if (typeof limit !== 'number') return limit;
@@ -68,7 +67,7 @@ export function decodeBody({ head, body }: ImportRequest): Buffer | Refusal {
   if (body.length === 0) return empty;
   if (findEncoding(head) === 'identity') return body;
   try {
-    // Small enough for the main thread: at most 10 KB come out, a bomb is cut off there.
+    // On the main thread: at most 10 KB come out, also of a bomb.
     const decoded = gunzipSync(body, { maxOutputLength: maxBodyBytes });
     return decoded.length === 0 ? empty : decoded;
   } catch (error) {
@@ -77,16 +76,16 @@ export function decodeBody({ head, body }: ImportRequest): Buffer | Refusal {
   }
 }
 
-/** Skips a byte order mark. */
+/** Decodes UTF-8, without a byte order mark. */
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 const surrogateEscape = /\\u[dD][89a-fA-F]/;
 
 /**
- * Says whether a text of valid JSON holds an unpaired surrogate. Valid UTF-8 has none, so only escapes can make one;
- * they are read from the text itself, which needs no walk through a value of unknown depth.
+ * Reports whether a text of valid JSON has an unpaired surrogate. In valid UTF-8 only escapes can make one; they are
+ * read from the text, which avoids walking a value of unknown depth.
  */
 function hasLoneSurrogate(json: string): boolean {
-  // Nearly no text has an escape at all, which is found out at a twentieth of the cost.
+  // Nearly no text has an escape: this check takes a twentieth of the time.
   if (!json.includes('\\u') || !surrogateEscape.test(json)) return false;
   let highEndsAt = -1;
   for (const escape of json.matchAll(/\\(?:u([0-9a-fA-F]{4})|[^u])/g)) {
@@ -94,15 +93,15 @@ function hasLoneSurrogate(json: string): boolean {
     const isLow = unit >= 0xdc00 && unit <= 0xdfff;
     if (isLow !== (highEndsAt === escape.index)) return true;
     highEndsAt = unit >= 0xd800 && unit <= 0xdbff ? escape.index + escape[0].length : -1;
-    // A high one that no escape follows at once stays alone.
+    // A high surrogate without an escape right after it is unpaired.
     if (highEndsAt !== -1 && json.charCodeAt(highEndsAt) !== 0x5c) return true;
   }
   return false;
 }
 
 /**
- * Parses the text of a body. Invalid UTF-8 is `Bad json`; an unpaired surrogate, in a name or a value, is a broken
- * rule. Of a repeated name the last one wins, and `__proto__` is a name like any other.
+ * Parses a body. Invalid UTF-8 is `Bad json`; an unpaired surrogate, in a name or a value, breaks a rule. The last of
+ * repeated names wins, and `__proto__` is a plain name.
  */
 function parseJson(kind: EventKind, body: Buffer): { readonly value: unknown } | Refusal {
   let text: string;
@@ -115,7 +114,7 @@ function parseJson(kind: EventKind, body: Buffer): { readonly value: unknown } |
   try {
     value = parseEventJson(kind, text);
   } catch {
-    // The engine's own message would repeat parts of the body.
+    // The engine's message would repeat parts of the body.
     return { reason: 'json', detail: describeJsonFault(text) };
   }
   if (hasLoneSurrogate(text)) return { reason: 'rules', detail: 'a text holds an unpaired surrogate' };
@@ -131,7 +130,7 @@ function refuse(pointer: string, reason: string, hint?: string): Refusal {
 const isEvent = (value: unknown): value is GivenFields =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** What is wrong with a value that is no event at all; undefined where it is one, good or bad. */
+/** Returns why a value is not an event; undefined if it is one, valid or not. */
 export function findNoEvent({ method }: Pick<ImportRequest, 'method'>, value: unknown): Violation | undefined {
   if (isEvent(value)) return undefined;
   const noEvent = { pointer: '', reason: 'must be an object' };
@@ -141,7 +140,7 @@ export function findNoEvent({ method }: Pick<ImportRequest, 'method'>, value: un
   return { ...noEvent, hint: `an array of events goes to ${other}` };
 }
 
-/** Checks one event by itself: its schema, then who it is about. Numbers written as strings become numbers, in place. */
+/** Checks the schema and the identity of an event. Numbers written as strings become numbers, in place. */
 function findViolation(kind: EventKind, request: ImportRequest, value: unknown): Violation | undefined {
   const { platform } = request.app;
   const noEvent = findNoEvent(request, value);
@@ -157,27 +156,19 @@ const knownNames = new Map(
   ]),
 );
 
-function countUnknown(kind: EventKind, fields: GivenFields): number {
-  const known = knownNames.get(kind);
-  let count = 0;
-  for (const name of Object.keys(fields)) if (known?.has(name) !== true) count += 1;
-  return count;
-}
-
-/** Names of a header that tells the client's developer. */
-const maxUnknownNames = 10;
-
-/** Names that no schema of the kind knows, some of them; what is no event has none. */
+/** Lists the names of events that no schema of the kind knows, as often as they occur. */
 function listUnknown(kind: EventKind, given: readonly unknown[]): string[] {
   const known = knownNames.get(kind);
-  const names = new Set<string>();
-  for (const fields of given)
-    for (const name of isEvent(fields) ? Object.keys(fields) : [])
-      if (known?.has(name) !== true && names.size < maxUnknownNames) names.add(name);
-  return [...names];
+  return given.flatMap((fields) =>
+    isEvent(fields) ? Object.keys(fields).filter((name) => known?.has(name) !== true) : [],
+  );
 }
 
-/** The events in a body's value, by number as many as a request may hold; none of them is looked at yet. */
+/** Limits the names in the header for the client's developer. */
+const maxUnknownNames = 10;
+const showUnknown = (names: readonly string[]): string[] => [...new Set(names)].slice(0, maxUnknownNames);
+
+/** Returns the events in a body's value, unchecked, if their number is allowed. */
 function listEvents({ method }: ImportRequest, value: unknown): readonly unknown[] | Refusal {
   if (!getMethod(method).batch) return [value];
   if (!Array.isArray(value)) return refuse('', 'must be an array of events');
@@ -186,12 +177,12 @@ function listEvents({ method }: ImportRequest, value: unknown): readonly unknown
   return value as unknown[];
 }
 
-/** Events that are valid: as they were given, and rendered. */
+/** Valid events, as given and rendered. */
 interface ValidEvents extends PlainEvents {
   readonly given: readonly GivenFields[];
 }
 
-/** Takes events that are plainly valid, all of them, in one pass; undefined: the schemas have to judge. */
+/** Checks and renders plainly valid events in one pass; undefined if the schemas have to decide. */
 function takePlainEvents({ method, app }: ImportRequest, values: readonly unknown[]): ValidEvents | undefined {
   const { kind } = getMethod(method);
   const plain = renderPlainEvents(kind, app.platform, values);
@@ -201,39 +192,36 @@ function takePlainEvents({ method, app }: ImportRequest, values: readonly unknow
   return { given, ...plain };
 }
 
-/** Judges events by the schemas; the first broken rule is named by a JSON pointer into the body. */
+/** Checks events by the schemas; the first broken rule is named by a JSON pointer into the body. */
 function judgeEvents(request: ImportRequest, values: readonly unknown[]): ValidEvents | Refusal {
   const { kind, batch } = getMethod(request.method);
   for (const [index, value] of values.entries()) {
     const violation = findViolation(kind, request, value);
     if (violation === undefined) continue;
     const { pointer, reason, hint } = violation;
-    const unknownNames = listUnknown(kind, values);
+    const unknownNames = showUnknown(listUnknown(kind, values));
     return { ...refuse(`${batch ? `/${index}` : ''}${pointer}`, reason, hint), unknownNames };
   }
   const given = values as readonly GivenFields[];
   return {
     given,
     events: given.map((fields) => renderEvent(kind, request.app.platform, fields)),
-    unknownParameters: given.reduce((count, fields) => count + countUnknown(kind, fields), 0),
+    unknownParameters: listUnknown(kind, given).length,
   };
 }
 
-/** What is wrong with a request's Idempotency-Key. */
+/** Returns the fault of a request's Idempotency-Key. */
 export function findKeyFault({ headers, headersDistinct }: ImportRequest['head']): string | undefined {
   const key = headers['idempotency-key'];
   if (key === undefined) return undefined;
-  // Node joins the values of several headers, which would make a third key of two.
+  // Node joins the values of several headers, which would make another key.
   if (key.includes(',') && (headersDistinct['idempotency-key']?.length ?? 0) > 1)
     return 'Idempotency-Key must be given once';
   const isGood = typeof key === 'string' && key !== '' && key.length <= maxKeyLength;
   return isGood ? undefined : `Idempotency-Key must have 1 to ${maxKeyLength} characters`;
 }
 
-/**
- * How event ids are made for a request: from each event's own key where its kind has one, else from the request's
- * Idempotency-Key when it has one.
- */
+/** Returns the event ids of a request: by each event's own key if its kind has one, else by the Idempotency-Key. */
 function chooseIds(request: ImportRequest, kind: EventKind, given: readonly GivenFields[]): EventIds | Refusal {
   const { method, head, app, receivedAtMs } = request;
   const key = head.headers['idempotency-key'];
@@ -247,7 +235,7 @@ function chooseIds(request: ImportRequest, kind: EventKind, given: readonly Give
   return keyedEventIds({ idApp: app.idApp, key, method, given: texts, mask: request.keyMask });
 }
 
-/** Reads a request's body as events; none of them is looked at yet. */
+/** Reads a request's body as events, unchecked. */
 export function readEvents(request: ImportRequest): readonly unknown[] | Refusal {
   const body = decodeBody(request);
   if ('reason' in body) return body;
@@ -256,9 +244,9 @@ export function readEvents(request: ImportRequest): readonly unknown[] | Refusal
 }
 
 /**
- * Turns a request's body into the lines that are published, all of its events or none: decompressed, read as UTF-8 and
- * JSON, validated, given ids, rendered anew from the validated fields. The first thing that is wrong is the refusal.
- * Touches nothing but its argument; without an Idempotency-Key the ids are random.
+ * Parses a request's body into the lines to publish, all of its events or none: decompresses, decodes, validates, makes
+ * ids, and renders the validated fields. Refuses with the first fault. Changes only its argument; ids without an
+ * Idempotency-Key are random.
  */
 export function parseImportRequest(request: ImportRequest): ImportedLines | Refusal {
   const { app, receivedAtMs } = request;
@@ -271,6 +259,6 @@ export function parseImportRequest(request: ImportRequest): ImportedLines | Refu
   const ids = chooseIds(request, kind, given);
   if (typeof ids !== 'function') return ids;
   const lines = Buffer.from(renderLines({ kind, idApp: app.idApp, receivedAtMs, ids }, events));
-  const unknownNames = unknownParameters === 0 ? [] : listUnknown(kind, given);
+  const unknownNames = unknownParameters === 0 ? [] : showUnknown(listUnknown(kind, given));
   return { kind, count: given.length, unknownParameters, unknownNames, lines };
 }

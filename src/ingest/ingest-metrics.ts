@@ -4,28 +4,11 @@ import type { Metrics } from '../runtime/metrics.ts';
 import type { GroupFigures } from './group-commit.ts';
 import { refusalReasons, type RefusalReason } from './refusal.ts';
 
-/** Apps beyond this many share the label `other`, so that the label set stays closed whatever is registered. */
+/** Limits the labels: further apps share the label `other`. */
 const maxAppLabels = 200;
 const latencyBuckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5];
 const groupEventBuckets = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000];
 
-/** What ingest counts. Events are counted when their request is answered. */
-export interface IngestMetrics {
-  /** A request with events that were valid; counted before they are published. */
-  received(kind: EventKind, events: number): void;
-  acknowledged(kind: EventKind, idApp: number, events: number): void;
-  refused(reason: RefusalReason): void;
-  /** A refused request whose token suited its app. */
-  refusedOfApp(idApp: number): void;
-  unknownParameters(idApp: number, count: number): void;
-  /** From the request's headers to its answer. */
-  answered(method: ImportMethod, tookMs: number): void;
-  group(figures: GroupFigures): void;
-  /** What was counted since the start: events acknowledged, and requests refused by reason. */
-  counts(): { readonly events: number; readonly refused: Readonly<Record<string, number>> };
-}
-
-/** Gives each app its label. */
 function createAppLabels(): (idApp: number) => string {
   const labels = new Map<number, string>();
   return (idApp) => {
@@ -37,30 +20,13 @@ function createAppLabels(): (idApp: number) => string {
   };
 }
 
-/** Registers ingest's metrics. */
-export function createIngestMetrics(metrics: Metrics): IngestMetrics {
-  return withCounts(registerMetrics(metrics));
-}
+const appHelp = (what: string): string => `${what}, by app; apps after the first ${maxAppLabels} count as other.`;
 
-/** Keeps sums beside the metrics, for the service's status. */
-function withCounts(metrics: Omit<IngestMetrics, 'counts'>): IngestMetrics {
-  let events = 0;
-  const refused = new Map<RefusalReason, number>();
-  return {
-    ...metrics,
-    acknowledged(kind, idApp, count) {
-      events += count;
-      metrics.acknowledged(kind, idApp, count);
-    },
-    refused(reason) {
-      refused.set(reason, (refused.get(reason) ?? 0) + 1);
-      metrics.refused(reason);
-    },
-    counts: () => ({ events, refused: Object.fromEntries(refused) }),
-  };
-}
+export type IngestMetrics = ReturnType<typeof createIngestMetrics>;
 
-function registerMetrics(metrics: Metrics): Omit<IngestMetrics, 'counts'> {
+/** Registers ingest's metrics, and keeps sums for the service's status. */
+export function createIngestMetrics(metrics: Metrics) {
+  const labelOf = createAppLabels();
   const received = metrics.tally(
     'ingest_events_received_total',
     'Valid events received, whether acknowledged or not.',
@@ -71,21 +37,17 @@ function registerMetrics(metrics: Metrics): Omit<IngestMetrics, 'counts'> {
     'Events acknowledged with 200: durable in the stream.',
     'kind',
   );
-  const byApp = metrics.tally(
-    'ingest_app_events_acknowledged_total',
-    `Events acknowledged, by app; apps after the first ${maxAppLabels} count as other.`,
-    'id_app',
-  );
+  const byApp = metrics.tally('ingest_app_events_acknowledged_total', appHelp('Events acknowledged'), 'id_app');
   const refused = metrics.counter('ingest_requests_refused_total', 'Requests refused, by reason.', ['reason']);
   const refusedByApp = metrics.tally(
     'ingest_app_requests_refused_total',
-    `Requests refused whose token suited their app, by app; apps after the first ${maxAppLabels} count as other.`,
+    appHelp('Requests refused whose token suited their app'),
     'id_app',
   );
   const unknown = metrics.counter('ingest_unknown_parameters_total', 'Parameters that no schema knows, ignored.');
   const unknownByApp = metrics.tally(
     'ingest_app_unknown_parameters_total',
-    `Parameters that no schema knows, by app; apps after the first ${maxAppLabels} count as other.`,
+    appHelp('Parameters that no schema knows'),
     'id_app',
   );
   const seconds = metrics.histogram(
@@ -99,34 +61,40 @@ function registerMetrics(metrics: Metrics): Omit<IngestMetrics, 'counts'> {
     'Time from sending a group to its PubAck.',
     latencyBuckets,
   );
-  const groupRequests = metrics.histogram(
-    'ingest_group_requests',
-    'Requests that shared one message.',
-    groupEventBuckets,
-  );
+  const grouped = metrics.histogram('ingest_group_requests', 'Requests that shared one message.', groupEventBuckets);
   const groupBytes = metrics.counter('ingest_published_bytes_total', 'Bytes published to the stream and confirmed.');
 
   for (const kind of importKinds.keys()) for (const count of [received, acknowledged]) count(kind, 0);
   for (const reason of refusalReasons) refused.inc({ reason }, 0);
-  const labelOf = createAppLabels();
+  let events = 0;
+  const refusals = new Map<RefusalReason, number>();
 
   return {
-    received,
-    acknowledged(kind, idApp, count) {
+    /** Counts valid events, before they are published. */
+    received: (kind: EventKind, count: number): void => received(kind, count),
+    acknowledged(kind: EventKind, idApp: number, count: number): void {
+      events += count;
       acknowledged(kind, count);
       byApp(labelOf(idApp), count);
     },
-    refused: (reason) => refused.inc({ reason }),
-    refusedOfApp: (idApp) => refusedByApp(labelOf(idApp), 1),
-    unknownParameters(idApp, count) {
+    refused(reason: RefusalReason): void {
+      refusals.set(reason, (refusals.get(reason) ?? 0) + 1);
+      refused.inc({ reason });
+    },
+    /** Counts a refused request whose token matched its app. */
+    refusedOfApp: (idApp: number): void => refusedByApp(labelOf(idApp), 1),
+    unknownParameters(idApp: number, count: number): void {
       unknown.inc(count);
       unknownByApp(labelOf(idApp), count);
     },
-    answered: (method, tookMs) => seconds.observe({ method }, tookMs / 1000),
-    group({ appends, bytes, tookMs }) {
+    /** Observes the time from a request's headers to its response. */
+    answered: (method: ImportMethod, tookMs: number): void => seconds.observe({ method }, tookMs / 1000),
+    group({ appends, bytes, tookMs }: GroupFigures): void {
       groupSeconds.observe(tookMs / 1000);
-      groupRequests.observe(appends);
+      grouped.observe(appends);
       groupBytes.inc(bytes);
     },
+    /** Returns the counts since the start: events acknowledged, and requests refused by reason. */
+    counts: () => ({ events, refused: Object.fromEntries(refusals) }),
   };
 }

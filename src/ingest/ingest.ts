@@ -12,7 +12,7 @@ import type { Metrics } from '../runtime/metrics.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import type { AskForEvent } from '../stream/event-questions.ts';
 import type { StreamPublisher } from '../stream/stream.ts';
-import { createAnswers, type Answers, createRefusalLog } from './answers.ts';
+import { createAnswers, type Answers } from './answers.ts';
 import { createEventLookUp } from './event-look-up.ts';
 import { createGroupCommit } from './group-commit.ts';
 import { createImportHandler, type Fail, type LiveEvents } from './import-handler.ts';
@@ -28,36 +28,32 @@ import { createTrouble } from './trouble.ts';
  * Ingest: HTTP requests become events in the stream.
  *
  * In: POST /v1/<method>, JSON of one event or a batch (service.md 2.1 to 2.3, 4.1, 4.2), from clients' servers.
- * Out: lines of NDJSON, many requests' in one message of the stream; 200 when that message is fsynced, else a refusal.
- * Invariant: a request is taken whole or not at all; what is published is rendered from validated fields, never the
- * client's bytes; every request has its answer within two seconds of its last byte.
- * Crash: requests without an answer are unknown to their clients: stored or not. Nothing rests here.
+ * Out: lines of NDJSON, many requests per message of the stream; 200 once that message is fsynced, else a refusal.
+ * Invariant: a request is taken completely or not at all; lines are rendered from validated fields, never the client's
+ * bytes; every request gets a response within two seconds of its last byte.
+ * Crash: clients do not know whether unanswered requests are stored. Nothing is stored here.
  */
 
 interface IngestDependencies {
   readonly access: AccessReader;
   readonly publisher: StreamPublisher;
-  /** The keys of receipts. Absent: none is given. */
+  /** Absent if no receipts are given. */
   readonly receiptKeys?: ReceiptKeys | undefined;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly logger: Logger;
-  /**
-   * Says that the stream's disk has come down to its reserve: events are then refused. Absent: its disk is
-   * not this service's to watch.
-   */
+  /** Reports whether the stream's disk is down to its reserve: events are refused. Absent for an external broker. */
   readonly isDiskLow?: () => boolean;
-  /** Asks who reads the lake where an event is. Absent: nobody does. */
+  /** Asks a process that reads the lake where an event is. */
   readonly ask?: AskForEvent;
   /** The mask of the lake that the events go to. */
   readonly keyMask?: KeyMask | undefined;
-  /** Keeps what was refused for the app's owner; absent: nobody does. */
+  /** Keeps refusals for the owners of apps; absent if none are kept. */
   readonly refusals?: RefusalKeeper;
-  /** Shows acknowledged events as they arrive; absent: nobody looks. */
+  /** Shows acknowledged events as they arrive. */
   readonly live?: LiveEvents;
-  /** What senders may look at beside the answers to their requests; absent: nothing. */
   readonly senderView?: SenderView;
-  /** Adds routes of the composition's own: health. */
+  /** Adds further routes: health. */
   readonly addRoutes?: (server: ImportServer) => void;
 }
 
@@ -66,26 +62,26 @@ export interface IngestOptions {
   /** 0: any free port. Workers of a cluster share the port. */
   readonly port: number;
   readonly limits?: Partial<ServerLimits>;
-  /** Most bytes that wait for the broker in this process. */
+  /** Limits the bytes that wait for the broker in this process. */
   readonly maxWaitingBytes?: number;
-  /** Every import request is answered within this time of its last byte, milliseconds. */
+  /** Time from the last byte of an import request to its response, ms. */
   readonly answerWithinMs?: number;
 }
 
 export interface Ingest extends Stoppable {
   readonly port: number;
-  /** Short facts for the service's status: what waits, and what keeps events from being stored. */
+  /** Fields of the service's status: what waits, and what keeps events from being stored. */
   facts(): Readonly<Record<string, unknown>>;
 }
 
 const nobody = { busy: 'nobody reads the lake' } as const;
-const mebibyte = 1024 * 1024;
-/** Leaves room below the promised two seconds for parsing and the way back. */
+const defaultWaitingBytes = 8 * 1024 * 1024;
+/** Leaves time below the promised two seconds for parsing and the way back. */
 const defaultAnswerWithinMs = 1750;
 
 const nobodyLooks: LiveEvents = { isWanted: () => false, stored: () => undefined };
 
-/** Answers requests that could not be handled, for a reason that is ours, and logs so many of them a second. */
+/** Creates the response to requests that failed inside the service; the log of them is bounded. */
 function createFail(answers: Answers, logger: Logger): Fail {
   const failures = createBoundedLog((fields) => logger.error(fields, 'request failed'), failureBound);
   return (error, { request, response, idApp, method }) => {
@@ -97,34 +93,24 @@ function createFail(answers: Answers, logger: Logger): Fail {
   };
 }
 
-/**
- * Starts taking events. `stop` ends listening, finishes the requests in progress, and returns when all are answered.
- */
+/** Starts to take events. `stop` ends listening, finishes the requests in progress, and returns after their answers. */
 export async function startIngest(dependencies: IngestDependencies, options: IngestOptions): Promise<Ingest> {
+  const { access, clock, publisher, receiptKeys, keyMask, isDiskLow = () => false } = dependencies;
+  const { refusals = noRefusalKeeper, live = nobodyLooks, ask = async () => nobody, senderView } = dependencies;
+  const { maxWaitingBytes = defaultWaitingBytes, answerWithinMs = defaultAnswerWithinMs, host } = options;
   const logger = dependencies.logger.child({ stage: 'ingest' });
   const metrics = createIngestMetrics(dependencies.metrics);
-  const isDiskLow = dependencies.isDiskLow ?? (() => false);
   const trouble = createTrouble(isDiskLow);
-  const { access, clock, publisher, receiptKeys, keyMask } = dependencies;
   const signReceipts = receiptKeys === undefined ? undefined : createReceiptSigner(receiptKeys, clock);
   const groupCommit = createGroupCommit(
     { publisher, logger, onGroup: (figures) => metrics.group(figures), isDiskLow, trouble, signReceipts },
-    {
-      maxWaitingBytes: options.maxWaitingBytes ?? 8 * mebibyte,
-      answerWithinMs: options.answerWithinMs ?? defaultAnswerWithinMs,
-    },
+    { maxWaitingBytes, answerWithinMs },
   );
-  dependencies.metrics.readGauge('ingest_waiting_bytes', 'Bytes that wait for the broker.', () =>
-    groupCommit.waitingBytes(),
-  );
+  const gauges = dependencies.metrics;
+  gauges.readGauge('ingest_waiting_bytes', 'Bytes that wait for the broker.', () => groupCommit.waitingBytes());
+  gauges.readGauge('ingest_live_listeners', 'Clients that are shown what arrives.', () => senderView?.hub.size() ?? 0);
 
-  const { refusals = noRefusalKeeper, live = nobodyLooks, senderView } = dependencies;
-  dependencies.metrics.readGauge(
-    'ingest_live_listeners',
-    'Clients that are shown what arrives.',
-    () => senderView?.hub.size() ?? 0,
-  );
-  const answers = createAnswers({ metrics, refusals: createRefusalLog(logger), isClosing: () => isClosing(server) });
+  const answers = createAnswers({ metrics, logger, isClosing: () => isClosing(server) });
   const fail = createFail(answers, logger);
   const handed = { access, groupCommit, clock, metrics, answers, refusals, live, keyMask, fail };
   const imports = createImportHandler(handed);
@@ -138,22 +124,22 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     logger,
   );
   const { version } = readPackageJson('package.json') as { version: string };
-  const lookUp = createEventLookUp({ access, answers, ask: dependencies.ask ?? (async () => nobody), keyMask });
+  const lookUp = createEventLookUp({ access, answers, ask, keyMask });
   addImportRoutes(server, { access, imports, lookUp, answers, refusals, fail, receiptKeys }, version);
   if (senderView !== undefined) addSenderRoutes(server, { access, answers, fail, view: senderView });
   dependencies.addRoutes?.(server);
 
   try {
-    await server.listen({ host: options.host, port: options.port });
+    await server.listen({ host, port: options.port });
   } catch (error) {
     const hint = 'Choose another port by TRIBUTARY_S2S_PORT or --s2s-port.';
-    throw toListenError(error, options.host, options.port, hint);
+    throw toListenError(error, host, options.port, hint);
   }
   const { port } = server.server.address() as AddressInfo;
-  logger.info({ host: options.host, port }, 'ingest is listening');
+  logger.info({ host, port }, 'ingest is listening');
 
   async function stop(): Promise<void> {
-    // An answer that goes on until its client goes would keep the server.
+    // An event stream would keep the server open until its client leaves.
     senderView?.hub.close();
     await server.close();
     await groupCommit.drain();

@@ -1,9 +1,9 @@
 const space = /[ \t\n\r]*/y;
-/** A text, a number or a word of JSON. */
+/** Matches a text, a number or a word of JSON. */
 const scalar =
   /"(?:[ !#-[\]-\uffff]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"|(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)(?![\w.+-])/y;
 
-/** Hints by the text at the fault. The first that matches counts. */
+/** Hints by the text at the fault; the first match counts. */
 const hints: readonly (readonly [RegExp, string])[] = [
   [/^$/, 'the text ends too early'],
   [/^'/, 'use double quotes, not single quotes'],
@@ -21,12 +21,12 @@ interface Stop {
   readonly at: number;
   /** The kind of token expected there. */
   readonly state: State;
-  /** The mark that closes the innermost object or array; absent: outside of all. */
+  /** The mark that closes the innermost object or array. */
   readonly close: string | undefined;
   readonly isAfterComma: boolean;
 }
 
-/** Returns the length of what a sticky pattern matches at a place; 0 for nothing. */
+/** Returns the length of the match of a sticky pattern at a place; 0 without one. */
 function matchAt(pattern: RegExp, text: string, at: number): number {
   pattern.lastIndex = at;
   return pattern.exec(text)?.[0].length ?? 0;
@@ -65,8 +65,8 @@ function findHint(rest: string, { state, close, isAfterComma }: Stop): string | 
 }
 
 /**
- * Describes why a text is not JSON: line and column of the first fault, from 1, and a hint. Engines give a place for
- * some faults only. Repeats nothing of the text, because the sentence is logged.
+ * Describes why a text is not JSON: line and column of the first fault, from 1, and a hint; engines locate only some
+ * faults. Repeats nothing of the text, because the sentence is logged.
  */
 export function describeJsonFault(text: string): string {
   const stop = findStop(text);

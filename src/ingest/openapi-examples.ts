@@ -1,10 +1,7 @@
 import type { OpenApiExample } from '../runtime/http/openapi.ts';
 
-/** The examples of the import area in the API reference; a test validates each against what stands there. */
-type Examples = Readonly<Record<string, OpenApiExample>>;
-
 const given = { idApp: 1 };
-/** Each example has a key of its own: another request under the same key is refused. */
+/** Adds a key, a different one per example: another request under the same key is refused. */
 const under = (key: string) => ({ ...given, 'Idempotency-Key': key });
 const answer = { message: 'Ok' };
 const registration = { customUserId: 'u-1', idGender: 2, age: 33 };
@@ -28,11 +25,10 @@ const refusals = [
     requests: 1,
   },
 ];
-/** Two events of an answer that goes on. */
 const live = `event: event\ndata: {"kind":"custom_event","custom_event_name":"level_up"}\n\nevent: refusal\ndata: ${JSON.stringify(refusals[0])}\n\n`;
 
-/** By path. */
-export const importExamples: Examples = {
+/** Examples of the import area by path; a test validates them. */
+export const importExamples: Readonly<Record<string, OpenApiExample>> = {
   '/v1/registration/': { given: under('signup-1'), body: registration, answer },
   '/v1/registrationBatch/': { given: under('signups-1'), body: [registration, { customUserId: 'u-2' }], answer },
   '/v1/login/': { given: under('login-1'), body: login, answer },
@@ -72,8 +68,7 @@ export const importExamples: Examples = {
   '/v1/test-app-access/': { given, body: true, answer },
 };
 
-/** By path. */
-export const senderExamples: Examples = {
+export const senderExamples: Readonly<Record<string, OpenApiExample>> = {
   '/v1/refusals': { given: { ...given, limit: 10 }, answer: { refusals } },
   '/v1/live': { given, answer: live },
 };

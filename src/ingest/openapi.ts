@@ -14,7 +14,7 @@ import {
   text,
 } from '../runtime/http/openapi.ts';
 import { importExamples } from './openapi-examples.ts';
-import { maxBatchEvents, maxBodyBytes, maxKeyLength, mayBeOfDevice } from './required-ids.ts';
+import { maxBatchEvents, maxBodyBytes, maxKeyLength } from './required-ids.ts';
 import { answerOf, lookUpReasons, refusalReasons, type RefusalReason } from './refusal.ts';
 import {
   describeEventLookUp,
@@ -26,12 +26,12 @@ import {
   receiptSchema,
 } from './sender-openapi.ts';
 
-/** Name of a kind's schema in the reference: `CustomEvent` for `custom_event`. */
+/** Returns the name of a kind's schema: `CustomEvent` for `custom_event`. */
 function schemaNameOf(kind: EventKind): string {
   return kind.replaceAll(/(?:^|_)([a-z])/g, (_all, letter: string) => letter.toUpperCase());
 }
 
-/** Which identifiers an event needs, by required-ids.ts. */
+/** Identifiers that an event needs (required-ids.ts). */
 const identification = {
   user: 'customUserId is required; for an app on mini-app customPlatformUserId and xPlatform instead.',
   userOrDevice:
@@ -39,22 +39,22 @@ const identification = {
     'xPlatform instead, on game sezamUserId and/or lvid. An empty text identifies nobody.',
 };
 
-/** A decimal as the API reference shows it: a number, or a text that writes it. */
-function describeDecimal({ description }: FieldSchema, range: OpenApiObject): OpenApiObject {
-  const bounds = { minimum: Number(range['minimum']), maximum: Number(range['maximum']) };
-  return {
-    description,
-    anyOf: [
-      { type: 'number', ...bounds },
-      { type: 'string', pattern: jsonNumberPattern, description: 'The same number, written as a JSON string.' },
-    ],
-  };
-}
+/** Describes a number that may also be written as a JSON string. */
+const numberOrText = (number: OpenApiObject, notes: OpenApiObject): OpenApiObject => ({
+  ...Object.fromEntries(Object.entries(notes).filter(([, value]) => value !== undefined)),
+  anyOf: [
+    number,
+    { type: 'string', pattern: jsonNumberPattern, description: 'The same number, written as a JSON string.' },
+  ],
+});
 
-/** A field's schema as the API reference shows it: keywords of our own renamed, numbers also as JSON strings. */
+/** Describes a field: own keywords renamed, numbers also as JSON strings. */
 function describeField(schema: FieldSchema): OpenApiObject {
   const range = schema['decimalRange'] as OpenApiObject | undefined;
-  if (range?.['places'] !== undefined) return describeDecimal(schema, range);
+  if (range?.['places'] !== undefined) {
+    const bounds = { minimum: Number(range['minimum']), maximum: Number(range['maximum']) };
+    return numberOrText({ type: 'number', ...bounds }, { description: schema.description });
+  }
   const described = Object.fromEntries(
     Object.entries(schema).flatMap(([keyword, value]) => {
       if (keyword === 'x-column' || keyword === 'x-column-type') return [];
@@ -66,19 +66,12 @@ function describeField(schema: FieldSchema): OpenApiObject {
       ? described
       : { ...described, oneOf: schema.oneOf.map((branch) => describeField(branch as FieldSchema)) };
   }
-  // The default is one of the numbers: beside anyOf, generators of typed clients take it for one of the pair.
+  // The default stays with the number: next to anyOf, client generators take it for one of the pair.
   const { description, 'x-platforms': onPlatforms, 'x-unit': unit, ...rules } = described;
-  const notes = { description, 'x-platforms': onPlatforms, 'x-unit': unit };
-  return {
-    ...Object.fromEntries(Object.entries(notes).filter(([, value]) => value !== undefined)),
-    anyOf: [
-      rules,
-      { type: 'string', pattern: jsonNumberPattern, description: 'The same number, written as a JSON string.' },
-    ],
-  };
+  return numberOrText(rules, { description, 'x-platforms': onPlatforms, 'x-unit': unit });
 }
 
-/** What is said of a kind whose events have a key of their own. */
+/** Describes the key of a kind whose events have one. */
 function keyNote(kind: EventKind): string {
   const { key } = getKind(kind);
   return key.length === 0
@@ -93,7 +86,7 @@ function describeKind(kind: EventKind): OpenApiObject {
   const fields = eventFields.filter((field) => field.kinds.includes(kind));
   return {
     title,
-    description: `${description} ${keyNote(kind)}${identification[mayBeOfDevice(kind) ? 'userOrDevice' : 'user']} Unknown parameters are ignored.`,
+    description: `${description} ${keyNote(kind)}${identification[getKind(kind).ofDevice ? 'userOrDevice' : 'user']} Unknown parameters are ignored.`,
     type: 'object',
     ...(required === undefined ? {} : { required }),
     properties: Object.fromEntries(fields.map(({ name, schema }) => [name, describeField(schema)])),
@@ -106,14 +99,9 @@ const detailHeader = {
   schema: { type: 'string', maxLength: 200 },
 };
 
-/** The refusals of the error table that imports are answered with. */
-function describeRefusals(): Record<string, OpenApiObject> {
-  return describeReasons(refusalReasons.filter((reason) => !lookUpReasons.includes(reason)));
-}
-
 const retryAfter = { description: 'Seconds to wait before trying again.', schema: { type: 'integer' } };
 
-/** The refusals of some reasons, one response a status. */
+/** Describes refusals, one response per status. */
 function describeReasons(reasons: readonly RefusalReason[]): Record<string, OpenApiObject> {
   const answers = reasons.map(answerOf);
   const describeStatus = (status: number): OpenApiObject => {
@@ -128,6 +116,10 @@ function describeReasons(reasons: readonly RefusalReason[]): Record<string, Open
   };
   return Object.fromEntries(answers.map(({ status }) => [String(status), describeStatus(status)]));
 }
+
+/** Describes the refusals of imports. */
+const describeRefusals = (): Record<string, OpenApiObject> =>
+  describeReasons(refusalReasons.filter((reason) => !lookUpReasons.includes(reason)));
 
 const idempotencyKey = parameter(
   'Idempotency-Key?',
@@ -184,7 +176,6 @@ function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
 
 const versionAnswer = json('The version of the service.', object({ version: text }));
 
-/** What imports are answered with. */
 const answerSchemas = {
   Accepted: object({
     message: choice(['Ok', 'Valid, nothing was stored']),
@@ -201,10 +192,7 @@ const answerSchemas = {
   ),
 };
 
-/**
- * The import area's part of the API reference, made from the schemas that validate and the table of refusals. Paths
- * work with and without the trailing slash.
- */
+/** Describes the import area from the schemas that validate and the table of refusals. */
 export function describeImport(): OpenApiPart {
   const { '403': forbidden, '500': failed } = describeRefusals();
   return {

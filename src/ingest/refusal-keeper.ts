@@ -13,7 +13,6 @@ import { eventFields } from '../datasets/event-fields.ts';
 import { getMethod } from '../datasets/dataset.ts';
 import { listFaults, toFault } from './request-faults.ts';
 
-/** What a record says of a request's body. */
 interface BodyDescription {
   readonly detail: string;
   readonly faults: readonly RefusalFault[];
@@ -26,7 +25,7 @@ const maxPathLength = 100;
 const maxFaults = 10;
 const knownNames: ReadonlySet<string> = new Set(eventFields.map(({ name }) => name));
 
-/** Replaces what a pointer has of the sender's own: names that no schema knows. */
+/** Replaces names of a pointer that no schema knows: they are the sender's own. */
 function redactPointer(pointer: string): string {
   return pointer
     .split('/')
@@ -34,26 +33,18 @@ function redactPointer(pointer: string): string {
     .join('/');
 }
 
-/**
- * What the service's log says of a refusal: what an operator shows of bodies to their app's owner is not what everybody
- * may read there.
- */
+/** Describes a refusal for the service's log, whose readers may not see what the owner of the app may. */
 export function describeForLog({ fault, detail }: Refusal): string {
   return fault === undefined || fault.pointer === '' ? detail : `${redactPointer(fault.pointer)} ${fault.reason}`;
 }
 
-/** Replaces all of a path but the version and what may be the misspelt name of a method: it may hold an id. */
+/** Replaces the parts of a path that may be ids: all but the version and a possible method name. */
 function redactPath(path: string): string {
   const parts = path.split('/');
   const methodAt = /^v\d{1,3}$/i.test(parts[1] ?? '') ? 2 : 1;
   const isShown = (part: string, at: number): boolean =>
     part === '' || at < methodAt || (at === methodAt && /^[A-Za-z_-]{1,40}$/.test(part));
   return parts.map((part, at) => (isShown(part, at) ? part : '*')).join('/');
-}
-
-/** The path of a request that is to no method, as far as the policy lets it be seen. */
-export function describePath(policy: BodyPolicy, path: string): string {
-  return cut(policy === 'on' ? path : redactPath(path), maxPathLength);
 }
 
 function redactValue(value: unknown, isNested: boolean): unknown {
@@ -75,7 +66,7 @@ function cut(text: string, most: number): string {
   return (text.length <= most ? text : `${text.slice(0, most)}...`).toWellFormed();
 }
 
-/** The event as JSON; of a long one the member that is wrong. */
+/** Renders an event as JSON; of a long one only the faulty member. */
 function renderEvent(event: unknown, name: string | undefined): string {
   const text = JSON.stringify(event);
   const isMember = name !== undefined && typeof event === 'object' && event !== null && Object.hasOwn(event, name);
@@ -83,7 +74,7 @@ function renderEvent(event: unknown, name: string | undefined): string {
   return cut(JSON.stringify({ [name]: (event as Record<string, unknown>)[name] }), maxExcerptLength);
 }
 
-/** The event that a fault is in, or the body's beginning where that is no list of events. */
+/** Renders the event with the fault, or the beginning of a body that is not a list of events. */
 function renderExcerpt(policy: BodyPolicy, request: ImportRequest, pointer: string): string | undefined {
   const values = readEvents(request);
   if ('reason' in values) {
@@ -98,8 +89,8 @@ function renderExcerpt(policy: BodyPolicy, request: ImportRequest, pointer: stri
   return value === undefined ? undefined : renderEvent(policy === 'on' ? value : redactValue(value, false), parts[0]);
 }
 
-/** Describes what was wrong with a request and where, as far as the policy lets its body be seen. */
-export function describeBody(policy: BodyPolicy, request: ImportRequest, refusal: Refusal): BodyDescription {
+/** Describes the faults of a request, as far as the policy shows its body. */
+function describeBody(policy: BodyPolicy, request: ImportRequest, refusal: Refusal): BodyDescription {
   const found = listFaults(request, refusal).faults.slice(0, maxFaults);
   const shown = (pointer: string, most = maxTextLength): string =>
     cut(policy === 'on' ? pointer : redactPointer(pointer), most);
@@ -109,32 +100,27 @@ export function describeBody(policy: BodyPolicy, request: ImportRequest, refusal
     reason: cut(fault.reason, maxTextLength),
   }));
   const { pointer, reason } = toFault(refusal);
-  // A detail that begins with a pointer has what the pointer has: it is written anew. Of a long one the rule stays.
+  // A detail that begins with a pointer is rendered again with the shown one. Of a long one the rule stays.
   const detail =
     pointer === '' ? refusal.detail : `${shown(pointer, Math.max(0, maxTextLength - reason.length - 4))} ${reason}`;
   const excerpt = policy === 'off' ? undefined : renderExcerpt(policy, request, pointer);
   return { detail: cut(detail, maxTextLength), faults, ...(excerpt === undefined ? {} : { excerpt }) };
 }
 
-/** A request that was refused, of an app whose token it had. */
+/** A refused request with the token of its app. */
 export interface RefusedRequest {
   readonly app: Pick<App, 'idApp' | 'platform'>;
   readonly refusal: Refusal;
   readonly head: ImportRequest['head'];
-  /** Where it came to: a method, or the path where there is none. */
+  /** The method, or the path of a request to none. */
   readonly target: { readonly method: ImportMethod } | { readonly path: string };
-  /** As it came in; undefined where it was not read whole, or was not what was wrong. */
+  /** Undefined if it was not read whole, or if the fault is elsewhere. */
   readonly body?: Buffer | undefined;
-  /** Its size, where it is known without it. */
+  /** Size of the body, if it is known without it. */
   readonly bytes?: number | undefined;
   readonly isValidation: boolean;
 }
 
-/**
- * Keeps what was refused, for the app's owner, so that no request waits for it and no flood of refusals costs more than
- * a little: those that are alike become one record, only so many a second become records, and only of those is found
- * out what was wrong.
- */
 export interface RefusalKeeper extends Stoppable {
   add(request: RefusedRequest): void;
 }
@@ -143,49 +129,47 @@ interface RefusalKeeperDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly bodies: BodyPolicy;
-  /** Takes the records of one app, each second that has some. What it throws is logged, and the records are lost. */
+  /** Writes the records of one app, at most once a second. Errors are logged, and the records are lost. */
   readonly write: (idApp: number, records: readonly RefusalRecord[]) => Promise<void>;
 }
 
-/** The keeper where nobody keeps refusals. */
 export const noRefusalKeeper: RefusalKeeper = { add: () => undefined, stop: () => Promise.resolve() };
 
 const writeEveryMs = 1000;
-/** Records of an app, and of all apps, of one process: so many at once, and so many a second. */
+/** Limits the records of an app, and of all apps, of one process. */
 const appRecords = { size: 20, perSecond: 1 } as const;
 const allRecords = { size: 200, perSecond: 50 } as const;
-/** Records that wait to be written, of all apps: a disk may hang. */
+/** Limits the records that wait to be written: a disk may hang. */
 const maxWaiting = 1000;
-/** As much of a detail tells records from each other: it may hold a name of the sender's as long as a body. */
+/** Limits the part of a detail that distinguishes records: a sender's name in it may be as long as a body. */
 const maxKeyLength = 300;
 
-/** What one app has to be written. */
 interface Pending {
-  /** By what its requests have in common. */
+  /** By what makes requests alike. */
   readonly records: Map<string, { readonly record: RefusalRecord; requests: number }>;
   leftOut: number;
 }
 
-/** The body's part of a record. What the service could not take, or did not read, has no fault in it. */
+/** Describes the body of a record; without faults if the service could not take it or did not read it. */
 function describe({ app, refusal, head, target, body }: RefusedRequest, bodies: BodyPolicy): BodyDescription {
   const plain = { detail: refusal.detail, faults: [] };
   if (body === undefined || !('method' in target) || answerOf(refusal.reason).status !== 400) return plain;
   try {
     return describeBody(bodies, { method: target.method, head, body, app, receivedAtMs: 0 }, refusal);
   } catch {
-    // Nested so deep that it cannot be written.
+    // Nested too deep to be rendered.
     return { detail: 'the body cannot be described', faults: [] };
   }
 }
 
-/** Renders what is kept of the first of some requests. */
 function createRecord(request: RefusedRequest, bodies: BodyPolicy, nowMs: number): RefusalRecord {
   const { refusal, head, target, body, bytes, isValidation } = request;
   const { status, error } = answerOf(refusal.reason);
   const { detail, faults, excerpt } = describe(request, bodies);
   return {
     time: new Date(nowMs).toISOString(),
-    method: 'method' in target ? target.method : describePath(bodies, target.path),
+    method:
+      'method' in target ? target.method : cut(bodies === 'on' ? target.path : redactPath(target.path), maxPathLength),
     status,
     error,
     detail,
@@ -198,7 +182,10 @@ function createRecord(request: RefusedRequest, bodies: BodyPolicy, nowMs: number
   };
 }
 
-/** Creates the keeper of one process. */
+/**
+ * Creates the keeper of one process: it keeps refusals for the owners of apps. No request waits for it, and a flood of
+ * refusals costs little: alike ones become one record, the records per second are limited, and only they are examined.
+ */
 export function createRefusalKeeper(dependencies: RefusalKeeperDependencies): RefusalKeeper {
   const { clock, bodies, write } = dependencies;
   const failures = createBoundedLog(
@@ -219,7 +206,7 @@ export function createRefusalKeeper(dependencies: RefusalKeeperDependencies): Re
     for (const [idApp, { records, leftOut }] of taken) {
       const [first, ...rest] = [...records.values()].map(({ record, requests }) => ({ ...record, requests }));
       if (first === undefined) {
-        // Said with the app's next record.
+        // The app's next record has it.
         openPending(idApp).leftOut += leftOut;
         continue;
       }

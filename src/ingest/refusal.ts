@@ -1,6 +1,6 @@
 /**
- * The closed list of reasons for which a request is refused, and the answers of service.md 7.1 that they become. The
- * client's developer finds the fault in `detail` (a JSON pointer and the rule), which travels in a header and the log.
+ * Answers of service.md 7.1 by the reason of a refusal: the list is closed. `detail` names for the client's developer
+ * the fault (a JSON pointer and the rule), in a header and in the log.
  */
 const answers = {
   version: { status: 400, error: 'Bad api version' },
@@ -13,48 +13,44 @@ const answers = {
   rules: { status: 400, error: 'Bad Request' },
   /** The bytes were no HTTP request, or came too slowly. */
   protocol: { status: 400, error: 'Bad Request' },
-  /** An Expect header that asks for something else than 100-continue. */
+  /** An Expect header other than 100-continue. */
   expectation: { status: 417, error: 'Bad Request' },
-  /** Not stored: the waiting room or the stream is full, the broker is away, or the service is stopping. */
+  /** Not stored: the queue or the stream is full, the broker is away, or the service is stopping. */
   unavailable: { status: 500, error: 'Internal Server Error' },
-  /** No answer from the broker in time: the events may be stored. */
+  /** The broker did not answer in time: the events may be stored. */
   unknown: { status: 500, error: 'Internal Server Error' },
   internal: { status: 500, error: 'Internal Server Error' },
-  /** Only where an event is asked for: too often by one app; and not to be answered now. */
+  /** Only of queries: too many by one app; no response now. */
   quota: { status: 429, error: 'Too Many Requests' },
   busy: { status: 503, error: 'Service Unavailable' },
 } as const satisfies Record<string, { status: number; error: string }>;
 
 export type RefusalReason = keyof typeof answers;
 export const refusalReasons = Object.keys(answers) as RefusalReason[];
-/** Reasons that no request to import events is refused for. */
+/** Reasons that no import is refused for. */
 export const lookUpReasons: readonly RefusalReason[] = ['quota', 'busy'];
 
-/** Why a request is not taken. */
 export interface Refusal {
   readonly reason: RefusalReason;
   readonly detail: string;
-  /** What `detail` says, where that is about a place in the body. */
+  /** The content of `detail`, if it is about a place in the body. */
   readonly fault?: Fault;
-  /** Names of parameters that no schema knows, some of them: one may be meant for another. */
+  /** Some names that no schema knows: one may be misspelt. */
   readonly unknownNames?: readonly string[];
-  /** Everything that is wrong, where the client has asked for it. */
+  /** All faults, if the client asks for them. */
   readonly all?: FaultList;
 }
 
-/** What is wrong with a request, as much of it as one answer names. */
 export interface FaultList {
   readonly faults: readonly Fault[];
-  /** How many more there are. */
+  /** Number of further faults. */
   readonly leftOut: number;
 }
 
-/** One thing that is wrong with a request. */
 export interface Fault {
-  /** JSON pointer into the body; empty: the request as a whole. */
+  /** JSON pointer into the body; empty: the entire request. */
   readonly pointer: string;
   readonly reason: string;
-  /** What was probably meant. */
   readonly hint?: string;
 }
 
@@ -62,7 +58,6 @@ const bodies = Object.fromEntries(
   Object.entries(answers).map(([reason, { error }]) => [reason, JSON.stringify({ error })]),
 ) as Record<RefusalReason, string>;
 
-/** Status and body of the answer to a refusal. */
 export function answerOf(reason: RefusalReason): {
   readonly status: number;
   readonly error: string;
@@ -72,25 +67,25 @@ export function answerOf(reason: RefusalReason): {
 }
 
 const maxDetailLength = 200;
-/** The end of a long detail is kept: it has the rule, behind a pointer that may be as long as a name. */
+/** Length of the end of a long detail, which has the rule; the pointer before it may be as long as a name. */
 const keptEndLength = 80;
 const gap = '...';
 const maxNameLength = 60;
 
-/** Each unit of a text as a header may have it: printable ASCII; others become `\\uXXXX`. */
+/** Escapes each unit of a text for a header: units other than printable ASCII become `\\uXXXX`. */
 const escapeUnits = (text: string): string[] =>
   text
     .split('')
     .map((unit) => (/[\x20-\x7e]/.test(unit) ? unit : `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`));
 
-/** As many of the first units as fit, none of them cut. */
+/** Returns as many of the first units as fit, none of them cut. */
 function takeUnits(units: readonly string[], most: number): string[] {
   let length = 0;
   const end = units.findIndex((unit) => (length += unit.length) > most);
   return end === -1 ? [...units] : units.slice(0, end);
 }
 
-/** Makes a detail fit a header: printable ASCII, at most 200 characters, of a longer one both ends. */
+/** Renders a detail for a header: printable ASCII, at most 200 characters, both ends of a longer one. */
 export function renderDetail(detail: string): string {
   if (detail.length <= maxDetailLength && !/[^\x20-\x7e]/.test(detail)) return detail;
   const isLong = detail.length > 2 * maxDetailLength;
@@ -107,7 +102,7 @@ function renderName(name: string): string {
   return shown.length === units.length ? shown.join('') : `${shown.join('')}${gap}`;
 }
 
-/** Makes names fit a header, with commas between, at most 200 characters: as many of them as fit, each by itself. */
+/** Renders names for a header, comma-separated: as many as fit into 200 characters. */
 export function renderNames(names: readonly string[]): string {
   let rendered = '';
   for (const name of names) {

@@ -6,13 +6,13 @@ import type { GivenFields, Violation } from '../datasets/schema-registry.ts';
 /** The seven device identifiers of service.md 2.2. */
 const deviceIds = eventFields.filter((field) => field.schema['x-device-id'] === true).map((field) => field.name);
 
-/** An empty text identifies nobody. */
+/** Reports whether a field has a value; an empty text identifies no user. */
 function has(fields: GivenFields, name: string): boolean {
   const value = fields[name];
   return value !== undefined && value !== '';
 }
 
-/** What identifies whoever an event is about: all of some fields, or any of them. */
+/** The fields that identify the user or device of an event: all of them, or any. */
 interface Identity {
   readonly names: readonly string[];
   readonly isAny: boolean;
@@ -21,25 +21,19 @@ interface Identity {
 const ofMiniApp: Identity = { names: ['customPlatformUserId', 'xPlatform'], isAny: false };
 const ofUser: Identity = { names: ['customUserId'], isAny: false };
 const ofGame: Identity = { names: ['sezamUserId', 'lvid'], isAny: true };
-/** The user's, or a device's. */
 const ofAnybody: Identity = { names: ['customUserId', ...deviceIds], isAny: true };
-
-/** Says whether events of a kind may be about a device alone; the others are about a user. */
-export function mayBeOfDevice(kind: EventKind): boolean {
-  return getKind(kind).ofDevice;
-}
 
 function identityOf(kind: EventKind, platform: Platform): Identity {
   if (platform === 'mini-app') return ofMiniApp;
-  if (!mayBeOfDevice(kind)) return ofUser;
+  if (!getKind(kind).ofDevice) return ofUser;
   return platform === 'game' ? ofGame : ofAnybody;
 }
 
 const lackOf = (name: string): Violation => ({ pointer: `/${name}`, reason: 'is required' });
 
 /**
- * Checks that an event says who it is about, by service.md 2.2 and the app's platform; what it lacks first is the
- * violation. The fields are valid already.
+ * Checks that an event identifies a user or device, by service.md 2.2 and the app's platform; returns the first lack.
+ * The fields are valid already.
  */
 export function findMissingIdentity(kind: EventKind, platform: Platform, fields: GivenFields): Violation | undefined {
   const { names, isAny } = identityOf(kind, platform);
@@ -51,7 +45,7 @@ export function findMissingIdentity(kind: EventKind, platform: Platform, fields:
   return missing === undefined ? undefined : lackOf(missing);
 }
 
-/** Lists everything that an event lacks to say who it is about; its fields need not be valid. */
+/** Lists every lack of `findMissingIdentity`; the fields need not be valid. */
 export function listMissingIdentity(kind: EventKind, platform: Platform, fields: GivenFields): Violation[] {
   const { names, isAny } = identityOf(kind, platform);
   if (!isAny) return names.filter((name) => !has(fields, name)).map(lackOf);
@@ -59,9 +53,9 @@ export function listMissingIdentity(kind: EventKind, platform: Platform, fields:
   return missing === undefined ? [] : [missing];
 }
 
-/** service.md 8: imported data of a request, bytes after decompression. */
+/** Limits the imported data of a request after decompression, bytes (service.md 8). */
 export const maxBodyBytes = 10_240;
-/** service.md 2.3 */
+/** Limits the events of a batch (service.md 2.3). */
 export const maxBatchEvents = 20;
 /** Longest Idempotency-Key, characters. */
 export const maxKeyLength = 255;

@@ -22,14 +22,12 @@ export interface RouteDependencies {
   readonly receiptKeys?: ReceiptKeys | undefined;
 }
 
-/** The version segment of an import path. */
 const versionSegment = /^\/(v\d[^/?]*)(?:[/?]|$)/i;
-
 const methodSegment = /^\/v1\/([^/?]+)/;
-/** What is asked, and takes no events. */
+/** Routes that are called by GET. */
 const questions = new Set(['event', 'live', 'receipt-key', 'refusals']);
 
-/** What a path that no route has is answered with: the version is checked before the method. */
+/** Returns the refusal of a path without a route: the version is checked before the method. */
 export function refusePath(path: string): Refusal {
   const version = versionSegment.exec(path)?.[1];
   if (version !== undefined && version !== 'v1') return { reason: 'version', detail: 'the API version must be v1' };
@@ -42,20 +40,20 @@ const idAppOf = ({ query }: { query: unknown }): unknown => (query as { idApp?: 
 
 const noReceiptKey: Refusal = { reason: 'unavailable', detail: 'the keys of receipts cannot be read' };
 
-/** Takes the response over from the framework, which then does nothing more with it. */
+/** Hijacks the response from the framework. */
 const takeOver = (reply: FastifyReply): ServerResponse => reply.hijack().raw;
 
 /** Adds the import area's routes and error answers to a server. */
 export function addImportRoutes(server: ImportServer, dependencies: RouteDependencies, version: string): void {
   const { access, imports, lookUp, answers, refusals, fail, receiptKeys } = dependencies;
 
-  // The requests whose address is not in the usual form (import-handler.ts).
+  // Requests whose address has not the usual form (import-handler.ts).
   for (const method of importMethods.keys())
     server.post(`/v1/${method}`, (request, reply) =>
       imports.handle(method, request.query as ImportQuery, request.raw, takeOver(reply)),
     );
 
-  // Two methods that clients call beside service.md's: neither reads a body.
+  // Two methods besides those of service.md: neither reads a body.
   server.post('/v1/version', (_request, reply) => answers.send(takeOver(reply), JSON.stringify({ version })));
   server.post('/v1/test-app-access', (request, reply) => {
     const idApp = idAppOf(request);

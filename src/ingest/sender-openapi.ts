@@ -1,4 +1,4 @@
-/** What a sender asks beside its imports, in the API reference: where an event is, refusals, receipts and their key. */
+/** API reference of a sender's queries: where an event is, refusals, receipts and their keys. */
 import { platforms } from '../datasets/field-schema.ts';
 import {
   choice,
@@ -30,10 +30,8 @@ const closed = { additionalProperties: false };
 
 export const idApp = parameter('idApp', { type: 'integer', minimum: 1 }, 'The app that the token suits.');
 
-/** What a question where an event is may be refused for. */
 export const lookUpRefusals: readonly RefusalReason[] = ['version', 'rules', 'token', 'quota', 'busy', 'internal'];
 
-/** The schemas of its answers. */
 export const lookUpSchemas: Readonly<Record<string, Schema>> = {
   FoundEvent: object(
     {
@@ -77,7 +75,6 @@ export const lookUpSchemas: Readonly<Record<string, Schema>> = {
   ),
 };
 
-/** The operation that answers where an event is, with the answers of refusals. */
 export function describeEventLookUp(refusals: OpenApiObject): OpenApiObject {
   return {
     tags,
@@ -105,7 +102,7 @@ export function describeEventLookUp(refusals: OpenApiObject): OpenApiObject {
   };
 }
 
-/** A receipt (src/receipts/receipt.ts). */
+/** Schema of a receipt (src/receipts/receipt.ts). */
 export const receiptSchema = object(
   {
     receiptVersion: constant(1),
@@ -140,7 +137,6 @@ export const receiptSchema = object(
   },
 );
 
-/** The operation that answers the public key of receipts. */
 export const receiptKey: OpenApiObject = {
   tags,
   summary: 'The public key that receipts are verified with',
@@ -162,14 +158,12 @@ const refusals = {
   500: json('Internal Server Error', failed),
 };
 
-/** The events of an answer that goes on. */
 const liveAnswer = {
   description:
     'Server-sent events, until either side ends them. event: an acknowledged event, as the lake will have it. refusal: a Refusal. left_out: events and refusals that were not shown, sampled or because the client was slow.',
   content: { 'text/event-stream': { schema: text } },
 };
 
-/** A fault of a request. */
 export const fault = object({ pointer: text, reason: text, 'hint?': text });
 
 const refusal = object(
@@ -194,7 +188,7 @@ const look = (summary: string, parameters: readonly Schema[], answer: OpenApiObj
   get: { tags, summary, security, parameters, responses: { 200: answer, ...refusals } },
 });
 
-/** The part of the API reference on what a sender may look at. */
+/** Describes what a sender may see. */
 export function describeSenderView(): OpenApiPart {
   const { most, fallback } = refusalLimits;
   const limit = parameter('limit?', { type: 'integer', minimum: 1, maximum: most, default: fallback });

@@ -11,11 +11,10 @@ import type { Refusal } from './refusal.ts';
 import { findMisspelt } from './request-faults.ts';
 import type { ImportServer } from './server.ts';
 
-/** What the sender for an app may look at, with the app's token. */
+/** Data that a sender may see with the token of its app. */
 export interface SenderView {
-  /** The app's newest refusals, newest first. */
+  /** Reads the app's newest refusals, newest first. */
   readonly readRefusals: (idApp: number, most: number) => Promise<readonly RefusalRecord[]>;
-  /** Shows events and refusals as they arrive. */
   readonly hub: LiveHub;
 }
 
@@ -26,24 +25,20 @@ export interface SenderDependencies {
   readonly view: SenderView;
 }
 
-/** Refusals of one answer. */
+/** Number of refusals of one answer. */
 export const refusalLimits = { fallback: 100, most: 1000 } as const;
-/**
- * Questions of one app, of the apps of an account, and of all, to one process: so many at once, and so many a second.
- * Each reads files, and no account takes what is left for the others.
- */
+/** Limits the queries of an app, of an account, and of all, to one process, since each reads files. */
 const questions = { size: 20, perSecond: 5 } as const;
 const accountQuestions = { size: 20, perSecond: 10 } as const;
 const allQuestions = { size: 40, perSecond: 20 } as const;
 
-/** Reads a `limit` of the query; undefined where it is none. */
+/** Parses the `limit` of a query; undefined if it is invalid. */
 function parseRefusalLimit(limit: unknown): number | undefined {
   if (limit === undefined) return refusalLimits.fallback;
   const value = typeof limit === 'string' && /^[1-9]\d{0,3}$/.test(limit) ? Number(limit) : Number.NaN;
   return value <= refusalLimits.most ? value : undefined;
 }
 
-/** Parameters of what a sender looks at. */
 const queryNames = ['idApp', 'limit'];
 const badLimit: Refusal = { reason: 'rules', detail: `the parameter limit must be from 1 to ${refusalLimits.most}` };
 const notServedDetails = {
@@ -52,14 +47,14 @@ const notServedDetails = {
   stopping: 'the service is stopping',
 } as const;
 
-/** Adds what a sender looks at: `GET /v1/refusals` and `GET /v1/live`. */
+/** Adds `GET /v1/refusals` and `GET /v1/live`. */
 export function addSenderRoutes(server: ImportServer, { access, answers, fail, view }: SenderDependencies): void {
   const ofApp = createTokenBuckets(questions.size, questions.perSecond);
   const ofAccount = createTokenBuckets(accountQuestions.size, accountQuestions.perSecond);
   const ofAll = createTokenBuckets(allQuestions.size, allQuestions.perSecond);
   const mayAsk = ({ idApp, idAccount }: App): boolean => ofApp.take(idApp) && ofAccount.take(idAccount) && ofAll.take();
 
-  /** Adds a route for requests whose token suits their app. */
+  /** Adds a route that needs the app's token. */
   function addRoute(
     path: string,
     answer: (app: App, request: FastifyRequest, response: ServerResponse) => Promise<void>,

@@ -8,23 +8,18 @@ import { writeRefusal } from './answers.ts';
 import { answerOf, renderDetail, type Refusal } from './refusal.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 
-/** The HTTP server of the import port. */
 export type ImportServer = FastifyInstance;
 
-/**
- * Limits of the import port. Bodies are small, so a client that takes longer than these is slow on purpose or broken.
- */
+/** Limits of the import port. Bodies are small: a client that needs longer is slow on purpose or broken. */
 export interface ServerLimits {
-  /** Most simultaneous connections; further ones are closed at once. */
+  /** Further connections are closed at once. */
   readonly maxConnections: number;
-  /** Time for a request's headers, and for headers and body, milliseconds. */
   readonly headersTimeoutMs: number;
   readonly requestTimeoutMs: number;
-  /** How often connections are checked for those two, milliseconds. */
+  /** How often connections are checked for the two timeouts. */
   readonly checkIntervalMs: number;
-  /** How long an idle connection is kept for the client's next request, milliseconds. */
   readonly keepAliveMs: number;
-  /** A connection is closed after so many requests, so that clients spread over the workers again. */
+  /** Then a connection is closed, so that clients spread over the workers again. */
   readonly maxRequestsPerSocket: number;
 }
 
@@ -33,19 +28,19 @@ export const defaultServerLimits: ServerLimits = {
   headersTimeoutMs: 10_000,
   requestTimeoutMs: 15_000,
   checkIntervalMs: 1000,
-  // Longer than the usual 60 s of load balancers, which would otherwise reuse a connection that is being closed.
+  // Above the usual 60 s of load balancers, which would reuse a connection that is being closed.
   keepAliveMs: 65_000,
   maxRequestsPerSocket: 100_000,
 };
 
 const maxHeaderBytes = 16_384;
-/** Why what never became a request was refused, by the code of its error. */
+/** Reasons for refusing what never became a request, by the code of its error. */
 const brokenOff: Readonly<Record<string, string>> = {
   HPE_HEADER_OVERFLOW: describeHeadOverflow(maxHeaderBytes),
   ERR_HTTP_REQUEST_TIMEOUT: 'the request came too slowly',
 };
 
-/** Answers on the bare socket, and ends it: what came was no request that the server could give to a handler. */
+/** Answers on the socket, and ends it: no request reached a handler. */
 function answerOnSocket(socket: Socket, refusal: Refusal): void {
   const { status, error, body } = answerOf(refusal.reason);
   socket.end(
@@ -55,31 +50,22 @@ function answerOnSocket(socket: Socket, refusal: Refusal): void {
 }
 
 interface ServerHandlers {
-  /**
-   * A request that is refused before any handler: its bytes are no HTTP, it came too slowly, or its head is not
-   * allowed.
-   */
+  /** Called for a request that is refused before any handler: no HTTP, too slow, or a head that is not allowed. */
   readonly onProtocolError: (refusal: Refusal) => void;
-  /** Takes requests that are not for the framework; says whether it did. */
+  /** Handles a request before the framework; reports whether it did. */
   readonly take?: (request: IncomingMessage, response: ServerResponse) => boolean;
-  /** A path that cannot be decoded. */
+  /** Called for a path that cannot be decoded. */
   readonly onBadUrl: (path: string, request: IncomingMessage, response: ServerResponse) => void;
 }
 
-/**
- * Says that a server stops. A connection kept after its last answer would hold the stop up until it is idle for too
- * long, so that this answer closes it.
- */
+/** Reports whether a server stops: a response then closes its connection, which would delay the stop while idle. */
 export const isClosing = ({ server }: Pick<ImportServer, 'server'>): boolean => !server.listening;
 
-/** Hands a request on that has passed the checks of its head. */
-type HandRequest = (request: IncomingMessage, response: ServerResponse) => void;
-
-/** Creates the server below the framework: what is wrong with a head is answered before anybody sees the request. */
+/** Creates the server below the framework, which answers a wrong head itself. */
 function createHeadServer(
   limits: ServerLimits,
   { onProtocolError, take }: ServerHandlers,
-  framework: HandRequest,
+  framework: (request: IncomingMessage, response: ServerResponse) => void,
 ): Server {
   const options = {
     maxHeaderSize: maxHeaderBytes,
@@ -94,15 +80,11 @@ function createHeadServer(
     if (fault !== undefined) {
       const refusal: Refusal = { reason: fault.status === 417 ? 'expectation' : 'protocol', detail: fault.detail };
       onProtocolError(refusal);
-      // Whether a body follows is not known: a client that expects something may be waiting with it.
-      return writeRefusal(
-        response,
-        refusal,
-        fault.status === 417 || isClosing({ server }) ? ['connection', 'close'] : [],
-      );
+      // A client that expects something may hold its body back: whether one follows is not known.
+      const isLast = fault.status === 417 || isClosing({ server });
+      return writeRefusal(response, refusal, isLast ? ['connection', 'close'] : []);
     }
     if (take?.(request, response) === true) return;
-    // Nothing that is answered here is of a kind that a browser should guess.
     response.setHeader('x-content-type-options', 'nosniff');
     framework(request, response);
   });
@@ -110,15 +92,12 @@ function createHeadServer(
   return server;
 }
 
-/**
- * Creates the import area's Fastify: no body parser and no error format of its own, limits on everything; not
- * listening.
- */
+/** Creates the import area's Fastify, without body parser or error format; not listening. */
 export function createServer(limits: ServerLimits, handlers: ServerHandlers, logger: Logger): ImportServer {
   const server = fastify({
     logger: false,
     schemaController: ownSchemas,
-    // Bodies are read by ourselves (import-handler.ts), with the real limit; this one is only the framework's.
+    // Only the framework's: import-handler.ts reads bodies with the real limit.
     bodyLimit: 1_048_576,
     serverFactory: (framework) => createHeadServer(limits, handlers, framework),
     trustProxy: false,
@@ -143,11 +122,10 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
   server.server.on('connect', (_request, socket: Socket) => {
     socket.on('error', () => socket.destroy());
     refuseOnSocket(socket, { reason: 'method', detail: 'no such method' });
-    // It is no longer read, so that its client's end would go unnoticed.
+    // It is not read, so the client's end would go unnoticed.
     socket.destroySoon();
   });
-  // No method's body is the framework's to read: it would answer what it finds wrong with it before any route, QUERY
-  // above all.
+  // The framework must not read bodies: it would answer a fault, of QUERY above all, before any route.
   for (const method of server.supportedMethods)
     server.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   server.addHook('onSend', (_request, reply, _payload, done) => {
@@ -160,9 +138,8 @@ export function createServer(limits: ServerLimits, handlers: ServerHandlers, log
 const retryAfterSeconds = 5;
 
 /**
- * Answers every import request with the contract's "retry later" while the service may not touch its folders: before
- * any look at a token, since the access data may be somebody else's. The routes that `addRoutes` brings (health) answer
- * as ever.
+ * Starts a server that answers every import request with "retry later" while the service may not touch its folders,
+ * without reading tokens: the access data may be another service's. The routes of `addRoutes` (health) work.
  */
 export async function startClosedIngest(
   { host, port }: { readonly host: string; readonly port: number },

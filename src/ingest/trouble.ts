@@ -1,10 +1,7 @@
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { brokerSilent } from '../stream/broker-monitor.ts';
 
-/**
- * Every cause for which a request is answered with 500 while the service runs, in the order in which they explain the
- * others.
- */
+/** Causes for which a request fails with 500; an earlier one explains the later ones. */
 const causes = {
   disk: {
     code: 'stream_disk_low',
@@ -32,37 +29,32 @@ const causes = {
 export type Cause = keyof typeof causes;
 const order = Object.keys(causes) as Cause[];
 
-/** A cause is reported for so long after a refusal, milliseconds: longer than a poll of the status takes. */
+/** How long a cause is reported after a refusal, ms: longer than the interval of the status. */
 const reportedForMs = 5000;
-/** What a confirmed group proves to be over; `crowded` goes together with events that are stored. */
+/** Causes that end with a confirmed group; `crowded` occurs while events are stored. */
 const overWhenStored: readonly Cause[] = ['full', 'away', 'unconfirmed'];
 
-/** Remembers why requests are refused, for as long as that says something of the next one. */
-export interface Trouble {
-  /** A request was refused for this cause, or would be. */
-  note(cause: Cause): void;
-  /** A group was stored. */
-  stored(): void;
-  /** The broker answers again. */
-  answered(): void;
-  /** The causes that hold now, as problems. */
-  problems(): readonly Problem[];
-}
+export type Trouble = ReturnType<typeof createTrouble>;
 
-/** Creates the memory of one process. `isDiskLow` is asked each time: it holds without a request, too. */
-export function createTrouble(isDiskLow: () => boolean): Trouble {
+/**
+ * Creates the record of why one process refuses requests. `isDiskLow` is asked each time: it holds without requests.
+ */
+export function createTrouble(isDiskLow: () => boolean) {
   const notedMs = new Map<Cause, number>();
   const holds = (cause: Cause): boolean =>
     cause === 'disk'
       ? isDiskLow()
       : performance.now() - (notedMs.get(cause) ?? Number.NEGATIVE_INFINITY) < reportedForMs;
   return {
-    note: (cause) => void notedMs.set(cause, performance.now()),
-    stored() {
+    /** Records that a request was refused for this cause, or would be. */
+    note: (cause: Cause): void => void notedMs.set(cause, performance.now()),
+    /** Records that a group was stored. */
+    stored(): void {
       for (const cause of overWhenStored) notedMs.delete(cause);
     },
-    answered: () => void notedMs.delete('away'),
-    problems() {
+    /** Records that the broker answers. */
+    answered: (): void => void notedMs.delete('away'),
+    problems(): readonly Problem[] {
       const first = order.find(holds);
       return first === undefined ? [] : [causes[first]];
     },

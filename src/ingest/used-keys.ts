@@ -1,22 +1,5 @@
 import { keyWindowMs } from '../datasets/event-id.ts';
 
-/**
- * The Idempotency-Keys that this process has lately passed on, and a fingerprint of the request that each stands for. By
- * it a key that is reused for another request is refused before its events are in the stream, where only the compactor
- * would notice.
- *
- * The memory is bounded: four keys share a bucket, the oldest gives way. A key that it has lost, or that another worker
- * has passed on, is judged by the compactor alone. Two keys count as one by chance once in 2^72 pairs.
- */
-interface UsedKeys {
-  /** Reports whether the key stands for another request. */
-  isOfOther(use: KeyUse, receivedAtMs: number): boolean;
-  /** Remembers the request of a key, unless the key stands for one already; reports whether it did. */
-  claim(use: KeyUse, receivedAtMs: number): boolean;
-  /** Forgets the request of a key: it was surely not stored. */
-  release(use: KeyUse): void;
-}
-
 /** A use of an Idempotency-Key: 76 bits that stand for app and key, 32 that stand for the request. */
 export interface KeyUse {
   readonly head: number;
@@ -25,18 +8,18 @@ export interface KeyUse {
 }
 
 const keysInBucket = 4;
-/** Keys that are remembered: 24 bytes each, 3 MiB. */
+/** Number of remembered keys: 24 bytes each, 3 MiB. */
 const defaultKeys = 2 ** 17;
-/** Where the id of the first event stands in the lines of a request, behind `{"event_id":"`. */
+/** Offset of the first event's id in the lines of a request, after `{"event_id":"`. */
 const idStart = 13;
-/** Where that id has its version: 8 under an Idempotency-Key. */
+/** Offset of that id's version: 8 under an Idempotency-Key. */
 const versionAt = idStart + 14;
 
 const readHex = (text: string): number => Number.parseInt(text, 16);
 
-/** Reads the use of a key from the id of a request's first event; undefined if it was sent without one. */
+/** Reads the use of a key from the id of a request's first event; undefined without a key. */
 export function findKeyUse(lines: Buffer): KeyUse | undefined {
-  // Nearly all are without: of them one byte is looked at.
+  // Nearly all requests have no key: they cost one byte comparison.
   if (lines[versionAt] !== 0x38) return undefined;
   const eventId = lines.toString('latin1', idStart, idStart + 32);
   return {
@@ -46,15 +29,21 @@ export function findKeyUse(lines: Buffer): KeyUse | undefined {
   };
 }
 
-/** Creates the memory of one process, empty. `keys`: a power of two. */
-export function createUsedKeys(keys = defaultKeys): UsedKeys {
+/**
+ * Creates the record of the Idempotency-Keys that this process has lately published, with a fingerprint of the request
+ * that each stands for: a key reused for another request is refused before its events are in the stream, where only the
+ * compactor would notice. Bounded: four keys share a bucket, and the oldest is replaced. The compactor alone checks
+ * keys that were replaced or that another worker has published. Two keys collide once in 2^72 pairs. `keys`: a power of
+ * two.
+ */
+export function createUsedKeys(keys = defaultKeys) {
   const [heads, tails] = [new Uint32Array(keys), new Float64Array(keys)];
   const prints = new Uint32Array(keys);
   const times = new Float64Array(keys).fill(-Infinity);
 
   const firstOf = ({ tail }: KeyUse): number => (tail % (keys / keysInBucket)) * keysInBucket;
 
-  /** The place of a key that stands for a request at a time; -1: it stands for none. */
+  /** Returns the place of a key that stands for a request at a time; -1 without one. */
   function findPlace(use: KeyUse, receivedAtMs: number): number {
     const first = firstOf(use);
     for (let at = first; at < first + keysInBucket; at += 1)
@@ -63,11 +52,13 @@ export function createUsedKeys(keys = defaultKeys): UsedKeys {
   }
 
   return {
-    isOfOther(use, receivedAtMs) {
+    /** Reports whether the key stands for another request. */
+    isOfOther(use: KeyUse, receivedAtMs: number): boolean {
       const at = findPlace(use, receivedAtMs);
       return at !== -1 && prints[at] !== use.print;
     },
-    claim(use, receivedAtMs) {
+    /** Records the request of a key, unless the key stands for one already; reports whether it did. */
+    claim(use: KeyUse, receivedAtMs: number): boolean {
       if (findPlace(use, receivedAtMs) !== -1) return false;
       const first = firstOf(use);
       let at = first;
@@ -79,7 +70,8 @@ export function createUsedKeys(keys = defaultKeys): UsedKeys {
       times[at] = receivedAtMs;
       return true;
     },
-    release(use) {
+    /** Forgets the request of a key that was surely not stored. */
+    release(use: KeyUse): void {
       const at = findPlace(use, -Infinity);
       if (at !== -1 && prints[at] === use.print) times[at] = -Infinity;
     },

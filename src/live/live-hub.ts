@@ -2,83 +2,57 @@ import type { ServerResponse } from 'node:http';
 import { openEventStream, type EventStream } from '../runtime/http/event-stream.ts';
 import { parseMessage, type LiveMessage } from './live-source.ts';
 
-/** Whom a listener listens to, and for how long they may. */
 interface ListenerRights {
   readonly idApp: number;
-  /** Whose the app is: accounts share the places of a process. */
+  /** The app's account: accounts share the places of a process. */
   readonly idAccount: number;
-  /** Says that they still may: asked whenever access has changed, and every second. */
+  /** Reports whether they may still listen: asked after each change of access, and every second. */
   readonly isAllowed: () => boolean;
 }
 
-/**
- * Why a listener is not served: too many listen already; the broker is away, or denies what is shown; the right was
- * taken back meanwhile; the service stops.
- */
+/** Why a listener is not served: too many listen; the broker is away, or denies it; no right; the service stops. */
 export type NotServed = 'full' | 'away' | 'denied' | 'forbidden' | 'stopping';
 
-/** Those who listen at one process. */
-export interface LiveHub {
-  /**
-   * Serves a listener until they go, may no longer listen, or the service stops; returns when the answer has begun. The
-   * response is untouched where they are not served.
-   */
-  serve(response: ServerResponse, rights: ListenerRights): Promise<NotServed | undefined>;
-  /** Access has changed. */
-  check(): void;
-  /** How many listen. */
-  size(): number;
-  /** Ends what is served, and serves nobody any more. */
-  close(): void;
-}
-
-/** The channel's part in it. */
+/** The part of the channel that a hub needs. */
 export interface HubChannel {
   findHindrance(): Promise<'away' | 'denied' | undefined>;
   announce(apps: readonly number[]): void;
   listen(idApp: number, listener: (text: string) => void): () => void;
 }
 
-/** Listeners of an app, and of all apps, at one process. Of the latter no account keeps more than its share. */
+/** Limits the listeners of an app, and of all apps, at one process; accounts share the latter. */
 const maxOfApp = 16;
 const maxInAll = 128;
 const retryMs = 2000;
 const maxWaitingBytes = 256 * 1024;
 const tickMs = 1000;
-/** Announcements, and signs of life, by the ticks between them. */
+/** Ticks between announcements, and between heartbeats. */
 const announceEvery = 2;
 const beatEvery = 10;
-/** Whether anything can be shown at all is asked as often as that. */
+/** Ticks between checks of the broker. */
 const lookEvery = 3;
-/** A client that reads nothing for so long is gone, milliseconds. */
+/** A client that reads nothing for longer is dropped, ms. */
 const maxStalledMs = 30_000;
 
-/** One who listens. */
 interface Listener extends ListenerRights {
   readonly stream: EventStream;
-  /** What they were not sent, because they have not read what they were. */
+  /** Not sent, because they read too slowly. */
   missedEvents: number;
   missedRefusals: number;
-}
-
-/** The listeners of one app. */
-interface Audience {
-  readonly listeners: Set<Listener>;
-  readonly leave: () => void;
 }
 
 function sendLeftOut(stream: EventStream, events: number, refusals: number, why: 'sampled' | 'slow'): boolean {
   return events + refusals === 0 || stream.send('left_out', JSON.stringify({ events, refusals, why }));
 }
 
-/** Tells a client that was slow, and can take something again, how much it has missed. */
+/** Sends a slow client the counts of what it has missed, once it reads again. */
 function tellMissed(listener: Listener): void {
   if (!sendLeftOut(listener.stream, listener.missedEvents, listener.missedRefusals, 'slow')) return;
   listener.missedEvents = 0;
   listener.missedRefusals = 0;
 }
 
-/** Passes a message on; of what a slow client cannot take the rest is counted. */
+/** Sends a message; counts what a slow client cannot take. */
 function pass(listener: Listener, { events, refusals, eventsLeftOut, refusalsLeftOut }: LiveMessage): void {
   const { stream } = listener;
   tellMissed(listener);
@@ -89,7 +63,7 @@ function pass(listener: Listener, { events, refusals, eventsLeftOut, refusalsLef
   listener.missedRefusals += refusalsLeftOut;
 }
 
-/** Where all places are taken: whose is given up for an account, one of the account that has the most, by two or more. */
+/** Returns the listener to drop for an account: one of the account with the most, if it has at least two more. */
 function findPlace(listeners: readonly Listener[], idAccount: number): Listener | undefined {
   const counts = new Map<number, number>();
   const countOf = (account: number): number => counts.get(account) ?? 0;
@@ -99,61 +73,52 @@ function findPlace(listeners: readonly Listener[], idAccount: number): Listener 
   return listeners.findLast((listener) => listener.idAccount === most);
 }
 
-/** Those who listen, by app. */
-interface Audiences {
-  readonly all: () => Listener[];
-  readonly apps: () => number[];
-  readonly sizeOf: (idApp: number) => number;
-  readonly add: (listener: Listener) => void;
-  readonly remove: (listener: Listener) => void;
-}
-
-function createAudiences(channel: HubChannel): Audiences {
-  const audiences = new Map<number, Audience>();
-
-  function join(idApp: number): Audience {
-    const found = audiences.get(idApp);
-    if (found !== undefined) return found;
-    const listeners = new Set<Listener>();
-    const leave = channel.listen(idApp, (text) => {
-      const message = parseMessage(text);
-      if (message !== undefined) for (const listener of listeners) pass(listener, message);
-    });
-    const audience = { listeners, leave };
-    audiences.set(idApp, audience);
-    return audience;
-  }
-
+/** Creates the set of listeners, which subscribes to each app that has some. */
+function createAudience(channel: HubChannel) {
+  const listeners = new Set<Listener>();
+  const leaves = new Map<number, () => void>();
+  const ofApp = (idApp: number): Listener[] => [...listeners].filter((listener) => listener.idApp === idApp);
   return {
-    all: () => [...audiences.values()].flatMap(({ listeners }) => [...listeners]),
-    apps: () => [...audiences.keys()],
-    sizeOf: (idApp) => audiences.get(idApp)?.listeners.size ?? 0,
-    add: (listener) => void join(listener.idApp).listeners.add(listener),
-    remove(listener) {
-      const audience = audiences.get(listener.idApp);
-      if (audience?.listeners.delete(listener) !== true || audience.listeners.size > 0) return;
-      audience.leave();
-      audiences.delete(listener.idApp);
+    listeners,
+    ofApp,
+    apps: (): number[] => [...leaves.keys()],
+    add(listener: Listener): void {
+      const { idApp } = listener;
+      listeners.add(listener);
+      if (leaves.has(idApp)) return;
+      const leave = channel.listen(idApp, (text) => {
+        const message = parseMessage(text);
+        if (message !== undefined) for (const one of ofApp(idApp)) pass(one, message);
+      });
+      leaves.set(idApp, leave);
+    },
+    remove(listener: Listener): void {
+      const { idApp } = listener;
+      listeners.delete(listener);
+      if (ofApp(idApp).length > 0) return;
+      leaves.get(idApp)?.();
+      leaves.delete(idApp);
     },
   };
 }
 
-/** Creates the hub of one process, without listeners. */
-export function createLiveHub(channel: HubChannel): LiveHub {
-  const audiences = createAudiences(channel);
+export type LiveHub = ReturnType<typeof createLiveHub>;
+
+/** Creates the hub that serves the listeners of one process. */
+export function createLiveHub(channel: HubChannel) {
+  const { listeners, ofApp, apps, ...audience } = createAudience(channel);
   let ticks = 0;
   let timer: NodeJS.Timeout | undefined;
   let isClosed = false;
 
-  const announce = (): void => channel.announce(audiences.apps());
-  const endAll = (): void => audiences.all().forEach(({ stream }) => stream.end());
+  const announce = (): void => channel.announce(apps());
+  const endAll = (): void => listeners.forEach(({ stream }) => stream.end());
 
   function check(): void {
-    for (const { stream, isAllowed } of audiences.all())
-      if (stream.stalledMs() > maxStalledMs || !isAllowed()) stream.end();
+    for (const { stream, isAllowed } of listeners) if (stream.stalledMs() > maxStalledMs || !isAllowed()) stream.end();
   }
 
-  /** Ends all where the broker denies what is shown: who comes again is told so. While it is away it may be back soon. */
+  /** Ends all if the broker denies the subjects: returning clients learn so. One that is away may be back soon. */
   async function look(): Promise<void> {
     if ((await channel.findHindrance()) === 'denied') endAll();
   }
@@ -161,25 +126,24 @@ export function createLiveHub(channel: HubChannel): LiveHub {
   function tick(): void {
     ticks += 1;
     check();
-    // Nothing more may come.
-    for (const listener of audiences.all()) tellMissed(listener);
+    // No further message may come that would send it.
+    for (const listener of listeners) tellMissed(listener);
     if (ticks % announceEvery === 0) announce();
-    if (ticks % beatEvery === 0) for (const { stream } of audiences.all()) stream.beat();
+    if (ticks % beatEvery === 0) for (const { stream } of listeners) stream.beat();
     if (ticks % lookEvery === 0) void look();
   }
 
   function remove(listener: Listener): void {
-    audiences.remove(listener);
-    if (audiences.apps().length > 0) return;
+    audience.remove(listener);
+    if (listeners.size > 0) return;
     clearInterval(timer);
     timer = undefined;
   }
 
   function hasPlace({ idApp, idAccount }: ListenerRights): boolean {
-    if (audiences.sizeOf(idApp) >= maxOfApp) return false;
-    const all = audiences.all();
-    if (all.length < maxInAll) return true;
-    const other = findPlace(all, idAccount);
+    if (ofApp(idApp).length >= maxOfApp) return false;
+    if (listeners.size < maxInAll) return true;
+    const other = findPlace([...listeners], idAccount);
     if (other === undefined) return false;
     remove(other);
     other.stream.end();
@@ -189,17 +153,21 @@ export function createLiveHub(channel: HubChannel): LiveHub {
   function add(response: ServerResponse, rights: ListenerRights): void {
     const stream = openEventStream(response, { retryMs, maxWaitingBytes, onEnd: () => remove(listener) });
     const listener: Listener = { ...rights, stream, missedEvents: 0, missedRefusals: 0 };
-    audiences.add(listener);
+    audience.add(listener);
     timer ??= setInterval(tick, tickMs);
     announce();
   }
 
   return {
-    async serve(response, rights) {
+    /**
+     * Serves a listener until they leave, may no longer listen, or the service stops; returns once the response has
+     * begun, or why they are not served: the response is then untouched.
+     */
+    async serve(response: ServerResponse, rights: ListenerRights): Promise<NotServed | undefined> {
       if (isClosed) return 'stopping';
       const hindrance = await channel.findHindrance();
       if (hindrance !== undefined) return hindrance;
-      // Others may have come meanwhile, this one gone, and its right been taken back.
+      // Meanwhile others may have come, and this one may have left or lost its right.
       if (isClosed) return 'stopping';
       if (response.destroyed) return undefined;
       if (!rights.isAllowed()) return 'forbidden';
@@ -207,9 +175,10 @@ export function createLiveHub(channel: HubChannel): LiveHub {
       add(response, rights);
       return undefined;
     },
+    /** Ends those who may no longer listen: access has changed. */
     check,
-    size: () => audiences.all().length,
-    close() {
+    size: () => listeners.size,
+    close(): void {
       isClosed = true;
       endAll();
     },

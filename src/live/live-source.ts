@@ -1,21 +1,18 @@
-import type { Stoppable } from '../runtime/lifecycle.ts';
-
-/** What arrived of one app at one process within a moment. */
+/** What arrived of one app at one process since the last message. */
 export interface LiveMessage {
-  /** Lines of JSON, each an object. */
+  /** JSON objects. */
   readonly events: readonly string[];
   readonly refusals: readonly string[];
-  /** How many more there were. */
   readonly eventsLeftOut: number;
   readonly refusalsLeftOut: number;
 }
 
-/** Renders a message: a line that counts, then the lines of the events, then those of the refusals. */
+/** Renders a message: a line of counts, then the events, then the refusals. */
 export function renderMessage({ events, refusals, eventsLeftOut, refusalsLeftOut }: LiveMessage): string {
   return [JSON.stringify([events.length, eventsLeftOut, refusalsLeftOut]), ...events, ...refusals].join('\n');
 }
 
-/** Reads a message; undefined for a text that is none, such as that of another version of the program. */
+/** Parses a message; undefined for any other text, such as that of another version of the program. */
 export function parseMessage(text: string): LiveMessage | undefined {
   const [head = '', ...lines] = text.split('\n');
   const counts = /^\[(\d{1,15}),(\d{1,15}),(\d{1,15})\]$/.exec(head);
@@ -31,56 +28,40 @@ export function parseMessage(text: string): LiveMessage | undefined {
 }
 
 /**
- * Live: what of an app arrives, shown to its owner as it does.
+ * Live: events and refusals of an app, shown to its owner as they arrive.
  *
- * In: lines of acknowledged events and records of refusals, from every ingest process; who wants to see which app, from
- * every process that answers listeners. Out: server-sent events.
- * Invariant: nothing waits for a listener. What is shown is a sample, bounded where it is taken, and what is left out is
- * counted. While nobody listens, a request costs one look at a flag.
- * Crash: nothing is kept. Who listened comes again, and sees what arrives from then on.
+ * In: lines of acknowledged events and records of refusals, from every ingest process; announcements of listeners, from
+ * every process that serves them. Out: server-sent events.
+ * Invariant: nothing waits for a listener. What is shown is a bounded sample, and what is left out is counted. While
+ * there are no listeners, a request reads one flag.
+ * Crash: nothing is kept. Listeners reconnect, and see what arrives from then on.
  */
-export interface LiveSource extends Stoppable {
-  /** Whether anybody listens to any app. */
-  isWanted(): boolean;
-  /** Takes the lines (NDJSON) of a request that was acknowledged. */
-  stored(idApp: number, lines: Buffer, count: number): void;
-  /** Takes records of refusals, each of which renders as one line. */
-  refused(idApp: number, records: readonly object[]): void;
-}
 
-/** The channel's part in it. */
+/** The part of the channel that a source needs. */
 export interface SourceChannel {
   onAnnouncement(listener: (apps: readonly number[]) => void): () => void;
   send(idApp: number, text: string): void;
 }
 
-/** How often what was taken is sent on, and how much of an app at most goes with it, of each process. */
+/** Interval of messages, and limits of a message of an app, per process. */
 const sendEveryMs = 250;
 const maxEvents = 5;
 const maxRefusals = 5;
 const maxBytes = 64 * 1024;
-/** An app is wanted for so long after somebody has said so: three announcements. */
+/** How long an app is wanted after an announcement, ms: three intervals. */
 const wantedMs = 6000;
-/** Apps that are wanted at a time; those beyond are shown once others are no longer. */
+/** Limits the wanted apps; further ones wait for a place. */
 const maxApps = 256;
 
-/** What was taken of a wanted app since the last message. */
-interface Sample {
-  wantedUntilMs: number;
-  events: string[];
-  refusals: string[];
-  bytes: number;
-  eventsLeftOut: number;
-  refusalsLeftOut: number;
-}
-
-const empty = (): Omit<Sample, 'wantedUntilMs'> => ({
-  events: [],
-  refusals: [],
+const empty = () => ({
+  events: [] as string[],
+  refusals: [] as string[],
   bytes: 0,
   eventsLeftOut: 0,
   refusalsLeftOut: 0,
 });
+
+type Sample = ReturnType<typeof empty> & { wantedUntilMs: number };
 
 function takeRefusal(sample: Sample, record: object): void {
   const line = JSON.stringify(record);
@@ -107,8 +88,10 @@ function takeEvents(sample: Sample, lines: Buffer, count: number): void {
   sample.eventsLeftOut += count - taken;
 }
 
+export type LiveSource = ReturnType<typeof createLiveSource>;
+
 /** Creates the source of one ingest process. */
-export function createLiveSource(channel: SourceChannel): LiveSource {
+export function createLiveSource(channel: SourceChannel) {
   const samples = new Map<number, Sample>();
   let timer: NodeJS.Timeout | undefined;
 
@@ -138,22 +121,24 @@ export function createLiveSource(channel: SourceChannel): LiveSource {
   });
 
   return {
+    /** Reports whether there are listeners of any app. */
     isWanted: () => timer !== undefined,
-    stored(idApp, lines, count) {
+    /** Samples the lines (NDJSON) of an acknowledged request. */
+    stored(idApp: number, lines: Buffer, count: number): void {
       const sample = samples.get(idApp);
       if (sample !== undefined) takeEvents(sample, lines, count);
     },
-    refused(idApp, records) {
+    /** Samples records of refusals, each of which renders as one line. */
+    refused(idApp: number, records: readonly object[]): void {
       const sample = samples.get(idApp);
       if (sample !== undefined) for (const record of records) takeRefusal(sample, record);
     },
-    stop() {
+    async stop(): Promise<void> {
       forget();
       send();
       clearInterval(timer);
       timer = undefined;
       samples.clear();
-      return Promise.resolve();
     },
   };
 }

@@ -2,14 +2,14 @@ import { createHash } from 'node:crypto';
 
 /**
  * The Merkle tree of RFC 6962 over SHA-256: a leaf is the hash of a zero byte and its data, a node that of a one byte
- * and its two children, the left one over the largest power of two of leaves that leaves some for the right one. The
- * two first bytes keep a node from passing for a leaf.
+ * and its children, the left one over the largest power of two of leaves. The first bytes distinguish nodes from
+ * leaves.
  */
 
 const leafPrefix = Buffer.from([0]);
 const nodePrefix = Buffer.from([1]);
 
-/** The hash of a leaf with this data, 32 bytes. */
+/** Returns the hash of a leaf, 32 bytes. */
 export function hashLeaf(data: string): Buffer {
   return createHash('sha256').update(leafPrefix).update(data).digest();
 }
@@ -18,16 +18,9 @@ function hashNode(left: Buffer, right: Buffer): Buffer {
   return createHash('sha256').update(nodePrefix).update(left).update(right).digest();
 }
 
-/** A tree: its root, and the way from each leaf to it. */
-interface MerkleTree {
-  readonly root: Buffer;
-  /** The hashes beside the way from a leaf to the root, from the leaf on, hex. */
-  readonly pathOf: (index: number) => readonly string[];
-}
-
-/** Builds the tree of at least one leaf. */
-export function buildTree(leaves: readonly Buffer[]): MerkleTree {
-  // From the leaves up; the last of an odd level goes up as it is, which is the same tree as by halves.
+/** Builds the tree of at least one leaf. `pathOf`: the sibling hashes from a leaf to the root, hex. */
+export function buildTree(leaves: readonly Buffer[]) {
+  // The last node of an odd level moves up unchanged, which gives the same tree.
   const levels: (readonly Buffer[])[] = [leaves];
   for (let level = leaves; level.length > 1;) {
     const above: Buffer[] = [];
@@ -40,12 +33,16 @@ export function buildTree(leaves: readonly Buffer[]): MerkleTree {
   }
   const [root] = levels.at(-1) ?? [];
   if (root === undefined) throw new Error('a tree has at least one leaf');
-  // Written once: the upper ones are on the way of many leaves.
+  // Rendered once: upper nodes are on the paths of many leaves.
   const beside = levels.slice(0, -1).map((level) => level.map((node) => node.toString('hex')));
-  return { root, pathOf: (index) => beside.flatMap((level, height) => level[(index >>> height) ^ 1] ?? []) };
+  return {
+    root,
+    pathOf: (index: number): readonly string[] =>
+      beside.flatMap((level, height) => level[(index >>> height) ^ 1] ?? []),
+  };
 }
 
-/** The root to which a path leads from a leaf of a tree of so many; undefined where no such tree has such a path. */
+/** Returns the root that a path leads to from a leaf of a tree of `size`; undefined if no such tree has such a path. */
 export function followPath(
   leaf: Buffer,
   { index, size, path }: { readonly index: number; readonly size: number; readonly path: readonly string[] },
@@ -54,7 +51,7 @@ export function followPath(
   let hash = leaf;
   let used = 0;
   for (let [at, last] = [index, size - 1]; last > 0; at >>>= 1, last >>>= 1) {
-    // The last of an odd level has nothing beside it.
+    // The last node of an odd level has no sibling.
     if (at === last && at % 2 === 0) continue;
     const hex = path[used];
     if (hex === undefined) return undefined;

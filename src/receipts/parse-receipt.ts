@@ -16,7 +16,7 @@ const listOf =
   (value) =>
     Array.isArray(value) && value.every(rule);
 
-/** An object with these members and no other: a further one would be covered by no signature. */
+/** Matches an object with exactly these members: no signature covers others. */
 const objectOf =
   (members: Readonly<Record<string, Rule>>): Rule =>
   (value) =>
@@ -45,12 +45,11 @@ const isReceipt = objectOf({
   }),
 });
 
-/** The answer of an import, whole. */
 const isAnswer = objectOf({ message: (value) => value === 'Ok', receipt: isReceipt });
 
 /**
- * Says whether a JSON text has anything twice, or an escape or a number that its value is written without: of two readers
- * of such a text each may see another receipt. Spaces are no matter.
+ * Reports whether a JSON text repeats a member, or writes a value in an unusual way: two readers of it may see
+ * different receipts. Spaces are allowed.
  */
 function isAmbiguous(text: string, value: unknown): boolean {
   return text.replaceAll(/("(?:[^"\\]|\\.)*")|\s+/g, '$1').length !== JSON.stringify(value).length;
@@ -63,9 +62,8 @@ function refuse(why: string, hint = asItWas): AppError {
 }
 
 /**
- * Reads a receipt, or the whole answer that it came in, and verifies its path and its signature, by the key that it
- * names; by none but those `trusted` (hex) where some are given. Spaces and the order of members do not matter; a member
- * that is there twice does. Error: `receipt_invalid`.
+ * Parses a receipt, or the response with it, and verifies its path and its signature by the key that it names, which
+ * must be one of `trusted` (hex) if given. Spaces and the order of members do not matter. Error: `receipt_invalid`.
  */
 export function parseReceipt(text: string, trusted?: readonly string[]): Receipt {
   let value: unknown;

@@ -11,25 +11,11 @@ import { createRecords, type Records } from '../runtime/store/records.ts';
 import { isInteger, isText, listOf, matching, optional, shapeOf } from '../runtime/store/shape.ts';
 import type { ReceiptKey } from './receipt.ts';
 
-/**
- * The keys of receipts at rest: one that signs, and the public halves of those before it, for ever, since a receipt has
- * no end. A key of its own: processes that strangers talk to hold it, and they have no need of that of the manifests.
- */
-export interface ReceiptKeys {
-  /** The key that signs; undefined: there is none, and no receipt is given. */
-  current(): ReceiptKey | undefined;
-  /** Every public key, hex, the one that signs last. */
-  known(): readonly string[];
-  /** What an operator should look at: keys that cannot be read. */
-  notices(): readonly Problem[];
-  close(): void;
-}
-
 interface KeyRecord {
   /** The public half, hex. */
   readonly key: string;
   readonly createdMs: number;
-  /** PKCS8, PEM: of the last one only. */
+  /** PKCS8, PEM; only of the last key. */
   readonly privateKey?: string;
 }
 
@@ -56,7 +42,7 @@ const openRecords = (keysDir: string): Records<KeyFile> =>
     },
   });
 
-/** Path of the file of the keys: JSON, mode 0600. */
+/** Returns the path of the file of the keys: JSON, mode 0600. */
 export function receiptKeysPath(keysDir: string): string {
   return path.join(keysDir, `${keysId}.json`);
 }
@@ -78,8 +64,8 @@ function newRecord(clock: Clock): KeyRecord {
 }
 
 /**
- * Makes a new key that signs from now on, in a running service within a second. Of those before it the private half is
- * gone, and the public one stays. Durable when it returns. Errors: `record_damaged`.
+ * Creates a new signing key, which a running service uses within a second. Of earlier keys only the public halves stay.
+ * Durable when it returns. Error: `record_damaged`.
  */
 export async function rotateReceiptKey(
   keysDir: string,
@@ -100,26 +86,31 @@ function describeTrouble(why: string, isSigning: boolean): Problem {
   };
 }
 
-/** Every public key of a data folder, hex; none where it has made no receipt yet. Errors: `record_damaged`. */
+/** Returns every public key of a data folder, hex. Error: `record_damaged`. */
 export async function findReceiptKeys(keysDir: string): Promise<readonly string[]> {
   const known = await openRecords(keysDir).get(keysId);
   return known === undefined ? [] : publicKeys(known);
 }
 
+export type ReceiptKeys = Awaited<ReturnType<typeof openReceiptKeys>>;
+
 /**
- * Opens the keys, and makes the first one. Throws nothing: without a key import goes on, and gives no receipts. A file
- * that cannot be read later is logged, and the last good keys stay.
+ * Opens the keys of receipts, and creates the first one: one signs, and the public halves of earlier ones stay
+ * permanently, since a receipt never expires. Import processes hold them, so they are not those of the manifests. Never
+ * throws: without a key import gives no receipts. If the file cannot be read later, the last valid keys stay.
  */
-export async function openReceiptKeys(keysDir: string, clock: Clock, logger: Logger): Promise<ReceiptKeys> {
+export async function openReceiptKeys(keysDir: string, clock: Clock, logger: Logger) {
   const records = openRecords(keysDir);
   await ensureRecord(records, keysId, () => ({ keys: [newRecord(clock)] })).catch((error: unknown) =>
     logger.error({ file: receiptKeysPath(keysDir), error: describeError(error) }, 'no key of receipts could be made'),
   );
   const watched = await records.watch(keysId, loadKeys, logger);
   return {
-    current: () => watched.current()?.current,
-    known: () => watched.current()?.known ?? [],
-    notices() {
+    /** Returns the signing key. */
+    current: (): ReceiptKey | undefined => watched.current()?.current,
+    /** Returns every public key, hex, the signing one last. */
+    known: (): readonly string[] => watched.current()?.known ?? [],
+    notices(): readonly Problem[] {
       const why = watched.problem();
       return why === undefined ? [] : [describeTrouble(why, watched.current() !== undefined)];
     },

@@ -1,11 +1,11 @@
 /**
- * Receipts: what a client keeps to show later that its request was acknowledged, and of what.
+ * Receipts: a client's proof that its request, with its events, was acknowledged.
  *
- * In: the lines of a request whose client asks for one, and where the stream has the group that they came in. Out: a
- * receipt in the answer; verified with nothing but the receipt, and its events found again in a lake.
- * Invariant: nothing of a receipt can be changed and verify: each member is in its leaf, in the path, or signed. A
- * receipt is made after the PubAck of its group only.
- * Crash: nothing of a receipt rests here; the keys that sign are in the data folder (receipt-keys.ts).
+ * In: the lines of a request whose client asks for a receipt, and the place of its group in the stream. Out: a receipt
+ * in the response, which verifies on its own, and by which its events are found in a lake.
+ * Invariant: a changed receipt does not verify: each member is in its leaf, in the path, or signed. A receipt is made
+ * only after the PubAck of its group.
+ * Crash: no receipt is stored here; the keys that sign are in the data folder (receipt-keys.ts).
  */
 import { randomBytes, sign, verify, type KeyObject } from 'node:crypto';
 import type { ImportMethod, Platform } from '../datasets/field-schema.ts';
@@ -13,14 +13,13 @@ import { toPublicKey } from '../runtime/sealed-text.ts';
 import { digestEvent, readLines } from './event-digest.ts';
 import { buildTree, followPath, hashLeaf } from './merkle-tree.ts';
 
-/** One event of a receipt. */
 export interface ReceiptEvent {
   readonly eventId: string;
-  /** Its digest under the salt of the receipt (event-digest.ts), hex. */
+  /** Digest under the receipt's salt (event-digest.ts), hex. */
   readonly sha256: string;
 }
 
-/** What a request was, as its receipt says: the leaf of the request, as JSON without spaces. */
+/** The content of a request: its leaf, as JSON without spaces. */
 export interface Statement {
   readonly receiptVersion: 1;
   readonly idApp: number;
@@ -33,21 +32,20 @@ export interface Statement {
   readonly events: readonly ReceiptEvent[];
 }
 
-/** Where a group is: what is signed, as JSON without spaces, with the root of its leaves and the key behind it. */
+/** The place of a group. It is signed as JSON without spaces, with the root of its leaves and the key. */
 interface GroupPlace {
-  /** The stream's id, with the time it was made. */
+  /** The stream's id. */
   readonly stream: string;
-  /** The stream sequence of the group's message. */
+  /** Stream sequence of the group's message. */
   readonly sequence: number;
-  /** When the stream had it, ISO 8601. */
+  /** ISO 8601. */
   readonly storedAt: string;
-  /** Requests of the group that have a receipt: the leaves. */
+  /** Number of leaves: requests of the group with a receipt. */
   readonly requests: number;
 }
 
-/** A group's place, the way to its root, and its signature. */
 interface ReceiptGroup extends GroupPlace {
-  /** Place of the request among those of the group, from 0. */
+  /** Index of the leaf, from 0. */
   readonly index: number;
   /** Hashes from the leaf to the root, hex. */
   readonly path: readonly string[];
@@ -57,18 +55,17 @@ interface ReceiptGroup extends GroupPlace {
   readonly signature: string;
 }
 
-/** A receipt, as the answer to an import has it. */
+/** A receipt as in the response to an import. */
 export interface Receipt extends Statement {
   readonly group: ReceiptGroup;
 }
 
-/** A key that signs, and its public half, hex. */
 export interface ReceiptKey {
+  /** The public key, hex. */
   readonly key: string;
   readonly privateKey: KeyObject;
 }
 
-/** The request that a receipt is asked for. */
 interface ReceiptRequest {
   readonly idApp: number;
   readonly platform: Platform;
@@ -79,7 +76,6 @@ interface ReceiptRequest {
   readonly lines: Buffer;
 }
 
-/** States what a request was. */
 export function stateRequest(request: ReceiptRequest): Statement {
   const { idApp, method, platform, receivedAtMs, lines } = request;
   const salt = randomBytes(16).toString('hex');
@@ -94,7 +90,7 @@ export function stateRequest(request: ReceiptRequest): Statement {
   };
 }
 
-/** What is hashed and signed: each of its members, in this order. */
+/** Renders what is hashed: each member, in this order. */
 function renderStatement({ idApp, method, platform, receivedAt, salt, events }: Statement): string {
   const told = events.map(({ eventId, sha256 }) => ({ eventId, sha256 }));
   return JSON.stringify({ receiptVersion: 1, idApp, method, platform, receivedAt, salt, events: told });
@@ -105,7 +101,7 @@ function renderPlace({ stream, sequence, storedAt, requests }: GroupPlace, root:
   return Buffer.from(JSON.stringify(signed));
 }
 
-/** Makes the receipts of a group's requests, by one signature, in their order. */
+/** Returns the receipts of a group's requests, in their order, with one signature. */
 export function signGroup(
   statements: readonly Statement[],
   where: Omit<GroupPlace, 'requests'>,
@@ -121,7 +117,7 @@ export function signGroup(
   });
 }
 
-/** Says whether the path of a receipt leads to what its key has signed. */
+/** Reports whether the path of a receipt leads to what its key has signed. */
 export function isSigned({ group, ...statement }: Receipt): boolean {
   const { index, requests: size, path, key, signature } = group;
   const root = followPath(hashLeaf(renderStatement(statement)), { index, size, path });

@@ -1,27 +1,10 @@
 import type { Logger } from '../runtime/logger.ts';
 import { openConnection, type StreamConnection } from './connection.ts';
-import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
-import type { Refusal } from './broker-errors.ts';
 
-/** The server's health. `silent`: no answer in the given time. */
+/** The server's health. `silent`: no response in time. */
 export type BrokerHealth = { readonly state: 'well' | 'silent' } | { readonly state: 'unwell'; readonly error: string };
-
-/**
- * Asks nats-server for its health, as its system user. The server's HTTP monitor would answer every local user, without
- * credentials; the system account answers only whoever knows the password that the server was started with.
- */
-export interface BrokerMonitor {
-  /**
-   * Asks whether the server and its JetStream are healthy: its streams are recovered and can be written to. A full disk
-   * freezes a stream until the server restarts; this is where it shows.
-   */
-  readHealth(timeoutMs: number): Promise<BrokerHealth>;
-  /** Says whether JetStream fsyncs each message before it acknowledges it (`sync_interval: always`). */
-  readSyncAlways(timeoutMs?: number): Promise<boolean>;
-  close(): Promise<void>;
-}
 
 /** The name of the server's system user. */
 export const systemUser = 'system';
@@ -37,13 +20,18 @@ async function findAnswer<T>(
     });
     return answer.json<{ data?: Partial<T> }>().data;
   } catch {
-    // Not listening yet, stopped, or stalled: all of them are "no answer".
+    // Not listening yet, stopped, or stalled.
     return undefined;
   }
 }
 
-/** Opens the monitor of the server at a local port; `broker_away` when it is not there now. */
-export async function openBrokerMonitor(port: number, password: string, logger: Logger): Promise<BrokerMonitor> {
+export type BrokerMonitor = Awaited<ReturnType<typeof openBrokerMonitor>>;
+
+/**
+ * Opens the monitor of the nats-server at a local port, as its system user: the HTTP monitor would answer every local
+ * user without credentials. Error: `broker_away`.
+ */
+export async function openBrokerMonitor(port: number, password: string, logger: Logger) {
   const connection = await openConnection({
     url: `nats://127.0.0.1:${port}`,
     user: systemUser,
@@ -52,17 +40,16 @@ export async function openBrokerMonitor(port: number, password: string, logger: 
     logger,
   });
   return {
-    async readHealth(timeoutMs) {
-      const health = await findAnswer<{ status_code: number; status: string; error: string }>(
-        connection,
-        'HEALTHZ',
-        timeoutMs,
-      );
+    /** Returns whether the server's streams are recovered and can be written to: a full disk freezes a stream. */
+    async readHealth(timeoutMs: number): Promise<BrokerHealth> {
+      type Answer = { status_code: number; status: string; error: string };
+      const health = await findAnswer<Answer>(connection, 'HEALTHZ', timeoutMs);
       if (health === undefined) return { state: 'silent' };
       if (health.status_code === 200) return { state: 'well' };
       return { state: 'unwell', error: health.error ?? health.status ?? 'no reason given' };
     },
-    async readSyncAlways(timeoutMs = 5000) {
+    /** Reports whether JetStream fsyncs each message before its ack (`sync_interval: always`). */
+    async readSyncAlways(timeoutMs = 5000): Promise<boolean> {
       const jetStream = await findAnswer<{ config: { sync_always?: boolean } }>(connection, 'JSZ', timeoutMs);
       return jetStream?.config?.sync_always === true;
     },
@@ -70,52 +57,39 @@ export async function openBrokerMonitor(port: number, password: string, logger: 
   };
 }
 
-/**
- * Knows whether the broker answers, also while nobody sends or reads, and what it refuses: an idle service must not be
- * the last to find out.
- */
-interface BrokerPing extends Stoppable {
-  problems(): readonly Problem[];
-}
-
-/** Between pings while the broker answers, and while it does not, milliseconds. A connection that ends is seen at once. */
+/** Delay between pings while the broker answers, and while it does not, ms. */
 const pingEveryMs = { well: 3000, silent: 1000 } as const;
-/** A busy broker's answer waits behind an fsync; one this late is no answer. */
+/** Time for a response, ms: that of a busy broker waits for an fsync. */
 const answerMs = 2000;
 
-/** The problem while the broker does not answer: of whoever pings it, and of whoever cannot publish to it. */
+/** The problem while the broker does not answer, or nothing can be published to it. */
 export const brokerSilent: Problem = {
   code: 'broker_silent',
   what: 'the broker does not take events',
   todo: 'Nothing, if it is restarting or stalled for a moment: it goes on by itself. Otherwise look at its log lines and its disk; of an external one, at the cluster that TRIBUTARY_NATS_URL names.',
 };
 
-/** The problem of something that the broker refuses to this process. */
-function refusalProblem({ words, todo }: Refusal): Problem {
-  return { code: 'broker_refuses', what: `the broker refuses what the service asks of it: ${words}`, todo };
-}
-
-/** Starts to ping the broker every few seconds. */
-export function startBrokerPing(connection: StreamConnection): BrokerPing {
+/** Pings the broker every few seconds: an idle service must not be the last to notice that it is away. */
+export function startBrokerPing(connection: StreamConnection) {
   let answers = true;
-  const loop = startPollLoop(
-    async () => {
-      await connection.ping(answerMs);
-      answers = true;
-    },
-    {
-      everyMs: () => pingEveryMs[answers ? 'well' : 'silent'],
-      onError() {
-        answers = false;
-      },
-    },
-  );
+  const ping = async (): Promise<void> => {
+    await connection.ping(answerMs);
+    answers = true;
+  };
+  const loop = startPollLoop(ping, {
+    everyMs: () => pingEveryMs[answers ? 'well' : 'silent'],
+    onError: () => void (answers = false),
+  });
   return {
-    problems() {
+    /** Reports a silent broker, and what it refuses to this process. */
+    problems(): readonly Problem[] {
+      const problems: Problem[] = answers ? [] : [brokerSilent];
       const refusal = connection.refusal();
-      return [...(answers ? [] : [brokerSilent]), ...(refusal === undefined ? [] : [refusalProblem(refusal)])];
+      if (refusal === undefined) return problems;
+      const what = `the broker refuses what the service asks of it: ${refusal.words}`;
+      return [...problems, { code: 'broker_refuses', what, todo: refusal.todo }];
     },
-    // Not waited for: a stalled broker leaves the ping without an answer.
-    stop: async () => void loop.stop(),
+    // Not awaited: a stalled broker leaves the ping without a response.
+    stop: async (): Promise<void> => void loop.stop(),
   };
 }

@@ -1,6 +1,5 @@
 import { describeError } from '../runtime/errors.ts';
 import { readFreeBytes } from '../runtime/files/disk-watch.ts';
-import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { createBackoff } from '../runtime/async/retry.ts';
@@ -8,43 +7,25 @@ import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import type { BrokerHealth } from './broker-monitor.ts';
 import type { NatsServer } from './nats-server.ts';
 
-/**
- * Watches the embedded nats-server, and restarts it where it cannot recover by itself: a stream whose write has failed
- * once, most often because its disk was full, takes no event until the server restarts. The watch ends such a server as
- * soon as there is room to write; its supervisor starts it again.
- *
- * A server that answers nothing is only reported. It may be stalled for a moment, by its disk or by an operator, and
- * then goes on where it was; what it has acknowledged is safe either way.
- */
-export interface BrokerWatch extends Stoppable {
-  /** What is wrong with the server now. */
-  problems(): readonly Problem[];
-  /** How often the watch has ended a server, for another to be started. */
-  restarts(): number;
-}
-
 interface BrokerWatchOptions {
   /** Folder of the server's store. */
   readonly folder: string;
-  /** Free space at which events are taken; a frozen server is restarted when there is so much again. */
+  /** Free space at which a frozen server is restarted, bytes. */
   readonly reserveBytes: number;
   readonly logger: Logger;
 }
 
-/** Between checks while the server is well, and while it is not, milliseconds: each wakes it and this process. */
+/** Delay between checks while the server is well, and while it is not, ms. */
 const checkEveryMs = { well: 3000, unwell: 1000 } as const;
 const answerMs = 2000;
-/** Consecutive bad health checks before the server counts as unhealthy; one is normal under load. */
+/** Consecutive bad health checks of an unhealthy server; a single one is normal under load. */
 const unhealthyChecks = 2;
-/** A restart writes the configuration and the stream's index: with less room it would not come up. */
+/** Space that a restart needs for the configuration and the stream's index, bytes. */
 const minRoomBytes = 8 * 1024 * 1024;
-/**
- * A server that freezes again soon after a restart is restarted less and less often, so that it can be looked at; never
- * so late that a disk which has filled up again and again keeps events out for 30 s after it has room.
- */
+/** Backoff of restarts, ms. Bounded: a disk that fills up again and again keeps events out for less than 30 s. */
 const firstBackoffMs = 2000;
 const maxBackoffMs = 15_000;
-/** A server that was healthy for this long is restarted at once again. */
+/** A server that was healthy for this long is restarted at once again, ms. */
 const lastingMs = 60_000;
 
 const silent: Problem = {
@@ -55,8 +36,15 @@ const silent: Problem = {
 const frozenTodo =
   'Free space on the disk of its store, or mend that disk: nats-server is restarted by itself once it can write, and what was acknowledged is safe.';
 
-/** Starts watching the server that `current` names at the moment; undefined while there is none. */
-export function startBrokerWatch(current: () => NatsServer | undefined, options: BrokerWatchOptions): BrokerWatch {
+export type BrokerWatch = ReturnType<typeof startBrokerWatch>;
+
+/**
+ * Watches the embedded nats-server, which `current` returns; undefined while there is none. A stream whose write has
+ * failed once, usually on a full disk, takes no event until the server restarts: the watch kills the server once there
+ * is space, and its supervisor restarts it. A server that does not answer is only reported: it may be stalled for a
+ * moment, and what it has acknowledged is safe.
+ */
+export function startBrokerWatch(current: () => NatsServer | undefined, options: BrokerWatchOptions) {
   const { folder, logger } = options;
   const roomBytes = Math.max(options.reserveBytes, minRoomBytes);
   const backoff = createBackoff(firstBackoffMs, maxBackoffMs);
@@ -82,7 +70,7 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
     );
     server.kill();
     await server.exited;
-    // The next server is judged by its own health checks.
+    // The next server has its own health checks.
     badChecks = 0;
   }
 
@@ -90,7 +78,7 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
     const server = current();
     const health = server === undefined ? undefined : await server.monitor.readHealth(answerMs);
     if (server === undefined || health === undefined || health.state === 'well') {
-      // A server that is away is reported by its supervisor.
+      // The supervisor reports a server that is away.
       problem = undefined;
       badChecks = 0;
       lastState = 'well';
@@ -99,7 +87,6 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
       return;
     }
     wellSinceMs = undefined;
-    // One that has just gone on after a stall is not ended for a single bad answer.
     badChecks = health.state === lastState ? badChecks + 1 : 1;
     lastState = health.state;
     if (badChecks < unhealthyChecks) return;
@@ -113,7 +100,8 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
   });
 
   return {
-    problems: () => (problem === undefined ? [] : [problem]),
+    problems: (): readonly Problem[] => (problem === undefined ? [] : [problem]),
+    /** Returns how often the watch has killed a server. */
     restarts: () => restarts,
     stop: () => loop.stop(),
   };

@@ -17,14 +17,19 @@ import {
   type PlacedClaim,
   askPresence,
 } from './lease.ts';
-import { findDeviations, wantedSettings, type StreamDemands } from './stream-settings.ts';
-import { assertMendable, createStream, findStream } from './topology.ts';
+import {
+  findDeviations,
+  wantedSettings,
+  type StreamDemands,
+  assertMendable,
+  createStream,
+  findStream,
+} from './topology.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 
-/** What the stream's owner has to know of its lake. */
 interface OwnedLake {
   readonly id: string;
-  /** Id of the stream that the lake's log has followed last; undefined while it has followed none. */
+  /** Returns the id of the stream that the lake's log has followed last. */
   findStreamId(): Promise<string | undefined>;
 }
 
@@ -32,14 +37,13 @@ export interface OwnerOptions {
   readonly streamName: string;
   readonly maxBytes: number;
   readonly lake: OwnedLake;
-  /** Where the data folder keeps its claim. */
   readonly claimFile: string;
-  /** Folder for the question that only a process on the same data folder can answer. */
+  /** Folder of queries that only a process on the same data folder can answer. */
   readonly questionFolder: string;
   readonly place: FolderPlace;
-  /** The broker is this data folder's own, and its lock is held: nobody else can be there. */
+  /** Whether the broker belongs to this data folder, whose lock is held: then no other service can own the stream. */
   readonly exclusive: boolean;
-  /** For how long an owner that does not answer is waited for, milliseconds. */
+  /** How long to wait for an owner that does not answer, ms. */
   readonly leaseMs?: number;
   readonly logger: Logger;
   readonly signal?: AbortSignal;
@@ -49,18 +53,14 @@ const defaultLeaseMs = 10_000;
 const askEveryMs = 250;
 const answerMs = 1000;
 
-/**
- * A stream without a claim, from a version before claims or made by hand: ours only where nothing of another lake can
- * be in it.
- */
+/** Reports whether a stream without a claim, of an earlier version or made by hand, has nothing of another lake. */
 export async function isAdoptable(info: StreamInfo, { lake, exclusive }: OwnerOptions): Promise<boolean> {
-  // The store of the broker lies in the data folder, and goes with it.
+  // The broker's store is part of the data folder.
   if (exclusive) return true;
   const followed = await lake.findStreamId();
   return followed === `${info.config.name}@${info.created}` || info.state.last_seq === 0;
 }
 
-/** Why the service may not take a stream that no lake has claimed. */
 export function unclaimedError({ config }: StreamInfo, lake: OwnedLake): AppError {
   return new AppError(
     'stream_taken',
@@ -72,9 +72,8 @@ export function unclaimedError({ config }: StreamInfo, lake: OwnedLake): AppErro
 }
 
 /**
- * Waits until nobody owns the stream any more. Says whether its owner works on this data folder too, so that both have
- * one claim. `last`: where it was claimed from; from the same place nobody need be waited for whom the broker does not
- * know.
+ * Waits until the stream has no owner. Returns true if its owner works on this data folder too: then both have one
+ * claim. `last`: the place of the last claim; at the same place, an owner that the broker does not know has exited.
  */
 async function isShared(connection: StreamConnection, last: FolderPlace, options: OwnerOptions): Promise<boolean> {
   const { streamName, questionFolder, place, leaseMs = defaultLeaseMs, logger, signal } = options;
@@ -107,9 +106,8 @@ async function isShared(connection: StreamConnection, last: FolderPlace, options
 }
 
 /**
- * Decides under which claim this service may own the stream, which carries `found` or none. Each start makes a new
- * claim, unless another process of this data folder has one: whoever held the one before, on a copy of the folder or of
- * the whole machine, is then refused by the broker.
+ * Returns the claim under which this service may own the stream. Each start makes a new one, unless another process of
+ * this data folder has one: the broker then refuses the former owner, on a copy of the folder or of the whole machine.
  */
 async function decideClaim(
   connection: StreamConnection,
@@ -119,7 +117,7 @@ async function decideClaim(
   const { lake, claimFile, place, exclusive, streamName, logger } = options;
   const found = findClaim(info?.config.metadata);
   if (found !== undefined && found.lake !== lake.id) {
-    // The broker's folder lies in the data folder: beside a new lake, what waits in it has no other.
+    // An own broker is part of the data folder: its messages have no other lake than the new one.
     if (!exclusive || (await lake.findStreamId()) !== undefined) throw foreignStream(streamName, found, lake.id, place);
     logger.error(
       { stream: streamName, lake: lake.id, before: found.lake },
@@ -129,14 +127,14 @@ async function decideClaim(
   if (info !== undefined && found === undefined && !(await isAdoptable(info, options)))
     throw unclaimedError(info, lake);
   const shared = !exclusive && (await isShared(connection, found?.place ?? place, options));
-  // Read after the wait: another process of this folder may have claimed meanwhile.
+  // After the wait: another process of this folder may have claimed the stream.
   const kept = await findKeptClaim(claimFile);
   if (shared && kept?.lake === lake.id) return kept;
   const generation = Math.max(found?.generation ?? 0, kept?.generation ?? 0) + 1;
   return { lake: lake.id, token: createToken(), generation };
 }
 
-/** Creates the stream, or puts settings and claim right; undefined when another process came between. */
+/** Creates the stream, or repairs its settings and claim; undefined if another process has just created it. */
 async function settleStream(
   manager: JetStreamManager,
   info: StreamInfo | undefined,
@@ -160,10 +158,7 @@ async function settleStream(
     : await manager.streams.update(streamName, { ...info.config, ...wantedSettings(demands), metadata });
 }
 
-/**
- * Claims the stream at the start of a service, and gives it as it is then. Errors: `stream_taken` (it is another's),
- * `broker_unsafe`, and those of the library and of the file system.
- */
+/** Claims the stream at the start of a service. Errors: `stream_taken`, `broker_unsafe`, the library's, the disk's. */
 export async function claimStream(
   connection: StreamConnection,
   manager: JetStreamManager,
@@ -176,7 +171,7 @@ export async function claimStream(
     const claim = await decideClaim(connection, info, options);
     const kept = await findKeptClaim(claimFile);
     if (kept === undefined || judgeClaim(kept, claim) !== 'ours') await keepClaim(claimFile, claim);
-    // Waiting for another owner took its time.
+    // It may have changed while waiting for another owner.
     const fresh = info === undefined ? undefined : await findStream(manager, streamName);
     if (JSON.stringify(findClaim(fresh?.config.metadata)) !== JSON.stringify(findClaim(info?.config.metadata)))
       continue;
@@ -189,28 +184,15 @@ export async function claimStream(
   });
 }
 
-/** Puts the stream right while the service runs, and keeps what was done for the operator to look at. */
-export interface StreamRepair {
-  /** Takes the stream as it is when nothing is wrong with it: one that is made anew gets its operator's settings. */
-  keep(info: StreamInfo): void;
-  /**
-   * Puts the stream right, or makes it anew where there is none. Does nothing when that was just tried, or when the
-   * look at `seenMs` (`performance.now()`) is too old: an update replaces all settings at once. `what`: the notice.
-   */
-  mend(info: StreamInfo | undefined, claim: Claim, seenMs: number, what: string): Promise<void>;
-  /** What was put right, newest last; only the last few. */
-  notices(): readonly Problem[];
-}
-
-/** Between tries to put the stream right, when that did not help, milliseconds. */
+/** Delay between repairs, ms. */
 const mendEveryMs = 1000;
-/** An update that is sent later than this after the look it rests on could undo what another did meanwhile. */
+/** Oldest check that an update may depend on, ms: a later one could undo another's change. */
 const freshMs = 1000;
 const newestNotices = 5;
 const noticeTodo =
   'Find out who did it: what it removed from the stream before it was put right is gone, and the compactor reports what the lake misses.';
 
-/** What a stream that is made anew keeps: its replicas, and what else the operator gave it. */
+/** Returns the settings that a recreated stream keeps: its replicas and the operator's. */
 function operatorsSettings({ config }: StreamInfo): Partial<StreamInfo['config']> {
   const { num_replicas, placement, compression, description, metadata } = config;
   return JSON.parse(JSON.stringify({ num_replicas, placement, compression, description, metadata })) as Partial<
@@ -218,21 +200,24 @@ function operatorsSettings({ config }: StreamInfo): Partial<StreamInfo['config']
   >;
 }
 
-/** Creates the repair of a stream that was claimed, which `claimed` is. */
-export function createStreamRepair(
-  manager: JetStreamManager,
-  options: OwnerOptions,
-  claimed: StreamInfo,
-): StreamRepair {
+export type StreamRepair = ReturnType<typeof createStreamRepair>;
+
+/** Creates the repair of the claimed stream while the service runs; it records what it did for the operator. */
+export function createStreamRepair(manager: JetStreamManager, options: OwnerOptions, claimed: StreamInfo) {
   const { streamName, place, logger } = options;
   let last = claimed;
   let notices: readonly Problem[] = [];
   let nextMendMs = 0;
   return {
-    keep(info) {
+    /** Records a good state of the stream, whose operator's settings a recreated one gets. */
+    keep(info: StreamInfo): void {
       last = info;
     },
-    async mend(info, claim, seenMs, what) {
+    /**
+     * Repairs the stream, or creates it if there is none. Does nothing right after a repair, or if the check at
+     * `seenMs` (monotonic) is too old: an update replaces all settings. `what`: the notice.
+     */
+    async mend(info: StreamInfo | undefined, claim: Claim, seenMs: number, what: string): Promise<void> {
       const nowMs = performance.now();
       if (nowMs < nextMendMs || nowMs - seenMs > freshMs) return;
       nextMendMs = nowMs + mendEveryMs;
@@ -244,6 +229,7 @@ export function createStreamRepair(
       notices = [...notices, notice].slice(-newestNotices);
       logger.error({ stream: streamName }, what);
     },
+    /** Returns the last repairs, newest last. */
     notices: () => notices,
   };
 }

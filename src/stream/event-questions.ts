@@ -4,42 +4,38 @@ import { describeError } from '../runtime/errors.ts';
 import type { StreamConnection } from './connection.ts';
 
 /**
- * Questions after events: import asks, and a process that reads the lake answers. They go by the broker, beside the
- * stream, so that the two may run on different hosts; a question that nobody takes is known at once. The compactor's
- * process answers; while it hangs or restarts, a stand-in in another process does.
+ * Queries after events: import asks, and a process that reads the lake answers, over the broker, so that the two may
+ * run on different hosts. The compactor's process answers; while it hangs or restarts, a stand-in in another process
+ * does.
  */
 
-/** A question: the event of an id, or those of the request under an Idempotency-Key, of an app. */
+/** A query after the event of an id, or the events of the request under an Idempotency-Key, of an app. */
 export type EventQuestion = { readonly idApp: number } & (
   | { readonly eventId: string }
   | { readonly requestKey: string }
 );
 
-/** What came of a question: the answer as JSON, or why there is none now. */
+/** The reply to a query: the response as JSON, or why there is none now. */
 export type EventReply = { readonly answer: unknown } | { readonly busy: string };
 
-/** `answer` or `busy`, as `EventReply`; a question that was not answered is `busy`, too. */
 export type AskForEvent = (question: EventQuestion, timeoutMs: number) => Promise<EventReply>;
 
-/** Who answers questions: the compactor's process, or the stand-in. */
 export type Answerer = 'compactor' | 'stand-in';
 
 const subjectOf = (streamName: string, answerer: Answerer): string =>
   `tributary.${streamName}.event${answerer === 'compactor' ? '' : '.stand-in'}`;
-/** For how long the compactor alone is waited for, milliseconds. */
+/** How long to wait for the compactor alone, ms. */
 const compactorAloneMs = 600;
-/** Of several processes that could answer, one gets a question. */
+/** Queue group: one of several answering processes gets a query. */
 const queue = 'event';
 
 /**
- * Asks over a connection that stays the caller's: the compactor, and where it does not answer soon the stand-in too. The
- * first reply counts. Never throws.
+ * Creates the asker: it asks the compactor, and after a while the stand-in too; the first reply counts. Never throws.
  */
 export function createEventAsker(connection: StreamConnection, streamName: string): AskForEvent {
   return async (question, timeoutMs) => {
     if (!connection.isConnected()) return { busy: 'the broker is away' };
     const untilMs = performance.now() + timeoutMs;
-    /** Rejects where there is no reply. */
     const ask = async (answerer: Answerer): Promise<EventReply> => {
       const timeout = Math.max(1, untilMs - performance.now());
       const reply = await connection.nats.request(subjectOf(streamName, answerer), JSON.stringify(question), {
@@ -59,7 +55,7 @@ export function createEventAsker(connection: StreamConnection, streamName: strin
   };
 }
 
-/** Answers questions, each as it comes, until `stop`. An error of `reply` is that of one question. */
+/** Answers queries until `stop`. An error of `reply` fails one query. */
 export function answerEventQuestions(
   connection: StreamConnection,
   streamName: string,
@@ -74,7 +70,7 @@ export function answerEventQuestions(
         .then(() => reply(message.json<EventQuestion>()))
         .catch((error: unknown): EventReply => ({ busy: describeError(error) }))
         .then((answer) => void message.respond(JSON.stringify(answer)))
-        // The connection is gone, and with it who has asked.
+        // The connection is closed, and the asker with it.
         .catch(() => undefined);
     },
   });

@@ -17,15 +17,14 @@ import { exists } from '../runtime/files/file-checks.ts';
 import type { StreamConnection } from './connection.ts';
 
 /**
- * The claim on a stream: which lake its events go to, and which data folder's service may publish to it now. It stands
- * in the stream's metadata. Its token is part of the subject that the stream takes, so that the broker itself refuses
- * what a former owner publishes, without any clock: a process that was stopped for long cannot even send what it had in
- * hand.
+ * The claim on a stream: the lake of its events, and the data folder whose service may publish to it now. It is in the
+ * stream's metadata. Its token is part of the subject that the stream takes, so that the broker itself refuses a former
+ * owner, without any clock: a process that was stopped for long cannot even send what it still holds.
  */
 export interface Claim {
   /** Id of the lake. */
   readonly lake: string;
-  /** Random; a new one at each take-over. */
+  /** Random, a new one at each take-over. */
   readonly token: string;
   /** Grows by one at each take-over: of two claims of one lake, the higher holds. */
   readonly generation: number;
@@ -36,27 +35,23 @@ export interface PlacedClaim extends Claim {
   readonly place: FolderPlace;
 }
 
-/**
- * How the claim that a stream carries stands to one's own. `older`: one's own lake's, from before it: the stream was
- * restored.
- */
+/** The claim of a stream compared with this service's. `older`: an earlier one of the same lake, as after a restore. */
 type ClaimVerdict = 'ours' | 'unclaimed' | 'older' | 'taken' | 'foreign';
 
 const prefix = 'tributary.';
 
-/** The subject of the messages of a stream under a claim. */
+/** Returns the subject of the messages of a stream under a claim. */
 export function claimedSubject(streamName: string, token: string): string {
   return `tributary.${streamName}.events.${token}`;
 }
 
-/** Makes a token. */
 export function createToken(): string {
   return randomBytes(8).toString('hex');
 }
 
-/** The claim as a stream's metadata, beside what else the operator keeps there. */
+/** Renders a claim as metadata of a stream, in addition to the operator's. */
 export function renderMetadata(claim: PlacedClaim, others: StreamConfig['metadata']): Record<string, string> {
-  // What the server itself adds is not to be sent back.
+  // The server's own metadata must not be sent back.
   const kept = Object.entries(others ?? {}).filter(([key]) => !key.startsWith('_nats.') && !key.startsWith(prefix));
   const { lake, token, generation, place } = claim;
   const members = {
@@ -73,7 +68,7 @@ export function renderMetadata(claim: PlacedClaim, others: StreamConfig['metadat
   };
 }
 
-/** Reads the claim out of a stream's metadata; undefined when it names no lake. */
+/** Parses the claim in a stream's metadata; undefined if it names no lake. */
 export function findClaim(metadata: StreamConfig['metadata']): PlacedClaim | undefined {
   const read = (name: string): string => metadata?.[prefix + name] ?? '';
   const generation = Number(read('generation'));
@@ -90,7 +85,7 @@ export function findClaim(metadata: StreamConfig['metadata']): PlacedClaim | und
   };
 }
 
-/** Compares the claim that a stream carries with one's own. */
+/** Compares the claim that a stream carries with this service's. */
 export function judgeClaim(found: Claim | undefined, own: Claim): ClaimVerdict {
   if (found === undefined) return 'unclaimed';
   if (found.lake !== own.lake) return 'foreign';
@@ -99,8 +94,8 @@ export function judgeClaim(found: Claim | undefined, own: Claim): ClaimVerdict {
 }
 
 /**
- * Reads the claim that a data folder holds; undefined when it holds none, or one that is damaged: then another is made.
- * A read that fails says nothing of the claim, and throws: `disk`.
+ * Reads the claim of a data folder; undefined without one, or if it is damaged: another is then made. Error: `disk` if
+ * the read fails, which says nothing of the claim.
  */
 export async function findKeptClaim(file: string): Promise<Claim | undefined> {
   const text = await findTextFile(file).catch((error: unknown) => {
@@ -118,7 +113,7 @@ export async function findKeptClaim(file: string): Promise<Claim | undefined> {
   }
 }
 
-/** Keeps the claim in the data folder, durably, where every process of the folder's service finds it. */
+/** Writes the claim to the data folder, durably, for every process of its service. */
 export async function keepClaim(file: string, { lake, token, generation }: Claim): Promise<void> {
   await writeFileDurably(file, renderChecked({ lake, token, generation }));
 }
@@ -127,7 +122,7 @@ function describePlace({ folder, host }: FolderPlace): string {
   return `${folder} on ${host}`;
 }
 
-/** Why a service may not start on a stream of another lake. */
+/** Returns the error of a start on a stream of another lake. */
 export function foreignStream(streamName: string, found: PlacedClaim, lake: string, place: FolderPlace): AppError {
   return new AppError(
     'stream_taken',
@@ -136,7 +131,7 @@ export function foreignStream(streamName: string, found: PlacedClaim, lake: stri
   );
 }
 
-/** The problem of a running service whose stream is another's. */
+/** Describes a running service whose stream is another's. */
 export function takenProblem(streamName: string, { place }: PlacedClaim): Problem {
   return {
     code: 'stream_taken',
@@ -145,31 +140,19 @@ export function takenProblem(streamName: string, { place }: PlacedClaim): Proble
   };
 }
 
-/** What a running owner of a stream answers to one who would own it too. */
+/** The response of a running owner to a process that would own the stream too. */
 interface PresentOwner {
   readonly pid: number;
   readonly place: FolderPlace;
-  /** It runs on the very data folder of the one who asks: it has seen the file that was put there. */
+  /** Whether it runs on the same data folder: it has seen the file of the query. */
   readonly sameFolder: boolean;
 }
-
-/** `nobody`: the broker knows nobody who would answer. `silent`: somebody is there and does not answer. */
-type PresenceAnswer = PresentOwner | 'nobody' | 'silent';
 
 const subjectOf = (streamName: string): string => `tributary.${streamName}.owner`;
 const pattern = /^question-[0-9a-f-]{36}$/;
 
-/** Answers whoever asks for the owner of the stream, while this process owns it. */
-export interface Presence {
-  /** Begins to answer, unless it does already. */
-  begin(): void;
-  end(): void;
-}
-
-/** Where the owner of a stream is asked, and what it answers. */
 interface PresenceOptions {
   readonly streamName: string;
-  /** Folder of the questions. */
   readonly questionFolder: string;
   readonly place: FolderPlace;
 }
@@ -183,17 +166,19 @@ async function answerQuestions(subscription: Subscription, { questionFolder, pla
   }
 }
 
-/** Creates the presence of this process, which answers nothing yet. */
-export function createPresence(connection: StreamConnection, options: PresenceOptions): Presence {
+export type Presence = ReturnType<typeof createPresence>;
+
+/** Creates the presence of the stream's owner: from `begin` on it answers processes that ask for the owner. */
+export function createPresence(connection: StreamConnection, options: PresenceOptions) {
   let subscription: Subscription | undefined;
   return {
-    begin() {
+    begin(): void {
       if (subscription !== undefined) return;
       subscription = connection.nats.subscribe(subjectOf(options.streamName));
-      // It ends with the subscription; one that the account may not have leaves the question unanswered.
+      // Without the right to subscribe the query stays unanswered.
       answerQuestions(subscription, options).catch(() => undefined);
     },
-    end() {
+    end(): void {
       subscription?.unsubscribe();
       subscription = undefined;
     },
@@ -201,15 +186,16 @@ export function createPresence(connection: StreamConnection, options: PresenceOp
 }
 
 /**
- * Asks who owns the stream now. A copy of a data folder has all that the original has, so the question is a file that
- * is put into `folder` for this once: only who works on the same folder can see it.
+ * Asks for the owner of the stream: `nobody` if the broker knows none, `silent` if there is one that does not answer. A
+ * copy of a data folder has all that the original has, so the query is a new file in `folder`: only a process on the
+ * same folder sees it.
  */
 export async function askPresence(
   connection: StreamConnection,
   streamName: string,
   folder: string,
   timeoutMs: number,
-): Promise<PresenceAnswer> {
+): Promise<PresentOwner | 'nobody' | 'silent'> {
   const name = `question-${randomUUID()}`;
   await ensureFolder(folder);
   await writeNewFile(path.join(folder, name), '');

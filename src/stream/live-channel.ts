@@ -4,40 +4,18 @@ import { startPollLoop, type PollLoop } from '../runtime/async/poll-loop.ts';
 import { describeError } from '../runtime/errors.ts';
 import { openConnection, type ConnectionOptions, type StreamConnection } from './connection.ts';
 
-/**
- * What the processes of a service tell each other of what arrives, beside the stream: plain messages of NATS, which
- * nobody keeps and nobody waits for. It has a connection of its own, so that nothing of it stands before an event or
- * its acknowledgement, and a right that is missing for it is no problem of import.
- */
-export interface LiveChannel {
-  /** Waits until the broker is there; says what keeps this process from showing anything now. */
-  findHindrance(): Promise<LiveHindrance | undefined>;
-  /** Says which apps somebody listens to. */
-  announce(apps: readonly number[]): void;
-  /** Calls `listener` with each announcement, of whichever process; gives the function that ends that. */
-  onAnnouncement(listener: (apps: readonly number[]) => void): () => void;
-  /** Sends what arrived of an app to those who listen. It is dropped while the broker is away. */
-  send(idApp: number, text: string): void;
-  /** Calls `listener` with what arrives of an app; gives the function that ends that. */
-  listen(idApp: number, listener: (text: string) => void): () => void;
-  close(): Promise<void>;
-}
-
-/** The broker does not answer, or it does and brings nothing back: its user lacks the right to the subjects. */
-type LiveHindrance = 'away' | 'denied';
-
-/** An app that there is not: what is sent of it nobody shows. */
+/** An id that no app has: messages of it are not shown. */
 const noApp = 0;
-/** Most apps of an announcement that are looked at. */
+/** Limits the apps of an announcement. */
 const maxApps = 1000;
 const firstRetryMs = 250;
 const maxRetryMs = 5000;
-/** How long a listener waits for the broker, between two looks meanwhile, and for what it sends to come back. */
+/** How long a listener waits for the broker, delays between two checks, and waits for its own message to return. */
 const readyMs = 2000;
 const connectingMs = 20;
 const returnMs = 2000;
 
-/** A subject that is asked for, on this connection and on the next. */
+/** A subject that is subscribed to, on this connection and on the next. */
 interface Interest {
   readonly subject: string;
   readonly take: (message: Msg) => void;
@@ -53,14 +31,8 @@ function readApps(message: Msg): readonly number[] {
   }
 }
 
-/** A connection that is made when it is first asked for, in the background, and tried for until it is closed. */
-interface LazyConnection {
-  current(): StreamConnection | undefined;
-  start(): void;
-  close(): Promise<void>;
-}
-
-function createLazyConnection(options: ConnectionOptions, onOpen: (made: StreamConnection) => void): LazyConnection {
+/** Creates a connection that opens in the background from the first use on, and is tried until it is closed. */
+function createLazyConnection(options: ConnectionOptions, onOpen: (made: StreamConnection) => void) {
   const retry = createBackoff(firstRetryMs, maxRetryMs);
   let connection: StreamConnection | undefined;
   let loop: PollLoop | undefined;
@@ -76,7 +48,7 @@ function createLazyConnection(options: ConnectionOptions, onOpen: (made: StreamC
   }
 
   function everyMs(): number {
-    // Once connected it reconnects by itself.
+    // A connection reconnects on its own.
     if (connection !== undefined) return 3_600_000;
     retry.grow();
     return retry.currentMs();
@@ -88,11 +60,11 @@ function createLazyConnection(options: ConnectionOptions, onOpen: (made: StreamC
   }
 
   return {
-    current: () => connection,
-    start() {
+    current: (): StreamConnection | undefined => connection,
+    start(): void {
       if (!isClosed) loop ??= startPollLoop(connect, { everyMs, onError });
     },
-    async close() {
+    async close(): Promise<void> {
       isClosed = true;
       await loop?.stop();
       await connection?.close();
@@ -108,7 +80,7 @@ function subscribe({ nats }: StreamConnection, interest: Interest): void {
   });
 }
 
-/** Says whether what is sent to a subject comes back to who listens there. The text is no announcement and no message. */
+/** Reports whether a message to a subject returns. Its text is neither an announcement nor a message of an app. */
 async function comesBack(nats: NatsConnection, subject: string): Promise<boolean> {
   const sign = JSON.stringify([nuid.next()]);
   let subscription: Subscription | undefined;
@@ -130,11 +102,14 @@ async function comesBack(nats: NatsConnection, subject: string): Promise<boolean
   }
 }
 
+export type LiveChannel = ReturnType<typeof createLiveChannel>;
+
 /**
- * Creates the channel of a stream's service. It connects when it is first used, and tries until it is closed: the broker
- * need not be there.
+ * Creates the channel on which the processes of a service show each other what arrives: plain messages of NATS, which
+ * are not stored. It has its own connection, so that it delays no event or ack, and a missing right for it is no
+ * problem of import. It connects at the first use, and retries until it is closed.
  */
-export function createLiveChannel(options: ConnectionOptions & { readonly streamName: string }): LiveChannel {
+export function createLiveChannel(options: ConnectionOptions & { readonly streamName: string }) {
   const announced = `tributary.${options.streamName}.live.wanted`;
   const subjectOf = (idApp: number): string => `tributary.${options.streamName}.live.app.${idApp}`;
   const interests = new Set<Interest>();
@@ -156,12 +131,16 @@ export function createLiveChannel(options: ConnectionOptions & { readonly stream
 
   function publish(subject: string, text: string): void {
     const connection = lazy.current();
-    // The library would keep it until it is connected again.
+    // The library would keep it until the reconnect.
     if (connection?.isConnected() === true) connection.nats.publish(subject, text);
   }
 
   return {
-    async findHindrance() {
+    /**
+     * Waits for the broker; returns why nothing can be shown now. `denied`: the broker answers, and its user lacks the
+     * right to the subjects.
+     */
+    async findHindrance(): Promise<'away' | 'denied' | undefined> {
       lazy.start();
       const untilMs = performance.now() + readyMs;
       while (lazy.current() === undefined && performance.now() < untilMs) await pause(connectingMs);
@@ -169,17 +148,23 @@ export function createLiveChannel(options: ConnectionOptions & { readonly stream
       if (connection === undefined) return 'away';
       try {
         await connection.ping(readyMs);
-        // Whoever shows events may be another process, but not another user of the broker.
+        // The processes that show events have the same user of the broker.
         const back = await Promise.all([announced, subjectOf(noApp)].map((one) => comesBack(connection.nats, one)));
         return back.every(Boolean) ? undefined : connection.isConnected() ? 'denied' : 'away';
       } catch {
         return 'away';
       }
     },
-    announce: (apps) => publish(announced, JSON.stringify(apps)),
-    onAnnouncement: (listener) => take(announced, (message) => listener(readApps(message))),
-    send: (idApp, text) => publish(subjectOf(idApp), text),
-    listen: (idApp, listener) => take(subjectOf(idApp), (message) => listener(message.string())),
+    /** Announces the apps that this process has listeners of. */
+    announce: (apps: readonly number[]): void => publish(announced, JSON.stringify(apps)),
+    /** Calls `listener` with the announcements of all processes; returns the function that ends that. */
+    onAnnouncement: (listener: (apps: readonly number[]) => void) =>
+      take(announced, (message) => listener(readApps(message))),
+    /** Sends what arrived of an app to its listeners; dropped while the broker is away. */
+    send: (idApp: number, text: string): void => publish(subjectOf(idApp), text),
+    /** Calls `listener` with what arrives of an app; returns the function that ends that. */
+    listen: (idApp: number, listener: (text: string) => void) =>
+      take(subjectOf(idApp), (message) => listener(message.string())),
     close: () => lazy.close(),
   };
 }

@@ -13,7 +13,7 @@ import { openBrokerMonitor, systemUser, type BrokerMonitor } from './broker-moni
 import { describeSupervisor, supervisorVariable } from './store-files.ts';
 import { settleDescriptions } from './stream-descriptions.ts';
 
-/** How a client reaches an embedded server; passing it to the next start keeps address and credentials the same. */
+/** Address and credentials of an embedded server; the next start may keep them. */
 export interface NatsAddress {
   readonly port: number;
   readonly user: string;
@@ -21,22 +21,18 @@ export interface NatsAddress {
 }
 
 export interface NatsServerOptions {
-  /** Path of the nats-server binary, 2.14 or newer. */
+  /** Path of nats-server, 2.14 or newer. */
   readonly binary: string;
-  /** The server's own folder: configuration, store. Created when missing. */
+  /** Folder of the configuration and the store, created if missing. */
   readonly folder: string;
-  /** Address and credentials of an earlier start; without them a free port and new credentials are taken. */
+  /** Of an earlier start; absent for a free port and new credentials. */
   readonly address?: NatsAddress;
-  /**
-   * Descriptors of the locks of the folders that it works in: the server inherits them, so the locks live as long as it
-   * does.
-   */
+  /** Descriptors of the locks of its folders: the server inherits them, so the locks live as long as it does. */
   readonly lockFds?: readonly number[];
-  /** Most bytes that JetStream may store: the stream's limit must fit in it. */
+  /** Most bytes of JetStream; the stream's limit must fit in it. */
   readonly maxStoreBytes: number;
-  /** How long it may take until JetStream is ready, milliseconds; a large store takes longer. Default 60 000. */
+  /** Time until JetStream is ready, ms [60 000]; a large store takes long. */
   readonly readyMs?: number;
-  /** Aborted when the start is no longer wanted. */
   readonly signal?: AbortSignal;
   readonly logger: Logger;
 }
@@ -45,15 +41,14 @@ export interface NatsServerOptions {
 export interface NatsServer extends RunningChild {
   readonly url: string;
   readonly address: NatsAddress;
-  /** Shows the server's health, for as long as it runs. */
   readonly monitor: BrokerMonitor;
 }
 
 /**
- * Runs nats-server so that it cannot outlive the service. The watcher reads descriptor 3, a pipe whose other end only
- * this process holds: when this process is gone, however it ended, the read ends and the watcher kills the server. A
- * line in the pipe means that the server ended first and the watcher may go. It closes the inherited locks (4, 5), so
- * that the server alone holds them.
+ * Runs nats-server with a watcher, so that it cannot outlive the service. The watcher reads descriptor 3, a pipe whose
+ * other end only this process holds: when this process ends, the read ends, and the watcher kills the server. A line in
+ * the pipe means that the server ended first. The watcher closes the inherited locks (4, 5): the server alone holds
+ * them.
  */
 const launcher = `
 export ${supervisorVariable}="$1"
@@ -68,15 +63,15 @@ function renderConfig(options: NatsServerOptions, address: NatsAddress, systemPa
   return [
     `server_name: "tributary"`,
     `listen: ${text(`127.0.0.1:${address.port === 0 ? -1 : address.port}`)}`,
-    // Relative to the folder, in which the server runs: nothing in a data folder names its own place.
+    // Relative to the working folder: a data folder does not contain its own path.
     `ports_file_dir: "."`,
     `logtime: false`,
-    // In the server's default account, where the stream is. The system account only shows the server's health.
+    // The default account has the stream; the system account shows the server's health.
     `authorization { users: [ { user: ${text(address.user)}, password: ${text(address.password)} } ] }`,
     `accounts { $SYS { users: [ { user: ${text(systemUser)}, password: ${text(systemPassword)} } ] } }`,
     `jetstream {`,
     `  store_dir: "store"`,
-    // Every acknowledged message is on the disk before its PubAck leaves; the default would sync every two minutes.
+    // Fsyncs each message before its PubAck; the default is every two minutes.
     `  sync_interval: always`,
     `  max_file_store: ${options.maxStoreBytes}`,
     `  max_memory_store: 67108864`,
@@ -85,15 +80,12 @@ function renderConfig(options: NatsServerOptions, address: NatsAddress, systemPa
   ].join('\n');
 }
 
-/** What a server says of itself once it has read its store and listens; whether JetStream is well is another matter. */
+/** Log line of a server that has read its store and listens; JetStream may still be unhealthy. */
 const listensLine = 'Server is ready';
-/**
- * How long a server that listens may take to be well, milliseconds: its store is read by then, and what is missing now,
- * the file of its port or a stream, say, stays missing until it is started again.
- */
+/** Time from that line to a healthy server, ms: what is missing then, such as a stream, needs a restart. */
 const listenedMs = 10_000;
 
-/** Passes the server's own log on; keeps its last lines for the error of a failed start. */
+/** Forwards the server's log; keeps its last lines for the error of a failed start. */
 function forwardLog(child: ChildProcess, logger: Logger, onListens: () => void): { lastLines(): string } {
   const last: string[] = [];
   if (child.stderr !== null) {
@@ -101,7 +93,7 @@ function forwardLog(child: ChildProcess, logger: Logger, onListens: () => void):
       const { level = 'INF', text = line } = /^\[\d+\] \[(?<level>[A-Z]{3})\] (?<text>.*)$/.exec(line)?.groups ?? {};
       if (last.push(text) > 5) last.shift();
       if (text.startsWith(listensLine)) onListens();
-      // Said of every password that is not hashed; ours is random, in a file that only its owner reads.
+      // The password is random, in a file that only its owner reads.
       if (text.startsWith('Plaintext passwords detected')) return;
       if (level === 'ERR' || level === 'FTL') logger.error({ line: text }, 'nats-server error');
       else if (level === 'WRN') logger.warn({ line: text }, 'nats-server warning');
@@ -111,7 +103,7 @@ function forwardLog(child: ChildProcess, logger: Logger, onListens: () => void):
   return { lastLines: () => last.join(' | ') };
 }
 
-/** The server writes the port it took into a file named after its process id; the launcher's `exec` keeps that id. */
+/** Reads the port from the server's file, which is named after its process id; the launcher's `exec` keeps that id. */
 async function readPort(folder: string, pid: number): Promise<number> {
   const name = (await listNames(folder)).find((entry) => entry.endsWith(`_${pid}.ports`));
   const text = name === undefined ? undefined : await findTextFile(path.join(folder, name));
@@ -120,12 +112,10 @@ async function readPort(folder: string, pid: number): Promise<number> {
   return Number(new URL(ports.nats[0] ?? '').port);
 }
 
-/** Clears what an earlier server left in the folder, and mends what its kill has cut off. */
+/** Removes an earlier server's files, and repairs what its kill has interrupted. */
 async function prepareFolder({ folder, logger }: NatsServerOptions): Promise<void> {
   await ensureFolder(folder);
-  for (const entry of await listNames(folder)) {
-    if (entry.endsWith('.ports')) await removeFile(path.join(folder, entry));
-  }
+  for (const entry of await listNames(folder)) if (entry.endsWith('.ports')) await removeFile(path.join(folder, entry));
   await settleDescriptions(folder, logger);
 }
 
@@ -152,15 +142,14 @@ async function waitUntilReady(
 }
 
 /**
- * Starts nats-server as a child on loopback, with its own credentials, and waits until JetStream is ready. Errors:
- * `broker_missing` (no such binary), `start_failed` (with the server's last words), `broker_unsafe` (it would
- * acknowledge before the fsync), `stopping` (the signal aborted first); no process is left behind then.
+ * Starts nats-server as a child on loopback with its own credentials, and waits until JetStream is ready. Errors:
+ * `broker_missing` (no such binary), `start_failed` (with the server's last lines), `broker_unsafe` (it would
+ * acknowledge before the fsync), `stopping` (aborted first); no process is left then.
  */
 export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {
   await prepareFolder(options);
   const address = options.address ?? { port: 0, user: 'tributary', password: randomBytes(24).toString('hex') };
   const configFile = path.join(options.folder, 'nats-server.conf');
-  // Only this process is the system user: nobody else knows its password.
   const systemPassword = randomBytes(24).toString('hex');
   await writeFileDurably(configFile, renderConfig(options, address, systemPassword));
   await assertExecutable(options.binary).catch((error: unknown) => {
@@ -170,24 +159,13 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
     });
   });
 
-  // Its own process group: Ctrl-C in a terminal must reach the service only, which drains before it stops the server.
-  const child = spawn(
-    '/bin/sh',
-    [
-      '-c',
-      launcher,
-      'nats-launcher',
-      describeSupervisor(),
-      path.resolve(options.binary),
-      '-c',
-      path.resolve(configFile),
-    ],
-    {
-      detached: true,
-      cwd: options.folder,
-      stdio: ['ignore', 'ignore', 'pipe', 'pipe', ...(options.lockFds ?? [])],
-    },
-  );
+  const command = [path.resolve(options.binary), '-c', path.resolve(configFile)];
+  const child = spawn('/bin/sh', ['-c', launcher, 'nats-launcher', describeSupervisor(), ...command], {
+    // A separate process group: Ctrl-C must reach the service only, which drains before it stops the server.
+    detached: true,
+    cwd: options.folder,
+    stdio: ['ignore', 'ignore', 'pipe', 'pipe', ...(options.lockFds ?? [])],
+  });
   const exited = watchExit(child);
   const lifeline = child.stdio[3];
   const ended = new AbortController();
@@ -213,7 +191,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
       monitor,
       exited,
       stop(graceMs) {
-        // First, so that a stop is not logged as a lost connection; not waited for, since the server may be stalled.
+        // First, so that a stop is not logged as a lost connection. Not awaited: the server may be stalled.
         void monitor.close();
         return stopChild(child, exited, graceMs);
       },

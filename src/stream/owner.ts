@@ -1,5 +1,4 @@
-import { jetstreamManager, type JetStreamManager, type StreamInfo } from '@nats-io/jetstream';
-import { startPollLoop } from '../runtime/async/poll-loop.ts';
+import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
@@ -23,39 +22,34 @@ import {
   createPresence,
   type Presence,
 } from './lease.ts';
+import { claimMissingProblem, missingProblem, openStreamWatch, unsafeProblem } from './stream-verdict.ts';
 import {
-  createLookFailures,
-  hearChanges,
-  claimMissingProblem,
-  missingProblem,
-  unsafeProblem,
-} from './stream-verdict.ts';
-import { describeDeviations, findDeviations, type Deviation } from './stream-settings.ts';
-import { assertBroker, findStream } from './topology.ts';
+  describeDeviations,
+  findDeviations,
+  type Deviation,
+  assertBroker,
+  findStream,
+  openManager,
+} from './topology.ts';
 
 /**
- * The stream's owner: the one process of a service that creates and claims the stream, puts it right and makes it anew.
+ * The stream's owner: the one process of a service that creates, claims and repairs the stream.
  *
- * In: the stream as the broker has it, and the claim that the data folder keeps. Out: a stream with safe settings that
- * carries this lake's claim; problems and notices.
- * Invariant: at most one claim holds, and only under its subject does the broker take messages. Nobody's claim is taken
- * over while its owner answers; a running service never takes one over at all, only a start does.
- * Crash: the claim is kept in the folder before the stream carries it; the next start goes on with what the stream
- * carries.
+ * In: the stream as the broker has it, and the claim of the data folder. Out: a stream with safe settings that carries
+ * this lake's claim; problems and notices.
+ * Invariant: at most one claim holds, and the broker takes messages only under its subject. Only a start takes a claim
+ * over, and not while its owner answers.
+ * Crash: the claim is in the folder before the stream carries it; the next start continues with the stream's claim.
  */
 export interface StreamOwner extends Stoppable {
   problems(): readonly Problem[];
-  /** What was put right, for the operator to look at. */
+  /** Reports repairs. */
   notices(): readonly Problem[];
 }
 
-/**
- * Between looks while something is wrong, while all is well, and while the broker also announces what changes,
- * milliseconds.
- */
+/** Delay between checks while something is wrong, while all is well, and while the broker announces changes, ms. */
 const lookEveryMs = { wrong: 250, well: 2000, heard: 5000 } as const;
 
-/** What a look at the stream works with. */
 interface Inspection {
   readonly manager: JetStreamManager;
   readonly options: OwnerOptions;
@@ -64,15 +58,15 @@ interface Inspection {
 }
 
 /**
- * Finds the settings under which events can be lost. The others wait for the next start: two supervisors of one folder
- * with different limits would undo each other's for ever.
+ * Lists the settings under which events can be lost. Other settings wait for the next start: two supervisors of one
+ * folder with different limits would undo each other's permanently.
  */
 function findVital(info: StreamInfo, own: Claim, { streamName, maxBytes }: OwnerOptions): readonly Deviation[] {
   const demands = { subject: claimedSubject(streamName, own.token), maxBytes };
   return findDeviations(info.config, demands).filter((deviation) => deviation.vital);
 }
 
-/** Puts settings and claim right; returns what is still wrong then. */
+/** Repairs settings and claim; returns what is still wrong. */
 async function repairSettings(
   { manager, options, repair }: Inspection,
   info: StreamInfo,
@@ -91,7 +85,7 @@ async function repairSettings(
   return [failed === undefined ? problem : { ...problem, todo: `${problem.todo} The broker says: ${failed}` }];
 }
 
-/** Looks once: whose the stream is, and whether it keeps what it takes. Puts right what may be put right. */
+/** Checks the owner and the settings of the stream, and repairs what it may. */
 async function inspectStream(inspection: Inspection): Promise<readonly Problem[]> {
   const { manager, options, repair, presence } = inspection;
   const { streamName, claimFile, lake } = options;
@@ -122,7 +116,6 @@ async function inspectStream(inspection: Inspection): Promise<readonly Problem[]
   return await repairSettings(inspection, info, own, seenMs);
 }
 
-/** What a claim that failed ends the start with. */
 function wrapClaimError(error: unknown, { streamName, claimFile }: OwnerOptions): AppError {
   if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'EACCES', 'EPERM', 'EROFS'))
     return new AppError('disk', `the claim on the stream cannot be written to ${claimFile}`, {
@@ -133,55 +126,41 @@ function wrapClaimError(error: unknown, { streamName, claimFile }: OwnerOptions)
 }
 
 /**
- * Claims the stream for a service and keeps it: see `StreamOwner`. Errors: `stream_taken` (it is another's),
- * `broker_unsafe` (it cannot keep events, or may not be changed), `broker_away`.
+ * Claims the stream for a service, and keeps it. Errors: `stream_taken` (it is another's), `broker_unsafe` (it cannot
+ * keep events, or may not be changed), `broker_away`.
  */
 export async function ownStream(connection: StreamConnection, options: OwnerOptions): Promise<StreamOwner> {
-  const { streamName, logger } = options;
   assertBroker(connection);
-  const manager = await jetstreamManager(connection.nats).catch((error: unknown) => {
-    throw wrapBrokerError(error, 'open the stream');
-  });
-  let wake: (() => void) | undefined;
-  const heard = await hearChanges(connection, streamName, () => wake?.());
-  const claimed = await claimStream(connection, manager, options).catch((error: unknown) => {
-    heard.stop();
+  const manager = await openManager(connection);
+  const watch = await openStreamWatch(connection, options);
+  const claimed = await claimStream(connection, manager, options).catch(async (error: unknown) => {
+    await watch.stop();
     throw wrapClaimError(error, options);
   });
   const repair = createStreamRepair(manager, options, claimed);
   const presence = createPresence(connection, options);
   presence.begin();
-  const failures = createLookFailures(streamName, logger);
   let problems: readonly Problem[] = [];
-  const loop = startPollLoop(
-    async () => {
-      problems = await whileConnected(connection, 'look at the stream', () =>
-        inspectStream({ manager, options, repair, presence }),
-      );
-      failures.clear();
-    },
-    {
-      everyMs() {
-        if (problems.length > 0 || failures.isFailing()) return lookEveryMs.wrong;
-        return lookEveryMs[heard.heard() ? 'heard' : 'well'];
-      },
-      onError(error) {
-        const refused = failures.record(error);
-        if (refused !== undefined) problems = [refused];
-      },
-    },
-  );
-  wake = () => loop.wake();
+  const inspection = { manager, options, repair, presence };
+  const inspect = async (): Promise<void> => {
+    problems = await whileConnected(connection, 'look at the stream', () => inspectStream(inspection));
+  };
+  watch.start(inspect, (isFailing) => {
+    if (problems.length > 0 || isFailing) return lookEveryMs.wrong;
+    return lookEveryMs[watch.heard() ? 'heard' : 'well'];
+  });
 
   return {
-    problems: () => problems,
+    problems() {
+      const refused = watch.refused();
+      return refused === undefined ? problems : [refused];
+    },
     notices: () => repair.notices(),
     async stop() {
-      const stopped = loop.stop();
+      const stopped = watch.stop();
       presence.end();
-      heard.stop();
       await stopped;
-      // A look that was under way may have begun it again.
+      // A check in progress may have begun it again.
       presence.end();
     },
   };

@@ -7,30 +7,27 @@ import type { StreamConnection } from './connection.ts';
 
 interface ProbedStream {
   readonly streamName: string;
-  /** The file of the claim that the service of this data folder holds: it names the subject. */
+  /** File of the data folder's claim, which names the subject. */
   readonly claimFile: string;
 }
 
-/** What a probe waits for, and how often it tries. */
 interface PublishProbeOptions {
   /**
-   * Says whether a message of the same connection has no answer yet. Nothing is tried then: the broker names the
-   * subject that it refuses, not the message, so that a message it has stored could be taken for the refused one.
+   * Reports whether a message of this connection has no response yet. The probe then waits: the broker names the
+   * refused subject, not the message, so a stored message could be taken for the refused one.
    */
   readonly isPublishing: () => boolean;
-  /** Milliseconds. */
   readonly everyMs?: number;
 }
 
 const defaultEveryMs = 5000;
 const answerMs = 2000;
-/** No stream has this name: blanks are not allowed in one. */
+/** An impossible name: it has a blank. */
 const noStream = 'no stream';
 
 /**
- * Throws `broker_refused` when the broker does not let this user publish events. Tried by a message that asks for
- * another stream than the one it reaches: the broker looks at the user's rights first, then refuses the message, and
- * stores nothing.
+ * Throws `broker_refused` if this user may not publish events. It sends a message for another stream than the one it
+ * reaches: the broker checks the user's rights first, then refuses the message, and stores nothing.
  */
 export async function assertMayPublish(
   connection: StreamConnection,
@@ -44,14 +41,14 @@ export async function assertMayPublish(
       expect: { streamName: noStream },
     });
   } catch (error) {
-    // Any other answer says nothing of rights. What else may be wrong is reported by the guard and the pings.
+    // Any other answer says nothing of rights; the guard and the pings report other errors.
     if (findRefusal(error) !== undefined) throw wrapBrokerError(error, `publish to the stream ${streamName}`);
   }
 }
 
 /**
- * Tries every few seconds whether the broker lets this process publish: an idle service must know it before its
- * first client. The connection keeps what it is refused, and its ping reports it.
+ * Tries every few seconds whether this process may publish: an idle service must know it before its first client. The
+ * connection records a refusal, and its ping reports it.
  */
 export function startPublishProbe(
   connection: StreamConnection,
@@ -62,9 +59,8 @@ export function startPublishProbe(
     async () => {
       if (!isPublishing()) await assertMayPublish(connection, stream);
     },
-    // The connection keeps what it is refused.
     { everyMs, onError: () => undefined },
   );
-  // Not waited for: the answer may be that of a stalled broker.
+  // Not awaited: a stalled broker may not answer.
   return { stop: async () => void loop.stop() };
 }

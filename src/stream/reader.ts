@@ -1,8 +1,7 @@
-import { jetstreamManager, type StreamInfo, type ClusterInfo } from '@nats-io/jetstream';
+import { AckPolicy, DeliverPolicy, type ClusterInfo, type JetStreamManager, type StreamInfo } from '@nats-io/jetstream';
 import { wrapBrokerError } from './broker-errors.ts';
-import type { StreamConnection } from './connection.ts';
+import { type StreamConnection, whileConnected } from './connection.ts';
 import { noGuard, type StreamGuard } from './guard.ts';
-import { createCursor } from './stream-cursor.ts';
 import {
   maxMessageBytes,
   streamIdOf,
@@ -12,26 +11,173 @@ import {
   type StreamState,
   type BrokerClock,
 } from './stream.ts';
+import { nanos } from '@nats-io/transport-node';
+import { AppError } from '../runtime/errors.ts';
+import { pause } from '../runtime/async/retry.ts';
+import { type PullConnection, pullOnce, type PullRequest } from './pull-request.ts';
+import { openManager } from './topology.ts';
+
+const minFetchMs = 1000;
+/** Messages per request, unless the broker allows fewer; large messages reach the bytes before. */
+const mostMessages = 1000;
+/** Shortest time of a request that brings nothing, ms. */
+const leastMs = 100;
+/** The server drops a consumer without pulls for this long; it is then created again. */
+const consumerIdleMs = 300_000;
+
+interface FetchLimits extends Pick<PullRequest, 'maxBytes' | 'signal' | 'room'> {
+  readonly waitMs: number;
+}
+
+/** Creates the ephemeral consumer of a cursor, not yet on the broker. */
+function createConsumer(manager: JetStreamManager, streamName: string, onDrop: () => void) {
+  let consumer: string | undefined;
+  /** Dropped, but deleted only after the next one was created: see `drop`. */
+  let stale: string | undefined;
+  let nextSequence = 0;
+  /** Of several moves at once, as after one was given up, the newest counts. */
+  let moves = 0;
+
+  async function forget(older: string | undefined): Promise<void> {
+    // The broker may have dropped it already.
+    if (older !== undefined) await manager.consumers.delete(streamName, older).catch(() => undefined);
+  }
+
+  /**
+   * Reads no longer from the consumer. It stays for now: with retention `interest` a stream without one keeps nothing.
+   */
+  async function drop(): Promise<void> {
+    const older = stale;
+    if (consumer === undefined) return;
+    onDrop();
+    stale = consumer;
+    consumer = undefined;
+    await forget(older);
+  }
+
+  return {
+    drop,
+    async close(): Promise<void> {
+      await drop();
+      await forget(stale);
+      stale = undefined;
+    },
+    /** Returns the name of a consumer that delivers from `sequence`. */
+    async moveTo(sequence: number): Promise<string> {
+      if (consumer !== undefined && nextSequence === sequence) return consumer;
+      moves += 1;
+      const move = moves;
+      await drop();
+      const info = await manager.consumers.add(streamName, {
+        ack_policy: AckPolicy.None,
+        deliver_policy: DeliverPolicy.StartSequence,
+        opt_start_seq: sequence,
+        inactive_threshold: nanos(consumerIdleMs),
+        mem_storage: true,
+        num_replicas: 1,
+      });
+      if (move !== moves) {
+        await forget(info.name);
+        throw new AppError('broker_away', 'a move in the stream was given up for a newer one');
+      }
+      nextSequence = sequence;
+      consumer = info.name;
+      await forget(stale);
+      stale = undefined;
+      return consumer;
+    },
+    /** Moves past a message, which must be the next. Error: `stream_gap`. */
+    advance({ sequence }: StreamMessage): void {
+      if (sequence !== nextSequence)
+        throw new AppError('stream_gap', `the stream has message ${sequence} where ${nextSequence} should be`, {
+          hint: 'Messages were removed from the stream before the lake had them.',
+        });
+      nextSequence += 1;
+    },
+  };
+}
+
+/**
+ * Creates a cursor in the stream: one ephemeral consumer without acks, and a connection for its messages. The broker's
+ * memory of a position is not trusted: another position, or a fetch that was interrupted, needs a new consumer.
+ * `onArrival` is called with each message as it comes, and after a fetch was interrupted.
+ */
+function createCursor(
+  connection: StreamConnection,
+  manager: JetStreamManager,
+  streamName: string,
+  onArrival: () => void,
+) {
+  const consumer = createConsumer(manager, streamName, onArrival);
+  let pulls: PullConnection | undefined;
+  let batch = mostMessages;
+
+  async function openPulls(): Promise<PullConnection> {
+    if (pulls?.isOpen() !== true) pulls = await connection.openPulls();
+    return pulls;
+  }
+
+  return {
+    async close(): Promise<void> {
+      await consumer.close();
+      pulls?.close();
+    },
+    /**
+     * Fetches once from `sequence`, at most `maxBytes`, for at most `waitMs` or until the signal aborts. Errors:
+     * `stream_gap` unless the messages are contiguous, and what the broker refuses.
+     */
+    async fetch(sequence: number, { maxBytes, waitMs, signal, room }: FetchLimits): Promise<StreamMessage[]> {
+      // The library would wait for its timeout, while the broker is back within moments.
+      const from = await whileConnected(connection, 'pull from the stream', () => consumer.moveTo(sequence));
+      const startedAt = performance.now();
+      const pulled = await pullOnce(await openPulls(), {
+        streamName,
+        consumer: from,
+        batch,
+        maxBytes,
+        // Integer ms: the server refuses a heartbeat with a fraction of a nanosecond.
+        expiresMs: Math.ceil(Math.max(waitMs, minFetchMs)),
+        // After its own expiry the fetch is ended only if the broker stays silent.
+        cutMs: waitMs < minFetchMs ? waitMs : waitMs + 500,
+        signal,
+        room,
+        onArrival,
+      });
+      const { messages, clean, refused, mostMessages: allowed } = pulled;
+      try {
+        for (const message of messages) consumer.advance(message);
+      } catch (gap) {
+        await consumer.drop();
+        throw gap;
+      }
+      if (!clean) await consumer.drop();
+      // The broker may be gone, or only its end of this connection.
+      if (!clean && pulls?.isSilent() === true) pulls.close();
+      if (allowed !== undefined) batch = allowed;
+      // Messages that came before are valid.
+      else if (refused !== undefined && messages.length === 0) throw refused;
+      // A broker that ends each request at once, for a reason that passes, is asked with a pause.
+      if (!clean && messages.length === 0 && performance.now() - startedAt < leastMs) await pause(leastMs, signal);
+      return messages;
+    },
+  };
+}
 
 const nanosOfMs = 1_000_000;
 
-/**
- * How long ago the server that leads a stream has heard the others without which it is not its leader any more,
- * milliseconds: 0 of a stream on one server; undefined where it has not.
- */
+/** Returns the age of the leader's last contact with a majority, ms: 0 on one server; undefined without one. */
 function findQuorumAgeMs({ replicas: others = [] }: Partial<ClusterInfo> = {}): number | undefined {
   const needed = Math.floor((others.length + 1) / 2);
   if (needed === 0) return 0;
-  // One that was never heard has an age of 0, and is not current.
+  // A replica without any contact has an age of 0, and is not current.
   const ages = others.filter(({ current, offline }) => current && !offline).map(({ active }) => active / nanosOfMs);
   return ages.toSorted((a, b) => a - b)[needed - 1];
 }
 
 /**
- * Reads from what a broker says of a stream what its clock showed then; undefined where it does not say. It looks at its
- * clock after it has looked at the stream, and the two are no further apart than the question is from its answer, which
- * took `tookMs`. A server that is cut off from the others leads on for some seconds, as far as it knows, while another
- * one takes messages: it knows the end of the stream as it was when it has heard a majority of them last.
+ * Returns what the broker's clock showed when it checked a stream; undefined if unknown. It checks its clock after the
+ * stream, within the `tookMs` of the request. A leader that is isolated still leads for some seconds, as far as it
+ * knows, while another takes messages: it knows the end of the stream as of its last contact with a majority.
  */
 export function findBrokerClock(
   { ts, cluster }: Partial<Pick<StreamInfo, 'cluster'>> & { readonly ts?: string },
@@ -43,17 +189,14 @@ export function findBrokerClock(
   return { fromMs: Math.floor(toMs - tookMs - quorumAgeMs), toMs };
 }
 
-/**
- * Most bytes asked for at once. The server cuts a client off as too slow at 64 MB waiting to be sent; a pull by number
- * of messages can pass that, one by bytes cannot.
- */
+/** Most bytes per request: at 64 MB waiting to be sent, the server cuts a client off as too slow. */
 const maxFetchBytes = 16 * 1024 * 1024;
-/** A fetch must have room for one message of the largest size, with its subject, reply and headers. */
+/** Space for one message of the largest size, with its subject, reply and headers. */
 const minFetchBytes = maxMessageBytes + 16 * 1024;
 
 type PullLimits = Parameters<StreamReader['pull']>[1];
 
-/** Hands out the bytes of some memory, one piece after the other, and memory of its own once that is used up. */
+/** Creates a function that returns pieces of a memory, and new memory once that is used up. */
 function createRoom(into: Uint8Array = Buffer.alloc(0)): (bytes: number) => Uint8Array {
   let used = 0;
   return (bytes) => {
@@ -63,7 +206,6 @@ function createRoom(into: Uint8Array = Buffer.alloc(0)): (bytes: number) => Uint
   };
 }
 
-/** What the broker says of a stream, asked at `askedAt` (`performance.now()`). */
 function toState(streamName: string, info: StreamInfo, askedAt: number): StreamState {
   const { created, state, config } = info;
   return {
@@ -77,7 +219,6 @@ function toState(streamName: string, info: StreamInfo, askedAt: number): StreamS
   };
 }
 
-/** Runs work whose errors leave the stream's edge as the service's own. */
 async function edge<T>(doing: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -87,23 +228,18 @@ async function edge<T>(doing: string, work: () => Promise<T>): Promise<T> {
 }
 
 interface ReaderOptions {
-  /** Default: that of a stream that no service has claimed. */
+  /** [That of a stream that no service has claimed] */
   readonly streamName?: string;
-  /** Asked whose the stream is at each look at its state; whoever only looks needs none. */
+  /** Checks the owner of the stream at each read of its state; readers that do not purge need none. */
   readonly guard?: StreamGuard;
 }
 
-/**
- * Opens the stream for reading over a connection, which stays the caller's to close. `broker_away` when it does not
- * answer.
- */
+/** Opens the stream for reading over a connection, which the caller closes. Error: `broker_away`. */
 export async function openReader(
   connection: StreamConnection,
   { streamName = unclaimedName, guard = noGuard }: ReaderOptions = {},
 ): Promise<StreamReader> {
-  const manager = await jetstreamManager(connection.nats).catch((error: unknown) => {
-    throw wrapBrokerError(error, 'open the stream');
-  });
+  const manager = await openManager(connection);
   let arrivals = 0;
   const onArrival = (): void => void (arrivals += 1);
   const cursor = createCursor(connection, manager, streamName, onArrival);
@@ -129,7 +265,7 @@ export async function openReader(
         pulled.push(message);
         bytes += message.payload.length;
       }
-      // Nothing and not connected: the caller decides whether to try again.
+      // Not connected: the caller decides whether to retry.
       if (messages.length === 0 && !connection.isConnected()) return pulled;
     }
   }

@@ -2,46 +2,38 @@ import type { StreamInfo } from '@nats-io/jetstream';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { claimedSubject, findClaim, findKeptClaim, judgeClaim, takenProblem } from './lease.ts';
 import { streamIdOf } from './stream.ts';
-import { describeDeviations, findDeviations, type Deviation } from './stream-settings.ts';
+import { describeDeviations, findDeviations, type Deviation } from './topology.ts';
 import type { StreamConnection } from './connection.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { describeRefused } from './broker-errors.ts';
+import { startPollLoop, type PollLoop } from '../runtime/async/poll-loop.ts';
 
-/** Whether a 200 may rest on the stream: `open` under a subject, `shut` for a reason, or not known now. */
+/** Whether a 200 may depend on the stream: `open` under a subject, `shut` for a reason, or unknown. */
 export type StreamVerdict =
   | { readonly kind: 'open'; readonly subject: string; readonly streamId: string }
   | { readonly kind: 'shut'; readonly problem: Problem }
   | { readonly kind: 'unknown' };
 
-/** The problem while the stream is not there. */
-export function missingProblem(streamName: string): Problem {
-  return {
-    code: 'stream_missing',
-    what: `the stream ${streamName} is gone from the broker: no event is taken`,
-    todo: 'Nothing, if it passes: the service makes it anew. Otherwise see that its account may create streams.',
-  };
-}
+export const missingProblem = (streamName: string): Problem => ({
+  code: 'stream_missing',
+  what: `the stream ${streamName} is gone from the broker: no event is taken`,
+  todo: 'Nothing, if it passes: the service makes it anew. Otherwise see that its account may create streams.',
+});
 
-/** The problem while the stream has settings under which acknowledged events can be lost. */
-export function unsafeProblem(streamName: string, deviations: readonly Deviation[]): Problem {
-  return {
-    code: 'stream_unsafe',
-    what: `the stream ${streamName} would lose acknowledged events, no event is taken: ${describeDeviations(deviations)}`,
-    todo: 'Nothing, if it passes: the service puts it right. Otherwise set it back, or give the account of the service leave to update streams.',
-  };
-}
+export const unsafeProblem = (streamName: string, deviations: readonly Deviation[]): Problem => ({
+  code: 'stream_unsafe',
+  what: `the stream ${streamName} would lose acknowledged events, no event is taken: ${describeDeviations(deviations)}`,
+  todo: 'Nothing, if it passes: the service puts it right. Otherwise set it back, or give the account of the service leave to update streams.',
+});
 
-/** The problem while the data folder does not say which claim is its own. */
-export function claimMissingProblem(claimFile: string): Problem {
-  return {
-    code: 'claim_missing',
-    what: `${claimFile} is gone or damaged: no event is taken`,
-    todo: 'Start the service again.',
-  };
-}
+export const claimMissingProblem = (claimFile: string): Problem => ({
+  code: 'claim_missing',
+  what: `${claimFile} is gone or damaged: no event is taken`,
+  todo: 'Start the service again.',
+});
 
-/** Judges a stream, or that there is none, by its settings and by the claim that the data folder keeps. */
+/** Checks a stream, if there is one, by its settings and by the claim that the data folder keeps. */
 export async function judgeStream(
   info: StreamInfo | undefined,
   streamName: string,
@@ -56,79 +48,74 @@ export async function judgeStream(
     return { kind: 'shut', problem: takenProblem(streamName, found) };
   const subject = claimedSubject(streamName, own.token);
   const vital = findDeviations(info.config, { subject, maxBytes: 0 }).filter((deviation) => deviation.vital);
-  // Not yet claimed again: the owner is about to do so.
+  // Not claimed again yet: the owner is about to do so.
   if (vital.length > 0 || verdict !== 'ours') return { kind: 'shut', problem: unsafeProblem(streamName, vital) };
   return { kind: 'open', subject, streamId: streamIdOf(streamName, info.created) };
 }
 
 const answerMs = 5000;
 
-/** The subscription to the broker's advisories on a stream. */
-interface StreamChanges {
-  /** False where the account may not subscribe to the advisories: then only a look at the stream shows its changes. */
-  heard(): boolean;
-  stop(): void;
-}
-
 /**
- * Calls `onChange` whenever the broker says that the stream was created, changed, deleted or restored, or has a new
- * leader, and whenever the connection is lost, since no advisory comes meanwhile. Resolves when the subscription is in
- * force.
+ * Opens a watch of a stream, which subscribes to the broker's advisories: `onChange` is called when the stream was
+ * created, changed, deleted or restored, or has a new leader, and when the connection is lost, since no advisory comes
+ * meanwhile. Resolves when the subscription is active.
  *
- * nats-server queues the advisory of a change behind the acks of the messages stored before it, and ahead of those of
- * the messages stored after it, in one queue: so an ack that comes before the advisory is of a message stored before
- * the change.
+ * In one queue, nats-server sends the advisory of a change after the acks of messages stored before it and ahead of
+ * those stored after it: so an ack before the advisory is of a message stored before the change.
  */
-export async function hearChanges(
+export async function openStreamWatch(
   connection: StreamConnection,
-  streamName: string,
-  onChange: () => void,
-): Promise<StreamChanges> {
+  { streamName, logger }: { readonly streamName: string; readonly logger: Logger },
+  onChange: () => void = () => undefined,
+) {
   let heard = true;
+  let failing = false;
+  let refused: Problem | undefined;
+  let loop: PollLoop | undefined;
+
+  function change(): void {
+    onChange();
+    loop?.wake();
+  }
+
   const subscription = connection.nats.subscribe(`$JS.EVENT.ADVISORY.STREAM.*.${streamName}`, {
     callback(error, message) {
       if (error !== null) heard = false;
       // A backup of the stream changes nothing in it.
       else if (message.subject.startsWith('$JS.EVENT.ADVISORY.STREAM.SNAPSHOT_')) return;
-      onChange();
+      change();
     },
   });
-  const forget = connection.onDisconnect(onChange);
+  const forget = connection.onDisconnect(change);
   await connection.ping(answerMs);
+
+  function onError(error: unknown): void {
+    // Not the first: JetStream comes up a moment after its server.
+    if (failing) refused = describeRefused(error, `look at the stream ${streamName}`) ?? refused;
+    // Logged once: the next check follows at once, and the pings report a broker that is away.
+    if (!failing) logger.warn({ error: describeError(error) }, 'the stream cannot be looked at, will retry');
+    failing = true;
+  }
+
   return {
-    heard: () => heard && !subscription.isClosed(),
-    stop() {
+    /** False if the account may not subscribe to advisories: then only a check of the stream shows its changes. */
+    heard: (): boolean => heard && !subscription.isClosed(),
+    /** Returns the problem if the broker refuses the checks. */
+    refused: (): Problem | undefined => refused,
+    /** Starts to check the stream, at intervals and after each change. `everyMs` receives whether the last check failed. */
+    start(check: () => Promise<void>, everyMs: (isFailing: boolean) => number): void {
+      const run = async (): Promise<void> => {
+        await check();
+        failing = false;
+        refused = undefined;
+      };
+      loop = startPollLoop(run, { everyMs: () => everyMs(failing), onError });
+    },
+    async stop(): Promise<void> {
+      const stopped = loop?.stop();
       forget();
       subscription.unsubscribe();
-    },
-  };
-}
-
-/** The failures of looks at the stream: logged when they begin, a problem when the broker refuses the look. */
-interface LookFailures {
-  /** The last look failed. */
-  isFailing(): boolean;
-  /** Takes the error of a look; returns the problem when this one and the look before have failed. */
-  record(error: unknown): Problem | undefined;
-  /** The last look succeeded. */
-  clear(): void;
-}
-
-/** Creates the record of looks none of which has failed. */
-export function createLookFailures(streamName: string, logger: Logger): LookFailures {
-  let failing = false;
-  return {
-    isFailing: () => failing,
-    record(error) {
-      // The first failure alone is no finding: JetStream comes up a moment after its server.
-      const refused = failing ? describeRefused(error, `look at the stream ${streamName}`) : undefined;
-      // Logged once: the next look follows at once, and the pings report a broker that is away.
-      if (!failing) logger.warn({ error: describeError(error) }, 'the stream cannot be looked at, will retry');
-      failing = true;
-      return refused;
-    },
-    clear() {
-      failing = false;
+      await stopped;
     },
   };
 }

@@ -2,29 +2,27 @@ import { DeliverPolicy, jetstream, jetstreamManager } from '@nats-io/jetstream';
 import { wrapBrokerError } from './broker-errors.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
 
-/** Messages asked for at a time: below what the server cuts a client off for, at their largest size. */
+/** Messages per request: at their largest size, fewer bytes than the server cuts a client off for. */
 const messagesAtOnce = 48;
 
-/** The library takes no less. */
+/** Least that the library takes. */
 const leastExpiresMs = 1000;
 
-/** How far a look through the end of the stream may go. */
 export interface TailLimits {
   readonly maxBytes: number;
-  /** By `performance.now()`. */
+  /** On the monotonic clock. */
   readonly deadlineMs: number;
 }
 
 /**
- * How it went. `whole`: every message behind the sequence was seen that the stream had at the call. `moved`: some of
- * them were purged meanwhile, since the lake has them. `cut`: a limit was reached. `other`: the stream is not the one
- * that was meant.
+ * The result of reading the tail. `whole`: every message after the sequence at the call was seen. `moved`: some were
+ * purged meanwhile, since the lake has them. `cut`: a limit was reached. `other`: it is another stream.
  */
 export type TailEnd = 'whole' | 'moved' | 'cut' | 'other';
 
 /**
- * Shows each message after a sequence that the stream has now, in order, through a consumer of its own. `streamId` as in
- * `StreamState`; absent: whichever it is. Errors: `broker_away`, `broker_refused`.
+ * Passes each message after a sequence to `see`, in order, through its own consumer. `streamId` as in `StreamState`;
+ * absent if any will do. Errors: `broker_away`, `broker_refused`.
  */
 export async function readTail(
   connection: StreamConnection,

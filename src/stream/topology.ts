@@ -1,25 +1,142 @@
-import { JetStreamApiError, jetstreamManager, type JetStreamManager, type StreamInfo } from '@nats-io/jetstream';
+import {
+  JetStreamApiError,
+  jetstreamManager,
+  type JetStreamManager,
+  type StreamInfo,
+  DiscardPolicy,
+  PersistMode,
+  RetentionPolicy,
+  StorageType,
+  type StreamConfig,
+} from '@nats-io/jetstream';
 import { AppError } from '../runtime/errors.ts';
 import { wrapBrokerError } from './broker-errors.ts';
 import type { StreamConnection } from './connection.ts';
 import { eventSubject, maxMessageBytes, streamName } from './stream.ts';
-import {
-  describeDeviations,
-  findDeviations,
-  newStreamSettings,
-  wantedSettings,
-  type StreamDemands,
-} from './stream-settings.ts';
+import { nanos } from '@nats-io/transport-node';
+
+export interface StreamDemands {
+  /** The only subject of its messages. */
+  readonly subject: string;
+  /** Most bytes of the stream; beyond it, publishes fail with `stream_full`. */
+  readonly maxBytes: number;
+}
 
 /**
- * Oldest nats-server without a known loss of acknowledged messages: before it, a hard kill in a purge could empty a
- * stream.
+ * A setting of the stream. `vital`: with another value, acknowledged messages can be dropped, hidden, never fsynced or
+ * mixed with others, so that no 200 may depend on it.
  */
+interface Setting {
+  readonly name: keyof StreamConfig;
+  readonly wanted: unknown;
+  readonly vital: boolean;
+  /** Whether the server cannot change it on an existing stream. */
+  readonly fixed?: boolean;
+  /** Reports whether another value is as good. */
+  readonly accepts?: (value: unknown) => boolean;
+}
+
+/** A setting with a wrong value. */
+export interface Deviation {
+  readonly setting: keyof StreamConfig;
+  readonly text: string;
+  readonly vital: boolean;
+  readonly fixed: boolean;
+}
+
+function isAbsent(value: unknown): boolean {
+  return value === undefined || (typeof value === 'object' && value !== null && Object.keys(value).length === 0);
+}
+
+/** Window in which the broker drops a repeated message id; nothing relies on it. */
+const duplicateWindowMs = 120_000;
+
+/**
+ * Returns every setting of a stream of nats-server 2.15 that can drop, hide or fail to keep an acknowledged message.
+ * The operator may set the others: description, num_replicas, placement, compression, republish, allow_direct,
+ * mirror_direct, deny_delete, max_consumers, and those that need a header that the service never sends (allow_msg_ttl
+ * with subject_delete_marker_ttl, allow_msg_counter, allow_msg_schedules, allow_atomic).
+ */
+function settingsOf({ subject, maxBytes }: StreamDemands): readonly Setting[] {
+  return [
+    { name: 'subjects', wanted: [subject], vital: true },
+    // The default, `old`, would drop acknowledged events to make space for new ones.
+    { name: 'discard', wanted: DiscardPolicy.New, vital: true },
+    { name: 'discard_new_per_subject', wanted: false, vital: true },
+    { name: 'max_msgs', wanted: -1, vital: true },
+    { name: 'max_msgs_per_subject', wanted: -1, vital: true },
+    { name: 'max_age', wanted: 0, vital: true },
+    { name: 'no_ack', wanted: false, vital: true },
+    // `interest` drops what no consumer waits for, `workqueue` what one has acknowledged.
+    { name: 'retention', wanted: RetentionPolicy.Limits, vital: true },
+    // Lets any publisher replace all messages by one.
+    { name: 'allow_rollup_hdrs', wanted: false, vital: true },
+    // Events of other streams would get into the lake, or own ones get another subject.
+    { name: 'sources', wanted: undefined, vital: true, accepts: isAbsent },
+    { name: 'subject_transform', wanted: undefined, vital: true, accepts: isAbsent },
+    { name: 'storage', wanted: StorageType.File, vital: true, fixed: true },
+    // `async` acknowledges before the fsync.
+    {
+      name: 'persist_mode',
+      wanted: undefined,
+      vital: true,
+      fixed: true,
+      accepts: (value) => value !== PersistMode.Async,
+    },
+    { name: 'mirror', wanted: undefined, vital: true, fixed: true, accepts: isAbsent },
+    { name: 'sealed', wanted: false, vital: true, fixed: true },
+    // Without purges it only fills up.
+    { name: 'deny_purge', wanted: false, vital: true, fixed: true },
+    { name: 'max_bytes', wanted: maxBytes, vital: false },
+    // Headers count too.
+    { name: 'max_msg_size', wanted: maxMessageBytes + 4096, vital: false },
+    { name: 'duplicate_window', wanted: nanos(duplicateWindowMs), vital: false },
+    // Could refuse the compactor's consumer.
+    { name: 'consumer_limits', wanted: undefined, vital: false, accepts: isAbsent },
+  ];
+}
+
+/** Returns the settings that can be changed on an existing stream, as the server takes them. */
+export function wantedSettings(demands: StreamDemands): Partial<StreamConfig> {
+  return Object.fromEntries(
+    settingsOf(demands)
+      .filter(({ fixed }) => fixed !== true)
+      .map(({ name, wanted }) => [name, wanted]),
+  );
+}
+
+function newStreamSettings(demands: StreamDemands): Partial<StreamConfig> {
+  return { ...wantedSettings(demands), storage: StorageType.File };
+}
+
+function isAsWanted({ name, wanted, accepts }: Setting, config: StreamConfig): boolean {
+  const found: unknown = config[name];
+  if (accepts !== undefined) return accepts(found);
+  // The server omits what is false.
+  return JSON.stringify(found ?? false) === JSON.stringify(wanted);
+}
+
+/** Returns the settings of a stream that differ from the wanted ones. */
+export function findDeviations(config: StreamConfig, demands: StreamDemands): readonly Deviation[] {
+  return settingsOf(demands)
+    .filter((setting) => !isAsWanted(setting, config))
+    .map(({ name, wanted, vital, fixed }) => ({
+      setting: name,
+      text: `${name} is ${JSON.stringify(config[name] ?? false)}, not ${JSON.stringify(wanted) ?? 'unset'}`,
+      vital,
+      fixed: fixed === true || config[name] === RetentionPolicy.Workqueue,
+    }));
+}
+
+export function describeDeviations(deviations: readonly Deviation[]): string {
+  return deviations.map(({ text }) => text).join(', ');
+}
+
+/** Oldest nats-server without a known loss of acknowledged messages: a kill during a purge could empty a stream. */
 const minServerVersion = [2, 14] as const;
 const streamNotFound = 10_059;
 const nameInUse = 10_058;
 
-/** Finds a stream by its name; undefined when there is none. */
 export async function findStream(manager: JetStreamManager, name: string): Promise<StreamInfo | undefined> {
   try {
     return await manager.streams.info(name);
@@ -29,7 +146,7 @@ export async function findStream(manager: JetStreamManager, name: string): Promi
   }
 }
 
-/** Says whether the broker has a stream. Errors: `broker_away`. */
+/** Reports whether the broker has a stream. Error: `broker_away`. */
 export async function hasStream(connection: StreamConnection, name: string): Promise<boolean> {
   try {
     return (await findStream(await jetstreamManager(connection.nats), name)) !== undefined;
@@ -38,10 +155,14 @@ export async function hasStream(connection: StreamConnection, name: string): Pro
   }
 }
 
-/**
- * Creates a stream with safe settings beside those given; undefined when another process has just created one of this
- * name.
- */
+/** Opens the library's manager of streams. Errors: `broker_away`, `broker_refused`. */
+export async function openManager({ nats }: StreamConnection): Promise<JetStreamManager> {
+  return await jetstreamManager(nats).catch((error: unknown) => {
+    throw wrapBrokerError(error, 'open the stream');
+  });
+}
+
+/** Creates a stream with safe settings and those given; undefined if another process has just created it. */
 export async function createStream(
   manager: JetStreamManager,
   name: string,
@@ -56,41 +177,36 @@ export async function createStream(
   }
 }
 
-/** Throws `broker_unsafe` when a stream has a setting that loses events and cannot be changed any more. */
+/** Throws `broker_unsafe` if a stream has a setting that loses events and cannot be changed. */
 export function assertMendable(info: StreamInfo, demands: StreamDemands): void {
   const fixed = findDeviations(info.config, demands).filter((deviation) => deviation.vital && deviation.fixed);
   if (fixed.length === 0) return;
-  throw new AppError(
-    'broker_unsafe',
-    `the stream ${info.config.name} cannot keep events: ${describeDeviations(fixed)}`,
-    {
-      hint: 'Name another stream by TRIBUTARY_STREAM, or remove this one once the lake has what is in it.',
-    },
-  );
+  const text = `the stream ${info.config.name} cannot keep events: ${describeDeviations(fixed)}`;
+  throw new AppError('broker_unsafe', text, {
+    hint: 'Name another stream by TRIBUTARY_STREAM, or remove this one once the lake has what is in it.',
+  });
 }
 
-/** Checks what a client can see of any broker: version, JetStream, room for a message. Throws `broker_unsafe`. */
+/** Throws `broker_unsafe` if the version, JetStream or the message size of the broker are insufficient. */
 export function assertBroker(connection: StreamConnection): void {
   const info = connection.nats.info;
   const [major = 0, minor = 0] = (info?.version ?? '').split('.').map(Number);
   const [minMajor, minMinor] = minServerVersion;
-  if (major < minMajor || (major === minMajor && minor < minMinor)) {
+  if (major < minMajor || (major === minMajor && minor < minMinor))
     throw new AppError('broker_unsafe', `nats-server ${info?.version} can lose acknowledged events`, {
       hint: `Use ${minMajor}.${minMinor} or newer.`,
     });
-  }
   if (info?.jetstream !== true)
     throw new AppError('broker_unsafe', 'the broker has no JetStream', { hint: 'Enable JetStream on it.' });
-  if ((info.max_payload ?? 0) < maxMessageBytes + 4096) {
+  if ((info.max_payload ?? 0) < maxMessageBytes + 4096)
     throw new AppError('broker_unsafe', `the broker takes messages of ${info.max_payload} bytes at most`, {
       hint: 'Set its max_payload to 1MB.',
     });
-  }
 }
 
 /**
- * Makes sure that a stream without an owner is there with safe settings: creates it, or puts right what can be changed,
- * and refuses (`broker_unsafe`) what cannot. The service's own stream is claimed as well (owner.ts).
+ * Ensures that an unclaimed stream exists with safe settings. Error: `broker_unsafe` for a setting that cannot be
+ * changed. The service's own stream is claimed as well (owner.ts).
  */
 export async function ensureStream(
   connection: StreamConnection,

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Compact } from '../../src/compact/compact.ts';
+import type { Compact } from '../../src/compact/wait-for-repair.ts';
 import { createRandom, type Random } from '../../src/demo/random.ts';
 import { lakePaths } from '../../src/lake/lake.ts';
 import { listLog } from '../../src/lake/log/log-files.ts';

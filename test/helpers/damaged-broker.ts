@@ -2,7 +2,7 @@ import { cp, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { jetstreamManager, type JetStreamManager } from '@nats-io/jetstream';
 import { onTestFinished } from 'vitest';
-import type { Compact } from '../../src/compact/compact.ts';
+import type { Compact } from '../../src/compact/wait-for-repair.ts';
 import type { SeenFault } from '../../src/compact/compact-status.ts';
 import type { StreamFault } from '../../src/compact/position/stream-position.ts';
 import { checkLake } from '../../src/lake/check.ts';

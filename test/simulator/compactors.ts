@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { pino } from 'pino';
-import { startCompact, type Compact } from '../../src/compact/compact.ts';
+import { startCompact } from '../../src/compact/compact.ts';
+import type { Compact } from '../../src/compact/wait-for-repair.ts';
 import type { CompactOptions } from '../../src/compact/compact-options.ts';
 import { describeError, isAppError, isDamage } from '../../src/runtime/errors.ts';
 import { createMetrics } from '../../src/runtime/metrics.ts';

@@ -13,59 +13,37 @@ import {
 } from '../../lake/catalogue/renew.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
-import type { MaintenanceOptions, TableDependencies } from './maintenance-task.ts';
+import { takeBounded, type TableDependencies } from './maintenance-task.ts';
 
-/** Keeps the catalogue of parameters near the sealed files, a piece in each turn. */
-export interface CatalogueTurns {
-  /** Takes out what is gone, makes what is missing for a while, and folds when it is time. Errors: the engine's, `disk`. */
-  turn(duckdb: Duckdb, signal: AbortSignal): Promise<void>;
-}
-
-/** Time in one turn for files that are not in the catalogue yet: a year of them takes many turns, between which rows are sealed. */
+/** Time per run for files that are not in the catalogue yet, ms: between the runs rows are sealed. */
 const budgetMs = 2000;
-/** Files, and rows, that are looked at together. */
+/** Limits the files, and the rows, of one query. */
 const mostFiles = 64;
 const mostRows = 2_000_000;
-/** A fold, and a look for notices, read all parts: each waits for so many times what the last one took. */
+/** A fold and a check for notices read all parts: each idles this many times as long as it took. */
 const restAfter = 20;
 const hourMs = 3_600_000;
 
-/** The newest date whose events are sealed by now, unless they come late. */
+/** Returns the newest date whose events are sealed by now, unless they come late. */
 function sealedDay(nowMs: number, sealAgeMs: number): string {
   return new Date(nowMs - 25 * hourMs - 2 * sealAgeMs).toISOString().slice(0, 10);
 }
 
-/** The files that are looked at next: those of the newest dates first. */
-function nextBatch(missing: readonly PartSource[]): PartSource[] {
-  let rows = 0;
-  const end = missing.findIndex((source, index) => index > 0 && (rows += source.rows) > mostRows);
-  return missing.slice(0, Math.min(mostFiles, end === -1 ? missing.length : end));
-}
-
-/** The parts as one process makes them. */
-interface PartMaker {
-  /** Takes out what is gone; says whether anything was. */
-  keep(duckdb: Duckdb): Promise<boolean>;
-  /** Makes what is missing for a while; returns how many are left. */
-  add(duckdb: Duckdb, signal: AbortSignal): Promise<number>;
-  /** Files that cannot be read: they are left out until the next start. */
-  unreadable(): number;
-}
-
-function createPartMaker({ table, logger }: TableDependencies, packs: Packs): PartMaker {
+/** Creates the parts of the catalogue in one process; files that cannot be read are left out until the next start. */
+function createPartMaker({ table, logger }: TableDependencies, packs: Packs) {
   const unreadable = new Set<string>();
 
-  async function add(duckdb: Duckdb, batch: readonly PartSource[], signal: AbortSignal): Promise<void> {
+  async function addBatch(duckdb: Duckdb, batch: readonly PartSource[], signal: AbortSignal): Promise<void> {
     const { emptyFile } = table.snapshot();
     try {
       await packs.add(duckdb, batch, emptyFile);
     } catch (error) {
-      // A stop breaks off what runs: that says nothing of the files.
+      // A stop interrupts the query: that says nothing of the files.
       if (signal.aborted || (!isAppError(error, 'sql') && !isAppError(error, 'memory'))) throw error;
-      // Neither does an engine that has failed for good.
+      // Neither does an engine that has failed permanently.
       await duckdb.rows(`SELECT count(*) AS n FROM read_parquet(${sqlText(emptyFile)})`);
       if (batch.length > 1) {
-        for (const source of batch) await add(duckdb, [source], signal);
+        for (const source of batch) await addBatch(duckdb, [source], signal);
         return;
       }
       const [source] = batch;
@@ -75,38 +53,34 @@ function createPartMaker({ table, logger }: TableDependencies, packs: Packs): Pa
   }
 
   return {
-    keep: (duckdb) => packs.keep(duckdb, new Set(listSources(table.snapshot().files).map(({ key }) => key))),
-    async add(duckdb, signal) {
+    /** Removes the parts of removed files; reports whether there were any. */
+    keep: (duckdb: Duckdb): Promise<boolean> =>
+      packs.keep(duckdb, new Set(listSources(table.snapshot().files).map(({ key }) => key))),
+    /** Adds missing parts, newest dates first, until the time of the run has passed; returns how many are left. */
+    async add(duckdb: Duckdb, signal: AbortSignal): Promise<number> {
       const sources = listSources(table.snapshot().files);
       const endMs = performance.now() + budgetMs;
       for (;;) {
         const keys = packs.keys();
         const missing = sources.filter(({ key }) => !keys.has(key) && !unreadable.has(key));
         if (missing.length === 0 || signal.aborted || performance.now() >= endMs) return missing.length;
-        await add(duckdb, nextBatch(missing), signal);
+        await addBatch(
+          duckdb,
+          takeBounded(missing, ({ rows }) => rows, mostFiles, mostRows),
+          signal,
+        );
       }
     },
     unreadable: () => unreadable.size,
   };
 }
 
-/** What the turns of a process know, from the first on. */
-interface Opened {
-  readonly packs: Packs;
-  readonly parts: PartMaker;
-}
-
-/** Limits how often something is done, by the time that it took. */
-interface Throttle {
-  isDue(): boolean;
-  run(work: () => Promise<void>): Promise<void>;
-}
-
-function createThrottle(leastMs: number): Throttle {
+/** Creates a limit on how often something is done, by the time that it takes. */
+function createThrottle(leastMs: number) {
   let nextMs = 0;
   return {
     isDue: () => performance.now() >= nextMs,
-    async run(work) {
+    async run(work: () => Promise<void>): Promise<void> {
       const begunMs = performance.now();
       await work();
       nextMs = performance.now() + Math.max(leastMs, restAfter * (performance.now() - begunMs));
@@ -114,7 +88,7 @@ function createThrottle(leastMs: number): Throttle {
   };
 }
 
-/** How the fold in force stands to the parts: one from before an erasure, which waits for its version, is too old. */
+/** Compares the published fold with the parts. One from before an erasure that waits for its version is too old. */
 async function judgeFold({ table, lakeDir }: TableDependencies, packs: Packs): Promise<'whole' | 'old' | 'too old'> {
   if (packs.files().length === 0) return (await isWithdrawn(lakeDir)) ? 'whole' : 'too old';
   const folded = await findFolded(lakeDir);
@@ -122,20 +96,23 @@ async function judgeFold({ table, lakeDir }: TableDependencies, packs: Packs): P
   return folded.parts === digestOf(packs.keys()) ? 'whole' : 'old';
 }
 
-/** Creates the turns of the lake's leader. */
-export function createCatalogueTurns(dependencies: TableDependencies, options: MaintenanceOptions): CatalogueTurns {
+interface Opened {
+  readonly packs: Packs;
+  readonly parts: ReturnType<typeof createPartMaker>;
+}
+
+/** Creates the runs that keep the catalogue of parameters near the sealed files of the leader. */
+export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs: number) {
   const { table, clock, crashPoint, logger, lakeDir } = dependencies;
-  const everyMs = Math.max(50, Math.min(options.sealAgeMs / 10, 30_000));
-  const folds = createThrottle(everyMs);
-  const looks = createThrottle(everyMs);
-  const checks = createThrottle(everyMs);
+  const everyMs = Math.max(50, Math.min(sealAgeMs / 10, 30_000));
+  const [folds, looks, checks] = [createThrottle(everyMs), createThrottle(everyMs), createThrottle(everyMs)];
   let opened: Opened | undefined;
   const startedMs = performance.now();
-  /** The day, and the parts, that were last looked at for notices. */
+  /** The day and the parts of the last check for notices. */
   let noticed = '';
-  /** Something was taken out, and the fold has it yet. */
+  /** A part was removed that is still in the fold. */
   let mustFold = false;
-  /** Nothing is left to do for this version of the table. */
+  /** The version of the table for which nothing is left to do. */
   let settledVersion: number | undefined;
 
   async function open(duckdb: Duckdb): Promise<Opened> {
@@ -144,7 +121,7 @@ export function createCatalogueTurns(dependencies: TableDependencies, options: M
     return { packs, parts: createPartMaker(dependencies, packs) };
   }
 
-  /** Whether somebody has taken the catalogue away, or damaged its record; asked now and then. */
+  /** Reports whether the catalogue was removed or its record damaged; checks only now and then. */
   async function isGone({ packs }: Opened): Promise<boolean> {
     let isWhole = true;
     if (checks.isDue())
@@ -158,11 +135,13 @@ export function createCatalogueTurns(dependencies: TableDependencies, options: M
     await renewCatalogue(lakeDir, duckdb, packs, { tableVersion, missingFiles, crashPoint });
   }
 
-  /** Not before what had waited for this process can be sealed: until then every volume seems to have fallen. */
+  /**
+   * Looks for notices, but not before the backlog of the start can be sealed: every volume seems to have fallen then.
+   */
   async function notice(duckdb: Duckdb, { packs }: Opened): Promise<void> {
-    if (performance.now() - startedMs < 2 * options.sealAgeMs || !looks.isDue()) return;
+    if (performance.now() - startedMs < 2 * sealAgeMs || !looks.isDue()) return;
     const nowMs = clock.nowMs();
-    const day = sealedDay(nowMs, options.sealAgeMs);
+    const day = sealedDay(nowMs, sealAgeMs);
     const now = `${day} ${digestOf(packs.keys())}`;
     if (now === noticed) return;
     await looks.run(async () => {
@@ -173,11 +152,11 @@ export function createCatalogueTurns(dependencies: TableDependencies, options: M
   }
 
   async function renew(duckdb: Duckdb, signal: AbortSignal): Promise<void> {
-    // The version first: what is made below is of this one or a later one.
+    // Read first: what follows is of this version or a later one.
     const { version } = table.state();
     const known = (opened ??= await open(duckdb));
     if (version === settledVersion && !(await isGone(known))) return await notice(duckdb, known);
-    // What was taken out must not stay in the fold for want of time, also where the fold then fails once.
+    // A removed part must leave the fold at once, also if folding fails once.
     mustFold = (await known.parts.keep(duckdb)) || mustFold;
     const missing = await known.parts.add(duckdb, signal);
     if (signal.aborted) return;
@@ -191,7 +170,10 @@ export function createCatalogueTurns(dependencies: TableDependencies, options: M
   }
 
   return {
-    async turn(duckdb, signal) {
+    /**
+     * Removes obsolete parts, adds missing ones for a while, and folds when it is due. Errors: the engine's, `disk`.
+     */
+    async turn(duckdb: Duckdb, signal: AbortSignal): Promise<void> {
       try {
         await renew(duckdb, signal);
       } catch (error) {

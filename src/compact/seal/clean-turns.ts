@@ -18,31 +18,20 @@ import type { CrashPoint } from '../../runtime/crash-point.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import type { Table } from '../../lake/log/table.ts';
 
-/** Removes, now and then, what nobody within the retention reads any more. */
-export interface CleanTurns {
-  /** Cleans when it is time to, or an erasure waits for it. Errors: the file system's, and those of the lake. */
-  turn(): Promise<void>;
-  /**
-   * Throws the damage of a rewrite that was to take the place of a sealed file, as the last turn has met it: it keeps
-   * neither the other places nor the log from their turn.
-   */
-  assertShown(): void;
-}
-
 const everyMs = 60_000;
 
-/** Creates the turns; the first cleans. */
-export function createCleanTurns(dependencies: TableDependencies, retentionMs: number): CleanTurns {
+/** Creates the runs that remove what no reader within the retention needs. The first run cleans. */
+export function createCleanTurns(dependencies: TableDependencies, retentionMs: number) {
   const { table, leader, clock, crashPoint, paths, logger, writer } = dependencies;
   const settled: SettledPlaces = new Map();
   let nextMs = 0;
   let damage: unknown;
-  /** The history before this version was found to be gone: the log is not listed for it again. */
+  /** The history before this version was removed: the log is not listed for it again. */
   let goneBefore: number | undefined;
 
-  /** Places come first: they need what would be removed. */
   async function removeOld(cleaning: CleanOptions): Promise<void> {
     assertOwner(leader.lake(), writer);
+    // Before the vacuum: places need files that it removes.
     damage = await renewPlaces(table, { ...cleaning, stagingDir: paths.staging }, settled).then(
       (places) => void (places > 0 && logger.info({ places }, 'sealed files shown at their places')),
       (error: unknown) => {
@@ -51,12 +40,13 @@ export function createCleanTurns(dependencies: TableDependencies, retentionMs: n
       },
     );
     await vacuum(table, cleaning);
-    // Failed events are those of the stream: their places are looked up in the leader's log.
+    // Failed events are those of the stream, which the leader's log accounts for.
     await trimLog(table, table === leader ? paths.failed : undefined, cleaning);
   }
 
   return {
-    async turn() {
+    /** Cleans when it is due, or when an erasure waits for it. Errors: those of the file system and of the lake. */
+    async turn(): Promise<void> {
       const cleaning = { nowMs: clock.nowMs(), retentionMs, crashPoint };
       const { forgetBefore, forgetAtMs = 0 } = table.lake();
       if (forgetBefore !== goneBefore && cleaning.nowMs >= forgetAtMs) {
@@ -66,21 +56,22 @@ export function createCleanTurns(dependencies: TableDependencies, retentionMs: n
         else await underMaintenanceLock(dependencies, () => removeOld(now));
       }
       if (performance.now() < nextMs) return;
-      // What a killed command has left in staging is settled, or removed, by whoever takes the lock.
+      // The next holder of the lock settles what a killed command has left in staging.
       if ((await listStaged(paths.staging)).length > 0)
         await underMaintenanceLock(dependencies, () => removeOld(cleaning));
       else await removeOld(cleaning);
       nextMs = performance.now() + Math.min(everyMs, retentionMs / 2);
     },
-    assertShown() {
+    /** Throws the damage of a rewrite that the last run could not show: it stops neither other places nor the log. */
+    assertShown(): void {
       if (damage !== undefined) throw damage;
     },
   };
 }
 
 /**
- * Removes, or puts aside, what a crash has left behind of a table; false when another holds the maintenance lock.
- * Errors: `fenced`.
+ * Removes, or moves aside, what a crash has left of a table; false if another process holds the maintenance lock.
+ * Error: `fenced`.
  */
 export async function sweepLeftovers(
   dependencies: TableDependencies,
@@ -101,18 +92,15 @@ export async function sweepLeftovers(
   return swept !== undefined;
 }
 
-/** The checkpoints of one table, as the one compactor that writes them knows them. */
-export interface CheckpointTurns {
-  /** Writes a checkpoint when one is due. The log's folder is looked into only where that may be. */
-  turn(duckdb: Duckdb): Promise<void>;
-}
-
-/** Creates the turns; the first looks at the log. `every`: commits from one checkpoint to the next. */
-export function createCheckpointTurns(table: Table, crashPoint: CrashPoint, every = checkpointEvery): CheckpointTurns {
-  /** The newest checkpoint that is known to be there, with the hint to it. */
+/**
+ * Creates the checkpoints of one table; the first run checks the log. `every`: commits from one checkpoint to the
+ * next.
+ */
+export function createCheckpointTurns(table: Table, crashPoint: CrashPoint, every = checkpointEvery) {
   let newest: number | undefined;
   return {
-    async turn(duckdb) {
+    /** Writes a checkpoint when one is due. Only then is the log's folder listed. */
+    async turn(duckdb: Duckdb): Promise<void> {
       const { version } = table.state();
       const mayRest = newest !== undefined && version - newest < every && newest >= (table.lake().forgetBefore ?? 0);
       if (!mayRest) newest = await checkpointWhenDue(duckdb, table, crashPoint, every);

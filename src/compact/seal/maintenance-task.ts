@@ -10,37 +10,36 @@ import type { Table } from '../../lake/log/table.ts';
 import type { CompactMetrics } from '../compact-metrics.ts';
 import { acquireLock } from '../../runtime/files/lock.ts';
 import { recoverChanges } from '../../lake/files/change.ts';
-import { openDuckdb, type Duckdb, type DuckdbOptions } from '../../lake/sql/duckdb.ts';
-
-/**
- * One task of the maintenance loop. Its failure is a problem that is tried again; it keeps neither the other tasks nor the
- * flushes from their work.
- */
-export interface MaintenanceTask {
-  /** Runs the work, unless it failed and its next try is not due. Returns what the work has thrown. */
-  run(work: () => Promise<void>): Promise<unknown>;
-  problems(): Problem[];
-}
+import { openDuckdb, type DuckdbOptions } from '../../lake/sql/duckdb.ts';
 
 const firstWaitMs = 500;
 const longestWaitMs = 60_000;
 
-/** What passes by itself is tried twice a second; anything else ever less often: it may cost minutes each time. */
+/**
+ * Returns the wait before the next attempt, ms. Only a transient error is retried twice a second: an attempt may take
+ * minutes.
+ */
 function waitAfter(error: unknown, tries: number): number {
   return isTransient(error) ? firstWaitMs : Math.min(longestWaitMs, firstWaitMs * 2 ** (tries - 1));
 }
 
-/** Creates a task; `what` says what does not happen while it fails, for the operator. */
+export type MaintenanceTask = ReturnType<typeof createMaintenanceTask>;
+
+/**
+ * Creates a task of the maintenance loop. A failure is a problem that is retried; it stops neither the other tasks nor
+ * the flushes. `what` names for the operator what does not happen meanwhile.
+ */
 export function createMaintenanceTask(
   what: string,
   { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
-): MaintenanceTask {
+) {
   const trouble = createTrouble(clock);
   let tries = 0;
   let logged = '';
   let retryAtMs = 0;
   return {
-    async run(work) {
+    /** Runs the work, unless it failed and the next attempt is not due. Returns what the work has thrown. */
+    async run(work: () => Promise<void>): Promise<unknown> {
       if (performance.now() < retryAtMs) return undefined;
       try {
         await work();
@@ -52,34 +51,33 @@ export function createMaintenanceTask(
         retryAtMs = performance.now() + waitAfter(error, tries);
         trouble.note(error);
         const text = describeError(error);
-        // Once for each cause: it is tried again and again.
-        logger[tries === 1 || text !== logged ? 'warn' : 'debug'](
-          { error: text, what, tries },
-          'maintenance failed, will retry',
-        );
+        // One line per cause.
+        const level = tries === 1 || text !== logged ? 'warn' : 'debug';
+        logger[level]({ error: text, what, tries }, 'maintenance failed, will retry');
         logged = text;
         return error;
       }
     },
-    problems() {
-      const found = trouble.find();
-      if (found === undefined) return [];
-      return [
-        {
-          code: 'maintenance_failing',
-          subject: what,
-          what: `${what} since ${found.since}: ${found.error}`,
-          todo: 'Remove the cause, such as a full disk: it then goes on by itself. Import, exports and SQL work meanwhile.',
-          since: found.since,
-        },
-      ];
-    },
+    problems: (): Problem[] =>
+      trouble.problems(({ since, error }) => ({
+        code: 'maintenance_failing',
+        subject: what,
+        what: `${what} since ${since}: ${error}`,
+        todo: 'Remove the cause, such as a full disk: it then goes on by itself. Import, exports and SQL work meanwhile.',
+        since,
+      })),
   };
 }
 
-/** What the maintenance of the lake works with. */
+/** Returns the first items up to a number and to a sum of sizes, at least one. */
+export function takeBounded<T>(items: readonly T[], sizeOf: (item: T) => number, most: number, mostSize: number): T[] {
+  let size = 0;
+  const end = items.findIndex((item, index) => (size += sizeOf(item)) > mostSize && index > 0);
+  return items.slice(0, Math.min(most, end === -1 ? items.length : end));
+}
+
 export interface MaintenanceDependencies {
-  /** The table of the imported events: its log says whose the lake is. */
+  /** The table of the imported events, whose log names the owner of the lake. */
   readonly leader: Table;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
@@ -87,19 +85,15 @@ export interface MaintenanceDependencies {
   readonly counted: CompactMetrics;
   readonly lakeDir: string;
   readonly writer: string;
-  /**
-   * Throws when the lake's folder is not the one that this compactor has locked any more: what lies there belongs to
-   * somebody else.
-   */
+  /** Throws when the lake's folder is no longer the one that this compactor has locked. */
   readonly assertFolder: () => void;
 }
 
-/** What the maintenance of one table works with. */
 export interface TableDependencies extends MaintenanceDependencies {
   readonly dataset: Dataset;
-  /** That of the events is the leader itself. */
+  /** The leader itself for the imported events. */
   readonly table: Table;
-  /** The table's own places, and those of the lake. */
+  /** Paths of the table and of the lake. */
   readonly paths: ReturnType<typeof lakePaths>;
 }
 
@@ -108,28 +102,27 @@ export interface MaintenanceOptions {
   readonly sealAgeMs: number;
   readonly sealMaxBytes: number;
   readonly retentionMs: number;
-  readonly duckdbMemoryMb: number;
-  /** Commits from one checkpoint to the next; 100 by default. */
+  /** Memory of the engine, MiB. */
+  readonly memoryMb: number;
+  /** Commits from one checkpoint to the next [100]. */
   readonly checkpointEvery?: number;
 }
 
-/** Takes in who owns the lake; where another engine has changed the events, what was known last stands. */
-async function refreshOwner({ table, leader }: TableDependencies): Promise<void> {
-  if (table === leader) return;
-  await leader.refresh().catch((error: unknown) => {
+/** Refreshes a table. While another engine's commit stands in it, the state before that commit stays. */
+export async function refreshOwnPart(table: Table): Promise<void> {
+  await table.refresh().catch((error: unknown) => {
     if (!isAppError(error, 'foreign_commit')) throw error;
   });
 }
 
 /**
- * Runs a task that rewrites files under the table's maintenance lock, after finishing what a crash left half-done;
- * undefined when another (an erasure, a replay, a load) holds the lock.
+ * Runs a task that rewrites files under the table's maintenance lock, after completing what a crash interrupted;
+ * undefined if another process (an erasure, a replay, a load) holds the lock.
  */
 export async function underMaintenanceLock<T>(
-  dependencies: TableDependencies,
+  { table, leader, paths, logger, assertFolder }: TableDependencies,
   task: () => Promise<T>,
 ): Promise<T | undefined> {
-  const { table, paths, logger, assertFolder } = dependencies;
   assertFolder();
   let lock;
   try {
@@ -142,7 +135,7 @@ export async function underMaintenanceLock<T>(
   }
   try {
     await table.refresh();
-    await refreshOwner(dependencies);
+    if (table !== leader) await refreshOwnPart(leader);
     const finished = await recoverChanges(table, paths.staging);
     if (finished > 0) logger.warn({ finished }, 'completed changes that were interrupted');
     return await task();
@@ -151,19 +144,15 @@ export async function underMaintenanceLock<T>(
   }
 }
 
-/** An engine that can be replaced: an internal error spoils one for good. */
-export interface ReplaceableEngine {
-  get(): Duckdb;
-  /** Opens another in its place; where that fails, it stays. */
-  replace(): Promise<void>;
-}
+export type ReplaceableEngine = Awaited<ReturnType<typeof openReplaceable>>;
 
-/** Opens one. Errors: those of `openDuckdb`. */
-export async function openReplaceable(options: DuckdbOptions): Promise<ReplaceableEngine> {
+/** Opens an engine that can be replaced, since an internal error spoils one. Errors: those of `openDuckdb`. */
+export async function openReplaceable(options: DuckdbOptions) {
   let duckdb = await openDuckdb(options);
   return {
     get: () => duckdb,
-    async replace() {
+    /** Opens another engine; if that fails, the old one stays. */
+    async replace(): Promise<void> {
       const fresh = await openDuckdb(options).catch(() => undefined);
       if (fresh === undefined) return;
       duckdb.close();

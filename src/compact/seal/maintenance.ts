@@ -1,11 +1,9 @@
 import path from 'node:path';
 import { AppError, describeError } from '../../runtime/errors.ts';
-import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
 import { listLeftovers, type Leftovers } from '../../lake/clean.ts';
-import { divideMemory } from '../compact-options.ts';
 import { lakePaths, listTables, tablePaths } from '../../lake/lake.ts';
 import type { Snapshot } from '../../lake/log/snapshot.ts';
 import type { TableSize } from '../../lake/log/table-state.ts';
@@ -20,35 +18,12 @@ import {
   openReplaceable,
 } from './maintenance-task.ts';
 
-/**
- * The maintenance loop at work. `running` rejects only when another compactor has taken over the lake: whatever else fails
- * is a problem, and tried again.
- */
-export interface Maintenance extends Stoppable {
-  readonly running: Promise<void>;
-  /** What does not get done, and since when. */
-  problems(): Problem[];
-  /** What an operator should know while everything works. */
-  notices(): Problem[];
-  /** The other tables of the lake as they are known, by name. */
-  followers(): ReadonlyMap<string, Snapshot>;
-  /** How large they are, by name. */
-  sizes(): ReadonlyMap<string, TableSize>;
-  /**
-   * Has what a crash had left before this start swept by the next turns. `putAside`: young files that no commit names
-   * are kept in a folder of their own, since the stream does not agree with the log.
-   */
-  sweep(putAside: boolean): void;
-}
-
-/** Between turns while something changes, and while nothing does, milliseconds. */
+/** Delay between runs while something changes, and while nothing does, ms. */
 const turnEveryMs = { busy: 500, idle: 5000 } as const;
-/** For so long after the last commit turns follow each other closely: there may be more to do, milliseconds. */
+/** How long after a commit the lake counts as busy: there may be more to do, ms. */
 const busyMs = 15_000;
 
-/**
- * How long to rest after a turn. Where rows are sealed soon, or replaced files removed soon, nothing is idle for long.
- */
+/** Creates the rest after a run. It is short where rows are sealed, or replaced files removed, soon. */
 function createRest({ sealAgeMs, retentionMs }: MaintenanceOptions): (tables: readonly TableTurns[]) => number {
   const idleMs = Math.max(turnEveryMs.busy, Math.min(turnEveryMs.idle, sealAgeMs / 10, retentionMs / 10));
   let versions = '';
@@ -61,7 +36,7 @@ function createRest({ sealAgeMs, retentionMs }: MaintenanceOptions): (tables: re
   };
 }
 
-/** Creates what keeps snapshot.sql near the newest commit, and naming the tables that there are. */
+/** Creates the renewal of snapshot.sql after commits, and after new tables. */
 function createRenewal(
   { lakeDir, clock, logger }: MaintenanceDependencies,
   retentionMs: number,
@@ -74,8 +49,7 @@ function createRenewal(
       await snapshotFile.renew(new Map(tables.map(({ dataset, table }) => [dataset, table.state().version])));
       isOld = false;
     } catch (error) {
-      // The file of the commit before is as good for everybody but the reader of a copy. Logged once for each trouble:
-      // it is tried at each turn.
+      // Only the reader of a copy misses it. One line per failure: it is retried at each run.
       const level = isOld ? 'debug' : 'warn';
       logger[level]({ error: describeError(error) }, 'snapshot.sql was not renewed, will retry');
       isOld = true;
@@ -83,19 +57,19 @@ function createRenewal(
   };
 }
 
-/** Lists what may be left over of each table. */
+/** Lists what a crash may have left, by table. */
 async function listAllLeftovers(lakeDir: string): Promise<Map<Dataset, Leftovers>> {
   const found = new Map<Dataset, Leftovers>();
   for (const dataset of await listTables(lakeDir)) {
     const { table, staging } = tablePaths(lakeDir, dataset);
-    // What lies beside the tables is the leader's.
+    // Files next to the tables belong to the leader.
     const beside = dataset === events ? [lakePaths(lakeDir).root] : [];
     found.set(dataset, await listLeftovers(table, staging, beside));
   }
   return found;
 }
 
-/** Sweeps each table that has been found by now, and whose maintenance lock is free. */
+/** Sweeps each open table whose maintenance lock is free. */
 async function sweepTables(
   tables: readonly TableTurns[],
   leftovers: Map<Dataset, Leftovers>,
@@ -110,24 +84,23 @@ async function sweepTables(
   }
 }
 
-/** Starts the loop that seals, checkpoints and cleans the tables, each in its turn, beside the flushes. */
-export async function startMaintenance(
-  dependencies: MaintenanceDependencies,
-  options: MaintenanceOptions,
-): Promise<Maintenance> {
-  const { leader, lakeDir } = dependencies;
-  const engine = await openReplaceable({
-    memoryMb: divideMemory(options.duckdbMemoryMb).sealMb,
-    threads: 1,
-    tempDir: path.join(options.spoolDir, 'seal'),
-    boundRowGroups: true,
-  });
+export type Maintenance = Awaited<ReturnType<typeof startMaintenance>>;
+
+/**
+ * Starts the loop that seals, checkpoints and cleans the tables one after the other. `running` rejects only when
+ * another compactor has taken over the lake: any other failure is a problem, and retried.
+ */
+export async function startMaintenance(dependencies: MaintenanceDependencies, options: MaintenanceOptions) {
+  const { leader, lakeDir, logger, assertFolder } = dependencies;
+  const { spoolDir, memoryMb, retentionMs, sealAgeMs } = options;
+  const tempDir = path.join(spoolDir, 'seal');
+  const engine = await openReplaceable({ memoryMb, threads: 1, tempDir, boundRowGroups: true });
   const ofLeader = { ...dependencies, dataset: events, table: leader, paths: lakePaths(lakeDir) };
   const first = createTableTurns(ofLeader, options, engine);
-  const catalogue = createCatalogueTurns(ofLeader, options);
+  const catalogue = createCatalogueTurns(ofLeader, sealAgeMs);
   const catalogueTask = createMaintenanceTask('the catalogue of parameters has not been renewed', dependencies);
   const followers = createFollowerTables(dependencies, options, engine);
-  const renewSnapshotFile = createRenewal(dependencies, options.retentionMs);
+  const renewSnapshotFile = createRenewal(dependencies, retentionMs);
   const restMs = createRest(options);
   const tables = (): readonly TableTurns[] => [first, ...followers.list()];
   const problems = (): Problem[] => [followers, ...tables(), catalogueTask].flatMap((table) => table.problems());
@@ -136,24 +109,24 @@ export async function startMaintenance(
   const leftovers = await listAllLeftovers(lakeDir);
   let putAside: boolean | undefined;
 
-  /** What a stop breaks off is no failure: the next process completes it. */
   async function renewCatalogue(): Promise<void> {
     await catalogue.turn(engine.get(), signal).catch((error: unknown) => {
+      // The next process completes what a stop interrupts.
       if (!signal.aborted) throw error;
     });
   }
 
   async function turn(): Promise<void> {
-    dependencies.assertFolder();
+    assertFolder();
     await followers.look().catch((error: unknown) => {
-      dependencies.logger.debug({ error: describeError(error) }, 'the lake was not looked through, will retry');
+      logger.debug({ error: describeError(error) }, 'the lake was not looked through, will retry');
     });
     await renewSnapshotFile(tables());
     if (putAside !== undefined && !signal.aborted) await sweepTables(tables(), leftovers, putAside);
-    // The flush loop, which looks at the log all the time, reports a foreign commit and sees its end.
+    // The flush loop reports a foreign commit, and sees its end.
     for (const table of tables()) if (table.table.foreign() === undefined) await table.turn(signal);
-    // After the seals: it has the time that they leave.
-    if (!signal.aborted) await first.run(catalogueTask, () => renewCatalogue());
+    // Last: it gets the time that the seals leave.
+    if (!signal.aborted) await first.run(catalogueTask, renewCatalogue);
   }
 
   async function loop(): Promise<void> {
@@ -168,11 +141,19 @@ export async function startMaintenance(
   return {
     running,
     problems,
-    notices: () => tables().flatMap((table) => table.notices()),
-    followers: () => new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.snapshot()])),
-    sizes: () => new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.state().size])),
-    sweep: (aside) => void (putAside ??= aside),
-    async stop() {
+    notices: (): Problem[] => tables().flatMap((table) => table.notices()),
+    /** Snapshots of the tables besides that of the events, by name. */
+    followers: (): ReadonlyMap<string, Snapshot> =>
+      new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.snapshot()])),
+    /** Their sizes, by name. */
+    sizes: (): ReadonlyMap<string, TableSize> =>
+      new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.state().size])),
+    /**
+     * Lets the next runs sweep what a crash left before this start. `aside`: young files that no commit names are moved
+     * to a separate folder, since the stream does not agree with the log.
+     */
+    sweep: (aside: boolean): void => void (putAside ??= aside),
+    async stop(): Promise<void> {
       aborter.abort(new AppError('stopping', 'the compactor stops'));
       engine.get().interrupt();
       await running.catch(() => undefined);

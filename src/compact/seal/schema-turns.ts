@@ -6,65 +6,44 @@ import { rewriteFiles } from '../../lake/files/rewrite.ts';
 import { rowGroupBounds } from '../../lake/files/row-memory.ts';
 import { listUnshown } from '../../lake/files/places.ts';
 import { assertFilesWhole } from '../../lake/files/data-file.ts';
+import type { MetaDataAction } from '../../lake/log/actions.ts';
+import type { Change } from '../../lake/log/table.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
-import type { Table } from '../../lake/log/table.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { describeFileSql, hasColumns, sealedColumnsProperty } from '../../lake/table-schema.ts';
 import { assertOwner } from '../lake-owner.ts';
-import { describeTable } from './seal-turns.ts';
-import { underMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
+import { describeTable, sumBytes } from './seal-turns.ts';
+import { takeBounded, underMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
 
-/**
- * Rewrites the sealed files from before a column was added, so that all sealed files of a table have one schema: readers
- * of folders take the columns of the first file for those of all.
- */
-export interface SchemaTurns {
-  /** Rewrites for a while, unless every sealed file has every column. Errors: the engine's, `disk`. */
-  turn(duckdb: Duckdb, signal: AbortSignal): Promise<void>;
-  /** Reports how far the rewrite of the table is. */
-  notices(): Problem[];
-}
-
-/** Work of one turn, milliseconds. As long a rest of the table follows: one table takes half of a core. */
+/** Work of one run, ms. The table idles as long afterwards, so that a rewrite takes half a core. */
 const budgetMs = 5000;
-/** Most that one commit rewrites, files and bytes: commands wait for the maintenance lock meanwhile. */
+/** Limits the files and bytes of one commit: commands wait for the maintenance lock meanwhile. */
 const mostFiles = 64;
 const mostBytes = 128 * 1024 ** 2;
-/** The rate before anything was rewritten, bytes per millisecond, rests included. */
+/** The rate before the first rewrite, bytes per ms, idle times included. */
 const assumedRate = 5000;
-/** Bytes of the disk that the rewrite leaves free: imports are refused long after it pauses. */
+/** Free space below which the rewrite pauses, long before imports are rejected, bytes. */
 const reserveBytes = 1024 ** 3;
-
-const sumBytes = (files: readonly DataFile[]): number => files.reduce((sum, file) => sum + file.sizeBytes, 0);
 
 /** Files of another engine have no hash. */
 const keyOf = ({ sha256, path }: DataFile): string => sha256 ?? path;
 
-/** The files of the next commit. */
-function nextBatch(files: readonly DataFile[]): DataFile[] {
-  let bytes = 0;
-  const end = files.findIndex((file, index) => index > 0 && (bytes += file.sizeBytes) > mostBytes);
-  return files.slice(0, Math.min(mostFiles, end === -1 ? files.length : end));
-}
-
-/** What is known of the sealed files of a table. */
+/** Creates the record of which sealed files of a table lack columns. */
 function createFileRecord({ table, logger }: TableDependencies) {
-  /** Whether a file lacks columns, by its hash, or what keeps it from being rewritten. */
+  /** Whether a file lacks columns, or why it cannot be rewritten: then it stays as it is until the next start. */
   const known = new Map<string, boolean | string>();
-  /** A file that cannot be rewritten stays as it is until the next start. */
   function giveUp(file: DataFile, error: unknown): void {
     known.set(keyOf(file), describeError(error));
     logger.warn({ file: file.path, error: describeError(error) }, 'cannot add columns to sealed file');
   }
   return {
     giveUp,
-    /** Lists the files of which one thing is known, the newest dates first. */
-    list: (what: boolean | undefined): DataFile[] =>
+    /** Lists the files that lack columns (true), or were not checked (undefined), newest dates first. */
+    list: (what: true | undefined): DataFile[] =>
       table
         .snapshot()
         .files.filter((file) => !file.young && known.get(keyOf(file)) === what)
         .toReversed(),
-    /** Lists what keeps files from being rewritten. */
     failures: (): string[] =>
       table.snapshot().files.flatMap((file) => {
         const failure = known.get(keyOf(file));
@@ -81,7 +60,7 @@ function createFileRecord({ table, logger }: TableDependencies) {
   };
 }
 
-/** Rewrites files with every column, by one commit. Undefined where another rewrites files of the table. */
+/** Rewrites files with every column, in one commit; undefined if another process rewrites files of the table. */
 async function addColumns(
   dependencies: TableDependencies,
   duckdb: Duckdb,
@@ -94,65 +73,67 @@ async function addColumns(
     assertOwner(leader.lake(), writer);
     const live = new Set(table.snapshot().files.map(({ path }) => path));
     const files = batch.filter(({ path }) => live.has(path));
-    // What is rewritten gets a hash of its own: damage would be believed from then on.
+    // A rewrite gets its own hash, which would hide damage.
     await assertFilesWhole(files);
-    // One thread reads one file in its order.
+    // The engine has one thread, so it keeps the order of the rows.
     const rewrites = files.map((file) => ({ file, rowsLeftOut: 0, toQuery: (rows: string) => `FROM ${rows}` }));
     return await rewriteFiles(work, rewrites, { cause: 'schema' });
   });
 }
 
-/** What is left to do in a table, and until when, Unix milliseconds. */
+/** The remaining work of a table. `endMs`: when readers of folders see every column, Unix ms. */
 interface Left {
-  readonly toRewrite: readonly DataFile[];
+  readonly left: readonly DataFile[];
   readonly waiting: number;
   readonly endMs: number;
   readonly failures: readonly string[];
   readonly isCrowded: boolean;
 }
 
-function describeLeft(dataset: Dataset, { toRewrite, waiting, endMs, failures, isCrowded }: Left): Problem {
-  const size = `${Math.ceil(sumBytes(toRewrite) / 1024 ** 2)} MiB`;
-  const end = toRewrite.length + waiting === 0 ? '' : `, until about ${new Date(endMs).toISOString()}`;
+function describeLeft(dataset: Dataset, { left, waiting, endMs, failures, isCrowded }: Left): Problem {
+  const size = `${Math.ceil(sumBytes(left) / 1024 ** 2)} MiB`;
+  const end = left.length + waiting === 0 ? '' : `, until about ${new Date(endMs).toISOString()}`;
   const cause = failures.length === 0 ? '' : `; ${failures.length} cannot be rewritten: ${failures[0]}`;
   return {
     code: 'sealed_columns_missing',
     subject: dataset.table,
-    what: `sealed files of ${describeTable(dataset)} lack columns that were added later: ${toRewrite.length} (${size}) are still to be rewritten, ${waiting} rewritten files wait to replace theirs${end}${cause}`,
+    what: `sealed files of ${describeTable(dataset)} lack columns that were added later: ${left.length} (${size}) are still to be rewritten, ${waiting} rewritten files wait to replace theirs${end}${cause}`,
     todo: isCrowded
       ? 'Free space on the disk of the data folder: the rewrite waits for it.'
       : 'Read folders with union_by_name until then, or read the log. The service rewrites the files in the background.',
   };
 }
 
-/** When the files that rewrites up to a time replace have left the table. */
-function listSince(table: Table, upToMs = Infinity): number[] {
-  return table.snapshot().files.flatMap(({ sinceMs }) => (sinceMs !== undefined && sinceMs <= upToMs ? [sinceMs] : []));
+/** Records in the metadata of a table that every sealed file has every column. */
+function buildSettled(metaData: MetaDataAction | undefined, columns: string): Change {
+  const configuration = { ...metaData?.configuration, [sealedColumnsProperty]: columns };
+  return { cause: 'schema', actions: metaData === undefined ? [] : [{ metaData: { ...metaData, configuration } }] };
 }
 
-/** Reports whether every rewrite up to a time is at its place. */
-async function areShown(table: Table, upToMs: number): Promise<boolean> {
-  const files = table.snapshot().files.filter(({ sinceMs }) => sinceMs !== undefined && sinceMs <= upToMs);
-  return (await listUnshown(table.dir, files)).length === 0;
-}
-
-/** Creates the turns of a table. */
-export function createSchemaTurns(dependencies: TableDependencies, retentionMs: number): SchemaTurns {
+/**
+ * Creates the runs that rewrite the sealed files from before a column was added, so that all sealed files of a table
+ * have one schema: readers of folders take the columns of the first file for those of all.
+ */
+export function createSchemaTurns(dependencies: TableDependencies, retentionMs: number) {
   const { dataset, table, clock } = dependencies;
   const columns = String(dataset.columns.length);
   const sealed = createFileRecord(dependencies);
   const done = { bytes: 0, workMs: 0 };
   let nextMs = 0;
   let isCrowded = false;
-  /** Since when no file is left to rewrite; what was rewritten before takes its place in time. */
+  /** Since when no file is left to rewrite. */
   let rewrittenAtMs: number | undefined;
 
   const isSettled = (): boolean => table.state().metaData?.configuration[sealedColumnsProperty] === columns;
-  /** Since when rewrites wait: as long as readers of the files that are shown have time. */
+  const listRewrites = (): DataFile[] =>
+    table.snapshot().files.filter(({ sinceMs = Infinity }) => sinceMs <= (rewrittenAtMs ?? Number.MAX_VALUE));
+  /** Lists since when rewrites wait for readers of the files that are shown. */
   const listWaiting = (): number[] =>
-    listSince(table, rewrittenAtMs).filter((sinceMs) => sinceMs + retentionMs > clock.nowMs());
+    listRewrites()
+      .map(({ sinceMs = 0 }) => sinceMs)
+      .filter((sinceMs) => sinceMs + retentionMs > clock.nowMs());
 
-  /** Returns whether it may go on: nobody else rewrites files of the table. */
+  /** Rewrites a batch, or its files one by one; false if another process rewrites files of the table. */
   async function rewrite(duckdb: Duckdb, signal: AbortSignal, batch: readonly DataFile[]): Promise<boolean> {
     try {
       if ((await addColumns(dependencies, duckdb, batch)) === undefined) return false;
@@ -167,24 +148,19 @@ export function createSchemaTurns(dependencies: TableDependencies, retentionMs: 
     return true;
   }
 
-  /** Notes in the table that every sealed file has every column, once readers of folders see that. */
+  /** Records in the table that every sealed file has every column, once readers of folders see them. */
   async function settle(): Promise<void> {
     rewrittenAtMs ??= clock.nowMs();
-    if (listWaiting().length + sealed.failures().length > 0 || !(await areShown(table, rewrittenAtMs))) return;
+    if (listWaiting().length + sealed.failures().length > 0) return;
+    if ((await listUnshown(table.dir, listRewrites())).length > 0) return;
     await underMaintenanceLock(dependencies, async () => {
-      // What was interrupted, and has just been finished, may have brought files.
+      // A change that was just completed may have added files.
       if (sealed.list(undefined).length > 0) return;
-      await table.commit(({ metaData }) => {
-        const configuration = { ...metaData?.configuration, [sealedColumnsProperty]: columns };
-        return {
-          cause: 'schema',
-          actions: metaData === undefined ? [] : [{ metaData: { ...metaData, configuration } }],
-        };
-      });
+      await table.commit(({ metaData }) => buildSettled(metaData, columns));
     });
   }
 
-  /** When readers of folders see every column, Unix milliseconds: an estimate while files are left to rewrite. */
+  /** Returns when readers of folders see every column, Unix ms; an estimate while files are left to rewrite. */
   function estimateEndMs(left: readonly DataFile[]): number {
     if (left.length === 0) return Math.max(...listWaiting()) + retentionMs;
     const rate = done.bytes === 0 ? assumedRate : done.bytes / (2 * done.workMs);
@@ -192,14 +168,15 @@ export function createSchemaTurns(dependencies: TableDependencies, retentionMs: 
   }
 
   return {
-    async turn(duckdb, signal) {
+    /** Rewrites for a while, unless every sealed file has every column. Errors: the engine's, `disk`. */
+    async turn(duckdb: Duckdb, signal: AbortSignal): Promise<void> {
       if (isSettled() || performance.now() < nextMs) return;
       const begunMs = performance.now();
       const goesOn = (): boolean => !signal.aborted && performance.now() < begunMs + budgetMs;
       for (const file of sealed.list(undefined)) if (goesOn()) await sealed.look(duckdb, file);
       const isLooking = sealed.list(undefined).length > 0;
       for (let left = sealed.list(true); left.length > 0 && goesOn(); left = sealed.list(true)) {
-        const batch = nextBatch(left);
+        const batch = takeBounded(left, ({ sizeBytes }) => sizeBytes, mostFiles, mostBytes);
         isCrowded = (await readFreeBytes(table.dir)) < reserveBytes + sumBytes(batch);
         if (isCrowded || !(await rewrite(duckdb, signal, batch))) break;
       }
@@ -208,13 +185,14 @@ export function createSchemaTurns(dependencies: TableDependencies, retentionMs: 
       nextMs = performance.now() + workMs;
       if (!isLooking && !signal.aborted && sealed.list(true).length === 0) await settle();
     },
-    notices() {
+    /** Reports how far the rewrite of the table is. */
+    notices(): Problem[] {
       if (isSettled()) return [];
-      const toRewrite = sealed.list(true);
+      const left = sealed.list(true);
       const waiting = listWaiting().length;
       const failures = sealed.failures();
-      if (toRewrite.length + waiting + failures.length === 0) return [];
-      return [describeLeft(dataset, { toRewrite, waiting, endMs: estimateEndMs(toRewrite), failures, isCrowded })];
+      if (left.length + waiting + failures.length === 0) return [];
+      return [describeLeft(dataset, { left, waiting, endMs: estimateEndMs(left), failures, isCrowded })];
     },
   };
 }

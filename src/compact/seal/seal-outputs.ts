@@ -1,78 +1,191 @@
 import path from 'node:path';
 import { makeWorkFolder, removeTree } from '../../runtime/files/work-files.ts';
-import { partitionColumnsSql, partitionPath, sortColumnsSql } from '../../datasets/partition.ts';
+import {
+  partitionColumnsSql,
+  partitionPath,
+  sortColumnsSql,
+  partitionSelectSql,
+  toPartition,
+  type Partition,
+} from '../../datasets/partition.ts';
 import { rowGroupSql, writeDataFile, type WrittenFile } from '../../lake/files/data-file.ts';
-import { boundDictionaries, engineBudget, rowGroupBounds } from '../../lake/files/row-memory.ts';
+import {
+  boundDictionaries,
+  engineBudget,
+  rowGroupBounds,
+  rowBytesSql,
+  type EngineBudget,
+} from '../../lake/files/row-memory.ts';
 import { sqlList, sqlText, partitionSql, partitionsSql } from '../../lake/sql/literals.ts';
-import { sliceSql, type Slice, type SliceSource, cutIntoSlices, type Part } from './seal-slices.ts';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sealedPath, youngFolder } from '../../lake/log/young-folder.ts';
 import { keyOf, type Group } from './seal-policy.ts';
+import type { DataFile } from '../../lake/log/snapshot.ts';
 
-/**
- * Rows of a row group: as few as keep the rows of a small partition from being read with those of many others.
- * Measured with a million events of 100 dates.
- */
-const rowsOfGroup = 8192;
+/** The rows of one partition in one young file, and their memory. */
+export interface Part {
+  /** Absolute path. */
+  readonly file: string;
+  readonly partition: Partition;
+  readonly bytes: number;
+  /** Bytes of wide rows among them (row-memory.ts). */
+  readonly wideBytes: number;
+}
 
-/** Rows that lie sorted by partition in work files. */
-export interface SortedRows {
-  /** Reads them, for a FROM. A query for one partition (`partitionSql`) reads the row groups that hold its rows. */
-  readonly sql: string;
-  /** Frees their place on the disk. */
-  remove(): Promise<void>;
+/** Rows of young files that are sorted and written together: whole files, or a range of one. */
+interface Slice {
+  readonly files: readonly string[];
+  /** Row numbers in the one file, the second excluded. */
+  readonly range?: readonly [number, number];
+}
+
+export interface SliceSource {
+  readonly dataset: Dataset;
+  readonly duckdb: Duckdb;
+  readonly emptyFile: string;
+  readonly budget: EngineBudget;
+}
+
+/** Parts by the path of a young file, which never changes: each is measured once. */
+export type MeasuredParts = Map<string, readonly Part[]>;
+
+/** Rows of the unit of a range. */
+const blockRows = 256;
+
+/** Returns the SQL that reads the rows of a slice. The empty file adds the columns that older files lack. */
+export function sliceSql({ files, range }: Slice, emptyFile: string): string {
+  const source = `read_parquet(${sqlList([emptyFile, ...files])}, union_by_name = true, hive_partitioning = false, file_row_number = true)`;
+  return range === undefined
+    ? source
+    : `(SELECT * FROM ${source} WHERE file_row_number >= ${range[0]} AND file_row_number < ${range[1]})`;
+}
+
+const wideSql = ({ wideRowBytes }: EngineBudget): string =>
+  `coalesce(sum(bytes) FILTER (WHERE bytes > ${wideRowBytes}), 0)::BIGINT AS wide`;
+
+/** Measures the files that are not measured yet. Memory: that of one scan. */
+export async function measureFiles(
+  { dataset, duckdb, emptyFile, budget }: SliceSource,
+  inputs: readonly DataFile[],
+  measured: MeasuredParts,
+): Promise<Part[]> {
+  for (const { absolutePath: file } of inputs) {
+    if (measured.has(file)) continue;
+    const rows = await duckdb.rows(
+      `SELECT ${partitionSelectSql(dataset)}, sum(bytes)::BIGINT AS bytes, ${wideSql(budget)}
+       FROM (SELECT ${partitionColumnsSql(dataset)}, ${rowBytesSql(dataset.columns)} AS bytes FROM ${sliceSql({ files: [file] }, emptyFile)}) GROUP BY ALL`,
+    );
+    measured.set(
+      file,
+      rows.map((row) => ({
+        file,
+        partition: toPartition(dataset, row),
+        bytes: Number(row['bytes']),
+        wideBytes: Number(row['wide']),
+      })),
+    );
+  }
+  return inputs.flatMap(({ absolutePath }) => measured.get(absolutePath) ?? []);
+}
+
+/** Cuts the rows of a file that match a condition into ranges whose wide rows fit the budget. */
+async function cutFile(
+  { dataset, duckdb, emptyFile, budget }: SliceSource,
+  file: string,
+  where: string,
+): Promise<Slice[]> {
+  const blocks = await duckdb.rows(
+    `SELECT file_row_number // ${blockRows} AS block, ${wideSql(budget)}
+     FROM (SELECT file_row_number, ${rowBytesSql(dataset.columns)} AS bytes FROM ${sliceSql({ files: [file] }, emptyFile)} WHERE ${where}) GROUP BY block ORDER BY block`,
+  );
+  const slices: Slice[] = [];
+  let [start, wide] = [0, 0];
+  for (const row of blocks) {
+    const at = Number(row['block']) * blockRows;
+    const bytes = Number(row['wide']);
+    if (wide > 0 && wide + bytes > budget.wideBytes) {
+      slices.push({ files: [file], range: [start, at] });
+      [start, wide] = [at, 0];
+    }
+    wide += bytes;
+  }
+  return [...slices, { files: [file], range: [start, Number.MAX_SAFE_INTEGER] }];
 }
 
 /**
- * Sorts the rows of some slices by partition into a work folder below `folder`, one Parquet file a slice, which is what
- * fits into memory: as a table of the engine they would be read whole, from what it has spilled, for each partition.
- * Disk: about half more than the young files take. What an error leaves is the caller's to remove, with `folder`.
+ * Cuts the rows of parts, which match `where`, into slices that the engine can sort: one, unless many rows are wide.
  */
-export async function sortRows(
+export async function cutIntoSlices(source: SliceSource, parts: readonly Part[], where: string): Promise<Slice[]> {
+  const { budget } = source;
+  const wideOf = new Map<string, number>();
+  for (const { file, wideBytes } of parts) wideOf.set(file, (wideOf.get(file) ?? 0) + wideBytes);
+  const slices: Slice[] = [];
+  let [files, wide]: [string[], number] = [[], 0];
+  const end = (): void => {
+    if (files.length > 0) slices.push({ files });
+    [files, wide] = [[], 0];
+  };
+  for (const [file, bytes] of wideOf) {
+    if (bytes > budget.wideBytes) {
+      slices.push(...(await cutFile(source, file, where)));
+      continue;
+    }
+    if (wide + bytes > budget.wideBytes) end();
+    files.push(file);
+    wide += bytes;
+  }
+  end();
+  return slices;
+}
+
+/**
+ * Rows per row group of sorted rows: few enough that a small partition is not read with many others. Measured with a
+ * million events of 100 dates.
+ */
+const rowsOfGroup = 8192;
+
+/**
+ * Sorts the rows of slices by partition into Parquet files below `folder`, one per slice; returns SQL that reads them,
+ * and skips row groups of other partitions. As a table of the engine they would be read whole, from what it has
+ * spilled, for each partition. Disk: about 1.5 times the young files.
+ */
+async function sortRows(
   { dataset, duckdb, emptyFile, budget }: SliceSource,
   slices: readonly Slice[],
   folder: string,
-): Promise<SortedRows> {
-  const workFolder = path.join(folder, 'sorted');
-  await makeWorkFolder(workFolder);
+): Promise<string> {
+  await makeWorkFolder(folder);
   const columnList = dataset.columns.map(({ name }) => name).join(', ');
   const bounds = rowGroupSql(duckdb, {
     rows: rowsOfGroup,
     bytes: budget.rowGroupBytes,
     ...boundDictionaries(duckdb.memoryMb, dataset.columns.length),
   });
-  const files: string[] = [];
-  for (const [index, slice] of slices.entries()) {
-    const file = path.join(workFolder, `${index}.parquet`);
+  const files = slices.map((_, index) => path.join(folder, `${index}.parquet`));
+  for (const [index, slice] of slices.entries())
     await duckdb.run(
-      `COPY (SELECT ${columnList} FROM ${sliceSql(slice, emptyFile)} ORDER BY ${partitionColumnsSql(dataset)}) TO ${sqlText(file)} (FORMAT parquet, COMPRESSION snappy${bounds})`,
+      `COPY (SELECT ${columnList} FROM ${sliceSql(slice, emptyFile)} ORDER BY ${partitionColumnsSql(dataset)}) TO ${sqlText(files[index] ?? '')} (FORMAT parquet, COMPRESSION snappy${bounds})`,
     );
-    files.push(file);
-  }
-  return {
-    sql: `read_parquet(${sqlList(files)}, hive_partitioning = false)`,
-    remove: () => removeTree(workFolder),
-  };
+  return `read_parquet(${sqlList(files)}, hive_partitioning = false)`;
 }
 
-/** From so many groups on, the rows are sorted once instead of scanned for each. */
+/** Number of groups from which the rows are sorted once instead of scanned for each. */
 const manyGroups = 16;
 
 /** A file that a seal has written. */
 export interface Output {
-  /** Its absolute path in the folder of the change. */
+  /** Absolute path in the folder of the change. */
   readonly file: string;
-  /** Relative to the table's folder. */
+  /** Path relative to the table's folder. */
   readonly path: string;
   readonly written: WrittenFile;
 }
 
-/** What a seal writes: rows of these files, those of the groups that are due apart from the rest. */
-export interface SealWork {
+interface SealWork {
   readonly dataset: Dataset;
-  /** The columns of the table, in its order: sealed files have one schema. */
+  /** Columns of the table, in its order: sealed files have one schema. */
   readonly columns: readonly string[];
   readonly duckdb: Duckdb;
   readonly emptyFile: string;
@@ -83,25 +196,26 @@ export interface SealWork {
 }
 
 /**
- * Writes the files of each group that is due, and young files of what remains, into the folder of the change.
- * What an error leaves there is the caller's to remove.
+ * Writes the sealed files of each due group, and young files of the remaining rows, into the folder of the change.
+ * After an error the caller removes the folder.
  */
 export async function writeOutputs(work: SealWork): Promise<Output[]> {
   const { dataset, columns, duckdb, emptyFile, parts, due, folder, id } = work;
-  const budget = engineBudget(duckdb.memoryMb);
-  const source: SliceSource = { dataset, duckdb, emptyFile, budget };
+  const source: SliceSource = { dataset, duckdb, emptyFile, budget: engineBudget(duckdb.memoryMb) };
   const columnList = columns.join(', ');
+  const sortedFolder = path.join(folder, 'sorted');
   const sorted =
-    due.length >= manyGroups ? await sortRows(source, await cutIntoSlices(source, parts, 'true'), folder) : undefined;
+    due.length >= manyGroups
+      ? await sortRows(source, await cutIntoSlices(source, parts, 'true'), sortedFolder)
+      : undefined;
   const outputs: Output[] = [];
 
-  /** One file, unless its rows are wide: then as many as the engine can sort one by one. */
+  /** Writes one file, or for wide rows as many as the engine can sort one by one. */
   async function write(ours: readonly Part[], where: string, order: string, name: string, to: string): Promise<void> {
-    const slices: (Slice | string)[] = await cutIntoSlices(source, ours, where);
-    if (sorted !== undefined && slices.length === 1) slices[0] = sorted.sql;
+    const slices = await cutIntoSlices(source, ours, where);
     for (const [index, slice] of slices.entries()) {
       const number = index === 0 ? '' : `-${index}`;
-      const rows = typeof slice === 'string' ? slice : sliceSql(slice, emptyFile);
+      const rows = sorted !== undefined && slices.length === 1 ? sorted : sliceSql(slice, emptyFile);
       const file = path.join(folder, `${name}${number}.parquet`);
       const written = await writeDataFile(
         duckdb,
@@ -115,28 +229,20 @@ export async function writeOutputs(work: SealWork): Promise<Output[]> {
   }
 
   const isDue = new Set(due.map(keyOf));
+  const order = sortColumnsSql(dataset);
   // While the engine writes one file, another is synced and hashed.
   await inParallel(due.entries(), 2, async ([index, group]) => {
     const ours = parts.filter((part) => keyOf(part) === keyOf(group));
-    await write(
-      ours,
-      partitionSql(dataset, group.partition),
-      sortColumnsSql(dataset),
-      String(index),
-      sealedPath(`${partitionPath(group.partition)}/${id}`),
-    );
+    const to = sealedPath(`${partitionPath(group.partition)}/${id}`);
+    await write(ours, partitionSql(dataset, group.partition), order, String(index), to);
   });
   const rest = parts.filter((part) => !isDue.has(keyOf(part)));
-  await write(
-    rest,
-    `NOT (${partitionsSql(
-      dataset,
-      due.map(({ partition }) => partition),
-    )})`,
-    `${partitionColumnsSql(dataset)}, ${sortColumnsSql(dataset)}`,
-    'young',
-    `${youngFolder}/${id}-young`,
+  const sealed = partitionsSql(
+    dataset,
+    due.map(({ partition }) => partition),
   );
-  await sorted?.remove();
+  const restOrder = `${partitionColumnsSql(dataset)}, ${order}`;
+  await write(rest, `NOT (${sealed})`, restOrder, 'young', `${youngFolder}/${id}-young`);
+  if (sorted !== undefined) await removeTree(sortedFolder);
   return outputs;
 }

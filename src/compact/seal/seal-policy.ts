@@ -4,44 +4,32 @@ import type { Dataset } from '../../datasets/dataset.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlList } from '../../lake/sql/literals.ts';
 
-/** The rows of one partition among the young files: they become one sealed file. */
+/** The young rows of one partition, which become one sealed file. */
 export interface Group {
   readonly partition: Partition;
   readonly rows: number;
-  /** When the oldest of them became available, by the service's clock. */
+  /** When the oldest of them became available, by the service's clock, Unix ms. */
   readonly oldestMs: number;
-  /** Absolute paths of the young files that hold them. */
+  /** Absolute paths of their young files. */
   readonly files: readonly string[];
 }
 
 export interface DueOptions {
-  /** How long rows stay young, milliseconds. */
+  /** How long rows stay young, ms. */
   readonly sealAgeMs: number;
-  /** A group of so many bytes is due at once; the most that a sealed file is to hold. */
+  /** Size of a sealed file, bytes. A group of this size is due at once. */
   readonly sealMaxBytes: number;
 }
 
-/** Knows which rows are due to be sealed. */
-export interface DueRows {
-  /** The groups that have waited long enough, or are large enough. */
-  find(groups: readonly Group[], young: readonly DataFile[], nowMs: number): Group[];
-  /** Told when all rows of some groups are sealed: those that come later wait from then on. */
-  sealed(groups: readonly Group[]): void;
-}
-
 const dayMs = 86_400_000;
-/** Rows of dates long past that have waited for this part of their time go along with those whose time is over. */
+/** When old rows are due, other old rows that have waited this part of their time are sealed with them. */
 const alongPart = 0.75;
 
-/** What distinguishes the rows of one partition from others. */
 export function keyOf({ partition }: { readonly partition: Partition }): string {
   return partitionPath(partition);
 }
 
-/**
- * Says whether events of a partition's date are expected to come all the time; where rows are not parted by date, they
- * are.
- */
+/** Reports whether events of a partition's date keep coming; true of a table without dates. */
 function isCurrent({ date }: Partition, nowMs: number): boolean {
   if (date === undefined) return true;
   const ageMs = nowMs - Date.parse(`${date}T00:00:00Z`);
@@ -49,68 +37,56 @@ function isCurrent({ date }: Partition, nowMs: number): boolean {
 }
 
 /**
- * How long rows of a date may stay young. Rows of dates long past (or far ahead) come in trickles over many dates; they
- * wait 24 times as long, up to a day, so that each date gets one file a day and not one an hour.
+ * Returns how long rows of a partition may stay young, ms. Rows of old or future dates trickle in over many dates: they
+ * wait 24 times as long, at most a day, so that each date gets one file per day and not one per hour.
  */
 function sealAgeOf(partition: Partition, nowMs: number, sealAgeMs: number): number {
   return isCurrent(partition, nowMs) ? sealAgeMs : Math.max(sealAgeMs, Math.min(24 * sealAgeMs, dayMs));
 }
 
+export type DueRows = ReturnType<typeof createDueRows>;
+
 /**
- * Starts to look at what is due. After the clock was set back, rows seem to become available in the future, for as long
- * as it was ahead, because `available_at` never goes back; such rows have waited since they were first seen so. A
- * restart of the compactor begins that wait anew.
+ * Creates the choice of the rows that are due. `available_at` never goes back, so after the clock was set back rows
+ * seem to be in the future: they wait from when they were first seen so, and again after a restart.
  */
-export function createDueRows(options: DueOptions): DueRows {
-  /**
-   * When groups were first seen with rows from the future, by their key and the monotonic clock; kept until they are
-   * sealed.
-   */
+export function createDueRows({ sealAgeMs, sealMaxBytes }: DueOptions) {
+  /** When groups were first seen with rows in the future, by key and monotonic clock, until they are sealed. */
   let aheadSinceMs = new Map<string, number>();
 
   return {
-    find(groups, young, nowMs) {
+    /** Returns the groups that have waited long enough, or are large enough. */
+    find(groups: readonly Group[], young: readonly DataFile[], nowMs: number): Group[] {
       const monotonicMs = performance.now();
-      const ahead = groups
-        .filter((group) => group.oldestMs > nowMs || aheadSinceMs.has(keyOf(group)))
-        .map((group) => keyOf(group));
+      const ahead = groups.filter((group) => group.oldestMs > nowMs || aheadSinceMs.has(keyOf(group))).map(keyOf);
       aheadSinceMs = new Map(ahead.map((key) => [key, aheadSinceMs.get(key) ?? monotonicMs]));
 
       const bytes = young.reduce((sum, file) => sum + file.sizeBytes, 0);
       const rows = groups.reduce((sum, group) => sum + group.rows, 0);
       const bytesPerRow = rows === 0 ? 0 : bytes / rows;
-      /** The part of its time that a group has waited. */
+      // As a part of the time that a group may wait.
       const waited = (group: Group): number => {
         const sinceMs = aheadSinceMs.get(keyOf(group));
         const waitedMs = Math.max(nowMs - group.oldestMs, sinceMs === undefined ? 0 : monotonicMs - sinceMs);
-        return waitedMs / sealAgeOf(group.partition, nowMs, options.sealAgeMs);
+        return waitedMs / sealAgeOf(group.partition, nowMs, sealAgeMs);
       };
       const isOld = (group: Group): boolean => !isCurrent(group.partition, nowMs);
-      // History that was sent over hours would otherwise be due date after date, each time at the price of rewriting
-      // the rest.
+      // History sent over hours would otherwise be due date by date, and each seal rewrites the rest.
       const least = groups.some((group) => isOld(group) && waited(group) >= 1) ? alongPart : 1;
       return groups.filter(
-        (group) => group.rows * bytesPerRow >= options.sealMaxBytes || waited(group) >= (isOld(group) ? least : 1),
+        (group) => group.rows * bytesPerRow >= sealMaxBytes || waited(group) >= (isOld(group) ? least : 1),
       );
     },
-    sealed(groups) {
+    /** Ends the wait of groups whose rows are all sealed. */
+    sealed(groups: readonly Group[]): void {
       for (const group of groups) aheadSinceMs.delete(keyOf(group));
     },
   };
 }
 
-/** Rows of one partition in one young file. */
-interface FilePart {
-  readonly partition: Partition;
-  readonly rows: number;
-  /** When the oldest of them became available, Unix milliseconds. */
-  readonly oldestMs: number;
-}
+type FilePart = Omit<Group, 'files'>;
 
-/**
- * What the young files hold, by their absolute paths. A young file never changes, so each is read once: three columns
- * of it.
- */
+/** Partitions of the young files, by absolute path. A young file never changes, so each is read once: three columns. */
 export type KnownParts = Map<string, readonly FilePart[]>;
 
 async function readParts(
@@ -133,7 +109,7 @@ async function readParts(
   for (const [file, found] of parts) known.set(file, found);
 }
 
-/** Adds up what young files hold by partition, in the order of their folders; reads those that are not known yet. */
+/** Groups the rows of young files by partition, in the order of their folders; reads files that are not known yet. */
 export async function readGroups(
   dataset: Dataset,
   duckdb: Duckdb,
@@ -155,7 +131,7 @@ export async function readGroups(
   return [...groups].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, group]) => group);
 }
 
-/** Shares out the bytes of a young file to the partitions that it holds, by their rows; each with its key. */
+/** Divides the bytes of a young file between its partitions, by their rows; returns them by key. */
 export function shareOut({ absolutePath, sizeBytes }: DataFile, known: KnownParts): (readonly [string, number])[] {
   const parts = known.get(absolutePath) ?? [];
   const all = parts.reduce((sum, { rows }) => sum + rows, 0);

@@ -1,10 +1,9 @@
 /**
- * Young rows become sealed files, beside the flushes.
+ * Young rows become sealed files, concurrently with the flushes.
  *
  * In: young files of the lake's log whose rows are due (seal-policy.ts). Out: sealed files in their folders, new young
  * files for the rows that are not due, one commit.
- * Invariant: rows change their place and never their value; the counts in and out are equal; damaged files are left
- * out.
+ * Invariant: a seal changes no value of a row; the counts in and out are equal; damaged files are left out.
  * Crash: all or nothing, by one change (lake/files/change.ts).
  */
 import { AppError, isAppError } from '../../runtime/errors.ts';
@@ -21,12 +20,19 @@ import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Change, Table } from '../../lake/log/table.ts';
 import { parseSchemaString } from '../../lake/table-schema.ts';
 import { isYoungPath } from '../../lake/log/young-folder.ts';
-import { keyOf, type DueRows, type Group, readGroups, shareOut, type KnownParts } from './seal-policy.ts';
-import { writeOutputs, type Output } from './seal-outputs.ts';
-import { measureFiles, sliceSql, type MeasuredParts, type Part } from './seal-slices.ts';
+import { takeBounded } from './maintenance-task.ts';
+import {
+  keyOf,
+  type DueOptions,
+  type DueRows,
+  type Group,
+  readGroups,
+  shareOut,
+  type KnownParts,
+} from './seal-policy.ts';
+import { writeOutputs, type Output, measureFiles, sliceSql, type MeasuredParts, type Part } from './seal-outputs.ts';
 
 export interface SealDependencies {
-  /** Whose rows the table has. */
   readonly dataset: Dataset;
   readonly table: Table;
   /** One thread, with bounded row groups. */
@@ -35,54 +41,46 @@ export interface SealDependencies {
   readonly crashPoint: CrashPoint;
   readonly stagingDir: string;
   readonly dueRows: DueRows;
-  /** What the young files hold, and cost, kept from one seal to the next. */
+  /** Kept from one seal to the next. */
   readonly known?: KnownParts;
   readonly measured?: MeasuredParts;
-  /** Told of an error after which it is tried with fewer files. */
+  /** Receives an error after which fewer files are tried. */
   readonly onRetry?: (error: AppError) => void;
   readonly signal?: AbortSignal;
 }
 
-export interface SealOptions {
-  /** What a sealed file is to hold, bytes, as in `DueOptions`; the input of one seal is bounded by a multiple of it. */
-  readonly sealMaxBytes: number;
-}
-
-/** What a seal did, for its log line and the metrics. */
+/** The result of a seal, for the log and the metrics. */
 export interface Sealed {
   readonly version: number;
   readonly filesIn: number;
   readonly sealedFiles: number;
   readonly rows: number;
-  /** Rows that stay young: their partition has too few yet. */
+  /** Rows that stay young: their partition has too few. */
   readonly remnantRows: number;
   readonly sizeBytes: number;
 }
 
-/** So many small young files are made one, so that readers do not open hundreds. */
+/** Number of small young files that are merged, so that readers do not open hundreds. */
 const mergeFiles = 64;
-/** Young files of this part of `sealMaxBytes` and more are large enough as they are. */
+/** Young files of at least this part of `sealMaxBytes` are not merged. */
 const smallPart = 16;
-/** Most a seal takes in at once, in multiples of `sealMaxBytes`. */
+/** Limits the input of a seal, in multiples of `sealMaxBytes`. */
 const inputPart = 4;
-/**
- * Most a seal takes in at once, bytes of rows in memory: of what compresses well, `sealMaxBytes` would be hours of
- * work.
- */
+/** Limits the rows of a seal in memory, bytes: of rows that compress well, `sealMaxBytes` would be hours of work. */
 const maxInputBytes = 8 * 1024 ** 3;
-/** So many files in a row that fail by themselves are left to the next turn to try further ones. */
+/** Number of files failing one by one after which a seal gives up. */
 const maxFailures = 3;
 
 /**
- * The young files to rewrite: those with rows that are due, up to a bound; or the small ones, when there are too many.
- * Of a group that is due no more rows are taken than one sealed file is to hold, by their share of the young files:
- * sorted they take less room, hardly ever more. What is left over waits for its own file.
+ * Picks the young files to rewrite: those with due rows, up to a bound; or the small ones, if there are too many. Of a
+ * due group it takes at most the rows of one sealed file, by their share of the young files: sorted they rarely take
+ * more.
  */
 function pickInputs(
   young: readonly DataFile[],
   due: readonly Group[],
   known: KnownParts,
-  { sealMaxBytes }: SealOptions,
+  sealMaxBytes: number,
 ): DataFile[] {
   const wanted = new Set(due.flatMap((group) => group.files));
   const candidates =
@@ -109,7 +107,6 @@ function pickInputs(
   return inputs;
 }
 
-/** The commit of a seal. */
 function toChange(inputs: readonly DataFile[], outputs: readonly Output[], nowMs: number): Change {
   const keyless = inputs.every((file) => file.keyless);
   const actions: Action[] = [
@@ -124,12 +121,12 @@ function countRows(outputs: readonly Output[]): number {
   return outputs.reduce((sum, output) => sum + output.written.numRecords, 0);
 }
 
-/** An error that another amount of input, or another file, may not bring about. */
+/** Reports whether fewer files, or other ones, may avoid an error. */
 function isEngineError(error: unknown): error is AppError {
   return isAppError(error, 'memory') || isAppError(error, 'sql');
 }
 
-/** What keeps one young file from being sealed, with the partitions of its rows. */
+/** Describes why a young file cannot be sealed, with the partitions of its rows. */
 function describeFailure({ path: file, absolutePath }: DataFile, groups: readonly Group[], error: AppError): AppError {
   const held = groups
     .filter(({ files }) => files.includes(absolutePath))
@@ -144,10 +141,7 @@ function describeFailure({ path: file, absolutePath }: DataFile, groups: readonl
   });
 }
 
-/**
- * Notes which files the engine cannot read, each by itself; says whether any is. Throws when it cannot read the empty
- * file either.
- */
+/** Skips files that the engine cannot read; reports whether there are any. Throws if it cannot read the empty file. */
 async function noteUnreadable(
   { dataset, duckdb, table }: SealDependencies,
   files: readonly DataFile[],
@@ -165,7 +159,7 @@ async function noteUnreadable(
   return leftOut.size > before;
 }
 
-/** Notes which files are damaged; says whether any is. */
+/** Skips damaged files; reports whether there are any. */
 async function noteDamages(files: readonly DataFile[], leftOut: Map<string, AppError>): Promise<boolean> {
   const before = leftOut.size;
   for (const file of files) {
@@ -175,24 +169,20 @@ async function noteDamages(files: readonly DataFile[], leftOut: Map<string, AppE
   return leftOut.size > before;
 }
 
-/** The oldest files whose rows are bounded in memory too; at least one. */
+/** Returns the oldest files whose rows fit the memory, at least one. */
 function boundInputs(inputs: readonly DataFile[], parts: readonly Part[]): DataFile[] {
   const bytesOf = new Map<string, number>();
   for (const { file, bytes } of parts) bytesOf.set(file, (bytesOf.get(file) ?? 0) + bytes);
-  let sum = 0;
-  const end = inputs.findIndex(
-    (file, index) => (sum += bytesOf.get(file.absolutePath) ?? 0) > maxInputBytes && index > 0,
-  );
-  return end === -1 ? [...inputs] : inputs.slice(0, end);
+  return takeBounded(inputs, ({ absolutePath }) => bytesOf.get(absolutePath) ?? 0, inputs.length, maxInputBytes);
 }
 
-/** Merges files only where that leaves half as many: wide rows fill several files again. */
+/** Reports whether a merge leaves half as many files: wide rows fill several files again. */
 function isWorthMerging(inputs: readonly DataFile[], parts: readonly Part[], budget: EngineBudget): boolean {
   const wide = parts.reduce((sum, part) => sum + part.wideBytes, 0);
   return 2 * Math.ceil(wide / budget.wideBytes) <= inputs.length;
 }
 
-/** Writes what a seal of these files brings; undefined when it is not worth it. */
+/** Writes the files of a seal; undefined if it is not worth it. */
 async function stage(
   dependencies: SealDependencies,
   inputs: readonly DataFile[],
@@ -203,15 +193,12 @@ async function stage(
   const { emptyFile, schemaString = '' } = table.snapshot();
   const columns = parseSchemaString(schemaString).map(({ name }) => name);
   const budget = engineBudget(duckdb.memoryMb);
-  const measured = await measureFiles(
-    { dataset, duckdb, emptyFile, budget },
-    inputs,
-    dependencies.measured ?? new Map(),
-  );
+  const source = { dataset, duckdb, emptyFile, budget };
+  const measured = await measureFiles(source, inputs, dependencies.measured ?? new Map());
   const taken = boundInputs(inputs, measured);
   const parts = measured.filter((part) => taken.some(({ absolutePath }) => absolutePath === part.file));
   if (due.length === 0 && !isWorthMerging(taken, parts, budget)) return undefined;
-  // A group that is due may have no rows in the inputs of a bounded seal.
+  // The inputs are bounded: they may have no rows of a due group.
   const here = due.filter((group) => parts.some((part) => keyOf(part) === keyOf(group)));
   const outputs = await writeOutputs({ dataset, columns, duckdb, emptyFile, parts, due: here, folder, id });
   const rowsIn = taken.reduce((sum, file) => sum + (file.numRecords ?? Number.NaN), 0);
@@ -222,7 +209,7 @@ async function stage(
   return { outputs, taken };
 }
 
-/** Seals some files by one commit; undefined when it is not worth it. After an error nothing is left behind. */
+/** Seals files by one commit; undefined if it is not worth it. After an error nothing is left. */
 async function sealFiles(
   dependencies: SealDependencies,
   inputs: readonly DataFile[],
@@ -255,16 +242,14 @@ async function sealFiles(
 
 /**
  * Seals what is due: young rows of a partition become one file in its Hive folder, sorted by app and time, or several
- * where the rows are so wide that the engine cannot sort them together; rows of the same files that are not due stay
- * young, in new files. Undefined when nothing is due. Under the maintenance lock. Rows change place, never value:
- * `available_at` stays. A file that cannot be sealed stays as it is and is noted in `leftOut`, by its path, as are
- * damaged ones; those that are there already are left out. Where the engine fails (`memory`, `sql`) it is tried with
- * half the files, down to one. Errors: `file_damaged` when the rows in and out differ, `disk`; `memory` and `sql` when
- * one file after the other fails.
+ * if the rows are so wide that the engine cannot sort them together. Other rows of the same files stay young, in new
+ * files. Undefined if nothing is due. Runs under the maintenance lock. Skips the files of `leftOut`, by path, and adds
+ * damaged files and those that fail. After an engine error (`memory`, `sql`) it tries half the files, down to one.
+ * Errors: `file_damaged` if the rows in and out differ, `disk`; `memory` and `sql` if one file after the other fails.
  */
 export async function sealDue(
   dependencies: SealDependencies,
-  options: SealOptions,
+  { sealMaxBytes }: Pick<DueOptions, 'sealMaxBytes'>,
   leftOut: Map<string, AppError>,
 ): Promise<Sealed | undefined> {
   const { dataset, table, duckdb, clock, dueRows, signal } = dependencies;
@@ -286,9 +271,9 @@ export async function sealDue(
     });
     if (groups === undefined) continue;
     const due = dueRows.find(groups, young, nowMs);
-    const inputs = pickInputs(young, due, known, options).slice(0, most);
+    const inputs = pickInputs(young, due, known, sealMaxBytes).slice(0, most);
     if (inputs.length === 0 || (due.length === 0 && inputs.length < 2)) return undefined;
-    // What is rewritten gets a hash of its own: damage would be believed from then on.
+    // A rewrite gets its own hash, which would hide damage.
     if (await noteDamages(inputs, leftOut)) continue;
 
     let done;
@@ -309,7 +294,7 @@ export async function sealDue(
       continue;
     }
     if (done === undefined) return undefined;
-    // What the bound has left young is still due.
+    // Groups that the bound has left young are still due.
     const gone = new Set(done.taken.map((file) => file.absolutePath));
     dueRows.sealed(due.filter((group) => group.files.every((file) => gone.has(file))));
     return done.sealed;

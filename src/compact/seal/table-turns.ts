@@ -10,6 +10,7 @@ import {
   type MaintenanceOptions,
   type TableDependencies,
   createMaintenanceTask,
+  refreshOwnPart,
   type MaintenanceTask,
   type ReplaceableEngine,
   type MaintenanceDependencies,
@@ -18,22 +19,7 @@ import { createSchemaTurns } from './schema-turns.ts';
 import { findUnnamedTables, hasTable, lakePaths, openDatasetTable, tablePaths } from '../../lake/lake.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
 
-/** The maintenance of one table: each of its tasks fails by itself. */
-export interface TableTurns extends TableDependencies {
-  /** Maybe seals, maybe checkpoints, maybe cleans. Throws only when this compactor has lost the lake. */
-  turn(signal: AbortSignal): Promise<void>;
-  /** Runs work as a task of this table; returns what it has thrown. Throws as `turn` does. */
-  run(task: MaintenanceTask, work: () => Promise<unknown>): Promise<void>;
-  /** Takes in what other processes have committed; a failure is a problem. */
-  refresh(): Promise<void>;
-  readonly sweepTask: MaintenanceTask;
-  /** What does not get done, and since when. */
-  problems(): Problem[];
-  /** What an operator should know while everything works. */
-  notices(): Problem[];
-}
-
-/** Refreshes the table after an error; says whether another engine's commit holds all work up until it is repaired. */
+/** Refreshes the table after an error; reports whether another engine's commit stops all work until it is repaired. */
 async function isHeldByForeignCommit(table: Table, error: unknown): Promise<boolean> {
   try {
     await table.refresh();
@@ -44,7 +30,7 @@ async function isHeldByForeignCommit(table: Table, error: unknown): Promise<bool
   }
 }
 
-/** The tasks of a table, by what does not happen while they fail. */
+/** Creates the tasks of a table, each named by what does not happen while it fails. */
 function createTasks(dataset: Dataset, dependencies: TableDependencies) {
   const of = describeTable(dataset);
   const where = dataset === events ? '' : ` of ${of}`;
@@ -62,20 +48,23 @@ function createTasks(dataset: Dataset, dependencies: TableDependencies) {
   } as const;
 }
 
-/** Creates the maintenance of a table; the first turn looks at everything. */
+export type TableTurns = ReturnType<typeof createTableTurns>;
+
+/** Creates the maintenance of a table. The first run checks everything; each task fails separately. */
 export function createTableTurns(
   dependencies: TableDependencies,
   options: MaintenanceOptions,
   engine: ReplaceableEngine,
-): TableTurns {
+) {
   const { dataset, table, leader, writer, crashPoint } = dependencies;
+  const { retentionMs, checkpointEvery } = options;
   const tasks = createTasks(dataset, dependencies);
   const seals = createSealTurns(dependencies, options);
-  const checkpoints = createCheckpointTurns(table, crashPoint, options.checkpointEvery);
-  const cleaning = createCleanTurns(dependencies, options.retentionMs);
-  const schema = createSchemaTurns(dependencies, options.retentionMs);
+  const checkpoints = createCheckpointTurns(table, crashPoint, checkpointEvery);
+  const cleaning = createCleanTurns(dependencies, retentionMs);
+  const schema = createSchemaTurns(dependencies, retentionMs);
 
-  /** Runs a task; throws only when this compactor has lost the lake. An engine that failed is replaced. */
+  /** Runs work as a task; throws only when this compactor has lost the lake. Replaces an engine that failed. */
   async function run(task: MaintenanceTask, work: () => Promise<unknown>): Promise<void> {
     if (table.foreign() !== undefined) return;
     const error = await task.run(async () => {
@@ -93,14 +82,10 @@ export function createTableTurns(
     ...dependencies,
     sweepTask: tasks.sweep,
     run,
-    async refresh() {
-      await tasks.follow.run(async () => {
-        await table.refresh().catch((error: unknown) => {
-          if (!isAppError(error, 'foreign_commit')) throw error;
-        });
-      });
-    },
-    async turn(signal) {
+    /** Reads what other processes have committed; a failure is a problem. */
+    refresh: () => tasks.follow.run(() => refreshOwnPart(table)),
+    /** Runs each task that is due. Throws only when this compactor has lost the lake. */
+    async turn(signal: AbortSignal): Promise<void> {
       const runUntilStop = async (task: MaintenanceTask, work: () => Promise<unknown>): Promise<void> => {
         if (!signal.aborted) await run(task, work);
       };
@@ -109,11 +94,11 @@ export function createTableTurns(
       await runUntilStop(tasks.checkpoint, () => checkpoints.turn(engine.get()));
       await runUntilStop(tasks.clean, () => cleaning.turn());
       await runUntilStop(tasks.schema, () => schema.turn(engine.get(), signal));
-      // Last, and a problem also between two looks: damage must not keep the log from being shortened.
+      // Last: damage must not keep the log from being shortened.
       await runUntilStop(tasks.places, async () => cleaning.assertShown());
     },
     notices: () => schema.notices(),
-    problems() {
+    problems(): Problem[] {
       const foreign = table === leader ? undefined : table.foreign();
       return [
         ...(foreign === undefined ? [] : [describeForeign(foreign, dataset.table)]),
@@ -124,31 +109,15 @@ export function createTableTurns(
   };
 }
 
-/**
- * The tables beside that of the events. Each comes into being with its first rows, perhaps by another process, while
- * this one runs.
- */
-export interface FollowerTables {
-  /**
-   * Opens the tables that have come, and takes in what was committed to those that are open: one listing of the lake's
-   * folder, and one look for the next entry of each log. Nothing more than once in a while, unless `now`.
-   */
-  look(now?: boolean): Promise<void>;
-  /** Those that are open. */
-  list(): readonly TableTurns[];
-  /** What keeps a table from being opened, and the tables that no pipeline names. */
-  problems(): Problem[];
-}
-
 const lookEveryMs = 1000;
 
-/** Creates the memory; the first look is due at once. */
+/** Creates the list of tables besides that of the events; another process may create one with its first rows. */
 export function createFollowerTables(
   dependencies: MaintenanceDependencies,
   options: MaintenanceOptions,
   engine: ReplaceableEngine,
-): FollowerTables {
-  const { lakeDir } = dependencies;
+) {
+  const { lakeDir, clock, crashPoint } = dependencies;
   const opened = new Map<Dataset, TableTurns>();
   const opening = new Map<Dataset, MaintenanceTask>();
   let unnamed: readonly Problem[] = [];
@@ -156,7 +125,6 @@ export function createFollowerTables(
 
   async function open(dataset: Dataset): Promise<void> {
     if (!(await hasTable(lakeDir, dataset))) return;
-    const { clock, crashPoint } = dependencies;
     const { retentionMs } = options;
     const table = await openDatasetTable(lakeDir, dataset, { clock, crashPoint, retentionMs });
     const paths = { ...lakePaths(lakeDir), ...tablePaths(lakeDir, dataset) };
@@ -164,8 +132,9 @@ export function createFollowerTables(
   }
 
   return {
-    async look(now = false) {
-      if (!now && performance.now() - lookedAtMs < lookEveryMs) return;
+    /** Opens new tables and refreshes open ones, at most once a second. */
+    async look(): Promise<void> {
+      if (performance.now() - lookedAtMs < lookEveryMs) return;
       const names = new Set(await findNames(lakeDir));
       for (const dataset of datasets.values()) {
         if (dataset === events || !names.has(dataset.table)) continue;
@@ -174,9 +143,8 @@ export function createFollowerTables(
           await known.refresh();
           continue;
         }
-        const task =
-          opening.get(dataset) ??
-          createMaintenanceTask(`the lake's table ${dataset.table} has not been opened`, dependencies);
+        const what = `the lake's table ${dataset.table} has not been opened`;
+        const task = opening.get(dataset) ?? createMaintenanceTask(what, dependencies);
         opening.set(dataset, task);
         await task.run(() => open(dataset));
       }
@@ -184,6 +152,7 @@ export function createFollowerTables(
       lookedAtMs = performance.now();
     },
     list: () => [...opened.values()],
-    problems: () => [...[...opening.values()].flatMap((task) => task.problems()), ...unnamed],
+    /** Reports tables that cannot be opened, and tables that no pipeline names. */
+    problems: (): Problem[] => [...[...opening.values()].flatMap((task) => task.problems()), ...unnamed],
   };
 }

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { CommandContext } from '../../../src/cli/command.ts';
 import { readChanges } from '../../../src/cli/lake.ts';
 import { verifyCommand } from '../../../src/cli/verify.ts';
-import type { Compact } from '../../../src/compact/compact.ts';
+import type { Compact } from '../../../src/compact/wait-for-repair.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { listLog } from '../../../src/lake/log/log-files.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Compact } from '../../../src/compact/compact.ts';
+import type { Compact } from '../../../src/compact/wait-for-repair.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable, type BuildChange } from '../../../src/lake/log/table.ts';

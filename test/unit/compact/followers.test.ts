@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { findLeastAhead } from '../../../src/compact/batch/follower.ts';
-import type { Compact } from '../../../src/compact/compact.ts';
+import type { Compact } from '../../../src/compact/wait-for-repair.ts';
 import { lakePaths, openDatasetTable, tablePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot, type DataFile } from '../../../src/lake/log/snapshot.ts';
 import { openTable } from '../../../src/lake/log/table.ts';

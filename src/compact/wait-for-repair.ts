@@ -1,0 +1,53 @@
+import { pause } from '../runtime/async/retry.ts';
+import { AppError, isAppError } from '../runtime/errors.ts';
+import type { Stoppable } from '../runtime/lifecycle.ts';
+import type { Logger } from '../runtime/logger.ts';
+
+/** A running compactor. `failed` rejects when it cannot continue: the process ends, and a new one starts. */
+export interface Compact extends Stoppable {
+  readonly failed: Promise<never>;
+  /** Fields of the service's status, with `problems` and `notices` (compact-status.ts). */
+  facts(): Readonly<Record<string, unknown>>;
+}
+
+const retryEveryMs = 1000;
+
+/**
+ * Starts a compactor. On a table that another engine has changed, it reports that as its problem and starts once the
+ * table is repaired: a restart of the process would not help, and import and export need not wait. Errors: those of
+ * `start`, except `foreign_commit`.
+ */
+export async function startWhenRepaired(start: () => Promise<Compact>, logger: Logger): Promise<Compact> {
+  const tryStart = (): Promise<Compact | AppError> =>
+    start().catch((error: unknown) => {
+      if (!isAppError(error, 'foreign_commit')) throw error;
+      return error;
+    });
+  let current = await tryStart();
+  if (!(current instanceof AppError)) return current;
+  logger.error({ error: current.message }, 'compactor waits for the lake to be repaired');
+  const stopping = new AbortController();
+
+  async function wait(): Promise<void> {
+    while (current instanceof AppError) {
+      await pause(retryEveryMs, stopping.signal);
+      if (stopping.signal.aborted) return;
+      current = await tryStart();
+    }
+    logger.info('lake is repaired, compactor goes on');
+  }
+
+  const waiting = wait();
+  return {
+    failed: waiting.then(() => (current instanceof AppError ? Promise.reject(current) : current.failed)),
+    async stop() {
+      stopping.abort();
+      await waiting.catch(() => undefined);
+      if (!(current instanceof AppError)) await current.stop();
+    },
+    facts: () =>
+      current instanceof AppError
+        ? { problems: [{ code: 'foreign_commit', what: current.message, todo: current.hint ?? '' }], notices: [] }
+        : current.facts(),
+  };
+}
