@@ -2,10 +2,8 @@ import { readPackageJson } from '../runtime/files/package-files.ts';
 import { datasets, exportNames, getExport } from './dataset.ts';
 import type { EventKind, ColumnType, FieldSchema } from './field-schema.ts';
 
-/** Titles by id, decimal numbers as text. */
 export type TitleDictionary = Readonly<Record<string, string>>;
 
-/** Attributes of an event's registered app. */
 export type AppFact = 'sdkKey' | 'title' | 'idAccount' | 'idProject' | 'platform';
 
 /**
@@ -23,7 +21,6 @@ type SelectorSource =
   | { readonly app: AppFact }
   | { readonly derived: 'count_event' | 'duration' };
 
-/** A field of an export, under its API name. */
 export interface Selector {
   readonly name: string;
   readonly type: 'string' | 'integer' | 'number' | 'date' | 'timestamp' | 'array';
@@ -150,14 +147,12 @@ const eventsFile: EventsFile = (() => {
   };
 })();
 
-/** The dictionaries as served. */
 export const dictionaries: Readonly<Record<DictionaryName, unknown>> = Object.freeze({
   ...files,
   events: eventsFile,
   selectors: [...selectors.values()].map(({ name, type, meaning }) => ({ name, type, meaning })),
 });
 
-/** Events that an export can name, without aliases. */
 export const eventNames: readonly string[] = [...eventsFile.device, ...eventsFile.user].toSorted();
 
 /** Older singular names of service.md 7.2, with their events. */
@@ -201,7 +196,6 @@ function findTitled({ source }: Selector): { readonly name: string; readonly isI
 
 const titled = [...selectors.values()].flatMap((selector) => findTitled(selector) ?? []);
 
-/** Fields with loadable titles by name, in selector order. */
 export const titledFields: ReadonlyMap<string, TitledField> = new Map(
   titled
     .filter(({ isInDictionary }) => !isInDictionary)
@@ -232,12 +226,10 @@ export function listTitleFields(selector: string): readonly TitledField[] {
   return [...new Set([name, name.replace(/(?:Prev)?Attr$/, '')])].flatMap((field) => titledFields.get(field) ?? []);
 }
 
-/** A country by its ISO 3166 code. */
 interface Country {
   /** Two capital letters. `AN` and `XK` are in use outside of ISO 3166, without a number. */
   readonly alpha2: string;
   readonly numeric?: number;
-  /** Id in the dictionary `countries`. */
   readonly id?: number;
 }
 

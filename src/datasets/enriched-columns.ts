@@ -27,10 +27,7 @@ interface GroupSpec {
   readonly isInCountry?: true;
 }
 
-/**
- * Fields that belong together. A group is filled only if the row has none of its values: a system of the row with a
- * version of the User-Agent would be wrong.
- */
+/** Fields that belong together. A row with any of them is not filled: a mix of two systems would be wrong. */
 const groupSpecs: readonly GroupSpec[] = [
   { from: 'address', fields: countryFields, saidBy: ['idCountryTitle'] },
   { from: 'address', fields: regionFields, saidBy: [], isInCountry: true },
@@ -45,7 +42,6 @@ export interface EnrichedColumn {
   readonly field: PlaceField | AgentField;
 }
 
-/** The columns of a group in one table. */
 export interface EnrichedGroup {
   readonly from: 'address' | 'agent';
   readonly columns: readonly EnrichedColumn[];

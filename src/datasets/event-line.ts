@@ -16,16 +16,13 @@ export interface EventLine {
   readonly event_id: string;
   readonly kind: EventKind;
   readonly id_app: number;
-  /** Unix seconds. */
   readonly event_time: number;
-  /** Unix ms. */
   readonly received_at: number;
   readonly [column: string]: unknown;
 }
 
 const ownColumns = ['event_id', 'kind', 'id_app', 'event_time', 'received_at'];
 
-/** Columns of event lines of all kinds. */
 export const lineColumns: readonly Column[] = [
   ...eventColumns.filter(({ name }) => ownColumns.includes(name)),
   ...columnFields.map(({ name, schema }) => toColumn(name, schema)),
@@ -43,9 +40,7 @@ interface PlannedField {
   readonly isUserId: boolean;
 }
 
-/**
- * Plans the line of a kind on a platform. Defaults of service.md: common ones always, those of a platform only there.
- */
+/** Plans the line of a kind on a platform. Common defaults apply always, those of a platform only there. */
 export function planFields(kind: EventKind, platform: Platform): readonly PlannedField[] {
   return columnFields
     .filter((field) => field.kinds.includes(kind))
@@ -135,12 +130,10 @@ export function renderLines(context: LineContext, events: readonly RenderedEvent
   return lines;
 }
 
-/** The rendered start of a line. */
 const renderedHead =
   /^\{"event_id":"(?<eventId>[0-9a-f-]{36})","kind":"(?<kind>\w+)","id_app":(?<idApp>\d{1,16}),"event_time":(?<time>\d{1,12}),"received_at":(?<receivedAt>\d{1,15})[,}]/;
 
-/** Times are Unix ms. */
-interface LineHead {
+export interface LineHead {
   readonly eventId: string;
   readonly kind: string;
   readonly idApp: number;

@@ -16,14 +16,12 @@ export type ColumnType =
 
 /** A range of texts of digits that exceeds doubles. */
 export interface DecimalRange {
-  /** Whole numbers. */
   readonly minimum: string;
   readonly maximum: string;
   /** Maximum number of decimal places [0]. */
   readonly places?: number;
 }
 
-/** JSON Schema of one field, with annotations of its column. */
 export interface FieldSchema {
   readonly description: string;
   readonly type?: string;
@@ -38,7 +36,6 @@ export interface FieldSchema {
   readonly 'x-device-id'?: boolean;
   /** The selector whose ids it is the title of. */
   readonly 'x-title-of'?: string;
-  /** Dictionary of its values' titles. */
   readonly 'x-dictionary'?: string;
   /** Exports can filter by one value, or by a set. */
   readonly 'x-filter'?: 'one' | 'set';
@@ -98,24 +95,22 @@ export const geoDateColumn: Column = {
     'Date of the database from which the country and the region were found; empty: the row said them itself.',
 };
 
+/** Creates a column of a time that the service sets. */
+export const timeColumn = (name: string, description: string): Column => ({
+  name,
+  type: 'TIMESTAMPTZ',
+  description,
+  unit: 'microseconds',
+});
+
 /** The service's columns of every table of rows: no field has their names. */
 export const ownRowColumns: readonly Column[] = [
   { name: 'event_id', type: 'VARCHAR', description: 'Identity of the row: unique in its table.' },
   { name: 'date', type: 'DATE', description: 'UTC date of event_time.' },
   { name: 'id_app', type: 'BIGINT', description: 'The app that the row belongs to.' },
-  { name: 'event_time', type: 'TIMESTAMPTZ', description: 'When the event happened.', unit: 'microseconds' },
-  {
-    name: 'received_at',
-    type: 'TIMESTAMPTZ',
-    description: 'When the service received the row, or began to load it.',
-    unit: 'microseconds',
-  },
-  {
-    name: 'available_at',
-    type: 'TIMESTAMPTZ',
-    description: 'When the row appeared in the lake; one value for each commit.',
-    unit: 'microseconds',
-  },
+  timeColumn('event_time', 'When the event happened.'),
+  timeColumn('received_at', 'When the service received the row, or began to load it.'),
+  timeColumn('available_at', 'When the row appeared in the lake; one value for each commit.'),
   { name: 'load_id', type: 'VARCHAR', description: 'The load that brought the row; empty: it was imported.' },
   {
     name: 'custom_event_params',

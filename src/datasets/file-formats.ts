@@ -11,7 +11,6 @@ const packedEndings = { none: '', gzip: '.gz', zstd: '.zst' } as const;
 const packedTypes = { gzip: 'application/gzip', zstd: 'application/zstd' } as const;
 
 interface Shared {
-  /** For users. */
   readonly title: string;
   /** Content, for the table of docs/api.md. */
   readonly about: string;
@@ -31,7 +30,6 @@ export interface TextFormat extends Shared {
   readonly copyOptions: string;
   /** The same for appended rows. */
   readonly appendOptions: string;
-  /** The text of an empty result. */
   readonly emptyText: (columns: readonly string[]) => string;
   /** Returns the ends (exclusive) of the rows in a buffer that begins with a row; the last may end beyond it. */
   readonly findRowEnds: (buffer: Buffer) => number[];
@@ -131,13 +129,11 @@ export function getFormat(name: FileFormat): TextFormat | BinaryFormat {
   return fileFormats[name];
 }
 
-/** The form of an export file by its name. */
 export interface FileForm {
   readonly format: FileFormat;
   readonly compression: Compression;
 }
 
-/** For users. */
 export function describeUsualCompression(name: FileFormat): string {
   const format = getFormat(name);
   return format.kind === 'text' ? 'gzip when large' : format.usualCompression;
@@ -158,7 +154,6 @@ export function findForm(name: string): FileForm | undefined {
   return format && { format, compression };
 }
 
-/** Returns the media type of an export file by its name. */
 export function contentTypeOf(name: string): string {
   const form = findForm(name);
   if (form === undefined) return 'application/octet-stream';

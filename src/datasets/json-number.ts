@@ -51,10 +51,7 @@ export function parseFloatDecimal(text: string, places: number): string | undefi
   return isNear ? parseJsonDecimal(`${nearest === 0n ? '' : sign}${nearest}e-${places}`, places) : undefined;
 }
 
-/**
- * Returns the exact digits of a JSON integer (`12`, `1.50e1`); undefined for fractions, other texts, and beyond 40
- * digits.
- */
+/** Returns the exact digits of a JSON integer; undefined for fractions, other texts, and beyond 40 digits. */
 export function parseJsonInteger(text: string): string | undefined {
   return parseJsonDecimal(text, 0);
 }

@@ -4,13 +4,9 @@ import { eventFields, eventSchemas } from './event-fields.ts';
 import { planFields, type RenderedEvent } from './event-line.ts';
 import type { GivenFields } from './schema-registry.ts';
 
-/**
- * Renders a plainly valid value as JSON; undefined for others, which may still be valid by the schema
- * (schema-registry.ts).
- */
+/** Renders a plainly valid value as JSON; undefined for others, which the schema decides on (schema-registry.ts). */
 type PlainRenderer = (value: unknown) => string | undefined;
 
-/** In characters. */
 interface Lengths {
   readonly least: number;
   readonly most: number;

@@ -142,7 +142,6 @@ function hintAtTime({ keyword, data }: ErrorObject): Pick<Violation, 'hint'> {
   return keyword === 'type' ? { hint: 'give whole seconds' } : {};
 }
 
-/** Suggests what the client meant. */
 function hintAt([first]: readonly ErrorObject[]): Pick<Violation, 'hint'> {
   if (first === undefined) return {};
   const { keyword, params, data, instancePath } = first;
@@ -177,13 +176,11 @@ function groupByPlace(errors: readonly ErrorObject[]): ErrorObject[][] {
   return [...groups.values()];
 }
 
-/** Stop at the first violation. */
 const firstFaults: ReadonlyMap<EventKind, EventJudge> = (() => {
   const ajv = createAjv(false);
   return new Map([...eventSchemas.keys()].map((kind) => [kind, createJudge(ajv, kind)]));
 })();
 
-/** Fields of each kind that are exact decimals. */
 const decimalNames: ReadonlyMap<EventKind, ReadonlySet<string>> = new Map(
   [...eventSchemas.keys()].map((kind) => [
     kind,

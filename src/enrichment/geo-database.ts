@@ -9,10 +9,7 @@ interface Address {
   readonly version: 4 | 6;
 }
 
-/**
- * Parses an address of at most 45 characters. An IPv4 address mapped into IPv6 becomes IPv4; a zone (`%eth0`) is
- * removed. Undefined for other texts.
- */
+/** Parses an address. IPv4 mapped into IPv6 becomes IPv4; a zone (`%eth0`) is removed. Undefined for other texts. */
 export function parseAddress(text: string): Address | undefined {
   const version = isIP(text);
   if (version === 0) return undefined;
@@ -44,14 +41,9 @@ export function isReserved({ address, version }: Address): boolean {
   return (version === 6 || mayBeReserved.test(address)) && reserved.check(address, `ipv${version}`);
 }
 
-/** A database of addresses, in memory. */
 interface GeoDatabase {
-  /** Build date, ISO 8601 (YYYY-MM-DD). */
   readonly date: string;
-  /**
-   * Returns the record of an address, the same object for the same record while cached; undefined without one. Error:
-   * `geo_database_damaged`.
-   */
+  /** Returns the record of an address; cached ones are the same object. Error: `geo_database_damaged`. */
   find(address: Address): unknown;
 }
 
@@ -67,10 +59,7 @@ function checkMetadata({ metadata }: Reader<Response>, size: number): void {
   if (!(nodeCount > 0) || !(searchTreeSize < size)) throw new Error('it is shorter than its search tree');
 }
 
-/**
- * Reads an MMDB database into memory. Errors: `geo_database_damaged` if it is unreadable or not a database; internal
- * damage shows in lookups.
- */
+/** Reads an MMDB database into memory. Errors: `geo_database_damaged`; internal damage shows in lookups. */
 async function openGeoDatabase(file: string): Promise<GeoDatabase> {
   const wrap = (cause: unknown): AppError =>
     new AppError('geo_database_damaged', `the geo database ${file} cannot be read`, { cause, hint });
@@ -109,9 +98,7 @@ function look(file: string): string | undefined {
   }
 }
 
-/**
- * Reads the database of a file. Never fails: an unreadable one leaves the previous one in use until the file changes.
- */
+/** Reads the database of a file. An unreadable one leaves the previous one in use until the file changes. */
 export async function openWatchedDatabase(file: string) {
   let stamp: string | undefined;
   let database: GeoDatabase | undefined;
@@ -133,7 +120,6 @@ export async function openWatchedDatabase(file: string) {
   await read();
   return {
     current: () => database,
-    /** Error of the last read; undefined after success. */
     fault: () => fault,
     /** Reads a changed file; returns whether it replaced the database. */
     refresh: async (): Promise<boolean> => look(file) !== stamp && (await read()),

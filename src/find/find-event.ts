@@ -1,5 +1,11 @@
-import { readLineHead } from '../datasets/event-line.ts';
+import path from 'node:path';
+import { events as eventsDataset, importDatasets } from '../datasets/dataset.ts';
+import { type LineHead, readLineHead } from '../datasets/event-line.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
+import { exists } from '../runtime/files/file-checks.ts';
+import { hasTable, tablePaths } from '../lake/lake.ts';
+import { openLogFollower, type LogFollower } from '../lake/log/log-follower.ts';
+import { commitName, logFolder } from '../lake/log/log-files.ts';
 import { type FindErasedIds, wasErased } from '../lake/find/erased-ids.ts';
 import type { FailedIndex } from '../lake/find/failed-index.ts';
 import { type DatasetTable, type Sought, findRows, idStartOf, isSought } from '../lake/find/find-rows.ts';
@@ -17,7 +23,6 @@ import {
   describeRow,
   describeWaiting,
 } from './event-answer.ts';
-import type { FollowedTables } from './followed-tables.ts';
 
 /** Passes the messages of the stream after a sequence to `see`. */
 export type ReadTail = (
@@ -26,14 +31,12 @@ export type ReadTail = (
   see: (payload: Uint8Array) => void,
 ) => Promise<TailEnd>;
 
-/** The sources of a lookup. */
 export interface Places {
   readonly duckdb: Duckdb;
   readonly tables: FollowedTables;
   readonly index: IdIndex;
   /** Larger files are indexed by the maintenance only [no limit]. */
   readonly maxIndexedBytes?: number | undefined;
-  /** By table. */
   readonly versions: Map<string, VersionSearch>;
   readonly failed: FailedIndex;
   readonly erasedIds: FindErasedIds;
@@ -47,7 +50,6 @@ export interface Question {
   readonly sought: Sought;
   /** Apps whose hashed ids and erased ids are searched. */
   readonly idApps: readonly number[];
-  /** By `performance.now()`. */
   readonly deadlineMs: number;
 }
 
@@ -62,7 +64,7 @@ const maxLooks = 5;
 const maxWaiting = 256;
 
 /** Reads an event from its line, also if the line is damaged after its head. */
-function readWaiting(line: string): (WaitingEvent & { readonly idApp: number }) | undefined {
+function readWaiting(line: string): LineHead | undefined {
   try {
     const event = JSON.parse(line) as Readonly<
       Record<'event_id' | 'kind', string> & Record<'id_app' | 'event_time' | 'received_at', number>
@@ -196,9 +198,7 @@ async function lookUntilStill(places: Places, question: Question): Promise<Looke
   );
 }
 
-/**
- * Throws `file_damaged` if files have fewer failed events than the log counts: the event may be among the missing ones.
- */
+/** Throws `file_damaged` if files have fewer failed events than the log: the event may be missing. */
 async function assertFailedThere({ tables, failed }: Places, { sought, idApps, deadlineMs }: Question): Promise<void> {
   for (;;) {
     const { version, failed: counted } = await tables.readPosition();
@@ -236,3 +236,55 @@ export async function findEvent(places: Places, question: Question): Promise<Eve
     ...(watermarkMs === undefined ? {} : { watermark: new Date(watermarkMs).toISOString() }),
   };
 }
+
+/** Returns whether the follower has the newest version; with trimmed commits it may not. Ignores foreign commits. */
+async function refresh(follower: LogFollower, tableDir: string): Promise<boolean> {
+  try {
+    await follower.refresh();
+  } catch (error) {
+    if (isAppError(error, 'log_damaged')) return false;
+    if (!isAppError(error, 'foreign_commit')) throw error;
+  }
+  return exists(path.join(logFolder(tableDir), commitName(follower.state.version)));
+}
+
+/** Errors of its reads: those of `openLogFollower`. */
+export function createFollowedTables(lakeDir: string) {
+  const followers = new Map<string, LogFollower>();
+
+  async function open(dataset: (typeof importDatasets)[number]): Promise<LogFollower | undefined> {
+    const { table: tableDir } = tablePaths(lakeDir, dataset);
+    const known = followers.get(dataset.table);
+    if (known !== undefined && (await refresh(known, tableDir))) return known;
+    if (!(await hasTable(lakeDir, dataset))) return undefined;
+    const opened = await openLogFollower(tableDir);
+    followers.set(dataset.table, opened);
+    return opened;
+  }
+
+  return {
+    /** Returns the newest version of each existing table, the events table first. */
+    async read() {
+      const tables: DatasetTable[] = [];
+      for (const dataset of importDatasets) {
+        const follower = await open(dataset);
+        if (follower !== undefined) tables.push({ dataset, snapshot: follower.snapshot() });
+      }
+      return tables;
+    },
+    async readPosition() {
+      const follower = await open(eventsDataset);
+      const { epoch, totals } = follower?.lake() ?? {};
+      return {
+        /** Of the events table; -1: it does not exist. */
+        version: follower?.state.version ?? -1,
+        streamId: epoch?.streamId,
+        position: epoch?.position ?? 0,
+        failed: totals?.failed ?? 0,
+      };
+    },
+  };
+}
+
+/** The tables of imported events, followed by commit. For one caller at a time. */
+export type FollowedTables = ReturnType<typeof createFollowedTables>;

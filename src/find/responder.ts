@@ -9,7 +9,6 @@ import { readTail } from '../stream/tail.ts';
 import { createFinder, type FinderOptions } from './finder.ts';
 
 interface ResponderDependencies {
-  /** Remains the caller's. */
   readonly connection: StreamConnection;
   readonly streamName: string;
   readonly logger: Logger;

@@ -43,7 +43,6 @@ export interface FlushDependencies extends FollowerFlushDependencies {
   readonly isolate?: boolean;
 }
 
-/** The result of a flush, of all tables. */
 export interface Flushed {
   readonly version: number;
   readonly events: number;
@@ -53,7 +52,6 @@ export interface Flushed {
   readonly repeats: number;
   readonly sizeBytes: number;
   readonly epoch: Epoch;
-  /** By the direct path. */
   readonly straight: boolean;
   /** Why its lines were read one by one. */
   readonly refused?: AppError | undefined;
@@ -71,7 +69,6 @@ interface TakenIn extends Written {
   readonly failures: readonly Failure[];
   readonly refused: AppError | undefined;
   readonly straight: boolean;
-  /** Parts of other tables, not written yet. */
   readonly followed: readonly FollowerFlush[];
 }
 
@@ -97,10 +94,7 @@ async function judgeAndWrite(
   return { judged, written, remember: (added) => keys.remember(judged, added) };
 }
 
-/**
- * Writes a batch by the direct path. Undefined without a file if lines are not plain, the lake may have them under
- * another position, or memory is short.
- */
+/** Writes a batch by the direct path. Undefined without a file if it is not plain or may be in the lake already. */
 async function takeInPlain(dependencies: FlushDependencies, taking: Taking): Promise<Written | undefined> {
   const { tables, crashPoint, isolate } = dependencies;
   const { batch, epoch, files, availableAtMs } = taking;
@@ -144,13 +138,6 @@ async function takeIn(dependencies: FlushDependencies, taking: Taking): Promise<
   return { ...taken, failures, refused: loaded.refused, straight: false, followed };
 }
 
-async function commitFollowers({ crashPoint }: FlushDependencies, followed: readonly FollowerFlush[]): Promise<void> {
-  for (const follower of followed) {
-    await follower.commit();
-    await crashPoint('flush-follower-committed');
-  }
-}
-
 function sumUp(judged: TakenIn['judged'], followed: readonly FollowerFlush[], sizeBytes: number) {
   const parts = [judged, ...followed.map(({ part }) => part)];
   return {
@@ -182,7 +169,11 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
       await follower.write();
       await crashPoint('flush-follower-written');
     }
-    await commitFollowers(dependencies, followed);
+    // Before the events table, whose position says which messages are stored.
+    for (const follower of followed) {
+      await follower.commit();
+      await crashPoint('flush-follower-committed');
+    }
     const youngPath = files.young.path;
     const failed = failures.length;
     const flushed = { commitId, batch, epoch, judged, before, availableAtMs, youngPath, written, failed };

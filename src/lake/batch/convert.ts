@@ -10,7 +10,6 @@ import { type BadLine, splitLines } from './spool-lines.ts';
 
 /** A spool in the temporary table `batch`: the columns of an event line, `date`, and `bad`. */
 export interface Converted {
-  /** Number of lines, good and bad. */
   readonly events: number;
   readonly badLines: readonly BadLine[];
   /** Index in the spool of the line of a row. */
@@ -19,15 +18,17 @@ export interface Converted {
   readonly refused: AppError | undefined;
 }
 
-export const unjudgedRowsSql = 'SELECT * EXCLUDE (bad) FROM batch';
-
 const batchSql = (file: string): string =>
   `CREATE OR REPLACE TEMP TABLE batch AS SELECT ${lineValuesSql()}, ${badSql()} AS bad ${readLinesSql(file)}`;
 
-async function cleanSpool(
-  file: string,
-  cleanFile: string,
-): Promise<{ readonly kept: number[]; readonly badLines: BadLine[] }> {
+async function loadBatch(duckdb: Duckdb, file: string): Promise<number> {
+  await duckdb.run(batchSql(file));
+  const [row] = await duckdb.rows('SELECT count(*) AS n FROM batch');
+  return Number(row?.['n']);
+}
+
+/** Loads the lines of a spool that DuckDB can read; returns their indexes, and the bad lines. */
+async function loadCleaned(duckdb: Duckdb, file: string) {
   const kept: number[] = [];
   const badLines: BadLine[] = [];
   const texts: string[] = [];
@@ -40,33 +41,16 @@ async function cleanSpool(
     } else badLines.push({ line, reason: checked.reason });
     line += 1;
   }
-  await writeWorkFile(cleanFile, texts.join(''));
-  return { kept, badLines };
-}
-
-async function loadBatch(duckdb: Duckdb, file: string): Promise<number> {
-  await duckdb.run(batchSql(file));
-  const [row] = await duckdb.rows('SELECT count(*) AS n FROM batch');
-  return Number(row?.['n']);
-}
-
-/** Checks each line individually, and loads those that DuckDB can read. */
-async function loadCleaned(
-  duckdb: Duckdb,
-  file: string,
-): Promise<{ readonly kept: number[]; readonly badLines: BadLine[] }> {
   const cleanFile = `${file}.clean`;
-  const cleaned = await cleanSpool(file, cleanFile);
   try {
-    const loaded = await loadBatch(duckdb, cleanFile);
-    assert.equal(loaded, cleaned.kept.length, 'each line that was kept is a row');
+    await writeWorkFile(cleanFile, texts.join(''));
+    assert.equal(await loadBatch(duckdb, cleanFile), kept.length, 'each line that was kept is a row');
   } finally {
     await removeFile(cleanFile);
   }
-  return cleaned;
+  return { kept, badLines };
 }
 
-/** Reads a spool of `events` lines into the table `batch`: see `load` of batch-tables.ts. */
 export async function convertSpool(
   duckdb: Duckdb,
   file: string,

@@ -7,25 +7,6 @@ export interface KeyHashes {
 export const halvesSql = (column: string): string =>
   `(hash(${column}) & 4294967295)::UINTEGER AS low, (hash(${column}) >> 32)::UINTEGER AS high`;
 
-/**
- * Hashes of keys with the group of rows (such as a file) that has each: a key is searched for only in groups that may
- * have it. Every added key is found; a false hit occurs once in 2^44 / `size` times. Off the heap, grown in small
- * steps.
- */
-export interface KeySet {
-  /** Adds the keys of a group; they replace the same keys of dropped groups. */
-  add(hashes: KeyHashes, group: number): void;
-  /** Live groups that may have the key. */
-  find(low: number, high: number): readonly number[];
-  /** Number for a new group; undefined if none is free. */
-  addGroup(): number | undefined;
-  /** Drops a group. Its slots and its number are reused later. */
-  dropGroup(group: number): void;
-  /** Number of keys, including those of dropped groups whose slots were not reused yet. */
-  readonly size: number;
-  readonly bytes: number;
-}
-
 /** 255 groups at a time take 6 to 9 bytes a key, any number 10 to 14. */
 export type GroupRange = '255' | 'any';
 
@@ -39,7 +20,6 @@ const growthOf = (shard: number): number => 1.2 + (0.3 * shard) / shardCount;
 /** Shards that are cleaned of dropped groups per new group. */
 const shardsATurn = shardCount / 16;
 
-/** An open-addressed table. */
 interface Shard {
   /** Low halves of the hashes; 0: an empty slot. */
   readonly prints: Uint32Array;
@@ -53,7 +33,6 @@ const printOf = (low: number): number => (low === 0 ? 1 : low);
 /** Start of the search for a print, proportional to it: any number of slots works. */
 const homeOf = (print: number, slots: number): number => Math.floor((print * slots) / 2 ** 32);
 
-/** Puts a key into a shard with free slots. */
 function place(shard: Shard, print: number, group: number, live: LiveGroups): void {
   const { prints, groups } = shard;
   let at = homeOf(print, prints.length);
@@ -144,7 +123,12 @@ function createGroups(range: GroupRange) {
 
 const nowhere: readonly number[] = [];
 
-export function createKeySet(range: GroupRange): KeySet {
+/**
+ * Hashes of keys with the group of rows (such as a file) that has each: a key is searched for only in groups that may
+ * have it. Every added key is found; a false hit occurs once in 2^44 / `size` times. Off the heap, grown in small
+ * steps.
+ */
+export function createKeySet(range: GroupRange) {
   const groups = createGroups(range);
   const empty: Shard = {
     prints: new Uint32Array(1),
@@ -164,7 +148,8 @@ export function createKeySet(range: GroupRange): KeySet {
   }
 
   return {
-    add(hashes, group) {
+    /** Adds the keys of a group; they replace the same keys of dropped groups. */
+    add(hashes: KeyHashes, group: number) {
       const { prints, ends } = sortByShard(hashes);
       const live = groups.live();
       let at = 0;
@@ -177,7 +162,7 @@ export function createKeySet(range: GroupRange): KeySet {
         for (; at < end; at += 1) place(shard, prints[at] ?? 0, group, live);
       }
     },
-    find(low, high) {
+    find(low: number, high: number) {
       const shard = shardAt(high >>> (32 - shardBits));
       const print = printOf(low);
       const live = groups.live();
@@ -190,11 +175,14 @@ export function createKeySet(range: GroupRange): KeySet {
       }
       return found ?? nowhere;
     },
+    /** Number for a new group; undefined if none is free. */
     addGroup() {
       for (const index of groups.takeTurn()) if (shardAt(index).used > 0) renew(index, 0);
       return groups.add();
     },
-    dropGroup: (group) => groups.drop(group),
+    /** Drops a group. Its slots and its number are reused later. */
+    dropGroup: (group: number) => groups.drop(group),
+    /** Number of keys, including those of dropped groups whose slots were not reused yet. */
     get size() {
       return shards.reduce((sum, { used }) => sum + used, 0);
     },
@@ -204,3 +192,5 @@ export function createKeySet(range: GroupRange): KeySet {
     },
   };
 }
+
+export type KeySet = ReturnType<typeof createKeySet>;

@@ -14,32 +14,6 @@ import { sqlList, sqlText } from '../sql/literals.ts';
 import { ensureFolder, removeFile } from '../../runtime/files/durable-file.ts';
 import { type KeyHashes, type KeySet, createKeySet, halvesSql } from './key-set.ts';
 
-/**
- * The keys of stored events: the parts of each id, and its time of receipt. The newest half million, where nearly all
- * duplicates are found, are in the table `recent_keys`; the others are in slices (`createKeySlices`). A batch costs its
- * own keys and the slices that have some of them.
- */
-export interface KeyTable {
-  /** SQL of all columns of a table of keys but `ms`, from event ids. */
-  readonly columnsSql: string;
-  /** Adds the keys of rows that were received within the range, inclusive. */
-  addReceived(files: readonly DataFile[], range: { readonly fromMs: number; readonly toMs: number }): Promise<void>;
-  addAll(files: readonly DataFile[]): Promise<void>;
-  /** Adds what the files have under the keys of the loaded batch. */
-  addOfBatch(files: readonly DataFile[]): Promise<void>;
-  /** Adds the keys of the new rows of the batch. */
-  addJudged(): Promise<void>;
-  /** Loads what the slices have under the keys of `asked` into `sliced_keys`. */
-  lookUp(): Promise<void>;
-  /** Makes a slice of `recent_keys` if it is large enough. */
-  slice(): Promise<void>;
-  /** Events in slices, and memory of their hashes. */
-  size(): { readonly events: number; readonly memoryBytes: number };
-  /** Removes keys received before a time, Unix ms. */
-  forgetBefore(ms: number): Promise<void>;
-  clear(): Promise<void>;
-}
-
 export interface KeySliceOptions {
   /** Folder of the slices; its owner empties it at start. */
   readonly folder: string;
@@ -71,8 +45,12 @@ function groupFiles(files: readonly DataFile[], sliceRows: number): DataFile[][]
   return groups;
 }
 
-/** Creates the operations on the tables that `createDedupeTables` made. Without `options` the engine keeps all keys. */
-export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySliceOptions): KeyTable {
+/**
+ * Creates the known keys of an engine: the parts of each stored id, and its time of receipt. The newest half million,
+ * where nearly all duplicates are found, are in the table `recent_keys`; the others are in slices (`createKeySlices`),
+ * unless no options are given. A batch costs its own keys and the slices that have some of them.
+ */
+export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySliceOptions) {
   const keySql = requestKeySql('event_id', mask);
   const columnsSql = `${keySql} AS key, ${fingerprintSql('event_id')} AS print, ${placeSql('event_id')} AS place`;
   const slices = options === undefined ? undefined : createKeySlices(duckdb, options.folder);
@@ -96,18 +74,26 @@ export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySlice
   }
 
   return {
+    /** SQL of all columns of a table of keys but `ms`, from event ids. */
     columnsSql,
-    addReceived(files, { fromMs, toMs }) {
+    /** Adds the keys of rows that were received within the range, inclusive. */
+    addReceived(files: readonly DataFile[], { fromMs, toMs }: { readonly fromMs: number; readonly toMs: number }) {
       const upTo = Number.isFinite(toMs) ? ` AND received_at <= ${timeSql(toMs)}` : '';
       return addKeys(files, `received_at >= ${timeSql(fromMs)}${upTo}`);
     },
-    addAll: (files) => addKeys(files, 'true'),
-    addOfBatch: (files) => addKeys(files, `${keySql} IN (SELECT ${keySql} FROM batch)`),
+    addAll: (files: readonly DataFile[]) => addKeys(files, 'true'),
+    /** Adds what the files have under the keys of the loaded batch. */
+    addOfBatch: (files: readonly DataFile[]) => addKeys(files, `${keySql} IN (SELECT ${keySql} FROM batch)`),
+    /** Adds the keys of the new rows of the batch. */
     addJudged: () => duckdb.run('INSERT INTO recent_keys SELECT * FROM batch_keys'),
+    /** Loads what the slices have under the keys of `asked` into `sliced_keys`. */
     lookUp: async () => slices?.lookUp(),
+    /** Makes a slice of `recent_keys` if it is large enough. */
     slice,
+    /** Events in slices, and memory of their hashes. */
     size: () => slices?.size() ?? { events: 0, memoryBytes: 0 },
-    async forgetBefore(ms) {
+    /** Removes keys received before a time, Unix ms. */
+    async forgetBefore(ms: number) {
       // Recreated: the engine keeps the space of deleted rows.
       await duckdb.run(`CREATE OR REPLACE TEMP TABLE recent_keys AS SELECT * FROM recent_keys WHERE ms >= ${ms}`);
       await slices?.forgetBefore(ms);
@@ -119,27 +105,11 @@ export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySlice
   };
 }
 
-/**
- * Older known keys, in the order in which they became known: work files of 22 bytes an event. A set of hashes finds the
- * slices that may have a key: 6 to 9 bytes of memory a request, half a microsecond a key. Dropping a slice is free.
- */
-interface KeySlices {
-  size(): { readonly events: number; readonly memoryBytes: number };
-  /** Makes a slice of all rows of `recent_keys`. Errors: `disk`, `memory`, `sql`. */
-  add(): Promise<void>;
-  /**
-   * Replaces `sliced_keys` by what the slices have under the keys of `asked`. Reads each slice at most once: 20 ms for
-   * a million events. Errors: `sql`, also if a file of a slice was removed.
-   */
-  lookUp(): Promise<void>;
-  forgetBefore(ms: number): Promise<void>;
-  clear(): Promise<void>;
-}
+export type KeyTable = ReturnType<typeof createKeyTable>;
 
 interface Slice {
   readonly file: string;
   readonly rows: number;
-  /** Newest time of receipt, Unix ms. */
   readonly toMs: number;
   /** Rows that were received earlier are ignored. */
   fromMs: number;
@@ -185,9 +155,9 @@ async function findWanted(duckdb: Duckdb, set: KeySet): Promise<Wanted> {
   const [lows = noHashes, highs = noHashes, asked = noHashes] = await duckdb.integers(
     `SELECT ${halvesSql('key')}, r::UINTEGER FROM asked`,
   );
-  for (let index = 0; index < asked.length; index += 1)
+  for (const [index, row] of asked.entries())
     for (const group of set.find(lows[index] ?? 0, highs[index] ?? 0)) {
-      wanted.rows.push(asked[index] ?? 0);
+      wanted.rows.push(row);
       wanted.groups.push(group);
     }
   return wanted;
@@ -224,7 +194,12 @@ async function lookUpIn(duckdb: Duckdb, slices: readonly Slice[], { rows, groups
   }
 }
 
-export function createKeySlices(duckdb: Duckdb, folder: string): KeySlices {
+/**
+ * Creates the slices of older known keys, in the order in which they became known: work files of 22 bytes an event, in a
+ * folder that its owner empties at start. A set of hashes finds the slices that may have a key: 6 to 9 bytes of memory a
+ * request, half a microsecond a key. Dropping a slice is free.
+ */
+export function createKeySlices(duckdb: Duckdb, folder: string) {
   let slices: readonly Slice[] = [];
   let set = createKeySet('255');
 
@@ -238,6 +213,7 @@ export function createKeySlices(duckdb: Duckdb, folder: string): KeySlices {
 
   return {
     size: () => ({ events: slices.reduce((sum, { rows }) => sum + rows, 0), memoryBytes: set.bytes }),
+    /** Makes a slice of all rows of `recent_keys`. Errors: `disk`, `memory`, `sql`. */
     async add() {
       const [row] = await duckdb.rows('SELECT count(*) AS n, min(ms) AS low, max(ms) AS high FROM recent_keys');
       const [rows, fromMs, toMs] = [Number(row?.['n']), Number(row?.['low']), Number(row?.['high'])];
@@ -249,11 +225,16 @@ export function createKeySlices(duckdb: Duckdb, folder: string): KeySlices {
       slices = [...slices, { file, group, rows, fromMs, toMs }];
       await duckdb.run(createKeysSql('recent_keys'));
     },
+    /**
+     * Replaces `sliced_keys` by what the slices have under the keys of `asked`. Reads each slice at most once: 20 ms for a
+     * million events. Errors: `sql`, also if a file of a slice was removed.
+     */
     async lookUp() {
       await duckdb.run(createKeysSql('sliced_keys'));
       if (slices.length > 0) await lookUpIn(duckdb, slices, await findWanted(duckdb, set));
     },
-    async forgetBefore(ms) {
+    /** Forgets keys received before a time, Unix ms. */
+    async forgetBefore(ms: number) {
       for (const slice of slices) slice.fromMs = Math.max(slice.fromMs, ms);
       await drop(slices.filter(({ toMs }) => toMs < ms));
     },

@@ -28,7 +28,6 @@ function toFailedLine(bytes: Buffer): Pick<Failure, 'line' | 'lineBase64'> {
   return { line: bytes.toString('utf8'), ...(isUtf8(bytes) ? {} : { lineBase64: bytes.toString('base64') }) };
 }
 
-/** Reads lines of a spool byte for byte. */
 export async function readFailures(file: string, badLines: readonly BadLine[]): Promise<Failure[]> {
   if (badLines.length === 0) return [];
   const reasons = new Map(badLines.map(({ line, reason }) => [line, reason]));

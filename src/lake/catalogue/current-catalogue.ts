@@ -24,10 +24,7 @@ interface CatalogueQuestion {
 /** A custom event within the dates; `sealed`: its events of all dates, from which its parameters are. */
 type CurrentEvent = CatalogueEvent & { readonly sealed: number };
 
-/**
- * The catalogue of the newest version of the lake: events that are not sealed yet are counted, but not searched for
- * parameters.
- */
+/** The catalogue of the newest version: unsealed events are counted, but not searched for parameters. */
 export interface CurrentCatalogue extends Omit<Catalogue, 'keys' | 'customEvents'> {
   readonly customEvents: readonly CurrentEvent[];
   /** Every event of the dates is counted. */
@@ -105,7 +102,6 @@ type Days = CatalogueEvent['days'];
 
 const sumOf = (days: Days): number => days.reduce((sum, { events }) => sum + events, 0);
 
-/** Adds days up by date, newest first. */
 function addDays(days: Days): Days {
   const sums = new Map<string, number>();
   for (const { date, events } of days) sums.set(date, (sums.get(date) ?? 0) + events);

@@ -127,7 +127,6 @@ async function readRows(duckdb: Duckdb, sql: string): Promise<Row[]> {
   );
 }
 
-/** The most frequent type, and its count. */
 function describeType(row: Row, when: 'before' | 'recent'): string {
   const counts = Object.keys(groups).map((name) => ({ name, count: Number(row[`${when}_${name}`]) }));
   const [first] = counts.toSorted((a, b) => b.count - a.count);
@@ -150,7 +149,6 @@ function describe(row: Row): string {
   }
 }
 
-/** Identity of a notice. */
 const subjectOf = ({
   kind,
   idApp,
@@ -203,16 +201,11 @@ function boundApps(found: readonly Notice[], known: readonly Notice[], day: stri
 }
 
 interface NoticeLook {
-  /** New notices, newest first. */
   readonly found: readonly Notice[];
-  /** Known ones, updated. */
   readonly known: readonly Notice[];
 }
 
-/**
- * Finds new notices, and updates known ones (newest first). `day`: UTC date whose events are all sealed; `files`:
- * packs.
- */
+/** Finds new notices, and updates known ones (newest first). The events of `day` must all be sealed. */
 export async function findNotices(
   duckdb: Duckdb,
   files: readonly string[],

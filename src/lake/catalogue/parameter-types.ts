@@ -15,7 +15,6 @@ export const typeFamilies: readonly (readonly TypedType[])[] = [
   ['boolean'],
 ];
 
-/** The column that counts the values of a type. */
 export const typeColumn = (type: ParameterType): string => `n_${type}`;
 
 const integerForm = '-?(0|[1-9][0-9]*)';
@@ -64,7 +63,6 @@ export function typeOfSql(value: string): string {
   return `CASE WHEN ${value} IS NULL OR trim(${value}) = '' THEN 'empty' ${typed.join(' ')} ELSE 'text' END`;
 }
 
-/** Number of values per type. */
 export type TypeCounts = Readonly<Record<ParameterType, number>>;
 
 /** Share of the non-empty values from which a parameter is typed. */
@@ -73,10 +71,7 @@ const typedShare = 0.99;
 const sumOf = (counts: TypeCounts, types: readonly ParameterType[]): number =>
   types.reduce((sum, type) => sum + counts[type], 0);
 
-/**
- * Returns the type of nearly all values, and the number of non-empty values without one of it. Integers with decimals
- * among them are decimals.
- */
+/** Returns the type of nearly all values, and the number of other non-empty values. */
 export function mainType(counts: TypeCounts): { readonly type: ParameterType; readonly untyped: number } {
   const filled = sumOf(counts, parameterTypes) - counts.empty;
   if (filled === 0) return { type: 'empty', untyped: 0 };

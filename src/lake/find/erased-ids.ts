@@ -56,7 +56,6 @@ export function readOwnedId(line: string): OwnedId | undefined {
   }
 }
 
-/** SQL of at least one id, for `addErasedIds`. */
 export function valuesSql(ids: readonly OwnedId[]): string {
   const values = ids.map(({ idApp, eventId }) => `(${idApp}::BIGINT, ${sqlText(eventId)})`);
   return `SELECT * FROM (VALUES ${values.join(', ')}) AS ids(id_app, event_id)`;
@@ -64,7 +63,6 @@ export function valuesSql(ids: readonly OwnedId[]): string {
 
 const oldSql = (file: string): string => `SELECT h FROM read_parquet(${sqlText(file)})`;
 
-/** Paths, of `lakePaths`. */
 export interface ErasedIdsPlace {
   readonly erasedIds: string;
   readonly table: string;
@@ -131,7 +129,6 @@ export function createErasedIdsSearch({ erasedIds: file, table, staging }: Erase
 }
 
 interface AddErasedDependencies {
-  /** The events table. */
   readonly table: Table;
   readonly duckdb: Duckdb;
   readonly crashPoint: CrashPoint;
@@ -209,10 +206,7 @@ export async function describeUnnamedErasedIds(file: string): Promise<ErasedIdsS
   }
 }
 
-/**
- * Reads a file to its end; returns what is wrong with it. Does not notice bytes that form another hash in the same
- * order.
- */
+/** Reads a file to its end; returns what is wrong with it. Not all damaged bytes show. */
 export async function findErasedIdsDamage(duckdb: Duckdb, file: string): Promise<string | undefined> {
   try {
     const [row] = await duckdb.rows(

@@ -16,27 +16,10 @@ import { isSought, type Sought, idStartOf } from './find-rows.ts';
 export interface FoundFailed {
   readonly eventId: string;
   readonly reason: FailureReason;
-  /** ISO 8601. */
   readonly failedAt: string;
   readonly kind?: string;
   readonly eventTimeMs?: number;
   readonly receivedAtMs?: number;
-}
-
-/**
- * Finds failed events by id: hashes in memory, 10 to 14 bytes an event, made at the first lookup. A file is read once,
- * and again if it may have the id: one that was replaced or removed since gives its current content.
- */
-export interface FailedIndex {
-  /**
-   * Finds at most 256 failed events of the apps. Errors: `overloaded` while files are unread, and with more failed
-   * events than hashes are kept for.
-   */
-  find(sought: Sought, idApps: readonly number[], deadlineMs: number): Promise<FoundFailed[]>;
-  /** Number of events in the files that were read: at least those that exist, unless files are missing. */
-  count(): number;
-  /** Reads the unread files, one after the other with pauses, as far as hashes are kept. */
-  readOn(signal: AbortSignal): Promise<void>;
 }
 
 /** Failed events whose hashes are kept: 56 MB. */
@@ -47,10 +30,7 @@ const idInText = /\\"event_id\\":\\"([0-9a-f-]{36})\\"(?:,\\"kind\\":\\"\w*\\",\
 /** Stands for the app of a line that does not have it there. */
 const anyApp = 0;
 
-/**
- * Two random or hashed parts of an id: behind the time of one that begins with it, else the parts that its request
- * shares.
- */
+/** Two random or hashed parts of an id that its request's events share. */
 function halvesOf(start: string): readonly [low: number, high: number] {
   const digits = start.replaceAll('-', '');
   const from = start.charAt(14) === '7' ? 16 : 0;
@@ -132,7 +112,7 @@ const stillToRead = (files: number): AppError =>
   new AppError('overloaded', `${files} files of failed events are still to be read`, { hint: 'Ask again in a while.' });
 
 /** Creates the index, empty. With more than `maxFiles` unread files a lookup leaves them to `readOn`. */
-export function createFailedIndex(folder: string, tableDir: string, maxFiles = Infinity): FailedIndex {
+export function createFailedIndex(folder: string, tableDir: string, maxFiles = Infinity) {
   const list = createFailedList(folder, tableDir);
   const ownHalves = createOwnHalves();
   const hashes = createKeySet('any');
@@ -180,7 +160,8 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
   }
 
   return {
-    async find(sought, idApps, deadlineMs) {
+    /** Finds at most 256 failed events. Errors: `overloaded` while files are unread, or with too many failed events. */
+    async find(sought: Sought, idApps: readonly number[], deadlineMs: number) {
       const listing = await list();
       await catchUp(listing, deadlineMs);
       const found: FoundFailed[] = [];
@@ -192,8 +173,10 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
       }
       return found;
     },
+    /** Number of events in the files that were read: at least those that exist, unless files are missing. */
     count: () => [...groups.values()].reduce((sum, { events }) => sum + events, 0),
-    async readOn(signal) {
+    /** Reads the unread files, one after the other with pauses, as far as hashes are kept. */
+    async readOn(signal: AbortSignal) {
       const listing = await list();
       if (listing === known) return;
       let startedAt = performance.now();
@@ -207,3 +190,9 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
     },
   };
 }
+
+/**
+ * Finds failed events by id: hashes in memory, 10 to 14 bytes an event, made at the first lookup. A file is read once,
+ * and again if it may have the id: one that was replaced or removed since gives its current content.
+ */
+export type FailedIndex = ReturnType<typeof createFailedIndex>;
