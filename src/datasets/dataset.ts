@@ -23,7 +23,6 @@ export interface Dataset {
   readonly description: string;
   readonly kinds: readonly EventKind[];
   readonly kindSpecs: ReadonlyMap<EventKind, KindSpec>;
-  /** Fields by selector name: those of rows, or those that the service fills. */
   readonly fields: readonly RowField[];
   readonly isLoadable: boolean;
   readonly columns: readonly Column[];

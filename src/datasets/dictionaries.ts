@@ -26,7 +26,6 @@ export interface Selector {
   readonly type: 'string' | 'integer' | 'number' | 'date' | 'timestamp' | 'array';
   readonly meaning: string;
   readonly source: SelectorSource;
-  /** The type of its column, if it is a field of rows. */
   readonly columnType?: ColumnType;
   /** Kinds that have it [all]; for others the cell is empty. */
   readonly kinds?: readonly EventKind[];
@@ -58,7 +57,6 @@ const files = Object.fromEntries(
   dictionaryNames.map((name) => [name, readPackageJson(`schemas/dictionaries/${name}.json`)]),
 ) as JsonFile;
 
-/** Returns the titles of a field's values; undefined without a dictionary. */
 export function findDictionary({ 'x-dictionary': name }: FieldSchema): TitleDictionary | undefined {
   if (name === undefined) return undefined;
   if (!dictionaryNames.some((known) => known === name)) throw new Error(`schemas: no dictionary ${name}`);
@@ -77,7 +75,6 @@ function toSelectorType({ type, 'x-column-type': columnType }: FieldSchema): Sel
 const shared = ['description', 'type', 'x-column', 'x-column-type', 'x-dictionary', 'x-title-of', 'x-filter'];
 const ownSelectors = files.selectors as readonly Selector[];
 
-/** Fields of rows by name. */
 export const rowFields: ReadonlyMap<string, FieldSchema> = (() => {
   const fields = new Map<string, FieldSchema>();
   for (const { table, fields: own } of datasets.values()) {

@@ -3,11 +3,9 @@ import { geoDateColumn } from './field-schema.ts';
 
 const countryFields = ['idCountry', 'idCountryISOAlpha2', 'idCountryISONumeric'] as const;
 const regionFields = ['idRegion', 'idRegionTitle', 'idRegionLow', 'idRegionLowTitle'] as const;
-/** Fields filled from an address, by selector name. */
 const placeFields = [...countryFields, ...regionFields] as const;
 export type PlaceField = (typeof placeFields)[number];
 
-/** Fields filled from a User-Agent. */
 const agentFields = [
   'idOsTitle',
   'idOsVersionTitle',
@@ -47,7 +45,6 @@ export interface EnrichedGroup {
   readonly columns: readonly EnrichedColumn[];
   /** All columns that show the row's own values, including the filled ones. */
   readonly saidBy: readonly string[];
-  /** Group of the country that encloses it. */
   readonly within?: EnrichedGroup;
 }
 

@@ -12,7 +12,6 @@ import {
 import { eventsPipeline, pipelines } from './pipeline-file.ts';
 import { getCommonField, type RowField } from './row-fields.ts';
 
-/** An imported field with the kinds that have it. */
 interface EventField {
   readonly name: string;
   readonly schema: FieldSchema;
@@ -87,7 +86,6 @@ const ownColumns: readonly Column[] = [
 /** Fields with a column; the time is among the service's own. */
 export const columnFields: readonly EventField[] = eventFields.filter(({ name }) => name !== 'eventTimestamp');
 
-/** Fields of the `events` table that the service fills. */
 export const enrichedFields: readonly RowField[] = eventsPipeline.enriched.map(getCommonField);
 
 /** Columns of the `events` table: the service's own, the fields of its kinds, the enriched fields. All are nullable. */

@@ -80,7 +80,6 @@ export const fingerprintSql = (column: string): string =>
 export const placeSql = (column: string): string =>
   `TRY_CAST('0x' || substr(${column}, ${fingerprintEnd + 1}) AS SMALLINT)`;
 
-/** Ids of a request's events by index. */
 export type EventIds = (index: number) => string;
 
 export interface KeyedRequest {

@@ -18,7 +18,6 @@ export type ColumnType =
 export interface DecimalRange {
   readonly minimum: string;
   readonly maximum: string;
-  /** Maximum number of decimal places [0]. */
   readonly places?: number;
 }
 
@@ -30,7 +29,6 @@ export interface FieldSchema {
   readonly 'x-column': string;
   readonly 'x-column-type': ColumnType;
   readonly 'x-unit'?: string;
-  /** Platforms that have the field [all]. */
   readonly 'x-platforms'?: readonly Platform[];
   /** One of the seven device identifiers of service.md 2.2. */
   readonly 'x-device-id'?: boolean;
@@ -56,7 +54,6 @@ export interface Column {
   readonly description: string;
   readonly unit?: string;
   readonly field?: string;
-  /** The value of rows without one. */
   readonly default?: number;
 }
 
@@ -95,7 +92,6 @@ export const geoDateColumn: Column = {
     'Date of the database from which the country and the region were found; empty: the row said them itself.',
 };
 
-/** Creates a column of a time that the service sets. */
 export const timeColumn = (name: string, description: string): Column => ({
   name,
   type: 'TIMESTAMPTZ',

@@ -19,7 +19,6 @@ interface Shared {
   readonly contentType: string;
   /** `text`: cells are texts, lists array literals. `typed`: cells have the selector's type. */
   readonly cells: 'text' | 'typed';
-  /** Every file begins with a header row. */
   readonly hasHeader: boolean;
 }
 
@@ -38,7 +37,6 @@ export interface TextFormat extends Shared {
 /** A single file of any size that compresses its columns. */
 export interface BinaryFormat extends Shared {
   readonly kind: 'binary';
-  /** Follows FORMAT in COPY. */
   readonly copyOptions: (compression: Compression) => string;
   /** Further options for rows that need too much memory. */
   readonly narrowOptions: string;

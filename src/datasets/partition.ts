@@ -22,7 +22,6 @@ export function parsePartitionPath(path: string): Partition | undefined {
   return Object.fromEntries(folders.map((match) => [match?.[1] ?? '', decodeURIComponent(match?.[2] ?? '')]));
 }
 
-/** Reads the partition from a row of `partitionSelectSql`. */
 export function toPartition({ partitionBy }: Parted, row: Readonly<Record<string, unknown>>): Partition {
   return Object.fromEntries(partitionBy.map(({ name }) => [name, String(row[name])]));
 }

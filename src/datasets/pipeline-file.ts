@@ -4,13 +4,11 @@ import { isRecord } from '../runtime/files/checked-json.ts';
 
 /** A kind of imported event; in a file possibly its schema path alone. */
 export interface KindSpec {
-  /** JSON Schema file of its fields, relative to the package. */
   readonly schema: string;
   /** Events may be about a device only; else they have a user. */
   readonly ofDevice: boolean;
   /** Natural key: fields that with the app identify a row permanently; empty: none. */
   readonly key: readonly string[];
-  /** Fields with constant values. */
   readonly values: Readonly<Record<string, number | string>>;
 }
 

@@ -60,7 +60,6 @@ function rulesOf(schema: object): ReadonlyMap<string, unknown> {
   return new Map(Object.entries(schema).filter(([keyword]) => !isDescriptive(keyword)));
 }
 
-/** Returns the bounds if these are the only rules. */
 function readNumbers(
   rules: ReadonlyMap<string, unknown>,
   type: string | undefined,
@@ -96,7 +95,6 @@ export function createPlainRenderer(schema: FieldSchema): PlainRenderer | undefi
 
 interface PlainField {
   readonly label: string;
-  /** Absent: no value is plain. */
   readonly render: PlainRenderer | undefined;
   readonly isTime: boolean;
   /** An empty text counts as absent. */

@@ -10,7 +10,6 @@ export interface Violation {
   readonly hint?: string;
 }
 
-/** Fields of one event, as the client gave them. */
 export type GivenFields = Record<string, unknown>;
 
 function findDecimal({ decimalRange: range }: FieldSchema): Required<DecimalRange> | undefined {

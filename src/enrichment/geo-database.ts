@@ -36,7 +36,6 @@ for (const network of reservedNetworks.flatMap((line) => line.split(' '))) {
 /** First bytes of reserved IPv4 addresses. The list takes 8 us, and most addresses do not need it. */
 const mayBeReserved = /^(?:0|10|100|127|169|172|192|198|203|2[2-5]\d)\./;
 
-/** Reports whether an address is private or reserved. */
 export function isReserved({ address, version }: Address): boolean {
   return (version === 6 || mayBeReserved.test(address)) && reserved.check(address, `ipv${version}`);
 }

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { events as eventsDataset, importDatasets } from '../datasets/dataset.ts';
-import { type LineHead, readLineHead } from '../datasets/event-line.ts';
+import { type EventHead, readEventHead } from '../datasets/event-line.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { hasTable, tablePaths } from '../lake/lake.ts';
@@ -18,7 +18,6 @@ import {
   type EventAnswer,
   type EventPlace,
   type FoundEvent,
-  type WaitingEvent,
   describeFailed,
   describeRow,
   describeWaiting,
@@ -63,32 +62,13 @@ const tailMs = 250;
 const maxLooks = 5;
 const maxWaiting = 256;
 
-/** Reads an event from its line, also if the line is damaged after its head. */
-function readWaiting(line: string): LineHead | undefined {
-  try {
-    const event = JSON.parse(line) as Readonly<
-      Record<'event_id' | 'kind', string> & Record<'id_app' | 'event_time' | 'received_at', number>
-    >;
-    return {
-      eventId: event.event_id,
-      kind: event.kind,
-      idApp: event.id_app,
-      eventTimeMs: event.event_time * 1000,
-      receivedAtMs: event.received_at,
-    };
-  } catch {
-    return readLineHead(line);
-  }
-}
-
-/** Adds the matching lines of a message. */
-function addWaiting(payload: Uint8Array, sought: Sought, found: Map<string, WaitingEvent>): void {
+function addWaiting(payload: Uint8Array, sought: Sought, found: Map<string, EventHead>): void {
   const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.length);
   const start = `{"event_id":"${idStartOf(sought)}`;
   if (isMarker(payload)) return;
   for (let at = bytes.indexOf(start); at !== -1 && found.size < maxWaiting; at = bytes.indexOf(start, at + 1)) {
     const end = bytes.indexOf('\n', at);
-    const event = readWaiting(bytes.toString('utf8', at, end === -1 ? bytes.length : end));
+    const event = readEventHead(bytes.toString('utf8', at, end === -1 ? bytes.length : end));
     if (event === undefined || !isSought(sought, event.eventId)) continue;
     if (sought.idApp !== undefined && event.idApp !== sought.idApp) continue;
     // Duplicates in the stream are the same event.
@@ -153,7 +133,7 @@ async function look(places: Places, question: Question): Promise<Looked | undefi
   const found = [...rows, ...failedEvents.map(describeFailed).filter(({ eventId }) => !inLake.has(eventId))];
   // Another request may have reused the key, and be in the stream.
   if (readTail === undefined || (found.length > 0 && 'eventId' in sought)) return end(found);
-  const waiting = new Map<string, WaitingEvent>();
+  const waiting = new Map<string, EventHead>();
   const limits =
     found.length === 0
       ? { maxBytes: maxTailBytes, deadlineMs }
@@ -276,7 +256,6 @@ export function createFollowedTables(lakeDir: string) {
       const follower = await open(eventsDataset);
       const { epoch, totals } = follower?.lake() ?? {};
       return {
-        /** Of the events table; -1: it does not exist. */
         version: follower?.state.version ?? -1,
         streamId: epoch?.streamId,
         position: epoch?.position ?? 0,

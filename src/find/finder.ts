@@ -124,7 +124,6 @@ export type Finder = ReturnType<typeof createFinder>;
 interface IndexUpkeepOptions {
   /** Of a separate engine: lookups do not wait for it. */
   readonly engine: DuckdbOptions;
-  /** Reports whether lookups may be waiting for the index. */
   readonly isAsked?: () => boolean;
 }
 
@@ -133,7 +132,6 @@ const restsFor = { asked: 1, otherwise: 4 } as const;
 
 /** Maintains the index of ids: indexes new files, removes unneeded parts, merges small ones. */
 export function createIndexUpkeep({ engine: engineOptions, isAsked }: IndexUpkeepOptions) {
-  /** Versions that the index is of. */
   let keptUpTo = '';
 
   const rest = (workedMs: number, signal: AbortSignal): Promise<void> =>

@@ -58,7 +58,6 @@ function countOthers({ others }: FlushedBatch['judged']): number {
   return others.reduce((sum, { rows, repeats }) => sum + rows + repeats, 0);
 }
 
-/** Asserts that each message and event is accounted for once. */
 function assertAccounted({ batch, epoch, judged, written, failed, before, availableAtMs }: FlushedBatch): void {
   assert.equal(batch.firstSequence, epoch.position + 1, 'the batch begins right after the position of the lake');
   assert(batch.lastSequence >= batch.firstSequence, 'the position goes forward');

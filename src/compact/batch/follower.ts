@@ -65,7 +65,6 @@ function createFollower(dataset: Dataset, dependencies: FollowerDependencies) {
 
   return {
     dataset,
-    /** Undefined before its first row. */
     find: () => table,
     /**
      * Loads other processes' commits, or opens the table; ignores foreign commits. Errors: those of `Table`, `fenced`.
@@ -85,7 +84,6 @@ function createFollower(dataset: Dataset, dependencies: FollowerDependencies) {
     },
     /** Creates the table if needed. Errors: those of `openDatasetTable`, `fenced`. */
     ensure: async () => table ?? open(),
-    /** Finds the rows of its kinds. Errors: those of `KnownRows`. */
     async lookUp(lookUp: BatchLookUp) {
       lookedUpAtMs = table === undefined ? 0 : await known.lookUp(lookUp, table);
     },
@@ -195,7 +193,6 @@ function createFollowerFlush(
       assertOwner(leader.lake(), writer);
       await commitOwned(dependencies, await follower.ensure(), made.build, commitId);
     },
-    /** After an error: removes what the log does not name. */
     async removeUnnamed() {
       await young?.removeUnnamed();
     },

@@ -32,7 +32,6 @@ export interface BatchLimits {
   readonly maxRows: number;
   /** Maximum age of the oldest message, ms. */
   readonly maxAgeMs: number;
-  /** Last message that may be pulled [any]. */
   readonly lastSequence?: number | undefined;
 }
 
@@ -161,7 +160,6 @@ async function pullBatch(
   };
 }
 
-/** The position after which a batch begins. */
 type Place = Pick<Epoch, 'appId' | 'position'>;
 
 interface Pulling {

@@ -143,7 +143,6 @@ function toJudgedBatch(
     others,
     /** The lines that fail, by their index in the spool; all belong to the events. */
     failedLines,
-    /** Some new rows have an Idempotency-Key. */
     addsKeys,
     /** Some lines have the key of another request. */
     reusesKeys: reused.length > 0,

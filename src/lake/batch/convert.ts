@@ -12,7 +12,6 @@ import { type BadLine, splitLines } from './spool-lines.ts';
 export interface Converted {
   readonly events: number;
   readonly badLines: readonly BadLine[];
-  /** Index in the spool of the line of a row. */
   lineOf(rowid: number): number;
   /** Why the engine refused the spool: a bad line, or a failed read. */
   readonly refused: AppError | undefined;

@@ -136,7 +136,6 @@ async function classify(duckdb: Duckdb, keys: KeyTable, rule: DedupeRule, looked
     ),
     /** Rowids of events whose key belongs to another request: they become failed events. */
     reused: reused.map((row) => Number(row['r'])),
-    /** Some new rows have an Idempotency-Key. */
     addsKeys: Number(counts?.['keys']) > 0,
   };
 }

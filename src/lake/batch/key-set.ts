@@ -1,4 +1,3 @@
-/** Hashes of 64 bits, as halves. */
 export interface KeyHashes {
   readonly lows: Uint32Array;
   readonly highs: Uint32Array;
@@ -112,7 +111,6 @@ function createGroups(range: GroupRange) {
       live[group] = 0;
       if (range === '255') dropped.push({ group, atWiped: wiped + shardCount });
     },
-    /** The shards to wipe next. */
     takeTurn(): number[] {
       if (dropped.length === 0) return [];
       wiped += shardsATurn;

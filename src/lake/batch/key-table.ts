@@ -84,11 +84,9 @@ export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySlice
     addAll: (files: readonly DataFile[]) => addKeys(files, 'true'),
     /** Adds what the files have under the keys of the loaded batch. */
     addOfBatch: (files: readonly DataFile[]) => addKeys(files, `${keySql} IN (SELECT ${keySql} FROM batch)`),
-    /** Adds the keys of the new rows of the batch. */
     addJudged: () => duckdb.run('INSERT INTO recent_keys SELECT * FROM batch_keys'),
     /** Loads what the slices have under the keys of `asked` into `sliced_keys`. */
     lookUp: async () => slices?.lookUp(),
-    /** Makes a slice of `recent_keys` if it is large enough. */
     slice,
     /** Events in slices, and memory of their hashes. */
     size: () => slices?.size() ?? { events: 0, memoryBytes: 0 },
@@ -111,7 +109,6 @@ interface Slice {
   readonly file: string;
   readonly rows: number;
   readonly toMs: number;
-  /** Rows that were received earlier are ignored. */
   fromMs: number;
   /** Its number in the set; undefined: the set is full, and every batch with keys reads the slice. */
   readonly group: number | undefined;

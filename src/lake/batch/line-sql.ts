@@ -15,7 +15,6 @@ const maxSeconds = 253_402_300_799;
 
 type NamedType = Pick<Column, 'name' | 'type'>;
 
-/** SQL of a column's value from its text; NULL if it has none. */
 export function castSql({ name, type }: NamedType): string {
   const text = `r.${name}`;
   const bounded = (unit: number): string =>
@@ -106,7 +105,6 @@ export const optionalColumns: readonly string[] = lineColumns
 interface MeasuredRows {
   readonly rows: number;
   readonly entries: number;
-  /** Columns of the line in which any row has a value. */
   readonly filled: ReadonlySet<string>;
 }
 

@@ -146,7 +146,6 @@ export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | 
   }
 
   return {
-    /** Adds columns in which plain rows may have values. */
     learn,
     /**
      * Writes the rows of a spool, unordered and without duplicates, to a young file. Undefined without a file if a line
@@ -179,7 +178,6 @@ export async function loadKeyedLines(duckdb: Duckdb, spool: string): Promise<num
   return Number(row?.['n']);
 }
 
-/** Fills `left_out` with the dropped lines. */
 export async function nameLeftOut(duckdb: Duckdb): Promise<void> {
   await duckdb.run(
     'CREATE OR REPLACE TEMP TABLE left_out AS SELECT event_id, received_at FROM batch WHERE rowid IN (SELECT r FROM dropped)',

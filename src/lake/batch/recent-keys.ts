@@ -35,7 +35,6 @@ interface Loading {
   readonly forget: () => Promise<void>;
 }
 
-/** Loads keys, by `add`, of the intact files. */
 async function loadKeys(
   dependencies: RecentKeysDependencies,
   files: readonly DataFile[],
@@ -120,7 +119,6 @@ function createCoverage(dependencies: RecentKeysDependencies) {
   const { keys } = dependencies.tables;
   /** Times of receipt for which the keys are complete, in order, without overlaps. */
   let covered: Range[] = [];
-  /** The newest commit whose keys are known. */
   let seen: { readonly version: number; readonly keysCommit: string | undefined } | undefined;
 
   async function forget(): Promise<void> {
@@ -151,7 +149,6 @@ function createCoverage(dependencies: RecentKeysDependencies) {
     seen = { version: snapshot.version, keysCommit: snapshot.lake?.keysCommit };
   }
 
-  /** Makes the keys complete for a batch. */
   async function cover(batch: BatchLookUp): Promise<void> {
     const hours = await batch.keyedHours();
     if (hours.length === 0) return;

@@ -48,7 +48,6 @@ export const noticeKinds = [
 ] as const;
 export type NoticeKind = (typeof noticeKinds)[number];
 
-/** A change in an app's events; written once. */
 export interface Notice {
   /** The same id for the same change. */
   readonly id: string;
@@ -57,7 +56,6 @@ export interface Notice {
   /** Absent: all custom events of the app. */
   readonly customEventName?: string;
   readonly parameter?: string;
-  /** UTC date of the events that showed it. */
   readonly date: string;
   readonly foundAt: string;
   readonly what: string;

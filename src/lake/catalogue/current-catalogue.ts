@@ -27,7 +27,6 @@ type CurrentEvent = CatalogueEvent & { readonly sealed: number };
 /** The catalogue of the newest version: unsealed events are counted, but not searched for parameters. */
 export interface CurrentCatalogue extends Omit<Catalogue, 'keys' | 'customEvents'> {
   readonly customEvents: readonly CurrentEvent[];
-  /** Every event of the dates is counted. */
   readonly isWhole: boolean;
   /** ISO 8601: events before it were searched for parameters; absent: all were. */
   readonly sealedUntil?: string;

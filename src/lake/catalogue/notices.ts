@@ -18,9 +18,7 @@ export const noticeRules = {
   /** Minimum number of events for a notice about a parameter. */
   lookedBefore: 100,
   lookedRecently: 50,
-  /** Minimum number of recent events with a new parameter. */
   newSeen: 10,
-  /** Minimum share of the events that had a lost parameter. */
   lostShare: 0.2,
   /** Share of the values of a type, before and after a change. */
   changedFrom: 0.9,
@@ -179,7 +177,6 @@ function follow(notice: Notice, isSo: boolean, day: string): Notice {
   return day === notice.date ? rest : { ...rest, lastDate: day };
 }
 
-/** Reports whether a notice covers the change on a day. */
 function isTold({ date, lastDate = date, isOver }: Notice, day: string): boolean {
   const isAnother = isOver === true && daysBetween(lastDate, day) > r.overDays;
   return daysBetween(date, day) < r.repeatDays && !isAnother;

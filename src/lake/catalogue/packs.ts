@@ -12,7 +12,6 @@ const mostPacks = 24;
 
 const groupRows = 16_384;
 
-/** Reads the keys of a pack; undefined: it cannot be read. */
 async function readKeys(duckdb: Duckdb, file: string): Promise<ReadonlySet<string> | undefined> {
   try {
     const rows = await duckdb.rows(`SELECT DISTINCT key FROM read_parquet(${sqlText(file)})`);
@@ -101,7 +100,6 @@ export async function openPacks(folder: string, duckdb: Duckdb, crashPoint: Cras
       await packs.remove(damaged);
       return damaged.length > 0;
     },
-    /** Makes the parts of sealed files, durably. Errors: the engine's. */
     async add(engine: Duckdb, sources: readonly PartSource[], emptyFile: string) {
       await packs.write(new Set(sources.map(({ key }) => key)), (temporary) =>
         writeParts(engine, sources, emptyFile, temporary),

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { isKeyedSql, isOwnId, requestKeyOf } from '../../datasets/event-id.ts';
-import { readLineHead } from '../../datasets/event-line.ts';
+import { readEventHead } from '../../datasets/event-line.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { AppError, describeError } from '../../runtime/errors.ts';
 import { exists, hashFile, findStamp } from '../../runtime/files/file-checks.ts';
@@ -45,15 +45,8 @@ export interface OwnedId {
 
 /** Reads the id from the line of a failed event; undefined if it cannot be read. */
 export function readOwnedId(line: string): OwnedId | undefined {
-  try {
-    const { id_app: idApp, event_id: eventId } = JSON.parse(line) as Readonly<Record<string, unknown>>;
-    return Number.isSafeInteger(idApp) && typeof eventId === 'string' && isOwnId(eventId)
-      ? { idApp: idApp as number, eventId }
-      : undefined;
-  } catch {
-    const head = readLineHead(line);
-    return head !== undefined && isOwnId(head.eventId) ? { idApp: head.idApp, eventId: head.eventId } : undefined;
-  }
+  const { eventId = '', idApp } = readEventHead(line) ?? {};
+  return idApp !== undefined && Number.isSafeInteger(idApp) && isOwnId(eventId) ? { idApp, eventId } : undefined;
 }
 
 export function valuesSql(ids: readonly OwnedId[]): string {
@@ -77,7 +70,6 @@ const damaged = (what: string, cause?: unknown): AppError =>
 
 /** The hashes as of the newest version of the log. */
 export interface ErasedIds {
-  /** Undefined: nothing was erased yet. */
   readonly file: string | undefined;
   /** All ids that were erased since hashes are kept are included. */
   readonly isComplete: boolean;

@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { readLineHead } from '../../datasets/event-line.ts';
+import { type EventHead, readEventHead } from '../../datasets/event-line.ts';
 import { AppError, isSystemError } from '../../runtime/errors.ts';
 import { createKeySet } from '../batch/key-set.ts';
 import {
@@ -12,14 +12,10 @@ import {
 import { pause } from '../../runtime/async/retry.ts';
 import { isSought, type Sought, idStartOf } from './find-rows.ts';
 
-/** A failed event. Times are Unix ms. */
-export interface FoundFailed {
-  readonly eventId: string;
+export interface FoundFailed extends EventHead {
   readonly reason: FailureReason;
+  /** ISO 8601. */
   readonly failedAt: string;
-  readonly kind?: string;
-  readonly eventTimeMs?: number;
-  readonly receivedAtMs?: number;
 }
 
 /** Failed events whose hashes are kept: 56 MB. */
@@ -58,29 +54,11 @@ function createOwnHalves(): (idApp: number, start: string) => Halves {
   };
 }
 
-/** Undefined: not an event that is looked for. */
-function toFound(line: string, sought: Sought): Omit<FoundFailed, 'reason' | 'failedAt'> | undefined {
-  let event: Readonly<Record<string, unknown>> | null;
-  try {
-    event = JSON.parse(line) as typeof event;
-  } catch {
-    // As ingest rendered it, damaged after its head.
-    const head = readLineHead(line);
-    if (head === undefined || !isSought(sought, head.eventId)) return undefined;
-    const { idApp, ...rest } = head;
-    return sought.idApp === undefined || sought.idApp === idApp ? rest : undefined;
-  }
-  const id = event?.['event_id'];
-  if (event === null || typeof id !== 'string' || !isSought(sought, id)) return undefined;
+function toFound(line: string, sought: Sought): EventHead | undefined {
+  const event = readEventHead(line);
   // The owner must be certain.
-  if (sought.idApp !== undefined && event['id_app'] !== sought.idApp) return undefined;
-  const { kind, event_time: seconds, received_at: receivedAtMs } = event;
-  return {
-    eventId: id,
-    ...(typeof kind === 'string' ? { kind } : {}),
-    ...(typeof seconds === 'number' ? { eventTimeMs: seconds * 1000 } : {}),
-    ...(typeof receivedAtMs === 'number' ? { receivedAtMs } : {}),
-  };
+  const isOwned = sought.idApp === undefined || event?.idApp === sought.idApp;
+  return event !== undefined && isOwned && isSought(sought, event.eventId) ? event : undefined;
 }
 
 async function ifThere<T>(work: Promise<T>, otherwise: T): Promise<T> {
@@ -100,7 +78,6 @@ async function findInFile(file: string, sought: Sought): Promise<FoundFailed[]> 
   return found;
 }
 
-/** Files that are read without a pause. */
 const filesAtOnce = 100;
 
 const tooMany = (): AppError =>

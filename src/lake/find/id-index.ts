@@ -124,7 +124,6 @@ function planMerges(parts: readonly Part[], live: readonly DataFile[]): Merge[] 
 export function openIdIndex(folder: string) {
   const parts = openPartFolder(folder, { end: partEnd, readCovers, nameOf: hashFile, leftoverMs: leftAfterMs });
 
-  /** Writes the rows of a query as a part. */
   const write = (duckdb: Duckdb, select: string, covers: ReadonlySet<string>): Promise<Part> =>
     parts.write(covers, (file) =>
       // Hashes do not compress; version 2 of Parquet packs ordered numbers.
@@ -134,7 +133,6 @@ export function openIdIndex(folder: string) {
     );
 
   return {
-    /** Looks keys up in the index of files. */
     async find(duckdb: Duckdb, files: readonly DataFile[], keys: readonly number[]): Promise<IndexAnswer> {
       const wanted = new Map(files.map((file) => [nameOf(file), file]));
       const before = parts.covered();
