@@ -212,10 +212,7 @@ export function findTitlesElsewhere(name: string): string | undefined {
   return elsewhere.get(name);
 }
 
-/**
- * Returns the fields whose loaded titles a selector may show, in order of preference: its own id, and for an attributed
- * one the plain field, since `idCampaignAttr` 66 is the campaign 66.
- */
+/** Returns the fields whose loaded titles a selector may show: its own id, then that without `Attr`. */
 export function listTitleFields(selector: string): readonly TitledField[] {
   const known = selectors.get(selector);
   const name = known === undefined ? undefined : findTitled(known)?.name;

@@ -1,9 +1,6 @@
 import { readPackageJson } from '../runtime/files/package-files.ts';
 
-/**
- * DuckDB types of the lake: those of every Delta reader (no plain TIMESTAMP, UUID, JSON, unsigned). Decimals have at
- * most 38 digits.
- */
+/** DuckDB types that every Delta reader has (no plain TIMESTAMP, UUID, JSON, unsigned). */
 export type ColumnType =
   | 'VARCHAR'
   | 'SMALLINT'

@@ -40,8 +40,5 @@ export function createFlushLimits(
   };
 }
 
-/**
- * The size and the waiting time of a batch. Bytes: the configured number, fewer while the engine lacks memory. Age:
- * from the oldest message, including the flush itself, since the event must be in the lake within the flush age.
- */
+/** The limits of a batch: fewer bytes while the engine lacks memory; the age includes the flush itself. */
 export type FlushLimits = ReturnType<typeof createFlushLimits>;

@@ -66,9 +66,7 @@ function createFollower(dataset: Dataset, dependencies: FollowerDependencies) {
   return {
     dataset,
     find: () => table,
-    /**
-     * Loads other processes' commits, or opens the table; ignores foreign commits. Errors: those of `Table`, `fenced`.
-     */
+    /** Loads other processes' commits, or opens the table; ignores foreign commits. Errors: `fenced`, `Table`'s. */
     async refresh() {
       try {
         if (table !== undefined) await table.refresh();

@@ -168,10 +168,7 @@ interface Pulling {
   readonly aborter: AbortController;
 }
 
-/**
- * Creates a puller of spool files in a folder, two at a time. Aborting the signal ends every pull. `onPulled` is called
- * after each pull that was not aborted.
- */
+/** Creates a puller of spool files in a folder, two at a time. `onPulled` follows each pull that is not aborted. */
 export function createBatchPuller(
   reader: StreamReader,
   folder: string,

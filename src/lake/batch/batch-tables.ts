@@ -16,8 +16,7 @@ import type { EnrichedSelect, Enricher } from '../files/enriched-rows.ts';
 import { rowGroupRows } from '../files/row-memory.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
-import type { BadLine } from './spool-lines.ts';
-import { type Converted, convertSpool } from './convert.ts';
+import { type BadLine, type Converted, convertSpool } from './spool-lines.ts';
 import {
   type KnownEvents,
   type Verdict,

@@ -278,19 +278,14 @@ export function createClassifier(duckdb: Duckdb, keys: KeyTable) {
   /** Loads for the classification. Files must be intact. */
   const lookUp = {
     keyedHours: () => readKeyedHours(duckdb),
-    /**
-     * Finds events of the batch in files, of any kind; then duplicates within the batch count too. Errors:
-     * `file_damaged`.
-     */
+    /** Finds events of the batch in files; then duplicates within the batch count too. Errors: `file_damaged`. */
     async lookUpEvents(files: readonly DataFile[]) {
       isLookedUp = true;
       await lookUpEvents(duckdb, files);
     },
     /** Adds to the known keys what the files have under those of the batch. */
     addOwnKeys: (files: readonly DataFile[]) => keys.addOfBatch(files),
-    /**
-     * First receipts, Unix ms, of keys that the previous classification found reused and version 0.2 may have stored.
-     */
+    /** First receipts, Unix ms, of reused keys that version 0.2 may have stored. */
     formerTimes: () => findFormerTimes(duckdb, keys),
     /** Finds the events of those requests in files by their values: they are duplicates. */
     async lookUpFormer(files: readonly DataFile[], emptyFile: string) {

@@ -85,10 +85,7 @@ export function createKnownRows({ tables, dataset, onDamage }: KnownRowsDependen
   }
 
   return {
-    /**
-     * Finds the rows of a batch in the newest version of the table. Returns its newest `available_at`: any later commit
-     * of rows has a later one. Errors: those of `refresh`; `file_damaged`, `retryable` if a file was replaced meanwhile.
-     */
+    /** Finds the rows of a batch; returns the `available_at` of the version. Errors: `refresh`'s, `file_damaged`. */
     async lookUp(lookUp: BatchLookUp, table: Table) {
       const asked = await lookUp.readOwnKeys(dataset);
       if (asked.rowids.length === 0) return table.lake().availableAtMs;

@@ -162,10 +162,7 @@ export type PlainWriter = ReturnType<typeof createPlainWriter>;
 /** Columns for the classification of a keyed line. Reading these costs a sixth of the batch. */
 const judgedColumns = new Set(['event_id', 'kind', 'id_app', 'received_at']);
 
-/**
- * Loads the keyed lines of a spool into the table `batch`, in order, as if all were valid: the write checks them.
- * Returns their number. Error: `sql`, also if a line is certainly not plain.
- */
+/** Loads the keyed lines of a spool into `batch`, in order and unchecked. Returns their number. Error: `sql`. */
 export async function loadKeyedLines(duckdb: Duckdb, spool: string): Promise<number> {
   const values = lineColumns
     .filter(({ name }) => judgedColumns.has(name))

@@ -183,10 +183,7 @@ async function readOnce(lakeDir: string, question: CatalogueQuestion, isLast: bo
   };
 }
 
-/**
- * Reads the catalogue of an app as of the newest version of the lake. Reads again if files were replaced meanwhile.
- * Errors: those of `readCatalogue` and `readSnapshot`, the engine's.
- */
+/** Reads the catalogue of an app as of the newest version of the lake. Errors: `readCatalogue`'s, the engine's. */
 export async function readCurrentCatalogue(lakeDir: string, question: CatalogueQuestion): Promise<CurrentCatalogue> {
   for (let attempt = 1; ; attempt += 1) {
     try {

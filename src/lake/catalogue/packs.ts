@@ -84,8 +84,8 @@ export async function openPacks(folder: string, duckdb: Duckdb, crashPoint: Cras
       return stale.length > 0;
     },
     /**
-     * Removes unreadable packs, whose parts are then made again; returns whether it removed any. Errors: the engine's if
-     * it was stopped or has failed; the file system's.
+     * Removes unreadable packs, to be made again; returns whether there were any. Errors: of a stopped or failed
+     * engine.
      */
     async mend(engine: Duckdb, signal: AbortSignal) {
       const damaged: Part[] = [];

@@ -34,10 +34,7 @@ const matches = (value: string, form: keyof typeof forms): string =>
 const toTimeSql = (value: string): string =>
   `TRY_CAST(CASE WHEN regexp_matches(${value}, '(Z|[+-][0-9]{2}:?[0-9]{2})$') THEN ${value} ELSE ${value} || 'Z' END AS TIMESTAMPTZ)`;
 
-/**
- * SQL of a text as a value of a type; NULL if it has another form: a cast alone would round 1.5 to a BIGINT of 2.
- * Infinite doubles and impossible dates have no value.
- */
+/** SQL of a text as a value of a type; NULL if it has another form, is infinite, or is not in the calendar. */
 export function typedSql(value: string, type: TypedType): string {
   switch (type) {
     case 'integer':

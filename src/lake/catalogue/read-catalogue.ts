@@ -192,10 +192,7 @@ async function readFold(
   }
 }
 
-/**
- * Reads an app's catalogue: its custom events without parameters, or one event with them. For any process, while the
- * compactor renews it. Errors: `record_damaged`, the engine's.
- */
+/** Reads an app's custom events without parameters, or one event with them. Errors: `record_damaged`, the engine's. */
 export async function readCatalogue(lakeDir: string, idApp: number, event?: string): Promise<Catalogue> {
   const fold = await readFold(lakeDir, idApp, event);
   const notices = (await readNotices(lakeDir)).filter(

@@ -33,7 +33,7 @@ const ageOf = (name: string): number =>
 
 /**
  * Opens a folder of parts, which is created with the first one. Parts are written atomically and durably, and never
- * change; whatever is removed can be made again.
+ * change; all of them can be made again.
  */
 export function openPartFolder(folder: string, { end, readCovers, nameOf, leftoverMs, afterStep }: PartForm) {
   const parts = new Map<string, Part>();

@@ -35,10 +35,7 @@ function halvesOf(start: string): readonly [low: number, high: number] {
 
 type Halves = ReturnType<typeof halvesOf>;
 
-/**
- * Hashes ids with their apps, so that a lookup of another app's event leads to no file. Keyed by a secret of this
- * process: collisions cannot be constructed.
- */
+/** Hashes ids with their apps by a secret of this process: a lookup of another app's event leads to no file. */
 function createOwnHalves(): (idApp: number, start: string) => Halves {
   const secret = randomBytes(16);
   const masks = new Map<number, Halves>();

@@ -1,5 +1,5 @@
 import type { Dataset } from '../../datasets/dataset.ts';
-import { lineColumns } from '../../datasets/event-line.ts';
+import { type EventHead, lineColumns } from '../../datasets/event-line.ts';
 import type { Column } from '../../datasets/field-schema.ts';
 import type { DataFile, Snapshot } from '../log/snapshot.ts';
 import { type Duckdb, type SqlValue, openDuckdb } from '../sql/duckdb.ts';
@@ -7,7 +7,7 @@ import { sqlList, sqlName, sqlText } from '../sql/literals.ts';
 import { isKeyedId, receivedAtOf } from '../../datasets/event-id.ts';
 import { AppError } from '../../runtime/errors.ts';
 import { type FileFilter, pruneFiles } from '../files/prune.ts';
-import { type Candidate, type IdIndex, indexKeyOf } from './id-index.ts';
+import { type Candidate, type IdIndex, type IndexAnswer, indexKeyOf } from './id-index.ts';
 
 export interface DatasetTable {
   readonly dataset: Dataset;
@@ -15,11 +15,7 @@ export interface DatasetTable {
 }
 
 /** A row. Times are Unix ms; rows of other engines may lack some. */
-export interface FoundRow {
-  readonly eventId: string;
-  readonly kind?: string;
-  readonly eventTimeMs: number | undefined;
-  readonly receivedAtMs: number | undefined;
+export interface FoundRow extends Omit<EventHead, 'idApp'> {
   readonly availableAtMs: number | undefined;
 }
 
@@ -55,7 +51,7 @@ const msOf = (value: unknown): number | undefined => (typeof value === 'bigint' 
 
 const toRow = (row: Readonly<Record<string, unknown>>): FoundRow => ({
   eventId: String(row['event_id']),
-  ...(typeof row['kind'] === 'string' ? { kind: row['kind'] } : {}),
+  kind: typeof row['kind'] === 'string' ? row['kind'] : undefined,
   eventTimeMs: msOf(row['event_ms']),
   receivedAtMs: msOf(row['received_ms']),
   availableAtMs: msOf(row['available_ms']),
@@ -100,17 +96,12 @@ interface IndexUse {
   readonly maxIndexedBytes?: number | undefined;
 }
 
-interface Where {
-  readonly candidates: readonly Candidate[];
-  readonly missing: readonly DataFile[];
-}
-
 async function findCandidates(
   duckdb: Duckdb,
   { dataset, snapshot }: DatasetTable,
   sought: Sought,
   { index, idApps }: IndexUse,
-): Promise<Where> {
+): Promise<IndexAnswer> {
   const start = idStartOf(sought);
   const apps = sought.idApp === undefined ? {} : { idApps: [sought.idApp] };
   const receivedAtMs = receivedAtOf(start);

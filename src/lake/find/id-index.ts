@@ -21,7 +21,7 @@ export interface Candidate {
   readonly toMs: number;
 }
 
-interface IndexAnswer {
+export interface IndexAnswer {
   readonly candidates: readonly Candidate[];
   readonly missing: readonly DataFile[];
 }
