@@ -40,12 +40,6 @@ export function isReserved({ address, version }: Address): boolean {
   return (version === 6 || mayBeReserved.test(address)) && reserved.check(address, `ipv${version}`);
 }
 
-interface GeoDatabase {
-  readonly date: string;
-  /** Returns the record of an address; cached ones are the same object. Error: `geo_database_damaged`. */
-  find(address: Address): unknown;
-}
-
 /** More than the package's database has. */
 const maxRecords = 10_000;
 
@@ -59,7 +53,7 @@ function checkMetadata({ metadata }: Reader<Response>, size: number): void {
 }
 
 /** Reads an MMDB database into memory. Errors: `geo_database_damaged`; internal damage shows in lookups. */
-async function openGeoDatabase(file: string): Promise<GeoDatabase> {
+async function openGeoDatabase(file: string) {
   const wrap = (cause: unknown): AppError =>
     new AppError('geo_database_damaged', `the geo database ${file} cannot be read`, { cause, hint });
   try {
@@ -73,7 +67,8 @@ async function openGeoDatabase(file: string): Promise<GeoDatabase> {
     checkMetadata(reader, bytes.length);
     return {
       date: reader.metadata.buildEpoch.toISOString().slice(0, 10),
-      find({ address, version }) {
+      /** Returns the record of an address; cached ones are the same object. Error: `geo_database_damaged`. */
+      find({ address, version }: Address): unknown {
         // A database of IPv4 has no IPv6 addresses.
         if (version > reader.metadata.ipVersion) return undefined;
         try {
@@ -100,7 +95,7 @@ function look(file: string): string | undefined {
 /** Reads the database of a file. An unreadable one leaves the previous one in use until the file changes. */
 export async function openWatchedDatabase(file: string) {
   let stamp: string | undefined;
-  let database: GeoDatabase | undefined;
+  let database: Awaited<ReturnType<typeof openGeoDatabase>> | undefined;
   let fault: string | undefined;
 
   async function read(): Promise<boolean> {

@@ -43,33 +43,12 @@ export interface FlushDependencies extends FollowerFlushDependencies {
   readonly isolate?: boolean;
 }
 
-export interface Flushed {
-  readonly version: number;
-  readonly events: number;
-  readonly rows: number;
-  readonly failed: number;
-  readonly failures: readonly Failure[];
-  readonly repeats: number;
-  readonly sizeBytes: number;
-  readonly epoch: Epoch;
-  readonly straight: boolean;
-  /** Why its lines were read one by one. */
-  readonly refused?: AppError | undefined;
-}
-
 /** A classified batch whose rows of the events table are in the young file. */
 interface Written {
   readonly judged: Pick<JudgedBatch, 'rows' | 'repeats' | 'others' | 'addsKeys'> & KeysSeen;
   readonly written: WrittenFile | undefined;
   /** After the commit: adds the keys of the batch to the known ones. */
   remember(added: Parameters<RecentKeys['remember']>[1]): Promise<void>;
-}
-
-interface TakenIn extends Written {
-  readonly failures: readonly Failure[];
-  readonly refused: AppError | undefined;
-  readonly straight: boolean;
-  readonly followed: readonly FollowerFlush[];
 }
 
 interface Taking {
@@ -113,7 +92,7 @@ async function takeInPlain(dependencies: FlushDependencies, taking: Taking): Pro
 }
 
 /** Writes a batch by the direct path if possible, else by the tables. */
-async function takeIn(dependencies: FlushDependencies, taking: Taking): Promise<TakenIn> {
+async function takeIn(dependencies: FlushDependencies, taking: Taking) {
   const { tables, followers, isolate } = dependencies;
   const plain = await takeInPlain(dependencies, taking);
   if (plain !== undefined) return { ...plain, failures: [], refused: undefined, straight: true, followed: [] };
@@ -138,7 +117,7 @@ async function takeIn(dependencies: FlushDependencies, taking: Taking): Promise<
   return { ...taken, failures, refused: loaded.refused, straight: false, followed };
 }
 
-function sumUp(judged: TakenIn['judged'], followed: readonly FollowerFlush[], sizeBytes: number) {
+function sumUp(judged: Written['judged'], followed: readonly FollowerFlush[], sizeBytes: number) {
   const parts = [judged, ...followed.map(({ part }) => part)];
   return {
     rows: parts.reduce((sum, { rows }) => sum + rows, 0),
@@ -148,7 +127,7 @@ function sumUp(judged: TakenIn['judged'], followed: readonly FollowerFlush[], si
 }
 
 /** Stores a pulled batch durably; the caller purges the stream. Errors: `fenced`, `commit_conflict`, `disk`, `sql`. */
-export async function flushBatch(dependencies: FlushDependencies, batch: Batch, epoch: Epoch): Promise<Flushed> {
+export async function flushBatch(dependencies: FlushDependencies, batch: Batch, epoch: Epoch) {
   const { table, clock, crashPoint } = dependencies;
   await crashPoint('flush-spooled');
   const commitId = randomUUID();
@@ -191,6 +170,7 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
       failures,
       ...sumUp(judged, followed, written?.sizeBytes ?? 0),
       straight,
+      /** Why its lines were read one by one. */
       refused,
     };
   } catch (error) {
@@ -201,3 +181,5 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
     throw error;
   }
 }
+
+export type Flushed = Awaited<ReturnType<typeof flushBatch>>;

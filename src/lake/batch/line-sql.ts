@@ -102,12 +102,6 @@ export const optionalColumns: readonly string[] = lineColumns
   .map(({ name }) => name)
   .filter((name) => !always.has(name));
 
-interface MeasuredRows {
-  readonly rows: number;
-  readonly entries: number;
-  readonly filled: ReadonlySet<string>;
-}
-
 /** SQL of the columns of a row `r`; with `filled`, without columns that have no value. */
 function columnList(
   dataset: Dataset,
@@ -127,7 +121,7 @@ function columnList(
     .join(', ');
 }
 
-export async function measureRows(duckdb: Duckdb, dataset: Dataset): Promise<MeasuredRows> {
+export async function measureRows(duckdb: Duckdb, dataset: Dataset) {
   const [row] = await duckdb.rows(
     `SELECT count(*) AS n, sum(cardinality(custom_event_params))::BIGINT AS entries,
        [${optionalColumns.map((name) => `count(${name})`).join(', ')}] AS counts ${writtenSql(dataset)}`,

@@ -197,18 +197,13 @@ function boundApps(found: readonly Notice[], known: readonly Notice[], day: stri
   return found.filter(isTaken);
 }
 
-interface NoticeLook {
-  readonly found: readonly Notice[];
-  readonly known: readonly Notice[];
-}
-
 /** Finds new notices, and updates known ones (newest first). The events of `day` must all be sealed. */
 export async function findNotices(
   duckdb: Duckdb,
   files: readonly string[],
   known: readonly Notice[],
   { day, nowMs }: { readonly day: string; readonly nowMs: number },
-): Promise<NoticeLook> {
+) {
   if (files.length === 0) return { found: [], known };
   const rows = [
     ...(await readRows(duckdb, fallenSql(files, day))),

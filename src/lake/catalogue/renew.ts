@@ -37,14 +37,8 @@ export const catalogueSteps = [
   'fold-published',
 ] as const;
 
-export interface Folded {
-  readonly parts: string;
-  /** Version of the table whose files the parts were, or a later one of the same files. */
-  readonly tableVersion: number;
-}
-
 /** Returns the source of the current fold; undefined if it or views.sql is missing or damaged. */
-export async function findFolded(lakeDir: string): Promise<Folded | undefined> {
+export async function findFolded(lakeDir: string) {
   const { viewsSql: file } = cataloguePaths(lakeDir);
   const record = await openFolds(lakeDir)
     .get(catalogueName)
