@@ -165,7 +165,7 @@ export type JudgedBatch = ReturnType<typeof toJudgedBatch>;
 function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: AssertCurrent) {
   const { duckdb, keys } = intake;
   const nextVerdict = createGenerations('the batch has been judged anew: this verdict is void');
-  const classifier = createClassifier(duckdb, keys);
+  const classify = createClassifier(duckdb, keys);
   return {
     /** Why the engine refused the spool: a bad line, or a failed read. */
     refused: converted.refused,
@@ -173,7 +173,7 @@ function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: Asser
     async judge(known: KnownEvents): Promise<JudgedBatch> {
       assertLoaded();
       const assertVerdict = nextVerdict();
-      return toJudgedBatch(intake, converted, await classifier.classify(known), () => {
+      return toJudgedBatch(intake, converted, await classify(known), () => {
         assertLoaded();
         assertVerdict();
       });

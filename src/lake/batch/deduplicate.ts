@@ -35,19 +35,6 @@ async function findLookUpFiles(duckdb: Duckdb, files: readonly DataFile[]): Prom
   );
 }
 
-/** Finds events of the batch in files of the lake: the stream may have delivered them under another sequence. */
-async function lookUpEvents(duckdb: Duckdb, lakeFiles: readonly DataFile[]): Promise<void> {
-  const files = await findLookUpFiles(duckdb, lakeFiles);
-  if (files.length === 0) return;
-  // A damaged file hides ids, and their events would be stored again.
-  await assertFilesWhole(files);
-  // A keyed id may return after its window with a later time of receipt: then it is another event.
-  await duckdb.run(
-    `INSERT INTO stored_before SELECT rowid FROM batch
-     WHERE NOT bad AND (event_id, received_at) IN (SELECT (event_id, received_at) FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false))`,
-  );
-}
-
 async function dropKnown(duckdb: Duckdb): Promise<void> {
   await duckdb.run(
     `INSERT INTO dropped SELECT r, 'repeat'
@@ -152,24 +139,11 @@ export async function readKeyedHours(duckdb: Duckdb): Promise<number[]> {
   return rows.map((row) => Number(row['hour']));
 }
 
-interface OwnKeys extends KeyHashes {
-  readonly rowids: Uint32Array;
-}
-
 export function ownKeyKinds({ kindSpecs }: Dataset): string[] {
   return [...kindSpecs].flatMap(([kind, { key }]) => (key.length > 0 ? [kind] : []));
 }
 
 const none = new Uint32Array();
-
-async function readOwnKeys(duckdb: Duckdb, dataset: Dataset): Promise<OwnKeys> {
-  const kinds = ownKeyKinds(dataset);
-  if (kinds.length === 0) return { lows: none, highs: none, rowids: none };
-  const [lows = none, highs = none, rowids = none] = await duckdb.integers(
-    `SELECT ${halvesSql('event_id')}, rowid::UINTEGER FROM batch WHERE NOT bad AND kind IN (${kinds.map(sqlText).join(', ')})`,
-  );
-  return { lows, highs, rowids };
-}
 
 /** Rows whose hashes are read at a time: some megabytes. */
 const rowsAtOnce = 4 * 122_880;
@@ -185,15 +159,6 @@ export async function readFileKeys(duckdb: Duckdb, file: DataFile, take: (hashes
     );
     take({ lows, highs });
   }
-}
-
-async function lookUpOwnKeys(duckdb: Duckdb, files: readonly DataFile[], rowids: readonly number[]): Promise<void> {
-  const asked = rowids.join(', ');
-  await duckdb.run(
-    `INSERT INTO stored_rows SELECT rowid FROM batch WHERE rowid IN (${asked}) AND (event_id, id_app) IN (
-       SELECT (event_id, id_app) FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)
-       WHERE event_id IN (SELECT event_id FROM batch WHERE rowid IN (${asked})))`,
-  );
 }
 
 /** Drops rows that the table has, and those that are in the batch a second time. */
@@ -267,21 +232,28 @@ async function lookUpFormer(
   );
 }
 
-/**
- * Creates the classifier of the loaded batch. Rows that are not written are in the table `dropped`, by rowid; the keys of
- * new rows are in `batch_keys`. The known keys must cover the window around each row. All rows of a request are
- * classified alike, but each is a duplicate on its own. Repeatable.
- */
-export function createClassifier(duckdb: Duckdb, keys: KeyTable) {
-  let isForgotten = false;
-  let isLookedUp = false;
-  /** Loads for the classification. Files must be intact. */
-  const lookUp = {
+/** Creates the lookups of the loaded batch, for its classification. Files must be intact. */
+function createLookUp(duckdb: Duckdb, keys: KeyTable) {
+  let isUsed = false;
+  return {
+    /** Reports whether events were looked up. */
+    isUsed: () => isUsed,
     keyedHours: () => readKeyedHours(duckdb),
-    /** Finds events of the batch in files; then duplicates within the batch count too. Errors: `file_damaged`. */
-    async lookUpEvents(files: readonly DataFile[]) {
-      isLookedUp = true;
-      await lookUpEvents(duckdb, files);
+    /**
+     * Finds events of the batch in files of the lake: the stream may have delivered them under another sequence. Then
+     * duplicates within the batch count too. Errors: `file_damaged`.
+     */
+    async lookUpEvents(lakeFiles: readonly DataFile[]) {
+      isUsed = true;
+      const files = await findLookUpFiles(duckdb, lakeFiles);
+      if (files.length === 0) return;
+      // A damaged file hides ids, and their events would be stored again.
+      await assertFilesWhole(files);
+      // A keyed id may return after its window with a later time of receipt: then it is another event.
+      await duckdb.run(
+        `INSERT INTO stored_before SELECT rowid FROM batch
+         WHERE NOT bad AND (event_id, received_at) IN (SELECT (event_id, received_at) FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false))`,
+      );
     },
     /** Adds to the known keys what the files have under those of the batch. */
     addOwnKeys: (files: readonly DataFile[]) => keys.addOfBatch(files),
@@ -289,27 +261,48 @@ export function createClassifier(duckdb: Duckdb, keys: KeyTable) {
     formerTimes: () => findFormerTimes(duckdb, keys),
     /** Finds the events of those requests in files by their values: they are duplicates. */
     async lookUpFormer(files: readonly DataFile[], emptyFile: string) {
-      isLookedUp = true;
+      isUsed = true;
       await lookUpFormer(duckdb, keys, files, emptyFile);
     },
-    /** The rows of a dataset's kinds that have a natural key. */
-    readOwnKeys: (dataset: Dataset) => readOwnKeys(duckdb, dataset),
-    /** Finds such rows in files: they are duplicates. */
-    lookUpOwnKeys: (files: readonly DataFile[], rowids: readonly number[]) => lookUpOwnKeys(duckdb, files, rowids),
-  };
-  return {
-    async classify(known: KnownEvents): Promise<Verdict> {
-      // The tables have lookups of the previous batch.
-      for (const name of isForgotten ? [] : ['stored_before', 'stored_rows']) await duckdb.run(`DELETE FROM ${name}`);
-      isForgotten = true;
-      await known.load(lookUp);
-      return classify(duckdb, keys, known.rule, isLookedUp);
+    /** Reads the rows of a dataset's kinds that have a natural key. */
+    async readOwnKeys(dataset: Dataset): Promise<KeyHashes & { readonly rowids: Uint32Array }> {
+      const kinds = ownKeyKinds(dataset);
+      if (kinds.length === 0) return { lows: none, highs: none, rowids: none };
+      const [lows = none, highs = none, rowids = none] = await duckdb.integers(
+        `SELECT ${halvesSql('event_id')}, rowid::UINTEGER FROM batch WHERE NOT bad AND kind IN (${kinds.map(sqlText).join(', ')})`,
+      );
+      return { lows, highs, rowids };
     },
-    lookUp,
+    /** Finds such rows in files: they are duplicates. */
+    async lookUpOwnKeys(files: readonly DataFile[], rowids: readonly number[]) {
+      const asked = rowids.join(', ');
+      await duckdb.run(
+        `INSERT INTO stored_rows SELECT rowid FROM batch WHERE rowid IN (${asked}) AND (event_id, id_app) IN (
+           SELECT (event_id, id_app) FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)
+           WHERE event_id IN (SELECT event_id FROM batch WHERE rowid IN (${asked})))`,
+      );
+    },
   };
 }
 
-export type BatchLookUp = ReturnType<typeof createClassifier>['lookUp'];
+export type BatchLookUp = ReturnType<typeof createLookUp>;
+
+/**
+ * Creates the classifier of the loaded batch. Rows that are not written are in the table `dropped`, by rowid; the keys of
+ * new rows are in `batch_keys`. The known keys must cover the window around each row. All rows of a request are
+ * classified alike, but each is a duplicate on its own. Repeatable.
+ */
+export function createClassifier(duckdb: Duckdb, keys: KeyTable): (known: KnownEvents) => Promise<Verdict> {
+  const lookUp = createLookUp(duckdb, keys);
+  let isForgotten = false;
+  return async (known) => {
+    // The tables have lookups of the previous batch.
+    for (const name of isForgotten ? [] : ['stored_before', 'stored_rows']) await duckdb.run(`DELETE FROM ${name}`);
+    isForgotten = true;
+    await known.load(lookUp);
+    return classify(duckdb, keys, known.rule, lookUp.isUsed());
+  };
+}
 
 /** The source of what the lake has of a batch: its events, and the requests of its Idempotency-Keys. */
 export interface KnownEvents {
