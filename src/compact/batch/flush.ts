@@ -11,7 +11,6 @@
  * repeats.
  */
 import { randomUUID } from 'node:crypto';
-import type { AppError } from '../../runtime/errors.ts';
 import type { BatchLookUp, BatchTables, JudgedBatch, LoadedBatch } from '../../lake/batch/batch-tables.ts';
 import { type Failure, readFailures, takeOutTooLarge } from '../../lake/batch/spool-lines.ts';
 import type { KeysSeen, RecentKeys } from '../../lake/batch/recent-keys.ts';

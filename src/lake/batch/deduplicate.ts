@@ -6,7 +6,7 @@ import { sqlList, sqlText } from '../sql/literals.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import { assertFilesWhole } from '../files/data-file.ts';
 import { type KeyTable, createKeysSql } from './key-table.ts';
-import { type KeyHashes, halvesSql } from './key-set.ts';
+import { type KeyHashes, readHashes } from './key-set.ts';
 import { lineColumns } from '../../datasets/event-line.ts';
 
 /**
@@ -143,8 +143,6 @@ export function ownKeyKinds({ kindSpecs }: Dataset): string[] {
   return [...kindSpecs].flatMap(([kind, { key }]) => (key.length > 0 ? [kind] : []));
 }
 
-const none = new Uint32Array();
-
 /** Rows whose hashes are read at a time: some megabytes. */
 const rowsAtOnce = 4 * 122_880;
 
@@ -153,11 +151,8 @@ export async function readFileKeys(duckdb: Duckdb, file: DataFile, take: (hashes
   const [counted] = await duckdb.rows(`SELECT count(*) AS n FROM ${source}`);
   const count = Number(counted?.['n']);
   for (let from = 0; from < count; from += rowsAtOnce) {
-    const [lows = none, highs = none] = await duckdb.integers(
-      `SELECT ${halvesSql('event_id')} FROM ${source}
-       WHERE file_row_number >= ${from} AND file_row_number < ${from + rowsAtOnce} AND event_id IS NOT NULL`,
-    );
-    take({ lows, highs });
+    const range = `file_row_number >= ${from} AND file_row_number < ${from + rowsAtOnce}`;
+    take(await readHashes(duckdb, 'event_id', `FROM ${source} WHERE ${range} AND event_id IS NOT NULL`));
   }
 }
 
@@ -265,13 +260,10 @@ function createLookUp(duckdb: Duckdb, keys: KeyTable) {
       await lookUpFormer(duckdb, keys, files, emptyFile);
     },
     /** Reads the rows of a dataset's kinds that have a natural key. */
-    async readOwnKeys(dataset: Dataset): Promise<KeyHashes & { readonly rowids: Uint32Array }> {
-      const kinds = ownKeyKinds(dataset);
-      if (kinds.length === 0) return { lows: none, highs: none, rowids: none };
-      const [lows = none, highs = none, rowids = none] = await duckdb.integers(
-        `SELECT ${halvesSql('event_id')}, rowid::UINTEGER FROM batch WHERE NOT bad AND kind IN (${kinds.map(sqlText).join(', ')})`,
-      );
-      return { lows, highs, rowids };
+    readOwnKeys(dataset: Dataset) {
+      const kinds = ownKeyKinds(dataset).map(sqlText).join(', ');
+      const isKeyed = kinds === '' ? 'false' : `kind IN (${kinds})`;
+      return readHashes(duckdb, 'event_id', `FROM batch WHERE NOT bad AND ${isKeyed}`, 'rowid');
     },
     /** Finds such rows in files: they are duplicates. */
     async lookUpOwnKeys(files: readonly DataFile[], rowids: readonly number[]) {

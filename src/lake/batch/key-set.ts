@@ -1,10 +1,24 @@
+import type { Duckdb } from '../sql/duckdb.ts';
+
 export interface KeyHashes {
   readonly lows: Uint32Array;
   readonly highs: Uint32Array;
 }
 
-export const halvesSql = (column: string): string =>
-  `(hash(${column}) & 4294967295)::UINTEGER AS low, (hash(${column}) >> 32)::UINTEGER AS high`;
+/** Hashes, each with the number of its row. */
+interface RowHashes extends KeyHashes {
+  readonly rows: Uint32Array;
+}
+
+const none = new Uint32Array();
+
+/** Reads the hashes of a column of a query, `from` FROM on; `row`: SQL of the numbers of its rows, if they are needed. */
+export async function readHashes(duckdb: Duckdb, column: string, from: string, row?: string): Promise<RowHashes> {
+  const [lows = none, highs = none, rows = none] = await duckdb.integers(
+    `SELECT (hash(${column}) & 4294967295)::UINTEGER, (hash(${column}) >> 32)::UINTEGER${row === undefined ? '' : `, ${row}::UINTEGER`} ${from}`,
+  );
+  return { lows, highs, rows };
+}
 
 /** 255 groups at a time take 6 to 9 bytes a key, any number 10 to 14. */
 export type GroupRange = '255' | 'any';
@@ -145,6 +159,20 @@ export function createKeySet(range: GroupRange) {
     return shard;
   }
 
+  function find(low: number, high: number): readonly number[] {
+    const shard = shardAt(high >>> (32 - shardBits));
+    const print = printOf(low);
+    const live = groups.live();
+    let found: number[] | undefined;
+    let at = homeOf(print, shard.prints.length);
+    for (let other = shard.prints[at]; other !== 0; other = shard.prints[at]) {
+      const group = shard.groups[at] ?? 0;
+      if (other === print && live[group] === 1) (found ??= []).push(group);
+      at = at + 1 === shard.prints.length ? 0 : at + 1;
+    }
+    return found ?? nowhere;
+  }
+
   return {
     /** Adds the keys of a group; they replace the same keys of dropped groups. */
     add(hashes: KeyHashes, group: number) {
@@ -160,18 +188,16 @@ export function createKeySet(range: GroupRange) {
         for (; at < end; at += 1) place(shard, prints[at] ?? 0, group, live);
       }
     },
-    find(low: number, high: number) {
-      const shard = shardAt(high >>> (32 - shardBits));
-      const print = printOf(low);
-      const live = groups.live();
-      let found: number[] | undefined;
-      let at = homeOf(print, shard.prints.length);
-      for (let other = shard.prints[at]; other !== 0; other = shard.prints[at]) {
-        const group = shard.groups[at] ?? 0;
-        if (other === print && live[group] === 1) (found ??= []).push(group);
-        at = at + 1 === shard.prints.length ? 0 : at + 1;
-      }
-      return found ?? nowhere;
+    find,
+    /** Finds the groups of each hash: pairs of a row and a group. */
+    findEach({ lows, highs, rows }: RowHashes) {
+      const found: { readonly rows: number[]; readonly groups: number[] } = { rows: [], groups: [] };
+      for (const [index, row] of rows.entries())
+        for (const group of find(lows[index] ?? 0, highs[index] ?? 0)) {
+          found.rows.push(row);
+          found.groups.push(group);
+        }
+      return found;
     },
     /** Number for a new group; undefined if none is free. */
     addGroup() {

@@ -12,7 +12,7 @@ import type { DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 import { ensureFolder, removeFile } from '../../runtime/files/durable-file.ts';
-import { type KeyHashes, type KeySet, createKeySet, halvesSql } from './key-set.ts';
+import { type KeyHashes, type KeySet, createKeySet, readHashes } from './key-set.ts';
 
 export interface KeySliceOptions {
   /** Folder of the slices; its owner empties it at start. */
@@ -124,8 +124,6 @@ export const createKeysSql = (name: string): string =>
 /** Adding them blocks the process: about 50 ms with 100 million keys. */
 const hashesAtOnce = 2 ** 18;
 
-const noHashes = new Uint32Array();
-
 /** Writes `recent_keys` to a file, and returns the hashes of its keys. No file is left after an error. */
 async function writeSlice(duckdb: Duckdb, file: string): Promise<KeyHashes> {
   try {
@@ -133,31 +131,11 @@ async function writeSlice(duckdb: Duckdb, file: string): Promise<KeyHashes> {
     await duckdb.run(
       `COPY recent_keys TO ${sqlText(file)} (FORMAT parquet, COMPRESSION uncompressed, PARQUET_VERSION v2)`,
     );
-    const [lows = noHashes, highs = noHashes] = await duckdb.integers(`SELECT ${halvesSql('key')} FROM recent_keys`);
-    return { lows, highs };
+    return await readHashes(duckdb, 'key', 'FROM recent_keys');
   } catch (error) {
     await removeFile(file);
     throw error;
   }
-}
-
-/** Rows of `asked`, and for each a group that may have its key. */
-interface Wanted {
-  readonly rows: number[];
-  readonly groups: number[];
-}
-
-async function findWanted(duckdb: Duckdb, set: KeySet): Promise<Wanted> {
-  const wanted: Wanted = { rows: [], groups: [] };
-  const [lows = noHashes, highs = noHashes, asked = noHashes] = await duckdb.integers(
-    `SELECT ${halvesSql('key')}, r::UINTEGER FROM asked`,
-  );
-  for (const [index, row] of asked.entries())
-    for (const group of set.find(lows[index] ?? 0, highs[index] ?? 0)) {
-      wanted.rows.push(row);
-      wanted.groups.push(group);
-    }
-  return wanted;
 }
 
 /** Adds hashes in portions; returns the number of their group, undefined if the set is full. */
@@ -172,7 +150,11 @@ async function addGroup(set: KeySet, { lows, highs }: KeyHashes): Promise<number
   return group;
 }
 
-async function lookUpIn(duckdb: Duckdb, slices: readonly Slice[], { rows, groups }: Wanted): Promise<void> {
+async function lookUpIn(
+  duckdb: Duckdb,
+  slices: readonly Slice[],
+  { rows, groups }: ReturnType<KeySet['findEach']>,
+): Promise<void> {
   const some = new Set(groups);
   if (some.size > 0) {
     await duckdb.run('CREATE OR REPLACE TEMP TABLE wanted (of_group INTEGER, r INTEGER)');
@@ -228,7 +210,8 @@ export function createKeySlices(duckdb: Duckdb, folder: string) {
      */
     async lookUp() {
       await duckdb.run(createKeysSql('sliced_keys'));
-      if (slices.length > 0) await lookUpIn(duckdb, slices, await findWanted(duckdb, set));
+      if (slices.length > 0)
+        await lookUpIn(duckdb, slices, set.findEach(await readHashes(duckdb, 'key', 'FROM asked', 'r')));
     },
     /** Forgets keys received before a time, Unix ms. */
     async forgetBefore(ms: number) {

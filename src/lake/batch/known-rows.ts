@@ -88,21 +88,15 @@ export function createKnownRows({ tables, dataset, onDamage }: KnownRowsDependen
     /** Finds the rows of a batch; returns the `available_at` of the version. Errors: `refresh`'s, `file_damaged`. */
     async lookUp(lookUp: BatchLookUp, table: Table) {
       const asked = await lookUp.readOwnKeys(dataset);
-      if (asked.rowids.length === 0) return table.lake().availableAtMs;
+      if (asked.rows.length === 0) return table.lake().availableAtMs;
       await table.refresh();
       // Of one version: the table may be refreshed while files are read.
       const { availableAtMs } = table.lake();
       await catchUp(table, table.snapshot().files);
-      const wanted = new Set<number>();
-      const rowids: number[] = [];
-      for (const [index, rowid] of asked.rowids.entries()) {
-        const found = keys.find(asked.lows[index] ?? 0, asked.highs[index] ?? 0);
-        if (found.length > 0) rowids.push(rowid);
-        for (const number of found) wanted.add(number);
-      }
-      const some = [...wanted].flatMap((number) => files.get(number) ?? []);
+      const { rows, groups } = keys.findEach(asked);
+      const some = [...new Set(groups)].flatMap((number) => files.get(number) ?? []);
       const whole = await findWhole({ table, onDamage }, some);
-      if (whole.length > 0) await lookUp.lookUpOwnKeys(whole, rowids);
+      if (whole.length > 0) await lookUp.lookUpOwnKeys(whole, [...new Set(rows)]);
       return availableAtMs;
     },
   };
