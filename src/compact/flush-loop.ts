@@ -11,7 +11,7 @@ import type { Batch, BatchLimits, BatchPuller } from './batch/pull-batch.ts';
 import type { CompactMetrics } from './compact-metrics.ts';
 import type { Trouble } from './compact-status.ts';
 import type { ReportReuse } from './key-reuse.ts';
-import type { FollowedStream } from './position/followed-stream.ts';
+import type { FollowedStream } from './position/stream-position.ts';
 import type { StartWork } from './start-work.ts';
 import type { OwnLake } from './lake-owner.ts';
 

@@ -19,25 +19,17 @@ import { readRowFields, rowColumns, type RowField } from './row-fields.ts';
 
 /** A dataset, compiled from its file of `pipelines/` and the schemas that it names. */
 export interface Dataset {
-  /** Name of the table, its folder and its view. */
   readonly table: string;
   readonly description: string;
-  /** Kinds of imported event, in the pipeline's order. */
   readonly kinds: readonly EventKind[];
   readonly kindSpecs: ReadonlyMap<EventKind, KindSpec>;
-  /** Fields by selector name: those of rows, or those that the service fills. */
   readonly fields: readonly RowField[];
-  /** Files of rows can be loaded. */
   readonly isLoadable: boolean;
-  /** In the table's order. */
   readonly columns: readonly Column[];
-  /** Import methods, single and batch. */
   readonly methods: ReadonlyMap<ImportMethod, ImportMethodSpec>;
   /** Columns that form the folder of a sealed file, outermost first. */
   readonly partitionBy: readonly Column[];
-  /** Sort order of a sealed file. */
   readonly sortBy: readonly Column[];
-  /** Export events that read its rows. */
   readonly exports: ReadonlyMap<string, ExportEvent>;
 }
 

@@ -2,10 +2,8 @@ import { readPackageJson } from '../runtime/files/package-files.ts';
 import { datasets, exportNames, getExport } from './dataset.ts';
 import type { EventKind, ColumnType, FieldSchema } from './field-schema.ts';
 
-/** Titles by id, decimal numbers as text. */
 export type TitleDictionary = Readonly<Record<string, string>>;
 
-/** Attributes of an event's registered app. */
 export type AppFact = 'sdkKey' | 'title' | 'idAccount' | 'idProject' | 'platform';
 
 /**
@@ -23,13 +21,11 @@ type SelectorSource =
   | { readonly app: AppFact }
   | { readonly derived: 'count_event' | 'duration' };
 
-/** A field of an export, under its API name. */
 export interface Selector {
   readonly name: string;
   readonly type: 'string' | 'integer' | 'number' | 'date' | 'timestamp' | 'array';
   readonly meaning: string;
   readonly source: SelectorSource;
-  /** The type of its column, if it is a field of rows. */
   readonly columnType?: ColumnType;
   /** Kinds that have it [all]; for others the cell is empty. */
   readonly kinds?: readonly EventKind[];
@@ -61,7 +57,6 @@ const files = Object.fromEntries(
   dictionaryNames.map((name) => [name, readPackageJson(`schemas/dictionaries/${name}.json`)]),
 ) as JsonFile;
 
-/** Returns the titles of a field's values; undefined without a dictionary. */
 export function findDictionary({ 'x-dictionary': name }: FieldSchema): TitleDictionary | undefined {
   if (name === undefined) return undefined;
   if (!dictionaryNames.some((known) => known === name)) throw new Error(`schemas: no dictionary ${name}`);
@@ -80,7 +75,6 @@ function toSelectorType({ type, 'x-column-type': columnType }: FieldSchema): Sel
 const shared = ['description', 'type', 'x-column', 'x-column-type', 'x-dictionary', 'x-title-of', 'x-filter'];
 const ownSelectors = files.selectors as readonly Selector[];
 
-/** Fields of rows by name. */
 export const rowFields: ReadonlyMap<string, FieldSchema> = (() => {
   const fields = new Map<string, FieldSchema>();
   for (const { table, fields: own } of datasets.values()) {
@@ -150,14 +144,12 @@ const eventsFile: EventsFile = (() => {
   };
 })();
 
-/** The dictionaries as served. */
 export const dictionaries: Readonly<Record<DictionaryName, unknown>> = Object.freeze({
   ...files,
   events: eventsFile,
   selectors: [...selectors.values()].map(({ name, type, meaning }) => ({ name, type, meaning })),
 });
 
-/** Events that an export can name, without aliases. */
 export const eventNames: readonly string[] = [...eventsFile.device, ...eventsFile.user].toSorted();
 
 /** Older singular names of service.md 7.2, with their events. */
@@ -201,7 +193,6 @@ function findTitled({ source }: Selector): { readonly name: string; readonly isI
 
 const titled = [...selectors.values()].flatMap((selector) => findTitled(selector) ?? []);
 
-/** Fields with loadable titles by name, in selector order. */
 export const titledFields: ReadonlyMap<string, TitledField> = new Map(
   titled
     .filter(({ isInDictionary }) => !isInDictionary)
@@ -221,10 +212,7 @@ export function findTitlesElsewhere(name: string): string | undefined {
   return elsewhere.get(name);
 }
 
-/**
- * Returns the fields whose loaded titles a selector may show, in order of preference: its own id, and for an attributed
- * one the plain field, since `idCampaignAttr` 66 is the campaign 66.
- */
+/** Returns the fields whose loaded titles a selector may show: its own id, then that without `Attr`. */
 export function listTitleFields(selector: string): readonly TitledField[] {
   const known = selectors.get(selector);
   const name = known === undefined ? undefined : findTitled(known)?.name;
@@ -232,12 +220,10 @@ export function listTitleFields(selector: string): readonly TitledField[] {
   return [...new Set([name, name.replace(/(?:Prev)?Attr$/, '')])].flatMap((field) => titledFields.get(field) ?? []);
 }
 
-/** A country by its ISO 3166 code. */
 interface Country {
   /** Two capital letters. `AN` and `XK` are in use outside of ISO 3166, without a number. */
   readonly alpha2: string;
   readonly numeric?: number;
-  /** Id in the dictionary `countries`. */
   readonly id?: number;
 }
 

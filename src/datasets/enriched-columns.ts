@@ -3,11 +3,9 @@ import { geoDateColumn } from './field-schema.ts';
 
 const countryFields = ['idCountry', 'idCountryISOAlpha2', 'idCountryISONumeric'] as const;
 const regionFields = ['idRegion', 'idRegionTitle', 'idRegionLow', 'idRegionLowTitle'] as const;
-/** Fields filled from an address, by selector name. */
 const placeFields = [...countryFields, ...regionFields] as const;
 export type PlaceField = (typeof placeFields)[number];
 
-/** Fields filled from a User-Agent. */
 const agentFields = [
   'idOsTitle',
   'idOsVersionTitle',
@@ -27,10 +25,7 @@ interface GroupSpec {
   readonly isInCountry?: true;
 }
 
-/**
- * Fields that belong together. A group is filled only if the row has none of its values: a system of the row with a
- * version of the User-Agent would be wrong.
- */
+/** Fields that belong together. A row with any of them is not filled: a mix of two systems would be wrong. */
 const groupSpecs: readonly GroupSpec[] = [
   { from: 'address', fields: countryFields, saidBy: ['idCountryTitle'] },
   { from: 'address', fields: regionFields, saidBy: [], isInCountry: true },
@@ -45,13 +40,11 @@ export interface EnrichedColumn {
   readonly field: PlaceField | AgentField;
 }
 
-/** The columns of a group in one table. */
 export interface EnrichedGroup {
   readonly from: 'address' | 'agent';
   readonly columns: readonly EnrichedColumn[];
   /** All columns that show the row's own values, including the filled ones. */
   readonly saidBy: readonly string[];
-  /** Group of the country that encloses it. */
   readonly within?: EnrichedGroup;
 }
 

@@ -7,11 +7,11 @@ import {
   type FieldSchema,
   fieldsSchema,
   geoDateColumn,
+  timeColumn,
 } from './field-schema.ts';
 import { eventsPipeline, pipelines } from './pipeline-file.ts';
 import { getCommonField, type RowField } from './row-fields.ts';
 
-/** An imported field with the kinds that have it. */
 interface EventField {
   readonly name: string;
   readonly schema: FieldSchema;
@@ -40,7 +40,6 @@ export const eventSchemas: ReadonlyMap<EventKind, EventSchema> = new Map(
   ),
 );
 
-/** Resolves a field's schema, which is the same for all kinds. */
 function resolveField(name: string, schema: { readonly $ref: string } | FieldSchema): FieldSchema {
   if (!('$ref' in schema)) return schema;
   const field = fieldsSchema.$defs[name];
@@ -50,7 +49,6 @@ function resolveField(name: string, schema: { readonly $ref: string } | FieldSch
   return field;
 }
 
-/** Imported fields of all kinds, in schema order. */
 export const eventFields: readonly EventField[] = (() => {
   const fields = new Map<string, { name: string; schema: FieldSchema; kinds: EventKind[] }>();
   for (const [kind, { properties }] of eventSchemas) {
@@ -80,31 +78,14 @@ const ownColumns: readonly Column[] = [
   { name: 'kind', type: 'VARCHAR', description: 'registration, login or custom_event.' },
   { name: 'date', type: 'DATE', description: 'UTC date of event_time.' },
   { name: 'id_app', type: 'BIGINT', description: 'The app the event was imported for.', field: 'idApp' },
-  {
-    name: 'event_time',
-    type: 'TIMESTAMPTZ',
-    description: 'When the event happened.',
-    unit: 'microseconds',
-    field: 'eventTimestamp',
-  },
-  {
-    name: 'received_at',
-    type: 'TIMESTAMPTZ',
-    description: 'When the service received the event.',
-    unit: 'microseconds',
-  },
-  {
-    name: 'available_at',
-    type: 'TIMESTAMPTZ',
-    description: 'When the event appeared in the lake; one value for each flush.',
-    unit: 'microseconds',
-  },
+  { ...timeColumn('event_time', 'When the event happened.'), field: 'eventTimestamp' },
+  timeColumn('received_at', 'When the service received the event.'),
+  timeColumn('available_at', 'When the event appeared in the lake; one value for each flush.'),
 ];
 
 /** Fields with a column; the time is among the service's own. */
 export const columnFields: readonly EventField[] = eventFields.filter(({ name }) => name !== 'eventTimestamp');
 
-/** Fields of the `events` table that the service fills. */
 export const enrichedFields: readonly RowField[] = eventsPipeline.enriched.map(getCommonField);
 
 /** Columns of the `events` table: the service's own, the fields of its kinds, the enriched fields. All are nullable. */

@@ -34,12 +34,10 @@ export function isKeyedId(eventId: string): boolean {
   return eventId.charAt(14) === '8';
 }
 
-/** Returns the key of a keyed id. */
 export function requestKeyOf(eventId: string): string {
   return eventId.slice(0, keyEnd);
 }
 
-/** Returns the fingerprint of a keyed id. */
 export function fingerprintOf(eventId: string): string {
   return eventId.slice(keyEnd, fingerprintEnd);
 }
@@ -67,9 +65,7 @@ export const isKeyedSql = (column: string): string => `substr(${column}, 15, 1) 
 
 export const requestKeyType = 'DECIMAL(38,0)';
 
-/**
- * SQL of `requestKeyOf` as a number, the lesser of the forms with and without the mask. NULL if the text is not an id.
- */
+/** SQL of `requestKeyOf` as a number, the lesser of the forms with and without mask; NULL if it is not an id. */
 export function requestKeySql(column: string, mask: KeyMask): string {
   const hex = (...parts: readonly (readonly [from: number, length: number])[]): string =>
     `'0x' || ${parts.map(([from, length]) => `substr(${column}, ${from}, ${length})`).join(' || ')}`;
@@ -84,14 +80,12 @@ export const fingerprintSql = (column: string): string =>
 export const placeSql = (column: string): string =>
   `TRY_CAST('0x' || substr(${column}, ${fingerprintEnd + 1}) AS SMALLINT)`;
 
-/** Ids of a request's events by index. */
 export type EventIds = (index: number) => string;
 
 export interface KeyedRequest {
   readonly idApp: number;
   readonly key: string;
   readonly method: ImportMethod;
-  /** Every event in canonical form. */
   readonly given: readonly string[];
   readonly mask?: KeyMask | undefined;
 }

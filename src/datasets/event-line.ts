@@ -12,20 +12,16 @@ import { isRecord } from '../runtime/files/checked-json.ts';
  * (total) as strings of digits; custom_event_params as an object of strings. The compactor adds the other columns.
  */
 export interface EventLine {
-  /** UUID (event-id.ts). */
   readonly event_id: string;
   readonly kind: EventKind;
   readonly id_app: number;
-  /** Unix seconds. */
   readonly event_time: number;
-  /** Unix ms. */
   readonly received_at: number;
   readonly [column: string]: unknown;
 }
 
 const ownColumns = ['event_id', 'kind', 'id_app', 'event_time', 'received_at'];
 
-/** Columns of event lines of all kinds. */
 export const lineColumns: readonly Column[] = [
   ...eventColumns.filter(({ name }) => ownColumns.includes(name)),
   ...columnFields.map(({ name, schema }) => toColumn(name, schema)),
@@ -39,13 +35,10 @@ interface PlannedField {
   /** Label and default value; empty without a default. */
   readonly fallback: string;
   readonly isSixtyFourBit: boolean;
-  /** A user id: an empty text counts as absent. */
   readonly isUserId: boolean;
 }
 
-/**
- * Plans the line of a kind on a platform. Defaults of service.md: common ones always, those of a platform only there.
- */
+/** Plans the line of a kind on a platform. Common defaults apply always, those of a platform only there. */
 export function planFields(kind: EventKind, platform: Platform): readonly PlannedField[] {
   return columnFields
     .filter((field) => field.kinds.includes(kind))
@@ -100,7 +93,6 @@ export function renderGiven(kind: EventKind, platform: Platform, fields: GivenFi
   return JSON.stringify([kind, fields['eventTimestamp'] ?? null, given]);
 }
 
-/** An event's line after the service's own members. */
 export interface RenderedEvent {
   /** Unix seconds; undefined: the time of receipt. */
   readonly time: number | undefined;
@@ -135,24 +127,43 @@ export function renderLines(context: LineContext, events: readonly RenderedEvent
   return lines;
 }
 
-/** The rendered start of a line. */
 const renderedHead =
   /^\{"event_id":"(?<eventId>[0-9a-f-]{36})","kind":"(?<kind>\w+)","id_app":(?<idApp>\d{1,16}),"event_time":(?<time>\d{1,12}),"received_at":(?<receivedAt>\d{1,15})[,}]/;
 
-/** Times are Unix ms. */
-interface LineHead {
+/** Members of an event's line. Times are Unix ms. */
+export interface EventHead {
   readonly eventId: string;
-  readonly kind: string;
-  readonly idApp: number;
-  readonly eventTimeMs: number;
-  readonly receivedAtMs: number;
+  readonly kind?: string | undefined;
+  readonly idApp?: number | undefined;
+  readonly eventTimeMs?: number | undefined;
+  readonly receivedAtMs?: number | undefined;
 }
 
 /** Reads the head of a rendered line, also if the rest is damaged; undefined otherwise. */
-export function readLineHead(line: string): LineHead | undefined {
+export function readLineHead(line: string) {
   const { eventId, kind, idApp, time, receivedAt } = renderedHead.exec(line)?.groups ?? {};
   if (eventId === undefined || kind === undefined) return undefined;
   return { eventId, kind, idApp: Number(idApp), eventTimeMs: Number(time) * 1000, receivedAtMs: Number(receivedAt) };
+}
+
+/** Reads the head of any line, also if it is damaged after a rendered head; undefined without an id. */
+export function readEventHead(line: string): EventHead | undefined {
+  let event: unknown;
+  try {
+    event = JSON.parse(line);
+  } catch {
+    return readLineHead(line);
+  }
+  if (!isRecord(event)) return undefined;
+  const { event_id: eventId, kind, id_app: idApp, event_time: seconds, received_at: receivedAtMs } = event;
+  if (typeof eventId !== 'string') return undefined;
+  return {
+    eventId,
+    kind: typeof kind === 'string' ? kind : undefined,
+    idApp: typeof idApp === 'number' ? idApp : undefined,
+    eventTimeMs: typeof seconds === 'number' ? seconds * 1000 : undefined,
+    receivedAtMs: typeof receivedAtMs === 'number' ? receivedAtMs : undefined,
+  };
 }
 
 function isStringMap(value: unknown): boolean {

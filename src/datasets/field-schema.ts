@@ -1,9 +1,6 @@
 import { readPackageJson } from '../runtime/files/package-files.ts';
 
-/**
- * DuckDB types of the lake: those of every Delta reader (no plain TIMESTAMP, UUID, JSON, unsigned). Decimals have at
- * most 38 digits.
- */
+/** DuckDB types that every Delta reader has (no plain TIMESTAMP, UUID, JSON, unsigned). */
 export type ColumnType =
   | 'VARCHAR'
   | 'SMALLINT'
@@ -16,14 +13,11 @@ export type ColumnType =
 
 /** A range of texts of digits that exceeds doubles. */
 export interface DecimalRange {
-  /** Whole numbers. */
   readonly minimum: string;
   readonly maximum: string;
-  /** Maximum number of decimal places [0]. */
   readonly places?: number;
 }
 
-/** JSON Schema of one field, with annotations of its column. */
 export interface FieldSchema {
   readonly description: string;
   readonly type?: string;
@@ -32,13 +26,11 @@ export interface FieldSchema {
   readonly 'x-column': string;
   readonly 'x-column-type': ColumnType;
   readonly 'x-unit'?: string;
-  /** Platforms that have the field [all]. */
   readonly 'x-platforms'?: readonly Platform[];
   /** One of the seven device identifiers of service.md 2.2. */
   readonly 'x-device-id'?: boolean;
   /** The selector whose ids it is the title of. */
   readonly 'x-title-of'?: string;
-  /** Dictionary of its values' titles. */
   readonly 'x-dictionary'?: string;
   /** Exports can filter by one value, or by a set. */
   readonly 'x-filter'?: 'one' | 'set';
@@ -59,7 +51,6 @@ export interface Column {
   readonly description: string;
   readonly unit?: string;
   readonly field?: string;
-  /** The value of rows without one. */
   readonly default?: number;
 }
 
@@ -98,24 +89,21 @@ export const geoDateColumn: Column = {
     'Date of the database from which the country and the region were found; empty: the row said them itself.',
 };
 
+export const timeColumn = (name: string, description: string): Column => ({
+  name,
+  type: 'TIMESTAMPTZ',
+  description,
+  unit: 'microseconds',
+});
+
 /** The service's columns of every table of rows: no field has their names. */
 export const ownRowColumns: readonly Column[] = [
   { name: 'event_id', type: 'VARCHAR', description: 'Identity of the row: unique in its table.' },
   { name: 'date', type: 'DATE', description: 'UTC date of event_time.' },
   { name: 'id_app', type: 'BIGINT', description: 'The app that the row belongs to.' },
-  { name: 'event_time', type: 'TIMESTAMPTZ', description: 'When the event happened.', unit: 'microseconds' },
-  {
-    name: 'received_at',
-    type: 'TIMESTAMPTZ',
-    description: 'When the service received the row, or began to load it.',
-    unit: 'microseconds',
-  },
-  {
-    name: 'available_at',
-    type: 'TIMESTAMPTZ',
-    description: 'When the row appeared in the lake; one value for each commit.',
-    unit: 'microseconds',
-  },
+  timeColumn('event_time', 'When the event happened.'),
+  timeColumn('received_at', 'When the service received the row, or began to load it.'),
+  timeColumn('available_at', 'When the row appeared in the lake; one value for each commit.'),
   { name: 'load_id', type: 'VARCHAR', description: 'The load that brought the row; empty: it was imported.' },
   {
     name: 'custom_event_params',

@@ -11,7 +11,6 @@ const packedEndings = { none: '', gzip: '.gz', zstd: '.zst' } as const;
 const packedTypes = { gzip: 'application/gzip', zstd: 'application/zstd' } as const;
 
 interface Shared {
-  /** For users. */
   readonly title: string;
   /** Content, for the table of docs/api.md. */
   readonly about: string;
@@ -20,7 +19,6 @@ interface Shared {
   readonly contentType: string;
   /** `text`: cells are texts, lists array literals. `typed`: cells have the selector's type. */
   readonly cells: 'text' | 'typed';
-  /** Every file begins with a header row. */
   readonly hasHeader: boolean;
 }
 
@@ -31,7 +29,6 @@ export interface TextFormat extends Shared {
   readonly copyOptions: string;
   /** The same for appended rows. */
   readonly appendOptions: string;
-  /** The text of an empty result. */
   readonly emptyText: (columns: readonly string[]) => string;
   /** Returns the ends (exclusive) of the rows in a buffer that begins with a row; the last may end beyond it. */
   readonly findRowEnds: (buffer: Buffer) => number[];
@@ -40,7 +37,6 @@ export interface TextFormat extends Shared {
 /** A single file of any size that compresses its columns. */
 export interface BinaryFormat extends Shared {
   readonly kind: 'binary';
-  /** Follows FORMAT in COPY. */
   readonly copyOptions: (compression: Compression) => string;
   /** Further options for rows that need too much memory. */
   readonly narrowOptions: string;
@@ -131,13 +127,11 @@ export function getFormat(name: FileFormat): TextFormat | BinaryFormat {
   return fileFormats[name];
 }
 
-/** The form of an export file by its name. */
 export interface FileForm {
   readonly format: FileFormat;
   readonly compression: Compression;
 }
 
-/** For users. */
 export function describeUsualCompression(name: FileFormat): string {
   const format = getFormat(name);
   return format.kind === 'text' ? 'gzip when large' : format.usualCompression;
@@ -158,7 +152,6 @@ export function findForm(name: string): FileForm | undefined {
   return format && { format, compression };
 }
 
-/** Returns the media type of an export file by its name. */
 export function contentTypeOf(name: string): string {
   const form = findForm(name);
   if (form === undefined) return 'application/octet-stream';

@@ -32,10 +32,7 @@ export function parseJsonDecimal(text: string, places: number): string | undefin
 /** A sum of binary floats is less than `1 / 10 ** floatPlaces` off its decimal. */
 const floatPlaces = 9;
 
-/**
- * Parses as `parseJsonDecimal`; with more decimal places it returns the number of `places` that is at most 1e-9 away,
- * since binary floats give 3.3000000000000003 for 3.3.
- */
+/** Parses as `parseJsonDecimal`, or returns the number of `places` that is at most 1e-9 away (3.3000000000000003). */
 export function parseFloatDecimal(text: string, places: number): string | undefined {
   const exact = parseJsonDecimal(text, places);
   if (exact !== undefined || !jsonNumber.test(text)) return exact;
@@ -51,10 +48,7 @@ export function parseFloatDecimal(text: string, places: number): string | undefi
   return isNear ? parseJsonDecimal(`${nearest === 0n ? '' : sign}${nearest}e-${places}`, places) : undefined;
 }
 
-/**
- * Returns the exact digits of a JSON integer (`12`, `1.50e1`); undefined for fractions, other texts, and beyond 40
- * digits.
- */
+/** Returns the exact digits of a JSON integer; undefined for fractions, other texts, and beyond 40 digits. */
 export function parseJsonInteger(text: string): string | undefined {
   return parseJsonDecimal(text, 0);
 }

@@ -1,18 +1,11 @@
 import type { Dataset } from './dataset.ts';
 
-/**
- * The values that the rows of a sealed file share, as text by column: `{ kind: 'login', date: '2026-01-31' }` for
- * `partitionBy: ["kind", "date"]`. In the pipeline's order.
- */
+/** Values by column that the rows of a sealed file share: `{ kind: 'login', date: '2026-01-31' }`. */
 export type Partition = Readonly<Record<string, string>>;
 
-/** The layout of a dataset's rows. */
 export type Parted = Pick<Dataset, 'partitionBy' | 'sortBy'>;
 
-/**
- * Returns the Hive folder of a partition, relative to the table's: `kind=login/date=2026-01-31`. It identifies the
- * partition in its table.
- */
+/** Returns the Hive folder of a partition, relative to the table's: `kind=login/date=2026-01-31`. */
 export function partitionPath(partition: Partition): string {
   return Object.entries(partition)
     .map(([name, value]) => `${name}=${encodeURIComponent(value)}`)
@@ -29,7 +22,6 @@ export function parsePartitionPath(path: string): Partition | undefined {
   return Object.fromEntries(folders.map((match) => [match?.[1] ?? '', decodeURIComponent(match?.[2] ?? '')]));
 }
 
-/** Reads the partition from a row of `partitionSelectSql`. */
 export function toPartition({ partitionBy }: Parted, row: Readonly<Record<string, unknown>>): Partition {
   return Object.fromEntries(partitionBy.map(({ name }) => [name, String(row[name])]));
 }
@@ -38,7 +30,6 @@ export function partitionColumnsSql({ partitionBy }: Parted): string {
   return partitionBy.map(({ name }) => name).join(', ');
 }
 
-/** Selects the partition's columns as text. */
 export function partitionSelectSql({ partitionBy }: Parted): string {
   return partitionBy.map(({ name }) => `${name}::VARCHAR AS ${name}`).join(', ');
 }

@@ -4,16 +4,11 @@ import { isRecord } from '../runtime/files/checked-json.ts';
 
 /** A kind of imported event; in a file possibly its schema path alone. */
 export interface KindSpec {
-  /** JSON Schema file of its fields, relative to the package. */
   readonly schema: string;
   /** Events may be about a device only; else they have a user. */
   readonly ofDevice: boolean;
-  /**
-   * Natural key: fields that with the app identify a row permanently; empty: each event is unique, or has an
-   * Idempotency-Key.
-   */
+  /** Natural key: fields that with the app identify a row permanently; empty: none. */
   readonly key: readonly string[];
-  /** Fields with constant values. */
   readonly values: Readonly<Record<string, number | string>>;
 }
 
@@ -26,19 +21,14 @@ export interface ImportMethodSpec {
 /** An export event of stored rows: imported events of one kind, or rows of a dataset. */
 export interface StoredExport {
   readonly kind?: string;
-  /** Rows whose fields have these values. */
   readonly where?: Readonly<Record<string, number | string>>;
   /** `user`: rows with a customUserId. `device`: rows with a device identifier. */
   readonly requires?: 'user' | 'device';
 }
 
-/** Users or devices, within one app. */
 export type Subject = 'user' | 'device';
 
-/**
- * An export event derived from imported events of all kinds: the first event of each subject, of each of its days, or
- * of each of its sessions.
- */
+/** An event derived from events of all kinds: the first of each subject, of its days, or of its sessions. */
 export interface DerivedExport {
   readonly derive: 'first' | 'days' | 'sessions';
   readonly of: Subject;
@@ -46,9 +36,7 @@ export interface DerivedExport {
 
 export type ExportEvent = StoredExport | DerivedExport;
 
-/** A file of `pipelines/`. */
 export interface PipelineFile {
-  /** Name of the table, its folder and its view. */
   readonly table: string;
   readonly description: string;
   readonly kinds: Readonly<Record<string, KindSpec>>;
@@ -165,10 +153,7 @@ function findFault(value: unknown): string | undefined {
   return undefined;
 }
 
-/**
- * Checks a pipeline file, whose schemas are in `root`. Throws an error that names file and member: an invalid package
- * or dataset stops the program.
- */
+/** Checks a pipeline file, whose schemas are in `root`. Throws an error that names file and member. */
 export function parsePipeline(file: string, value: unknown, root = ''): PipelineFile {
   const fault = findFault(value);
   if (fault !== undefined) throw new Error(`${file}: ${fault}`);

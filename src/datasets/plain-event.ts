@@ -4,13 +4,9 @@ import { eventFields, eventSchemas } from './event-fields.ts';
 import { planFields, type RenderedEvent } from './event-line.ts';
 import type { GivenFields } from './schema-registry.ts';
 
-/**
- * Renders a plainly valid value as JSON; undefined for others, which may still be valid by the schema
- * (schema-registry.ts).
- */
+/** Renders a plainly valid value as JSON; undefined for others, which the schema decides on (schema-registry.ts). */
 type PlainRenderer = (value: unknown) => string | undefined;
 
-/** In characters. */
 interface Lengths {
   readonly least: number;
   readonly most: number;
@@ -64,7 +60,6 @@ function rulesOf(schema: object): ReadonlyMap<string, unknown> {
   return new Map(Object.entries(schema).filter(([keyword]) => !isDescriptive(keyword)));
 }
 
-/** Returns the bounds if these are the only rules. */
 function readNumbers(
   rules: ReadonlyMap<string, unknown>,
   type: string | undefined,
@@ -100,7 +95,6 @@ export function createPlainRenderer(schema: FieldSchema): PlainRenderer | undefi
 
 interface PlainField {
   readonly label: string;
-  /** Absent: no value is plain. */
   readonly render: PlainRenderer | undefined;
   readonly isTime: boolean;
   /** An empty text counts as absent. */

@@ -6,11 +6,9 @@ const ownColumnNames = ownRowColumns.map(({ name }) => name);
 const fieldName = /^[a-zA-Z][a-zA-Z0-9]*$/;
 const columnName = /^[a-z][a-z0-9_]*$/;
 const columnTypes = ['VARCHAR', 'SMALLINT', 'BIGINT', 'DOUBLE', 'DATE', 'TIMESTAMPTZ'];
-/** Dictionaries of titles by id. */
 const titleDictionaries = ['countries', 'verification', 'purchase-types', 'rooted', 'ad-mediators', 'connection-types'];
 const importedPrefix = `${fieldsSchema.$id}#/$defs/`;
 
-/** A decimal of at most 38 digits. */
 function isDecimal(type: string): boolean {
   const [, digits, scale] = /^DECIMAL\((\d{1,2}),(\d{1,2})\)$/.exec(type) ?? [];
   return Number(digits) >= 1 && Number(digits) <= 38 && Number(scale) <= Number(digits);
@@ -44,9 +42,7 @@ function findFault(name: string, schema: Readonly<Record<string, unknown>>): str
   return undefined;
 }
 
-/**
- * Parses the schemas of a file of `schemas/rows`. Throws an error that names file and field: the package is invalid.
- */
+/** Parses the schemas of a file of `schemas/rows`. Throws an error that names file and field. */
 export function parseRowSchemas(
   file: string,
   value: unknown,
@@ -78,7 +74,6 @@ export interface RowField {
 
 const commonFile = 'schemas/rows/common.json';
 
-/** Fields of every dataset of rows. */
 export const commonFields: readonly RowField[] = parseRowSchemas(
   commonFile,
   (readPackageJson(commonFile) as { readonly $defs?: unknown }).$defs,

@@ -10,7 +10,6 @@ export interface Violation {
   readonly hint?: string;
 }
 
-/** Fields of one event, as the client gave them. */
 export type GivenFields = Record<string, unknown>;
 
 function findDecimal({ decimalRange: range }: FieldSchema): Required<DecimalRange> | undefined {
@@ -142,7 +141,6 @@ function hintAtTime({ keyword, data }: ErrorObject): Pick<Violation, 'hint'> {
   return keyword === 'type' ? { hint: 'give whole seconds' } : {};
 }
 
-/** Suggests what the client meant. */
 function hintAt([first]: readonly ErrorObject[]): Pick<Violation, 'hint'> {
   if (first === undefined) return {};
   const { keyword, params, data, instancePath } = first;
@@ -177,13 +175,11 @@ function groupByPlace(errors: readonly ErrorObject[]): ErrorObject[][] {
   return [...groups.values()];
 }
 
-/** Stop at the first violation. */
 const firstFaults: ReadonlyMap<EventKind, EventJudge> = (() => {
   const ajv = createAjv(false);
   return new Map([...eventSchemas.keys()].map((kind) => [kind, createJudge(ajv, kind)]));
 })();
 
-/** Fields of each kind that are exact decimals. */
 const decimalNames: ReadonlyMap<EventKind, ReadonlySet<string>> = new Map(
   [...eventSchemas.keys()].map((kind) => [
     kind,

@@ -13,25 +13,6 @@ import { isReserved, parseAddress, openWatchedDatabase } from './geo-database.ts
 import { parsePlace, type Place } from './place.ts';
 import UAParser from 'my-ua-parser';
 
-export interface Enrichment {
-  /** Build date of the database, ISO 8601 (YYYY-MM-DD); undefined without one. */
-  readonly databaseDate: string | undefined;
-  /** Changes with each database. */
-  readonly edition: number;
-  /** Returns the place of an IP address; undefined for an invalid, private or unknown one. */
-  findPlace(address: string): Place | undefined;
-  /** Empty without a result. */
-  parseAgent(userAgent: string): Agent;
-  /** Reads a changed database; an unreadable one leaves the previous one in use. */
-  refresh(): Promise<void>;
-  /** Records that rows were written without enrichment: a problem until `passed`. */
-  failed(error: unknown): void;
-  passed(): void;
-  problems(): Problem[];
-  /** Releases the database. */
-  close(): void;
-}
-
 const ownDatabase = '@ip-location-db/geo-whois-asn-country-mmdb/geo-whois-asn-country.mmdb';
 
 /** Cached User-Agents: 20 MB with 2,048 characters each. */
@@ -88,13 +69,8 @@ function describeFailure(fault: string): Problem {
   };
 }
 
-/**
- * Opens the database of the package or the operator. Never fails: without a readable one no place is known, and
- * `problems` reports it.
- */
-export async function openEnrichment({
-  geoDatabase,
-}: { readonly geoDatabase?: string | undefined } = {}): Promise<Enrichment> {
+/** Opens the database of the package or the operator. Never fails: an unreadable one is a problem. */
+export async function openEnrichment({ geoDatabase }: { readonly geoDatabase?: string | undefined } = {}) {
   const file = geoDatabase ?? findPackagedFile(ownDatabase) ?? ownDatabase;
   const watched = await openWatchedDatabase(file);
   const recallAgent = createAgentMemory();
@@ -106,13 +82,15 @@ export async function openEnrichment({
   let edition = 0;
   const database = () => (closed ? undefined : watched.current());
   return {
+    /** Build date of the database, ISO 8601 (YYYY-MM-DD); undefined without one. */
     get databaseDate() {
       return database()?.date;
     },
     get edition() {
       return edition;
     },
-    findPlace(address) {
+    /** Returns the place of an IP address; undefined for an invalid, private or unknown one. */
+    findPlace(address: string) {
       const parsed = parseAddress(address);
       // The package's database assigns some private networks to a country; an operator's may do so on purpose.
       if (parsed === undefined || (geoDatabase === undefined && isReserved(parsed))) return undefined;
@@ -123,7 +101,7 @@ export async function openEnrichment({
         return undefined;
       }
     },
-    parseAgent(userAgent) {
+    parseAgent(userAgent: string) {
       try {
         return recallAgent(userAgent);
       } catch (error) {
@@ -131,12 +109,14 @@ export async function openEnrichment({
         return {};
       }
     },
+    /** Reads a changed database; an unreadable one leaves the previous one in use. */
     async refresh() {
       if (!(await watched.refresh())) return;
       lookUpFault = undefined;
       edition += 1;
     },
-    failed(error) {
+    /** Records that rows were written without enrichment: a problem until `passed`. */
+    failed(error: unknown) {
       failure = describeError(error);
     },
     passed() {
@@ -157,6 +137,8 @@ export async function openEnrichment({
   };
 }
 
+export type Enrichment = Awaited<ReturnType<typeof openEnrichment>>;
+
 /** Device and program of a User-Agent, by field; unknown values are absent. */
 export interface Agent {
   readonly idOsTitle?: string;
@@ -168,8 +150,7 @@ export interface Agent {
 }
 
 /**
- * Characters of a User-Agent that are parsed. Some patterns backtrack: at this length the worst of many thousand
- * hostile texts took 0.5 ms, a usual one 15 us.
+ * Characters of a User-Agent that are parsed. The worst of many thousand hostile texts took 0.5 ms, a usual one 15 us.
  */
 const maxLength = 500;
 

@@ -9,10 +9,7 @@ interface Address {
   readonly version: 4 | 6;
 }
 
-/**
- * Parses an address of at most 45 characters. An IPv4 address mapped into IPv6 becomes IPv4; a zone (`%eth0`) is
- * removed. Undefined for other texts.
- */
+/** Parses an address. IPv4 mapped into IPv6 becomes IPv4; a zone (`%eth0`) is removed. Undefined for other texts. */
 export function parseAddress(text: string): Address | undefined {
   const version = isIP(text);
   if (version === 0) return undefined;
@@ -39,20 +36,8 @@ for (const network of reservedNetworks.flatMap((line) => line.split(' '))) {
 /** First bytes of reserved IPv4 addresses. The list takes 8 us, and most addresses do not need it. */
 const mayBeReserved = /^(?:0|10|100|127|169|172|192|198|203|2[2-5]\d)\./;
 
-/** Reports whether an address is private or reserved. */
 export function isReserved({ address, version }: Address): boolean {
   return (version === 6 || mayBeReserved.test(address)) && reserved.check(address, `ipv${version}`);
-}
-
-/** A database of addresses, in memory. */
-interface GeoDatabase {
-  /** Build date, ISO 8601 (YYYY-MM-DD). */
-  readonly date: string;
-  /**
-   * Returns the record of an address, the same object for the same record while cached; undefined without one. Error:
-   * `geo_database_damaged`.
-   */
-  find(address: Address): unknown;
 }
 
 /** More than the package's database has. */
@@ -67,11 +52,8 @@ function checkMetadata({ metadata }: Reader<Response>, size: number): void {
   if (!(nodeCount > 0) || !(searchTreeSize < size)) throw new Error('it is shorter than its search tree');
 }
 
-/**
- * Reads an MMDB database into memory. Errors: `geo_database_damaged` if it is unreadable or not a database; internal
- * damage shows in lookups.
- */
-async function openGeoDatabase(file: string): Promise<GeoDatabase> {
+/** Reads an MMDB database into memory. Errors: `geo_database_damaged`; internal damage shows in lookups. */
+async function openGeoDatabase(file: string) {
   const wrap = (cause: unknown): AppError =>
     new AppError('geo_database_damaged', `the geo database ${file} cannot be read`, { cause, hint });
   try {
@@ -85,7 +67,8 @@ async function openGeoDatabase(file: string): Promise<GeoDatabase> {
     checkMetadata(reader, bytes.length);
     return {
       date: reader.metadata.buildEpoch.toISOString().slice(0, 10),
-      find({ address, version }) {
+      /** Returns the record of an address; cached ones are the same object. Error: `geo_database_damaged`. */
+      find({ address, version }: Address): unknown {
         // A database of IPv4 has no IPv6 addresses.
         if (version > reader.metadata.ipVersion) return undefined;
         try {
@@ -109,12 +92,10 @@ function look(file: string): string | undefined {
   }
 }
 
-/**
- * Reads the database of a file. Never fails: an unreadable one leaves the previous one in use until the file changes.
- */
+/** Reads the database of a file. An unreadable one leaves the previous one in use until the file changes. */
 export async function openWatchedDatabase(file: string) {
   let stamp: string | undefined;
-  let database: GeoDatabase | undefined;
+  let database: Awaited<ReturnType<typeof openGeoDatabase>> | undefined;
   let fault: string | undefined;
 
   async function read(): Promise<boolean> {
@@ -133,7 +114,6 @@ export async function openWatchedDatabase(file: string) {
   await read();
   return {
     current: () => database,
-    /** Error of the last read; undefined after success. */
     fault: () => fault,
     /** Reads a changed file; returns whether it replaced the database. */
     refresh: async (): Promise<boolean> => look(file) !== stamp && (await read()),

@@ -2,21 +2,16 @@ import { findCountry } from '../datasets/dictionaries.ts';
 
 /** The place of an address, by field; unknown values are absent. */
 export interface Place {
-  /** Id in the dictionary `countries`. */
   readonly idCountry?: number;
-  /** ISO 3166 code, two capital letters. */
   readonly idCountryISOAlpha2: string;
-  /** ISO 3166 number. */
   readonly idCountryISONumeric?: number;
   /** Largest division; its id is the database's (GeoNames in MaxMind's). */
   readonly idRegion?: number;
   readonly idRegionTitle?: string;
-  /** Second division. */
   readonly idRegionLow?: number;
   readonly idRegionLowTitle?: string;
 }
 
-/** In UTF-16 code units. */
 const maxTitleLength = 255;
 
 function member(value: unknown, name: string): unknown {

@@ -1,14 +1,11 @@
+import type { EventHead } from '../datasets/event-line.ts';
 import type { FailureReason } from '../lake/files/failed-events.ts';
 import type { FoundFailed } from '../lake/find/failed-index.ts';
 import type { FoundRow } from '../lake/find/find-rows.ts';
 
-/**
- * State of an event. `never_seen`: no acknowledged event of the app has the id, as far as ids of erased events are
- * kept.
- */
+/** State of an event. `never_seen` also stands for old erased events whose ids are not kept. */
 export type EventState = 'in_stream' | 'in_lake' | 'failed' | 'erased' | 'never_seen';
 
-/** A found event. Times are ISO 8601. */
 export interface FoundEvent {
   readonly state: 'in_stream' | 'in_lake' | 'failed';
   readonly eventId: string;
@@ -42,22 +39,13 @@ export interface EventAnswer {
 const iso = (ms: number | undefined): string | undefined =>
   ms === undefined || !Number.isFinite(ms) ? undefined : new Date(ms).toISOString();
 
-/** Removes undefined fields. */
 function known<T extends object>(fields: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as {
     [K in keyof T]: Exclude<T[K], undefined>;
   };
 }
 
-/** An event in the stream, from its line. */
-export interface WaitingEvent {
-  readonly eventId: string;
-  readonly kind: string;
-  readonly eventTimeMs: number;
-  readonly receivedAtMs: number;
-}
-
-const describe = ({ eventId, kind, eventTimeMs, receivedAtMs }: Partial<FoundRow> & { readonly eventId: string }) =>
+const describe = ({ eventId, kind, eventTimeMs, receivedAtMs }: EventHead) =>
   known({ eventId, kind, eventTime: iso(eventTimeMs), receivedAt: iso(receivedAtMs) });
 
 export function describeRow(row: FoundRow, table: string, version: number | undefined): FoundEvent {
@@ -68,6 +56,6 @@ export function describeFailed({ reason, failedAt, ...event }: FoundFailed): Fou
   return { state: 'failed', ...describe(event), reason, failedAt };
 }
 
-export function describeWaiting(event: WaitingEvent): FoundEvent {
+export function describeWaiting(event: EventHead): FoundEvent {
   return { state: 'in_stream', ...describe(event) };
 }

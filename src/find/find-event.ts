@@ -1,5 +1,11 @@
-import { readLineHead } from '../datasets/event-line.ts';
+import path from 'node:path';
+import { events as eventsDataset, importDatasets } from '../datasets/dataset.ts';
+import { type EventHead, readEventHead } from '../datasets/event-line.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
+import { exists } from '../runtime/files/file-checks.ts';
+import { hasTable, tablePaths } from '../lake/lake.ts';
+import { openLogFollower, type LogFollower } from '../lake/log/log-follower.ts';
+import { commitName, logFolder } from '../lake/log/log-files.ts';
 import { type FindErasedIds, wasErased } from '../lake/find/erased-ids.ts';
 import type { FailedIndex } from '../lake/find/failed-index.ts';
 import { type DatasetTable, type Sought, findRows, idStartOf, isSought } from '../lake/find/find-rows.ts';
@@ -12,12 +18,10 @@ import {
   type EventAnswer,
   type EventPlace,
   type FoundEvent,
-  type WaitingEvent,
   describeFailed,
   describeRow,
   describeWaiting,
 } from './event-answer.ts';
-import type { FollowedTables } from './followed-tables.ts';
 
 /** Passes the messages of the stream after a sequence to `see`. */
 export type ReadTail = (
@@ -26,14 +30,12 @@ export type ReadTail = (
   see: (payload: Uint8Array) => void,
 ) => Promise<TailEnd>;
 
-/** The sources of a lookup. */
 export interface Places {
   readonly duckdb: Duckdb;
   readonly tables: FollowedTables;
   readonly index: IdIndex;
   /** Larger files are indexed by the maintenance only [no limit]. */
   readonly maxIndexedBytes?: number | undefined;
-  /** By table. */
   readonly versions: Map<string, VersionSearch>;
   readonly failed: FailedIndex;
   readonly erasedIds: FindErasedIds;
@@ -47,7 +49,6 @@ export interface Question {
   readonly sought: Sought;
   /** Apps whose hashed ids and erased ids are searched. */
   readonly idApps: readonly number[];
-  /** By `performance.now()`. */
   readonly deadlineMs: number;
 }
 
@@ -61,32 +62,13 @@ const tailMs = 250;
 const maxLooks = 5;
 const maxWaiting = 256;
 
-/** Reads an event from its line, also if the line is damaged after its head. */
-function readWaiting(line: string): (WaitingEvent & { readonly idApp: number }) | undefined {
-  try {
-    const event = JSON.parse(line) as Readonly<
-      Record<'event_id' | 'kind', string> & Record<'id_app' | 'event_time' | 'received_at', number>
-    >;
-    return {
-      eventId: event.event_id,
-      kind: event.kind,
-      idApp: event.id_app,
-      eventTimeMs: event.event_time * 1000,
-      receivedAtMs: event.received_at,
-    };
-  } catch {
-    return readLineHead(line);
-  }
-}
-
-/** Adds the matching lines of a message. */
-function addWaiting(payload: Uint8Array, sought: Sought, found: Map<string, WaitingEvent>): void {
+function addWaiting(payload: Uint8Array, sought: Sought, found: Map<string, EventHead>): void {
   const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.length);
   const start = `{"event_id":"${idStartOf(sought)}`;
   if (isMarker(payload)) return;
   for (let at = bytes.indexOf(start); at !== -1 && found.size < maxWaiting; at = bytes.indexOf(start, at + 1)) {
     const end = bytes.indexOf('\n', at);
-    const event = readWaiting(bytes.toString('utf8', at, end === -1 ? bytes.length : end));
+    const event = readEventHead(bytes.toString('utf8', at, end === -1 ? bytes.length : end));
     if (event === undefined || !isSought(sought, event.eventId)) continue;
     if (sought.idApp !== undefined && event.idApp !== sought.idApp) continue;
     // Duplicates in the stream are the same event.
@@ -151,7 +133,7 @@ async function look(places: Places, question: Question): Promise<Looked | undefi
   const found = [...rows, ...failedEvents.map(describeFailed).filter(({ eventId }) => !inLake.has(eventId))];
   // Another request may have reused the key, and be in the stream.
   if (readTail === undefined || (found.length > 0 && 'eventId' in sought)) return end(found);
-  const waiting = new Map<string, WaitingEvent>();
+  const waiting = new Map<string, EventHead>();
   const limits =
     found.length === 0
       ? { maxBytes: maxTailBytes, deadlineMs }
@@ -196,9 +178,7 @@ async function lookUntilStill(places: Places, question: Question): Promise<Looke
   );
 }
 
-/**
- * Throws `file_damaged` if files have fewer failed events than the log counts: the event may be among the missing ones.
- */
+/** Throws `file_damaged` if files have fewer failed events than the log: the event may be missing. */
 async function assertFailedThere({ tables, failed }: Places, { sought, idApps, deadlineMs }: Question): Promise<void> {
   for (;;) {
     const { version, failed: counted } = await tables.readPosition();
@@ -236,3 +216,54 @@ export async function findEvent(places: Places, question: Question): Promise<Eve
     ...(watermarkMs === undefined ? {} : { watermark: new Date(watermarkMs).toISOString() }),
   };
 }
+
+/** Returns whether the follower has the newest version; with trimmed commits it may not. Ignores foreign commits. */
+async function refresh(follower: LogFollower, tableDir: string): Promise<boolean> {
+  try {
+    await follower.refresh();
+  } catch (error) {
+    if (isAppError(error, 'log_damaged')) return false;
+    if (!isAppError(error, 'foreign_commit')) throw error;
+  }
+  return exists(path.join(logFolder(tableDir), commitName(follower.state.version)));
+}
+
+/** Errors of its reads: those of `openLogFollower`. */
+export function createFollowedTables(lakeDir: string) {
+  const followers = new Map<string, LogFollower>();
+
+  async function open(dataset: (typeof importDatasets)[number]): Promise<LogFollower | undefined> {
+    const { table: tableDir } = tablePaths(lakeDir, dataset);
+    const known = followers.get(dataset.table);
+    if (known !== undefined && (await refresh(known, tableDir))) return known;
+    if (!(await hasTable(lakeDir, dataset))) return undefined;
+    const opened = await openLogFollower(tableDir);
+    followers.set(dataset.table, opened);
+    return opened;
+  }
+
+  return {
+    /** Returns the newest version of each existing table, the events table first. */
+    async read() {
+      const tables: DatasetTable[] = [];
+      for (const dataset of importDatasets) {
+        const follower = await open(dataset);
+        if (follower !== undefined) tables.push({ dataset, snapshot: follower.snapshot() });
+      }
+      return tables;
+    },
+    async readPosition() {
+      const follower = await open(eventsDataset);
+      const { epoch, totals } = follower?.lake() ?? {};
+      return {
+        version: follower?.state.version ?? -1,
+        streamId: epoch?.streamId,
+        position: epoch?.position ?? 0,
+        failed: totals?.failed ?? 0,
+      };
+    },
+  };
+}
+
+/** The tables of imported events, followed by commit. For one caller at a time. */
+export type FollowedTables = ReturnType<typeof createFollowedTables>;

@@ -10,21 +10,22 @@
  * One lookup at a time, apps in rotation, by an engine of one thread and bounded memory that the first lookup opens.
  */
 import path from 'node:path';
+import { pause } from '../runtime/async/retry.ts';
 import { createKeyedSemaphore } from '../runtime/async/semaphore.ts';
 import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import { createErasedIdsSearch } from '../lake/find/erased-ids.ts';
 import { createFailedIndex } from '../lake/find/failed-index.ts';
-import { openIdIndex } from '../lake/find/id-index.ts';
+import { type DatasetTable, mayHoldHashed } from '../lake/find/find-rows.ts';
+import { type IdIndex, openIdIndex } from '../lake/find/id-index.ts';
 import { lakePaths } from '../lake/lake.ts';
-import { openDuckdb, type Duckdb } from '../lake/sql/duckdb.ts';
+import type { DataFile } from '../lake/log/snapshot.ts';
+import { openDuckdb, type Duckdb, type DuckdbOptions } from '../lake/sql/duckdb.ts';
 import { readWatermarkMs } from '../lake/watermark.ts';
 import { machineClock } from '../runtime/clock.ts';
 import type { EventAnswer } from './event-answer.ts';
-import { findEvent, type Places, type Question, type ReadTail } from './find-event.ts';
-import { createFollowedTables } from './followed-tables.ts';
-import { createIndexUpkeep } from './index-upkeep.ts';
+import { createFollowedTables, findEvent, type Places, type Question, type ReadTail } from './find-event.ts';
 
 export interface FinderOptions {
   readonly lakeDir: string;
@@ -38,17 +39,6 @@ export interface FinderOptions {
   readonly maxFailedFiles?: number;
 }
 
-export interface Finder {
-  /** Errors: those of `findEvent`; `overloaded` with too many waiting lookups. */
-  find(question: Question): Promise<EventAnswer>;
-  /**
-   * After the first lookup, also of an earlier process: reads failed events, indexes files, removes unneeded indexes.
-   * Errors: of a file that cannot be indexed, after the others.
-   */
-  upkeep(signal: AbortSignal): Promise<void>;
-  close(): Promise<void>;
-}
-
 const engine = { memoryMb: 256, threads: 1 } as const;
 /** Limits of waiting lookups, in total and per app. */
 const maxWaiting = 64;
@@ -59,7 +49,7 @@ const askedLatelyMs = 10_000;
 const nobody = 0;
 
 /** Creates the finder of a lake; opens nothing yet. */
-export function createFinder(options: FinderOptions): Finder {
+export function createFinder(options: FinderOptions) {
   const { lakeDir, indexDir, workDir, readTail, maxIndexedBytes, maxFailedFiles } = options;
   const paths = lakePaths(lakeDir);
   const oneAtATime = createKeyedSemaphore(1, 1);
@@ -91,7 +81,8 @@ export function createFinder(options: FinderOptions): Finder {
   }
 
   return {
-    async find(question) {
+    /** Errors: those of `findEvent`; `overloaded` with too many waiting lookups. */
+    async find(question: Question): Promise<EventAnswer> {
       const { sought, deadlineMs } = question;
       askedAtMs = performance.now();
       const asker = sought.idApp ?? nobody;
@@ -103,7 +94,11 @@ export function createFinder(options: FinderOptions): Finder {
         return findEvent(await open(), question);
       });
     },
-    async upkeep(signal) {
+    /**
+     * After the first lookup, also of an earlier process: reads failed events, indexes files, removes unneeded indexes.
+     * Errors: of a file that cannot be indexed, after the others.
+     */
+    async upkeep(signal: AbortSignal) {
       if (places === undefined && !(await exists(indexDir))) return;
       const { failed } = await oneAtATime.run(nobody, open);
       await failed.readOn(signal);
@@ -121,5 +116,61 @@ export function createFinder(options: FinderOptions): Finder {
         duckdb = undefined;
         await removeTree(workDir);
       }),
+  };
+}
+
+export type Finder = ReturnType<typeof createFinder>;
+
+interface IndexUpkeepOptions {
+  /** Of a separate engine: lookups do not wait for it. */
+  readonly engine: DuckdbOptions;
+  readonly isAsked?: () => boolean;
+}
+
+/** Pauses as multiples of the work, so that flushes are not slowed down. */
+const restsFor = { asked: 1, otherwise: 4 } as const;
+
+/** Maintains the index of ids: indexes new files, removes unneeded parts, merges small ones. */
+export function createIndexUpkeep({ engine: engineOptions, isAsked }: IndexUpkeepOptions) {
+  let keptUpTo = '';
+
+  const rest = (workedMs: number, signal: AbortSignal): Promise<void> =>
+    pause(workedMs * (isAsked?.() === true ? restsFor.asked : restsFor.otherwise), signal);
+
+  async function addAll(duckdb: Duckdb, index: IdIndex, files: readonly DataFile[], signal: AbortSignal) {
+    const failures: unknown[] = [];
+    for (const file of files) {
+      if (signal.aborted) break;
+      const startedAt = performance.now();
+      await index.add(duckdb, file).catch((error: unknown) => failures.push(error));
+      await rest(performance.now() - startedAt, signal);
+    }
+    return failures;
+  }
+
+  return {
+    /** Processes new versions of the tables. Errors: of the first file that cannot be indexed, at the end. */
+    async run(index: IdIndex, tables: readonly DatasetTable[], signal: AbortSignal) {
+      const upTo = JSON.stringify(tables.map(({ dataset, snapshot }) => [dataset.table, snapshot.version]));
+      if (upTo === keptUpTo) return;
+      const live = tables.flatMap(({ dataset, snapshot }) =>
+        snapshot.files.filter((file) => mayHoldHashed(dataset, file)),
+      );
+      const duckdb = await openDuckdb(engineOptions);
+      try {
+        const failures = await addAll(duckdb, index, await index.keepOnly(duckdb, live), signal);
+        for (const merge of index.planMerges(live)) {
+          if (signal.aborted) return;
+          const startedAt = performance.now();
+          await index.merge(duckdb, merge);
+          await rest(performance.now() - startedAt, signal);
+        }
+        if (failures.length > 0) throw failures[0];
+      } finally {
+        duckdb.close();
+      }
+      if (signal.aborted) return;
+      keptUpTo = upTo;
+    },
   };
 }

@@ -9,7 +9,6 @@ import { readTail } from '../stream/tail.ts';
 import { createFinder, type FinderOptions } from './finder.ts';
 
 interface ResponderDependencies {
-  /** Remains the caller's. */
   readonly connection: StreamConnection;
   readonly streamName: string;
   readonly logger: Logger;
@@ -23,10 +22,7 @@ const maxIndexedBytes = 8 * 1024 * 1024;
 /** Files of failed events that are read in about as long. */
 const maxFailedFiles = 200;
 
-/**
- * Starts responding to event lookups from the broker. A stand-in leaves the maintenance of the index to the compactor,
- * and reads missing parts during a lookup within its time.
- */
+/** Starts responding to lookups from the broker. A stand-in does not maintain the index, but reads missing parts. */
 export function startResponder(
   { connection, streamName, logger: parent }: ResponderDependencies,
   options: Omit<FinderOptions, 'readTail' | 'maxIndexedBytes' | 'maxFailedFiles'>,

@@ -28,7 +28,7 @@ interface Defect {
 const defects: Readonly<Record<string, Defect>> = {
   'messages are purged before the commit': {
     seed: 113,
-    file: 'src/compact/position/followed-stream.ts',
+    file: 'src/compact/position/stream-position.ts',
     from: 'if (fault === undefined) return true;',
     to: 'if (fault === undefined) { await reader.purgeBelow(batch.lastSequence); return true; }',
   },

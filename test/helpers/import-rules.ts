@@ -90,7 +90,7 @@ const walls: Readonly<Record<string, readonly string[]>> = {
  */
 const doors: Readonly<Record<string, readonly string[]>> = {
   // The steps of a batch have an order, which batch-tables keeps; the others are its parts, or work on it.
-  'lake/batch': ['batch-tables', 'recent-keys', 'known-rows', 'whole-files', 'spool-lines', 'key-set'],
+  'lake/batch': ['batch-tables', 'recent-keys', 'known-rows', 'spool-lines', 'key-set'],
 };
 
 /** Temporary tables of the engine that only the files of their home may name in SQL. */

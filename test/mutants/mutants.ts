@@ -93,8 +93,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/lake/plain-batch.test.ts',
   },
   'a batch is judged while the keys of the day are loaded': {
-    find: 'oneAtATime.run(() => memory.judge(batch, lookUpAll, loadMore))',
-    replace: 'memory.judge(batch, lookUpAll, loadMore)',
+    find: 'oneAtATime.run(() => judge(batch, lookUpAll, loadMore))',
+    replace: 'judge(batch, lookUpAll, loadMore)',
     test: 'unit/compact/recent-keys.test.ts',
   },
   'a value in a column that no batch had before is left out': {

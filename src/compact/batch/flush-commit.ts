@@ -27,13 +27,11 @@ export interface FlushCommitDependencies {
 interface FlushedBatch {
   readonly commitId: string;
   readonly batch: Batch;
-  /** With the position before the batch. */
   readonly epoch: Epoch;
   readonly judged: Pick<JudgedBatch, 'repeats' | 'others' | 'addsKeys'> & KeysSeen;
   /** The lake's newest `available_at` when the rows got theirs. */
   readonly before: number;
   readonly availableAtMs: number;
-  /** Relative to the table's folder. */
   readonly youngPath: string;
   readonly written: WrittenFile | undefined;
   readonly failed: number;
@@ -56,12 +54,10 @@ export function moveOn(epoch: Epoch, { lastSequence, lastHash, lastStoredAtMs }:
   };
 }
 
-/** Lines that the logs of other tables account for. */
 function countOthers({ others }: FlushedBatch['judged']): number {
   return others.reduce((sum, { rows, repeats }) => sum + rows + repeats, 0);
 }
 
-/** Asserts that each message and event is accounted for once. */
 function assertAccounted({ batch, epoch, judged, written, failed, before, availableAtMs }: FlushedBatch): void {
   assert.equal(batch.firstSequence, epoch.position + 1, 'the batch begins right after the position of the lake');
   assert(batch.lastSequence >= batch.firstSequence, 'the position goes forward');
@@ -159,25 +155,18 @@ export async function commitFlush(
 }
 
 /** The young file of a flush; its name has the commit's id. */
-interface YoungFile {
-  /** Relative to the table's folder. */
-  readonly path: string;
-  /** Makes the file durable that `toFile` writes; undefined if it writes none. */
-  write(toFile: (file: string) => Promise<WrittenFile | undefined>): Promise<WrittenFile | undefined>;
-  /** After an error, also of the commit: removes the file unless the log names it. */
-  removeUnnamed(): Promise<void>;
-}
-
-export function createYoungFile(table: Table, commitId: string): YoungFile {
+export function createYoungFile(table: Table, commitId: string) {
   const youngPath = path.join(youngFolder, `${commitId}.parquet`);
   const file = path.join(table.dir, youngPath);
   return {
     path: youngPath,
-    async write(toFile) {
+    /** Makes the file durable that `toFile` writes; undefined if it writes none. */
+    async write(toFile: (file: string) => Promise<WrittenFile | undefined>) {
       const written = await toFile(file);
       if (written !== undefined) await syncFolder(path.dirname(file));
       return written;
     },
+    /** After an error, also of the commit: removes the file unless the log names it. */
     async removeUnnamed() {
       await table.refresh().catch((foreign: unknown) => {
         if (!isAppError(foreign, 'foreign_commit')) throw foreign;
@@ -188,33 +177,25 @@ export function createYoungFile(table: Table, commitId: string): YoungFile {
 }
 
 /** The files of a flush before its commit to the events table; their names have the commit's id. */
-export interface FlushFiles {
-  readonly commitId: string;
-  readonly young: YoungFile;
-  /** Writes failed events durably; they count from the commit on. */
-  writeFailed(failures: readonly Failure[], failedAtMs: number): Promise<void>;
-  /** After the commit: renames the failed events to their final name. */
-  settle(): Promise<void>;
-  /** After an error, also of the commit: removes what the log does not name, and settles the rest. */
-  removeUnnamed(): Promise<void>;
-}
-
-export function createFlushFiles(table: Table, failedDir: string, commitId: string): FlushFiles {
+export function createFlushFiles(table: Table, failedDir: string, commitId: string) {
   const young = createYoungFile(table, commitId);
   const baseVersion = table.state().version;
   let pending: string | undefined;
   return {
     commitId,
     young,
-    async writeFailed(failures, failedAtMs) {
+    /** Writes failed events durably; they count from the commit on. */
+    async writeFailed(failures: readonly Failure[], failedAtMs: number) {
       const failedAt = new Date(failedAtMs).toISOString();
       const events = failures.map((failure) => ({ failedAt, ...failure }));
       pending = await writePendingFailed(failedDir, baseVersion, commitId, events);
     },
+    /** After the commit: renames the failed events to their final name. */
     async settle() {
       if (pending !== undefined) await settleFailed(failedDir, pending, commitId);
       pending = undefined;
     },
+    /** After an error, also of the commit: removes what the log does not name, and settles the rest. */
     async removeUnnamed() {
       await young.removeUnnamed();
       if (pending === undefined) return;
@@ -223,3 +204,5 @@ export function createFlushFiles(table: Table, failedDir: string, commitId: stri
     },
   };
 }
+
+export type FlushFiles = ReturnType<typeof createFlushFiles>;

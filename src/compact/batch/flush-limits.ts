@@ -1,21 +1,5 @@
 import type { Batch, BatchLimits } from './pull-batch.ts';
 
-/**
- * The size and the waiting time of a batch. Bytes: the configured number, fewer while the engine lacks memory. Age:
- * from the oldest message, including the flush itself, since the event must be in the lake within the flush age.
- */
-export interface FlushLimits {
-  next(): BatchLimits;
-  /** One message exceeded the memory: the next flush looks for its too large events. */
-  isolate(): boolean;
-  /** Records the end of a pull. `isAll`: it emptied the stream, so that following messages are newer. */
-  pulled(isAll: boolean): void;
-  /** Records that a batch exceeded the memory: the next has half its bytes, at least one message. */
-  ranOut(batch: Pick<Batch, 'bytes' | 'messages'>): void;
-  /** Records a commit. `durationMs`: since the end of the pull. */
-  flushed(durationMs: number): void;
-}
-
 /** Time that a pull needs for messages that are already in the stream, ms. */
 const leastMs = 500;
 
@@ -26,28 +10,35 @@ const leastMs = 500;
 export function createFlushLimits(
   most: { readonly bytes: number; readonly rows: number; readonly ageMs: number },
   monotonicMs: () => number = () => performance.now(),
-): FlushLimits {
+) {
   let [maxBytes, isIsolating] = [most.bytes, false];
   let [emptyAtMs, flushMs] = [-Infinity, 0];
   return {
-    next() {
+    next(): BatchLimits {
       // A flush that takes more than half of its age is better off with more events.
       const ageMs = most.ageMs - Math.min(flushMs, most.ageMs / 2);
       const leftMs = Math.min(most.ageMs, Math.max(leastMs, emptyAtMs + ageMs - monotonicMs()));
       return { maxBytes, maxRows: most.rows, maxAgeMs: leftMs };
     },
+    /** One message exceeded the memory: the next flush looks for its too large events. */
     isolate: () => isIsolating,
-    pulled(isAll) {
+    /** Records the end of a pull. `isAll`: it emptied the stream, so that following messages are newer. */
+    pulled(isAll: boolean) {
       if (isAll) emptyAtMs = monotonicMs();
     },
-    ranOut({ bytes, messages }) {
+    /** Records that a batch exceeded the memory: the next has half its bytes, at least one message. */
+    ranOut({ bytes, messages }: Pick<Batch, 'bytes' | 'messages'>) {
       maxBytes = Math.max(1, Math.floor(bytes / 2));
       isIsolating = messages === 1;
     },
-    flushed(durationMs) {
+    /** Records a commit. `durationMs`: since the end of the pull. */
+    flushed(durationMs: number) {
       maxBytes = Math.min(most.bytes, maxBytes * 2);
       isIsolating = false;
       flushMs = durationMs;
     },
   };
 }
+
+/** The limits of a batch: fewer bytes while the engine lacks memory; the age includes the flush itself. */
+export type FlushLimits = ReturnType<typeof createFlushLimits>;

@@ -11,7 +11,6 @@
  * repeats.
  */
 import { randomUUID } from 'node:crypto';
-import type { AppError } from '../../runtime/errors.ts';
 import type { BatchLookUp, BatchTables, JudgedBatch, LoadedBatch } from '../../lake/batch/batch-tables.ts';
 import { type Failure, readFailures, takeOutTooLarge } from '../../lake/batch/spool-lines.ts';
 import type { KeysSeen, RecentKeys } from '../../lake/batch/recent-keys.ts';
@@ -43,36 +42,12 @@ export interface FlushDependencies extends FollowerFlushDependencies {
   readonly isolate?: boolean;
 }
 
-/** The result of a flush, of all tables. */
-export interface Flushed {
-  readonly version: number;
-  readonly events: number;
-  readonly rows: number;
-  readonly failed: number;
-  readonly failures: readonly Failure[];
-  readonly repeats: number;
-  readonly sizeBytes: number;
-  readonly epoch: Epoch;
-  /** By the direct path. */
-  readonly straight: boolean;
-  /** Why its lines were read one by one. */
-  readonly refused?: AppError | undefined;
-}
-
 /** A classified batch whose rows of the events table are in the young file. */
 interface Written {
   readonly judged: Pick<JudgedBatch, 'rows' | 'repeats' | 'others' | 'addsKeys'> & KeysSeen;
   readonly written: WrittenFile | undefined;
   /** After the commit: adds the keys of the batch to the known ones. */
   remember(added: Parameters<RecentKeys['remember']>[1]): Promise<void>;
-}
-
-interface TakenIn extends Written {
-  readonly failures: readonly Failure[];
-  readonly refused: AppError | undefined;
-  readonly straight: boolean;
-  /** Parts of other tables, not written yet. */
-  readonly followed: readonly FollowerFlush[];
 }
 
 interface Taking {
@@ -97,10 +72,7 @@ async function judgeAndWrite(
   return { judged, written, remember: (added) => keys.remember(judged, added) };
 }
 
-/**
- * Writes a batch by the direct path. Undefined without a file if lines are not plain, the lake may have them under
- * another position, or memory is short.
- */
+/** Writes a batch by the direct path. Undefined without a file if it is not plain or may be in the lake already. */
 async function takeInPlain(dependencies: FlushDependencies, taking: Taking): Promise<Written | undefined> {
   const { tables, crashPoint, isolate } = dependencies;
   const { batch, epoch, files, availableAtMs } = taking;
@@ -119,7 +91,7 @@ async function takeInPlain(dependencies: FlushDependencies, taking: Taking): Pro
 }
 
 /** Writes a batch by the direct path if possible, else by the tables. */
-async function takeIn(dependencies: FlushDependencies, taking: Taking): Promise<TakenIn> {
+async function takeIn(dependencies: FlushDependencies, taking: Taking) {
   const { tables, followers, isolate } = dependencies;
   const plain = await takeInPlain(dependencies, taking);
   if (plain !== undefined) return { ...plain, failures: [], refused: undefined, straight: true, followed: [] };
@@ -144,14 +116,7 @@ async function takeIn(dependencies: FlushDependencies, taking: Taking): Promise<
   return { ...taken, failures, refused: loaded.refused, straight: false, followed };
 }
 
-async function commitFollowers({ crashPoint }: FlushDependencies, followed: readonly FollowerFlush[]): Promise<void> {
-  for (const follower of followed) {
-    await follower.commit();
-    await crashPoint('flush-follower-committed');
-  }
-}
-
-function sumUp(judged: TakenIn['judged'], followed: readonly FollowerFlush[], sizeBytes: number) {
+function sumUp(judged: Written['judged'], followed: readonly FollowerFlush[], sizeBytes: number) {
   const parts = [judged, ...followed.map(({ part }) => part)];
   return {
     rows: parts.reduce((sum, { rows }) => sum + rows, 0),
@@ -161,7 +126,7 @@ function sumUp(judged: TakenIn['judged'], followed: readonly FollowerFlush[], si
 }
 
 /** Stores a pulled batch durably; the caller purges the stream. Errors: `fenced`, `commit_conflict`, `disk`, `sql`. */
-export async function flushBatch(dependencies: FlushDependencies, batch: Batch, epoch: Epoch): Promise<Flushed> {
+export async function flushBatch(dependencies: FlushDependencies, batch: Batch, epoch: Epoch) {
   const { table, clock, crashPoint } = dependencies;
   await crashPoint('flush-spooled');
   const commitId = randomUUID();
@@ -182,7 +147,11 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
       await follower.write();
       await crashPoint('flush-follower-written');
     }
-    await commitFollowers(dependencies, followed);
+    // Before the events table, whose position says which messages are stored.
+    for (const follower of followed) {
+      await follower.commit();
+      await crashPoint('flush-follower-committed');
+    }
     const youngPath = files.young.path;
     const failed = failures.length;
     const flushed = { commitId, batch, epoch, judged, before, availableAtMs, youngPath, written, failed };
@@ -200,6 +169,7 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
       failures,
       ...sumUp(judged, followed, written?.sizeBytes ?? 0),
       straight,
+      /** Why its lines were read one by one. */
       refused,
     };
   } catch (error) {
@@ -210,3 +180,5 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
     throw error;
   }
 }
+
+export type Flushed = Awaited<ReturnType<typeof flushBatch>>;

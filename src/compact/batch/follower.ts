@@ -12,9 +12,8 @@
  */
 import assert from 'node:assert/strict';
 import { type Dataset, events, importDatasets } from '../../datasets/dataset.ts';
-import { createKnownRows } from '../../lake/batch/known-rows.ts';
+import { createKnownRows, type OnDamage } from '../../lake/batch/known-rows.ts';
 import type { BatchLookUp, BatchTables, JudgedPart } from '../../lake/batch/batch-tables.ts';
-import type { OnDamage } from '../../lake/batch/whole-files.ts';
 import { type LakeOptions, hasTable, openDatasetTable } from '../../lake/lake.ts';
 import { type Epoch, nextAvailableAtMs } from '../../lake/log/lake-state.ts';
 import type { BuildChange, Table, TableOptions } from '../../lake/log/table.ts';
@@ -26,26 +25,8 @@ import { toAdd } from '../../lake/files/data-file.ts';
 import { type FlushCommitDependencies, commitOwned, createYoungFile, moveOn } from './flush-commit.ts';
 import type { Batch } from './pull-batch.ts';
 
-export interface Follower {
-  readonly dataset: Dataset;
-  /** Undefined before its first row. */
-  find(): Table | undefined;
-  /**
-   * Loads commits of other processes; opens the table once it exists. Ignores foreign commits. Errors: those of
-   * `Table`, `fenced`.
-   */
-  refresh(): Promise<void>;
-  /** Creates the table if needed. Errors: those of `openDatasetTable`, `fenced`. */
-  ensure(): Promise<Table>;
-  /** Finds the rows of its kinds. Errors: those of `KnownRows`. */
-  lookUp(lookUp: BatchLookUp): Promise<void>;
-  /** The newest `available_at` that the last lookup covered; 0 without a table. */
-  lookedUpAtMs(): number;
-}
-
 interface FollowerDependencies {
   readonly lakeDir: string;
-  /** The events table. */
   readonly leader: Table;
   readonly writer: string;
   readonly tables: BatchTables;
@@ -68,7 +49,7 @@ async function claim(table: Table, { leader, writer }: FollowerDependencies): Pr
   });
 }
 
-function createFollower(dataset: Dataset, dependencies: FollowerDependencies): Follower {
+function createFollower(dataset: Dataset, dependencies: FollowerDependencies) {
   const { lakeDir, tables, onDamage, options } = dependencies;
   const known = createKnownRows({ tables, dataset, onDamage });
   let table: Table | undefined;
@@ -85,6 +66,7 @@ function createFollower(dataset: Dataset, dependencies: FollowerDependencies): F
   return {
     dataset,
     find: () => table,
+    /** Loads other processes' commits, or opens the table; ignores foreign commits. Errors: `fenced`, `Table`'s. */
     async refresh() {
       try {
         if (table !== undefined) await table.refresh();
@@ -98,13 +80,17 @@ function createFollower(dataset: Dataset, dependencies: FollowerDependencies): F
         if (!isAppError(error, 'foreign_commit')) throw error;
       }
     },
+    /** Creates the table if needed. Errors: those of `openDatasetTable`, `fenced`. */
     ensure: async () => table ?? open(),
-    async lookUp(lookUp) {
+    async lookUp(lookUp: BatchLookUp) {
       lookedUpAtMs = table === undefined ? 0 : await known.lookUp(lookUp, table);
     },
+    /** The newest `available_at` that the last lookup covered; 0 without a table. */
     lookedUpAtMs: () => lookedUpAtMs,
   };
 }
+
+export type Follower = ReturnType<typeof createFollower>;
 
 export function createFollowers(dependencies: FollowerDependencies): Follower[] {
   return importDatasets.filter((dataset) => dataset !== events).map((dataset) => createFollower(dataset, dependencies));
@@ -130,28 +116,12 @@ export function findAhead(followers: readonly Follower[], epoch: Epoch): Epoch |
   );
 }
 
-/** A secondary table's part of a batch that is being flushed. */
-export interface FollowerFlush {
-  readonly part: JudgedPart;
-  sizeBytes(): number;
-  /** Writes the rows durably; creates the table for its first. */
-  write(): Promise<void>;
-  /**
-   * Commits rows and position. Errors: `fenced`; `commit_conflict` if another process has added rows since the
-   * classification.
-   */
-  commit(): Promise<void>;
-  /** After an error: removes what the log does not name. */
-  removeUnnamed(): Promise<void>;
-}
-
 export interface FollowerFlushDependencies extends FlushCommitDependencies {
   readonly followers: readonly Follower[];
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
 }
 
-/** The state of a table when the batch was classified. */
 interface Standing {
   /** Its position in the epoch; undefined if it has none. */
   readonly position: number | undefined;
@@ -187,11 +157,12 @@ function createBuild(
   };
 }
 
+/** A secondary table's part of a batch that is being flushed. */
 function createFollowerFlush(
   dependencies: FollowerFlushDependencies,
   { part, follower }: { readonly part: JudgedPart; readonly follower: Follower },
   { batch, epoch, commitId }: { readonly batch: Batch; readonly epoch: Epoch; readonly commitId: string },
-): FollowerFlush {
+) {
   const { table: leader, writer, clock } = dependencies;
   const standing: Standing = {
     position: follower.find()?.state().txns.get(epoch.appId),
@@ -202,6 +173,7 @@ function createFollowerFlush(
   return {
     part,
     sizeBytes: () => made?.sizeBytes ?? 0,
+    /** Writes the rows durably; creates the table for its first. */
     async write() {
       const table = await follower.ensure();
       young = createYoungFile(table, commitId);
@@ -211,6 +183,7 @@ function createFollowerFlush(
       const flushed = { epoch: moveOn(epoch, batch), standing, availableAtMs };
       made = { build: createBuild(dependencies, part, flushed, add), sizeBytes: written?.sizeBytes ?? 0 };
     },
+    /** Errors: `fenced`; `commit_conflict` if another process has added rows since the classification. */
     async commit() {
       assert(made !== undefined, 'the rows are written before they are committed');
       // The claim on the events table decides: it may have been lost since the pull.
@@ -223,6 +196,8 @@ function createFollowerFlush(
     },
   };
 }
+
+export type FollowerFlush = ReturnType<typeof createFollowerFlush>;
 
 /** Plans each table's part of a batch, unless it has the batch already. */
 export function planFollowers(

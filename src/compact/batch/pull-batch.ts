@@ -23,7 +23,6 @@ export interface Batch {
   /** By the broker's clock, Unix ms; undefined: unknown. */
   readonly lastStoredAtMs?: number | undefined;
   readonly messages: number;
-  /** Number of lines. */
   readonly events: number;
   readonly bytes: number;
 }
@@ -33,7 +32,6 @@ export interface BatchLimits {
   readonly maxRows: number;
   /** Maximum age of the oldest message, ms. */
   readonly maxAgeMs: number;
-  /** Last message that may be pulled [any]. */
   readonly lastSequence?: number | undefined;
 }
 
@@ -162,19 +160,7 @@ async function pullBatch(
   };
 }
 
-/** The position after which a batch begins. */
 type Place = Pick<Epoch, 'appId' | 'position'>;
-
-/**
- * Pulls batches, one ahead of the flush. A batch that was pulled ahead is used only if it is the next one; otherwise it
- * is pulled again.
- */
-export interface BatchPuller {
-  /** Returns the batch after a position, as `pullBatch`. */
-  pull(after: Place, limits: BatchLimits): Promise<Batch | undefined>;
-  pullAhead(after: Place, limits: BatchLimits): void;
-  stop(): Promise<void>;
-}
 
 interface Pulling {
   readonly after: Place;
@@ -182,17 +168,14 @@ interface Pulling {
   readonly aborter: AbortController;
 }
 
-/**
- * Creates a puller of spool files in a folder, two at a time. Aborting the signal ends every pull. `onPulled` is called
- * after each pull that was not aborted.
- */
+/** Creates a puller of spool files in a folder, two at a time. `onPulled` follows each pull that is not aborted. */
 export function createBatchPuller(
   reader: StreamReader,
   folder: string,
   name: string,
   signal: AbortSignal,
   onPulled: (batch: Batch | undefined, limits: BatchLimits) => void = () => undefined,
-): BatchPuller {
+) {
   let ahead: Pulling | undefined;
   let spools = 0;
   const memory = createPullMemory();
@@ -222,16 +205,19 @@ export function createBatchPuller(
   }
 
   return {
-    async pull(after, limits) {
+    async pull(after: Place, limits: BatchLimits) {
       const isNext = ahead?.after.position === after.position && ahead.after.appId === after.appId;
       if (!isNext) await stop();
       const { batch } = ahead ?? start(after, limits);
       ahead = undefined;
       return batch;
     },
-    pullAhead(after, limits) {
+    pullAhead(after: Place, limits: BatchLimits) {
       ahead = start(after, limits);
     },
     stop,
   };
 }
+
+/** Pulls one batch ahead of the flush; one that does not turn out to be the next is pulled again. */
+export type BatchPuller = ReturnType<typeof createBatchPuller>;

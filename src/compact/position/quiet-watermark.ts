@@ -5,21 +5,6 @@ import { describeError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import type { BrokerClock, StreamState } from '../../stream/stream.ts';
 
-/**
- * Advances the watermark without commits while no events arrive: a stream that ends at the lake's position has nothing
- * that the lake lacks.
- */
-export interface QuietWatermark {
-  /** Reports whether it needs a state of the stream. */
-  isDue(): boolean;
-  /** Applies a state of the stream. Writes the file at intervals, without fsync; logs its errors. */
-  take(epoch: Epoch, state: StreamState): Promise<void>;
-  /** The watermark of an epoch's position, Unix ms; undefined while unknown. */
-  find(epoch: Epoch | undefined): number | undefined;
-  /** Least lead of the broker's clock over this machine's, ms. */
-  brokerAheadMs(): number;
-}
-
 interface QuietWatermarkDependencies {
   readonly lakeDir: string;
   /** Throws if the lake's folder was replaced. */
@@ -37,12 +22,13 @@ function moveOn(knownMs: number | undefined, { fromMs, toMs }: BrokerClock): num
   return knownMs !== undefined && fromMs < knownMs && knownMs <= toMs ? knownMs : fromMs;
 }
 
+/** Advances the watermark without commits while the stream ends at the lake's position. */
 export function createQuietWatermark({
   lakeDir,
   assertFolder,
   logger,
   clock: machineClock,
-}: QuietWatermarkDependencies): QuietWatermark {
+}: QuietWatermarkDependencies) {
   let aheadMs = 0;
   let claim: WatermarkClaim | undefined;
   let writtenAt = -Infinity;
@@ -70,9 +56,12 @@ export function createQuietWatermark({
 
   return {
     isDue,
+    /** The watermark of an epoch's position, Unix ms; undefined while unknown. */
     find,
+    /** Least lead of the broker's clock over this machine's, ms. */
     brokerAheadMs: () => aheadMs,
-    async take(epoch, { id, lastSequence, clock }) {
+    /** Applies a state of the stream. Writes the file at intervals, without fsync; logs its errors. */
+    async take(epoch: Epoch, { id, lastSequence, clock }: StreamState) {
       aheadMs = Math.max(0, (clock?.fromMs ?? 0) - machineClock.nowMs());
       if (clock === undefined || id !== epoch.streamId || lastSequence !== epoch.position) return;
       const { appId, position } = epoch;
@@ -81,3 +70,5 @@ export function createQuietWatermark({
     },
   };
 }
+
+export type QuietWatermark = ReturnType<typeof createQuietWatermark>;

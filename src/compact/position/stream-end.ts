@@ -1,28 +1,15 @@
 import { parseChecked, renderChecked } from '../../runtime/files/checked-json.ts';
 import { findTextFile, writeFileDurably } from '../../runtime/files/durable-file.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
-import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { createMutex } from '../../runtime/async/semaphore.ts';
 import { startPollLoop } from '../../runtime/async/poll-loop.ts';
 import { type StreamReader, type StreamState, hashMessage } from '../../stream/stream.ts';
 import type { FollowDependencies, Stillness } from './stream-position.ts';
 
-/**
- * Records across restarts how far the stream reached. A damaged broker may lose acknowledged messages at the end
- * silently. Losses before the lake's position are found by the anchor (stream-position.ts), later ones by this.
- */
-export interface StreamEnd extends Stoppable {
-  /** Checks now, before a batch is read: after the lake has passed the mark, nothing shows. Errors: the reader's. */
-  look(): Promise<StreamState>;
-  /** Discards the mark: the stream is another one, and that was reported. */
-  reset(): void;
-}
-
 export interface StreamEndDependencies {
   readonly reader: StreamReader;
   readonly file: string;
-  /** The last sequence that the lake has. */
   readonly position: () => number;
   /** Throws if the file's folder was replaced. */
   readonly assertFolder: () => void;
@@ -41,7 +28,6 @@ interface Mark {
 
 const lookEveryMs = 500;
 
-/** A damaged mark is ignored. */
 async function findMark(file: string): Promise<Mark | undefined> {
   const text = await findTextFile(file);
   try {
@@ -60,7 +46,7 @@ export async function watchStreamEnd({
   alarm,
   stillness,
   logger,
-}: StreamEndDependencies): Promise<StreamEnd> {
+}: StreamEndDependencies) {
   let mark = await findMark(file);
   let kept = '';
   let failing = false;
@@ -124,8 +110,16 @@ export async function watchStreamEnd({
     },
   );
   return {
+    /** Checks now, before a batch is read: after the lake has passed the mark, nothing shows. Errors: the reader's. */
     look,
+    /** Discards the mark: the stream is another one, and that was reported. */
     reset: () => void (mark = undefined),
     stop: () => loop.stop(),
   };
 }
+
+/**
+ * Records across restarts how far the stream reached. A damaged broker may lose acknowledged messages at the end
+ * silently. Losses before the lake's position are found by the anchor (stream-position.ts), later ones by this.
+ */
+export type StreamEnd = Awaited<ReturnType<typeof watchStreamEnd>>;

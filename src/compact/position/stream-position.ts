@@ -8,6 +8,9 @@
  * Crash: the position is in commits only; the file of stream-end.ts is written atomically and ignored if damaged.
  */
 import { AppError } from '../../runtime/errors.ts';
+import type { Logger } from '../../runtime/logger.ts';
+import { type Follower, findAhead } from '../batch/follower.ts';
+import type { QuietWatermark } from './quiet-watermark.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
 import type { Table } from '../../lake/log/table.ts';
 import { type StreamReader, type StreamState, hashMessage } from '../../stream/stream.ts';
@@ -34,7 +37,7 @@ export const faultExplanations: Readonly<Record<StreamFault, string>> = {
  * Compares the stream with the lake's position. Sequences are reused after damage of the broker's store, so the anchor
  * must be unchanged. Undefined: no fault is visible.
  */
-export async function findStreamFault(reader: StreamReader, epoch: Epoch): Promise<StreamFault | undefined> {
+async function findStreamFault(reader: StreamReader, epoch: Epoch): Promise<StreamFault | undefined> {
   const state = await reader.state();
   if (state.id !== epoch.streamId) return 'recreated';
   if (state.lastSequence < epoch.position) return 'shortened';
@@ -143,7 +146,7 @@ async function startEpoch(
  * Decides where to read the stream from. A fault raises an alarm and begins a new epoch: everything left is read from
  * the start, and events that the lake has are dropped by their ids.
  */
-export async function followStream(dependencies: FollowDependencies): Promise<Epoch> {
+async function followStream(dependencies: FollowDependencies): Promise<Epoch> {
   const { table, reader } = dependencies;
   const epoch = table.lake().epoch;
   if (epoch === undefined) {
@@ -182,41 +185,104 @@ export async function skipHole(dependencies: FollowDependencies, epoch: Epoch): 
   await startEpoch(dependencies, 'gap', next - 1);
 }
 
-/**
- * Tracks whether the stream is unchanged since its last comparison with the lake: it ended at the lake's position, the
- * pull after that has brought nothing, and its connection was never lost. Saves an idle compactor several requests a
- * second.
- */
-export interface Stillness {
-  /** Messages so far: read before the comparison, so that later ones are seen. */
-  readonly arrivals: () => number;
-  /** Records that the stream ended at the epoch's position; `arrivals` is from before that state. */
-  begin(epoch: Epoch, arrivals: number): void;
-  /** Discards the record, after a failure. */
-  end(): void;
-  /** Reports whether it holds, for an epoch if given. */
-  holds(epoch?: Epoch): boolean;
-}
-
 /** Longest time without a comparison, ms: another client may have purged the anchor. */
 const longestMs = 30_000;
 
 /** Creates it. Without `arrivals` of the reader it never holds. */
-export function createStillness(reader: Pick<StreamReader, 'arrivals'>, maxMs = longestMs): Stillness {
+export function createStillness(reader: Pick<StreamReader, 'arrivals'>, maxMs = longestMs) {
   let known: { readonly epoch: Epoch; readonly arrivals: number; readonly sinceMs: number } | undefined;
   const arrivals = (): number => reader.arrivals?.() ?? Number.NaN;
   return {
+    /** Messages so far: read before the comparison, so that later ones are seen. */
     arrivals,
-    begin(epoch, before) {
+    /** Records that the stream ended at the epoch's position; `arrivals` is from before that state. */
+    begin(epoch: Epoch, before: number) {
       known = { epoch, arrivals: before, sinceMs: performance.now() };
     },
     end() {
       known = undefined;
     },
-    holds(epoch = known?.epoch) {
+    /** Reports whether it holds, for an epoch if given. */
+    holds(epoch: Epoch | undefined = known?.epoch) {
       if (known === undefined || known.arrivals !== arrivals() || performance.now() - known.sinceMs >= maxMs)
         return false;
       return epoch?.appId === known.epoch.appId && epoch.position === known.epoch.position;
     },
   };
 }
+
+/**
+ * Tracks whether the stream is unchanged since its last comparison with the lake: it ended at the lake's position, the
+ * pull after that has brought nothing, and its connection was never lost. Saves an idle compactor several requests a
+ * second.
+ */
+export type Stillness = ReturnType<typeof createStillness>;
+
+interface FollowedStreamDependencies extends Omit<FollowDependencies, 'findAhead'> {
+  readonly followers: readonly Follower[];
+  readonly stillness: Stillness;
+  readonly streamEnd: { look(): Promise<StreamState> };
+  readonly watermark: QuietWatermark;
+  readonly logger: Logger;
+}
+
+/** The stream as the flush loop reads it. */
+export function createFollowedStream(dependencies: FollowedStreamDependencies) {
+  const { table, reader, writer, followers, stillness, streamEnd, watermark, logger } = dependencies;
+  const ahead = (epoch: Epoch): Epoch | undefined => findAhead(followers, epoch);
+  const follow: FollowDependencies = { ...dependencies, findAhead: ahead };
+  const skip = (epoch: Epoch): Promise<void> => skipHole(follow, epoch);
+  return {
+    findAhead: ahead,
+    skipHole: skip,
+    distrust: () => stillness.end(),
+    /** Compares the stream with the lake's position unless it is known to be unchanged. Returns the epoch to read. */
+    async compare() {
+      const known = table.lake().epoch;
+      if (known !== undefined && stillness.holds(known)) {
+        if (!watermark.isDue()) return known;
+        const state = await reader.state();
+        // The anchor finds a stream that has lost its end and reused the numbers.
+        if (stillness.holds(known)) await watermark.take(known, state);
+        return known;
+      }
+      const arrivals = stillness.arrivals();
+      const state = await streamEnd.look();
+      const epoch = await followStream(follow);
+      await watermark.take(epoch, state);
+      if (state.lastSequence === epoch.position && ahead(epoch) === undefined) stillness.begin(epoch, arrivals);
+      return epoch;
+    },
+    /** Reports whether a batch belongs to the stream that the lake follows. Errors: `fenced`, the reader's. */
+    async isOurs(epoch: Epoch, batch: Batch) {
+      const other = ahead(epoch);
+      if (other?.position === batch.lastSequence && other.anchorHash !== batch.lastHash) return false;
+      const fault = await findStreamFault(reader, epoch);
+      if (fault === undefined) return true;
+      // A compactor that has taken over the lake purges what it has stored: no loss.
+      await table.refresh();
+      assertOwner(table.lake(), writer);
+      if (!(await isStillWhole(reader, epoch, fault, batch))) return false;
+      logger.error(
+        { fault, firstSequence: batch.firstSequence, lastSequence: batch.lastSequence },
+        'messages were removed from the stream while they were read: they are taken in all the same',
+      );
+      return true;
+    },
+    /**
+     * Ends a run without a batch. If the stream counts messages after the position and has none there, its store was
+     * damaged at the end: no later pull would show that.
+     */
+    async endQuietTurn(epoch: Epoch) {
+      // A gap before a message that came has begun a new epoch already.
+      const isSame = table.lake().epoch?.appId === epoch.appId;
+      if (isSame && !stillness.holds(epoch) && ahead(epoch) === undefined) await skip(epoch);
+    },
+    /** Purges up to the position, unless the stream has changed: then it may hold messages that the lake lacks. */
+    async purge(epoch: Epoch) {
+      if ((await findStreamFault(reader, epoch)) === undefined) await reader.purgeBelow(epoch.position);
+    },
+  };
+}
+
+export type FollowedStream = ReturnType<typeof createFollowedStream>;

@@ -6,18 +6,8 @@ import { sqlList, sqlText } from '../sql/literals.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import { assertFilesWhole } from '../files/data-file.ts';
 import { type KeyTable, createKeysSql } from './key-table.ts';
-import { type KeyHashes, halvesSql } from './key-set.ts';
+import { type KeyHashes, readHashes } from './key-set.ts';
 import { lineColumns } from '../../datasets/event-line.ts';
-
-/** The rows of `batch` that are not written are in the table `dropped`, by rowid; the new ones are in `batch_keys`. */
-export interface Verdict {
-  /** Good rows per kind, and the duplicates among them. */
-  readonly kinds: ReadonlyMap<EventKind, { readonly lines: number; readonly repeats: number }>;
-  /** Rowids of events whose key belongs to another request: they become failed events. */
-  readonly reused: readonly number[];
-  /** Some new rows have an Idempotency-Key. */
-  readonly addsKeys: boolean;
-}
 
 /**
  * How a batch is classified. `stream`: the rows are in order of receipt; one that was received before a known one shows
@@ -45,24 +35,6 @@ async function findLookUpFiles(duckdb: Duckdb, files: readonly DataFile[]): Prom
   );
 }
 
-/** Finds events of the batch in files of the lake: the stream may have delivered them under another sequence. */
-export async function lookUpEvents(duckdb: Duckdb, lakeFiles: readonly DataFile[]): Promise<void> {
-  const files = await findLookUpFiles(duckdb, lakeFiles);
-  if (files.length === 0) return;
-  // A damaged file hides ids, and their events would be stored again.
-  await assertFilesWhole(files);
-  // A keyed id may return after its window with a later time of receipt: then it is another event.
-  await duckdb.run(
-    `INSERT INTO stored_before SELECT rowid FROM batch
-     WHERE NOT bad AND (event_id, received_at) IN (SELECT (event_id, received_at) FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false))`,
-  );
-}
-
-export async function forgetLookUps(duckdb: Duckdb): Promise<void> {
-  for (const name of ['stored_before', 'stored_rows']) await duckdb.run(`DELETE FROM ${name}`);
-}
-
-/** Drops what was found in the lake, and events that are in the batch twice. */
 async function dropKnown(duckdb: Duckdb): Promise<void> {
   await duckdb.run(
     `INSERT INTO dropped SELECT r, 'repeat'
@@ -71,9 +43,7 @@ async function dropKnown(duckdb: Duckdb): Promise<void> {
   );
 }
 
-/**
- * Reads the keyed ids of the batch into `asked`, in the order of classification. A bad row counts for its request only.
- */
+/** Reads the keyed ids of the batch into `asked`, in order. A bad row counts for its request only. */
 async function readAsked(duckdb: Duckdb, rule: DedupeRule, { columnsSql }: KeyTable): Promise<void> {
   await duckdb.run(
     `CREATE OR REPLACE TEMP TABLE asked AS
@@ -89,10 +59,7 @@ async function countAsked(duckdb: Duckdb): Promise<number> {
   return Number(row?.['n']);
 }
 
-/**
- * Classifies `asked` by a query of known ids: the same event is a duplicate; another request under the key is rejected
- * entirely.
- */
+/** Classifies `asked` by a query of known ids. Another request under a known key is rejected entirely. */
 async function judgeBy(duckdb: Duckdb, known: string, rule: DedupeRule): Promise<void> {
   const isNear =
     rule === 'stream' ? `asked.ms - known.ms <= ${keyWindowMs}` : `abs(asked.ms - known.ms) <= ${keyWindowMs}`;
@@ -136,17 +103,8 @@ async function judgeKeys(duckdb: Duckdb, rule: DedupeRule, keys: KeyTable): Prom
   }
 }
 
-/**
- * Classifies the rows of `batch` by the known keys, which must cover the window around each row, and by each other in
- * their order; with `lookedUp` also by the result of `lookUpEvents`. All rows of a request are classified alike, but
- * each is a duplicate on its own. Repeatable.
- */
-export async function judgeBatch(
-  duckdb: Duckdb,
-  keys: KeyTable,
-  rule: DedupeRule,
-  lookedUp: boolean,
-): Promise<Verdict> {
+/** Classifies the rows of `batch`; with `lookedUp` also by the result of lookups. See `createClassifier`. */
+async function classify(duckdb: Duckdb, keys: KeyTable, rule: DedupeRule, lookedUp: boolean) {
   await duckdb.run('DELETE FROM dropped');
   await duckdb.run('DELETE FROM batch_keys');
   if (lookedUp) await dropKnown(duckdb);
@@ -159,40 +117,30 @@ export async function judgeBatch(
   const [counts] = await duckdb.rows('SELECT count(*) AS keys FROM batch_keys WHERE place IS NOT NULL');
   const reused = await duckdb.rows("SELECT r::INTEGER AS r FROM dropped WHERE verdict = 'key_reused' ORDER BY r");
   return {
-    kinds: new Map(
+    /** Good rows per kind, and the duplicates among them. */
+    kinds: new Map<EventKind, { readonly lines: number; readonly repeats: number }>(
       kinds.map((row) => [String(row['kind']), { lines: Number(row['lines']), repeats: Number(row['repeats']) }]),
     ),
+    /** Rowids of events whose key belongs to another request: they become failed events. */
     reused: reused.map((row) => Number(row['r'])),
     addsKeys: Number(counts?.['keys']) > 0,
   };
 }
 
-export async function readKeyedHours(duckdb: Duckdb, hourMs: number): Promise<number[]> {
+export type Verdict = Awaited<ReturnType<typeof classify>>;
+
+export const hourMs = 3_600_000;
+
+/** Returns the start of each hour in which keyed events of the batch were received, Unix ms, ascending. */
+export async function readKeyedHours(duckdb: Duckdb): Promise<number[]> {
   const rows = await duckdb.rows(
     `SELECT DISTINCT (epoch_ms(received_at) // ${hourMs}) * ${hourMs} AS hour FROM batch WHERE ${isKeyedSql('event_id')} AND received_at IS NOT NULL ORDER BY hour`,
   );
   return rows.map((row) => Number(row['hour']));
 }
 
-/** Rows of the batch whose event ids are made of a natural key. */
-export interface OwnKeys extends KeyHashes {
-  readonly rowids: Uint32Array;
-}
-
-/** The kinds of a dataset whose events have a natural key. */
 export function ownKeyKinds({ kindSpecs }: Dataset): string[] {
   return [...kindSpecs].flatMap(([kind, { key }]) => (key.length > 0 ? [kind] : []));
-}
-
-const none = new Uint32Array();
-
-export async function readOwnKeys(duckdb: Duckdb, dataset: Dataset): Promise<OwnKeys> {
-  const kinds = ownKeyKinds(dataset);
-  if (kinds.length === 0) return { lows: none, highs: none, rowids: none };
-  const [lows = none, highs = none, rowids = none] = await duckdb.integers(
-    `SELECT ${halvesSql('event_id')}, rowid::UINTEGER FROM batch WHERE NOT bad AND kind IN (${kinds.map(sqlText).join(', ')})`,
-  );
-  return { lows, highs, rowids };
 }
 
 /** Rows whose hashes are read at a time: some megabytes. */
@@ -203,25 +151,9 @@ export async function readFileKeys(duckdb: Duckdb, file: DataFile, take: (hashes
   const [counted] = await duckdb.rows(`SELECT count(*) AS n FROM ${source}`);
   const count = Number(counted?.['n']);
   for (let from = 0; from < count; from += rowsAtOnce) {
-    const [lows = none, highs = none] = await duckdb.integers(
-      `SELECT ${halvesSql('event_id')} FROM ${source}
-       WHERE file_row_number >= ${from} AND file_row_number < ${from + rowsAtOnce} AND event_id IS NOT NULL`,
-    );
-    take({ lows, highs });
+    const range = `file_row_number >= ${from} AND file_row_number < ${from + rowsAtOnce}`;
+    take(await readHashes(duckdb, 'event_id', `FROM ${source} WHERE ${range} AND event_id IS NOT NULL`));
   }
-}
-
-export async function lookUpOwnKeys(
-  duckdb: Duckdb,
-  files: readonly DataFile[],
-  rowids: readonly number[],
-): Promise<void> {
-  const asked = rowids.join(', ');
-  await duckdb.run(
-    `INSERT INTO stored_rows SELECT rowid FROM batch WHERE rowid IN (${asked}) AND (event_id, id_app) IN (
-       SELECT (event_id, id_app) FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)
-       WHERE event_id IN (SELECT event_id FROM batch WHERE rowid IN (${asked})))`,
-  );
 }
 
 /** Drops rows that the table has, and those that are in the batch a second time. */
@@ -248,7 +180,6 @@ const maxTimes = 1000;
 
 const reusedSql = "SELECT r FROM dropped WHERE verdict = 'key_reused'";
 
-/** Columns in which a retry has the same values. */
 const valueColumns = lineColumns
   .map(({ name }) => name)
   .filter((name) => !['event_id', 'event_time', 'received_at'].includes(name))
@@ -257,11 +188,8 @@ const valueColumns = lineColumns
 const sameTimeSql = `(stored.event_time = asked.event_time OR
   (epoch_ms(stored.event_time) = stored.ms // 1000 * 1000 AND epoch_ms(asked.event_time) = asked.ms // 1000 * 1000))`;
 
-/**
- * Fills the table `former` with the batches that may be such retries. Returns when the first requests of their keys
- * were received, Unix ms.
- */
-export async function findFormerTimes(duckdb: Duckdb, { columnsSql }: KeyTable): Promise<number[]> {
+/** Fills `former` with the batches that may be such retries. Returns the first receipts of their keys, Unix ms. */
+async function findFormerTimes(duckdb: Duckdb, { columnsSql }: KeyTable): Promise<number[]> {
   await duckdb.run(
     `CREATE OR REPLACE TEMP TABLE former AS
      WITH reused AS (SELECT ${columnsSql}, epoch_ms(received_at) AS ms FROM batch WHERE rowid IN (${reusedSql})),
@@ -274,10 +202,8 @@ export async function findFormerTimes(duckdb: Duckdb, { columnsSql }: KeyTable):
   return rows.length > maxTimes ? [] : rows.map((row) => Number(row['first_ms']));
 }
 
-/**
- * Finds the events of `former` in files and in the batch: the rows of requests that are complete there are duplicates.
- */
-export async function lookUpFormer(
+/** Finds the events of `former` in files and in the batch. Rows of complete requests are duplicates. */
+async function lookUpFormer(
   duckdb: Duckdb,
   { columnsSql }: KeyTable,
   files: readonly DataFile[],
@@ -299,4 +225,80 @@ export async function lookUpFormer(
        JOIN stored ON stored.ms = former.first_ms AND (stored.key = asked.key) = (asked.place = 0) AND ${sameTimeSql} AND ${same.join(' AND ')})
      SELECT unnest(list(r)) FROM found GROUP BY key, print, ms, first_ms, events HAVING count(DISTINCT place) = events`,
   );
+}
+
+/** Creates the lookups of the loaded batch, for its classification. Files must be intact. */
+function createLookUp(duckdb: Duckdb, keys: KeyTable) {
+  let isUsed = false;
+  return {
+    /** Reports whether events were looked up. */
+    isUsed: () => isUsed,
+    keyedHours: () => readKeyedHours(duckdb),
+    /**
+     * Finds events of the batch in files of the lake: the stream may have delivered them under another sequence. Then
+     * duplicates within the batch count too. Errors: `file_damaged`.
+     */
+    async lookUpEvents(lakeFiles: readonly DataFile[]) {
+      isUsed = true;
+      const files = await findLookUpFiles(duckdb, lakeFiles);
+      if (files.length === 0) return;
+      // A damaged file hides ids, and their events would be stored again.
+      await assertFilesWhole(files);
+      // A keyed id may return after its window with a later time of receipt: then it is another event.
+      await duckdb.run(
+        `INSERT INTO stored_before SELECT rowid FROM batch
+         WHERE NOT bad AND (event_id, received_at) IN (SELECT (event_id, received_at) FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false))`,
+      );
+    },
+    /** Adds to the known keys what the files have under those of the batch. */
+    addOwnKeys: (files: readonly DataFile[]) => keys.addOfBatch(files),
+    /** First receipts, Unix ms, of reused keys that version 0.2 may have stored. */
+    formerTimes: () => findFormerTimes(duckdb, keys),
+    /** Finds the events of those requests in files by their values: they are duplicates. */
+    async lookUpFormer(files: readonly DataFile[], emptyFile: string) {
+      isUsed = true;
+      await lookUpFormer(duckdb, keys, files, emptyFile);
+    },
+    /** Reads the rows of a dataset's kinds that have a natural key. */
+    readOwnKeys(dataset: Dataset) {
+      const kinds = ownKeyKinds(dataset).map(sqlText).join(', ');
+      const isKeyed = kinds === '' ? 'false' : `kind IN (${kinds})`;
+      return readHashes(duckdb, 'event_id', `FROM batch WHERE NOT bad AND ${isKeyed}`, 'rowid');
+    },
+    /** Finds such rows in files: they are duplicates. */
+    async lookUpOwnKeys(files: readonly DataFile[], rowids: readonly number[]) {
+      const asked = rowids.join(', ');
+      await duckdb.run(
+        `INSERT INTO stored_rows SELECT rowid FROM batch WHERE rowid IN (${asked}) AND (event_id, id_app) IN (
+           SELECT (event_id, id_app) FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)
+           WHERE event_id IN (SELECT event_id FROM batch WHERE rowid IN (${asked})))`,
+      );
+    },
+  };
+}
+
+export type BatchLookUp = ReturnType<typeof createLookUp>;
+
+/**
+ * Creates the classifier of the loaded batch. Rows that are not written are in the table `dropped`, by rowid; the keys of
+ * new rows are in `batch_keys`. The known keys must cover the window around each row. All rows of a request are
+ * classified alike, but each is a duplicate on its own. Repeatable.
+ */
+export function createClassifier(duckdb: Duckdb, keys: KeyTable): (known: KnownEvents) => Promise<Verdict> {
+  const lookUp = createLookUp(duckdb, keys);
+  let isForgotten = false;
+  return async (known) => {
+    // The tables have lookups of the previous batch.
+    for (const name of isForgotten ? [] : ['stored_before', 'stored_rows']) await duckdb.run(`DELETE FROM ${name}`);
+    isForgotten = true;
+    await known.load(lookUp);
+    return classify(duckdb, keys, known.rule, lookUp.isUsed());
+  };
+}
+
+/** The source of what the lake has of a batch: its events, and the requests of its Idempotency-Keys. */
+export interface KnownEvents {
+  readonly rule: DedupeRule;
+  /** Loads it into the tables, as a part of each classification. */
+  load(batch: BatchLookUp): Promise<void>;
 }

@@ -16,21 +16,8 @@ import { sqlText } from '../sql/literals.ts';
 const rowsOfBatch = ({ kinds }: Dataset): string =>
   `(SELECT * FROM batch WHERE NOT bad AND kind IN (${kinds.map(sqlText).join(', ')}))`;
 
-/** Enriches the rows of consecutive batches. */
-export interface BatchEnrichment {
-  /**
-   * Writes rows of a dataset with what their addresses and User-Agents say; `source` is SQL of a relation of these. If
-   * the enrichment fails, the rows are written without it and the enricher is notified. Errors: those of `write`.
-   */
-  write<T extends object>(
-    dataset: Dataset,
-    write: (select: EnrichedSelect | undefined) => Promise<T>,
-    source?: string,
-  ): Promise<T>;
-}
-
 /** Creates the enrichment of an engine's batches. Results are kept between batches and dropped after an idle time. */
-export function createBatchEnrichment(duckdb: Duckdb, enricher: Enricher): BatchEnrichment {
+export function createBatchEnrichment(duckdb: Duckdb, enricher: Enricher) {
   const byDataset = new Map<Dataset, LookUps>();
   let idle: NodeJS.Timeout | undefined;
   let forgetting = Promise.resolve();
@@ -76,7 +63,15 @@ export function createBatchEnrichment(duckdb: Duckdb, enricher: Enricher): Batch
   }
 
   return {
-    async write(dataset, write, source = rowsOfBatch(dataset)) {
+    /**
+     * Writes rows of a dataset with what their addresses and User-Agents say; `source` is SQL of a relation of these. If
+     * the enrichment fails, the rows are written without it and the enricher is notified. Errors: those of `write`.
+     */
+    async write<T extends object>(
+      dataset: Dataset,
+      write: (select: EnrichedSelect | undefined) => Promise<T>,
+      source = rowsOfBatch(dataset),
+    ): Promise<T> {
       const groups = findEnrichedGroups(dataset);
       if (groups.length === 0) return write(undefined);
       const lookUps = byDataset.get(dataset) ?? createLookUps(duckdb, enricher, dataset.table);
@@ -93,3 +88,5 @@ export function createBatchEnrichment(duckdb: Duckdb, enricher: Enricher): Batch
     },
   };
 }
+
+export type BatchEnrichment = ReturnType<typeof createBatchEnrichment>;

@@ -1,29 +1,23 @@
-/** Hashes of 64 bits, as halves. */
+import type { Duckdb } from '../sql/duckdb.ts';
+
 export interface KeyHashes {
   readonly lows: Uint32Array;
   readonly highs: Uint32Array;
 }
 
-export const halvesSql = (column: string): string =>
-  `(hash(${column}) & 4294967295)::UINTEGER AS low, (hash(${column}) >> 32)::UINTEGER AS high`;
+/** Hashes, each with the number of its row. */
+interface RowHashes extends KeyHashes {
+  readonly rows: Uint32Array;
+}
 
-/**
- * Hashes of keys with the group of rows (such as a file) that has each: a key is searched for only in groups that may
- * have it. Every added key is found; a false hit occurs once in 2^44 / `size` times. Off the heap, grown in small
- * steps.
- */
-export interface KeySet {
-  /** Adds the keys of a group; they replace the same keys of dropped groups. */
-  add(hashes: KeyHashes, group: number): void;
-  /** Live groups that may have the key. */
-  find(low: number, high: number): readonly number[];
-  /** Number for a new group; undefined if none is free. */
-  addGroup(): number | undefined;
-  /** Drops a group. Its slots and its number are reused later. */
-  dropGroup(group: number): void;
-  /** Number of keys, including those of dropped groups whose slots were not reused yet. */
-  readonly size: number;
-  readonly bytes: number;
+const none = new Uint32Array();
+
+/** Reads the hashes of a column of a query, `from` FROM on; `row`: SQL of the numbers of its rows, if they are needed. */
+export async function readHashes(duckdb: Duckdb, column: string, from: string, row?: string): Promise<RowHashes> {
+  const [lows = none, highs = none, rows = none] = await duckdb.integers(
+    `SELECT (hash(${column}) & 4294967295)::UINTEGER, (hash(${column}) >> 32)::UINTEGER${row === undefined ? '' : `, ${row}::UINTEGER`} ${from}`,
+  );
+  return { lows, highs, rows };
 }
 
 /** 255 groups at a time take 6 to 9 bytes a key, any number 10 to 14. */
@@ -39,7 +33,6 @@ const growthOf = (shard: number): number => 1.2 + (0.3 * shard) / shardCount;
 /** Shards that are cleaned of dropped groups per new group. */
 const shardsATurn = shardCount / 16;
 
-/** An open-addressed table. */
 interface Shard {
   /** Low halves of the hashes; 0: an empty slot. */
   readonly prints: Uint32Array;
@@ -53,7 +46,6 @@ const printOf = (low: number): number => (low === 0 ? 1 : low);
 /** Start of the search for a print, proportional to it: any number of slots works. */
 const homeOf = (print: number, slots: number): number => Math.floor((print * slots) / 2 ** 32);
 
-/** Puts a key into a shard with free slots. */
 function place(shard: Shard, print: number, group: number, live: LiveGroups): void {
   const { prints, groups } = shard;
   let at = homeOf(print, prints.length);
@@ -133,7 +125,6 @@ function createGroups(range: GroupRange) {
       live[group] = 0;
       if (range === '255') dropped.push({ group, atWiped: wiped + shardCount });
     },
-    /** The shards to wipe next. */
     takeTurn(): number[] {
       if (dropped.length === 0) return [];
       wiped += shardsATurn;
@@ -144,7 +135,12 @@ function createGroups(range: GroupRange) {
 
 const nowhere: readonly number[] = [];
 
-export function createKeySet(range: GroupRange): KeySet {
+/**
+ * Hashes of keys with the group of rows (such as a file) that has each: a key is searched for only in groups that may
+ * have it. Every added key is found; a false hit occurs once in 2^44 / `size` times. Off the heap, grown in small
+ * steps.
+ */
+export function createKeySet(range: GroupRange) {
   const groups = createGroups(range);
   const empty: Shard = {
     prints: new Uint32Array(1),
@@ -163,8 +159,23 @@ export function createKeySet(range: GroupRange): KeySet {
     return shard;
   }
 
+  function find(low: number, high: number): readonly number[] {
+    const shard = shardAt(high >>> (32 - shardBits));
+    const print = printOf(low);
+    const live = groups.live();
+    let found: number[] | undefined;
+    let at = homeOf(print, shard.prints.length);
+    for (let other = shard.prints[at]; other !== 0; other = shard.prints[at]) {
+      const group = shard.groups[at] ?? 0;
+      if (other === print && live[group] === 1) (found ??= []).push(group);
+      at = at + 1 === shard.prints.length ? 0 : at + 1;
+    }
+    return found ?? nowhere;
+  }
+
   return {
-    add(hashes, group) {
+    /** Adds the keys of a group; they replace the same keys of dropped groups. */
+    add(hashes: KeyHashes, group: number) {
       const { prints, ends } = sortByShard(hashes);
       const live = groups.live();
       let at = 0;
@@ -177,24 +188,25 @@ export function createKeySet(range: GroupRange): KeySet {
         for (; at < end; at += 1) place(shard, prints[at] ?? 0, group, live);
       }
     },
-    find(low, high) {
-      const shard = shardAt(high >>> (32 - shardBits));
-      const print = printOf(low);
-      const live = groups.live();
-      let found: number[] | undefined;
-      let at = homeOf(print, shard.prints.length);
-      for (let other = shard.prints[at]; other !== 0; other = shard.prints[at]) {
-        const group = shard.groups[at] ?? 0;
-        if (other === print && live[group] === 1) (found ??= []).push(group);
-        at = at + 1 === shard.prints.length ? 0 : at + 1;
-      }
-      return found ?? nowhere;
+    find,
+    /** Finds the groups of each hash: pairs of a row and a group. */
+    findEach({ lows, highs, rows }: RowHashes) {
+      const found: { readonly rows: number[]; readonly groups: number[] } = { rows: [], groups: [] };
+      for (const [index, row] of rows.entries())
+        for (const group of find(lows[index] ?? 0, highs[index] ?? 0)) {
+          found.rows.push(row);
+          found.groups.push(group);
+        }
+      return found;
     },
+    /** Number for a new group; undefined if none is free. */
     addGroup() {
       for (const index of groups.takeTurn()) if (shardAt(index).used > 0) renew(index, 0);
       return groups.add();
     },
-    dropGroup: (group) => groups.drop(group),
+    /** Drops a group. Its slots and its number are reused later. */
+    dropGroup: (group: number) => groups.drop(group),
+    /** Number of keys, including those of dropped groups whose slots were not reused yet. */
     get size() {
       return shards.reduce((sum, { used }) => sum + used, 0);
     },
@@ -204,3 +216,5 @@ export function createKeySet(range: GroupRange): KeySet {
     },
   };
 }
+
+export type KeySet = ReturnType<typeof createKeySet>;

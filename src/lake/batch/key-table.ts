@@ -12,33 +12,7 @@ import type { DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 import { ensureFolder, removeFile } from '../../runtime/files/durable-file.ts';
-import { type KeyHashes, type KeySet, createKeySet, halvesSql } from './key-set.ts';
-
-/**
- * The keys of stored events: the parts of each id, and its time of receipt. The newest half million, where nearly all
- * duplicates are found, are in the table `recent_keys`; the others are in slices (`createKeySlices`). A batch costs its
- * own keys and the slices that have some of them.
- */
-export interface KeyTable {
-  /** SQL of all columns of a table of keys but `ms`, from event ids. */
-  readonly columnsSql: string;
-  /** Adds the keys of rows that were received within the range, inclusive. */
-  addReceived(files: readonly DataFile[], range: { readonly fromMs: number; readonly toMs: number }): Promise<void>;
-  addAll(files: readonly DataFile[]): Promise<void>;
-  /** Adds what the files have under the keys of the loaded batch. */
-  addOfBatch(files: readonly DataFile[]): Promise<void>;
-  /** Adds the keys of the new rows of the batch. */
-  addJudged(): Promise<void>;
-  /** Loads what the slices have under the keys of `asked` into `sliced_keys`. */
-  lookUp(): Promise<void>;
-  /** Makes a slice of `recent_keys` if it is large enough. */
-  slice(): Promise<void>;
-  /** Events in slices, and memory of their hashes. */
-  size(): { readonly events: number; readonly memoryBytes: number };
-  /** Removes keys received before a time, Unix ms. */
-  forgetBefore(ms: number): Promise<void>;
-  clear(): Promise<void>;
-}
+import { type KeyHashes, type KeySet, createKeySet, readHashes } from './key-set.ts';
 
 export interface KeySliceOptions {
   /** Folder of the slices; its owner empties it at start. */
@@ -71,8 +45,12 @@ function groupFiles(files: readonly DataFile[], sliceRows: number): DataFile[][]
   return groups;
 }
 
-/** Creates the operations on the tables that `createDedupeTables` made. Without `options` the engine keeps all keys. */
-export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySliceOptions): KeyTable {
+/**
+ * Creates the known keys of an engine: the parts of each stored id, and its time of receipt. The newest half million,
+ * where nearly all duplicates are found, are in the table `recent_keys`; the others are in slices (`createKeySlices`),
+ * unless no options are given. A batch costs its own keys and the slices that have some of them.
+ */
+export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySliceOptions) {
   const keySql = requestKeySql('event_id', mask);
   const columnsSql = `${keySql} AS key, ${fingerprintSql('event_id')} AS print, ${placeSql('event_id')} AS place`;
   const slices = options === undefined ? undefined : createKeySlices(duckdb, options.folder);
@@ -96,18 +74,24 @@ export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySlice
   }
 
   return {
+    /** SQL of all columns of a table of keys but `ms`, from event ids. */
     columnsSql,
-    addReceived(files, { fromMs, toMs }) {
+    /** Adds the keys of rows that were received within the range, inclusive. */
+    addReceived(files: readonly DataFile[], { fromMs, toMs }: { readonly fromMs: number; readonly toMs: number }) {
       const upTo = Number.isFinite(toMs) ? ` AND received_at <= ${timeSql(toMs)}` : '';
       return addKeys(files, `received_at >= ${timeSql(fromMs)}${upTo}`);
     },
-    addAll: (files) => addKeys(files, 'true'),
-    addOfBatch: (files) => addKeys(files, `${keySql} IN (SELECT ${keySql} FROM batch)`),
+    addAll: (files: readonly DataFile[]) => addKeys(files, 'true'),
+    /** Adds what the files have under the keys of the loaded batch. */
+    addOfBatch: (files: readonly DataFile[]) => addKeys(files, `${keySql} IN (SELECT ${keySql} FROM batch)`),
     addJudged: () => duckdb.run('INSERT INTO recent_keys SELECT * FROM batch_keys'),
+    /** Loads what the slices have under the keys of `asked` into `sliced_keys`. */
     lookUp: async () => slices?.lookUp(),
     slice,
+    /** Events in slices, and memory of their hashes. */
     size: () => slices?.size() ?? { events: 0, memoryBytes: 0 },
-    async forgetBefore(ms) {
+    /** Removes keys received before a time, Unix ms. */
+    async forgetBefore(ms: number) {
       // Recreated: the engine keeps the space of deleted rows.
       await duckdb.run(`CREATE OR REPLACE TEMP TABLE recent_keys AS SELECT * FROM recent_keys WHERE ms >= ${ms}`);
       await slices?.forgetBefore(ms);
@@ -119,29 +103,12 @@ export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySlice
   };
 }
 
-/**
- * Older known keys, in the order in which they became known: work files of 22 bytes an event. A set of hashes finds the
- * slices that may have a key: 6 to 9 bytes of memory a request, half a microsecond a key. Dropping a slice is free.
- */
-interface KeySlices {
-  size(): { readonly events: number; readonly memoryBytes: number };
-  /** Makes a slice of all rows of `recent_keys`. Errors: `disk`, `memory`, `sql`. */
-  add(): Promise<void>;
-  /**
-   * Replaces `sliced_keys` by what the slices have under the keys of `asked`. Reads each slice at most once: 20 ms for
-   * a million events. Errors: `sql`, also if a file of a slice was removed.
-   */
-  lookUp(): Promise<void>;
-  forgetBefore(ms: number): Promise<void>;
-  clear(): Promise<void>;
-}
+export type KeyTable = ReturnType<typeof createKeyTable>;
 
 interface Slice {
   readonly file: string;
   readonly rows: number;
-  /** Newest time of receipt, Unix ms. */
   readonly toMs: number;
-  /** Rows that were received earlier are ignored. */
   fromMs: number;
   /** Its number in the set; undefined: the set is full, and every batch with keys reads the slice. */
   readonly group: number | undefined;
@@ -157,8 +124,6 @@ export const createKeysSql = (name: string): string =>
 /** Adding them blocks the process: about 50 ms with 100 million keys. */
 const hashesAtOnce = 2 ** 18;
 
-const noHashes = new Uint32Array();
-
 /** Writes `recent_keys` to a file, and returns the hashes of its keys. No file is left after an error. */
 async function writeSlice(duckdb: Duckdb, file: string): Promise<KeyHashes> {
   try {
@@ -166,31 +131,11 @@ async function writeSlice(duckdb: Duckdb, file: string): Promise<KeyHashes> {
     await duckdb.run(
       `COPY recent_keys TO ${sqlText(file)} (FORMAT parquet, COMPRESSION uncompressed, PARQUET_VERSION v2)`,
     );
-    const [lows = noHashes, highs = noHashes] = await duckdb.integers(`SELECT ${halvesSql('key')} FROM recent_keys`);
-    return { lows, highs };
+    return await readHashes(duckdb, 'key', 'FROM recent_keys');
   } catch (error) {
     await removeFile(file);
     throw error;
   }
-}
-
-/** Rows of `asked`, and for each a group that may have its key. */
-interface Wanted {
-  readonly rows: number[];
-  readonly groups: number[];
-}
-
-async function findWanted(duckdb: Duckdb, set: KeySet): Promise<Wanted> {
-  const wanted: Wanted = { rows: [], groups: [] };
-  const [lows = noHashes, highs = noHashes, asked = noHashes] = await duckdb.integers(
-    `SELECT ${halvesSql('key')}, r::UINTEGER FROM asked`,
-  );
-  for (let index = 0; index < asked.length; index += 1)
-    for (const group of set.find(lows[index] ?? 0, highs[index] ?? 0)) {
-      wanted.rows.push(asked[index] ?? 0);
-      wanted.groups.push(group);
-    }
-  return wanted;
 }
 
 /** Adds hashes in portions; returns the number of their group, undefined if the set is full. */
@@ -205,7 +150,11 @@ async function addGroup(set: KeySet, { lows, highs }: KeyHashes): Promise<number
   return group;
 }
 
-async function lookUpIn(duckdb: Duckdb, slices: readonly Slice[], { rows, groups }: Wanted): Promise<void> {
+async function lookUpIn(
+  duckdb: Duckdb,
+  slices: readonly Slice[],
+  { rows, groups }: ReturnType<KeySet['findEach']>,
+): Promise<void> {
   const some = new Set(groups);
   if (some.size > 0) {
     await duckdb.run('CREATE OR REPLACE TEMP TABLE wanted (of_group INTEGER, r INTEGER)');
@@ -224,7 +173,12 @@ async function lookUpIn(duckdb: Duckdb, slices: readonly Slice[], { rows, groups
   }
 }
 
-export function createKeySlices(duckdb: Duckdb, folder: string): KeySlices {
+/**
+ * Creates the slices of older known keys, in the order in which they became known: work files of 22 bytes an event, in a
+ * folder that its owner empties at start. A set of hashes finds the slices that may have a key: 6 to 9 bytes of memory a
+ * request, half a microsecond a key. Dropping a slice is free.
+ */
+export function createKeySlices(duckdb: Duckdb, folder: string) {
   let slices: readonly Slice[] = [];
   let set = createKeySet('255');
 
@@ -238,6 +192,7 @@ export function createKeySlices(duckdb: Duckdb, folder: string): KeySlices {
 
   return {
     size: () => ({ events: slices.reduce((sum, { rows }) => sum + rows, 0), memoryBytes: set.bytes }),
+    /** Makes a slice of all rows of `recent_keys`. Errors: `disk`, `memory`, `sql`. */
     async add() {
       const [row] = await duckdb.rows('SELECT count(*) AS n, min(ms) AS low, max(ms) AS high FROM recent_keys');
       const [rows, fromMs, toMs] = [Number(row?.['n']), Number(row?.['low']), Number(row?.['high'])];
@@ -249,11 +204,17 @@ export function createKeySlices(duckdb: Duckdb, folder: string): KeySlices {
       slices = [...slices, { file, group, rows, fromMs, toMs }];
       await duckdb.run(createKeysSql('recent_keys'));
     },
+    /**
+     * Replaces `sliced_keys` by what the slices have under the keys of `asked`. Reads each slice at most once: 20 ms for a
+     * million events. Errors: `sql`, also if a file of a slice was removed.
+     */
     async lookUp() {
       await duckdb.run(createKeysSql('sliced_keys'));
-      if (slices.length > 0) await lookUpIn(duckdb, slices, await findWanted(duckdb, set));
+      if (slices.length > 0)
+        await lookUpIn(duckdb, slices, set.findEach(await readHashes(duckdb, 'key', 'FROM asked', 'r')));
     },
-    async forgetBefore(ms) {
+    /** Forgets keys received before a time, Unix ms. */
+    async forgetBefore(ms: number) {
       for (const slice of slices) slice.fromMs = Math.max(slice.fromMs, ms);
       await drop(slices.filter(({ toMs }) => toMs < ms));
     },

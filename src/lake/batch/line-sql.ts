@@ -15,7 +15,6 @@ const maxSeconds = 253_402_300_799;
 
 type NamedType = Pick<Column, 'name' | 'type'>;
 
-/** SQL of a column's value from its text; NULL if it has none. */
 export function castSql({ name, type }: NamedType): string {
   const text = `r.${name}`;
   const bounded = (unit: number): string =>
@@ -28,7 +27,6 @@ export function castSql({ name, type }: NamedType): string {
 
 const isText = (type: ColumnType): boolean => type === 'VARCHAR' || type === 'MAP(VARCHAR, VARCHAR)';
 
-/** Decimal places of a type. */
 const placesOf = (type: ColumnType): number => Number(/^DECIMAL\(\d+,(\d+)\)$/.exec(type)?.[1] ?? 0);
 
 /** True for a text with more decimal places than its type has, which DuckDB would round. */
@@ -76,7 +74,6 @@ export function readLinesSql(file: string): string {
   return `FROM read_json(${sqlList([file])}, format = 'newline_delimited', maximum_object_size = 2097152, hive_partitioning = false, columns = {${columns.join(', ')}}) AS r`;
 }
 
-/** The new rows of `batch` of a dataset. */
 const writtenSql = ({ kinds }: Dataset): string =>
   `FROM batch WHERE NOT bad AND kind IN (${kinds.map(sqlText).join(', ')}) AND rowid NOT IN (SELECT r FROM dropped)`;
 
@@ -99,27 +96,13 @@ const constants = new Map(
   ]),
 );
 
-/** Columns that every row has. */
 const always = new Set(['event_id', 'kind', 'date', 'id_app', 'event_time', 'received_at', 'available_at']);
 
-/** Columns of the line that a row may lack. */
 export const optionalColumns: readonly string[] = lineColumns
   .map(({ name }) => name)
   .filter((name) => !always.has(name));
 
-/** Statistics of the new rows. */
-interface MeasuredRows {
-  readonly rows: number;
-  /** Entries of their maps. */
-  readonly entries: number;
-  /** Columns of the line in which any row has a value. */
-  readonly filled: ReadonlySet<string>;
-}
-
-/**
- * SQL of the columns of a row `r`. With `filled`, columns of the line that are not in it are left out, and so are
- * others without a value.
- */
+/** SQL of the columns of a row `r`; with `filled`, without columns that have no value. */
 function columnList(
   dataset: Dataset,
   select: EnrichedSelect | undefined,
@@ -138,7 +121,7 @@ function columnList(
     .join(', ');
 }
 
-export async function measureRows(duckdb: Duckdb, dataset: Dataset): Promise<MeasuredRows> {
+export async function measureRows(duckdb: Duckdb, dataset: Dataset) {
   const [row] = await duckdb.rows(
     `SELECT count(*) AS n, sum(cardinality(custom_event_params))::BIGINT AS entries,
        [${optionalColumns.map((name) => `count(${name})`).join(', ')}] AS counts ${writtenSql(dataset)}`,
@@ -155,10 +138,7 @@ interface RowsSelect {
   /** SQL of the rows from `FROM` on [the new rows of `batch`]. */
   readonly from?: string;
   readonly enriched?: EnrichedSelect | undefined;
-  /**
-   * Columns of the line that may have a value [all]. Leaving the others out saves three quarters of the time; readers
-   * know them from the table's empty file.
-   */
+  /** Columns that may have a value [all]. Leaving the others out saves three quarters of the time. */
   readonly filled?: ReadonlySet<string>;
 }
 

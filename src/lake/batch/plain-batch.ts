@@ -13,30 +13,10 @@ import type { BatchEnrichment } from './enrich-batch.ts';
 import { badSql, castSql, lineValuesSql, optionalColumns, readLinesSql, rowsSql } from './line-sql.ts';
 import { ownKeyKinds } from './deduplicate.ts';
 
-/**
- * Writes a batch from the spool to the file in one query. All its lines must be plain: valid by the expressions of
- * line-sql.ts, of kinds of the events table without a natural key, with values only in columns of earlier batches, and
- * without an Idempotency-Key unless keys were classified (`loadKeyedLines`). The query checks each line and fails at
- * the first that is not plain.
- */
-export interface PlainWriter {
-  /**
-   * Writes the rows of a spool, unordered and without duplicates, to a young file. Undefined without a file if a line
-   * is not plain, or memory is short: the tables spill to disk. Durability and errors: those of `writeDataFile`, but
-   * `sql` and `memory`.
-   */
-  write(lines: PlainLines, file: string, availableAtMs: number): Promise<WrittenFile | undefined>;
-  /** Adds columns in which plain rows may have values. */
-  learn(columns: Iterable<string>): void;
-}
-
-/** Lines that may be plain. */
 export interface PlainLines {
   readonly file: string;
   readonly events: number;
-  /**
-   * Duplicates among them, in the table `left_out`; undefined: no key was classified, and a keyed line is not plain.
-   */
+  /** Duplicates among them, in the table `left_out`; undefined: keys were not classified, and none may occur. */
   readonly repeats?: number;
 }
 
@@ -83,10 +63,7 @@ function plainLinesSql({ file: spool, repeats }: PlainLines, filled: ReadonlySet
   return `FROM (SELECT * FROM (${rows}) AS checked ${(repeats ?? 0) > 0 ? `WHERE ${isKeptSql}` : ''})`;
 }
 
-/**
- * Runs work without insertion order: each thread writes its own row groups, bounded by bytes, in two thirds of the
- * time.
- */
+/** Runs work without insertion order: each thread writes its own row groups, in two thirds of the time. */
 async function withoutOrder<T>(duckdb: Duckdb, work: (engine: Duckdb) => Promise<T>): Promise<T> {
   await duckdb.run('SET preserve_insertion_order = false');
   try {
@@ -106,7 +83,13 @@ export async function unlessRefused<T>(work: () => Promise<T>): Promise<T | unde
   }
 }
 
-export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | undefined): PlainWriter {
+/**
+ * Writes a batch from the spool to the file in one query. All its lines must be plain: valid by the expressions of
+ * line-sql.ts, of kinds of the events table without a natural key, with values only in columns of earlier batches, and
+ * without an Idempotency-Key unless keys were classified (`loadKeyedLines`). The query checks each line and fails at
+ * the first that is not plain.
+ */
+export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | undefined) {
   /** They stay: one too many costs little. */
   const filled = new Set<string>();
   let isLearnt = false;
@@ -164,17 +147,22 @@ export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | 
 
   return {
     learn,
-    write: (lines, file, availableAtMs) => unlessRefused(() => writeRows(lines, file, availableAtMs)),
+    /**
+     * Writes the rows of a spool, unordered and without duplicates, to a young file. Undefined without a file if a line
+     * is not plain, or memory is short: the tables spill to disk. Durability and errors: those of `writeDataFile`, but
+     * `sql` and `memory`.
+     */
+    write: (lines: PlainLines, file: string, availableAtMs: number) =>
+      unlessRefused(() => writeRows(lines, file, availableAtMs)),
   };
 }
+
+export type PlainWriter = ReturnType<typeof createPlainWriter>;
 
 /** Columns for the classification of a keyed line. Reading these costs a sixth of the batch. */
 const judgedColumns = new Set(['event_id', 'kind', 'id_app', 'received_at']);
 
-/**
- * Loads the keyed lines of a spool into the table `batch`, in order, as if all were valid: the write checks them.
- * Returns their number. Error: `sql`, also if a line is certainly not plain.
- */
+/** Loads the keyed lines of a spool into `batch`, in order and unchecked. Returns their number. Error: `sql`. */
 export async function loadKeyedLines(duckdb: Duckdb, spool: string): Promise<number> {
   const values = lineColumns
     .filter(({ name }) => judgedColumns.has(name))
@@ -187,7 +175,6 @@ export async function loadKeyedLines(duckdb: Duckdb, spool: string): Promise<num
   return Number(row?.['n']);
 }
 
-/** Fills `left_out` with the dropped lines. */
 export async function nameLeftOut(duckdb: Duckdb): Promise<void> {
   await duckdb.run(
     'CREATE OR REPLACE TEMP TABLE left_out AS SELECT event_id, received_at FROM batch WHERE rowid IN (SELECT r FROM dropped)',

@@ -3,54 +3,26 @@ import { createMutex } from '../../runtime/async/semaphore.ts';
 import { isSystemError } from '../../runtime/errors.ts';
 import { findLakeState } from '../log/lake-state.ts';
 import { readCommit } from '../log/log-files.ts';
-import { type TimeRange, pruneFiles } from '../files/prune.ts';
+import { pruneFiles } from '../files/prune.ts';
 import type { DataFile, Snapshot } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
-import type { BatchLookUp, BatchTables, JudgedBatch, KeyVerdict, KnownEvents, LoadedBatch } from './batch-tables.ts';
-import type { KeyTable } from './key-table.ts';
-import { type OnDamage, findWhole } from './whole-files.ts';
+import type { BatchLookUp, BatchTables, JudgedBatch, KnownEvents, LoadedBatch } from './batch-tables.ts';
+import { hourMs } from './deduplicate.ts';
+import { type OnDamage, findWhole } from './known-rows.ts';
 import { assertFilesWhole } from '../files/data-file.ts';
 
-const hourMs = 3_600_000;
-/**
- * Keys this much older than the window are kept, ms: so far the clocks of ingest processes may differ without reading
- * the lake.
- */
+/** Age beyond the window up to which keys are kept, for clocks of ingest processes that differ, ms. */
 const slackMs = hourMs;
 /** Maximum size of the files that are read for retries of requests that version 0.2 stored, bytes. */
 const maxFormerBytes = 512 * 1024 ** 2;
 
-/**
- * The compactor's cache of the events stored under Idempotency-Keys, read from the lake on demand. It covers ranges of
- * times of receipt, and always all that a batch needs, also with skewed clocks or a backlog.
- */
-export interface RecentKeys {
-  /** Loads in advance what a batch received now needs. Concurrent calls wait. Errors: as `judge`. */
-  warmUp(nowMs: number, signal: AbortSignal): Promise<void>;
-  size: KeyTable['size'];
-  /**
-   * Classifies a batch of the stream by keys that are complete for it: commits of other processes, and all received
-   * within the window around its rows. `lookUpAll` also finds events that the lake has from another position of the
-   * stream; `loadMore` finds others. Errors: `file_damaged`, `retryable` if a file was replaced meanwhile.
-   */
-  judge(
-    batch: Pick<LoadedBatch, 'judge'>,
-    lookUpAll: boolean,
-    loadMore?: (lookUp: BatchLookUp) => Promise<void>,
-  ): Promise<JudgedBatch & KeysSeen>;
-  /** Adds the keys of a committed batch and drops old ones. `added`: the commit, if it added keys. */
-  remember(
-    batch: KeyVerdict,
-    added: { readonly version: number; readonly keysCommit: string } | undefined,
-  ): Promise<void>;
-}
-
+/** The source of a classification. */
 export interface KeysSeen {
-  /**
-   * The lake's `keysCommit` up to which the keys were complete. A commit that finds another one must classify again.
-   */
+  /** The lake's `keysCommit` up to which the keys were complete. A commit that finds another one must classify again. */
   readonly keysSeen: string | undefined;
 }
+
+const isKeyed = ({ keyless }: DataFile): boolean => keyless !== true;
 
 interface RecentKeysDependencies {
   readonly tables: BatchTables;
@@ -69,8 +41,7 @@ async function loadKeys(
   { add, forget }: Loading,
   signal?: AbortSignal,
 ): Promise<void> {
-  const keyed = files.filter(({ keyless }) => keyless !== true);
-  const whole = await findWhole(dependencies, keyed, signal);
+  const whole = await findWhole(dependencies, files.filter(isKeyed), signal);
   if (whole.length === 0) return;
   try {
     await add(whole);
@@ -109,12 +80,6 @@ async function findNewFiles(
   return files;
 }
 
-function rangesAround(hours: readonly number[]): Range[] {
-  return joinRanges(hours.map((fromMs) => ({ fromMs: fromMs - keyWindowMs, toMs: fromMs + hourMs + keyWindowMs })));
-}
-
-const toTimeRange = ({ fromMs, toMs }: Range): TimeRange => (Number.isFinite(toMs) ? { fromMs, toMs } : { fromMs });
-
 /** Finds events that version 0.2 stored at these times, unless that would read too much. */
 async function lookUpFormer(
   dependencies: RecentKeysDependencies,
@@ -122,7 +87,7 @@ async function lookUpFormer(
   times: readonly number[],
 ): Promise<void> {
   const { files, emptyFile } = dependencies.table.snapshot();
-  const keyed = files.filter(({ keyless }) => keyless !== true);
+  const keyed = files.filter(isKeyed);
   const near = new Set(times.flatMap((ms) => pruneFiles(keyed, { receivedAt: { fromMs: ms, toMs: ms } })));
   const bytes = [...near].reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   if (times.length === 0 || bytes > maxFormerBytes) return;
@@ -148,16 +113,12 @@ async function judgeByFormer(
   });
 }
 
-function cutBefore(ranges: readonly Range[], ms: number): Range[] {
-  return ranges.filter(({ toMs }) => toMs >= ms).map(({ fromMs, toMs }) => ({ fromMs: Math.max(fromMs, ms), toMs }));
-}
-
-function createMemory(dependencies: RecentKeysDependencies): RecentKeys {
+/** Tracks the times of receipt for which the known keys are complete. For one caller at a time. */
+function createCoverage(dependencies: RecentKeysDependencies) {
   const { table } = dependencies;
   const { keys } = dependencies.tables;
   /** Times of receipt for which the keys are complete, in order, without overlaps. */
   let covered: Range[] = [];
-  /** The newest commit whose keys are known. */
   let seen: { readonly version: number; readonly keysCommit: string | undefined } | undefined;
 
   async function forget(): Promise<void> {
@@ -171,13 +132,9 @@ function createMemory(dependencies: RecentKeysDependencies): RecentKeys {
     const gaps = findUncovered(range, covered);
     if (covered.length === 0) seen = { version: snapshot.version, keysCommit: snapshot.lake?.keysCommit };
     for (const gap of gaps) {
-      const bounds = toTimeRange(gap);
-      await loadKeys(
-        dependencies,
-        pruneFiles(snapshot.files, { receivedAt: bounds }),
-        { add: (whole) => keys.addReceived(whole, gap), forget },
-        signal,
-      );
+      const bounds = Number.isFinite(gap.toMs) ? gap : { fromMs: gap.fromMs };
+      const files = pruneFiles(snapshot.files, { receivedAt: bounds });
+      await loadKeys(dependencies, files, { add: (whole) => keys.addReceived(whole, gap), forget }, signal);
       covered = joinRanges([...covered, gap]);
     }
   }
@@ -193,65 +150,101 @@ function createMemory(dependencies: RecentKeysDependencies): RecentKeys {
   }
 
   async function cover(batch: BatchLookUp): Promise<void> {
-    const hours = await batch.keyedHours(hourMs);
+    const hours = await batch.keyedHours();
     if (hours.length === 0) return;
     // Here, and not when keys are added: a committed batch must not fail for it.
     await keys.slice();
     await table.refresh();
     await catchUp();
-    for (const range of rangesAround(hours)) await load(range);
+    for (const range of joinRanges(hours.map(aroundHour))) await load(range);
   }
 
-  async function forgetOld(batch: KeyVerdict): Promise<void> {
-    const [first] = await batch.keyedHours(hourMs);
+  async function forgetOld(batch: Pick<JudgedBatch, 'keyedHours'>): Promise<void> {
+    const [first] = await batch.keyedHours();
     if (first === undefined) return;
     const fromMs = first - keyWindowMs - slackMs;
     if (fromMs <= (covered[0]?.fromMs ?? fromMs)) return;
     // First, as in `forget`.
-    covered = cutBefore(covered, fromMs);
+    covered = covered
+      .filter(({ toMs }) => toMs >= fromMs)
+      .map((range) => ({ ...range, fromMs: Math.max(range.fromMs, fromMs) }));
     await keys.forgetBefore(fromMs);
   }
 
   return {
-    warmUp: (nowMs, signal) => load({ fromMs: nowMs - keyWindowMs - slackMs, toMs: Number.POSITIVE_INFINITY }, signal),
-    size: () => keys.size(),
-    async judge(batch, lookUpAll, loadMore) {
-      const loadAll: KnownEvents['load'] = async (lookUp) => {
-        await cover(lookUp);
-        if (lookUpAll) await lookUp.lookUpEvents(table.snapshot().files);
-        await loadMore?.(lookUp);
-      };
-      // Only a batch that was loaded entirely has the values of a retry of version 0.2.
-      const judged = await (loadMore === undefined
-        ? batch.judge({ rule: 'stream', load: loadAll })
-        : judgeByFormer(dependencies, batch, loadAll));
-      return { ...judged, keysSeen: seen?.keysCommit };
-    },
-    async remember(batch, added) {
-      await batch.keepKeys();
-      if (added !== undefined) seen = added;
-      await forgetOld(batch);
+    load,
+    cover,
+    forgetOld,
+    seen: () => seen,
+    see(commit: NonNullable<typeof seen>) {
+      seen = commit;
     },
   };
 }
 
-export function createRecentKeys(dependencies: RecentKeysDependencies): RecentKeys {
-  const memory = createMemory(dependencies);
+/**
+ * Creates the compactor's cache of the events stored under Idempotency-Keys, empty; it is read from the lake on demand. It
+ * covers ranges of times of receipt, and always all that a batch needs, also with skewed clocks or a backlog.
+ */
+export function createRecentKeys(dependencies: RecentKeysDependencies) {
+  const { table, tables } = dependencies;
+  const coverage = createCoverage(dependencies);
   // While keys are loaded, batches without keys are flushed; others wait.
   const oneAtATime = createMutex();
+
+  async function judge(
+    batch: Pick<LoadedBatch, 'judge'>,
+    lookUpAll: boolean,
+    loadMore?: KnownEvents['load'],
+  ): Promise<JudgedBatch & KeysSeen> {
+    const loadAll: KnownEvents['load'] = async (lookUp) => {
+      await coverage.cover(lookUp);
+      if (lookUpAll) await lookUp.lookUpEvents(table.snapshot().files);
+      await loadMore?.(lookUp);
+    };
+    // Only a batch that was loaded entirely has the values of a retry of version 0.2.
+    const judged = await (loadMore === undefined
+      ? batch.judge({ rule: 'stream', load: loadAll })
+      : judgeByFormer(dependencies, batch, loadAll));
+    return { ...judged, keysSeen: coverage.seen()?.keysCommit };
+  }
   return {
-    warmUp: (nowMs, signal) => oneAtATime.run(() => memory.warmUp(nowMs, signal)),
-    size: () => memory.size(),
-    judge: (batch, lookUpAll, loadMore) => oneAtATime.run(() => memory.judge(batch, lookUpAll, loadMore)),
-    remember: (batch, added) => oneAtATime.run(() => memory.remember(batch, added)),
+    /** Loads in advance what a batch received now needs. Concurrent calls wait. Errors: as `judge`. */
+    warmUp: (nowMs: number, signal: AbortSignal) =>
+      oneAtATime.run(() =>
+        coverage.load({ fromMs: nowMs - keyWindowMs - slackMs, toMs: Number.POSITIVE_INFINITY }, signal),
+      ),
+    size: () => tables.keys.size(),
+    /**
+     * Classifies a batch of the stream by keys that are complete for it: commits of other processes, and all received
+     * within the window around its rows. `lookUpAll` also finds events that the lake has from another position of the
+     * stream; `loadMore` finds others. Errors: `file_damaged`, `retryable` if a file was replaced meanwhile.
+     */
+    judge: (batch: Pick<LoadedBatch, 'judge'>, lookUpAll: boolean, loadMore?: KnownEvents['load']) =>
+      oneAtATime.run(() => judge(batch, lookUpAll, loadMore)),
+    /** Adds the keys of a committed batch and drops old ones. `added`: the commit, if it added keys. */
+    remember: (
+      batch: Pick<JudgedBatch, 'keepKeys' | 'keyedHours'>,
+      added: { readonly version: number; readonly keysCommit: string } | undefined,
+    ): Promise<void> =>
+      oneAtATime.run(async () => {
+        await batch.keepKeys();
+        if (added !== undefined) coverage.see(added);
+        await coverage.forgetOld(batch);
+      }),
   };
 }
+
+export type RecentKeys = ReturnType<typeof createRecentKeys>;
 
 /** Times of receipt, Unix ms, inclusive. */
 interface Range {
   readonly fromMs: number;
   readonly toMs: number;
 }
+
+/** The times of receipt that classify keys received in an hour. */
+const aroundHour = (fromMs: number): Range => ({ fromMs: fromMs - keyWindowMs, toMs: fromMs + hourMs + keyWindowMs });
 
 /** Returns the parts of a range that `covered`, ordered and without overlaps, lacks. */
 export function findUncovered({ fromMs, toMs }: Range, covered: readonly Range[]): Range[] {
@@ -267,7 +260,6 @@ export function findUncovered({ fromMs, toMs }: Range, covered: readonly Range[]
   return gaps;
 }
 
-/** Joins ranges that touch. */
 export function joinRanges(ranges: readonly Range[]): Range[] {
   const joined: Range[] = [];
   for (const range of ranges.toSorted((a, b) => a.fromMs - b.fromMs)) {
@@ -279,31 +271,25 @@ export function joinRanges(ranges: readonly Range[]): Range[] {
   return joined;
 }
 
-interface LakeLookUp {
-  /**
-   * Classifies a batch by the newest version of the table. A repeated call reads only new files: under the maintenance
-   * lock only flushes change the table. Errors: `file_damaged`, those of `refresh`.
-   */
-  judge(batch: LoadedBatch): Promise<JudgedBatch>;
-}
-
 async function addKeysOfBatch(lookUp: BatchLookUp, files: readonly DataFile[]): Promise<void> {
-  const wanted = new Set<DataFile>();
-  for (const hour of await lookUp.keyedHours(hourMs)) {
-    const receivedAt = { fromMs: hour - keyWindowMs, toMs: hour + hourMs + keyWindowMs };
-    for (const file of pruneFiles(files, { receivedAt })) if (file.keyless !== true) wanted.add(file);
-  }
+  const keyed = files.filter(isKeyed);
+  const hours = await lookUp.keyedHours();
+  const wanted = new Set(hours.flatMap((hour) => pruneFiles(keyed, { receivedAt: aroundHour(hour) })));
   if (wanted.size === 0) return;
   // A damaged file hides keys, and their events would be stored again.
   await assertFilesWhole([...wanted]);
   await lookUp.addOwnKeys([...wanted]);
 }
 
-/** Creates the lookup of one batch of failed events, of any age. The tables must have no other known keys. */
-export function createLakeLookUp(table: Table): LakeLookUp {
+/**
+ * Creates the lookup of one batch of failed events, of any age, which classifies it by the newest version of the table. A
+ * repeated call reads only new files: under the maintenance lock only flushes change the table. The tables must have no
+ * other known keys. Errors: `file_damaged`, those of `refresh`.
+ */
+export function createLakeLookUp(table: Table) {
   const known = new Set<string>();
   return {
-    judge: (batch) =>
+    judge: (batch: LoadedBatch): Promise<JudgedBatch> =>
       batch.judge({
         rule: 'failed',
         async load(lookUp) {

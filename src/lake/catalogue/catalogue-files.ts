@@ -6,10 +6,7 @@ import { shapeOf } from '../../runtime/store/shape.ts';
 
 export const catalogueName = 'catalogue';
 
-/**
- * The form of packs and of their fold; other forms are made again. v1: examples from a single person; v2: numbers as
- * JavaScript writes them were texts.
- */
+/** The form of packs and of their fold; those of other forms are made again. */
 export const catalogueForm = 'v3';
 
 export function cataloguePaths(lakeDir: string) {
@@ -27,7 +24,6 @@ export function cataloguePaths(lakeDir: string) {
 
 export interface FoldFacts {
   readonly form?: string;
-  /** Digest of the keys of its parts. */
   readonly parts?: string;
   readonly tableVersion?: number;
   readonly missingFiles?: number;
@@ -35,7 +31,6 @@ export interface FoldFacts {
 
 const isFacts = (document: unknown): document is FoldFacts => typeof document === 'object';
 
-/** Opens the record of the folded catalogue. */
 export function openFolds(lakeDir: string): FileRecords<FoldFacts> {
   const damaged = {
     code: 'record_damaged',
@@ -53,7 +48,6 @@ export const noticeKinds = [
 ] as const;
 export type NoticeKind = (typeof noticeKinds)[number];
 
-/** A change in an app's events; written once. */
 export interface Notice {
   /** The same id for the same change. */
   readonly id: string;
@@ -62,11 +56,8 @@ export interface Notice {
   /** Absent: all custom events of the app. */
   readonly customEventName?: string;
   readonly parameter?: string;
-  /** UTC date of the events that showed it. */
   readonly date: string;
-  /** ISO 8601. */
   readonly foundAt: string;
-  /** A sentence with figures. */
   readonly what: string;
   /** Newest date on which it was confirmed, if later. */
   readonly lastDate?: string;
@@ -104,18 +95,12 @@ export async function readNotices(lakeDir: string): Promise<Notice[]> {
   return all.toSorted((a, b) => Date.parse(b.foundAt) - Date.parse(a.foundAt));
 }
 
-export function readFoundNotices(lakeDir: string): Promise<readonly Notice[]> {
-  return readList(lakeDir, foundId);
-}
+export const readFoundNotices = (lakeDir: string) => readList(lakeDir, foundId);
 
-export function writeNotices(lakeDir: string, notices: readonly Notice[]): Promise<void> {
-  return writeList(lakeDir, foundId, notices);
-}
+/** Writes the notices that the catalogue has found, durably. */
+export const writeNotices = (lakeDir: string, notices: readonly Notice[]) => writeList(lakeDir, foundId, notices);
 
-/**
- * Adds notices of events that a flush could not store, once per id, durably. Their separate file avoids concurrent
- * writes with the catalogue's.
- */
+/** Adds notices of events that a flush could not store, once per id, durably. The catalogue writes the other list. */
 export async function addKeyNotices(lakeDir: string, notices: readonly Notice[]): Promise<void> {
   const known = await readList(lakeDir, keysId);
   const added = notices.filter(({ id }) => !known.some((other) => other.id === id));

@@ -24,13 +24,9 @@ interface CatalogueQuestion {
 /** A custom event within the dates; `sealed`: its events of all dates, from which its parameters are. */
 type CurrentEvent = CatalogueEvent & { readonly sealed: number };
 
-/**
- * The catalogue of the newest version of the lake: events that are not sealed yet are counted, but not searched for
- * parameters.
- */
+/** The catalogue of the newest version: unsealed events are counted, but not searched for parameters. */
 export interface CurrentCatalogue extends Omit<Catalogue, 'keys' | 'customEvents'> {
   readonly customEvents: readonly CurrentEvent[];
-  /** Every event of the dates is counted. */
   readonly isWhole: boolean;
   /** ISO 8601: events before it were searched for parameters; absent: all were. */
   readonly sealedUntil?: string;
@@ -105,7 +101,6 @@ type Days = CatalogueEvent['days'];
 
 const sumOf = (days: Days): number => days.reduce((sum, { events }) => sum + events, 0);
 
-/** Adds days up by date, newest first. */
 function addDays(days: Days): Days {
   const sums = new Map<string, number>();
   for (const { date, events } of days) sums.set(date, (sums.get(date) ?? 0) + events);
@@ -188,10 +183,7 @@ async function readOnce(lakeDir: string, question: CatalogueQuestion, isLast: bo
   };
 }
 
-/**
- * Reads the catalogue of an app as of the newest version of the lake. Reads again if files were replaced meanwhile.
- * Errors: those of `readCatalogue` and `readSnapshot`, the engine's.
- */
+/** Reads the catalogue of an app as of the newest version of the lake. Errors: `readCatalogue`'s, the engine's. */
 export async function readCurrentCatalogue(lakeDir: string, question: CatalogueQuestion): Promise<CurrentCatalogue> {
   for (let attempt = 1; ; attempt += 1) {
     try {

@@ -18,9 +18,7 @@ export const noticeRules = {
   /** Minimum number of events for a notice about a parameter. */
   lookedBefore: 100,
   lookedRecently: 50,
-  /** Minimum number of recent events with a new parameter. */
   newSeen: 10,
-  /** Minimum share of the events that had a lost parameter. */
   lostShare: 0.2,
   /** Share of the values of a type, before and after a change. */
   changedFrom: 0.9,
@@ -127,7 +125,6 @@ async function readRows(duckdb: Duckdb, sql: string): Promise<Row[]> {
   );
 }
 
-/** The most frequent type, and its count. */
 function describeType(row: Row, when: 'before' | 'recent'): string {
   const counts = Object.keys(groups).map((name) => ({ name, count: Number(row[`${when}_${name}`]) }));
   const [first] = counts.toSorted((a, b) => b.count - a.count);
@@ -150,7 +147,6 @@ function describe(row: Row): string {
   }
 }
 
-/** Identity of a notice. */
 const subjectOf = ({
   kind,
   idApp,
@@ -181,7 +177,6 @@ function follow(notice: Notice, isSo: boolean, day: string): Notice {
   return day === notice.date ? rest : { ...rest, lastDate: day };
 }
 
-/** Reports whether a notice covers the change on a day. */
 function isTold({ date, lastDate = date, isOver }: Notice, day: string): boolean {
   const isAnother = isOver === true && daysBetween(lastDate, day) > r.overDays;
   return daysBetween(date, day) < r.repeatDays && !isAnother;
@@ -202,23 +197,13 @@ function boundApps(found: readonly Notice[], known: readonly Notice[], day: stri
   return found.filter(isTaken);
 }
 
-interface NoticeLook {
-  /** New notices, newest first. */
-  readonly found: readonly Notice[];
-  /** Known ones, updated. */
-  readonly known: readonly Notice[];
-}
-
-/**
- * Finds new notices, and updates known ones (newest first). `day`: UTC date whose events are all sealed; `files`:
- * packs.
- */
+/** Finds new notices, and updates known ones (newest first). The events of `day` must all be sealed. */
 export async function findNotices(
   duckdb: Duckdb,
   files: readonly string[],
   known: readonly Notice[],
   { day, nowMs }: { readonly day: string; readonly nowMs: number },
-): Promise<NoticeLook> {
+) {
   if (files.length === 0) return { found: [], known };
   const rows = [
     ...(await readRows(duckdb, fallenSql(files, day))),

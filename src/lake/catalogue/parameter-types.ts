@@ -15,7 +15,6 @@ export const typeFamilies: readonly (readonly TypedType[])[] = [
   ['boolean'],
 ];
 
-/** The column that counts the values of a type. */
 export const typeColumn = (type: ParameterType): string => `n_${type}`;
 
 const integerForm = '-?(0|[1-9][0-9]*)';
@@ -35,10 +34,7 @@ const matches = (value: string, form: keyof typeof forms): string =>
 const toTimeSql = (value: string): string =>
   `TRY_CAST(CASE WHEN regexp_matches(${value}, '(Z|[+-][0-9]{2}:?[0-9]{2})$') THEN ${value} ELSE ${value} || 'Z' END AS TIMESTAMPTZ)`;
 
-/**
- * SQL of a text as a value of a type; NULL if it has another form: a cast alone would round 1.5 to a BIGINT of 2.
- * Infinite doubles and impossible dates have no value.
- */
+/** SQL of a text as a value of a type; NULL if it has another form, is infinite, or is not in the calendar. */
 export function typedSql(value: string, type: TypedType): string {
   switch (type) {
     case 'integer':
@@ -64,7 +60,6 @@ export function typeOfSql(value: string): string {
   return `CASE WHEN ${value} IS NULL OR trim(${value}) = '' THEN 'empty' ${typed.join(' ')} ELSE 'text' END`;
 }
 
-/** Number of values per type. */
 export type TypeCounts = Readonly<Record<ParameterType, number>>;
 
 /** Share of the non-empty values from which a parameter is typed. */
@@ -73,10 +68,7 @@ const typedShare = 0.99;
 const sumOf = (counts: TypeCounts, types: readonly ParameterType[]): number =>
   types.reduce((sum, type) => sum + counts[type], 0);
 
-/**
- * Returns the type of nearly all values, and the number of non-empty values without one of it. Integers with decimals
- * among them are decimals.
- */
+/** Returns the type of nearly all values, and the number of other non-empty values. */
 export function mainType(counts: TypeCounts): { readonly type: ParameterType; readonly untyped: number } {
   const filled = sumOf(counts, parameterTypes) - counts.empty;
   if (filled === 0) return { type: 'empty', untyped: 0 };

@@ -36,19 +36,14 @@ export const partBounds = {
 
 /** Rows that the engine decodes at once. */
 const blockRows = 2048;
-/**
- * Files up to this number of blocks are read entirely; of larger ones one block in `ofBlocks`, at most `mostBlocks`.
- */
+/** Files up to this number of blocks are read entirely, of others one block in `ofBlocks`, at most `mostBlocks`. */
 const wholeBlocks = 2;
 const ofBlocks = 16;
 const mostBlocks = 8;
-/** Rows of a row group: each has two bitmaps. */
 const groupRows = 16_384;
 
 export interface PartSource {
-  /** SHA-256 of its bytes, hex. */
   readonly key: string;
-  /** Absolute path. */
   readonly file: string;
   readonly rows: number;
 }
@@ -94,7 +89,6 @@ function toScans(sources: readonly PartSource[]): Scan[] {
   return scans;
 }
 
-/** The first non-empty column. */
 const firstOf = (columns: readonly string[]): string =>
   `coalesce(${columns.map((column) => `nullif(${column}, '')`).join(', ')})`;
 const userSql = firstOf(['custom_user_id', 'custom_platform_user_id', 'CAST(sezam_user_id AS VARCHAR)']);
@@ -170,10 +164,7 @@ const parametersSql = `
 const noTypes = parameterTypes.map((type) => `0::BIGINT AS ${typeColumn(type)}`).join(', ');
 const types = parameterTypes.map(typeColumn).join(', ');
 
-/**
- * The rows of parts; `keys` are indexed by file number. A row with a file alone marks its part as made; rows of events
- * have no parameter.
- */
+/** The rows of parts; `keys` are indexed by file number. A row with a file alone marks its part as made. */
 const rowsSql = (keys: string): string => `
   SELECT unnest(${keys}) AS key, NULL::BIGINT AS id_app, NULL::VARCHAR AS event, NULL::VARCHAR AS parameter, NULL::DATE AS date,
     0::BIGINT AS events, 0::BIGINT AS seen, 0::BIGINT AS more, ${noTypes}, NULL::BLOB AS few, NULL::BLOB AS many,

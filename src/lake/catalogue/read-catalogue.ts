@@ -14,9 +14,7 @@ import { type ParameterType, type TypeCounts, mainType, parameterTypes, typeColu
 /** A parameter of an event, from the events that were searched. */
 export interface CatalogueParameter {
   readonly name: string;
-  /** The type of nearly all values. */
   readonly type: ParameterType;
-  /** Number of searched events that have it. */
   readonly seen: number;
   readonly types: TypeCounts;
   /** Non-empty values of another type: NULL in views.sql, listed in `untyped_params`. */
@@ -37,9 +35,7 @@ export interface CatalogueEvent {
   readonly looked: number;
   readonly firstSeen: string;
   readonly lastSeen: string;
-  /** Number of parameters beyond the list. */
   readonly moreParameters: number;
-  /** By UTC date, newest first. */
   readonly days: readonly { readonly date: string; readonly events: number }[];
   readonly parameters: readonly CatalogueParameter[];
 }
@@ -48,7 +44,6 @@ export interface CatalogueEvent {
 export interface Catalogue {
   /** Version of the events table; undefined: not made yet. */
   readonly version: number | undefined;
-  /** Sealed files that it lacks. */
   readonly missingFiles: number;
   readonly customEvents: readonly CatalogueEvent[];
   /** Names beyond the bound, and their events. */
@@ -132,10 +127,8 @@ async function readKeys(duckdb: Duckdb, file: string): Promise<Set<string>> {
   return new Set(rows.map(({ key }) => String(key)));
 }
 
-/** Bytes of a name that count as one column. */
 const nameBytes = 64;
 
-/** An app's events, largest first. */
 export interface AppEvents {
   readonly idApp: number;
   readonly events: readonly CatalogueEvent[];
@@ -199,10 +192,7 @@ async function readFold(
   }
 }
 
-/**
- * Reads an app's catalogue: its custom events without parameters, or one event with them. For any process, while the
- * compactor renews it. Errors: `record_damaged`, the engine's.
- */
+/** Reads an app's custom events without parameters, or one event with them. Errors: `record_damaged`, the engine's. */
 export async function readCatalogue(lakeDir: string, idApp: number, event?: string): Promise<Catalogue> {
   const fold = await readFold(lakeDir, idApp, event);
   const notices = (await readNotices(lakeDir)).filter(

@@ -22,7 +22,6 @@ import { type AppEvents, readLargest } from './read-catalogue.ts';
 import type { Packs } from './packs.ts';
 import { lastColumns, mostColumns, ownColumns, viewsSql } from './views-sql.ts';
 
-/** Returns the digest of a fold's parts. */
 export function digestOf(keys: Iterable<string>): string {
   const hash = createHash('sha256');
   for (const key of [...keys].toSorted((a, b) => (a < b ? -1 : 1))) hash.update(key);
@@ -38,15 +37,8 @@ export const catalogueSteps = [
   'fold-published',
 ] as const;
 
-/** The source of the current fold. */
-export interface Folded {
-  readonly parts: string;
-  /** Version of the table whose files the parts were, or a later one of the same files. */
-  readonly tableVersion: number;
-}
-
 /** Returns the source of the current fold; undefined if it or views.sql is missing or damaged. */
-export async function findFolded(lakeDir: string): Promise<Folded | undefined> {
+export async function findFolded(lakeDir: string) {
   const { viewsSql: file } = cataloguePaths(lakeDir);
   const record = await openFolds(lakeDir)
     .get(catalogueName)
@@ -87,7 +79,6 @@ export async function hasFollowed(lakeDir: string, version: number): Promise<boo
 export interface RenewOptions {
   /** Version of the events table that the parts are of. */
   readonly tableVersion: number;
-  /** Sealed files without parts. */
   readonly missingFiles: number;
   readonly crashPoint?: CrashPoint;
 }
@@ -99,10 +90,7 @@ export async function withdrawCatalogue(lakeDir: string): Promise<void> {
   if (await exists(cataloguePaths(lakeDir).folder)) await openFolds(lakeDir).withdraw(catalogueName);
 }
 
-/**
- * Folds the packs, at least one, and publishes the result durably. The record comes last: views.sql is of the same
- * fold.
- */
+/** Folds the packs, at least one, and publishes the result durably. The record comes last. */
 export async function renewCatalogue(
   lakeDir: string,
   duckdb: Duckdb,

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { isKeyedSql, isOwnId, requestKeyOf } from '../../datasets/event-id.ts';
-import { readLineHead } from '../../datasets/event-line.ts';
+import { readEventHead } from '../../datasets/event-line.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { AppError, describeError } from '../../runtime/errors.ts';
 import { exists, hashFile, findStamp } from '../../runtime/files/file-checks.ts';
@@ -45,18 +45,10 @@ export interface OwnedId {
 
 /** Reads the id from the line of a failed event; undefined if it cannot be read. */
 export function readOwnedId(line: string): OwnedId | undefined {
-  try {
-    const { id_app: idApp, event_id: eventId } = JSON.parse(line) as Readonly<Record<string, unknown>>;
-    return Number.isSafeInteger(idApp) && typeof eventId === 'string' && isOwnId(eventId)
-      ? { idApp: idApp as number, eventId }
-      : undefined;
-  } catch {
-    const head = readLineHead(line);
-    return head !== undefined && isOwnId(head.eventId) ? { idApp: head.idApp, eventId: head.eventId } : undefined;
-  }
+  const { eventId = '', idApp } = readEventHead(line) ?? {};
+  return idApp !== undefined && Number.isSafeInteger(idApp) && isOwnId(eventId) ? { idApp, eventId } : undefined;
 }
 
-/** SQL of at least one id, for `addErasedIds`. */
 export function valuesSql(ids: readonly OwnedId[]): string {
   const values = ids.map(({ idApp, eventId }) => `(${idApp}::BIGINT, ${sqlText(eventId)})`);
   return `SELECT * FROM (VALUES ${values.join(', ')}) AS ids(id_app, event_id)`;
@@ -64,7 +56,6 @@ export function valuesSql(ids: readonly OwnedId[]): string {
 
 const oldSql = (file: string): string => `SELECT h FROM read_parquet(${sqlText(file)})`;
 
-/** Paths, of `lakePaths`. */
 export interface ErasedIdsPlace {
   readonly erasedIds: string;
   readonly table: string;
@@ -79,7 +70,6 @@ const damaged = (what: string, cause?: unknown): AppError =>
 
 /** The hashes as of the newest version of the log. */
 export interface ErasedIds {
-  /** Undefined: nothing was erased yet. */
   readonly file: string | undefined;
   /** All ids that were erased since hashes are kept are included. */
   readonly isComplete: boolean;
@@ -131,7 +121,6 @@ export function createErasedIdsSearch({ erasedIds: file, table, staging }: Erase
 }
 
 interface AddErasedDependencies {
-  /** The events table. */
   readonly table: Table;
   readonly duckdb: Duckdb;
   readonly crashPoint: CrashPoint;
@@ -209,10 +198,7 @@ export async function describeUnnamedErasedIds(file: string): Promise<ErasedIdsS
   }
 }
 
-/**
- * Reads a file to its end; returns what is wrong with it. Does not notice bytes that form another hash in the same
- * order.
- */
+/** Reads a file to its end; returns what is wrong with it. Not all damaged bytes show. */
 export async function findErasedIdsDamage(duckdb: Duckdb, file: string): Promise<string | undefined> {
   try {
     const [row] = await duckdb.rows(

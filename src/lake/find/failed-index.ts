@@ -1,5 +1,5 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { readLineHead } from '../../datasets/event-line.ts';
+import { type EventHead, readEventHead } from '../../datasets/event-line.ts';
 import { AppError, isSystemError } from '../../runtime/errors.ts';
 import { createKeySet } from '../batch/key-set.ts';
 import {
@@ -12,31 +12,10 @@ import {
 import { pause } from '../../runtime/async/retry.ts';
 import { isSought, type Sought, idStartOf } from './find-rows.ts';
 
-/** A failed event. Times are Unix ms. */
-export interface FoundFailed {
-  readonly eventId: string;
+export interface FoundFailed extends EventHead {
   readonly reason: FailureReason;
   /** ISO 8601. */
   readonly failedAt: string;
-  readonly kind?: string;
-  readonly eventTimeMs?: number;
-  readonly receivedAtMs?: number;
-}
-
-/**
- * Finds failed events by id: hashes in memory, 10 to 14 bytes an event, made at the first lookup. A file is read once,
- * and again if it may have the id: one that was replaced or removed since gives its current content.
- */
-export interface FailedIndex {
-  /**
-   * Finds at most 256 failed events of the apps. Errors: `overloaded` while files are unread, and with more failed
-   * events than hashes are kept for.
-   */
-  find(sought: Sought, idApps: readonly number[], deadlineMs: number): Promise<FoundFailed[]>;
-  /** Number of events in the files that were read: at least those that exist, unless files are missing. */
-  count(): number;
-  /** Reads the unread files, one after the other with pauses, as far as hashes are kept. */
-  readOn(signal: AbortSignal): Promise<void>;
 }
 
 /** Failed events whose hashes are kept: 56 MB. */
@@ -47,10 +26,7 @@ const idInText = /\\"event_id\\":\\"([0-9a-f-]{36})\\"(?:,\\"kind\\":\\"\w*\\",\
 /** Stands for the app of a line that does not have it there. */
 const anyApp = 0;
 
-/**
- * Two random or hashed parts of an id: behind the time of one that begins with it, else the parts that its request
- * shares.
- */
+/** Two random or hashed parts of an id that its request's events share. */
 function halvesOf(start: string): readonly [low: number, high: number] {
   const digits = start.replaceAll('-', '');
   const from = start.charAt(14) === '7' ? 16 : 0;
@@ -59,10 +35,7 @@ function halvesOf(start: string): readonly [low: number, high: number] {
 
 type Halves = ReturnType<typeof halvesOf>;
 
-/**
- * Hashes ids with their apps, so that a lookup of another app's event leads to no file. Keyed by a secret of this
- * process: collisions cannot be constructed.
- */
+/** Hashes ids with their apps by a secret of this process: a lookup of another app's event leads to no file. */
 function createOwnHalves(): (idApp: number, start: string) => Halves {
   const secret = randomBytes(16);
   const masks = new Map<number, Halves>();
@@ -78,29 +51,11 @@ function createOwnHalves(): (idApp: number, start: string) => Halves {
   };
 }
 
-/** Undefined: not an event that is looked for. */
-function toFound(line: string, sought: Sought): Omit<FoundFailed, 'reason' | 'failedAt'> | undefined {
-  let event: Readonly<Record<string, unknown>> | null;
-  try {
-    event = JSON.parse(line) as typeof event;
-  } catch {
-    // As ingest rendered it, damaged after its head.
-    const head = readLineHead(line);
-    if (head === undefined || !isSought(sought, head.eventId)) return undefined;
-    const { idApp, ...rest } = head;
-    return sought.idApp === undefined || sought.idApp === idApp ? rest : undefined;
-  }
-  const id = event?.['event_id'];
-  if (event === null || typeof id !== 'string' || !isSought(sought, id)) return undefined;
+function toFound(line: string, sought: Sought): EventHead | undefined {
+  const event = readEventHead(line);
   // The owner must be certain.
-  if (sought.idApp !== undefined && event['id_app'] !== sought.idApp) return undefined;
-  const { kind, event_time: seconds, received_at: receivedAtMs } = event;
-  return {
-    eventId: id,
-    ...(typeof kind === 'string' ? { kind } : {}),
-    ...(typeof seconds === 'number' ? { eventTimeMs: seconds * 1000 } : {}),
-    ...(typeof receivedAtMs === 'number' ? { receivedAtMs } : {}),
-  };
+  const isOwned = sought.idApp === undefined || event?.idApp === sought.idApp;
+  return event !== undefined && isOwned && isSought(sought, event.eventId) ? event : undefined;
 }
 
 async function ifThere<T>(work: Promise<T>, otherwise: T): Promise<T> {
@@ -120,7 +75,6 @@ async function findInFile(file: string, sought: Sought): Promise<FoundFailed[]> 
   return found;
 }
 
-/** Files that are read without a pause. */
 const filesAtOnce = 100;
 
 const tooMany = (): AppError =>
@@ -132,7 +86,7 @@ const stillToRead = (files: number): AppError =>
   new AppError('overloaded', `${files} files of failed events are still to be read`, { hint: 'Ask again in a while.' });
 
 /** Creates the index, empty. With more than `maxFiles` unread files a lookup leaves them to `readOn`. */
-export function createFailedIndex(folder: string, tableDir: string, maxFiles = Infinity): FailedIndex {
+export function createFailedIndex(folder: string, tableDir: string, maxFiles = Infinity) {
   const list = createFailedList(folder, tableDir);
   const ownHalves = createOwnHalves();
   const hashes = createKeySet('any');
@@ -180,7 +134,8 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
   }
 
   return {
-    async find(sought, idApps, deadlineMs) {
+    /** Finds at most 256 failed events. Errors: `overloaded` while files are unread, or with too many failed events. */
+    async find(sought: Sought, idApps: readonly number[], deadlineMs: number) {
       const listing = await list();
       await catchUp(listing, deadlineMs);
       const found: FoundFailed[] = [];
@@ -192,8 +147,10 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
       }
       return found;
     },
+    /** Number of events in the files that were read: at least those that exist, unless files are missing. */
     count: () => [...groups.values()].reduce((sum, { events }) => sum + events, 0),
-    async readOn(signal) {
+    /** Reads the unread files, one after the other with pauses, as far as hashes are kept. */
+    async readOn(signal: AbortSignal) {
       const listing = await list();
       if (listing === known) return;
       let startedAt = performance.now();
@@ -207,3 +164,9 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
     },
   };
 }
+
+/**
+ * Finds failed events by id: hashes in memory, 10 to 14 bytes an event, made at the first lookup. A file is read once,
+ * and again if it may have the id: one that was replaced or removed since gives its current content.
+ */
+export type FailedIndex = ReturnType<typeof createFailedIndex>;

@@ -1,5 +1,5 @@
 import type { Dataset } from '../../datasets/dataset.ts';
-import { lineColumns } from '../../datasets/event-line.ts';
+import { type EventHead, lineColumns } from '../../datasets/event-line.ts';
 import type { Column } from '../../datasets/field-schema.ts';
 import type { DataFile, Snapshot } from '../log/snapshot.ts';
 import { type Duckdb, type SqlValue, openDuckdb } from '../sql/duckdb.ts';
@@ -7,37 +7,21 @@ import { sqlList, sqlName, sqlText } from '../sql/literals.ts';
 import { isKeyedId, receivedAtOf } from '../../datasets/event-id.ts';
 import { AppError } from '../../runtime/errors.ts';
 import { type FileFilter, pruneFiles } from '../files/prune.ts';
-import { type Candidate, type IdIndex, indexKeyOf } from './id-index.ts';
+import { type Candidate, type IdIndex, type IndexAnswer, indexKeyOf } from './id-index.ts';
 
-/** One version of a dataset's table. */
 export interface DatasetTable {
   readonly dataset: Dataset;
   readonly snapshot: Snapshot;
 }
 
 /** A row. Times are Unix ms; rows of other engines may lack some. */
-export interface FoundRow {
-  readonly eventId: string;
-  readonly kind?: string;
-  readonly eventTimeMs: number | undefined;
-  readonly receivedAtMs: number | undefined;
+export interface FoundRow extends Omit<EventHead, 'idApp'> {
   readonly availableAtMs: number | undefined;
 }
 
 export interface WholeRow extends FoundRow {
-  /**
-   * By column, as in the event's line: numbers as texts, Unix seconds (`received_at` ms), maps as objects, null for
-   * none.
-   */
+  /** As in the event's line: numbers as texts, Unix seconds (`received_at` ms), maps as objects, null for none. */
   readonly values: Readonly<Record<string, unknown>>;
-}
-
-/** The rows of files for which the SQL holds. */
-interface RowQuery {
-  readonly files: readonly DataFile[];
-  /** A condition and following clauses. */
-  readonly where: string;
-  readonly values?: readonly SqlValue[];
 }
 
 /** A table with a single kind may lack the column. */
@@ -55,7 +39,6 @@ function valueSql({ name, type }: Column): string {
   return type === 'MAP(VARCHAR, VARCHAR)' ? sqlName(name) : `${sqlName(name)}::VARCHAR`;
 }
 
-/** SQL of a row's line, as JSON. */
 function lineSql({ columns }: Dataset): string {
   const has = new Set(columns.map(({ name }) => name));
   const members = lineColumns
@@ -68,45 +51,13 @@ const msOf = (value: unknown): number | undefined => (typeof value === 'bigint' 
 
 const toRow = (row: Readonly<Record<string, unknown>>): FoundRow => ({
   eventId: String(row['event_id']),
-  ...(typeof row['kind'] === 'string' ? { kind: row['kind'] } : {}),
+  kind: typeof row['kind'] === 'string' ? row['kind'] : undefined,
   eventTimeMs: msOf(row['event_ms']),
   receivedAtMs: msOf(row['received_ms']),
   availableAtMs: msOf(row['available_ms']),
 });
 
 const pathsOf = (files: readonly DataFile[]): string[] => files.map(({ absolutePath }) => absolutePath);
-
-/** Errors: the engine's, also if a file was removed since the snapshot. */
-async function readRows(duckdb: Duckdb, { dataset }: DatasetTable, query: RowQuery): Promise<FoundRow[]> {
-  const { files, where, values = [] } = query;
-  if (files.length === 0) return [];
-  const rows = await duckdb.rows(
-    `SELECT ${headSql(dataset)}
-     FROM read_parquet(${sqlList(pathsOf(files))}, hive_partitioning = false)
-     WHERE ${where}`,
-    [...values],
-  );
-  return rows.map(toRow);
-}
-
-async function readWholeRows(
-  duckdb: Duckdb,
-  { dataset, snapshot }: DatasetTable,
-  { files, where, values = [] }: RowQuery,
-): Promise<WholeRow[]> {
-  if (files.length === 0) return [];
-  // The empty file has every column: older files lack later ones.
-  const rows = await duckdb.rows(
-    `SELECT ${headSql(dataset)}, ${lineSql(dataset)} AS line
-     FROM read_parquet(${sqlList([snapshot.emptyFile, ...pathsOf(files)])}, union_by_name = true, hive_partitioning = false)
-     WHERE ${where}`,
-    [...values],
-  );
-  return rows.map((row) => ({
-    ...toRow(row),
-    values: JSON.parse(String(row['line'])) as Readonly<Record<string, unknown>>,
-  }));
-}
 
 /** The event of an id, or all events of a request under an Idempotency-Key. */
 export type Sought = { readonly idApp?: number | undefined } & (
@@ -145,19 +96,12 @@ interface IndexUse {
   readonly maxIndexedBytes?: number | undefined;
 }
 
-interface Where {
-  readonly candidates: readonly Candidate[];
-  /** Files without an index yet. */
-  readonly missing: readonly DataFile[];
-}
-
-/** Returns the files that may have the event. */
 async function findCandidates(
   duckdb: Duckdb,
   { dataset, snapshot }: DatasetTable,
   sought: Sought,
   { index, idApps }: IndexUse,
-): Promise<Where> {
+): Promise<IndexAnswer> {
   const start = idStartOf(sought);
   const apps = sought.idApp === undefined ? {} : { idApps: [sought.idApp] };
   const receivedAtMs = receivedAtOf(start);
@@ -213,13 +157,15 @@ async function readCandidates(
   const fromMs = Math.min(...candidates.map((candidate) => candidate.fromMs));
   const toMs = Math.max(...candidates.map((candidate) => candidate.toMs));
   const values: SqlValue[] = [start, `${start}~`, ...(sought.idApp === undefined ? [] : [sought.idApp])];
-  return readRows(duckdb, table, {
-    files: candidates.map(({ file }) => file),
-    where: `event_id >= $1 AND event_id < $2 ${sought.idApp === undefined ? '' : 'AND id_app = $3'}
+  const rows = await duckdb.rows(
+    `SELECT ${headSql(table.dataset)}
+     FROM read_parquet(${sqlList(pathsOf(candidates.map(({ file }) => file)))}, hive_partitioning = false)
+     WHERE event_id >= $1 AND event_id < $2 ${sought.idApp === undefined ? '' : 'AND id_app = $3'}
        AND received_at >= make_timestamptz(${fromMs}000) AND received_at < make_timestamptz(${toMs + 1}000)
      ORDER BY event_id LIMIT ${maxFoundRows}`,
     values,
-  });
+  );
+  return rows.map(toRow);
 }
 
 /**
@@ -241,20 +187,26 @@ export async function findRows(
   return [...rows, ...(await readCandidates(duckdb, table, sought, more))];
 }
 
-/**
- * Finds the rows of ids, with their values, in the files that a filter selects, without an index. Errors: as
- * `findRows`.
- */
+/** Finds whole rows of ids in the files that a filter selects, without an index. Errors: as `findRows`. */
 export async function findWholeRows(
-  table: DatasetTable,
+  { dataset, snapshot }: DatasetTable,
   eventIds: readonly string[],
   filter: FileFilter,
 ): Promise<WholeRow[]> {
-  const files = pruneFiles(table.snapshot.files, filter);
+  const files = pruneFiles(snapshot.files, filter);
   if (files.length === 0 || eventIds.length === 0) return [];
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   try {
-    return await readWholeRows(duckdb, table, { files, where: `event_id IN (${eventIds.map(sqlText).join(', ')})` });
+    // The empty file has every column: older files lack later ones.
+    const rows = await duckdb.rows(
+      `SELECT ${headSql(dataset)}, ${lineSql(dataset)} AS line
+       FROM read_parquet(${sqlList([snapshot.emptyFile, ...pathsOf(files)])}, union_by_name = true, hive_partitioning = false)
+       WHERE event_id IN (${eventIds.map(sqlText).join(', ')})`,
+    );
+    return rows.map((row) => ({
+      ...toRow(row),
+      values: JSON.parse(String(row['line'])) as Readonly<Record<string, unknown>>,
+    }));
   } finally {
     duckdb.close();
   }

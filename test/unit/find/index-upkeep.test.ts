@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { expect, it } from 'vitest';
 import { events } from '../../../src/datasets/dataset.ts';
-import { createIndexUpkeep } from '../../../src/find/index-upkeep.ts';
+import { createIndexUpkeep } from '../../../src/find/finder.ts';
 import type { IdIndex } from '../../../src/lake/find/id-index.ts';
 import type { Snapshot } from '../../../src/lake/log/snapshot.ts';
 import { testFolder } from '../../helpers/folder.ts';

@@ -1,0 +1,94 @@
+import { randomUUID } from 'node:crypto';
+import path from 'node:path';
+import { ensureFolder, moveFile, removeFile, syncFile, syncFolder } from '../../runtime/files/durable-file.ts';
+import { findSize } from '../../runtime/files/file-checks.ts';
+import { findNames } from '../../runtime/files/folder-names.ts';
+import type { Duckdb } from '../sql/duckdb.ts';
+
+/** A Parquet file with rows that were derived from data files. */
+export interface Part {
+  readonly file: string;
+  readonly bytes: number;
+  /** Keys of the data files that it covers. */
+  readonly covers: ReadonlySet<string>;
+}
+
+interface PartForm {
+  /** End of the names of parts. */
+  readonly end: string;
+  /** Reads the keys of a part; undefined: it is not intact, and is removed. */
+  readonly readCovers: (duckdb: Duckdb, file: string) => Promise<ReadonlySet<string> | undefined>;
+  /** Returns the name of a written part, without its end. */
+  readonly nameOf: (file: string) => Promise<string>;
+  /** Age at which a temporary file is a leftover of a killed process, ms. */
+  readonly leftoverMs: number;
+  readonly afterStep?: (step: 'written' | 'renamed') => Promise<void>;
+}
+
+const temporaryEnd = '.tmp';
+
+/** Age of a temporary file by its name, ms; NaN for other files. */
+const ageOf = (name: string): number =>
+  name.endsWith(temporaryEnd) ? Date.now() - Number(name.split('.')[0]) : Number.NaN;
+
+/**
+ * Opens a folder of parts, which is created with the first one. Parts are written atomically and durably, and never
+ * change; all of them can be made again.
+ */
+export function openPartFolder(folder: string, { end, readCovers, nameOf, leftoverMs, afterStep }: PartForm) {
+  const parts = new Map<string, Part>();
+
+  async function remove(some: readonly Pick<Part, 'file'>[]): Promise<void> {
+    for (const { file } of some) {
+      parts.delete(file);
+      await removeFile(file);
+    }
+    if (some.length > 0) await syncFolder(folder);
+  }
+
+  return {
+    list: () => [...parts.values()],
+    /** Keys of all covered data files. */
+    covered: (): ReadonlySet<string> => new Set([...parts.values()].flatMap(({ covers }) => [...covers])),
+    /** Reads the parts that the folder has now. `isFresh`: also those that are known. */
+    async follow(duckdb: Duckdb, isFresh = false): Promise<void> {
+      const files = new Set((await findNames(folder)).map((name) => path.join(folder, name)));
+      for (const file of parts.keys()) if (isFresh || !files.has(file)) parts.delete(file);
+      for (const file of files) {
+        if (!file.endsWith(end) || parts.has(file)) continue;
+        const bytes = await findSize(file);
+        if (bytes === undefined) continue;
+        const covers = await readCovers(duckdb, file);
+        if (covers === undefined) await remove([{ file }]);
+        else parts.set(file, { file, bytes, covers });
+      }
+    },
+    /** Removes leftovers of killed processes, and files of other forms. */
+    async removeOthers(): Promise<void> {
+      const others = (await findNames(folder)).filter((name) => !name.endsWith(end) && !(ageOf(name) < leftoverMs));
+      await remove(others.map((name) => ({ file: path.join(folder, name) })));
+    },
+    /** Writes a part; `copy` writes its rows to a file. */
+    async write(covers: ReadonlySet<string>, copy: (file: string) => Promise<void>): Promise<Part> {
+      await ensureFolder(folder);
+      const temporary = path.join(folder, `${Date.now()}.${randomUUID()}${temporaryEnd}`);
+      try {
+        await copy(temporary);
+        await syncFile(temporary);
+        await afterStep?.('written');
+        const file = path.join(folder, `${await nameOf(temporary)}${end}`);
+        const part = { file, bytes: (await findSize(temporary)) ?? 0, covers };
+        await moveFile(temporary, file);
+        await syncFolder(folder);
+        await afterStep?.('renamed');
+        parts.set(file, part);
+        return part;
+      } finally {
+        await removeFile(temporary);
+      }
+    },
+    remove,
+  };
+}
+
+export type PartFolder = ReturnType<typeof openPartFolder>;
