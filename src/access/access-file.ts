@@ -4,7 +4,7 @@ import { AppError } from '../runtime/errors.ts';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { ensureDataFolder } from '../runtime/files/data-format.ts';
 import { createFolderStore } from '../runtime/store/folder-store.ts';
-import type { ObjectStore, StoredObject } from '../runtime/store/object-store.ts';
+import type { StoredObject } from '../runtime/store/object-store.ts';
 import { createRecords, numberCodec, type RecordKind, type Records } from '../runtime/store/records.ts';
 import { isCount, isFlag, isId, isText, listOf, matching, oneOf, optional, shapeOf } from '../runtime/store/shape.ts';
 import { noAccount } from './access.ts';
@@ -122,20 +122,10 @@ export function revisionPath(keysFolder: string): string {
 }
 
 /**
- * The access data and a second copy of its revision. The copy proves that access data existed if it is missing, and
- * that the present data is an older copy, which would accept revoked tokens and reject new apps.
+ * Opens the access data and a second copy of its revision. The copy proves that access data existed if it is missing,
+ * and that the present data is an older copy, which would accept revoked tokens and reject new apps.
  */
-export interface AccessStore {
-  readonly store: ObjectStore;
-  /** Keys of the objects that a read needs, in the order of reading: the revision before the access data. */
-  readonly keys: readonly [revision: string, secrets: string, access: string];
-  /** Parses the access data; undefined if there is none. Errors: `access_damaged`. */
-  parse(revision: StoredObject | undefined, access: StoredObject | undefined): AccessFile | undefined;
-  readonly records: Records<AccessFile>;
-  readonly revisions: Records<{ readonly number: number }>;
-}
-
-export function openAccessStore({ access: file, keys: keysFolder }: AccessPaths): AccessStore {
+export function openAccessStore({ access: file, keys: keysFolder }: AccessPaths) {
   const keysName = path.relative(path.dirname(file), keysFolder);
   const store = createFolderStore(path.dirname(file), keysFolder);
   const records = createRecords(store, accessKind);
@@ -149,10 +139,12 @@ export function openAccessStore({ access: file, keys: keysFolder }: AccessPaths)
   });
   return {
     store,
-    keys: [revisionId, `${keysName}/secrets.key`, `${id}.json`],
+    /** Keys of the objects that a read needs, in the order of reading: the revision before the access data. */
+    keys: [revisionId, `${keysName}/secrets.key`, `${id}.json`] as const,
     records,
     revisions,
-    parse(revision, access) {
+    /** Parses the access data; undefined if there is none. Errors: `access_damaged`. */
+    parse(revision: StoredObject | undefined, access: StoredObject | undefined): AccessFile | undefined {
       if (access === undefined) return undefined;
       const found = records.parse(id, access);
       const reached = parseRevision(revisions, revisionId, revision);

@@ -8,16 +8,6 @@ import { ensureRecord, newKey, openKeys } from '../runtime/store/keys.ts';
 import { createRecords, type Records } from '../runtime/store/records.ts';
 import { isCount, shapeOf } from '../runtime/store/shape.ts';
 
-/** The key that signs console sessions; a change is effective within a second. */
-export interface SessionKey {
-  /** Returns the key; a random one if none can be read. */
-  current(): Buffer;
-  /** Returns why sessions cannot start now, or will end with the process. */
-  problems(): readonly Problem[];
-  isReadable(): boolean;
-  close(): void;
-}
-
 const keyHint = "Restore it from a backup, or run 'tributary key sessions': everybody then signs in again.";
 const keyName = 'sessions';
 
@@ -37,39 +27,31 @@ export async function renewSessionKey(keysFolder: string): Promise<{ readonly ke
 }
 
 /**
- * Opens the key; creates it on first use. An unreadable key is a problem: while running, the last valid key stays
- * active; at the start, sign-ins are not possible.
+ * Opens the key that signs console sessions; creates it on first use. A change is effective within a second. An
+ * unreadable key is a problem: while running, the last valid key stays active; at the start, sign-ins are not possible.
  */
-export async function openSessionKey(keysFolder: string, logger: Logger): Promise<SessionKey> {
+export async function openSessionKey(keysFolder: string, logger: Logger) {
   const keys = openSessionKeys(keysFolder);
   await ensureRecord(keys, keyName, newKey);
   const watched = await keys.watch(keyName, (key) => key, logger);
   const substitute = newKey();
   return {
-    current: () => watched.current() ?? substitute,
-    problems() {
+    /** Returns the key; a random one if none can be read. */
+    current: (): Buffer => watched.current() ?? substitute,
+    /** Returns why sessions cannot start now, or will end with the process. */
+    problems(): readonly Problem[] {
       const why = watched.problem();
       if (why === undefined) return [];
       const isDown = watched.current() === undefined;
       const effect = isDown ? 'nobody can sign in to the console' : 'all sessions end with the next start';
       return [{ code: 'session_key_unreadable', what: `${effect}: ${why}`, todo: keyHint }];
     },
-    isReadable: () => watched.current() !== undefined,
-    close: () => watched.close(),
+    isReadable: (): boolean => watched.current() !== undefined,
+    close: (): void => watched.close(),
   };
 }
 
-/**
- * The time of each user's last sign-out, which ended all earlier sessions. Other processes see it within a second; it
- * survives a restart.
- */
-export interface SessionEnds {
-  /** Returns the Unix second up to which started sessions have ended; 0 without a sign-out. */
-  of(idUser: string): number;
-  /** Ends the user's sessions that started until `seconds`. Durable when it resolves. */
-  end(idUser: string, seconds: number): Promise<void>;
-  close(): void;
-}
+export type SessionKey = Awaited<ReturnType<typeof openSessionKey>>;
 
 type Ends = Readonly<Record<string, number>>;
 
@@ -83,12 +65,16 @@ export interface SessionEndsOptions {
 const everybody = '0';
 const endsId = 'session-ends';
 
-/** Opens `keys/session-ends.json`. If it is damaged, all sessions that started before now have ended. */
+/**
+ * Opens `keys/session-ends.json`, the time of each user's last sign-out, which ended all earlier sessions. Other
+ * processes see a sign-out within a second; it survives a restart. If the file is damaged, all sessions that started
+ * before now have ended.
+ */
 export async function openSessionEnds(
   keysFolder: string,
   logger: Logger,
   { nowSeconds, longestSeconds }: SessionEndsOptions,
-): Promise<SessionEnds> {
+) {
   const isEnds = shapeOf<{ readonly ends: Ends }>({
     ends: (ends) => typeof ends === 'object' && ends !== null && Object.values(ends).every(isCount),
   });
@@ -116,11 +102,13 @@ export async function openSessionEnds(
   const drop = (ends: readonly (readonly [string, number])[]): Ends =>
     Object.fromEntries(ends.filter(([, seconds]) => seconds > nowSeconds() - longestSeconds));
   return {
-    of(idUser) {
+    /** Returns the Unix second up to which started sessions have ended; 0 without a sign-out. */
+    of(idUser: string): number {
       const read = watched.current();
       return Math.max(read?.[everybody] ?? 0, read?.[idUser] ?? 0, own.get(idUser) ?? 0);
     },
-    async end(idUser, seconds) {
+    /** Ends the user's sessions that started until `seconds`. Durable when it resolves. */
+    async end(idUser: string, seconds: number): Promise<void> {
       await records.change(endsId, (before) => {
         const ends: Ends = before?.ends ?? {};
         const last = Math.max(seconds, ends[idUser] ?? 0, own.get(idUser) ?? 0);
@@ -128,6 +116,8 @@ export async function openSessionEnds(
       });
       own.set(idUser, Math.max(seconds, own.get(idUser) ?? 0));
     },
-    close: () => watched.close(),
+    close: (): void => watched.close(),
   };
 }
+
+export type SessionEnds = Awaited<ReturnType<typeof openSessionEnds>>;

@@ -32,25 +32,6 @@ export interface SessionHeaders {
   readonly 'sec-fetch-site'?: string | string[] | undefined;
 }
 
-/**
- * Console sessions. They are stored only in signed cookies with the user and the time of sign-in. A session ends by its
- * timeout, a sign-out, the removal of its user, a new secret, or a new key.
- */
-export interface Sessions {
-  /** Returns the name of the cookie. It contains the key's id, since services on one host share cookies. */
-  cookieName(): string;
-  /** Starts a session and returns the value of its cookie. */
-  begin(user: User): string;
-  /** Returns a cookie value with a renewed idle timeout. */
-  renew(session: Session): string;
-  /** Finds the session of a cookie. That does not prove that the console sent the request: see `findCaller`. */
-  find(headers: SessionHeaders): Session | undefined;
-  /** Finds the user of a request that has the cookie and the CSRF token and does not come from another site. */
-  findCaller(headers: SessionHeaders): User | undefined;
-  /** Ends all sessions of the user, since cookies can be copied. Durable when it resolves. */
-  end(session: Session): Promise<void>;
-}
-
 const valuePattern = /^([1-9]\d{0,14})\.(\d{1,12})\.(\d{1,12})\.([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43})$/;
 
 /** Returns a fingerprint of the user's secret, which is signed and never shown. */
@@ -80,9 +61,14 @@ function findCookie(header: string | undefined, name: string): string | undefine
   return values.length === 1 ? values[0] : undefined;
 }
 
-export function createSessions({ key, access, clock, ends }: SessionDependencies, isSecure: boolean): Sessions {
+/**
+ * Creates console sessions. They are stored only in signed cookies with the user and the time of sign-in. A session
+ * ends by its timeout, a sign-out, the removal of its user, a new secret, or a new key.
+ */
+export function createSessions({ key, access, clock, ends }: SessionDependencies, isSecure: boolean) {
   const nowSeconds = (): number => Math.floor(clock.nowMs() / 1000);
   const hmac = (text: string): string => createHmac('sha256', key.current()).update(text).digest('base64url');
+  // Services on one host share cookies.
   const cookieName = (): string => `${isSecure ? '__Host-' : ''}tributary_${sessionKeyId(key.current())}`;
 
   function render(user: User, startedSeconds: number, nonce: string): string {
@@ -90,6 +76,7 @@ export function createSessions({ key, access, clock, ends }: SessionDependencies
     return `${value}.${hmac(`session\n${value}\n${markOf(user)}`)}`;
   }
 
+  /** Finds the session of a cookie. That does not prove that the console sent the request: see `findCaller`. */
   function find(headers: SessionHeaders): Session | undefined {
     const match = valuePattern.exec(findCookie(headers.cookie, cookieName()) ?? '');
     if (match === null) return undefined;
@@ -110,48 +97,50 @@ export function createSessions({ key, access, clock, ends }: SessionDependencies
 
   return {
     cookieName,
-    // A session that starts in the second of a sign-out must not end with it.
-    begin: (user) =>
+    /** Starts a session and returns its cookie. One that starts in the second of a sign-out does not end with it. */
+    begin: (user: User): string =>
       render(user, Math.max(nowSeconds(), ends.of(user.idUser) + 1), randomBytes(16).toString('base64url')),
-    renew: ({ user, startedSeconds, nonce }) => render(user, startedSeconds, nonce),
+    /** Returns a cookie with a renewed idle timeout. */
+    renew: ({ user, startedSeconds, nonce }: Session): string => render(user, startedSeconds, nonce),
     find,
-    findCaller(headers) {
+    /** Finds the user of a request that has the cookie and the CSRF token and does not come from another site. */
+    findCaller(headers: SessionHeaders): User | undefined {
       const shown = headers[csrfHeader];
       if (typeof shown !== 'string' || isOfOtherSite(headers)) return undefined;
       const session = find(headers);
       return session !== undefined && sameText(session.csrfToken, shown) ? session.user : undefined;
     },
-    end: ({ user, startedSeconds }) => ends.end(user.idUser, Math.max(nowSeconds(), startedSeconds)),
+    /** Ends all sessions of the user, since cookies can be copied. Durable when it resolves. */
+    end: ({ user, startedSeconds }: Session): Promise<void> =>
+      ends.end(user.idUser, Math.max(nowSeconds(), startedSeconds)),
   };
 }
 
-/**
- * Browsers in which a user has signed in before. Each has its own count of wrong secrets, so that attempts elsewhere
- * cannot lock the user out there. A signed cookie marks the browser; it authorizes nothing.
- */
-export interface KnownBrowsers {
-  cookieName(): string;
-  /** Returns a cookie value for a browser in which the user has signed in. */
-  mark(idUser: string): string;
-  /** Returns the id of a browser (22 characters) in which the user has signed in before. */
-  find(idUser: string, cookies: string | undefined): string | undefined;
-}
+export type Sessions = ReturnType<typeof createSessions>;
 
 const browserPattern = /^([1-9]\d{0,14})\.([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43})$/;
 
-export function createKnownBrowsers(key: SessionKey): KnownBrowsers {
+/**
+ * Creates the marks of browsers in which a user has signed in before. Each has its own count of wrong secrets, so that
+ * attempts elsewhere cannot lock the user out there. A mark is a signed cookie that authorizes nothing.
+ */
+export function createKnownBrowsers(key: SessionKey) {
   const cookieName = (): string => `tributary_browser_${sessionKeyId(key.current())}`;
   const sign = (idUser: string, nonce: string): string =>
     createHmac('sha256', key.current()).update(`browser\n${idUser}\n${nonce}`).digest('base64url');
   return {
     cookieName,
-    mark(idUser) {
+    /** Returns a cookie for a browser in which the user has signed in. */
+    mark(idUser: string): string {
       const nonce = randomBytes(16).toString('base64url');
       return `${idUser}.${nonce}.${sign(idUser, nonce)}`;
     },
-    find(idUser, cookies) {
+    /** Returns the id of a browser (22 characters) in which the user has signed in before. */
+    find(idUser: string, cookies: string | undefined): string | undefined {
       const [, of, nonce = '', signature = ''] = browserPattern.exec(findCookie(cookies, cookieName()) ?? '') ?? [];
       return of === idUser && sameText(sign(idUser, nonce), signature) ? nonce : undefined;
     },
   };
 }
+
+export type KnownBrowsers = ReturnType<typeof createKnownBrowsers>;

@@ -1,5 +1,5 @@
 import { openSessionEnds, openSessionKey } from '../access/session-key.ts';
-import { createKnownBrowsers, createSessions, longestSeconds, type Sessions } from '../access/sessions.ts';
+import { createKnownBrowsers, createSessions, longestSeconds } from '../access/sessions.ts';
 import type { AccessReader } from '../access/access.ts';
 import { dataPaths } from '../config.ts';
 import { addPageRoutes, openPageFiles } from '../console/page-routes.ts';
@@ -8,18 +8,11 @@ import { createSignInGuard } from '../console/sign-in-guard.ts';
 import type { ApiServer } from '../export/api/server.ts';
 import { describeOrders } from '../export/api/order-dictionary.ts';
 import { defaultTimezone } from '../export/api/parse-request.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import type { Parts } from './stage-parts.ts';
 
-interface Console {
-  readonly sessions: Sessions;
-  readonly addRoutes: (server: ApiServer) => void;
-  readonly problems: () => readonly Problem[];
-}
-
 /** Opens the console of an export process. */
-export async function openConsole(parts: Parts, access: AccessReader): Promise<Console> {
+export async function openConsole(parts: Parts, access: AccessReader) {
   const { config, logger, clock, closers } = parts;
   const { publicApiUrl: publicUrl, dataDir, quotaIp } = config;
   // Operators behind a proxy turn the quota of addresses off.
@@ -36,10 +29,10 @@ export async function openConsole(parts: Parts, access: AccessReader): Promise<C
   return {
     sessions,
     problems: () => key.problems(),
-    addRoutes(server) {
+    addRoutes(server: ApiServer): void {
       const options = { publicUrl, version, timezone: defaultTimezone };
       addSessionRoutes(server, { access, sessions, browsers, guard, isReady: () => key.isReadable() }, options);
-      addPageRoutes(server, { files: openPageFiles(), describeOrders });
+      addPageRoutes(server, openPageFiles(), describeOrders);
     },
   };
 }

@@ -1,7 +1,7 @@
-import { createRefusalKeeper, type RefusalKeeper } from '../ingest/refusal-keeper.ts';
+import { createRefusalKeeper } from '../ingest/refusal-keeper.ts';
 import type { SenderView } from '../ingest/sender-routes.ts';
 import { createLiveHub } from '../live/live-hub.ts';
-import { createLiveSource, type LiveSource } from '../live/live-source.ts';
+import { createLiveSource } from '../live/live-source.ts';
 import {
   createRefusalWriter,
   sweepRefusals,
@@ -41,18 +41,11 @@ export function openRefusalReader({
   return (idApp, most) => readRefusals(kept, idApp, { nowMs: clock.nowMs(), most });
 }
 
-/** Stores and views of an app's rejected requests and live events. */
-interface SenderParts {
-  readonly refusals: RefusalKeeper;
-  readonly live: LiveSource;
-  readonly senderView: SenderView;
-}
-
 /** Interval of sweeping expired refusals, ms. A sweep lists one folder per app. */
 const sweepEveryMs = 300_000;
 
 /** Opens refusals and live events of an ingest process. Their failures never delay imports. */
-export function openSenderParts(parts: Parts, isDiskLow: () => boolean): SenderParts {
+export function openSenderParts(parts: Parts, isDiskLow: () => boolean) {
   const { config, clock, logger, closers, folders = {} } = parts;
   const kept = refusalFolder(config);
   const { bodies } = kept;
@@ -80,5 +73,6 @@ export function openSenderParts(parts: Parts, isDiskLow: () => boolean): SenderP
     },
   );
   closers.add('sweep of refusals', () => sweep.stop());
-  return { refusals, live, senderView: { readRefusals: openRefusalReader(parts), hub: createLiveHub(channel) } };
+  const senderView: SenderView = { readRefusals: openRefusalReader(parts), hub: createLiveHub(channel) };
+  return { refusals, live, senderView };
 }

@@ -16,8 +16,8 @@ import type { Logger } from '../runtime/logger.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { ServiceView, Stage } from '../runtime/processes/role-process.ts';
 import { startBrokerPing } from '../stream/broker-monitor.ts';
-import { openConnection, type StreamConnection } from '../stream/connection.ts';
-import { openGuard, type OpenGuard } from '../stream/guard.ts';
+import { openConnection } from '../stream/connection.ts';
+import { openGuard } from '../stream/guard.ts';
 import { assertBroker } from '../stream/topology.ts';
 
 /** The composition of a process of any role. */
@@ -85,14 +85,8 @@ export async function watchRecords({ config, logger, closers, folders = {} }: Pa
   return () => missing;
 }
 
-interface StageStream {
-  readonly connection: StreamConnection;
-  readonly guard: OpenGuard;
-  readonly findProblems: FindProblems;
-}
-
 /** Connects to the broker and watches the stream, which the supervisor has claimed. */
-export async function openStream({ config, logger, closers }: Parts, name: string): Promise<StageStream> {
+export async function openStream({ config, logger, closers }: Parts, name: string) {
   assert(config.natsUrl !== undefined, 'the supervisor names the broker to its children');
   const connection = await openConnection({ url: config.natsUrl, name: `tributary-${name}`, logger });
   closers.add('broker connection', () => connection.close());
@@ -105,7 +99,8 @@ export async function openStream({ config, logger, closers }: Parts, name: strin
   closers.add('stream guard', () => guard.stop());
   const ping = startBrokerPing(connection);
   closers.add('broker ping', () => ping.stop());
-  return { connection, guard, findProblems: () => [...ping.problems(), ...guard.problems()] };
+  const findProblems: FindProblems = () => [...ping.problems(), ...guard.problems()];
+  return { connection, guard, findProblems };
 }
 
 /** Answers event lookups while the compactor is down, once the broker is reachable. */

@@ -78,14 +78,11 @@ function sendNothing(reply: FastifyReply, text: string): FastifyReply {
     .send(text);
 }
 
-export interface PageRouteDependencies {
-  readonly files: () => PageFiles;
-  /** Returns the JSON that the page New export is made from. */
-  readonly describeOrders: () => unknown;
-}
-
-/** Adds the console's files under `/console/`; `/` redirects there. */
-export function addPageRoutes(server: FastifyInstance, { files, describeOrders }: PageRouteDependencies): void {
+/**
+ * Adds the console's files under `/console/`; `/` redirects there. `describeOrders` returns the JSON that the page New
+ * export is made from.
+ */
+export function addPageRoutes(server: FastifyInstance, files: () => PageFiles, describeOrders: () => unknown): void {
   let dictionary: PageFile | undefined;
 
   for (const url of ['/', '/console'])

@@ -13,14 +13,6 @@ export interface LockOutRule {
   readonly forgetMs: number;
 }
 
-/** Counts wrong secrets by user id or address. Times are of `performance.now()`. */
-export interface LockOut {
-  /** Returns the remaining wait, s. */
-  waitSeconds(key: string, nowMs: number): number;
-  fail(key: string, nowMs: number): void;
-  clear(key: string): void;
-}
-
 interface Failures {
   count: number;
   lastMs: number;
@@ -29,7 +21,8 @@ interface Failures {
 /** Maximum number of keys; the one with the oldest failure is dropped first. */
 const rememberedKeys = 10_000;
 
-export function createLockOut({ free, firstMs, longestMs, forgetMs }: LockOutRule): LockOut {
+/** Creates a count of wrong secrets by user id or address. Times are of `performance.now()`. */
+export function createLockOut({ free, firstMs, longestMs, forgetMs }: LockOutRule) {
   const byKey = new Map<string, Failures>();
 
   function find(key: string, nowMs: number): Failures | undefined {
@@ -38,20 +31,21 @@ export function createLockOut({ free, firstMs, longestMs, forgetMs }: LockOutRul
   }
 
   return {
-    waitSeconds(key, nowMs) {
+    /** Returns the remaining wait, s. */
+    waitSeconds(key: string, nowMs: number): number {
       const failures = find(key, nowMs);
       if (failures === undefined || failures.count < free) return 0;
       const waitMs = Math.min(firstMs * 2 ** Math.min(failures.count - free, 30), longestMs);
       return Math.max(0, Math.ceil((failures.lastMs + waitMs - nowMs) / 1000));
     },
-    fail(key, nowMs) {
+    fail(key: string, nowMs: number): void {
       const count = (find(key, nowMs)?.count ?? 0) + 1;
       // Re-inserted to keep the map in the order of the last failures.
       byKey.delete(key);
       byKey.set(key, { count, lastMs: nowMs });
       if (byKey.size > rememberedKeys) byKey.delete(byKey.keys().next().value ?? '');
     },
-    clear: (key) => void byKey.delete(key),
+    clear: (key: string): void => void byKey.delete(key),
   };
 }
 
@@ -62,33 +56,20 @@ export interface SignInTry {
   readonly browser: string | undefined;
 }
 
-/**
- * Delays sign-ins after wrong secrets. A known browser of the user waits for its own failures only; others wait for
- * those of the user and of their address. Times are monotonic.
- */
-export interface SignInGuard {
-  /** Returns the remaining wait, s, and counts the attempt if it has to wait. */
-  waitSeconds(who: SignInTry, nowMs: number): number;
-  fail(who: SignInTry, nowMs: number): void;
-  succeed(who: SignInTry): void;
-}
-
 /** A person mistypes a few times; many persons may share an address. */
 const ofUser = { free: 5, firstMs: 5000, longestMs: 900_000, forgetMs: 3_600_000 };
 const ofAddress = { free: 20, firstMs: 5000, longestMs: 900_000, forgetMs: 3_600_000 };
 const logBound = { maxLines: 10, windowMs: 60_000 };
 const outcomes = ['success', 'wrong', 'locked_out'] as const;
 
-export interface SignInGuardDependencies {
-  readonly metrics: Metrics;
-  readonly logger: Logger;
-}
-
-/** Creates the guard. `hasClientAddresses`: clients have distinct addresses, which are counted too. */
+/**
+ * Creates the guard, which delays sign-ins after wrong secrets. A known browser of the user waits for its own failures
+ * only; others wait for those of the user and, if clients have distinct addresses, of their address.
+ */
 export function createSignInGuard(
-  { metrics, logger }: SignInGuardDependencies,
+  { metrics, logger }: { readonly metrics: Metrics; readonly logger: Logger },
   hasClientAddresses: boolean,
-): SignInGuard {
+) {
   const [users, addresses] = [createLockOut(ofUser), createLockOut(ofAddress)];
   const signIns = metrics.counter('console_sign_ins_total', 'Sign-ins to the console, by how they ended.', ['outcome']);
   // Starts all counters at zero, so that the first increment is visible.
@@ -107,12 +88,13 @@ export function createSignInGuard(
   }
 
   return {
-    waitSeconds(who, nowMs) {
+    /** Returns the remaining wait, s, and counts the attempt if it has to wait. */
+    waitSeconds(who: SignInTry, nowMs: number): number {
       const waitSeconds = find(who, nowMs);
       if (waitSeconds > 0) count('locked_out');
       return waitSeconds;
     },
-    fail(who, nowMs) {
+    fail(who: SignInTry, nowMs: number): void {
       const { idUser, address, browser } = who;
       count('wrong');
       users.fail(browser ?? idUser, nowMs);
@@ -120,9 +102,11 @@ export function createSignInGuard(
       const waitSeconds = find(who, nowMs);
       if (waitSeconds > 0) log.add({ idUser, ...(hasClientAddresses ? { address } : {}), waitSeconds });
     },
-    succeed({ idUser, browser }) {
+    succeed({ idUser, browser }: SignInTry): void {
       count('success');
       users.clear(browser ?? idUser);
     },
   };
 }
+
+export type SignInGuard = ReturnType<typeof createSignInGuard>;

@@ -113,7 +113,7 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
     { access, sessions, browsers, guard, isReady: () => key.isReadable() },
     { publicUrl, ...told },
   );
-  addPageRoutes(server, { files: openPageFiles(pages), describeOrders });
+  addPageRoutes(server, openPageFiles(pages), describeOrders);
   await server.listen({ host: '127.0.0.1', port: 0 });
   const address = server.server.address();
   const port = typeof address === 'object' && address !== null ? address.port : 0;

@@ -1,9 +1,3 @@
-/** One limit on calls, counted for each key. */
-export interface TokenBuckets {
-  /** Reports whether the bucket of a key had a token, and removes it. */
-  take(key?: string | number): boolean;
-}
-
 /** Maximum number of buckets: many different keys must not exhaust the memory. */
 const maxBuckets = 10_000;
 
@@ -11,10 +5,11 @@ const maxBuckets = 10_000;
  * Creates full buckets: each key may make `size` calls at once, and `perSecond` calls over time. Time is monotonic, so
  * that setting the clock neither fills nor empties a bucket.
  */
-export function createTokenBuckets(size: number, perSecond: number): TokenBuckets {
+export function createTokenBuckets(size: number, perSecond: number) {
   const buckets = new Map<string | number, { tokens: number; filledMs: number }>();
   return {
-    take(key = '') {
+    /** Reports whether the bucket of a key had a token, and removes it. */
+    take(key: string | number = ''): boolean {
       const nowMs = performance.now();
       const { tokens, filledMs } = buckets.get(key) ?? { tokens: size, filledMs: nowMs };
       const filled = Math.min(size, tokens + ((nowMs - filledMs) / 1000) * perSecond);
@@ -29,15 +24,6 @@ export function createTokenBuckets(size: number, perSecond: number): TokenBucket
 export interface Quota {
   readonly limit: number;
   readonly windowMs: number;
-}
-
-/**
- * Counts calls by key. Times are monotonic, so that setting the clock has no effect. Not a token bucket: that would
- * allow twice the published limit in one window.
- */
-interface QuotaCounter {
-  /** Counts a call and returns undefined; beyond a limit it returns the wait, s, and counts nothing. */
-  take(key: string, nowMs: number): number | undefined;
 }
 
 interface Window {
@@ -65,8 +51,11 @@ function advance(window: Window, windowMs: number, nowMs: number): void {
   window.startMs += passed * windowMs;
 }
 
-/** Creates a counter of several limits; without limits it accepts everything. */
-export function createQuotaCounter(quotas: readonly Quota[]): QuotaCounter {
+/**
+ * Creates a counter of several limits by key; without limits it accepts everything. Times are monotonic. Not token
+ * buckets: they would allow twice the published limit in one window.
+ */
+export function createQuotaCounter(quotas: readonly Quota[]) {
   const byKey = new Map<string, Window[]>();
 
   function windowsOf(key: string, nowMs: number): Window[] {
@@ -80,7 +69,8 @@ export function createQuotaCounter(quotas: readonly Quota[]): QuotaCounter {
   }
 
   return {
-    take(key, nowMs) {
+    /** Counts a call and returns undefined; beyond a limit it returns the wait, s, and counts nothing. */
+    take(key: string, nowMs: number): number | undefined {
       if (quotas.length === 0) return undefined;
       const windows = windowsOf(key, nowMs);
       let waitMs = 0;

@@ -38,27 +38,22 @@ export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
   await sleep(ms, undefined, signal === undefined ? {} : { signal }).catch(() => undefined);
 }
 
-/** Exponential backoff with a maximum delay. */
-export interface Backoff {
-  /** Returns the delay before the next attempt, ms. */
-  currentMs(): number;
-  /** Doubles the delay. */
-  grow(): void;
-  reset(): void;
-}
-
-export function createBackoff(firstMs: number, maxMs: number): Backoff {
+/** Creates an exponential backoff with a maximum delay. */
+export function createBackoff(firstMs: number, maxMs: number) {
   let waitMs = firstMs;
   return {
-    currentMs: () => waitMs,
-    grow() {
+    /** Returns the delay before the next attempt, ms. */
+    currentMs: (): number => waitMs,
+    grow(): void {
       waitMs = Math.min(waitMs * 2, maxMs);
     },
-    reset() {
+    reset(): void {
       waitMs = firstMs;
     },
   };
 }
+
+export type Backoff = ReturnType<typeof createBackoff>;
 
 /** Number of items between two checks of the time. */
 const batchSize = 16;

@@ -1,18 +1,10 @@
 type Key = number | string;
 
-/** Limits the tasks that run at a time, of each key and in all. */
-export interface KeyedSemaphore {
-  /** Runs `task` as soon as the limits allow it. */
-  run<T>(key: Key, task: () => Promise<T>): Promise<T>;
-  /** Returns the number of tasks that wait or run, of one key or of all. */
-  count(key?: Key): number;
-}
-
 /**
  * Creates a semaphore for `width` tasks of each key and `total` tasks in all. Tasks of one key start in their order;
  * waiting keys alternate. A key without tasks takes no memory.
  */
-export function createKeyedSemaphore(width = 1, total = Infinity): KeyedSemaphore {
+export function createKeyedSemaphore(width = 1, total = Infinity) {
   const running = new Map<Key, number>();
   const waiting = new Map<Key, (() => void)[]>();
   let runningInAll = 0;
@@ -40,7 +32,8 @@ export function createKeyedSemaphore(width = 1, total = Infinity): KeyedSemaphor
   }
 
   return {
-    async run(key, task) {
+    /** Runs `task` as soon as the limits allow it. */
+    async run<T>(key: Key, task: () => Promise<T>): Promise<T> {
       if (hasRoom(key)) {
         add(key, 1);
       } else {
@@ -55,12 +48,15 @@ export function createKeyedSemaphore(width = 1, total = Infinity): KeyedSemaphor
         startNext();
       }
     },
-    count(key) {
+    /** Returns the number of tasks that wait or run, of one key or of all. */
+    count(key?: Key): number {
       const waits = key === undefined ? [...waiting.values()].flat() : (waiting.get(key) ?? []);
       return waits.length + (key === undefined ? runningInAll : (running.get(key) ?? 0));
     },
   };
 }
+
+export type KeyedSemaphore = ReturnType<typeof createKeyedSemaphore>;
 
 /** Creates a mutex: it runs tasks one after the other, in the order in which they were asked for. */
 export function createMutex(): { run<T>(task: () => Promise<T>): Promise<T> } {

@@ -3,15 +3,6 @@ import type { Socket } from 'node:net';
 import type { Logger } from '../logger.ts';
 import { maxHeaderLines } from './request-head.ts';
 
-/** Tracks the requests of each connection that have no complete response yet. */
-interface HttpExchanges {
-  /**
-   * Reports whether the server may write its own response to bytes that are not HTTP on the socket: only if the
-   * client cannot take it for the response to another request. Only the broken request may be unanswered.
-   */
-  mayAnswer(socket: Socket): boolean;
-}
-
 interface Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
@@ -36,7 +27,7 @@ const logEveryMs = 10_000;
  * Node sends pipelined responses in order and holds each back until the earlier ones are sent. An exchange has ended
  * when its response was handed to the system.
  */
-export function takeOverConnections(server: Server, maxConnections: number, logger: Logger): HttpExchanges {
+export function takeOverConnections(server: Server, maxConnections: number, logger: Logger) {
   server.maxHeadersCount = maxHeaderLines;
   server.on('checkExpectation', (request, response) => void server.emit('request', request, response));
   // Otherwise the server closes a connection when its client has nothing more to send, even before the response.
@@ -56,7 +47,11 @@ export function takeOverConnections(server: Server, maxConnections: number, logg
     }
   });
   return {
-    mayAnswer(socket) {
+    /**
+     * Reports whether the server may write its own response to bytes that are not HTTP on the socket: only if the
+     * client cannot take it for the response to another request. Only the broken request may be unanswered.
+     */
+    mayAnswer(socket: Socket): boolean {
       const { previous, last } = newest.get(socket) ?? {};
       if (last === undefined) return true;
       // Earlier requests have their responses when the previous one has.

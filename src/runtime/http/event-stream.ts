@@ -1,18 +1,5 @@
 import type { ServerResponse } from 'node:http';
 
-/** A response of server-sent events (HTML standard 9.2) that lasts until either side ends it. */
-export interface EventStream {
-  /**
-   * Sends an event; `data` is one line. Returns false if the client has not read earlier data: the buffer is bounded.
-   */
-  send(name: string, data: string): boolean;
-  /** Sends a heartbeat. */
-  beat(): void;
-  /** Returns for how long the client has not read buffered data, ms; 0 if nothing is buffered. */
-  stalledMs(): number;
-  end(): void;
-}
-
 interface EventStreamOptions {
   /** Reconnection delay of the client, ms. */
   readonly retryMs: number;
@@ -29,7 +16,7 @@ const probeMs = [0, 250, 1000];
  * Starts the response. Its connection ends with it, and proxies must not store, change or buffer it. Event ids are
  * numbers of this response; a reconnecting client gets nothing again.
  */
-export function openEventStream(response: ServerResponse, options: EventStreamOptions): EventStream {
+export function openEventStream(response: ServerResponse, options: EventStreamOptions) {
   const { retryMs, maxWaitingBytes, onEnd } = options;
   let id = 0;
   let stalledSinceMs: number | undefined;
@@ -65,18 +52,23 @@ export function openEventStream(response: ServerResponse, options: EventStreamOp
   if (response.req.method === 'HEAD') response.end();
   write(`retry: ${retryMs}\n\n`);
   return {
-    send(name, data) {
+    /** Sends an event; `data` is one line. Returns false if the client has not read earlier data. */
+    send(name: string, data: string): boolean {
       if (response.writableEnded || response.writableLength > maxWaitingBytes) return false;
       id += 1;
       // A line break would start another field.
       write(`event: ${name}\nid: ${id}\ndata: ${data.replaceAll(/[\r\n]+/g, ' ')}\n\n`);
       return true;
     },
+    /** Sends a heartbeat. */
     beat,
-    stalledMs: () => (stalledSinceMs === undefined ? 0 : performance.now() - stalledSinceMs),
-    end() {
+    /** Returns for how long the client has not read buffered data, ms; 0 if nothing is buffered. */
+    stalledMs: (): number => (stalledSinceMs === undefined ? 0 : performance.now() - stalledSinceMs),
+    end(): void {
       if (response.writableLength > 0) response.destroy();
       else response.end();
     },
   };
 }
+
+export type EventStream = ReturnType<typeof openEventStream>;

@@ -80,15 +80,6 @@ export function createOutgoingRules(entries: readonly string[]): OutgoingRules |
   };
 }
 
-/**
- * Name lookups by owner. The system runs two lookups at a time for the whole process, and one without a response takes
- * about ten seconds. Therefore each owner has one at a time, and each name once.
- */
-interface NameLookups {
-  /** Returns the addresses of a name. Rejects with the system's error, and when the signal aborts. */
-  find(host: string, owner: string, signal: AbortSignal): Promise<readonly LookupAddress[]>;
-}
-
 function resolve(host: string): Promise<readonly LookupAddress[]> {
   return new Promise((done, fail) => {
     resolveHost(host, { all: true }, (error, addresses) => (error === null ? done(addresses) : fail(error)));
@@ -110,12 +101,17 @@ async function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T
   }
 }
 
-export function createNameLookups(): NameLookups {
+/**
+ * Creates name lookups by owner. The system runs two lookups at a time for the whole process, and one without a
+ * response takes about ten seconds. Therefore each owner has one at a time, and each name once.
+ */
+export function createNameLookups() {
   const turns = createKeyedSemaphore();
   /** Running and waiting lookups by owner and name. */
   const pending = new Map<string, Promise<readonly LookupAddress[]>>();
   return {
-    async find(host, owner, signal) {
+    /** Returns the addresses of a name. Rejects with the system's error, and when the signal aborts. */
+    async find(host: string, owner: string, signal: AbortSignal): Promise<readonly LookupAddress[]> {
       const key = `${owner} ${host}`;
       const known = pending.get(key);
       const found = known ?? turns.run(owner, () => resolve(host)).finally(() => pending.delete(key));

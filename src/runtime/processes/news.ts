@@ -1,27 +1,21 @@
 import type { Logger } from '../logger.ts';
 
 /**
- * Heartbeat: passes a state when it changes, and at a fixed interval otherwise. Writing and reading an unchanged state
- * each second would be the largest cost of an idle service.
- */
-export interface News {
-  /**
-   * Calls `tell` if `text` is new or the last call is too long ago. If `tell` throws, the state counts as not passed.
-   */
-  pass(text: string, tell: () => void): void;
-}
-
-/**
  * Heartbeat interval, ms. A check per second then results in one every three seconds, well within the ten after which a
  * process counts as unresponsive.
  */
 const defaultSilenceMs = 2500;
 
-export function createNews(silenceMs = defaultSilenceMs): News {
+/**
+ * Creates a heartbeat, which passes a state when it changes, and at a fixed interval otherwise. Writing and reading an
+ * unchanged state each second would be the largest cost of an idle service.
+ */
+export function createNews(silenceMs = defaultSilenceMs) {
   let told: string | undefined;
   let toldAtMs = 0;
   return {
-    pass(text, tell) {
+    /** Calls `tell` if `text` is new or the last call is too long ago. If `tell` throws, the state is not passed. */
+    pass(text: string, tell: () => void): void {
       const nowMs = performance.now();
       if (text === told && nowMs - toldAtMs < silenceMs) return;
       tell();
@@ -30,6 +24,8 @@ export function createNews(silenceMs = defaultSilenceMs): News {
     },
   };
 }
+
+export type News = ReturnType<typeof createNews>;
 
 /** A process with heartbeats, as its supervisor sees it. */
 export interface ReportingProcess {
@@ -40,23 +36,19 @@ export interface ReportingProcess {
   renew(): void;
 }
 
-/** Kills processes that run and no longer report: they hold requests of clients that would never get a response. */
-export interface SilenceWatch {
-  /** Checks the running processes; called once per second. */
-  look(processes: readonly ReportingProcess[]): void;
-}
-
 /** Number of consecutive checks without a report before a process is killed. */
 const patience = 30;
 
 /**
- * Creates the watch. It counts its checks, not the time: after a suspension of this process or of the machine, every
+ * Creates the watch, which kills processes that run and no longer report: they hold requests of clients that would
+ * never get a response. It counts its checks, not the time: after a suspension of this process or of the machine, every
  * process has half a minute again.
  */
-export function createSilenceWatch(logger: Logger): SilenceWatch {
+export function createSilenceWatch(logger: Logger) {
   let seen = new Map<string, { readonly reportedAtMs: number; readonly looks: number }>();
   return {
-    look(processes) {
+    /** Checks the running processes; called once per second. */
+    look(processes: readonly ReportingProcess[]): void {
       const now = new Map<string, { readonly reportedAtMs: number; readonly looks: number }>();
       for (const process of processes) {
         const { name, reportedAtMs } = process;
@@ -72,3 +64,5 @@ export function createSilenceWatch(logger: Logger): SilenceWatch {
     },
   };
 }
+
+export type SilenceWatch = ReturnType<typeof createSilenceWatch>;

@@ -16,24 +16,19 @@ import { createBackoff, type Backoff, pause } from '../async/retry.ts';
 const unsteadyEnds = 3;
 const unsteadyMs = 60_000;
 
-/** The recent exits and failed starts of a child. */
-interface EndHistory {
-  record(): void;
-  /** Reports a crash loop. `runningSince` is of `performance.now()`; undefined while the child is not running. */
-  isUnsteady(runningSince: number | undefined): boolean;
-}
-
-function createEndHistory(): EndHistory {
+/** Creates the history of a child's recent exits and failed starts. */
+function createEndHistory() {
   /** Newest last. */
   let ends: number[] = [];
   let unsteady = false;
   return {
-    record() {
+    record(): void {
       const nowMs = performance.now();
       ends = [...ends, nowMs].filter((atMs) => nowMs - atMs < unsteadyMs).slice(-unsteadyEnds);
       unsteady ||= ends.length === unsteadyEnds;
     },
-    isUnsteady(runningSince) {
+    /** Reports a crash loop. `runningSince` is of `performance.now()`; undefined while the child is not running. */
+    isUnsteady(runningSince: number | undefined): boolean {
       if (runningSince !== undefined && performance.now() - runningSince >= unsteadyMs) unsteady = false;
       return unsteady;
     },
@@ -79,7 +74,7 @@ interface Supervision<C extends RunningChild> {
   /** Aborted when the child is no longer needed. */
   readonly stopping: AbortController;
   readonly backoff: Backoff;
-  readonly history: EndHistory;
+  readonly history: ReturnType<typeof createEndHistory>;
   readonly isExplained: () => boolean;
   child: C | undefined;
   /** Start of the newest child, by `performance.now()`. */

@@ -18,24 +18,13 @@ const earlierRefusals = 50;
 const outOfSightMs = 300_000;
 const outOfSight = 'The page was out of sight for five minutes, and goes on when it is looked at.';
 
-interface Arrivals {
-  /** The newest first. */
-  readonly entries: readonly Entry[];
-  readonly standing: Standing;
-  /** Events that the service did not send, because of sampling or a slow reader. */
-  readonly leftOut: { readonly events: number; readonly refusals: number };
-  /** Events received while paused. */
-  readonly waiting: number;
-  readonly isPaused: boolean;
-  readonly setPaused: (isPaused: boolean) => void;
-  readonly clear: () => void;
-}
-
 const nothing = { events: 0, refusals: 0 };
 
 /** Events buffered between two renderings. */
 interface Collected {
-  entries: Entry[];
+  /** The newest first. */
+  entries: readonly Entry[];
+  /** Events that the service did not send, because of sampling or a slow reader. */
   leftOut: { events: number; refusals: number };
   waiting: number;
 }
@@ -71,10 +60,10 @@ function useOutOfSight(afterMs: number): boolean {
 }
 
 /** Streams an app's arrivals after its earlier rejected requests. The buffer is bounded. */
-function useArrivals(idApp: string): Arrivals {
+function useArrivals(idApp: string) {
   const collected = useRef<Collected>({ entries: [], leftOut: nothing, waiting: 0 });
   const pausing = useRef(false);
-  const [shown, setShown] = useState<Pick<Arrivals, 'entries' | 'leftOut'>>({ entries: [], leftOut: nothing });
+  const [shown, setShown] = useState<Omit<Collected, 'waiting'>>({ entries: [], leftOut: nothing });
   const [waiting, setWaiting] = useState(0);
   const [isPaused, setPaused] = useState(false);
   const [standing, setStanding] = useState<Standing>({ kind: 'connecting' });
@@ -117,14 +106,15 @@ function useArrivals(idApp: string): Arrivals {
   return {
     ...shown,
     standing,
+    /** Number of events received while paused. */
     waiting,
     isPaused,
-    setPaused(paused) {
+    setPaused(paused: boolean): void {
       pausing.current = paused;
       setPaused(paused);
       show();
     },
-    clear() {
+    clear(): void {
       collected.current = { entries: [], leftOut: nothing, waiting: 0 };
       setShown({ entries: [], leftOut: nothing });
       setWaiting(0);
@@ -147,7 +137,7 @@ const standings: Readonly<Record<Standing['kind'], readonly [kind: string, word:
 };
 
 interface ControlsProps {
-  readonly arrivals: Arrivals;
+  readonly arrivals: ReturnType<typeof useArrivals>;
   readonly filter: Filter;
   readonly onFilter: (filter: Filter) => void;
 }

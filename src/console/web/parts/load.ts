@@ -90,18 +90,11 @@ export function pause(ms: number, signal: AbortSignal): Promise<void> {
   });
 }
 
-export interface Action {
-  readonly isBusy: boolean;
-  /** Error of the last action. */
-  readonly error: ApiError | undefined;
-  /** Runs an action and reports whether it succeeded; returns false while another runs. */
-  readonly act: (work: () => Promise<unknown>) => Promise<boolean>;
-}
-
 /** Keeps the state of the user's action, one at a time. */
-export function useAction(): Action {
+export function useAction() {
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState<ApiError>();
+  /** Runs an action and reports whether it succeeded; returns false while another runs. */
   const act = async (work: () => Promise<unknown>): Promise<boolean> => {
     if (isBusy) return false;
     setBusy(true);
