@@ -24,6 +24,9 @@ DATA := $(or $(TRIBUTARY_DATA_DIR),data)
 
 EVENTS ?=
 VITEST := node node_modules/vitest/vitest.mjs run --config test/vitest.config.ts
+# `make check ROOM=lake` looks at src/lake and its unit tests alone.
+ROOM ?=
+ROOM_TESTS = $(wildcard test/unit/$(ROOM))
 # `make chaos PART=kills SEED=7 KILLS=50` repeats one part of the long form: a file of test/chaos, with its seed and figure.
 PART ?=
 KILLS ?=
@@ -39,8 +42,17 @@ demo: build ## the main job from end to end on a short-lived service; EVENTS=fil
 test: static ## lint, types and the tests
 	$(VITEST)
 
-check: static ## the inner loop: lint, types and the unit tests
+ifeq ($(ROOM),)
+check: static ## the inner loop: lint, types and the unit tests, in a minute; ROOM=lake, a folder of src, in seconds
 	$(VITEST) unit mutants
+else
+# The unit tests of a room run its sources. The program is built only if there is none.
+check: $(PACKAGES)
+	@test -d 'src/$(ROOM)' || { echo 'make check: src/$(ROOM) is not a folder: name one, as in make check ROOM=lake' >&2; exit 1; }
+	@test -f $(PROGRAM) || $(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory --jobs=3 room-rules room-layout room-types
+	$(if $(ROOM_TESTS),$(VITEST) $(ROOM_TESTS))
+endif
 
 ##@ Running it
 
@@ -113,6 +125,15 @@ layout: $(PACKAGES)
 format: $(PACKAGES) ## lays the code out as make lint wants it
 	node node_modules/oxfmt/bin/oxfmt $(CODE)
 
+room-rules:
+	node node_modules/oxlint/bin/oxlint --type-aware --deny-warnings src/$(ROOM) $(ROOM_TESTS)
+
+room-layout:
+	node node_modules/oxfmt/bin/oxfmt --check src/$(ROOM) $(ROOM_TESTS)
+
+room-types:
+	node node_modules/typescript/bin/tsc -p $(if $(filter console/web%,$(ROOM)),src/console/web,test)/tsconfig.json
+
 types: $(PROGRAM) ## tsc over sources and tests, and over the pages of the console
 	node node_modules/typescript/bin/tsc -p test/tsconfig.json
 	node node_modules/typescript/bin/tsc -p src/console/web/tsconfig.json
@@ -148,4 +169,4 @@ tools:
 	  { echo "tributary needs Node.js 20.19 or newer, and this is $$(node --version): get a newer one from https://nodejs.org." >&2; exit 1; }
 	@command -v npm >/dev/null 2>&1 || { echo 'tributary needs npm, and there is no npm on PATH: it comes with Node.js from https://nodejs.org, or as the package npm.' >&2; exit 1; }
 
-.PHONY: demo test check format start init stop build chaos bench bench-quick mutants coverage nightly nodes lint rules layout types static clean help nats-server tools
+.PHONY: demo test check format start init stop build chaos bench bench-quick mutants coverage nightly nodes lint rules layout types room-rules room-layout room-types static clean help nats-server tools

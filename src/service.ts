@@ -14,28 +14,26 @@ import { needStream, type ServiceOptions, type ServiceStart } from './service/se
 import { findAbsentAccess, startStateLoop } from './service/state-loop.ts';
 
 /**
- * The service's processes: nats-server, unless an external one is named, and a child for each role. Stages and stores
- * are composed inside those children by app.ts; here is only who runs, on which ports, and in which order they stop.
+ * The service: nats-server, unless the settings name an external one, and a process per role (src/app).
  *
  * In: settings and the roles to run. Out: processes, their addresses, and a state that commands and health read.
- * Invariant: a process of a data folder runs in one service only; a child that ends is started again; a start that
- * fails leaves nothing running.
- * Crash: the children see their channel close and end, nats-server by its watcher; the next start ends what is left.
+ * Invariant: a process of a data folder runs in one service only; a child that ends is restarted; a failed start leaves
+ * nothing running.
+ * Crash: children end when their channel closes, nats-server by its watcher; the next start ends the rest.
  */
 
-/** The running service. */
 export interface Service extends Stoppable {
-  /** Whether requests can succeed; false without access data in the folder of a service of one area. */
+  /** Whether requests can succeed: false for a service of one area without access data. */
   readonly ready: boolean;
   readonly s2s: string | undefined;
   readonly api: string | undefined;
-  /** The operator's address, when one was asked for. */
+  /** The operator's address if it is served. */
   readonly ops: string | undefined;
-  /** Kills everything at once. */
+  /** Kills all processes. */
   force(): void;
 }
 
-/** The ports that the areas listen on, and their addresses; undefined for an area that does not run here. */
+/** Chooses the ports of the areas; an address is undefined for an area that does not run here. */
 async function settleAreas({ config, roles }: ServiceOptions) {
   const [isImport, isExport] = [roles.includes('ingest'), roles.includes('export')];
   const wanted = [
@@ -57,14 +55,8 @@ async function settleAreas({ config, roles }: ServiceOptions) {
   };
 }
 
-/** The operator's address, where one is asked for, and how it gets what it shows. */
-interface Ops {
-  readonly url: string | undefined;
-  show(view: OpsView): void;
-}
-
-/** Serves the operator's address from the first moment on: until it is shown a view, the service is starting. */
-async function openOps({ options, closers }: ServiceStart): Promise<Ops> {
+/** Serves the operator's address, which reports `starting` until the first `show`. */
+async function openOps({ options, closers }: ServiceStart) {
   const { config, entry, withOps = false } = options;
   const { nats, lake, reports, keys } = dataPaths(config.dataDir);
   const parts = {
@@ -79,13 +71,11 @@ async function openOps({ options, closers }: ServiceStart): Promise<Ops> {
   closers.add('ops server', () => ops?.stop());
   return {
     url: ops?.url,
-    show(view) {
-      shown = view;
-    },
+    show: (view: OpsView): void => void (shown = view),
   };
 }
 
-/** Starts the steps of the service one after the other; `closers` undo those that are done. */
+/** Starts the steps of the service; `closers` undo the completed ones. */
 async function build(start: ServiceStart): Promise<Service> {
   const { options, closers, supervisors } = start;
   const { config, roles } = options;
@@ -126,7 +116,7 @@ async function build(start: ServiceStart): Promise<Service> {
     roles: running,
     s2s,
     api,
-    onView: (view) => ops.show(view),
+    onView: ops.show,
   });
   closers.add('service state', () => state.stop());
   const forcing = new AbortController();
@@ -149,12 +139,11 @@ async function build(start: ServiceStart): Promise<Service> {
   };
 }
 
-/** How often free ports are chosen before the start fails. */
 const portTries = 3;
 
 /**
- * Starts the service's processes and returns when all of them are ready; a failed start leaves nothing running. A free
- * port may be another program's before the process that it was chosen for listens on it: then another is chosen.
+ * Starts the service's processes and returns when all are ready. A failed start leaves nothing running. Retries with
+ * other ports if another program takes a free port before its process listens on it.
  */
 export async function startService(options: ServiceOptions): Promise<Service> {
   const signal = options.signal ?? new AbortController().signal;

@@ -1,30 +1,42 @@
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, createReadStream, createWriteStream, openSync } from 'node:fs';
+import { closeSync, createReadStream, openSync } from 'node:fs';
 import { access, constants, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
 import { createInterface } from 'node:readline';
-import { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
+import type { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { createGunzip } from 'node:zlib';
+import { maxBatchEvents } from '../client/batches.ts';
+import { downloadFile } from '../client/download.ts';
+import {
+  createExportArea,
+  waitForExport,
+  type ExportAccess,
+  type ExportArea,
+  type ExportFile,
+} from '../client/export-area.ts';
+import { maxBodyBytes } from '../client/event-source.ts';
+import { createHttpClient, type HttpClient } from '../client/http-client.ts';
 import type { Environment } from '../config.ts';
-import { pause, retry } from '../runtime/async/retry.ts';
+import { retry } from '../runtime/async/retry.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
 import { isRecord } from '../runtime/files/checked-json.ts';
 
 /* The demo as a client and as an operator: it reads a file, imports, exports, and runs the program. */
 
-/** One event to import: its JSON as it goes over the wire, and what the demo compares afterwards. */
+const ignore = (): void => undefined;
+
+/** An event to import. */
 export interface DemoEvent {
   readonly json: string;
   readonly name: string;
-  /** Unix seconds; undefined when the service is to take the time of receipt. */
+  /** Unix seconds; undefined if the event gets the time of its receipt. */
   readonly timestamp: number | undefined;
 }
 
-/** Takes the JSON of one body of `/v1/customEvent/`. Throws `usage` for text that is not a JSON object. */
+/** Parses a body of `/v1/customEvent/`. Error: `usage` if it is not a JSON object. */
 export function parseDemoEvent(json: string): DemoEvent {
   let body: unknown;
   try {
@@ -38,7 +50,7 @@ export function parseDemoEvent(json: string): DemoEvent {
   return { json, name: String(customEventName), timestamp: Number.isFinite(timestamp) ? timestamp : undefined };
 }
 
-/** Reads the lines of a text file, gunzipped when its name ends in `.gz`. Breaking off the loop closes the file. */
+/** Reads the lines of a text file, decompressed if its name ends in `.gz`. */
 export async function* readLines(file: string): AsyncGenerator<string, void, void> {
   const bytes = createReadStream(file);
   const text = file.endsWith('.gz') ? bytes.pipe(createGunzip()) : bytes;
@@ -50,14 +62,14 @@ export async function* readLines(file: string): AsyncGenerator<string, void, voi
   }
 }
 
-/** Checks that a file of events can be read at all. Throws `not_found`. */
+/** Throws `not_found` if a file of events cannot be read. */
 export async function checkReadable(file: string): Promise<void> {
   await access(file, constants.R_OK).catch((error: unknown) => {
     throw new AppError('not_found', `cannot read the events: ${describeError(error)}`);
   });
 }
 
-/** Reads a file of events, one body a line. Empty lines are passed over. Errors: `usage`, naming the line. */
+/** Reads a file with a body per line, and skips empty lines. Error: `usage` with the line number. */
 export async function* readEventFile(file: string): AsyncGenerator<DemoEvent, void, void> {
   let number = 0;
   try {
@@ -70,10 +82,7 @@ export async function* readEventFile(file: string): AsyncGenerator<DemoEvent, vo
   }
 }
 
-/** The API's limits (service.md 8): elements of a batch, bytes of a body. */
-const maxBatchEvents = 20;
-const maxBodyBytes = 10_240;
-/** How long, and how often, one batch is tried again when the service says "retry later" or is away. */
+/** Retries of a batch while the service is not available. */
 const retryForMs = 30_000;
 const retryEveryMs = 250;
 const connections = 4;
@@ -83,23 +92,23 @@ interface ImportOptions {
   readonly s2s: string;
   readonly idApp: number;
   readonly token: string;
-  /** Start of the Idempotency-Keys: a batch that is sent again is stored once. */
+  /** Prefix of the Idempotency-Keys. */
   readonly keyPrefix: string;
   readonly signal: AbortSignal;
-  /** Gets, after every batch, how many events were acknowledged so far. */
+  /** Receives the number of acknowledged events after each batch. */
   readonly onProgress: (acknowledged: number) => void;
 }
 
-/** What was sent and acknowledged with 200. */
+/** The events that were acknowledged with 200. */
 export interface ImportResult {
   readonly events: number;
   readonly requests: number;
   /** Events by customEventName. */
   readonly byName: ReadonlyMap<string, number>;
-  /** Unix seconds, of the events that carry a time; undefined when none does. */
+  /** Unix seconds; undefined if no event has a time. */
   readonly firstTimestamp: number | undefined;
   readonly lastTimestamp: number | undefined;
-  /** Some event took its time of receipt. */
+  /** Whether an event got the time of its receipt. */
   readonly timedByReceipt: boolean;
 }
 
@@ -113,10 +122,7 @@ const toBatch = (events: readonly DemoEvent[]): Batch => ({
   events,
 });
 
-/**
- * Groups events into bodies of `customEventBatch` within the API's limits, in order. An event too large for any body
- * goes alone.
- */
+/** Groups events into bodies of `customEventBatch` within the API's limits. A larger event is a batch of its own. */
 export async function* batchEvents(
   events: AsyncIterable<DemoEvent> | Iterable<DemoEvent>,
 ): AsyncGenerator<Batch, void, void> {
@@ -135,9 +141,8 @@ export async function* batchEvents(
 }
 
 /**
- * Imports events as a client does: batches over several connections, each with an Idempotency-Key so that it can be
- * sent again. Resolves when every event was acknowledged; throws when the service refuses one, or for too long cannot
- * take it.
+ * Imports events in batches with Idempotency-Keys over several connections, and resolves when all are acknowledged.
+ * Errors: `usage` if the service refuses a batch; `overloaded` if it is not available for too long.
  */
 export async function importEvents(
   events: AsyncIterable<DemoEvent> | Iterable<DemoEvent>,
@@ -147,11 +152,10 @@ export async function importEvents(
   const byName = new Map<string, number>();
   let [acknowledged, requests, timedByReceipt] = [0, 0, false];
   let [first, last] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
-  // The first connection that fails stops the others, which would go on trying after the service is gone.
+  // The first failure stops the other connections.
   const failed = new AbortController();
   const signal = AbortSignal.any([options.signal, failed.signal]);
   const send = async (): Promise<void> => {
-    // The generator hands each batch to exactly one of the connections that ask for the next.
     for (let next = await batches.next(); next.done !== true; next = await batches.next()) {
       requests += 1;
       await postBatch(next.value, `${options.keyPrefix}-${requests}`, { ...options, signal });
@@ -174,13 +178,13 @@ export async function importEvents(
   return { events: acknowledged, requests, byName, firstTimestamp, lastTimestamp, timedByReceipt };
 }
 
-/** Sends one batch until it is acknowledged. A 500, or no answer, means "later"; any other answer is final. */
+/** Sends a batch until it is acknowledged. Retries a 500 and network errors; any other status is final. */
 async function postBatch(batch: Batch, key: string, { s2s, idApp, token, signal }: ImportOptions): Promise<void> {
   const url = `${s2s}/v1/customEventBatch/?idApp=${idApp}`;
   const headers = { authorization: token, 'content-type': 'application/json', 'idempotency-key': key };
   const post = async (): Promise<void> => {
     signal.throwIfAborted();
-    // Without the signal: each request would hang a listener on it, and the service answers within two seconds.
+    // Without the signal: each request would add a listener to it, and the service responds within two seconds.
     const response = await fetch(url, { method: 'POST', headers, body: batch.body });
     const answer = await response.text();
     if (response.status === 200) return;
@@ -199,94 +203,72 @@ async function postBatch(batch: Batch, key: string, { s2s, idApp, token, signal 
   });
 }
 
-export interface ExportOptions {
-  /** The export area's address, without a trailing slash. */
-  readonly api: string;
-  readonly idUser: string;
-  readonly secret: string;
+/** The export area as the demo's user calls it. */
+export interface DemoExports {
+  readonly http: HttpClient;
+  readonly area: ExportArea;
   readonly signal: AbortSignal;
 }
 
-/** Polls this often: within the export area's quota of 100 requests a minute. */
-const pollEveryMs = 700;
+/** Opens the export area for a user. The caller closes `http`. */
+export function openExports(user: ExportAccess, signal: AbortSignal): DemoExports {
+  const http = createHttpClient();
+  return { http, area: createExportArea(http, user, { signal, onWait: ignore }), signal };
+}
 
 /** Requests an export by parameters of `create.json` (service.md 2.4). Returns its idRawExport. */
-export async function createExport(request: Readonly<Record<string, string>>, options: ExportOptions): Promise<string> {
-  const data = await call('POST', `/api/raw/v1/export/create.json?${new URLSearchParams(request).toString()}`, options);
+export async function createExport({ area }: DemoExports, request: Readonly<Record<string, string>>): Promise<string> {
+  const data = await area.call('/api/raw/v1/export/create.json', Object.entries(request), true);
   return String(data['idRawExport']);
 }
 
-/** Waits until a report's files are there; `onProgress` gets each change of its progress. Returns their links. */
+/** Waits until a report's files are there; `onProgress` gets each change of its progress. */
 export async function waitForReport(
+  { area, signal }: DemoExports,
   id: string,
-  options: ExportOptions,
-  onProgress: (text: string) => void = () => undefined,
-): Promise<string[]> {
-  for (let shown = ''; ; await pause(pollEveryMs, options.signal)) {
-    options.signal.throwIfAborted();
-    const data = await call('GET', `/api/report/v1/file/get.json?idReportFile=${id}`, options);
-    const status = String(data['status']);
-    const progress = status === 'In progress' ? `${status}, ${String(data['progress'])}` : status;
-    if (progress !== shown) onProgress(progress);
-    shown = progress;
-    if (status === 'Success!') return (data['files'] as { link: string }[]).map((file) => file.link);
-    if (status !== 'In progress') throw new AppError('start_failed', `the export ended with '${status}'`);
-  }
+  onProgress: (text: string) => void = ignore,
+): Promise<readonly ExportFile[]> {
+  let shown = '';
+  const { files = [] } = await waitForExport(area, id, {
+    signal,
+    onProgress({ status, data }) {
+      const progress = status === 'In progress' ? `${status}, ${String(data['progress'])}` : status;
+      if (progress !== shown) onProgress(progress);
+      shown = progress;
+    },
+  });
+  return files;
 }
 
-/** Downloads links as they are, without credentials, into a folder. Returns the files, in the order of the links. */
-export async function downloadLinks(
-  links: readonly string[],
+/** Downloads files by their links, without credentials, into a folder. Returns their paths, in the order of the files. */
+export async function downloadFiles(
+  { http, signal }: DemoExports,
+  files: readonly ExportFile[],
   folder: string,
-  signal: AbortSignal,
-): Promise<{ file: string; bytes: number }[]> {
-  const downloads: { file: string; bytes: number }[] = [];
-  for (const link of links) {
-    const { pathname } = new URL(link);
-    const response = await fetch(link, { signal });
-    if (response.status !== 200 || response.body === null)
-      throw new AppError('not_found', `the link ${pathname} answered ${response.status}`);
-    const file = path.join(folder, path.basename(pathname));
-    let bytes = 0;
-    const counted = Readable.fromWeb(response.body).on('data', (chunk: Uint8Array) => void (bytes += chunk.length));
-    await pipeline(counted, createWriteStream(file), { signal });
-    downloads.push({ file, bytes });
-  }
-  return downloads;
+): Promise<string[]> {
+  const paths: string[] = [];
+  const options = { http, signal, renew: async () => files, onBytes: ignore, onWait: ignore };
+  for (const file of files) paths.push(await downloadFile(file, folder, options));
+  return paths;
 }
 
-/** Calls a method of the export area with HTTP Basic; returns the envelope's data. Any answer but 200 is an error. */
-async function call(
-  method: string,
-  pathAndQuery: string,
-  { api, idUser, secret, signal }: ExportOptions,
-): Promise<Readonly<Record<string, unknown>>> {
-  const authorization = `Basic ${Buffer.from(`${idUser}:${secret}`).toString('base64')}`;
-  const response = await fetch(`${api}${pathAndQuery}`, { method, headers: { authorization }, signal });
-  const text = await response.text();
-  if (response.status !== 200)
-    throw new AppError('usage', `${pathAndQuery.split('?')[0]} answered ${response.status}: ${text.slice(0, 400)}`);
-  return (JSON.parse(text) as { data: Readonly<Record<string, unknown>> }).data;
-}
-
-/** The program on a data folder. */
 export interface ServiceChildOptions {
   /** The program's entry file. */
   readonly entry: string;
   readonly dataDir: string;
-  /** Everything the child gets; nothing else of this process's environment. */
+  /** The complete environment of the child. */
   readonly environment: Environment;
 }
 
-/** A short-lived service that runs as a child, as an operator would start it. */
+/** A short-lived service that runs as a child. */
 export interface ServiceChild {
   readonly s2s: string;
   readonly api: string;
-  /** Drains the service; throws when it does not end with exit code 0. Stopping twice is the same as stopping once. */
+  /** Drains the service. Idempotent. Error: `start_failed` if the exit code is not 0. */
   stop(): Promise<void>;
 }
 
-/** Runs a command of the program on a data folder, as an operator would, and returns its JSON answer. */
+/** Runs a command of the program on a data folder and returns its JSON output. */
 export async function runCommand(
   { entry, dataDir, environment }: ServiceChildOptions,
   ...words: readonly string[]
@@ -297,8 +279,8 @@ export async function runCommand(
 }
 
 /**
- * Starts the service on free ports and waits until it is ready. Its log goes to `service.log` in the data folder.
- * Throws `start_failed` with the log's last lines.
+ * Starts the service on free ports and waits until it is ready. Its log is `service.log` in the data folder. Error:
+ * `start_failed` with the last lines of the log.
  */
 export async function startServiceChild({ entry, dataDir, environment }: ServiceChildOptions): Promise<ServiceChild> {
   const logFile = path.join(dataDir, 'service.log');

@@ -4,15 +4,15 @@ import { openDuckdb, type SqlRow } from '../lake/sql/duckdb.ts';
 import { sqlList } from '../lake/sql/literals.ts';
 import {
   createExport,
-  downloadLinks,
+  downloadFiles,
   runCommand,
   waitForReport,
-  type ExportOptions,
+  type DemoExports,
   type ImportResult,
   type ServiceChildOptions,
 } from './demo-client.ts';
 
-/** Lays out rows as aligned columns under a header; cells that are whole numbers align right. */
+/** Formats rows as aligned columns under a header. Integers align right. */
 export function formatTable(header: readonly string[], rows: readonly (readonly string[])[]): string {
   const widths = header.map((title, column) =>
     Math.max(title.length, ...rows.map((row) => (row[column] ?? '').length)),
@@ -25,30 +25,29 @@ export function formatTable(header: readonly string[], rows: readonly (readonly 
   return [line(header), widths.map((width) => '-'.repeat(width)).join('  '), ...rows.map(line)].join('\n');
 }
 
-/** Writes a whole number with separators: `1,234,567`. */
+/** Formats an integer with separators: `1,234,567`. */
 export function formatCount(value: number | bigint): string {
   return value.toLocaleString('en-US');
 }
 
-/** Writes a duration in seconds, one digit after the point. */
+/** Formats a duration in seconds with one decimal. */
 export function formatSeconds(ms: number): string {
   return `${(ms / 1000).toFixed(1)} s`;
 }
 
-/** Cuts a line to a width and marks the cut. */
+/** Truncates a line to a width. */
 export function cutLine(text: string, width: number): string {
   return text.length <= width ? text : `${text.slice(0, width - 1)}…`;
 }
 
-/** Measures stages by name; a stage that fails is measured up to its error. */
+/** Durations of stages by name. */
 export interface StageTiming {
-  /** Runs a stage and remembers how long it took. */
+  /** Runs a stage and stores its duration. */
   measure<T>(stage: string, work: () => Promise<T>): Promise<T>;
-  /** How long a stage took, milliseconds; 0 before it has run. */
+  /** Duration of a stage, ms; 0 before its end. */
   ms(stage: string): number;
 }
 
-/** Creates an empty set of measurements. */
 export function createStageTiming(): StageTiming {
   const durations = new Map<string, number>();
   return {
@@ -64,16 +63,16 @@ export function createStageTiming(): StageTiming {
   };
 }
 
-/** Reads the lake as any DuckDB does: through `lake/snapshot.sql`, each query on the newest commit. */
+/** A reader of the lake through `lake/snapshot.sql`. */
 export interface LakeReader {
-  /** Runs a query over the views of snapshot.sql. */
+  /** Runs a query over the views of the newest commit. */
   query(sql: string): Promise<SqlRow[]>;
-  /** Runs a query that needs no lake, as over a downloaded file. */
+  /** Runs a query without the lake. */
   plain(sql: string): Promise<SqlRow[]>;
   close(): void;
 }
 
-/** Opens a reader of the lake in a data folder; the service may be running. */
+/** Opens the lake of a data folder. The service may run. */
 export async function openLakeReader(dataDir: string): Promise<LakeReader> {
   const duckdb = await openDuckdb({ memoryMb: 1024, threads: 2 });
   const snapshotSql = await readFile(path.join(dataDir, 'lake', 'snapshot.sql'), 'utf8');
@@ -87,7 +86,7 @@ export async function openLakeReader(dataDir: string): Promise<LakeReader> {
   };
 }
 
-/** What the files of one report hold, all parts together. */
+/** The content of a report, all parts together. */
 interface DownloadedReport {
   readonly rows: number;
   readonly distinctIds: number;
@@ -95,12 +94,9 @@ interface DownloadedReport {
   readonly byName: ReadonlyMap<string, number>;
 }
 
-/** Reads a report's parts (`.csv` or `.csv.gz`, each with the header) that have the selectors eventId and eventName. */
-export async function readDownloadedReport(
-  reader: LakeReader,
-  files: readonly { readonly file: string }[],
-): Promise<DownloadedReport> {
-  const csv = `read_csv(${sqlList(files.map(({ file }) => file))}, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"')`;
+/** Reads a report's CSV parts, which have the selectors eventId and eventName. */
+export async function readDownloadedReport(reader: LakeReader, files: readonly string[]): Promise<DownloadedReport> {
+  const csv = `read_csv(${sqlList(files)}, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"')`;
   const [totals] = await reader.plain(`SELECT count(*) AS rows, count(DISTINCT eventId) AS ids FROM ${csv}`);
   const names = await reader.plain(`SELECT eventName AS name, count(*) AS events FROM ${csv} GROUP BY ALL`);
   return {
@@ -110,44 +106,43 @@ export async function readDownloadedReport(
   };
 }
 
-/** What the demo counted of events that nobody imports: one that is loaded, one that is derived. */
+/** Counts of a loaded and of a derived event. */
 interface OtherEvents {
-  /** Rows of the loaded file, and of the export of it. */
+  /** Rows of the loaded file and of its export. */
   readonly loaded: number;
   readonly installs: number;
-  /** Users' events in the lake, and how many of them the exported sessions stand for. */
+  /** Users' events in the lake and in the exported sessions. */
   readonly usersEvents: number;
   readonly sessions: number;
   readonly sessionEvents: number;
 }
 
-interface OtherEventsOptions extends ExportOptions {
-  /** The service's program and data folder, for the command that loads. */
+interface OtherEventsOptions {
+  readonly exports: DemoExports;
+  /** The service's program and data folder. */
   readonly child: ServiceChildOptions;
   readonly idApp: number;
-  /** The days of the exports, in UTC. */
   readonly dates: { readonly dateFrom: string; readonly dateTo: string };
   readonly print: (line: string) => void;
 }
 
 const campaigns = ['Winter', 'Spring', 'Summer'];
 
-/** Exports an event and downloads it; gives the row that a query over the file's columns has. */
+/** Exports an event, downloads it, and returns the row of a query over its columns. */
 async function exportAndQuery(
   event: string,
   selectors: string,
   sql: string,
-  options: OtherEventsOptions,
+  { exports, child, dates }: OtherEventsOptions,
   lake: LakeReader,
 ): Promise<SqlRow> {
-  const id = await createExport({ event, selectors, timezone: 'UTC', ...options.dates }, options);
-  const links = await waitForReport(id, options);
-  const files = await downloadLinks(links, options.child.dataDir, options.signal);
-  const [row] = await lake.plain(`${sql} FROM read_csv(${sqlList(files.map(({ file }) => file))}, header = true)`);
+  const id = await createExport(exports, { event, selectors, timezone: 'UTC', ...dates });
+  const files = await downloadFiles(exports, await waitForReport(exports, id), child.dataDir);
+  const [row] = await lake.plain(`${sql} FROM read_csv(${sqlList(files)}, header = true)`);
   return row ?? {};
 }
 
-/** Loads a tracker's file of installs and exports it, and exports the sessions that the imported events make. */
+/** Loads and exports a file of installs, and exports the sessions that are derived from the imported events. */
 export async function showOtherEvents(options: OtherEventsOptions, lake: LakeReader): Promise<OtherEvents> {
   const { child, idApp, dates, print } = options;
   const file = path.join(child.dataDir, 'installs.csv');
@@ -165,12 +160,12 @@ export async function showOtherEvents(options: OtherEventsOptions, lake: LakeRea
   return { loaded: campaigns.length, installs: Number(n), usersEvents: Number(users?.['n']), sessions, sessionEvents };
 }
 
-/** Says whether the loaded rows came back, and every user's event is in one session. */
+/** Reports whether all loaded rows were exported and each user's event is in one session. */
 function otherEventsAgree({ loaded, installs, usersEvents, sessionEvents }: OtherEvents): boolean {
   return installs === loaded && sessionEvents === usersEvents;
 }
 
-/** What the demo counted in the three places where each event must be exactly once. */
+/** Counts of what was sent, of the lake and of the report: each event must be exactly once in each. */
 export interface DemoCounts {
   readonly sent: ImportResult;
   /** Distinct event ids in the lake. */
@@ -185,7 +180,7 @@ export interface DemoCounts {
 export const countsByName = `SELECT custom_event_name AS name, count(*) AS events, count(DISTINCT custom_user_id) AS users
 FROM custom_event GROUP BY ALL ORDER BY events DESC, name`;
 
-/** The counts of each event name, as the lake has them and then those that it lacks. */
+/** Lists the counts of each event name. */
 function listCounts({ sent, lakeRows, report }: DemoCounts) {
   const inLake = new Map(lakeRows.map((row) => [String(row['name']), row]));
   return [...new Set([...inLake.keys(), ...sent.byName.keys(), ...report.byName.keys()])].map((name) => {
@@ -195,7 +190,7 @@ function listCounts({ sent, lakeRows, report }: DemoCounts) {
   });
 }
 
-/** The counts of each event name in what was sent, the lake, and the report's files, as a table. */
+/** Formats the counts of each event name as a table. */
 export function formatCountsByName(counts: DemoCounts): string {
   return formatTable(
     ['name', 'events', 'users', 'sent', 'in the file'],
@@ -206,21 +201,18 @@ export function formatCountsByName(counts: DemoCounts): string {
   );
 }
 
-/** Says whether every event name has the same count in what was sent, the lake, and the report's files. */
+/** Reports whether each event name has the same three counts. */
 const sameByName = (counts: DemoCounts): boolean =>
   listCounts(counts).every(({ stored, sent, exported }) => sent === stored && sent === exported);
 
-/**
- * Says whether every event that was acknowledged is exactly once in the lake and in the report's files, and the loaded
- * and derived rows are what they have to be.
- */
+/** Reports whether each acknowledged event is exactly once in the lake and in the report, and the other events agree. */
 export function countsAgree(counts: DemoCounts): boolean {
   const { sent, stored, report, others } = counts;
   const isOnce = stored === sent.events && report.rows === sent.events && report.distinctIds === sent.events;
   return isOnce && sameByName(counts) && otherEventsAgree(others);
 }
 
-/** The summary, a line for each count. */
+/** Formats the summary with a line per count. */
 export function formatSummary(counts: DemoCounts, time: StageTiming): string {
   const { sent, stored, report, others } = counts;
   const seconds = (stage: string): string => formatSeconds(time.ms(stage));

@@ -1,11 +1,10 @@
 /**
- * The demo: the service's main job from end to end, as its clients see it.
+ * The demo: the main job of the service from import to export.
  *
- * In: made-up game sessions, or a file of events; nothing else has to exist.
- * Out: a report to read: what was sent, what the lake holds, what the export brought, seconds for each stage.
- * Invariant: everything goes through the doors that clients, analysts and data engineers use: HTTP, links,
- * snapshot.sql.
- * Crash: the data folder is a temporary one, and the service a child; an interrupted demo leaves neither behind.
+ * In: generated game sessions or a file of events.
+ * Out: a text report: counts of what was sent, stored and exported, and the duration of each stage.
+ * Invariant: it uses public interfaces only: HTTP, links, commands, snapshot.sql.
+ * Crash: the data folder is temporary and the service a child; an interrupted demo removes both.
  */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -17,8 +16,9 @@ import { ensureNatsServer } from '../setup/ensure-nats-server.ts';
 import {
   checkReadable,
   createExport,
-  downloadLinks,
+  downloadFiles,
   importEvents,
+  openExports,
   parseDemoEvent,
   readEventFile,
   readLines,
@@ -49,16 +49,14 @@ import {
 import { generateGameSessions } from './game-sessions.ts';
 
 interface DemoOptions {
-  /** The program's entry file, which the service runs from. */
+  /** The program's entry file. */
   readonly entry: string;
   readonly environment: Environment;
-  /** Ends the demo early; what it started is stopped. */
   readonly signal: AbortSignal;
-  /** Writes one line for the person who watches. */
   readonly print: (line: string) => void;
-  /** Bodies of `/v1/customEvent/`, one a line, `.gz` or not; undefined: made-up sessions. */
+  /** A file with a body of `/v1/customEvent/` per line, also as `.gz`; undefined for generated sessions. */
   readonly eventsFile: string | undefined;
-  /** How many events to make up, and from which seed. */
+  /** Number and seed of the generated events. */
   readonly madeUpEvents: number;
   readonly seed: number;
 }
@@ -69,25 +67,19 @@ const daySeconds = 86_400;
 const selectors = ['eventId', 'eventName', 'tsEvent', 'customUserId', 'params.name', 'params.value'];
 const shownRows = 3;
 const shownWidth = 160;
-/** At most one line of progress in this time. */
 const progressEveryMs = 1000;
-/** How often the lake is asked whether everything has arrived, and for how long. */
 const lakePollMs = 250;
 const lakeWaitMs = 60_000;
-/** Somebody waits for the lake: shorter than a service's default, which makes fewer and larger files, milliseconds. */
+/** Shorter than the default, since a person waits for the lake. */
 const flushAgeMs = 1000;
 
-/** What the demo signs in with: to import, and to export. */
 interface DemoAccess {
   readonly token: string;
   readonly idUser: string;
   readonly secret: string;
 }
 
-/**
- * Runs the demo and returns its exit code: 0 when every count agrees, 1 when they differ. Errors of the service and of
- * the machine are thrown; whatever was started is stopped and removed first.
- */
+/** Runs the demo and returns its exit code: 0 if all counts agree, else 1. Stops and removes everything in any case. */
 export async function runDemo(options: DemoOptions): Promise<number> {
   const { entry, print, signal } = options;
   if (options.eventsFile !== undefined) await checkReadable(options.eventsFile);
@@ -110,7 +102,7 @@ export async function runDemo(options: DemoOptions): Promise<number> {
       if (!signal.aborted) throw error;
       throw new AppError('stopping', 'the demo was interrupted, and what it had started is stopped');
     } finally {
-      // After an error only: the error says more than that of the stop.
+      // An error of the stages says more than one of the stop.
       await service.stop().catch(() => undefined);
     }
   } finally {
@@ -118,9 +110,7 @@ export async function runDemo(options: DemoOptions): Promise<number> {
   }
 }
 
-/**
- * Adds the app and the user before the service starts, so that there is no second in which it does not know them yet.
- */
+/** Adds the app and the user before the start: a running service takes a second to see them. */
 async function addAccess(child: ServiceChildOptions, print: (line: string) => void): Promise<DemoAccess> {
   const named = ['--title', 'Demo game', '--account', account];
   const app = await runCommand(child, 'app', 'add', String(idApp), '--platform', 'web', ...named);
@@ -130,7 +120,6 @@ async function addAccess(child: ServiceChildOptions, print: (line: string) => vo
   return { token: String(app['token']), idUser, secret: String(user['secret']) };
 }
 
-/** From an empty service to the summary. */
 async function runStages(
   options: DemoOptions,
   { service, child }: { readonly service: ServiceChild; readonly child: ServiceChildOptions },
@@ -140,37 +129,37 @@ async function runStages(
   const { print, signal } = options;
   const folder = child.dataDir;
   const lake = await openLakeReader(folder);
+  const exports = openExports({ url: service.api, idUser: access.idUser, secret: access.secret }, signal);
   try {
     const sent = await time.measure('import', () => sendEvents(options, service, access.token));
     const stored = await time.measure('lake', () => waitForLake(lake, sent.events, signal));
     const after = formatSeconds(time.ms('lake'));
     print(`lake      has ${formatCount(stored)} distinct events, ${after} after the last answer`);
 
-    const exporting = { ...access, api: service.api, signal };
     const dates = datesOf(sent);
-    const links = await time.measure('export', async () => {
+    const files = await time.measure('export', async () => {
       const names = { event: 'customEvents', selectors: selectors.join(','), idApp: String(idApp), timezone: 'UTC' };
-      const id = await createExport({ ...names, ...dates }, exporting);
+      const id = await createExport(exports, { ...names, ...dates });
       print(`export    request ${id}: customEvents, ${dates.dateFrom} to ${dates.dateTo}, ${selectors.join(', ')}`);
-      return waitForReport(id, exporting, (progress) => print(`export    ${progress}`));
+      return waitForReport(exports, id, (progress) => print(`export    ${progress}`));
     });
-    const files = await time.measure('download', () => downloadLinks(links, folder, signal));
-    for (const { file, bytes } of files)
-      print(`download  ${path.basename(file)}, ${formatCount(bytes)} bytes, by its link alone`);
-    print(`\nThe first rows of the file:\n\n${indent((await readFirstLines(files[0]?.file ?? '')).join('\n'))}\n`);
+    const paths = await time.measure('download', () => downloadFiles(exports, files, folder));
+    for (const { name, bytes } of files) print(`download  ${name}, ${formatCount(bytes)} bytes, by its link alone`);
+    print(`\nThe first rows of the file:\n\n${indent((await readFirstLines(paths[0] ?? '')).join('\n'))}\n`);
 
-    const others = await showOtherEvents({ ...exporting, child, idApp, dates, print }, lake);
+    const others = await showOtherEvents({ exports, child, idApp, dates, print }, lake);
     const lakeRows = await lake.query(countsByName);
-    const counts = { sent, stored, lakeRows, others, report: await readDownloadedReport(lake, files) };
+    const counts = { sent, stored, lakeRows, others, report: await readDownloadedReport(lake, paths) };
     print('The lake by SQL, after .read lake/snapshot.sql in DuckDB, beside what was sent and what the file has:\n');
     print(`${indent(countsByName)}\n\n${indent(formatCountsByName(counts))}\n\n${formatSummary(counts, time)}`);
     return counts;
   } finally {
+    exports.http.close();
     lake.close();
   }
 }
 
-/** The settings of the demo's own service: none of this machine's, and never a cluster that others use. */
+/** Returns the settings of the demo's service, without those of this machine and its cluster. */
 function serviceEnvironment(environment: Environment): Environment {
   const kept = Object.entries(environment).filter(
     ([name]) => !name.startsWith('TRIBUTARY_') || name === 'TRIBUTARY_CACHE_DIR',
@@ -179,7 +168,7 @@ function serviceEnvironment(environment: Environment): Environment {
 }
 
 function* madeUpEvents({ seed, madeUpEvents: events }: DemoOptions): Generator<DemoEvent, void, void> {
-  // Up to the last midnight: the same seed brings the same events all day, and none lies in the future.
+  // Up to the last midnight: a seed makes the same events all day, and none in the future.
   const until = Math.floor(Date.now() / 1000 / daySeconds) * daySeconds;
   for (const body of generateGameSessions({ seed, events, until, days: 5 })) yield parseDemoEvent(JSON.stringify(body));
 }
@@ -208,7 +197,7 @@ async function sendEvents(options: DemoOptions, { s2s }: ServiceChild, token: st
   return sent;
 }
 
-/** Waits until the lake holds as many distinct events as were acknowledged; returns how many it holds in the end. */
+/** Waits until the lake has as many distinct events as were acknowledged; returns their number after a timeout too. */
 async function waitForLake(lake: LakeReader, expected: number, signal: AbortSignal): Promise<number> {
   const deadline = performance.now() + lakeWaitMs;
   for (;;) {
@@ -220,14 +209,14 @@ async function waitForLake(lake: LakeReader, expected: number, signal: AbortSign
   }
 }
 
-/** The UTC days of what was sent, none of them in the future. */
+/** Returns the UTC days of the sent events, none in the future. */
 function datesOf({ firstTimestamp, lastTimestamp, timedByReceipt }: ImportResult) {
   const now = Date.now() / 1000;
   const day = (seconds = now): string => new Date(Math.min(seconds, now) * 1000).toISOString().slice(0, 10);
   return { dateFrom: day(firstTimestamp), dateTo: day(timedByReceipt ? now : lastTimestamp) };
 }
 
-/** The header and the first rows of a CSV file, gzipped or not, as they stand in it. */
+/** Reads the header and the first rows of a CSV file. */
 async function readFirstLines(file: string): Promise<string[]> {
   const lines: string[] = [];
   for await (const line of readLines(file)) {

@@ -1,6 +1,6 @@
 import { createRandom, type Random } from './random.ts';
 
-/** One body of `/v1/customEvent/` for a web app, as the generator makes it. */
+/** A body of `/v1/customEvent/` for a web app. */
 interface CustomEventBody {
   /** Unix seconds. */
   readonly eventTimestamp: number;
@@ -19,19 +19,18 @@ interface CustomEventBody {
 export interface GameSessionsOptions {
   /** The same seed and options make the same events. */
   readonly seed: number;
-  /** How many bodies to make. */
   readonly events: number;
-  /** Unix seconds; every event is earlier. */
+  /** Exclusive end of the events, Unix seconds. */
   readonly until: number;
-  /** How many days the sessions are spread over. */
+  /** Days with sessions. */
   readonly days: number;
 }
 
 interface Player {
   readonly identity: Omit<CustomEventBody, 'eventTimestamp' | 'customEventName' | 'customEventParams'>;
-  /** Chance of winning a level. */
+  /** Probability of winning a level. */
   readonly skill: number;
-  /** Chance of a purchase after a lost level. */
+  /** Probability of a purchase after a level. */
   readonly spending: number;
   level: number;
   coins: number;
@@ -40,12 +39,12 @@ interface Player {
 interface Step {
   readonly name: string;
   readonly params: Record<string, string>;
-  /** Seconds since the event before. */
+  /** Time since the previous event, s. */
   readonly after: number;
 }
 
 const daySeconds = 86_400;
-/** A session is cut off here, so that the last one still ends before `until`. */
+/** Limit of a session, so that the last one ends before `until`, s. */
 const maxSessionSeconds = 2 * 3600;
 const userAgents = [
   'Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36',
@@ -62,9 +61,8 @@ const offers = [
 const enemies = ['slime', 'bat', 'golem', 'dragon, elder', "trickster's ghost"];
 
 /**
- * Makes the custom events of a browser game: players come back over several days, play sessions of levels they win or
- * lose, and some of them buy. Events come session by session, sessions in the order of their start. Streams: memory
- * does not grow with the number of events.
+ * Generates the custom events of a browser game: players return over several days, play levels in sessions, and some of
+ * them buy. Sessions come in the order of their start. Memory does not depend on the number of events.
  */
 export function* generateGameSessions(options: GameSessionsOptions): Generator<CustomEventBody, void, void> {
   const random = createRandom(options.seed);
@@ -74,7 +72,7 @@ export function* generateGameSessions(options: GameSessionsOptions): Generator<C
   const span = Math.max(0, options.days * daySeconds - maxSessionSeconds);
   const from = options.until - options.days * daySeconds;
   for (let made = 0; made < options.events;) {
-    // squared: few players are there often, many seldom
+    // Squared: few players play often.
     const player = players[Math.floor(random.next() ** 2 * players.length)] as Player;
     const start = from + Math.floor((span * made) / options.events);
     let elapsed = 0;

@@ -1,18 +1,16 @@
-/** A source of numbers that a seed fixes for ever. Not for secrets. */
+/** A pseudorandom generator. Not for secrets. */
 export interface Random {
-  /** A number from 0 up to but without 1. */
+  /** Returns a number in [0, 1). */
   next(): number;
-  /** A whole number from `min` to `max`, both included. */
+  /** Returns an integer from `min` to `max` inclusive. */
   integer(min: number, max: number): number;
-  /** One of the items, which must not be empty. */
   pick<T>(items: readonly T[]): T;
-  /** True with the given probability. */
+  /** Returns true with this probability. */
   chance(probability: number): boolean;
-  /** `digits` hexadecimal digits. */
   hex(digits: number): string;
 }
 
-/** Creates the source of a seed (any whole number): Mulberry32, whose 32-bit state is enough for made-up data. */
+/** Creates the generator of a seed, any integer (Mulberry32). */
 export function createRandom(seed: number): Random {
   let state = seed >>> 0;
   const next = (): number => {

@@ -9,16 +9,15 @@ import type { ServiceState } from '../runtime/processes/service-state.ts';
 import type { Logger } from '../runtime/logger.ts';
 
 /**
- * Health: what is wrong with the service, and what to do about it.
+ * Health: the problems of the service and their remedies.
  *
- * In: the supervisor's view of its processes and the facts each stage reports, within a second of their change.
- * Out: a list of problems for the operator's `/readyz`, `tributary status` and the supervisor's log; none means ready.
- * Also `/healthz` (this process answers), `/metrics` (every process's metrics, merged), and for the public ports a bare
- * ready or not.
- * Invariant: a problem always comes with a next step, and is reported with the time it began. Crash: nothing rests here.
+ * In: the supervisor's view of its processes and the reports of each stage, within a second of a change.
+ * Out: problems for the operator's `/readyz`, `tributary status` and the supervisor's log; ready without one. Also
+ * `/healthz`, `/metrics` (of all processes), and `/readyz` without reasons on the public ports.
+ * Invariant: a problem has a next step and the time at which it began. Crash: nothing is stored here.
  */
 
-/** A process, or a supervisor, that has not reported for this long is stuck, milliseconds. They do every few seconds. */
+/** Silence after which a process or a supervisor counts as stuck, ms. Both report every few seconds. */
 const silentAfterMs = 10_000;
 
 function isProblem(value: unknown): value is Problem {
@@ -34,13 +33,11 @@ function isProblem(value: unknown): value is Problem {
   );
 }
 
-/** What the problem says of a process that does not run. */
 const downWords = { starting: 'is being started again', waiting: 'is down', stopped: 'is stopped' } as const;
 
-/** What keeps all processes of a service from running: until it is over, none is started again. */
+/** Problems that keep all processes of a service from running. */
 const closing: readonly ProblemCode[] = ['folder_lost', 'second_service', 'broker_store_replaced'];
 
-/** The problems or notices in the facts of the stages. */
 function reportedAs(name: 'problems' | 'notices', facts: ServiceState['facts']): Problem[] {
   return Object.values(facts).flatMap((reported) => {
     const list = reported[name];
@@ -48,7 +45,7 @@ function reportedAs(name: 'problems' | 'notices', facts: ServiceState['facts']):
   });
 }
 
-/** Adds since when each holds, where the supervisor has seen it begin. */
+/** Adds the time at which each problem began, as far as the supervisor knows it. */
 export function withSince(problems: readonly Problem[], since: ServiceState['since'] = {}): Problem[] {
   return problems.map((problem) => {
     const begun = problem.since ?? since[problemKey(problem)];
@@ -56,20 +53,20 @@ export function withSince(problems: readonly Problem[], since: ServiceState['sin
   });
 }
 
-/** Collects the notices of the stages: to be looked at while everything works, so they make nothing less ready. */
+/** Collects the notices of the stages, which do not affect readiness. */
 export function findNotices({ facts, since }: Pick<ServiceState, 'facts' | 'since'>): Problem[] {
   return withSince(reportedAs('notices', facts), since);
 }
 
-/** Problems of the supervisor that concern every port. */
+/** Problems of the supervisor that affect every port. */
 const ofAllPorts: readonly ProblemCode[] = [...closing, 'access_missing'];
 
-/** Problems of a part of a port: a balancer must not take the whole port away for one. */
+/** Problems of a part of a port, for which a balancer must not remove the port. */
 const ofPartOfPort: readonly ProblemCode[] = ['record_missing', 'session_key_unreadable'];
 
 /**
- * Collects the problems that keep one process from its own work: what it reports, what closes the service, and, for
- * import, the broker. A compactor that restarts keeps no port from answering.
+ * Collects the problems that keep one process from its work: its own, those that close the service, and, for import,
+ * those of the broker.
  */
 export function findOwnProblems(state: Parameters<typeof findProblems>[0], name: string, nowMs: number): Problem[] {
   const isImport = name.startsWith('ingest');
@@ -87,8 +84,8 @@ export function findOwnProblems(state: Parameters<typeof findProblems>[0], name:
 }
 
 /**
- * Collects the problems of one supervisor's service: processes that are down or silent, and what the stages themselves
- * report. What closes the service comes first: the others follow from it.
+ * Collects the problems of a service: processes that are down or silent, and those that the stages report. Problems that
+ * close the service come first, since they cause the others.
  */
 export function findProblems(
   state: Pick<ServiceState, 'processes' | 'facts' | 'silentMs' | 'writtenAt' | 'since'>,
@@ -135,25 +132,22 @@ export function findProblems(
     });
   }
   for (const problem of reported) {
-    // Several processes may see the same thing.
+    // Several processes may report the same problem.
     if (!problems.some((known) => isSameProblem(known, problem))) problems.push(problem);
   }
   return withSince(problems, state.since);
 }
 
-/** When each thing that holds now was first found, ISO 8601, by its key (problem.ts). */
+/** Begin of each current problem and notice, ISO 8601, by its key (problem.ts). */
 type SinceByKey = Readonly<Record<string, string>>;
 
-/**
- * Remembers since when problems and notices hold, and logs problems: one line when one begins and one when it is
- * resolved, however often it is found in between.
- */
+/** Tracks when problems and notices began, and logs the begin and the end of each problem. */
 interface ProblemLog {
-  /** Takes what holds now; returns since when. */
+  /** Takes the current problems and notices; returns when they began. */
   update(problems: readonly Problem[], notices?: readonly Problem[]): SinceByKey;
 }
 
-/** Creates the log. A problem is known again by its code and subject: what is wrong may carry figures that change. */
+/** Creates the log. Code and subject identify a problem: its text may have figures that change. */
 export function createProblemLog(logger: Logger, nowMs: () => number): ProblemLog {
   let logged: ReadonlyMap<string, Problem> = new Map();
   let since: SinceByKey = {};

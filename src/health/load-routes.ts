@@ -15,42 +15,36 @@ import { makeWorkFolder, removeTree, writeWorkFile } from '../runtime/files/work
 import type { OpsParts } from './ops-server.ts';
 
 /**
- * `POST /api/load/v1/<dataset>` on the operator's address: the body, a file of CSV, JSON lines or Parquet, is loaded as
- * `tributary load DATASET -` does it, by that command in a process of its own, to which it is passed on as it comes.
+ * `POST /api/load/v1/<dataset>` on the operator's address: streams the body, a file of CSV, JSON lines or Parquet, to a
+ * process of the command `tributary load DATASET -`.
  *
- * Query: `app`, `maxBad`, `map` (JSON), `format`, and `allowEmpty` and `restoreErased` (true or false); any other word
- * is refused. Needs the operator's token: `Authorization: Bearer TOKEN`. Answers: 200 and 400 with the command's own
- * answer, 401, 404 for another name, 409 while a file is loaded, 500 with Retry-After for what is no fault of the file or
- * the query.
- * Crash: a body that breaks off is never taken for a whole one: the command loads nothing until it is told, by a pipe of
- * its own, that its input was whole, which nobody does where this process has died.
+ * Query: `app`, `maxBad`, `map` (JSON), `format`, and `allowEmpty` and `restoreErased` (true or false). Needs the
+ * operator's token: `Authorization: Bearer TOKEN`. Status: 200 and 400 with the output of the command; 401; 404 for
+ * another dataset; 409 during another load; 500 with Retry-After for other faults than those of the file and the query.
+ * Crash: the command loads nothing until another pipe confirms that its input was complete, which a dead process or a
+ * broken connection never does.
  */
 
-/** The formats that a Content-Type names; others are recognized by the bytes. */
+/** Formats by Content-Type. Others are recognized by the bytes. */
 const formats: Readonly<Record<string, string>> = {
   'text/csv': 'csv',
   'application/x-ndjson': 'ndjson',
   'application/vnd.apache.parquet': 'parquet',
 };
 
-/**
- * A client that sends nothing for so long is gone, without a word where its machine or the network failed: it must not
- * keep others from loading. Many times what a client that writes its file takes for a piece of it.
- */
+/** Silence after which a client counts as gone and its load ends: others wait for it. */
 const defaultIdleMs = 60_000;
 const retryAfterSeconds = 5;
 
-/** What the route works on. */
 interface LoadRouteOptions {
   /** The program's entry file. */
   readonly entry: string;
   readonly dataDir: string;
   readonly keysDir: string;
-  /** A body of which nothing comes for so long has broken off. */
   readonly idleMs?: number;
 }
 
-/** The words of the query, and the options of the command that they are. */
+/** Options of the command by parameter of the query. */
 const queryOptions = {
   app: 'app',
   maxBad: 'max-bad',
@@ -59,18 +53,18 @@ const queryOptions = {
   allowEmpty: 'allow-empty',
   restoreErased: 'restore-erased',
 } as const;
-/** Words that are true or false: options without a value. */
+/** Parameters that are true or false: options without a value. */
 const flags: readonly string[] = ['allowEmpty', 'restoreErased'];
 type LoadQuery = Readonly<Partial<Record<keyof typeof queryOptions, string>>>;
 
-/** Names the words of a query that are not known; undefined where all are. */
+/** Describes the unknown parameters of a query; undefined if there are none. */
 function findUnknown(query: LoadQuery): string | undefined {
   const unknown = Object.keys(query).filter((word) => !Object.hasOwn(queryOptions, word));
   if (unknown.length === 0) return undefined;
   return `Unknown in the query: ${unknown.join(', ')}. The query may have ${Object.keys(queryOptions).join(', ')}.`;
 }
 
-/** The options of the command; what they may be is for the command to say. */
+/** Returns the options of the command, which checks them. */
 function toWords(query: LoadQuery, contentType: string, mapFile: string | undefined): string[] {
   const format = query.format ?? formats[contentType.split(';', 1)[0]?.trim() ?? ''];
   const given: LoadQuery = { ...query, ...(format === undefined ? {} : { format }), ...(mapFile && { map: mapFile }) };
@@ -81,7 +75,7 @@ function toWords(query: LoadQuery, contentType: string, mapFile: string | undefi
   });
 }
 
-/** Waits until a stream takes more, or never will. */
+/** Waits until a stream drains or closes. */
 function waitForRoom(stream: Writable): Promise<void> {
   return new Promise((resolve) => {
     const settle = (): void => {
@@ -93,8 +87,8 @@ function waitForRoom(stream: Writable): Promise<void> {
 }
 
 /**
- * Passes the body on. The command hears that it was whole when its last byte has been handed over; one that broke off
- * kills it. A command that refuses early reads no further: the rest of the body is dropped, and it says why.
+ * Streams the body to the command and confirms its end. An incomplete body kills the command. If the command ends early,
+ * the rest of the body is dropped.
  */
 async function passOn({ raw }: FastifyRequest, child: ChildProcess, idleMs: number): Promise<void> {
   const { stdin } = child;
@@ -102,7 +96,7 @@ async function passOn({ raw }: FastifyRequest, child: ChildProcess, idleMs: numb
   if (stdin === null) return;
   stdin.on('error', () => undefined);
   whole.on('error', () => undefined);
-  // The server ends a connection that is idle for so long. It is the client's time only while a piece is waited for.
+  // The timeout counts only while the client is to send.
   raw.socket.setTimeout(idleMs);
   try {
     for await (const piece of raw) {
@@ -112,7 +106,7 @@ async function passOn({ raw }: FastifyRequest, child: ChildProcess, idleMs: numb
       raw.socket.setTimeout(idleMs);
     }
   } catch {
-    // The body broke off.
+    // The body is incomplete.
   } finally {
     raw.socket.setTimeout(0);
   }
@@ -122,7 +116,7 @@ async function passOn({ raw }: FastifyRequest, child: ChildProcess, idleMs: numb
   whole.end('.');
 }
 
-/** Replaces paths of the service in the command's output, which mean nothing to a client on another machine. */
+/** Replaces paths of the service in the output, which mean nothing to a client. */
 function withoutPaths(output: string, folders: readonly string[]): string {
   const paths = folders.map((folder) =>
     JSON.stringify(folder)
@@ -133,7 +127,7 @@ function withoutPaths(output: string, folders: readonly string[]): string {
   return output.replaceAll(ofService, 'a file of the service').replaceAll('--map a file of the service', 'map');
 }
 
-/** The last line of the command's answer; undefined where it gave none. */
+/** Parses the last line of the output; undefined if there is none. */
 function parseAnswer(output: string): unknown {
   const line = output.trim().split('\n').at(-1) ?? '';
   return line === '' ? undefined : (JSON.parse(line) as unknown);
@@ -144,7 +138,7 @@ interface LoadAnswer {
   readonly body: unknown;
 }
 
-/** What is wrong with the file or the query is the client's; anything else may be tried again. */
+/** Returns 400 for faults of the file and the query, 500 for others, which may be retried. */
 function toStatus(exitCode: number | null, body: unknown): number {
   if (exitCode === 0) return 200;
   const { refused, code } = body as { readonly refused?: unknown; readonly code?: unknown };
@@ -153,7 +147,7 @@ function toStatus(exitCode: number | null, body: unknown): number {
 
 type LoadRequest = FastifyRequest<{ Params: { dataset: string }; Querystring: LoadQuery }>;
 
-/** Runs the command on the body; the answer is given when nothing of it is left. */
+/** Runs the command on the body and returns after its end. */
 async function runLoad(
   { entry, dataDir, idleMs = defaultIdleMs }: LoadRouteOptions,
   request: LoadRequest,
@@ -169,7 +163,7 @@ async function runLoad(
     const command = [entry, 'load', dataset, '-', '--by-http', '--data', path.resolve(dataDir), ...words];
     const child = spawn(process.execPath, command, { stdio: ['pipe', 'pipe', 'pipe', 'pipe'] });
     const ended = once(child, 'exit') as Promise<[number | null]>;
-    // A process that could not begin says so while the body is read.
+    // A process that cannot start rejects during the read of the body.
     ended.catch(() => undefined);
     const [output, errors] = [text(child.stdout), text(child.stderr)];
     await passOn(request, child, idleMs);
@@ -184,12 +178,12 @@ async function runLoad(
   }
 }
 
-/** Gives the operator's address the route. One file is loaded at a time. */
+/** Adds the route to the operator's address. One load runs at a time. */
 export function addLoadRoute(options: LoadRouteOptions): OpsParts['addRoutes'] {
   let isLoading = false;
   return (server, keep) => {
     void server.register((scope, _options, done) => {
-      // The body stays in the request: it may be larger than memory.
+      // The body may be larger than memory.
       scope.removeAllContentTypeParsers();
       scope.addContentTypeParser('*', (_request, _payload, parsed) => parsed(null));
       scope.post<{ Params: { dataset: string }; Querystring: LoadQuery }>(

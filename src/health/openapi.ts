@@ -5,10 +5,7 @@ function describeRoute(summary: string, responses: OpenApiObject): OpenApiObject
   return { get: { summary, tags: ['Health'], security: [], responses } };
 }
 
-/**
- * The part of the API reference on the service itself: its health, which every public port serves, and the reference.
- * None needs authorization.
- */
+/** Returns the part of the API reference on health and on the reference itself. None needs authorization. */
 export function describeHealth(): OpenApiPart {
   return {
     area: 'export',

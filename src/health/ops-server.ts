@@ -10,7 +10,7 @@ import { endConnections } from './routes.ts';
 import type { IncomingMessage, Server } from 'node:http';
 import { hostname } from 'node:os';
 
-/** Time in which a refused client may read its response and finish its body, ms. */
+/** Time for a refused client to read its response and finish its body, ms. */
 const lingerMs = 1000;
 
 /** Exempts a connection from being replaced by a new one. */
@@ -25,8 +25,8 @@ function replaceOldest(server: Server, most: number): KeepConnection {
   server.on('connection', (socket: Socket) => {
     open.add(socket);
     socket.once('close', () => open.delete(socket));
-    // Node closes a connection so after its last answer. A body that is still coming would reset it, and the client
-    // would not read why it was refused.
+    // Node calls this after the last response. A body that still comes in would reset the connection before the client
+    // reads why it was refused.
     socket.destroySoon = () => {
       socket.end();
       setTimeout(() => socket.destroy(), lingerMs).unref();
@@ -38,8 +38,8 @@ function replaceOldest(server: Server, most: number): KeepConnection {
 }
 
 /**
- * Creates the check of the host that a request names. A page of another site whose name resolves to this machine (DNS
- * rebinding) names that site. Addresses, localhost, the name of the machine and `names` are the service's own.
+ * Creates a check of the Host header, against DNS rebinding. It accepts addresses, localhost, the name of the machine and
+ * `names`.
  */
 function createHostCheck(names: readonly string[]): (request: IncomingMessage) => boolean {
   const own = new Set(['localhost', hostname(), ...names].map((name) => name.toLowerCase()));
@@ -50,25 +50,21 @@ function createHostCheck(names: readonly string[]): (request: IncomingMessage) =
   };
 }
 
-/** What the supervisor knows, asked at each request. */
+/** The supervisor's view of the service. */
 export interface OpsView extends ServiceFigures {
-  /** Reads the metrics of each process. */
   readonly collectMetrics: () => Promise<readonly unknown[][]>;
-  /** The service was asked to stop. */
+  /** Whether the service is stopping. */
   readonly isDraining: boolean;
 }
 
-/** What else is served, and shown. */
 export interface OpsParts {
-  /** The disks whose room the metrics have. */
   readonly disks: WatchedDisks;
-  /** Host names, besides those of the machine, that requests may name. */
+  /** Host names that requests may have besides those of the machine. */
   readonly names: readonly string[];
-  /** Adds what an operator's token is needed for. */
+  /** Adds routes that need the operator's token. */
   readonly addRoutes: (server: FastifyInstance, keep: KeepConnection) => void;
 }
 
-/** The operator's address. */
 interface OpsServer extends Stoppable {
   readonly url: string;
 }
@@ -85,15 +81,13 @@ const stopping: Problem = {
   what: 'the service is stopping',
   todo: 'No action needed: it was asked to stop.',
 };
-/** An operator's tools are few. */
 const maxConnections = 100;
 const headTimeoutMs = 10_000;
 
 /**
- * Serves the operator's address, from the supervisor, so that it answers whichever process is down: `GET /healthz` (200
- * while the supervisor answers), `GET /readyz` (200, or 503 with what is wrong and what to do) and `GET /metrics`
- * (Prometheus text). It names apps and volumes and asks nobody who they are, hence an address of its own, on loopback
- * unless an operator says otherwise. `view` gives undefined while the service starts. Errors: `start_failed`.
+ * Serves the operator's address from the supervisor, whichever process is down: `GET /healthz` (200), `GET /readyz`
+ * (200, or 503 with problems) and `GET /metrics` (Prometheus text). It shows apps and volumes without authorization and
+ * therefore listens on loopback by default. `view` returns undefined during the start. Errors: `start_failed`.
  */
 export async function startOpsServer(
   host: string,
@@ -101,7 +95,7 @@ export async function startOpsServer(
   view: () => OpsView | undefined,
   { disks, names, addRoutes }: OpsParts,
 ): Promise<OpsServer> {
-  // For its words, which name the setting's purpose when the port is taken.
+  // Its error names the setting if the port is in use.
   if (port !== 0) await settlePorts(host, [{ port, what: 'ops port (TRIBUTARY_OPS_PORT)' }]);
   const server = fastify({
     logger: false,
@@ -113,7 +107,7 @@ export async function startOpsServer(
   endConnections(server, () => view()?.isDraining === true);
   const keep = replaceOldest(server.server, maxConnections);
   const isOwnHost = createHostCheck(names);
-  // Of the head only: a file that is loaded takes its time.
+  // Only the head has a timeout: a load may take hours.
   server.server.headersTimeout = headTimeoutMs;
   server.server.requestTimeout = 0;
   server.addHook('onRequest', (request, reply, done) => {
@@ -121,7 +115,7 @@ export async function startOpsServer(
     if (isOwnHost(request.raw)) done();
     else void reply.code(403).send({ error: foreignHost });
   });
-  // The rest of a body that was refused is not waited for.
+  // The rest of a refused body is not read.
   server.addHook('onSend', (request, reply, _payload, done) => {
     const { complete, headers } = request.raw;
     const hasBody = headers['content-length'] !== undefined || headers['transfer-encoding'] !== undefined;

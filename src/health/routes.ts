@@ -1,10 +1,10 @@
 import type { FastifyInstance } from 'fastify';
 import type { ServiceView } from '../runtime/processes/role-process.ts';
 
-/** A server of a public port, whatever else it serves. */
+/** The server of a public port. */
 export type PublicServer = FastifyInstance;
 
-/** A supervisor that has not sent its view for this long is stuck, milliseconds. It sends it every few seconds. */
+/** Silence after which the supervisor counts as stuck, ms. It sends its view every few seconds. */
 const silentAfterMs = 10_000;
 
 /** The supervisor's newest view of the service. */
@@ -29,7 +29,7 @@ export function createReadiness(): Readiness {
   };
 }
 
-/** Closes each connection after its next answer while the service drains: clients then find a server that stays. */
+/** Closes each connection after its next response while the service drains. */
 export function endConnections({ server }: PublicServer, isDraining: () => boolean): void {
   server.prependListener('request', (_request, response) => {
     if (isDraining()) response.shouldKeepAlive = false;
@@ -37,9 +37,8 @@ export function endConnections({ server }: PublicServer, isDraining: () => boole
 }
 
 /**
- * Adds to a public port `GET /healthz` (200 while this process answers) and `GET /readyz` (200 or 503, without a
- * reason). Neither needs authorization, for load balancers have none; what is wrong is shown on the operator's address
- * only.
+ * Adds `GET /healthz` (200) and `GET /readyz` (200 or 503) to a public port. Both work without authorization, for load
+ * balancers, and without reasons, which only the operator's address shows.
  */
 export function addHealthRoutes(server: PublicServer, readiness: Readiness): void {
   endConnections(server, () => readiness.isDraining());

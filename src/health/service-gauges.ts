@@ -6,21 +6,21 @@ import type { ProcessState } from '../runtime/processes/supervisor.ts';
 import { boundedBy } from '../runtime/async/in-parallel.ts';
 import { readDiskRoom, type DiskRoom } from '../runtime/files/disk-watch.ts';
 
-/** What the supervisor's own metrics show. */
+/** The values of the supervisor's metrics. */
 export interface ServiceFigures {
   readonly problems: readonly Problem[];
   readonly notices: readonly Problem[];
   readonly processes: readonly ProcessState[];
 }
 
-/** Says how many of a list each code has; every code is there, so that a rule sees it come and go. */
+/** Counts a list by code. Each code has an entry, so that alert rules see changes. */
 function countByCode(found: readonly Problem[]): ReadonlyMap<string, number> {
   const counts = new Map<string, number>(problemCodes.map((code) => [code, 0]));
   for (const { code } of found) counts.set(code, (counts.get(code) ?? 0) + 1);
   return counts;
 }
 
-/** Gives the gauges of the service as its supervisor sees it, and what was built. */
+/** Adds the gauges of the service and its build. */
 export function followService(metrics: Metrics, figures: () => ServiceFigures): void {
   const problems = metrics.gauge('service_problems', 'Problems that /readyz names now.');
   const problemsByCode = metrics.gauge('service_problems_by_code', 'Problems that /readyz names now, by code.', [
@@ -61,19 +61,16 @@ export function followService(metrics: Metrics, figures: () => ServiceFigures): 
   });
 }
 
-/** A disk that has not answered for so long stands still, milliseconds: the service has other metrics to show. */
+/** Timeout of a disk that hangs, ms. */
 const answerMs = 500;
 
-/** The folders whose disks are shown, by the name that they have there, and the free space that is kept on each. */
+/** Folders by label, and the free space that is reserved on their disks. */
 export interface WatchedDisks {
   readonly folders: Readonly<Record<string, string>>;
   readonly reserveBytes: number;
 }
 
-/**
- * Gives the gauges of the room on the disks. A folder that is not there is left out; where a disk does not answer, its
- * folders and those that come after them. Folders of one disk show the same.
- */
+/** Adds the gauges of free space. Missing folders have none, nor has a folder on a disk that hangs, or one after it. */
 export function followDisks(
   metrics: Metrics,
   { folders, reserveBytes }: WatchedDisks,
@@ -83,7 +80,7 @@ export function followDisks(
   const size = metrics.gauge('disk_size_bytes', 'Size of the disk of a folder.', ['folder']);
   const reserve = metrics.gauge('disk_reserve_bytes', 'Free bytes at which nothing more is taken.');
   reserve.set(reserveBytes);
-  /** Folders that the look under way has not come to yet. */
+  /** Folders that the current round has not read yet. */
   const awaited = new Set<string>();
   let looking: Promise<void> | undefined;
 
@@ -94,7 +91,7 @@ export function followDisks(
     }
   }
 
-  /** One after the other: each look at a disk that stands still holds a thread of the process until that disk moves. */
+  /** Reads the folders in turn: a read of a disk that hangs holds a thread of the process. */
   async function look(): Promise<void> {
     for (const folder of Object.keys(folders)) awaited.add(folder);
     for (const [folder, place] of Object.entries(folders)) {

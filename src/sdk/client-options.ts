@@ -1,4 +1,4 @@
-/** Where the service is, and who calls. What an operation does not need may be left out. */
+/** Addresses and credentials. An operation needs only some of them. */
 export interface ClientOptions {
   /** Address of the import area, such as `http://127.0.0.1:8080`. */
   readonly importUrl?: string;
@@ -6,15 +6,15 @@ export interface ClientOptions {
   readonly exportUrl?: string;
   /** The app's token, for imports. */
   readonly token?: string;
-  /** The API user, for exports: sent as HTTP Basic. */
+  /** The API user, for exports (HTTP Basic). */
   readonly idUser?: string;
   readonly secret?: string;
-  /** Sends the requests instead of the global `fetch`. */
+  /** Replaces the global `fetch`. */
   readonly fetch?: typeof fetch;
 }
 
-/** How one call is made. */
+/** Options of one call. */
 export interface CallOptions {
-  /** Ends the call. */
+  /** Aborts the call. */
   readonly signal?: AbortSignal;
 }

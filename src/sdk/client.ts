@@ -1,21 +1,20 @@
 /**
- * The client that the package exports as `tributary/client`: what Node and browsers can run, without a dependency.
+ * The client that the package exports as `tributary/client`, for Node and browsers, without a dependency.
  *
- * In: the table of operations that `.build/client.mjs` makes of the OpenAPI document, with a type for each. Out: a function
- * for each operation. Invariant: what is called is what the document describes; nothing is tried again, since only the
- * caller knows what may be.
+ * In: the table of operations that `.build/client.mjs` makes from the OpenAPI document. Out: a function per operation.
+ * Invariant: no retries, since only the caller knows what may be repeated.
  */
 import type { CallOptions, ClientOptions } from './client-options.ts';
 
-/** An operation, as the table has it. */
+/** A row of the table of operations. */
 export interface Operation {
   readonly verb: string;
   readonly path: string;
   readonly area: 'import' | 'export';
   readonly signs: 'token' | 'user' | 'nobody';
-  /** What is sent as a body: the member `body` as JSON, or everything that is given as a form. */
+  /** The body: the member `body` as JSON, or all members as a form. */
   readonly sends: 'json' | 'form' | 'nothing';
-  /** Whether the answer is JSON; anything else is given back as the Response that it is. */
+  /** The result: the parsed JSON, or the Response. */
   readonly answers: 'json' | 'response';
   readonly headers: readonly string[];
 }
@@ -23,20 +22,20 @@ export interface Operation {
 type Given = Readonly<Record<string, unknown>>;
 type Call = (given?: Given, options?: CallOptions) => Promise<unknown>;
 
-/** An answer that is no success. */
+/** A response that is not a success. */
 export class ApiError extends Error {
   override readonly name = 'ApiError';
   readonly operation: string;
   readonly status: number;
-  /** The body: an object where it is JSON, otherwise its text. */
+  /** The parsed JSON of the body, or its text. */
   readonly answer: unknown;
-  /** What is wrong, in a sentence; undefined where the service does not say. */
+  /** The cause as a sentence, if the service sends one. */
   readonly detail: string | undefined;
-  /** After how many seconds it may be tried again; undefined where the service does not say. */
+  /** Wait before a retry, s, if the service sends one. */
   readonly retryAfterSeconds: number | undefined;
 
   constructor(operation: string, response: Response, answer: unknown) {
-    // The import area answers with one word, and says the rest in a header; the export area in the answer's envelope.
+    // The import area has the detail in a header, the export area in the envelope.
     const detail = response.headers.get('x-error-detail') ?? detailOf(answer);
     super(`${operation} was answered with ${response.status}: ${detail ?? JSON.stringify(answer)}`);
     this.operation = operation;
@@ -54,7 +53,7 @@ function detailOf(answer: unknown): string | undefined {
   return typeof detail === 'string' ? detail : undefined;
 }
 
-/** Values as a query or a form has them: each member of a set by itself, and those of an object under their own names. */
+/** Returns the pairs of a query or form: one per member of an array, and those of an object under its own names. */
 function toPairs(given: Given): [string, string][] {
   return Object.entries(given).flatMap(([name, value]): [string, string][] => {
     if (value === undefined) return [];
@@ -64,7 +63,7 @@ function toPairs(given: Given): [string, string][] {
   });
 }
 
-/** What is given, by where it goes. */
+/** Distributes the given members over body, path, headers and query. */
 function sortGiven({ path, headers }: Operation, { body, ...given }: Given) {
   const isInPath = (name: string): boolean => path.includes(`{${name}}`);
   const entries = Object.entries(given).filter(([, value]) => value !== undefined);
@@ -116,7 +115,7 @@ function createCall(name: string, operation: Operation, options: ClientOptions):
 const signed = (signature: string | undefined): [string, string][] =>
   signature === undefined ? [] : [['authorization', signature]];
 
-/** Creates the functions of a table. */
+/** Creates a function per row of a table. */
 export function createCalls(
   table: Readonly<Record<string, Operation>>,
   options: ClientOptions,

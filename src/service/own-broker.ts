@@ -16,25 +16,25 @@ import { keepDescriptions } from '../stream/stream-descriptions.ts';
 import { describeWayOut, type FolderChecks } from './own-folders.ts';
 import { logFolderOf, type ServiceOptions, type ServiceStart } from './service-options.ts';
 
-/** The service's broker: its own nats-server, or the one that is named, and the stream on it. */
+/** The broker of the service: its nats-server or an external one, and the stream. */
 
-/** Longest wait for the previous owner of the broker's store to end, ms: its supervisor may just have been killed. */
+/** Wait for the previous owner of the store, whose supervisor may have been killed, ms. */
 const storeLockMs = 15_000;
-/** Time that nats-server gets to stop before it is killed, ms: what it has acknowledged is on the disk. */
+/** Grace period of nats-server before it is killed, ms. Acknowledged messages are on the disk. */
 const brokerGraceMs = 5000;
-/** Room in the broker's store beyond the stream's own limit, bytes: purged blocks linger for a moment. */
+/** Space in the broker's store beyond the limit of the stream, for purged blocks, bytes. */
 const storeMarginBytes = 256 * 1024 * 1024;
 
-/** The broker as the roles see it, and what watches it when it is our own. */
 export interface Broker {
   /** Address with credentials. */
   readonly url: string;
+  /** Absent for an external broker. */
   readonly watch?: BrokerWatch;
-  /** The process id of our own, while it runs. */
+  /** The process id of the service's nats-server while it runs. */
   pid(): number | undefined;
 }
 
-/** The nats-server of this machine; one is fetched where there is none, as with `tributary setup`. */
+/** Finds nats-server on this machine, or fetches it as `tributary setup` does. */
 async function getNatsServer(
   { environment, etc, logger }: ServiceOptions,
   signal: AbortSignal,
@@ -45,7 +45,7 @@ async function getNatsServer(
   return server;
 }
 
-/** Runs nats-server, and restarts it where it cannot recover by itself, unless an external one is named. */
+/** Starts nats-server and its supervisor, unless the settings name an external broker. */
 export async function superviseNatsServer(
   { options, closers, supervisors, signal }: ServiceStart,
   folders: FolderChecks,
@@ -55,8 +55,7 @@ export async function superviseNatsServer(
   const server = await getNatsServer(options, signal);
   const folder = dataPaths(config.dataDir).nats;
   await endLeftOverServers(folder, logger);
-  // Both are locked: the data folder, since the broker's folder may be made anew, and the broker's own folder, which
-  // another data folder may share by a link.
+  // Both are locked: the broker's folder may be replaced, and another data folder may link to it.
   const locks: Lock[] = [];
   for (const locked of [config.dataDir, folder]) {
     const lock = await takeOverLock(locked, 'the tributary service', {
@@ -72,7 +71,7 @@ export async function superviseNatsServer(
     closers.add('broker lock', () => lock.release());
   }
 
-  // A restarted server keeps the first one's address and credentials.
+  // A restarted server keeps its address and credentials.
   let address: NatsAddress | undefined;
   const start = async (unwanted: AbortSignal): Promise<NatsServer> => {
     folders.assertOwn();
@@ -98,7 +97,7 @@ export async function superviseNatsServer(
   return { url: `nats://${user}:${password}@127.0.0.1:${port}`, watch, pid: () => supervisor.current()?.pid };
 }
 
-/** Claims the stream for this data folder, and keeps it claimed and safe while the service runs. */
+/** Claims the stream for this data folder and holds the claim while the service runs. */
 export async function ownServiceStream(
   { options, closers, signal }: ServiceStart,
   broker: Broker,
@@ -122,7 +121,7 @@ export async function ownServiceStream(
   if (config.natsUrl === undefined) await keepDescriptions(paths.nats, logger);
   if (own.includes('ingest'))
     await assertMayPublish(connection, { streamName: config.streamName, claimFile: paths.claim });
-  // Made now, so that each role gets its id.
+  // The roles are started with the id of this folder.
   await ensureFolder(logFolderOf(config));
   return owner;
 }

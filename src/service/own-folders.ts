@@ -17,25 +17,24 @@ import {
   type ServiceStart,
 } from './service-options.ts';
 
-/** The data folder of a service: that it is the service's alone, which folders are held, and who may read the lake. */
+/** The data folder of a service: exclusive ownership, pinned folders, and group access to the lake. */
 
-/** What is asked of the folders before something runs on them; each throws. */
+/** Checks of the folders before a process starts; each throws. */
 export interface FolderChecks {
   /** `locked`: another service runs on them. */
   readonly assertAlone: () => void;
-  /** `folder_lost`: they are not the service's own any more. */
+  /** `folder_lost`: a folder was replaced or removed. */
   readonly assertOwn: () => void;
 }
 
-/** The folders of a service: its own as far as the checks say, held, and watched. */
 interface ServiceFolders extends FolderChecks {
   readonly pins: FolderPins;
   readonly watch: FolderWatch;
-  /** Watches the store of the broker too, which runs under this process id; undefined while it does not run. */
+  /** Watches the broker's store too; `brokerPid` is undefined while the broker does not run. */
   watchStore(brokerPid: () => number | undefined): void;
 }
 
-/** Opens the lake to the group of the settings, or takes it back from one. */
+/** Gives the group of the settings access to the lake, or revokes the access of an earlier group. */
 export async function setLakeAccess({ config, logger }: ServiceOptions, groupId: number | undefined): Promise<void> {
   const { lake } = dataPaths(config.dataDir);
   if (groupId !== undefined) {
@@ -46,36 +45,29 @@ export async function setLakeAccess({ config, logger }: ServiceOptions, groupId:
   }
 }
 
-/** Refuses a data folder on which another service runs one of these processes, however its lock was lost. */
+/** Throws `locked` if another service runs one of these processes on the data folder, even if its lock was lost. */
 function assertAlone(config: Config, own: readonly Role[], processes: readonly string[]): void {
   const rival = findRival(dataPaths(config.dataDir).run, processes);
   if (rival !== undefined)
     throw new AppError('locked', `${config.dataDir} is in use by ${rival}`, { hint: describeWayOut(config, own) });
 }
 
-/**
- * What to do where another service runs on the data folder: some roles may run beside it, others only with a broker of
- * their own.
- */
+/** Returns the hint of `locked`: which roles may run at the same time depends on the broker. */
 export function describeWayOut(config: Config, own: readonly Role[]): string {
   if (!runsBroker(config, own) || own.length === roles.length)
     return 'Stop that one first, or use another data folder.';
   return 'Stop that one first. To run ingest and compact in services of their own, name to each the same NATS server by TRIBUTARY_NATS_URL; a service of --role export alone runs beside any other without one.';
 }
 
-/** Holds the folders that the service works in; the report files' are the export role's own matter. */
+/** Pins the folders of the service, except those of the report files, which the export role owns. */
 function pinFolders(config: Config, own: readonly Role[]): FolderPins {
   const { nats, lake } = dataPaths(config.dataDir);
   const store = runsBroker(config, own) ? [nats, path.join(nats, 'store'), path.join(nats, 'store', 'jetstream')] : [];
-  // A table that comes later is held once it is there.
   const tables = [...datasets.keys()].map((table) => path.join(lake, table));
   return openFolderPins([config.dataDir, ...store, lake, ...tables, logFolderOf(config)]);
 }
 
-/**
- * Makes the data folder ready for the roles of a service, holds its folders and watches them. Errors: `locked` (another
- * service runs on it), `data_format`, `disk`.
- */
+/** Prepares the data folder for the roles of a service, and pins and watches it. Errors: `locked`, `data_format`, `disk`. */
 export async function openServiceFolders({ options, closers, supervisors }: ServiceStart): Promise<ServiceFolders> {
   const { config, logger, roles: own } = options;
   const paths = dataPaths(config.dataDir);
@@ -95,8 +87,7 @@ export async function openServiceFolders({ options, closers, supervisors }: Serv
     pins,
     findRival: () => findRival(paths.run, processes),
     isStoreReplaced: () => storeWatch.isReplaced(findBrokerPid?.()),
-    // Not asked to stop: on its way out a process writes by path, into what belongs to somebody else now. A kill
-    // loses nothing.
+    // A process that stops writes by path, which may be in another service's folder now; a kill loses nothing.
     onChange: () => supervisors.forEach((supervisor) => supervisor.renew()),
     logger,
   });

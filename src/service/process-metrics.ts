@@ -1,33 +1,30 @@
 import type { RoleChild } from '../runtime/processes/child.ts';
 
-/** What is asked of a process. */
-type Asked = Pick<RoleChild, 'send'>;
+type Measured = Pick<RoleChild, 'send'>;
 
-/** The processes by name; one that does not run at the moment is not asked. */
-type Processes = ReadonlyMap<string, { current(): Asked | undefined }>;
+/** The processes by name. `current()` is undefined while a process does not run. */
+type Processes = ReadonlyMap<string, { current(): Measured | undefined }>;
 
-/** The metrics of the service's processes, asked for when somebody wants to see them. */
+/** The metrics of the service's processes, collected at each scrape. */
 interface ProcessMetrics {
-  /** Takes what a process has answered. */
+  /** Stores the metrics that a process has sent. */
   take(name: string, metrics: unknown[]): void;
-  /** Forgets those of a process that is gone: they began at zero again with the next. */
+  /** Drops the metrics of an ended process: those of its successor begin at zero. */
   forget(name: string): void;
   /**
-   * Asks the processes; one that does not answer in time is shown as it was when it last did. One that does not run is
-   * left out: a gauge of what it saw last, such as that nothing waits, would say the opposite of what is.
+   * Requests the metrics of each running process. A process that does not send them in time keeps its last ones. A
+   * stopped process has none: its last gauges would be wrong.
    */
   collect(processes: Processes): Promise<readonly unknown[][]>;
 }
 
-const defaultAnswerMs = 1000;
-
-/** Creates the collection; several who ask at once get one answer. */
-export function createProcessMetrics(answerMs = defaultAnswerMs): ProcessMetrics {
+/** Creates the collection. Concurrent calls of `collect` share one request. `answerMs`: timeout of a process. */
+export function createProcessMetrics(answerMs = 1000): ProcessMetrics {
   const newest = new Map<string, unknown[]>();
   const awaited = new Map<string, () => void>();
   let collecting: Promise<void> | undefined;
 
-  function ask(name: string, child: Asked): Promise<void> {
+  function ask(name: string, child: Measured): Promise<void> {
     return new Promise((resolve) => {
       const timer = setTimeout(resolve, answerMs);
       awaited.set(name, () => {

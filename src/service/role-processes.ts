@@ -8,41 +8,37 @@ import { createProcessMetrics } from './process-metrics.ts';
 import type { Role, ServiceOptions, ServiceStart } from './service-options.ts';
 
 const readyMs = 60_000;
-/** Long enough for the slowest flush or answer; then the process is killed, which loses nothing. */
+/** Grace period of the slowest flush or response, ms. The kill afterwards loses nothing. */
 const graceMs = 30_000;
 
-/** In each arena glibc keeps memory that DuckDB has freed: with eight for each core it is 0.4 GB more at the defaults. */
+/** Each glibc arena keeps memory that DuckDB has freed: 0.4 GB with eight arenas per core at the defaults. */
 const fewArenas = { MALLOC_ARENA_MAX: '2' };
 
-/** What a role's process reported last, and when, by the monotonic clock. */
+/** The last report of a role's process, and its time by the monotonic clock. */
 export interface Report {
   readonly facts: Readonly<Record<string, unknown>>;
   readonly atMs: number;
 }
 
-/** What the processes of the roles are started with. */
 interface RoleDependencies extends ServiceStart {
-  /** Beside the service's own: what each role is given. */
+  /** Environment of each role. */
   readonly environment: NodeJS.ProcessEnv;
   readonly pins: FolderPins;
   readonly watch: FolderWatch;
 }
 
-/** The processes of the roles at work. */
 export interface RoleProcesses {
   readonly supervisors: readonly Supervisor<RoleChild>[];
-  /** What each reported last, by its name. */
+  /** Last reports by process name. */
   readonly reports: ReadonlyMap<string, Report>;
-  /** Asks the processes for their metrics. */
   readonly collectMetrics: () => Promise<readonly unknown[][]>;
 }
 
-/** The names of a role's processes. */
 function namesOf(role: Role, config: Config): readonly string[] {
   return role === 'ingest' ? Array.from({ length: config.ingestWorkers }, (_, index) => `ingest-${index + 1}`) : [role];
 }
 
-/** The processes of the roles that run, in the order in which they are listed and stopped, backwards. */
+/** Lists the processes to start, in their displayed order; they stop in the reverse order. */
 function listProcesses({ config, roles }: ServiceOptions): readonly { readonly name: string; readonly role: Role }[] {
   return (['export', 'compact', 'ingest'] as const)
     .filter((role) => roles.includes(role))
@@ -50,9 +46,8 @@ function listProcesses({ config, roles }: ServiceOptions): readonly { readonly n
 }
 
 /**
- * Starts the processes of the roles side by side: import does not wait for the recovery of the others. They are
- * stopped one after the other: import, the last flush, export. Errors: `stopping`, and
- * what a start throws.
+ * Starts the processes of the roles in parallel: import does not wait for the recovery of the others. They stop in the
+ * order import, compact (with the last flush), export. Errors: `stopping`, those of a start.
  */
 export async function startRoles({
   options,
@@ -73,7 +68,7 @@ export async function startRoles({
       void reports.set(name, { ...report, atMs: performance.now() });
     pins.pin();
     const loss = watch.findLoss();
-    // Import and export answer clients all the same, without reading or writing the folders.
+    // Import and export serve clients without their folders.
     if (role === 'compact') watch.assertWhole();
     const own = { TRIBUTARY_FOLDERS: JSON.stringify(pins.ids()), TRIBUTARY_CLOSED: loss?.what };
     const child = await forkRole({
@@ -86,7 +81,7 @@ export async function startRoles({
       onReport,
       onMetrics: (measured) => metrics.take(name, measured),
     });
-    // It was no child yet when that was reported: one that is closed would stay so, and one that is not would go on.
+    // A change during the fork reached no child.
     if (watch.findLoss()?.what !== loss?.what) {
       child.kill();
       await child.exited;
@@ -119,7 +114,6 @@ export async function startRoles({
         supervise(name, role, unwanted),
   );
   await startTogether(starts, signal);
-  // The order in which they are listed, whichever was ready first.
   const order = wanted.map(({ name }) => name);
   supervisors.sort((one, other) => order.indexOf(one.state().name) - order.indexOf(other.state().name));
   if (signal.aborted) throw new AppError('stopping', 'the service was stopped while it started');

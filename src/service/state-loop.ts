@@ -22,13 +22,12 @@ import type { RoleProcesses } from './role-processes.ts';
 import type { ServiceOptions } from './service-options.ts';
 
 const stateEveryMs = 1000;
-/** Never another while this process lives. */
 const ownStart = findProcessStart(process.pid);
 
 interface StateDependencies {
   readonly options: ServiceOptions;
   readonly clock: Clock;
-  /** ISO time at which the service began to start. */
+  /** Start of the service, ISO 8601. */
   readonly startedAt: string;
   readonly pins: FolderPins;
   readonly watch: FolderWatch;
@@ -36,16 +35,16 @@ interface StateDependencies {
   readonly streamOwner: StreamOwner | undefined;
   readonly supervisors: readonly Supervisor<RunningChild>[];
   readonly roles: RoleProcesses;
-  /** Addresses of the areas, as far as they run. */
+  /** Addresses of the areas; undefined for an area that does not run here. */
   readonly s2s: string | undefined;
   readonly api: string | undefined;
-  /** Given each new view for the operator's address. */
+  /** Receives each new view of the operator's address. */
   readonly onView: (view: OpsView) => void;
 }
 
 /**
  * Returns the problem of a service of one area whose folder has no access data: it rejects all requests. A new service
- * of both areas gets its apps and users next.
+ * of both areas is still to get its apps and users.
  */
 export function findAbsentAccess({ config, roles }: ServiceOptions): Problem[] {
   const { access } = dataPaths(config.dataDir);
@@ -59,7 +58,7 @@ export function findAbsentAccess({ config, roles }: ServiceOptions): Problem[] {
   ];
 }
 
-/** What every process says of itself, by its name. */
+/** Returns the reports of all processes by name, that of the supervisor included. */
 function collectFacts(
   { options, watch, broker, streamOwner, roles }: StateDependencies,
   descriptors: DescriptorWatch,
@@ -82,7 +81,7 @@ function collectFacts(
   };
 }
 
-/** The state of the service, as commands and the operator's address show it. */
+/** Returns the state that commands and the operator's address show. */
 function buildState(dependencies: StateDependencies, descriptors: DescriptorWatch): ServiceState {
   const { options, clock, startedAt, pins, broker, supervisors, roles, s2s, api } = dependencies;
   const { config } = options;
@@ -105,7 +104,7 @@ function buildState(dependencies: StateDependencies, descriptors: DescriptorWatc
   };
 }
 
-/** Ends the processes of roles that run and do not report any more. */
+/** Kills running processes that no longer report. */
 function endSilent(silence: SilenceWatch, { supervisors, reports }: RoleProcesses): void {
   const reporting = supervisors.filter((supervisor) => supervisor.state().state === 'running');
   silence.look(
@@ -117,22 +116,21 @@ function endSilent(silence: SilenceWatch, { supervisors, reports }: RoleProcesse
   );
 }
 
-/** Sends a role's process the view of the service, where it is news to it. */
+/** Sends a role's process the view of the service if it changed. */
 function sendView(supervisor: Supervisor<RoleChild>, news: News, view: ServiceView): void {
   const child = supervisor.current();
   if (child !== undefined)
     news.pass(`${child.pid} ${JSON.stringify(view)}`, () => child.send({ type: 'service', view }));
 }
 
-/** The state of the service, collected until it is stopped. */
 interface StateLoop extends Stoppable {
-  /** Makes every port not ready, and each of its answers the last on its connection. */
+  /** Makes every port not ready and closes each connection after its next response. */
   drain(): void;
 }
 
 /**
- * Collects, every second, what the service is doing: for the commands (run/), the operator's address, the log and the
- * roles' /readyz, which are told what has changed. Stopped, it removes the state.
+ * Collects the state of the service every second for commands (run/), the operator's address, the log and the roles'
+ * /readyz. `stop` removes the state.
  */
 export function startStateLoop(dependencies: StateDependencies): StateLoop {
   const { options, clock, pins, roles, onView } = dependencies;
@@ -164,7 +162,7 @@ export function startStateLoop(dependencies: StateDependencies): StateLoop {
       const { writtenAt: _writtenAt, silentMs: _silentMs, ...lasting } = state;
       stateNews.pass(JSON.stringify({ ...lasting, since }), () => writeServiceState(run, { ...state, since }));
     } catch (error) {
-      // A full disk must not take the supervisor down: the state is a convenience for the commands.
+      // A full disk must not end the supervisor: only commands need the state.
       logger.warn({ error: describeError(error) }, 'service state cannot be written');
     }
   };

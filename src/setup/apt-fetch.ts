@@ -11,26 +11,25 @@ import { findTextFile } from '../runtime/files/durable-file.ts';
 const run = promisify(execFile);
 
 /**
- * How old an archive's index may be, seconds. The rolling suite's own limit is a week; many mirrors lag more, or stand
- * still for a while. The signature is checked all the same, and the program's own version afterwards.
+ * Age limit of an archive's index, s. The rolling suite allows a week, which many mirrors exceed. apt still checks the
+ * signature.
  */
 const oldestIndexSeconds = 90 * 86_400;
 
 interface AptFetch {
   readonly package: string;
-  /** The suite that has it new enough, as `sid`; never added to the machine's own sources. */
+  /** A suite such as `sid`. The machine's sources stay without it. */
   readonly suite: string;
   readonly component: string;
-  /** Tried in order; the first that has the suite and the package is used. */
+  /** Tried in this order. */
   readonly mirrors: readonly AptMirror[];
 }
 
 /**
- * Downloads one package with the machine's own apt and hands its unpacked tree to `use`, then removes everything.
- * Nothing is installed and no file of the system changes: apt gets a private list of sources, lists folder and cache,
- * and none of the machine's hooks, pins or default release; its proxy and certificate settings stay. Works for any
- * user. Throws `broker_missing` with what apt said when no mirror has the package. The signal ends apt, and the fetch
- * with an error.
+ * Downloads a package with the machine's apt, calls `use` with its unpacked tree, and removes both. Works for any user
+ * and changes no file of the system: apt gets its own sources, lists and cache, and none of the machine's hooks, pins or
+ * default release. Its proxy and certificate settings stay. Error: `broker_missing` with apt's message. The signal
+ * aborts the download.
  */
 export async function fetchWithApt<T>(
   fetch: AptFetch,
@@ -69,7 +68,7 @@ async function download(
   const tree = path.join(work, 'tree');
   for (const folder of [path.join(lists, 'partial'), path.join(cache, 'archives', 'partial'), packages, tree])
     await makeFolder(folder);
-  // whatever the umask is: apt runs its downloads as the user _apt, who has to reach them
+  // For the user _apt, who downloads, with any umask.
   for (const folder of [work, lists, cache, path.join(cache, 'archives')]) await chmod(folder, 0o755);
   const { stdout: architecture } = await run('dpkg', ['--print-architecture']);
 
@@ -85,7 +84,7 @@ async function download(
   const fields = Object.entries(stanza).map(([name, value]) => `${name}: ${value}\n`);
   await writeFile(sources, fields.join(''));
 
-  // read after the machine's own settings, so that what is cleared here stays cleared
+  // apt reads this after the machine's settings.
   const settings = path.join(work, 'apt.conf');
   await writeFile(
     settings,
@@ -125,25 +124,21 @@ async function download(
   return tree;
 }
 
-/** A warning of apt's that is no cause of anything: where `_apt` cannot reach a folder, it downloads as root. */
-const unsandboxed = /performed unsandboxed/;
-
-/** What a failed command said first: apt marks its lines with E and W, the cause before the consequence. */
+/** Returns the first error or warning of a failed command. apt warns of unsandboxed downloads in other cases too. */
 function firstWords(error: unknown): string {
   const output = error instanceof Error && 'stderr' in error ? String(error.stderr).trim().split('\n') : [];
   const marked = output.flatMap((line) => /^[EW]: *(.*)/.exec(line)?.[1] ?? []);
-  const words = marked.find((line) => !unsandboxed.test(line)) ?? output.at(-1) ?? '';
+  const words = marked.find((line) => !line.includes('performed unsandboxed')) ?? output.at(-1) ?? '';
   return (words === '' ? describeError(error) : words).replace(/[\s.]+$/, '');
 }
 
-/** One archive that this machine already trusts: where it is, and the options under which apt trusts it. */
+/** An archive that this machine trusts. */
 interface AptMirror {
   readonly uri: string;
-  /** deb822 fields to carry over (`Signed-By`, `Trusted`), as the machine's own sources have them. */
+  /** deb822 fields `Signed-By` and `Trusted` of the machine's sources. */
   readonly options: Readonly<Record<string, string>>;
 }
 
-/** One entry of the machine's sources, in either of apt's formats. */
 interface AptSource {
   readonly uris: readonly string[];
   readonly suites: readonly string[];
@@ -151,10 +146,7 @@ interface AptSource {
   readonly options: Readonly<Record<string, string>>;
 }
 
-/**
- * Parses a `.sources` file (deb822): stanzas of `Field: value`, continuation lines indented. Disabled and source-only
- * stanzas are left out.
- */
+/** Parses a `.sources` file (deb822) without its disabled and source-only stanzas. */
 export function parseDeb822Sources(text: string): AptSource[] {
   const lines = text.split('\n').filter((line) => !line.startsWith('#'));
   const stanzas = lines.join('\n').split(/\n[ \t]*\n/);
@@ -176,7 +168,7 @@ export function parseDeb822Sources(text: string): AptSource[] {
   });
 }
 
-/** Parses a `.list` file: one `deb [options] uri suite component...` a line. */
+/** Parses a `.list` file: lines of `deb [options] uri suite component...`. */
 export function parseOneLineSources(text: string): AptSource[] {
   return text.split('\n').flatMap((line) => {
     const entry = /^\s*deb\s+(?:\[([^\]]*)\]\s*)?(\S+)\s+(\S+)\s*([^#]*)/.exec(line);
@@ -198,8 +190,8 @@ export function parseOneLineSources(text: string): AptSource[] {
 }
 
 /**
- * Reads the machine's own sources below `etcApt` (`/etc/apt`) and names each archive that may carry whole suites once,
- * in the order found: those with a `main` component, without the security archives, which hold updates only.
+ * Lists the archives in the machine's sources below `etcApt` (`/etc/apt`) that may have complete suites: those with a
+ * `main` component, except archives of updates only.
  */
 export async function readAptMirrors(etcApt: string): Promise<AptMirror[]> {
   const folder = path.join(etcApt, 'sources.list.d');
@@ -227,7 +219,6 @@ export async function readAptMirrors(etcApt: string): Promise<AptMirror[]> {
   return [...mirrors.values()];
 }
 
-/** The options of a source under which apt trusts it. */
 function trustOptions(find: (name: string) => string | undefined): Record<string, string> {
   const options = ['Signed-By', 'Trusted'].map((field) => [field, find(field.toLowerCase()) ?? ''] as const);
   return Object.fromEntries(options.filter(([, value]) => value !== ''));

@@ -1,11 +1,11 @@
 /**
- * Set-up: what the service needs from outside npm, which is one program, nats-server.
+ * Set-up of nats-server, the only program that the service needs from outside npm.
  *
- * In: the environment, and the package sources this machine already trusts.
- * Out: an executable of at least `minimumNatsVersion`, that ran and said so.
- * Invariant: nothing is installed system-wide and nothing is fetched when a good server is there; what is fetched lies
- * in the user's cache folder, so it survives checkouts, and is checked by the same version run as any other.
- * Crash: the cache holds a whole server or none (a file renamed into place); leftovers lie in the temporary folder.
+ * In: the environment and the package sources that this machine trusts.
+ * Out: an executable that ran and reported a version of at least `minimumNatsVersion`.
+ * Invariant: nothing is installed system-wide; nothing is fetched if there is a suitable server. A fetched server is in
+ * the user's cache folder, which all checkouts share.
+ * Crash: the cache has a complete server or none (rename); temporary files stay in the temporary folder.
  */
 import { access, chmod, constants, copyFile, mkdtemp, rename, rm, readdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -18,41 +18,36 @@ import { homedir, platform } from 'node:os';
 import { promisify } from 'node:util';
 import { findTextFile } from '../runtime/files/durable-file.ts';
 
-/** What the service will use: a cluster the operator names, or a server on this machine. */
 type NatsProvision = { readonly how: 'external' } | LocalNatsServer;
 
-/** A server on this machine, and whether it was there or was fetched just now. */
+/** A server on this machine. */
 export type LocalNatsServer = { readonly how: 'found' | 'fetched' } & NatsServer;
 
 interface EnsureOptions {
-  /** The machine's configuration folder; only tests name another than `/etc`. */
+  /** The machine's configuration folder [/etc]. */
   readonly etc?: string;
-  /** Told once, before anything is fetched. */
+  /** Called once before a fetch. */
   readonly onFetch?: (text: string) => void;
-  /** Aborted when the server is not wanted any more: a fetch then ends with `stopping` and leaves nothing. */
+  /** Aborts a fetch, which then throws `stopping`. */
   readonly signal?: AbortSignal;
 }
 
-/** The suites that follow upstream, whose nats-server is new enough for us and built for libc >= 2.34. */
+/** The suites that follow upstream closely. Their nats-server needs libc 2.34 or newer. */
 const rollingSuites = {
   ubuntu: { suite: 'devel', component: 'universe' },
   debian: { suite: 'sid', component: 'main' },
 } as const;
 
-/**
- * Sees to it that there is a nats-server: the cluster that `TRIBUTARY_NATS_URL` names, else one on this machine, as
- * `ensureLocalNatsServer` gets it.
- */
+/** Returns the cluster of `TRIBUTARY_NATS_URL`, or a server on this machine (`ensureLocalNatsServer`). */
 export async function ensureNatsServer(environment: Environment, options: EnsureOptions = {}): Promise<NatsProvision> {
   if ((environment['TRIBUTARY_NATS_URL'] ?? '') !== '') return { how: 'external' };
   return ensureLocalNatsServer(environment, options);
 }
 
 /**
- * Sees to it that this machine has a nats-server, by the first of these that works: a server on PATH; one in the cache;
- * on Debian and its kin, the package of the rolling suite, unpacked into the cache. Doing it again fetches nothing.
- * Throws `broker_missing` with one sentence that says what to run, `stopping` when the signal was given while it
- * fetched.
+ * Finds nats-server on PATH or in the cache; on Debian and its derivatives, fetches the package of the rolling suite into
+ * the cache if there is none. Errors: `broker_missing` with the command to run; `stopping` when the signal aborts a
+ * fetch.
  */
 export async function ensureLocalNatsServer(
   environment: Environment,
@@ -88,7 +83,7 @@ export async function ensureLocalNatsServer(
   }
 }
 
-/** Makes the cache's folder before anything is fetched: a service's account often has no home to write to. */
+/** Creates the cache's folder before a fetch: a service's account often has no writable home. */
 async function ensureCache(cache: string): Promise<void> {
   try {
     await makeFolder(cachedServersFolder(cache));
@@ -102,7 +97,7 @@ async function ensureCache(cache: string): Promise<void> {
   }
 }
 
-/** Copies the server out of an unpacked package into the cache, after running it from there. */
+/** Copies the server of an unpacked package into the cache after a test run. */
 async function keepInCache(tree: string, cache: string): Promise<NatsServer> {
   const servers = cachedServersFolder(cache);
   const staging = await mkdtemp(path.join(servers, '.new-'));
@@ -119,7 +114,7 @@ async function keepInCache(tree: string, cache: string): Promise<NatsServer> {
     if (compareVersions(version, minimumNatsVersion) < 0)
       throw new AppError('broker_missing', `the package has nats-server ${version}, which is too old`);
 
-    // the rename replaces a broken server of this name, and does no harm when another set-up was faster
+    // Replaces a broken server, or the same one of a concurrent set-up.
     const binary = path.join(servers, version, 'nats-server');
     await makeFolder(path.dirname(binary));
     await rename(staged, binary);
@@ -149,10 +144,9 @@ function missing(system: System, why: string, cause?: unknown): AppError {
 
 const run = promisify(execFile);
 
-/** The oldest nats-server that keeps its promises: before 2.14 a hard kill during a purge could empty a stream. */
+/** The oldest supported version: before 2.14 a kill during a purge could empty a stream. */
 const minimumNatsVersion = '2.14';
 
-/** A nats-server that ran and named its version. */
 export interface NatsServer {
   /** Absolute path of the executable. */
   readonly binary: string;
@@ -161,8 +155,8 @@ export interface NatsServer {
 }
 
 /**
- * The folder for what the set-up fetches, shared by every checkout of this user: `TRIBUTARY_CACHE_DIR`, else
- * `tributary` in `XDG_CACHE_HOME`, else in `~/.cache`. Relative values of XDG_CACHE_HOME are ignored, as its rules say.
+ * Returns the cache folder of this user: `TRIBUTARY_CACHE_DIR`, else `tributary` in `XDG_CACHE_HOME` or in `~/.cache`. A
+ * relative XDG_CACHE_HOME is ignored, as its specification demands.
  */
 export function cacheFolder(environment: Environment): string {
   const own = environment['TRIBUTARY_CACHE_DIR'];
@@ -173,13 +167,13 @@ export function cacheFolder(environment: Environment): string {
   return path.join(base, 'tributary');
 }
 
-/** The folder that holds one folder a version, below the cache folder. */
+/** Returns the folder with a subfolder per version. */
 function cachedServersFolder(cache: string): string {
   return path.join(cache, 'nats-server');
 }
 
 /**
- * Finds a nats-server of at least `minimumNatsVersion`: on PATH, else the newest in the cache. Each candidate is run.
+ * Finds a nats-server of at least `minimumNatsVersion` on PATH, or the newest in the cache, by running each candidate.
  * Error: `broker_missing` if the cache is needed and cannot be read.
  */
 export async function findNatsServer(places: {
@@ -197,9 +191,7 @@ async function findUsable(binaries: readonly string[]): Promise<NatsServer | und
   return undefined;
 }
 
-/**
- * Runs `<binary> --version`; undefined when there is no such executable, or it does not run here or names no version.
- */
+/** Runs `<binary> --version`; undefined if it is not executable, fails, or reports no version. */
 export async function findVersion(binary: string): Promise<string | undefined> {
   try {
     await access(binary, constants.X_OK);
@@ -212,7 +204,7 @@ export async function findVersion(binary: string): Promise<string | undefined> {
 
 const versions = new Intl.Collator('en', { numeric: true });
 
-/** Compares dotted numbers part by part: negative, zero or positive, as for sort. */
+/** Compares dotted numbers for sorting. */
 export function compareVersions(left: string, right: string): number {
   return versions.compare(left, right);
 }
@@ -239,18 +231,14 @@ async function inCache(cache: string): Promise<string[]> {
   }
 }
 
-/** Which system this is, as far as getting a package matters. */
 interface System {
-  /** `linux`, `darwin`, ... as Node names it. */
+  /** Node's name, such as `linux`. */
   readonly platform: string;
-  /**
-   * The distribution and those it is built on, nearest first, as os-release names them: `['ubuntu', 'debian']`. Empty
-   * elsewhere.
-   */
+  /** The distribution and those that it derives from (os-release), such as `['ubuntu', 'debian']`; empty elsewhere. */
   readonly family: readonly string[];
 }
 
-/** Reads which system this is; on Linux from `etc`'s os-release. */
+/** Returns this system; on Linux from os-release in `etc`. */
 export async function readSystem(etc: string): Promise<System> {
   const text = platform() === 'linux' ? ((await findTextFile(`${etc}/os-release`)) ?? '') : '';
   const value = (name: string): string => new RegExp(`^${name}=["']?([^"'\n]*)`, 'm').exec(text)?.[1] ?? '';
@@ -271,7 +259,7 @@ const commands: Readonly<Record<string, string>> = {
   suse: `zypper install go, then ${withGo}`,
 };
 
-/** The command that gets a nats-server on a system, ready to stand in a sentence after "run". */
+/** Returns the command that installs nats-server on a system. */
 export function installCommand(system: System): string {
   const name = [system.platform, ...system.family].find((candidate) => Object.hasOwn(commands, candidate));
   return name === undefined ? withGo : (commands[name] ?? withGo);

@@ -15,14 +15,23 @@ export interface Receiver {
   readonly received: readonly Received[];
 }
 
-async function listen(server: Server): Promise<string> {
-  server.listen(0, '127.0.0.1');
+/** Where a receiver listens; any free port by default. */
+interface ReceiverAddress {
+  readonly host: string;
+  readonly port: number;
+}
+
+async function listen(
+  server: Server,
+  { host, port }: ReceiverAddress = { host: '127.0.0.1', port: 0 },
+): Promise<string> {
+  server.listen(port, host);
   await once(server, 'listening');
   onTestFinished(() => {
     server.close();
     server.closeAllConnections();
   });
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook`;
+  return `http://${host}:${(server.address() as AddressInfo).port}/hook`;
 }
 
 /** Starts a client's server that takes each message and says nothing until it is told to answer those that it has. */
@@ -44,7 +53,10 @@ export async function startHangingReceiver(): Promise<Receiver & { readonly answ
 }
 
 /** Starts a client's server that answers each message, which it has in `received` by then, with a status. */
-export async function startAnsweringReceiver(answer: (message: Received) => number): Promise<Receiver> {
+export async function startAnsweringReceiver(
+  answer: (message: Received) => number,
+  address?: ReceiverAddress,
+): Promise<Receiver> {
   const received: Received[] = [];
   const server = createServer((request, response) => {
     let body = '';
@@ -55,7 +67,7 @@ export async function startAnsweringReceiver(answer: (message: Received) => numb
       response.writeHead(answer(message)).end();
     });
   });
-  return { url: await listen(server), received };
+  return { url: await listen(server, address), received };
 }
 
 /** Starts a client's server that answers with the statuses given, the last one again and again. */

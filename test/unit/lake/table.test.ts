@@ -1,25 +1,20 @@
-import { randomInt } from 'node:crypto';
 import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import { checkpointEvery, checkpointWhenDue, trimLog, vacuum } from '../../../src/lake/clean.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
-import { ensureLake, lakePaths, openDatasetTable, openLake } from '../../../src/lake/lake.ts';
+import { ensureLake, lakePaths, openLake } from '../../../src/lake/lake.ts';
 import { assertHardLinks } from '../../../src/runtime/files/file-checks.ts';
-import { listLog, readCommit } from '../../../src/lake/log/log-files.ts';
+import { listLog } from '../../../src/lake/log/log-files.ts';
 import { tableProtocol } from '../../../src/lake/log/actions.ts';
 import { pruneFiles } from '../../../src/lake/files/prune.ts';
 import { catchUp, loadTableState, readSnapshot, type DataFile } from '../../../src/lake/log/snapshot.ts';
 import { createTableState } from '../../../src/lake/log/table-state.ts';
 import { openTable } from '../../../src/lake/log/table.ts';
-import { writeDataFile } from '../../../src/lake/files/data-file.ts';
-import { datasets } from '../../../src/datasets/dataset.ts';
 import { eventColumns } from '../../../src/datasets/event-fields.ts';
 import type { Column } from '../../../src/datasets/field-schema.ts';
 import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
-import { isAppError } from '../../../src/runtime/errors.ts';
-import { isLongRun } from '../../helpers/chaos.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -190,36 +185,6 @@ test('A log with a missing version or a broken line is an error, never a shorter
   expect((await readSnapshot(table)).version).toBe(3);
 });
 
-test(
-  "A damaged commit is an error, never another engine's: any bit flipped, alone or beside a name that cannot be read",
-  { timeout: 240_000 },
-  async () => {
-    const { table, log } = await newLake();
-    const writer = await openTable(table, options);
-    await writer.commit(() => ({ cause: 'flush', actions: [{ txn: { appId: 's', version: 7 } }] }));
-    const file = path.join(log, '00000000000000000001.json');
-    const whole = await readFile(file);
-    const believed: string[] = [];
-    // The short form flips every seventh bit, of eight in a byte, from another one on each time: each in seven runs, and
-    // every byte in each.
-    const stride = isLongRun ? 1 : 7;
-    for (const bytes of [whole, Buffer.from(whole.toString().replace('commitInfo', 'commitInfn'))]) {
-      for (let bit = randomInt(stride); bit < bytes.length * 8; bit += stride) {
-        const damaged = Buffer.from(bytes);
-        damaged[bit >> 3] = (bytes[bit >> 3] ?? 0) ^ (1 << (bit & 7));
-        if (damaged.equals(whole)) continue;
-        await writeFile(file, damaged);
-        const outcome = await readCommit(table, 1).then(
-          () => 'believed',
-          (error: unknown) => (isAppError(error, 'log_damaged') ? 'refused' : String(error)),
-        );
-        if (outcome !== 'refused') believed.push(`bit ${bit}: ${outcome}`);
-      }
-    }
-    expect(believed).toEqual([]);
-  },
-);
-
 test('A file outside the table is refused', async () => {
   const { table } = await newLake();
   const writer = await openTable(table, options);
@@ -254,34 +219,6 @@ test('A new optional field becomes a column by one commit, old rows are read as 
   await expect(openLake(lakeDir, { ...options, columns: changed })).rejects.toMatchObject({ code: 'schema_change' });
   await expect(openLake(lakeDir, { ...options, columns: older })).rejects.toMatchObject({ code: 'schema_change' });
   expect((await readSnapshot(table)).version).toBe(again);
-});
-
-test('Each table names the columns that its files have statistics of, and a table of 0.3 does after its next start', async () => {
-  const { lakeDir } = await newLake();
-  const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
-  const property = 'delta.dataSkippingStatsColumns';
-  for (const dataset of datasets.values()) {
-    const table = await openDatasetTable(lakeDir, dataset, options);
-    const written = await writeDataFile(
-      duckdb,
-      `SELECT * FROM read_parquet('${table.snapshot().emptyFile}') UNION ALL BY NAME SELECT 1 AS id_app`,
-      path.join(table.dir, '_young', 'a.parquet'),
-    );
-    const named = table.state().metaData?.configuration[property] ?? '';
-    expect(named.split(',').toSorted()).toEqual(Object.keys(written.stats.nullCount ?? {}).toSorted());
-
-    const configuration = { 'delta.deletedFileRetentionDuration': 'interval 7 milliseconds' };
-    await table.commit(({ metaData }) => ({
-      cause: 'schema',
-      actions: metaData === undefined ? [] : [{ metaData: { ...metaData, configuration } }],
-    }));
-    const { version } = table.state();
-    const upgraded = (await openDatasetTable(lakeDir, dataset, options)).state();
-    expect(upgraded.metaData?.configuration).toEqual({ ...configuration, [property]: named });
-    expect(upgraded.version).toBe(version + 1);
-    expect((await openDatasetTable(lakeDir, dataset, options)).state().version).toBe(version + 1);
-  }
-  duckdb.close();
 });
 
 test('Files are pruned by the statistics of the log, and never where it has none', () => {

@@ -5,13 +5,13 @@ import { setImmediate } from 'node:timers/promises';
 import { gunzipSync } from 'node:zlib';
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { chooseFormat } from '../../../../../src/export/worker/formats/format.ts';
-import { fileFormats } from '../../../../../src/datasets/file-formats.ts';
-import { startResultFiles } from '../../../../../src/export/worker/formats/result-files.ts';
-import { parseCsv } from '../../../../helpers/export-oracle.ts';
-import { testFolder } from '../../../../helpers/folder.ts';
-import { waitFor } from '../../../../helpers/wait.ts';
-import { formatRequest } from '../../../../helpers/format-request.ts';
+import { chooseFormat } from '../../../src/export/worker/formats/format.ts';
+import { fileFormats } from '../../../src/datasets/file-formats.ts';
+import { startResultFiles } from '../../../src/export/worker/formats/result-files.ts';
+import { parseCsv } from '../../helpers/export-oracle.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { waitFor } from '../../helpers/wait.ts';
+import { formatRequest } from '../../helpers/format-request.ts';
 
 const quoteCell = (cell: string): string => (/[",\n\r]/.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell);
 const toCsv = (rows: readonly (readonly string[])[]): string =>

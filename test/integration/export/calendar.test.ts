@@ -1,11 +1,11 @@
 import * as fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createZoneDays, type ZoneDays } from '../../../../src/export/api/calendar.ts';
-import { openDuckdb, type Duckdb } from '../../../../src/lake/sql/duckdb.ts';
-import { timezones } from '../../../../src/datasets/dictionaries.ts';
-import { chaosFigure, chaosSeed } from '../../../helpers/chaos.ts';
-import { dateInZone, firstInstant } from '../../../helpers/export-oracle.ts';
-import { isWhole } from '../../../helpers/in-turn.ts';
+import { createZoneDays, type ZoneDays } from '../../../src/export/api/calendar.ts';
+import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
+import { timezones } from '../../../src/datasets/dictionaries.ts';
+import { chaosFigure, chaosSeed } from '../../helpers/chaos.ts';
+import { dateInZone, firstInstant } from '../../helpers/export-oracle.ts';
+import { isWhole } from '../../helpers/in-turn.ts';
 
 let duckdb: Duckdb;
 let days: ZoneDays;

@@ -4,12 +4,12 @@ import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { Compression } from '../../../../../src/datasets/file-formats.ts';
-import { chooseFormat } from '../../../../../src/export/worker/formats/format.ts';
-import { startResultFiles, type ResultFiles } from '../../../../../src/export/worker/formats/result-files.ts';
-import type { ReportFile } from '../../../../../src/reports/reports.ts';
-import { testFolder } from '../../../../helpers/folder.ts';
-import { formatRequest } from '../../../../helpers/format-request.ts';
+import type { Compression } from '../../../src/datasets/file-formats.ts';
+import { chooseFormat } from '../../../src/export/worker/formats/format.ts';
+import { startResultFiles, type ResultFiles } from '../../../src/export/worker/formats/result-files.ts';
+import type { ReportFile } from '../../../src/reports/reports.ts';
+import { testFolder } from '../../helpers/folder.ts';
+import { formatRequest } from '../../helpers/format-request.ts';
 
 interface Made {
   readonly files: ReportFile[];
