@@ -491,12 +491,12 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/runtime/store/records.test.ts',
   },
   'a batch reaches across the position of a follower': {
-    find: 'lastSequence: stream.findAhead(epoch)?.position',
-    replace: 'lastSequence: undefined',
-    test: 'unit/compact/followers.test.ts',
+    find: '.filter((own) => own.appId === appId && own.position > position)',
+    replace: '.filter((own) => own.appId === appId)',
+    test: 'unit/compact/follower-position.test.ts',
   },
   'a purge that failed is forgotten': {
-    find: 'if (failure !== undefined) throw failure.error;',
+    find: 'running.catch(() => undefined); if (failure !== undefined) throw failure.error;',
     replace: '',
     test: 'unit/compact/purge-behind.test.ts',
   },

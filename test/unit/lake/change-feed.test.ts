@@ -10,20 +10,21 @@ import {
 } from '../../../src/lake/log/change-feed.ts';
 import type { LakeState } from '../../../src/lake/log/lake-state.ts';
 import type { Snapshot } from '../../../src/lake/log/snapshot.ts';
-import { appendLines, unmarked } from '../../../src/lake/log/version-ledger.ts';
+import { appendLines, unmarked, type LedgerLine } from '../../../src/lake/log/version-ledger.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 const [ours, theirs] = ['0123abcd', '89abcdef'];
+
+const line = (version: number, availableAtMs: number, mark: string): LedgerLine => ({
+  version,
+  point: { version, availableAtMs, mark },
+});
 
 /** A lake of two tables whose ledgers name versions with rows. */
 async function openLake() {
   const lakeDir = testFolder();
   const [tableDir, other] = ['events', 'payments'].map((name) => path.join(lakeDir, name)) as [string, string];
   for (const folder of [tableDir, other]) mkdirSync(folder);
-  const line = (version: number, availableAtMs: number, mark: string) => ({
-    version,
-    point: { version, availableAtMs, mark },
-  });
   await appendLines(tableDir, [{ version: 0, point: undefined }, line(2, 1000, ours), line(5, 2000, ours)]);
   await appendLines(other, [line(2, 9000, theirs)]);
   return { tableDir, version: 5, lake: undefined } as Snapshot;
@@ -72,17 +73,17 @@ test('The next place of a table without rows is its version, and before there is
 
 const kept = (lake: Partial<LakeState>): KeptVersions => ({ newest: 10, oldest: 3, lake: lake as LakeState });
 
+/** Those of some versions that are given. */
+const given = (lake: Partial<LakeState>, idApps?: readonly number[]): number[] =>
+  [0, 2, 3, 6, 7, 9, 10, 11].filter((version) => refuseVersion(version, kept(lake), idApps) === undefined);
+
 test('A version is given as it was if it is kept, has nothing that was erased since, and no erasure is under way', () => {
-  const given = (lake: Partial<LakeState>, idApps?: readonly number[]): number[] =>
-    [0, 2, 3, 6, 7, 9, 10, 11].filter((version) => refuseVersion(version, kept(lake), idApps) === undefined);
   expect(given({})).toEqual([3, 6, 7, 9, 10]);
   expect(given({ forgetBefore: 7 })).toEqual([7, 9, 10]);
   expect(given({ erasing: [1] })).toEqual([10]);
 });
 
 test('The erasures of one app take versions from those who read its rows, and from nobody else', () => {
-  const given = (lake: Partial<LakeState>, idApps: readonly number[]): number[] =>
-    [3, 6, 7, 9, 10].filter((version) => refuseVersion(version, kept(lake), idApps) === undefined);
   const erased = { erasedBefore: { '1': 7, '2': 9 } };
   expect([given(erased, [1]), given(erased, [1, 2]), given(erased, [3])]).toEqual([
     [7, 9, 10],

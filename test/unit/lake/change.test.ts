@@ -49,7 +49,7 @@ async function openLake(crashPoint: CrashPoint = noCrashPoint) {
   return {
     change,
     /** What there is: the file under its name, whether the log names it, what was moved and what was to be removed. */
-    async look() {
+    look: async () => {
       const state = (await open(noCrashPoint)).state();
       const isNamed = state.files.has('_young/added.parquet');
       return [existsSync(data), isNamed, existsSync(moved), existsSync(removed)];

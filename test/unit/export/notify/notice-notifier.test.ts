@@ -2,7 +2,7 @@ import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import type { AccessReader } from '../../../../src/access/access.ts';
 import { startNoticeNotifier } from '../../../../src/export/notify/notice-notifier.ts';
-import { writeNotices } from '../../../../src/lake/catalogue/catalogue-files.ts';
+import { writeNotices, type Notice } from '../../../../src/lake/catalogue/catalogue-files.ts';
 import { createOutgoingRules } from '../../../../src/runtime/http/outgoing-rules.ts';
 import { createLogger } from '../../../../src/runtime/logger.ts';
 import { addWebhook } from '../../../../src/webhooks/webhook-store.ts';
@@ -16,6 +16,15 @@ const accounts = new Map([
   [8, 2],
 ]);
 
+const noticeOf = (idApp: number): Notice => ({
+  id: `notice of ${idApp}`,
+  kind: 'parameter_new',
+  idApp,
+  date: '2026-11-22',
+  foundAt: new Date(nowMs).toISOString(),
+  what: `of app ${idApp}`,
+});
+
 test('A notice is told to the webhooks of the account of its app, and to no other', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
@@ -28,14 +37,6 @@ test('A notice is told to the webhooks of the account of its app, and to no othe
     [2, second],
   ] as const)
     await addWebhook(paths, { idAccount, url }, { nowMs: nowMs - 1000, most: 10 });
-  const noticeOf = (idApp: number) => ({
-    id: `notice of ${idApp}`,
-    kind: 'parameter_new' as const,
-    idApp,
-    date: '2026-11-22',
-    foundAt: new Date(nowMs).toISOString(),
-    what: `of app ${idApp}`,
-  });
   await writeNotices(lakeDir, [noticeOf(7), noticeOf(8), noticeOf(9)]);
   const access = {
     current: () => ({

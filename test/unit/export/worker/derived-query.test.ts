@@ -100,13 +100,13 @@ describe('the sessions of each user', () => {
   });
 });
 
-describe('the events that decide which rows there are', () => {
-  const derivedOf = (name: string): DerivedExport => {
-    const event = findExport(name)?.event;
-    if (event === undefined || !('derive' in event)) throw new Error(`${name} is not derived`);
-    return event;
-  };
+function derivedOf(name: string): DerivedExport {
+  const event = findExport(name)?.event;
+  if (event === undefined || !('derive' in event)) throw new Error(`${name} is not derived`);
+  return event;
+}
 
+describe('the events that decide which rows there are', () => {
   it('All before the span decide whether a user is new, and those of a day and a pause what days and sessions begin', () => {
     const asked = { fromSeconds: 10 * day, beforeSeconds: 11 * day };
     expect(readSpan(derivedOf('newUsers'), asked, 0)).toEqual({ beforeSeconds: 11 * day });

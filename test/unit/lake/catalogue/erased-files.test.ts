@@ -77,18 +77,18 @@ async function openCatalogue() {
     table,
     follow,
     /** The events of the catalogue, with their numbers. */
-    async read(): Promise<Readonly<Record<string, number>>> {
+    read: async (): Promise<Readonly<Record<string, number>>> => {
       const { customEvents } = await readCurrentCatalogue(lakeDir, { idApp: 1 });
       return Object.fromEntries(customEvents.map(({ customEventName, events }) => [customEventName, events]));
     },
     /** The names of events in the packs. */
-    async readPacks(): Promise<string[]> {
+    readPacks: async (): Promise<string[]> => {
       const rows = await duckdb.rows(
         `SELECT DISTINCT event FROM read_parquet(${sqlList(packs.files())}) WHERE event IS NOT NULL ORDER BY ALL`,
       );
       return rows.map(({ event }) => String(event));
     },
-    async remove(name: string): Promise<void> {
+    remove: async (name: string): Promise<void> => {
       await table.commit(() => ({
         cause: 'erase',
         actions: [{ remove: { path: `${folder}/${name}.parquet`, deletionTimestamp: 0, dataChange: true } }],
