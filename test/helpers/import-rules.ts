@@ -10,7 +10,8 @@ export interface SourceFile {
 }
 
 const foundation = ['runtime', 'datasets', 'config'];
-const stores = [
+/** The folders of the stores: data rests there. */
+export const stores = [
   'stream',
   'lake',
   'reports',

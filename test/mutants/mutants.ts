@@ -313,4 +313,196 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     replace: "return sameText(sign(of ?? '', nonce), signature)",
     test: 'unit/console/lock-out.test.ts',
   },
+  // The newest rooms: look-up of events, change feed, watermark, slots, derived events, loads, catalogue, receipts,
+  // sessions, webhooks, segments, changes of the lake, records, the flush loop.
+  'another app is shown a row of the lake': {
+    find: "sought.idApp === undefined ? '' : 'AND id_app = $3'",
+    replace: "sought.idApp === undefined ? '' : 'AND $3 IS NOT NULL'",
+    test: 'unit/lake/find-rows.test.ts',
+  },
+  'another app is shown an event that waits in the stream': {
+    find: 'if (sought.idApp !== undefined && event.idApp !== sought.idApp) continue;',
+    replace: '',
+    test: 'unit/find/find-event.test.ts',
+  },
+  'another app is shown a failed event': {
+    find: "if (sought.idApp !== undefined && event['id_app'] !== sought.idApp) return undefined;",
+    replace: '',
+    test: 'unit/lake/failed-index.test.ts',
+  },
+  'an event that moves while it is looked for was never seen': {
+    find: "if (tail === 'moved' && (waiting.size === 0 || 'requestKey' in sought)) return undefined;",
+    replace: '',
+    test: 'unit/find/find-event.test.ts',
+  },
+  'a change feed goes on from a version that is not there yet': {
+    find: 'if (version > newest) throw',
+    replace: 'if (false) throw',
+    test: 'unit/lake/change-feed.test.ts',
+  },
+  'a change feed goes on from a place of another history': {
+    find: 'if (mark === undefined || mark === markIn(point)) return;',
+    replace: 'return;',
+    test: 'unit/lake/change-feed.test.ts',
+  },
+  'rows that were erased are read again in an older version': {
+    find: 'if (version < forgetBefore) return',
+    replace: 'if (false) return',
+    test: 'unit/lake/change-feed.test.ts',
+  },
+  'the last rows of a change feed come again': {
+    find: 'events.available_at > make_timestamptz(CAST($since AS BIGINT))',
+    replace: 'events.available_at >= make_timestamptz(CAST($since AS BIGINT))',
+    test: 'unit/export/worker/selected-rows.test.ts',
+  },
+  'the watermark of one position is told of another': {
+    find: 'claim?.appId === epoch.appId && claim.position === epoch.position',
+    replace: 'claim?.appId === epoch.appId',
+    test: 'unit/lake/watermark.test.ts',
+  },
+  'a watermark of the future is told': {
+    find: 'watermarkMs === undefined || watermarkMs > clock.nowMs() ?',
+    replace: 'watermarkMs === undefined ?',
+    test: 'unit/lake/watermark.test.ts',
+  },
+  'a slot is made before its period is complete': {
+    find: 'if (watermarkMs !== undefined) return watermarkMs >= untilMs;',
+    replace: 'if (watermarkMs !== undefined) return true;',
+    test: 'unit/export/schedules/slot-wait.test.ts',
+  },
+  'a slot that was missed is made however old it is': {
+    find: 'Math.max(firstSlot, newest - catchUp + 1)',
+    replace: 'firstSlot',
+    test: 'unit/schedules/made-slots.test.ts',
+  },
+  'the slot of a week asks for one day': {
+    find: "rule.every === 'week' ? day - 7 : day - 1",
+    replace: 'day - 1',
+    test: 'unit/schedules/slot-rule.test.ts',
+  },
+  'a slot is ordered for a user of another account': {
+    find: 'if (user?.idAccount !== idAccount)',
+    replace: 'if (user === undefined)',
+    test: 'unit/export/schedules/order.test.ts',
+  },
+  'a user is new whatever came before the span': {
+    find: 'FROM seen ANTI JOIN earlier USING (id_app, subject)',
+    replace: 'FROM seen',
+    test: 'unit/export/worker/derived-query.test.ts',
+  },
+  'a pause of half an hour ends a session': {
+    find: '<= ${pauseMicros} AS goes_on',
+    replace: '< ${pauseMicros} AS goes_on',
+    test: 'unit/export/worker/derived-query.test.ts',
+  },
+  'a session is cut off where the first look at it ends': {
+    find: 'if (unfinished === undefined || (await engine.run(unfinished, paths)) === 0) return;',
+    replace: 'return;',
+    test: 'unit/export/worker/derived-query.test.ts',
+  },
+  'the rows of another app are repeats within a load': {
+    find: 'PARTITION BY id_app, event_id ORDER BY part, row',
+    replace: 'PARTITION BY event_id ORDER BY part, row',
+    test: 'unit/operate/load/repeats.test.ts',
+  },
+  'the rows of another app are repeats of what the table has': {
+    find: 'AS known USING (id_app, event_id)',
+    replace: 'AS known USING (event_id)',
+    test: 'unit/operate/load/repeats.test.ts',
+  },
+  'rows that were erased are loaded again': {
+    find: 'FROM (${stagedSql(staged)}) WHERE ${isErasedSql(erasedIds)}',
+    replace: 'FROM (${stagedSql(staged)}) WHERE false',
+    test: 'unit/operate/load/repeats.test.ts',
+  },
+  'the catalogue keeps the parts of a file that was erased': {
+    find: 'if (wanted.has(key) && !owners.has(key))',
+    replace: 'if (!owners.has(key))',
+    test: 'unit/lake/catalogue/erased-files.test.ts',
+  },
+  'the catalogue keeps the notices of what was erased': {
+    find: 'if (places.size < known.length)',
+    replace: 'if (false)',
+    test: 'unit/lake/catalogue/erased-files.test.ts',
+  },
+  'the rows of a file that was written again count twice': {
+    find: '(!isBehind && !keys.has(shorten(partKey(file))))',
+    replace: '!keys.has(shorten(partKey(file)))',
+    test: 'unit/lake/catalogue/erased-files.test.ts',
+  },
+  'an erasure does not wait for the catalogue': {
+    find: 'return folded.tableVersion >= version;',
+    replace: 'return true;',
+    test: 'unit/lake/catalogue/erased-files.test.ts',
+  },
+  'a receipt need not be signed': {
+    find: 'if (!isSigned(receipt)) throw',
+    replace: 'if (false) throw',
+    test: 'unit/receipts/receipt.test.ts',
+  },
+  'a path to a root has steps that lead nowhere': {
+    find: 'return used === path.length ? hash : undefined;',
+    replace: 'return hash;',
+    test: 'unit/receipts/merkle-tree.test.ts',
+  },
+  'a session goes on after its sign-out': {
+    find: 'const isSignedOut = startedSeconds <= ends.of(idUser);',
+    replace: 'const isSignedOut = false;',
+    test: 'unit/console/sessions.test.ts',
+  },
+  'the signature of a message leaves out its body': {
+    find: '.update(`${id}.${timestamp}.${body}`)',
+    replace: '.update(`${id}.${timestamp}`)',
+    test: 'unit/export/notify/message.test.ts',
+  },
+  'a notice is told to every account': {
+    find: 'notices.filter((notice) => accountOf(notice) === idAccount)',
+    replace: 'notices',
+    test: 'unit/export/notify/notice-notifier.test.ts',
+  },
+  'an account has the segments of all': {
+    find: "ids(idAccount === undefined ? '' : `${idAccount}/`)",
+    replace: "ids('')",
+    test: 'unit/segments/segment-store.test.ts',
+  },
+  'the files of a commit that is in doubt are removed': {
+    find: 'if (!(await isCommitted(table.dir, record.baseVersion, id))) await withdraw(folder, record);',
+    replace: 'await withdraw(folder, record);',
+    test: 'unit/lake/change.test.ts',
+  },
+  'what follows a commit is not done after a crash': {
+    find: 'await follow(table, folder, record); await endRecord(folder);',
+    replace: 'await endRecord(folder);',
+    test: 'unit/lake/change.test.ts',
+  },
+  'a rewrite takes its place while readers use what is there': {
+    find: "if (shown === 'another' && isWaiting) continue;",
+    replace: '',
+    test: 'unit/lake/places.test.ts',
+  },
+  'a record is written over a change that came first': {
+    find: "return result === 'exists' || result === 'conflict' ? 'again' : after;",
+    replace: 'return after;',
+    test: 'unit/runtime/store/records.test.ts',
+  },
+  'a record of another id is read': {
+    find: '&& (kind.idOf === undefined || kind.idOf(document) === id)',
+    replace: '',
+    test: 'unit/runtime/store/records.test.ts',
+  },
+  'a batch reaches across the position of a follower': {
+    find: '.filter((own) => own.appId === appId && own.position > position)',
+    replace: '.filter((own) => own.appId === appId)',
+    test: 'unit/compact/follower-position.test.ts',
+  },
+  'a purge that failed is forgotten': {
+    find: 'running.catch(() => undefined); if (failure !== undefined) throw failure.error;',
+    replace: '',
+    test: 'unit/compact/purge-behind.test.ts',
+  },
+  'a batch is committed by keys that are not the newest': {
+    find: 'if (judged.addsKeys && lake.keysCommit !== judged.keysSeen) throw',
+    replace: 'if (false) throw',
+    test: 'unit/compact/commit-fence.test.ts',
+  },
 };

@@ -13,10 +13,15 @@ function readSources(): SourceFile[] {
 }
 
 describe('the import rules', () => {
+  const sources = readSources();
+
   it('Every source file keeps the rules', () => {
-    const sources = readSources();
     expect(sources.length).toBeGreaterThan(20);
     expect(findBreaches(sources)).toEqual([]);
+  });
+
+  it('No source file imports itself by way of others', () => {
+    expect(findCircles(sources)).toEqual([]);
   });
 });
 

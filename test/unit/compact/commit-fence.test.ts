@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import type { Compact } from '../../../src/compact/wait-for-repair.ts';
+import { keyedEventIds } from '../../../src/datasets/event-id.ts';
 import { lakePaths } from '../../../src/lake/lake.ts';
 import { readSnapshot } from '../../../src/lake/log/snapshot.ts';
 import { openTable, type BuildChange } from '../../../src/lake/log/table.ts';
@@ -89,6 +90,24 @@ test('A batch whose available_at another commit has overtaken gets a later one',
   await waitFor('the row is stored', async () => (await storedRows(folder)) === 1, soonMs);
   const [row] = await readRows(folder, 'event_id, available_at');
   expect(Number(row?.['available_at'])).toBeGreaterThanOrEqual(aheadMs);
+});
+
+test('A batch with keys is judged again when another process has stored events under keys since it was judged', async () => {
+  const folder = testFolder();
+  const stream = createMemoryStream();
+  const id = keyedEventIds({ idApp: 1, key: 'k', method: 'login', given: ['x'] })(0);
+  stream.publish([eventLine({ event_id: id })]);
+  let written = 0;
+  const compact = await startTestCompact(folder, stream, {
+    async crashPoint(step) {
+      if (step !== 'flush-written') return;
+      written += 1;
+      if (written === 1) await commitBeside(folder, () => ({ cause: 'replay', actions: [], addsKeys: true }));
+    },
+  });
+  onTestFinished(() => compact.stop());
+  await waitFor('the row is stored', async () => (await storedRows(folder)) === 1, soonMs);
+  expect(written).toBe(2);
 });
 
 test('A stream that loses its tail between the check of its anchor and the pull is read again from where it was cut', async () => {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { renderMessage } from '../../../../src/export/notify/message.ts';
+import { renderMessage, signMessage } from '../../../../src/export/notify/message.ts';
 import { reportJob } from '../../../helpers/report-job.ts';
 
 const job = reportJob({ id: 7, state: 'failed' });
@@ -12,4 +12,22 @@ test('A request that was given the id of another one after a restore has another
   expect(renderMessage(job, 'wh_2').id).not.toBe(id);
   // The names of its files are secret.
   expect(body).not.toContain(job.nonce);
+});
+
+test('A message is signed as Standard Webhooks has it, over its id, the time of the try and its body', () => {
+  // The example of the specification.
+  const secret = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
+  const signed = signMessage(secret, 'msg_p5jXN8AQM9LWM0D4loKWxJek', 1_614_265_330, '{"test": 2432232314}');
+  expect(signed).toMatchObject({
+    'webhook-id': 'msg_p5jXN8AQM9LWM0D4loKWxJek',
+    'webhook-timestamp': '1614265330',
+    'webhook-signature': 'v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=',
+  });
+  const others = [
+    signMessage(secret, 'msg_other', 1_614_265_330, '{"test": 2432232314}'),
+    signMessage(secret, 'msg_p5jXN8AQM9LWM0D4loKWxJek', 1_614_265_331, '{"test": 2432232314}'),
+    signMessage(secret, 'msg_p5jXN8AQM9LWM0D4loKWxJek', 1_614_265_330, '{"test": 2432232315}'),
+    signMessage('whsec_AAAA', 'msg_p5jXN8AQM9LWM0D4loKWxJek', 1_614_265_330, '{"test": 2432232314}'),
+  ].map((headers) => headers['webhook-signature']);
+  expect(new Set([...others, signed['webhook-signature']]).size).toBe(5);
 });

@@ -1,0 +1,103 @@
+import { mkdirSync } from 'node:fs';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import {
+  findSinceMs,
+  nextPlace,
+  parsePlace,
+  refuseVersion,
+  type KeptVersions,
+} from '../../../src/lake/log/change-feed.ts';
+import type { LakeState } from '../../../src/lake/log/lake-state.ts';
+import type { Snapshot } from '../../../src/lake/log/snapshot.ts';
+import { appendLines, unmarked, type LedgerLine } from '../../../src/lake/log/version-ledger.ts';
+import { testFolder } from '../../helpers/folder.ts';
+
+const [ours, theirs] = ['0123abcd', '89abcdef'];
+
+const line = (version: number, availableAtMs: number, mark: string): LedgerLine => ({
+  version,
+  point: { version, availableAtMs, mark },
+});
+
+/** A lake of two tables whose ledgers name versions with rows. */
+async function openLake() {
+  const lakeDir = testFolder();
+  const [tableDir, other] = ['events', 'payments'].map((name) => path.join(lakeDir, name)) as [string, string];
+  for (const folder of [tableDir, other]) mkdirSync(folder);
+  await appendLines(tableDir, [{ version: 0, point: undefined }, line(2, 1000, ours), line(5, 2000, ours)]);
+  await appendLines(other, [line(2, 9000, theirs)]);
+  return { tableDir, version: 5, lake: undefined } as Snapshot;
+}
+
+const placeOf = (text: string) => parsePlace(text) ?? { version: -1, mark: undefined };
+
+test.for(['0', '7', '7-0123abcd', '123456789012'])('The place %s is read as it is written', (text) => {
+  const { version, mark } = placeOf(text);
+  expect(mark === undefined ? String(version) : `${version}-${mark}`).toBe(text);
+});
+
+test.for(['', '-1', '01', '1.0', '1-', '1-0123ABCD', '1-0123abc', '1-0123abcd0', ' 1', '1234567890123', '1e3'])(
+  'The text %j is no place',
+  (text) => expect(parsePlace(text)).toBeUndefined(),
+);
+
+test('What came after a place is what is later than the newest rows of its version', async () => {
+  const snapshot = await openLake();
+  const found = [];
+  for (const text of ['0', '2', '4', '5', `2-${ours}`, `5-${ours}`])
+    found.push(await findSinceMs(placeOf(text), snapshot));
+  expect(found).toEqual([0, 1000, 1000, 2000, 1000, 2000]);
+});
+
+test('A place ahead of the table, of before what is known, of another history or of another table is refused', async () => {
+  const snapshot = await openLake();
+  for (const [text, message] of [
+    ['6', 'version 6 is later than the one that is read, 5'],
+    ['1', 'nothing is known of version 1 any more'],
+    ['2-ffffffff', 'version 2 is another one by now'],
+    [`2-${theirs}`, 'is a place of the table payments, not of events'],
+  ] as const)
+    await expect(findSinceMs(placeOf(text), snapshot)).rejects.toMatchObject({
+      code: 'not_found',
+      message: expect.stringContaining(message),
+    });
+});
+
+test('The next place of a table without rows is its version, and before there is one the first', () => {
+  const snapshot = { tableDir: '', version: -1, lake: undefined } as Snapshot;
+  expect(nextPlace(snapshot)).toBe('0');
+  expect(nextPlace({ ...snapshot, version: 3 })).toBe('3');
+  expect(placeOf(`3-${unmarked}`).mark).toBe(unmarked);
+});
+
+const kept = (lake: Partial<LakeState>): KeptVersions => ({ newest: 10, oldest: 3, lake: lake as LakeState });
+
+/** Those of some versions that are given. */
+const given = (lake: Partial<LakeState>, idApps?: readonly number[]): number[] =>
+  [0, 2, 3, 6, 7, 9, 10, 11].filter((version) => refuseVersion(version, kept(lake), idApps) === undefined);
+
+test('A version is given as it was if it is kept, has nothing that was erased since, and no erasure is under way', () => {
+  expect(given({})).toEqual([3, 6, 7, 9, 10]);
+  expect(given({ forgetBefore: 7 })).toEqual([7, 9, 10]);
+  expect(given({ erasing: [1] })).toEqual([10]);
+});
+
+test('The erasures of one app take versions from those who read its rows, and from nobody else', () => {
+  const erased = { erasedBefore: { '1': 7, '2': 9 } };
+  expect([given(erased, [1]), given(erased, [1, 2]), given(erased, [3])]).toEqual([
+    [7, 9, 10],
+    [9, 10],
+    [3, 6, 7, 9, 10],
+  ]);
+  expect([given({ erasing: [1] }, [1, 3]), given({ erasing: [1] }, [3])]).toEqual([[10], [3, 6, 7, 9, 10]]);
+  expect(given({ erasing: true }, [3])).toEqual([10]);
+});
+
+test('A table that does not exist yet is given as version 0 alone', () => {
+  const none: KeptVersions = { newest: -1, oldest: Infinity, lake: undefined };
+  expect([refuseVersion(0, none), refuseVersion(1, none)]).toEqual([
+    undefined,
+    expect.stringContaining('not there yet'),
+  ]);
+});
