@@ -141,8 +141,8 @@ export function buildQuery(
     joins.push(segmentJoin(segment.kind, dataset, [...conditions, 'events.id_app IN (SELECT id_app FROM apps)']));
   }
   const selectValues: Record<string, BoundValue> = { ...values };
-  const plan = { dataset, event, apps, inline, cells };
-  const { columns, titleJoins } = selectTitled(request, plan, titles, selectValues);
+  const plan = { request, values: selectValues, dataset, event, apps, inline, cells };
+  const { columns, titleJoins } = selectTitled(plan, titles);
   const from = (added: readonly string[]): string =>
     `FROM ${filesSql} AS events ${[...joins, ...added].join(' ')} WHERE ${['true', ...conditions].join(' AND ')}`;
   const inOrderOfFiles = inline ? '' : 'ORDER BY events.file_index, events.file_row_number';
