@@ -131,9 +131,8 @@ export function buildQuery(
     ...(inline ? [`events.id_app IN (${apps.map((app) => app.idApp).join(', ')})`] : []),
   ];
   if (request.eventName !== undefined) {
-    const names = inSet('events.custom_event_name', 'name', request.eventName);
-    conditions.push(request.eventNameInvert ? `NOT (${names.condition})` : names.condition);
-    Object.assign(values, names.values);
+    const named = inSet('events.custom_event_name', 'name', request.eventName, values);
+    conditions.push(request.eventNameInvert ? `NOT (${named})` : named);
   }
   const joins = inline ? [] : ['JOIN apps ON events.id_app = apps.id_app'];
   if (segment !== undefined) {
