@@ -21,7 +21,7 @@ interface Asked {
 export function createReadFiles(
   { plan: { request, apps }, snapshot, sinceMs }: Asked & { readonly sinceMs: number | undefined },
   { select, preparation }: ExportQuery,
-) {
+): { readonly files: readonly DataFile[]; readonly reachOut: (reachSeconds: number) => void } {
   const files: DataFile[] = [];
   /** Appends the files of a reach, s. */
   function reachOut(reachSeconds: number): void {
