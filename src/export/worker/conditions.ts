@@ -12,13 +12,14 @@ import { zoneDate } from './selector-sql.ts';
 export function inSet(
   column: string,
   prefix: string,
-  values: readonly string[],
-): { condition: string; values: Record<string, string> } {
-  const names = values.map((_value, index) => `${prefix}${index}`);
-  return {
-    condition: `${column} IN (${names.map((name) => `$${name}`).join(', ')})`,
-    values: Object.fromEntries(names.map((name, index) => [name, values[index] ?? ''])),
-  };
+  set: readonly (string | bigint)[],
+  values: Record<string, BoundValue>,
+): string {
+  const names = set.map((value, index) => {
+    values[`${prefix}${index}`] = value;
+    return `$${prefix}${index}`;
+  });
+  return `${column} IN (${names.join(', ')})`;
 }
 
 /** The device identifiers; the first that is not empty identifies the device of an event (docs/api.md). */
@@ -85,12 +86,8 @@ export function fieldConditions(
       if (emptyPasses) continue;
       return undefined;
     }
-    const isText = schema['x-column-type'] === 'VARCHAR';
-    const names = wanted.map((value, index) => {
-      values[`filter_${filter}_${index}`] = isText ? value : BigInt(value);
-      return `$filter_${filter}_${index}`;
-    });
-    const condition = `events.${column} IN (${names.join(', ')})`;
+    const set = schema['x-column-type'] === 'VARCHAR' ? wanted : wanted.map(BigInt);
+    const condition = inSet(`events.${column}`, `filter_${filter}_`, set, values);
     conditions.push(emptyPasses ? `(${condition} OR events.${column} IS NULL)` : condition);
   }
   return conditions;
@@ -135,9 +132,9 @@ export function dayConditions({ localDates, timezone }: ExportSpec, values: Reco
 export function paramConditions({ params = [] }: ExportSpec, values: Record<string, BoundValue>): string[] {
   return params.map((param, index) => {
     const name = `param${index}`;
-    const wanted = inSet('value', `${name}Value`, param.values);
-    Object.assign(values, { [name]: param.name }, wanted.values);
-    return `len(list_filter(map_extract(events.custom_event_params, $${name}), lambda value: ${wanted.condition})) > 0`;
+    values[name] = param.name;
+    const wanted = inSet('value', `${name}Value`, param.values, values);
+    return `len(list_filter(map_extract(events.custom_event_params, $${name}), lambda value: ${wanted})) > 0`;
   });
 }
 

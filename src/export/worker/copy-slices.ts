@@ -75,14 +75,7 @@ interface SliceCopy {
   readonly verify: (files: readonly DataFile[]) => Promise<void>;
 }
 
-export interface Copying {
-  /** Number of rows, after all are written. */
-  readonly rows: Promise<number>;
-  /** Share of the work, 0 to 1. */
-  progress(): number;
-  interrupt(): void;
-  readonly writtenBytes: () => Promise<number>;
-}
+export type Copying = ReturnType<typeof copySlices>;
 
 function selectOf({ select, selectRows }: ExportQuery, { rows }: Slice): Statement {
   if (rows === undefined || selectRows === undefined) return select;
@@ -98,7 +91,7 @@ function selectOf({ select, selectRows }: ExportQuery, { rows }: Slice): Stateme
 export function copySlices(
   { engines, query, format, emptyFile, slices, paths, verify }: SliceCopy,
   result: ResultFiles,
-): Copying {
+) {
   const idle = [...engines];
   const busy = new Map<QueryEngine, string>();
   let [rows, ended, endedBytes] = [0, 0, 0];
@@ -137,16 +130,18 @@ export function copySlices(
   }
 
   return {
+    /** Number of rows, after all are written. */
     rows: inParallel(slices.entries(), engines.length, copy).then(() => rows),
-    progress() {
+    /** Share of the work, 0 to 1. */
+    progress(): number {
       const underWay = [...busy.keys()].reduce((sum, engine) => sum + engine.progress(), 0);
       return (ended + underWay) / slices.length;
     },
-    interrupt() {
+    interrupt(): void {
       result.giveUp();
       for (const engine of engines) engine.interrupt();
     },
-    async writtenBytes() {
+    writtenBytes: async (): Promise<number> => {
       // A slice that ends while sizes are read must not count twice.
       const before = endedBytes;
       const sizes = await Promise.all([...busy.values()].map(findSize));

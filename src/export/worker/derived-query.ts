@@ -202,8 +202,8 @@ export function buildDerivedQuery(
 JOIN derived ON events.file_index = derived.file_index AND events.file_row_number = derived.file_row_number
 JOIN apps ON events.id_app = apps.id_app ${added.join(' ')}${conditions.length === 0 ? '' : ` WHERE ${conditions.join(' AND ')}`}`;
   const selectValues: Record<string, BoundValue> = { ...values };
-  const plan = { dataset, event, apps, inline: false, cells };
-  const { columns, titleJoins } = selectTitled(request, plan, titles, selectValues);
+  const plan = { request, values: selectValues, dataset, event, apps, inline: false, cells };
+  const { columns, titleJoins } = selectTitled(plan, titles);
   return {
     select: { sql: selectSql(columns, `${from(titleJoins)} ${orderByTime}`), values: selectValues },
     // The table has only rows of the time.

@@ -131,9 +131,8 @@ export function buildQuery(
     ...(inline ? [`events.id_app IN (${apps.map((app) => app.idApp).join(', ')})`] : []),
   ];
   if (request.eventName !== undefined) {
-    const names = inSet('events.custom_event_name', 'name', request.eventName);
-    conditions.push(request.eventNameInvert ? `NOT (${names.condition})` : names.condition);
-    Object.assign(values, names.values);
+    const named = inSet('events.custom_event_name', 'name', request.eventName, values);
+    conditions.push(request.eventNameInvert ? `NOT (${named})` : named);
   }
   const joins = inline ? [] : ['JOIN apps ON events.id_app = apps.id_app'];
   if (segment !== undefined) {
@@ -141,8 +140,8 @@ export function buildQuery(
     joins.push(segmentJoin(segment.kind, dataset, [...conditions, 'events.id_app IN (SELECT id_app FROM apps)']));
   }
   const selectValues: Record<string, BoundValue> = { ...values };
-  const plan = { dataset, event, apps, inline, cells };
-  const { columns, titleJoins } = selectTitled(request, plan, titles, selectValues);
+  const plan = { request, values: selectValues, dataset, event, apps, inline, cells };
+  const { columns, titleJoins } = selectTitled(plan, titles);
   const from = (added: readonly string[]): string =>
     `FROM ${filesSql} AS events ${[...joins, ...added].join(' ')} WHERE ${['true', ...conditions].join(' AND ')}`;
   const inOrderOfFiles = inline ? '' : 'ORDER BY events.file_index, events.file_row_number';

@@ -7,12 +7,7 @@ import { fileFilter } from './query.ts';
 import type { QueryEngine } from './query-engine.ts';
 import { watch, type OnShare, type WatchedJob } from './watch-statement.ts';
 
-/** The files that a query reads; reaches append to them. */
-export interface ReadFiles {
-  readonly files: readonly DataFile[];
-  /** Adds the files of a reach, s. */
-  reachOut(reachSeconds: number): void;
-}
+export type ReadFiles = ReturnType<typeof createReadFiles>;
 
 /** Compares files with their hashes, each once. Error: `file_damaged`. */
 export type Verify = (files: readonly DataFile[]) => Promise<void>;
@@ -26,8 +21,9 @@ interface Asked {
 export function createReadFiles(
   { plan: { request, apps }, snapshot, sinceMs }: Asked & { readonly sinceMs: number | undefined },
   { select, preparation }: ExportQuery,
-): ReadFiles {
+): { readonly files: readonly DataFile[]; readonly reachOut: (reachSeconds: number) => void } {
   const files: DataFile[] = [];
+  /** Appends the files of a reach, s. */
   function reachOut(reachSeconds: number): void {
     const known = new Set(files);
     const reached = pruneFiles(snapshot.files, fileFilter(request, apps, { reachSeconds, sinceMs }));

@@ -89,18 +89,21 @@ interface ResultColumns {
   readonly written: readonly string[];
 }
 
+/** The rows that expressions are built for. What they bind is added to `values`. */
 interface SelectorPlan extends DatasetExport {
+  readonly request: ExportSpec;
+  readonly values: Record<string, BoundValue>;
   readonly cells: Cells;
   readonly apps: readonly ExportApp[];
   readonly inline: boolean;
-  readonly titles?: ReadonlyMap<string, TitleLookUp>;
+  readonly lookUps?: ReadonlyMap<string, TitleLookUp>;
 }
 
 /**
  * Builds a property of the row's app, by comparison or from the joined relation. App ids are numbers of the registry; texts
  * are bound.
  */
-function appExpression(fact: AppFact, { apps, inline }: SelectorPlan, values: Record<string, BoundValue>): string {
+function appExpression(fact: AppFact, { apps, inline, values }: SelectorPlan): string {
   if (!inline) return `apps.${appColumns[fact]}`;
   const cases = apps.flatMap((app, index) => {
     const value = app[fact];
@@ -140,65 +143,46 @@ function firstOf(expressions: readonly string[]): string {
 }
 
 /** Builds the value of a column; a title by its dictionary first, then by the loaded titles. */
-function columnExpression(
-  name: string,
-  { column, titleOf, dictionary }: ColumnSource,
-  plan: SelectorPlan,
-  timezone: string,
-  values: Record<string, BoundValue>,
-): string {
+function columnExpression(name: string, { column, titleOf, dictionary }: ColumnSource, plan: SelectorPlan): string {
   const own = columnSql(plan.dataset, column);
-  const loaded = plan.titles?.get(name)?.titles ?? [];
+  const loaded = plan.lookUps?.get(name)?.titles ?? [];
   if (titleOf === undefined || dictionary === undefined) return firstOf([...loaded, own]);
-  const id = expressionOf(getSelector(titleOf), plan, timezone, values);
+  const id = expressionOf(getSelector(titleOf), plan);
   return firstOf([id === 'NULL' ? id : dictionaryTitle(id, dictionary), ...loaded, own]);
 }
 
-function sourceExpression(
-  { name, source }: Selector,
-  plan: SelectorPlan,
-  timezone: string,
-  values: Record<string, BoundValue>,
-): string {
-  const { dataset } = plan;
-  if ('column' in source) return columnExpression(name, source, plan, timezone, values);
+function sourceExpression({ name, source }: Selector, plan: SelectorPlan): string {
+  const { dataset, request, values } = plan;
+  if ('column' in source) return columnExpression(name, source, plan);
   if ('seconds' in source) {
     const time = columnSql(dataset, source.seconds);
     return time === 'NULL' ? time : `epoch_us(${time}) // 1000000`;
   }
   if ('zoneDate' in source) {
-    if (timezone === 'UTC') return utcDate(source.zoneDate);
-    values['timezone'] = timezone;
+    if (request.timezone === 'UTC') return utcDate(source.zoneDate);
+    values['timezone'] = request.timezone;
     return zoneDate(source.zoneDate);
   }
   if ('mapKeys' in source) return listExpression(`map_keys(events.${source.mapKeys})`);
   if ('mapValues' in source) return listExpression(`map_values(events.${source.mapValues})`);
   if ('constant' in source) return sqlText(source.constant);
   if ('derived' in source) return 'derive' in plan.event ? `derived.${source.derived}` : 'NULL';
-  return appExpression(source.app, plan, values);
+  return appExpression(source.app, plan);
 }
 
 /** Builds the expression of a selector; NULL for rows of a kind without it. */
-function expressionOf(
-  selector: Selector,
-  plan: SelectorPlan,
-  timezone: string,
-  values: Record<string, BoundValue>,
-): string {
+function expressionOf(selector: Selector, plan: SelectorPlan): string {
   const { kinds } = selector;
   const { event, dataset } = plan;
   const kind = 'kind' in event ? event.kind : undefined;
   // Loaded rows have what their columns have.
-  if (dataset.isLoadable) return 'constant' in selector.source ? 'NULL' : expressionOfAny();
+  if (dataset.isLoadable) return 'constant' in selector.source ? 'NULL' : sourceExpression(selector, plan);
   if (kinds !== undefined && kind !== undefined && !kinds.includes(kind)) return 'NULL';
   // A derived row is an event of any kind.
+  const expression = sourceExpression(selector, plan);
   return kinds === undefined || kind !== undefined
-    ? expressionOfAny()
-    : `CASE WHEN events.kind IN (${kinds.map(sqlText).join(', ')}) THEN ${expressionOfAny()} END`;
-
-  function expressionOfAny(): string {
-    return sourceExpression(selector, plan, timezone, values);
-  }
+    ? expression
+    : `CASE WHEN events.kind IN (${kinds.map(sqlText).join(', ')}) THEN ${expression} END`;
 }
 
 const sqlTypes: Readonly<Record<Selector['type'], string>> = {
@@ -225,15 +209,15 @@ function isLiteral({ source }: Selector, { cells }: SelectorPlan): boolean {
 }
 
 /** Builds the columns of the result, and adds their values. */
-function selectColumns(request: ExportSpec, plan: SelectorPlan, values: Record<string, BoundValue>): ResultColumns {
-  const selected = getSelectors(request);
+function selectColumns(plan: SelectorPlan): ResultColumns {
+  const selected = getSelectors(plan.request);
   const isLone = selected.length === 1;
   // DuckDB writes a lone empty value as an empty line, which CSV readers skip: "" keeps the row.
   const toCell = (expression: string): string =>
     isLone && plan.cells === 'text' ? `coalesce(CAST(${expression} AS VARCHAR), '')` : expression;
   const columns = selected.map((selector) => {
     const name = sqlName(selector.name);
-    const expression = expressionOf(selector, plan, request.timezone, values);
+    const expression = expressionOf(selector, plan);
     if (!isLiteral(selector, plan) || expression === 'NULL') {
       const value = plan.cells === 'typed' ? `CAST(${expression} AS ${typeOf(selector)})` : toCell(expression);
       return { read: [`${value} AS ${name}`], written: name };
@@ -253,16 +237,11 @@ export function showsTitles({ selectors }: ExportSpec, titles: PlanTitles | unde
 }
 
 /** Finds the loaded titles of a request's selectors; none if the dataset lacks their id. */
-function findTitles(
-  request: ExportSpec,
-  plan: SelectorPlan,
-  { counts }: PlanTitles,
-  values: Record<string, BoundValue>,
-): ReadonlyMap<string, TitleLookUp> {
+function findTitles(plan: SelectorPlan, { counts }: PlanTitles): ReadonlyMap<string, TitleLookUp> {
   const found = new Map<string, TitleLookUp>();
-  for (const { name, source } of getSelectors(request)) {
+  for (const { name, source } of getSelectors(plan.request)) {
     if (!('column' in source) || source.titleOf === undefined || !hasTitles(name, counts)) continue;
-    const id = expressionOf(getSelector(source.titleOf), plan, request.timezone, values);
+    const id = expressionOf(getSelector(source.titleOf), plan);
     if (id !== 'NULL') found.set(name, lookUpTitles(name, id, counts));
   }
   return found;
@@ -273,15 +252,13 @@ function findTitles(
  * follow the others in FROM, and need a plan that is not `inline`.
  */
 export function selectTitled(
-  request: ExportSpec,
   plan: SelectorPlan,
   titles: PlanTitles | undefined,
-  values: Record<string, BoundValue>,
 ): { readonly columns: ResultColumns; readonly titleJoins: readonly string[] } {
-  const found = titles === undefined ? new Map<string, TitleLookUp>() : findTitles(request, plan, titles, values);
-  const titleJoins = [...found.values()].flatMap(({ joins }) => joins);
-  if (titles !== undefined && titleJoins.length > 0) values['titles'] = titles.file;
-  return { columns: selectColumns(request, { ...plan, titles: found }, values), titleJoins };
+  const lookUps = titles === undefined ? new Map<string, TitleLookUp>() : findTitles(plan, titles);
+  const titleJoins = [...lookUps.values()].flatMap(({ joins }) => joins);
+  if (titles !== undefined && titleJoins.length > 0) plan.values['titles'] = titles.file;
+  return { columns: selectColumns({ ...plan, lookUps }), titleJoins };
 }
 
 export function selectSql({ read, written }: ResultColumns, from: string): string {

@@ -86,32 +86,10 @@ interface ResultOptions {
   readonly onProgress: (share: number) => void;
 }
 
-interface WrittenResult {
-  readonly bytes: number;
-  readonly rows: number;
-}
-
-/** The files of a download, made while the query writes its result. */
-export interface ResultFiles {
-  /** Waits until the earlier files of the result have been read. Error: if files cannot be made. */
-  reached(file: number): Promise<void>;
-  /** Marks a file of the result as complete. */
-  complete(file: number): void;
-  /** Fails its readers: the result will never be complete. */
-  giveUp(): void;
-  /** The error that ended them; the query may stop. */
-  fault(): unknown;
-  /** Finishes them, durably except for the folder. The result's own files may be removed. */
-  finish(result: WrittenResult): Promise<ReportFile[]>;
-  abandon(): Promise<void>;
-}
+export type ResultFiles = ReturnType<typeof startResultFiles>;
 
 /** Starts to make the files of a download from the result, which queries write into `paths`, one after the other. */
-export function startResultFiles(
-  paths: readonly [string, ...string[]],
-  format: Format,
-  options: ResultOptions,
-): ResultFiles {
+export function startResultFiles(paths: readonly [string, ...string[]], format: Format, options: ResultOptions) {
   const { folder, stem, limits, onProgress } = options;
   const { ending, parts } = format;
   const [first] = paths;
@@ -132,6 +110,7 @@ export function startResultFiles(
   }
 
   const made = make();
+  /** Fails its readers: the result will never be complete. */
   function giveUp(): void {
     isGivenUp = true;
     text.giveUp();
@@ -143,11 +122,15 @@ export function startResultFiles(
     text.giveUp();
   });
   return {
-    reached: (file) => text.reached(file),
-    complete: (file) => text.complete(file),
+    /** Waits until the earlier files of the result have been read. Error: if files cannot be made. */
+    reached: (file: number): Promise<void> => text.reached(file),
+    /** Marks a file of the result as complete. */
+    complete: (file: number): void => text.complete(file),
     giveUp,
-    fault: () => fault,
-    async finish({ bytes, rows }) {
+    /** The error that ended them; the query may stop. */
+    fault: (): unknown => fault,
+    /** Finishes them, durably except for the folder. The result's own files may be removed. */
+    async finish({ bytes, rows }: { readonly bytes: number; readonly rows: number }): Promise<ReportFile[]> {
       wholeBytes = bytes;
       for (let file = 0; file < text.files; file += 1) text.complete(file);
       const result = await made;
@@ -157,7 +140,7 @@ export function startResultFiles(
       await keepFile(first, folder, name);
       return [{ name, rows, ...result }];
     },
-    async abandon() {
+    async abandon(): Promise<void> {
       giveUp();
       await Promise.allSettled([made]);
     },

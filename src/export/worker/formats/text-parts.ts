@@ -23,17 +23,13 @@ const memberMinBytes = 512 * 1024;
  */
 const gzipOptions = { level: constants.Z_BEST_SPEED, windowBits: 13, memLevel: 9, chunkSize: 1024 * 1024 };
 
-/** A part being written: plain, or consecutive gzip members, which readers take as one stream. */
-interface PartWriter {
-  /** Adds bytes, which the caller must not change. */
-  write(bytes: Buffer): Promise<void>;
-  /** Ends the part, durably. The next part need not wait for it. */
-  finish(rows: number): Promise<ReportFile>;
-  abandon(): Promise<void>;
-}
+type PartWriter = Awaited<ReturnType<typeof openPart>>;
 
-/** Opens a part in a folder. The same writes give the same bytes. */
-async function openPart(folder: string, name: string, isCompressed: boolean): Promise<PartWriter> {
+/**
+ * Opens a part in a folder: plain, or consecutive gzip members, which readers take as one stream. The same writes give
+ * the same bytes.
+ */
+async function openPart(folder: string, name: string, isCompressed: boolean) {
   const file = path.join(folder, name);
   const handle = await open(file, 'wx', 0o600);
   const hash = createHash('sha256');
@@ -63,14 +59,16 @@ async function openPart(folder: string, name: string, isCompressed: boolean): Pr
   }
 
   return {
-    async write(data) {
+    /** Adds bytes, which the caller must not change. */
+    async write(data: Buffer): Promise<void> {
       pending.push(data);
       pendingBytes += data.length;
       if (pendingBytes < memberMinBytes) return;
       startMember();
       if (compressing.length >= membersInFlight) await store(compressing.shift());
     },
-    async finish(rows) {
+    /** Ends the part, durably. The next part need not wait for it. */
+    async finish(rows: number): Promise<ReportFile> {
       // A file without a member is not a gzip file.
       if (pendingBytes > 0 || members === 0) startMember();
       while (compressing.length > 0) await store(compressing.shift());
@@ -78,7 +76,7 @@ async function openPart(folder: string, name: string, isCompressed: boolean): Pr
       await handle.close();
       return { name, rows, bytes, sha256: hash.digest('hex') };
     },
-    async abandon() {
+    async abandon(): Promise<void> {
       await Promise.allSettled(compressing);
       await handle.close().catch(() => undefined);
       await rm(file, { force: true });
