@@ -52,21 +52,16 @@ export async function assertPlace(output: string): Promise<void> {
   });
 }
 
-/** Drops the first line. */
-async function* withoutHeader(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
-  let isHeader = true;
-  for await (const piece of pieces) {
-    const end = isHeader ? piece.indexOf(lineFeed) : -1;
-    if (isHeader && end === -1) continue;
-    yield isHeader ? piece.subarray(end + 1) : piece;
-    isHeader = false;
-  }
-}
-
+/** Joins the parts, without the header lines of all but the first. */
 async function* join(parts: readonly string[], hasHeader: boolean): AsyncGenerator<Uint8Array> {
   for (const [index, part] of parts.entries()) {
-    const pieces = readPlain(part, part.endsWith('.gz'));
-    yield* index > 0 && hasHeader ? withoutHeader(pieces) : pieces;
+    let isHeader = index > 0 && hasHeader;
+    for await (const piece of readPlain(part, part.endsWith('.gz'))) {
+      const end = isHeader ? piece.indexOf(lineFeed) : -1;
+      if (isHeader && end === -1) continue;
+      yield piece.subarray(end + 1);
+      isHeader = false;
+    }
   }
 }
 

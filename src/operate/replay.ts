@@ -8,7 +8,6 @@
  * Crash: atomic, by one change (lake/files/change.ts).
  */
 import path from 'node:path';
-import { writeNewFile } from '../runtime/files/durable-file.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
@@ -25,7 +24,6 @@ import {
   listFailedFiles,
   listSettledFiles,
   readFailedFile,
-  renderFailed,
   type FailedEvent,
   type FailureReason,
 } from '../lake/files/failed-events.ts';
@@ -38,7 +36,7 @@ import type { Change, Table } from '../lake/log/table.ts';
 import { youngFolder } from '../lake/log/young-folder.ts';
 import { openBatchTables, type JudgedBatch } from '../lake/batch/batch-tables.ts';
 import { createLakeLookUp } from '../lake/batch/recent-keys.ts';
-import { removeFailed, type EraseAsideDependencies } from './erase/erase-aside.ts';
+import { removeFailed, rewriteFailed, type EraseAsideDependencies } from './erase/erase-aside.ts';
 import { inPortions, withTableLock } from './tables.ts';
 
 interface ReplayDependencies {
@@ -124,10 +122,6 @@ async function commitReplay(
     const written = await judged.writeRows(file, nowMs);
     const stored = written.numRecords;
     const relative = `${youngFolder}/${open.id}-0.parquet`;
-    const left = changed.flatMap(({ file: to, events }, index) =>
-      events.length === 0 ? [] : [{ name: `${index}.ndjson`, to, events }],
-    );
-    for (const { name, events } of left) await writeNewFile(path.join(open.folder, name), renderFailed(events));
     const actions: Action[] = stored > 0 ? [{ add: toAdd(relative, written, nowMs, true, !judged.addsKeys) }] : [];
     const change: Change = {
       cause: 'replay',
@@ -144,10 +138,7 @@ async function commitReplay(
           throw new AppError('commit_conflict', 'a flush was committed meanwhile');
         return change;
       },
-      {
-        moves: left.map(({ name, to }) => ({ name, to })),
-        unlink: changed.filter(({ events }) => events.length === 0).map((one) => one.file),
-      },
+      await rewriteFailed(open, changed),
     );
     return { stored, repeats: judged.repeats, stillFailed: count(kept) };
   } finally {

@@ -17,7 +17,7 @@ import {
   listFailedRows,
   removeFailedRows,
 } from '../../lake/files/failed-events.ts';
-import { openChange } from '../../lake/files/change.ts';
+import { openChange, type FollowUp, type OpenChange } from '../../lake/files/change.ts';
 import { openStagingFolder, hasRunningLoad } from '../../lake/files/staging.ts';
 import { lakePaths, tablePaths, orphanDataset } from '../../lake/lake.ts';
 import { filesSql, stagingOf } from '../tables.ts';
@@ -55,17 +55,17 @@ function isHit(event: FailedEvent, parts: readonly TargetPart[]): boolean {
   return event.load === undefined ? matchesFailed(event, parts) : matchesFailedRow(event, event.load, parts);
 }
 
-/** Counts the failed events of a table to erase. */
-export async function countFailedHits(
+/** Lists the failed events of a table to erase. */
+export async function listFailedHits(
   lakeDir: string,
   dataset: Dataset,
-  snapshot: Snapshot,
+  state: Pick<Snapshot, 'txns'>,
   target: ErasureTarget,
-): Promise<number> {
+): Promise<FailedEvent[]> {
   const parts = targetParts(target);
-  let hits = 0;
-  for (const file of await listFailedOf(lakeDir, dataset, snapshot))
-    hits += (await readFailedFile(file)).filter((event) => isHit(event, parts)).length;
+  const hits: FailedEvent[] = [];
+  for (const file of await listFailedOf(lakeDir, dataset, state))
+    hits.push(...(await readFailedFile(file)).filter((event) => isHit(event, parts)));
   return hits;
 }
 
@@ -81,14 +81,8 @@ export async function listFailedIds(
   { dataset, table, lakeDir }: EraseFailedDependencies,
   target: ErasureTarget,
 ): Promise<OwnedId[]> {
-  const parts = targetParts(target);
-  const ids: OwnedId[] = [];
-  for (const file of await listFailedOf(lakeDir, dataset, table.state()))
-    for (const event of await readFailedFile(file)) {
-      const id = event.load === undefined && isHit(event, parts) ? readOwnedId(event.line) : undefined;
-      if (id !== undefined && ids.length < maxFailedIds) ids.push(id);
-    }
-  return ids;
+  const hits = await listFailedHits(lakeDir, dataset, table.state(), target);
+  return hits.flatMap(({ load, line }) => (load === undefined ? (readOwnedId(line) ?? []) : [])).slice(0, maxFailedIds);
 }
 
 /** Erases failed events of a table by one commit. Returns their number. */
@@ -103,16 +97,15 @@ export async function removeFailed(
   cause: 'erase' | 'drop',
   isRemoved: (event: FailedEvent) => boolean,
 ): Promise<number> {
-  const changed: { name: string; file: string; left: readonly FailedEvent[] }[] = [];
+  const changed: { file: string; events: readonly FailedEvent[] }[] = [];
   let erased = 0;
-  for (const [index, file] of (await listFailedOf(lakeDir, dataset, table.state())).entries()) {
+  for (const file of await listFailedOf(lakeDir, dataset, table.state())) {
     const failed = await readFailedFile(file);
-    const left = failed.filter((event) => !isRemoved(event));
-    if (left.length < failed.length) changed.push({ name: `${index}.ndjson`, file, left });
-    erased += failed.length - left.length;
+    const kept = failed.filter((event) => !isRemoved(event));
+    if (kept.length < failed.length) changed.push({ file, events: kept });
+    erased += failed.length - kept.length;
   }
   if (erased === 0) return 0;
-  const rewritten = changed.filter(({ left }) => left.length > 0);
   const change: Change = {
     cause,
     actions: [],
@@ -121,16 +114,31 @@ export async function removeFailed(
     erasedApps: [],
     metrics: { failedEvents: erased },
   };
-  const moves = rewritten.map(({ name, file }) => ({ name, to: file }));
-  const unlink = changed.filter(({ left }) => left.length === 0).map(({ file }) => file);
   const open = await openChange(table, tablePaths(lakeDir, dataset).staging, 'a removal of failed events', crashPoint);
   try {
-    for (const { name, left } of rewritten) await writeNewFile(path.join(open.folder, name), renderFailed(left));
-    await open.commit([], () => change, { moves, unlink });
+    await open.commit([], () => change, await rewriteFailed(open, changed));
   } finally {
     await open.close();
   }
   return erased;
+}
+
+/** Writes what files of failed events keep; returns how the commit replaces the files. */
+export async function rewriteFailed(
+  { folder }: OpenChange,
+  changed: readonly { readonly file: string; readonly events: readonly FailedEvent[] }[],
+): Promise<FollowUp> {
+  const moves: { name: string; to: string }[] = [];
+  const unlink: string[] = [];
+  for (const [index, { file, events: kept }] of changed.entries()) {
+    const name = `${index}.ndjson`;
+    if (kept.length === 0) unlink.push(file);
+    else {
+      await writeNewFile(path.join(folder, name), renderFailed(kept));
+      moves.push({ name, to: file });
+    }
+  }
+  return { moves, unlink };
 }
 
 interface OrphanHit {
@@ -139,16 +147,12 @@ interface OrphanHit {
   readonly hits: number;
 }
 
-/** SQL that reads a quarantined file, with all columns of its table if that exists. */
-async function orphanSource(lakeDir: string, file: string): Promise<string> {
-  const empty = emptyFilePath(tablePaths(lakeDir, orphanDataset(path.basename(file))).table);
-  const files = (await exists(empty)) ? [empty, file] : [file];
-  return filesSql(files);
-}
-
-function orphanMatchSql(file: string, target: ErasureTarget): string {
-  const { columns } = orphanDataset(path.basename(file));
-  return matchSql(target, new Set(columns.map(({ name }) => name)));
+/** SQL of a quarantined file, with all columns of its table if that exists, and of its rows to erase. */
+async function orphanSql(lakeDir: string, file: string, target: ErasureTarget) {
+  const dataset = orphanDataset(path.basename(file));
+  const empty = emptyFilePath(tablePaths(lakeDir, dataset).table);
+  const source = filesSql((await exists(empty)) ? [empty, file] : [file]);
+  return { source, matches: matchSql(target, new Set(dataset.columns.map(({ name }) => name))) };
 }
 
 /** Finds the quarantined files with rows to erase. Error: `file_damaged` for an unreadable file, which may have some. */
@@ -161,9 +165,9 @@ export async function findOrphanHits(
   for (const name of await findNames(folder)) {
     const file = path.join(folder, name);
     try {
-      const [row] = await duckdb.rows(
-        `SELECT count(*) AS rows, count(*) FILTER (WHERE ${orphanMatchSql(file, target)}) AS hits FROM ${await orphanSource(lakeDir, file)}`,
-      );
+      const { source, matches } = await orphanSql(lakeDir, file, target);
+      const counting = `SELECT count(*) AS rows, count(*) FILTER (WHERE ${matches}) AS hits FROM ${source}`;
+      const [row] = await duckdb.rows(counting);
       const hit = { file, rows: Number(row?.['rows']), hits: Number(row?.['hits']) };
       if (hit.hits > 0) found.push(hit);
     } catch (error) {
@@ -192,11 +196,8 @@ export async function eraseOrphans(
         continue;
       }
       const staged = path.join(staging.folder, path.basename(file));
-      await writeDataFile(
-        duckdb,
-        `SELECT * FROM ${await orphanSource(lakeDir, file)} WHERE NOT (${orphanMatchSql(file, target)})`,
-        staged,
-      );
+      const { source, matches } = await orphanSql(lakeDir, file, target);
+      await writeDataFile(duckdb, `SELECT * FROM ${source} WHERE NOT (${matches})`, staged);
       await moveFile(staged, file);
     }
     await syncFolder(paths.orphans);

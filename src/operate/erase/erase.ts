@@ -20,10 +20,10 @@ import { listLog } from '../../lake/log/log-files.ts';
 import { readSnapshot, type Snapshot } from '../../lake/log/snapshot.ts';
 import { drainStream, waitUntil, type DrainDependencies } from './drain.ts';
 import {
-  countFailedHits,
   eraseFailed,
   eraseOrphans,
   findOrphanHits,
+  listFailedHits,
   listFailedIds,
   type EraseAsideDependencies,
   hadLoadBeside,
@@ -122,7 +122,7 @@ export async function surveyErasure(
   const look = async (dataset: Dataset, snapshot: Snapshot): Promise<{ rows: number; filesToRewrite: number }> => {
     const hits = await findHits(duckdb, snapshot, target);
     meanings.push(...(await findMeanings(duckdb, snapshot, hits, target)));
-    failedEvents += await countFailedHits(lakeDir, dataset, snapshot, target);
+    failedEvents += (await listFailedHits(lakeDir, dataset, snapshot, target)).length;
     return { rows: sumHits(hits), filesToRewrite: hits.length };
   };
   const all = [await look(events, table.snapshot())];

@@ -97,24 +97,25 @@ const ownSchemas = {
   eventId: { description: '', minLength: 1, maxLength: 255, 'x-column': 'event_id', 'x-column-type': 'VARCHAR' },
 } as const;
 
-function readOwn(
+function ownValueSql(
   own: OwnField,
-  { cell, cast, value }: { readonly cell: string; readonly cast: string; readonly value: string },
+  cell: string,
+  cast: string,
   kind: CellKind,
-): { cast?: string | undefined; sql: string; checks: readonly Check[] } {
+): Pick<ReturnType<typeof valueSql>, 'cast' | 'value' | 'toChecks'> {
   switch (own) {
     case 'params.name':
     case 'params.value':
       return {
-        sql: kind === 'list' ? cell : listSql(cell),
-        checks: [{ reason: 'bad_list', field: own, sql: `(${cell} IS NOT NULL AND ${value} IS NULL)` }],
+        value: kind === 'list' ? cell : listSql(cell),
+        toChecks: (list, value) => [
+          { reason: 'bad_list', field: own, sql: `(${list} IS NOT NULL AND ${value} IS NULL)` },
+        ],
       };
     case 'SDKKey':
-      return { sql: `CAST(${cell} AS VARCHAR)`, checks: [] };
-    default: {
-      const found = valueSql(own, ownSchemas[own], cell, cast, kind);
-      return { cast: found.cast, sql: found.value, checks: found.toChecks(cell, value) };
-    }
+      return { value: `CAST(${cell} AS VARCHAR)`, toChecks: () => [] };
+    default:
+      return valueSql(own, ownSchemas[own], cell, cast, kind);
   }
 }
 
@@ -154,10 +155,7 @@ const toValued = ({ name, schema }: RowField, value: string, stored: string): Va
 });
 
 /** Merges fields that share a column: they must be equal, or all but one empty. */
-function mergeColumns(valued: readonly Valued[]): {
-  readonly parts: readonly Part[];
-  readonly checks: readonly Check[];
-} {
+function mergeColumns(valued: readonly Valued[]) {
   const byColumn = new Map<string, Valued[]>();
   for (const one of valued) byColumn.set(one.column, [...(byColumn.get(one.column) ?? []), one]);
   const checks: Check[] = [];
@@ -187,30 +185,21 @@ export function planParts(dataset: Dataset, cells: readonly FileCell[]): RowPart
   const own: Partial<Record<OwnField, string>> = {};
   cells.forEach(({ use, kind, toChecks }, index) => {
     const [cell, cast, value] = [`t${index}`, `q${index}`, `v${index}`];
-    const addCast = (sql: string | undefined): void => {
-      if (sql !== undefined) casts.push(`${sql} AS ${cast}`);
-    };
     const name = 'field' in use ? use.field.name : 'own' in use ? use.own : use.foreign;
     checks.push(...(toChecks?.(cell, name, value) ?? []));
-    if ('foreign' in use) {
-      checks.push({ reason: 'foreign_field', field: name, sql: `${cell} IS NOT NULL` });
-    } else if ('own' in use) {
-      const { cast: castSql, sql, checks: found } = readOwn(use.own, { cell, cast, value }, kind);
-      addCast(castSql);
-      own[use.own] = value;
-      values.push(`${sql} AS ${value}`);
-      checks.push(...found);
-    } else {
-      const {
-        cast: castSql,
-        value: sql,
-        toChecks: check,
-        toStored,
-      } = valueSql(name, use.field.schema, cell, cast, kind);
-      addCast(castSql);
+    const add = ({ cast: castSql, value: sql, toChecks: check }: ReturnType<typeof ownValueSql>): void => {
+      if (castSql !== undefined) casts.push(`${castSql} AS ${cast}`);
       values.push(`${sql} AS ${value}`);
       checks.push(...check(cell, value));
-      valued.push(toValued(use.field, value, toStored(value)));
+    };
+    if ('foreign' in use) checks.push({ reason: 'foreign_field', field: name, sql: `${cell} IS NOT NULL` });
+    else if ('own' in use) {
+      add(ownValueSql(use.own, cell, cast, kind));
+      own[use.own] = value;
+    } else {
+      const found = valueSql(name, use.field.schema, cell, cast, kind);
+      add(found);
+      valued.push(toValued(use.field, value, found.toStored(value)));
     }
   });
   // A default applies to every row, also if the file lacks the field.

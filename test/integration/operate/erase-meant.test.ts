@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { assertOneMeaning, parseErasure, type AccountOfApp } from '../../../src/cli/erase-words.ts';
+import { assertOneMeaning, parseErasure, type AccountOfApp } from '../../../src/cli/erase.ts';
 import { eraseEvents, surveyErasure } from '../../../src/operate/erase/erase.ts';
 import type { ErasureTarget } from '../../../src/operate/erase/erase-target.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
