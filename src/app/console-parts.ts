@@ -29,7 +29,7 @@ export async function openConsole(parts: Parts, access: AccessReader) {
   return {
     sessions,
     problems: () => key.problems(),
-    addRoutes(server: ApiServer): void {
+    addRoutes: (server: ApiServer): void => {
       const options = { publicUrl, version, timezone: defaultTimezone };
       addSessionRoutes(server, { access, sessions, browsers, guard, isReady: () => key.isReadable() }, options);
       addPageRoutes(server, openPageFiles(), describeOrders);

@@ -41,7 +41,7 @@ export function createSlotClock(days: ZoneDays) {
 }
 
 /** How long a slot waits for the lake to be complete, from its time or the start of this process, ms. */
-const longestWaitMs = 3 * 3_600_000;
+export const longestWaitMs = 3 * 3_600_000;
 
 export interface SlotWaitDependencies {
   readonly lakeDir: string;

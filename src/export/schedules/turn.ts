@@ -94,8 +94,8 @@ type Order =
   | 'later';
 
 /** Creates the orders of slots, by the present rights of their users. `place`: cursor of a change feed. */
-function createOrders(
-  dependencies: TurnDependencies,
+export function createOrders(
+  dependencies: Pick<TurnDependencies, 'parseRequest' | 'access' | keyof SlotWaitDependencies>,
 ): (schedule: Schedule, slot: number, place: string | undefined, nowMs: number) => Promise<Order> {
   const { parseRequest, access } = dependencies;
   const findReadiness = createSlotWait(dependencies);

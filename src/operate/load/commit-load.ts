@@ -81,7 +81,7 @@ async function markKnown(duckdb: Duckdb, staged: readonly WrittenPart[], files: 
 }
 
 /** Removes the rows that `files` have already, and with `own` those that appear earlier in their own file. */
-async function removeRepeats(
+export async function removeRepeats(
   duckdb: Duckdb,
   staged: readonly WrittenPart[],
   files: readonly DataFile[],
@@ -95,7 +95,7 @@ async function removeRepeats(
 }
 
 /** Removes the rows whose ids are among the erased ids. */
-async function removeErased(
+export async function removeErased(
   duckdb: Duckdb,
   staged: readonly WrittenPart[],
   erasedIds: string,

@@ -109,12 +109,12 @@ function useArrivals(idApp: string) {
     /** Number of events received while paused. */
     waiting,
     isPaused,
-    setPaused(paused: boolean): void {
+    setPaused: (paused: boolean): void => {
       pausing.current = paused;
       setPaused(paused);
       show();
     },
-    clear(): void {
+    clear: (): void => {
       collected.current = { entries: [], leftOut: nothing, waiting: 0 };
       setShown({ entries: [], leftOut: nothing });
       setWaiting(0);

@@ -38,18 +38,18 @@ test('A step is repeated at the time that it has returned, until it returns none
 
 test('A loop that is started again while its step runs takes another step at once', async () => {
   const { loops, times, waitForStep } = openLoops();
-  let release = (): void => undefined;
+  const releases: (() => void)[] = [];
   const step = async (): Promise<undefined> => {
     times.push(0);
-    await new Promise<void>((resolve) => (release = resolve));
+    await new Promise<void>((resolve) => releases.push(resolve));
     return undefined;
   };
   loops.start('a', step);
   loops.start('a', step);
   await waitForStep(1);
-  release();
+  releases.pop()?.();
   await waitForStep(2);
-  release();
+  releases.pop()?.();
   await loops.ended();
   expect(times).toHaveLength(2);
 });

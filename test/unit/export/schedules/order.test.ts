@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { AccessReader, App, User } from '../../../../src/access/access.ts';
-import { createOrders, refuseApps } from '../../../../src/export/schedules/order.ts';
+import { createOrders, refuseApps } from '../../../../src/export/schedules/turn.ts';
 import type { Schedule } from '../../../../src/schedules/schedules.ts';
 import { formatRequest } from '../../../helpers/format-request.ts';
 

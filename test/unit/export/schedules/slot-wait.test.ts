@@ -1,7 +1,7 @@
 import { mkdirSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
-import { createSlotWait, longestWaitMs } from '../../../../src/export/schedules/slot-wait.ts';
+import { createSlotWait, longestWaitMs } from '../../../../src/export/schedules/slot-clock.ts';
 import { ensureLake, lakePaths } from '../../../../src/lake/lake.ts';
 import { openTable } from '../../../../src/lake/log/table.ts';
 import { noCrashPoint } from '../../../../src/runtime/crash-point.ts';

@@ -6,7 +6,7 @@ import { writeDataFile, type WrittenPart } from '../../../../src/lake/files/data
 import { readSnapshot } from '../../../../src/lake/log/snapshot.ts';
 import { openDuckdb } from '../../../../src/lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../../../../src/lake/sql/literals.ts';
-import { takeOutErased, takeOutRepeats } from '../../../../src/operate/load/repeats.ts';
+import { removeErased, removeRepeats } from '../../../../src/operate/load/commit-load.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 import { writeLake } from '../../../helpers/lake-fixture.ts';
 
@@ -62,7 +62,7 @@ test('Of rows of one identity the first stays, and another app may have the same
       [2, 'b'],
     ],
   );
-  const left = await takeOutRepeats(duckdb, staged, [], { own: true, makeRoom });
+  const left = await removeRepeats(duckdb, staged, [], { own: true, makeRoom });
   expect(await read(left)).toEqual(['1 a', '1 b', '2 a', '2 b']);
 });
 
@@ -81,7 +81,7 @@ test('Rows that the table has are taken out, by app and identity, and files with
     [2, 'b'],
     [1, 'c'],
   ]);
-  const left = await takeOutRepeats(duckdb, staged, files, { own: false, makeRoom });
+  const left = await removeRepeats(duckdb, staged, files, { own: false, makeRoom });
   expect(await read(left)).toEqual(['1 b', '2 a', '3 c']);
   // A file that has no repeat is left as it was written.
   expect(left).toHaveLength(2);
@@ -93,7 +93,7 @@ test('Rows that stand twice in a load are kept where the load is not asked to co
     [1, 'a'],
     [1, 'a'],
   ]);
-  expect(await read(await takeOutRepeats(duckdb, staged, [], { own: false, makeRoom }))).toEqual(['1 a', '1 a']);
+  expect(await read(await removeRepeats(duckdb, staged, [], { own: false, makeRoom }))).toEqual(['1 a', '1 a']);
 });
 
 test('Rows that were erased are taken out, of the app that they were erased from', async () => {
@@ -105,5 +105,5 @@ test('Rows that were erased are taken out, of the app that they were erased from
   const erased = path.join(folder, 'erased.parquet');
   const hash = createHash('sha256').update('1\na').digest('hex').slice(0, 16);
   await duckdb.run(`COPY (SELECT '0x${hash}'::UBIGINT AS h) TO ${sqlText(erased)} (FORMAT parquet)`);
-  expect(await read(await takeOutErased(duckdb, staged, erased, makeRoom))).toEqual(['1 b', '2 a']);
+  expect(await read(await removeErased(duckdb, staged, erased, makeRoom))).toEqual(['1 b', '2 a']);
 });
