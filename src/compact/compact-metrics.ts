@@ -2,7 +2,6 @@ import type { Clock } from '../runtime/clock.ts';
 import type { Metrics } from '../runtime/metrics.ts';
 import type { Flushed } from './batch/flush.ts';
 import { type StreamFault, faultExplanations } from './position/stream-position.ts';
-import type { Sealed } from './seal/seal.ts';
 import { boundedBy } from '../runtime/async/in-parallel.ts';
 import type { Epoch } from '../lake/log/lake-state.ts';
 import type { TableSize } from '../lake/log/table-state.ts';
@@ -42,7 +41,7 @@ export function createCompactMetrics(metrics: Metrics) {
       flushes.inc({ way: flushed.straight ? 'straight' : 'judged' });
       flushSeconds.observe(durationMs / 1000);
     },
-    sealed(sealed: Sealed, durationMs: number): void {
+    sealed(sealed: { readonly sizeBytes: number }, durationMs: number): void {
       bytes.inc({ step: 'seal' }, sealed.sizeBytes);
       sealSeconds.observe(durationMs / 1000);
     },
