@@ -3,7 +3,7 @@ import { platforms, type Platform } from '../datasets/field-schema.ts';
 import { AppError } from '../runtime/errors.ts';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { ensureDataFolder } from '../runtime/files/data-format.ts';
-import { createFolderStore } from '../runtime/store/folder-store.ts';
+import { openStore } from '../runtime/store/open-store.ts';
 import type { StoredObject } from '../runtime/store/object-store.ts';
 import { createRecords, numberCodec, type RecordKind, type Records } from '../runtime/store/records.ts';
 import { isCount, isFlag, isId, isText, listOf, matching, oneOf, optional, shapeOf } from '../runtime/store/shape.ts';
@@ -127,7 +127,7 @@ export function revisionPath(keysFolder: string): string {
  */
 export function openAccessStore({ access: file, keys: keysFolder }: AccessPaths) {
   const keysName = path.relative(path.dirname(file), keysFolder);
-  const store = createFolderStore(path.dirname(file), keysFolder);
+  const store = openStore(path.dirname(file), { lockFolder: keysFolder });
   const records = createRecords(store, accessKind);
   const id = path.basename(file, '.json');
   const revisionId = `${keysName}/access-revision`;

@@ -3,7 +3,7 @@ import type { Problem } from '../runtime/conditions/problem.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
-import { createFolderStore } from '../runtime/store/folder-store.ts';
+import { openStore } from '../runtime/store/open-store.ts';
 import { ensureRecord, newKey, openKeys } from '../runtime/store/keys.ts';
 import { createRecords, type Records } from '../runtime/store/records.ts';
 import { isCount, shapeOf } from '../runtime/store/shape.ts';
@@ -78,7 +78,7 @@ export async function openSessionEnds(
   const isEnds = shapeOf<{ readonly ends: Ends }>({
     ends: (ends) => typeof ends === 'object' && ends !== null && Object.values(ends).every(isCount),
   });
-  const records = createRecords<{ readonly ends: Ends }>(createFolderStore(keysFolder), {
+  const records = createRecords<{ readonly ends: Ends }>(openStore(keysFolder), {
     isValid: isEnds,
     damaged: { code: 'record_damaged', hint: 'Remove it.' },
     codec: {

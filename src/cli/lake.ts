@@ -3,6 +3,7 @@ import { findSinceMs, nextPlace, parsePlace } from '../lake/log/change-feed.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../lake/sql/literals.ts';
 import { readMarkedSnapshot } from '../lake/watermark.ts';
+import { localFiles } from '../runtime/store/local-files.ts';
 import { machineClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
@@ -31,20 +32,23 @@ export async function readChanges(tableDir: string, since: string | undefined) {
     });
   const { snapshot, watermarkMs } = await readMarkedSnapshot(tableDir, machineClock);
   const sinceMs = since === undefined ? 0 : await findSinceMs(place, snapshot);
-  const kept = pruneFiles(snapshot.files, { availableAt: { fromMs: sinceMs } }).map(({ absolutePath }) => absolutePath);
-  const files = snapshot.version < 0 ? [] : [snapshot.emptyFile, ...kept];
+  const files = pruneFiles(snapshot.files, { availableAt: { fromMs: sinceMs } });
   const named = {
     next: nextPlace(snapshot),
     ...(watermarkMs === undefined ? {} : { watermark: new Date(watermarkMs).toISOString() }),
   };
   const version = Math.max(snapshot.version, 0);
-  if (files.length === 0) return { version, rows: 0, sql: 'SELECT 1 WHERE false', ...named };
-  const from = `read_parquet(${sqlList(files)}, union_by_name = true, hive_partitioning = false)`;
+  if (snapshot.version < 0) return { version, rows: 0, sql: 'SELECT 1 WHERE false', ...named };
+  const from = (paths: readonly string[]): string =>
+    `read_parquet(${sqlList([snapshot.emptyFile, ...paths])}, union_by_name = true, hive_partitioning = false)`;
   const where = `available_at > TIMESTAMPTZ ${sqlText(new Date(sinceMs).toISOString())}`;
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   try {
-    const [counted] = await duckdb.rows(`SELECT count(*) AS n FROM ${from} WHERE ${where}`);
-    return { version, rows: Number(counted?.['n']), sql: `SELECT * FROM ${from} WHERE ${where}`, ...named };
+    const [counted] = await localFiles.use(files, (paths) =>
+      duckdb.rows(`SELECT count(*) AS n FROM ${from(paths)} WHERE ${where}`),
+    );
+    const sql = `SELECT * FROM ${from(files.map(({ absolutePath }) => absolutePath))} WHERE ${where}`;
+    return { version, rows: Number(counted?.['n']), sql, ...named };
   } finally {
     duckdb.close();
   }

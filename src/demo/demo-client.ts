@@ -1,13 +1,10 @@
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, createReadStream, openSync } from 'node:fs';
-import { access, constants, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
 import { createInterface } from 'node:readline';
-import type { Readable } from 'node:stream';
+import { Readable } from 'node:stream';
 import { promisify } from 'node:util';
-import { createGunzip } from 'node:zlib';
 import { maxBatchEvents } from '../client/batches.ts';
 import { downloadFile } from '../client/download.ts';
 import {
@@ -22,7 +19,10 @@ import { createHttpClient, type HttpClient } from '../client/http-client.ts';
 import type { Environment } from '../config.ts';
 import { retry } from '../runtime/async/retry.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
+import { openAppendedFile } from '../runtime/files/appended-file.ts';
 import { isRecord } from '../runtime/files/checked-json.ts';
+import { assertReadable } from '../runtime/files/file-checks.ts';
+import { getTextFile, readPlain } from '../runtime/files/input-file.ts';
 
 /* The demo as a client and as an operator: it reads a file, imports, exports, and runs the program. */
 
@@ -52,11 +52,9 @@ export function parseDemoEvent(json: string): DemoEvent {
 
 /** Reads the lines of a text file, decompressed if its name ends in `.gz`. */
 export async function* readLines(file: string): AsyncGenerator<string, void, void> {
-  const bytes = createReadStream(file);
-  const text = file.endsWith('.gz') ? bytes.pipe(createGunzip()) : bytes;
-  if (text !== bytes) bytes.once('error', (error) => text.destroy(error));
+  const bytes = Readable.from(readPlain(file, file.endsWith('.gz')));
   try {
-    yield* createInterface({ input: text, crlfDelay: Number.POSITIVE_INFINITY });
+    yield* createInterface({ input: bytes, crlfDelay: Number.POSITIVE_INFINITY });
   } finally {
     bytes.destroy();
   }
@@ -64,7 +62,7 @@ export async function* readLines(file: string): AsyncGenerator<string, void, voi
 
 /** Throws `not_found` if a file of events cannot be read. */
 export async function checkReadable(file: string): Promise<void> {
-  await access(file, constants.R_OK).catch((error: unknown) => {
+  await assertReadable(file).catch((error: unknown) => {
     throw new AppError('not_found', `cannot read the events: ${describeError(error)}`);
   });
 }
@@ -284,15 +282,15 @@ export async function runCommand(
  */
 export async function startServiceChild({ entry, dataDir, environment }: ServiceChildOptions): Promise<ServiceChild> {
   const logFile = path.join(dataDir, 'service.log');
-  const log = openSync(logFile, 'a', 0o600);
+  const log = await openAppendedFile(logFile, Infinity);
   const words = [entry, 'start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0'];
-  const child = spawn(process.execPath, words, { env: environment, stdio: ['ignore', 'pipe', log] });
-  closeSync(log);
+  const child = spawn(process.execPath, words, { env: environment, stdio: ['ignore', 'pipe', log.fd] });
+  await log.close();
   const exited = once(child, 'exit') as Promise<[number | null, NodeJS.Signals | null]>;
   const firstLine = once(createInterface({ input: child.stdout as Readable }), 'line') as Promise<[string]>;
 
   const ended = async (what: string): Promise<AppError> => {
-    const lines = (await readFile(logFile, 'utf8')).trim().split('\n').slice(-5);
+    const lines = (await getTextFile(logFile)).trim().split('\n').slice(-5);
     return new AppError('start_failed', `the service ${what}; the end of its log:\n${lines.join('\n')}`);
   };
   const started = await Promise.race([firstLine, exited.then(() => undefined)]);

@@ -1,4 +1,5 @@
-import { readFile, writeFile } from 'node:fs/promises';
+import { getTextFile } from '../runtime/files/input-file.ts';
+import { writeWorkFile } from '../runtime/files/work-files.ts';
 import path from 'node:path';
 import { openDuckdb, type SqlRow } from '../lake/sql/duckdb.ts';
 import { sqlList } from '../lake/sql/literals.ts';
@@ -75,7 +76,7 @@ export interface LakeReader {
 /** Opens the lake of a data folder. The service may run. */
 export async function openLakeReader(dataDir: string): Promise<LakeReader> {
   const duckdb = await openDuckdb({ memoryMb: 1024, threads: 2 });
-  const snapshotSql = await readFile(path.join(dataDir, 'lake', 'snapshot.sql'), 'utf8');
+  const snapshotSql = await getTextFile(path.join(dataDir, 'lake', 'snapshot.sql'));
   return {
     async query(sql) {
       await duckdb.run(snapshotSql);
@@ -148,7 +149,7 @@ export async function showOtherEvents(options: OtherEventsOptions, lake: LakeRea
   const file = path.join(child.dataDir, 'installs.csv');
   const tsEvent = Date.parse(`${dates.dateFrom}T00:00:00Z`) / 1000;
   const rows = campaigns.map((title, index) => `install-${index + 1},${idApp},${tsEvent},${index + 1},${title}\n`);
-  await writeFile(file, `eventId,idApp,tsEvent,idCampaign,idCampaignTitle\n${rows.join('')}`);
+  await writeWorkFile(file, `eventId,idApp,tsEvent,idCampaign,idCampaignTitle\n${rows.join('')}`);
   await runCommand(child, 'load', 'installs', file);
   const { n } = await exportAndQuery('installs', 'eventId,idCampaignTitle', 'SELECT count(*) AS n', options, lake);
   print(`loaded    ${campaigns.length} installs by 'tributary load installs FILE'; their export has ${Number(n)}`);

@@ -6,8 +6,7 @@
  * Invariant: it uses public interfaces only: HTTP, links, commands, snapshot.sql.
  * Crash: the data folder is temporary and the service a child; an interrupted demo removes both.
  */
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { makeTemporaryFolder, removeTree } from '../runtime/files/work-files.ts';
 import path from 'node:path';
 import type { Environment } from '../config.ts';
 import { pause } from '../runtime/async/retry.ts';
@@ -85,7 +84,7 @@ export async function runDemo(options: DemoOptions): Promise<number> {
   if (options.eventsFile !== undefined) await checkReadable(options.eventsFile);
   const environment = serviceEnvironment(options.environment);
   await ensureNatsServer(environment, { onFetch: print, signal });
-  const dataDir = await mkdtemp(path.join(tmpdir(), 'tributary-demo-'));
+  const dataDir = await makeTemporaryFolder('tributary-demo-');
   const time = createStageTiming();
   try {
     const child = { entry, dataDir, environment };
@@ -106,7 +105,7 @@ export async function runDemo(options: DemoOptions): Promise<number> {
       await service.stop().catch(() => undefined);
     }
   } finally {
-    await rm(dataDir, { recursive: true, force: true, maxRetries: 5 });
+    await removeTree(dataDir, 5);
   }
 }
 

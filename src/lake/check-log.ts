@@ -1,23 +1,22 @@
 import path from 'node:path';
 import { describeError, isSystemError, isAppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
-import type { CommitInfoAction } from './log/actions.ts';
+import { findInfo } from './log/actions.ts';
 import { findLastCheckpoint, isCheckpointWhole } from './log/checkpoint.ts';
 import { changesTable, toForeignCommit } from './log/table-state.ts';
-import { findLakeState, type LakeState, type Restamp } from './log/lake-state.ts';
+import { type LakeState, type Restamp, findStateOf } from './log/lake-state.ts';
 import {
   checkpointName,
   commitName,
   listLog,
-  logFolder,
   readCommit,
   type Commit,
   type LogListing,
+  logStore,
 } from './log/log-files.ts';
 import { findBrokenLines, findEnd, ledgerName } from './log/version-ledger.ts';
 import { readSteps } from './log/version-points.ts';
 
-/** What can be wrong with a lake. */
 export type ProblemKind =
   | 'missing_file'
   | 'truncated_file'
@@ -38,7 +37,6 @@ export interface Problem {
   readonly detail: string;
 }
 
-/** A file of a table's log, relative to the lake's folder. */
 export function logPath(tableDir: string, name: string): string {
   return path.posix.join(path.basename(tableDir), '_delta_log', name);
 }
@@ -51,29 +49,25 @@ function damagedEntry(tableDir: string, version: number, detail: string): Proble
   return { problem: 'damaged_log_entry', path: logPath(tableDir, commitName(version)), detail };
 }
 
-function findInfo({ actions }: Commit): CommitInfoAction | undefined {
-  return actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
-}
-
-/** Follows the chain of the commits, in their order: every version there, each naming the hash of the one before. */
+/** Verifies the chain of the commits, in their order: complete, each naming the hash of the previous one. */
 interface ChainCheck {
-  /** Takes in the next version that is there; `read` reads its commit. */
+  /** Verifies the next existing version; `read` reads its commit. */
   take(version: number, read: () => Promise<Commit>): Promise<void>;
   problems(): Problem[];
 }
 
 function createChainCheck(tableDir: string): ChainCheck {
   const problems: Problem[] = [];
-  /** Commits of other engines that are not repaired yet. */
+  /** Unrepaired commits of other engines. */
   let foreign: Problem[] = [];
-  /** The version before; its hash is left out when the entry is known to be damaged: once is enough. */
+  /** The previous version; without a hash if the entry is known to be damaged, which is reported once. */
   let previous: { readonly version: number; readonly sha256?: string } | undefined;
 
   function checkForeign(commit: Commit, lake: LakeState | undefined): void {
     const { version, actions } = commit;
     if (lake?.cause === 'repair') foreign = [];
     if (lake !== undefined || version === 0 || !changesTable(actions)) return;
-    const { engine, operation, at } = toForeignCommit(version, findInfo(commit));
+    const { engine, operation, at } = toForeignCommit(version, findInfo(commit.actions));
     foreign.push({
       problem: 'foreign_commit',
       path: logPath(tableDir, commitName(version)),
@@ -81,7 +75,7 @@ function createChainCheck(tableDir: string): ChainCheck {
     });
   }
 
-  /** Compares the bytes of the commit before with what this one says of them. */
+  /** Compares the bytes of the previous commit with their hash in this one. */
   function checkLink(version: number, lake: LakeState | undefined): void {
     if (previous?.version !== version - 1 || previous.sha256 === undefined || lake?.previous === undefined) return;
     if (lake.previous !== previous.sha256)
@@ -94,7 +88,7 @@ function createChainCheck(tableDir: string): ChainCheck {
         problems.push(missingEntry(tableDir, lost, 'later versions are there'));
       try {
         const commit = await read();
-        const lake = findLakeState(findInfo(commit));
+        const lake = findStateOf(commit.actions);
         if (commit.actions.length === 0) {
           problems.push(damagedEntry(tableDir, version, 'it is empty'));
           previous = { version };
@@ -104,7 +98,7 @@ function createChainCheck(tableDir: string): ChainCheck {
         checkLink(version, lake);
         previous = { version, sha256: commit.sha256 };
       } catch (error) {
-        // Trimmed since it was listed: then it is no concern.
+        // Trimmed since it was listed.
         if (!isSystemError(error, 'ENOENT')) problems.push(damagedEntry(tableDir, version, describeError(error)));
         previous = { version };
       }
@@ -113,7 +107,7 @@ function createChainCheck(tableDir: string): ChainCheck {
   };
 }
 
-/** Sees whether the listed versions reach from a beginning to the newest checkpoint. */
+/** Verifies that the listed versions reach from a start to the newest checkpoint. */
 function checkReach(tableDir: string, { commits, checkpoints }: LogListing): Problem[] {
   const problems: Problem[] = [];
   const first = commits[0];
@@ -126,23 +120,23 @@ function checkReach(tableDir: string, { commits, checkpoints }: LogListing): Pro
   return problems;
 }
 
-/** Checks that every commit is there and whole, and that each is what the next one follows. */
+/** Verifies that every commit exists, is intact and follows the previous one. */
 export async function checkCommits(tableDir: string): Promise<{ problems: Problem[]; commits: number }> {
   const listed = await listLog(tableDir);
   const chain = createChainCheck(tableDir);
   const known = new Set(listed.commits);
   const [first = 0, newest = -1] = [listed.commits[0], listed.commits.at(-1)];
   for (let version = first; version <= newest; version += 1) {
-    // A listing that is made while commits come may show one and not the one before it.
-    const isThere = known.has(version) || (await exists(path.join(logFolder(tableDir), commitName(version))));
+    // A concurrent listing may have a commit and not the previous one.
+    const isThere = known.has(version) || (await logStore(tableDir).findSize(commitName(version))) !== undefined;
     if (isThere) await chain.take(version, () => readCommit(tableDir, version));
   }
   return { problems: [...chain.problems(), ...checkReach(tableDir, listed)], commits: listed.commits.length };
 }
 
-/** Checks the bytes of every checkpoint, and that the one other engines are pointed to is there. */
+/** Verifies every checkpoint, and that the one in `_last_checkpoint` exists. */
 export async function checkCheckpoints(tableDir: string): Promise<Problem[]> {
-  // Before the folder is listed: a checkpoint that is written meanwhile is no missing one.
+  // Before the listing: a concurrent checkpoint is not a missing one.
   const last = await findLastCheckpoint(tableDir);
   const { checkpoints } = await listLog(tableDir);
   const problems: Problem[] = [];
@@ -150,7 +144,7 @@ export async function checkCheckpoints(tableDir: string): Promise<Problem[]> {
     void problems.push({ problem: 'damaged_checkpoint', path: logPath(tableDir, checkpointName(version)), detail });
   if (last !== undefined && !checkpoints.includes(last.version)) tell(last.version, 'it is not there');
   for (const version of checkpoints) {
-    // Trimmed since it was listed: then it is no concern.
+    // Trimmed since it was listed.
     if (!(await isCheckpointWhole(tableDir, version).catch((error: unknown) => isSystemError(error, 'ENOENT'))))
       tell(version, 'its bytes are not those that were written');
   }
@@ -159,17 +153,17 @@ export async function checkCheckpoints(tableDir: string): Promise<Problem[]> {
 
 const ledgerAdvice = 'places in the history that it says something of are refused; put it back from a backup';
 
-/** Checks every line of what the log said of versions that are trimmed, and that no version of them is left out. */
+/** Verifies the ledger of trimmed versions, and that it is complete. */
 async function checkLedger(tableDir: string): Promise<Problem[]> {
   const at = path.posix.join(path.basename(tableDir), ledgerName);
-  // Before the ledger is read: what is gone from the log was in the ledger before.
+  // Before the ledger: trimmed commits were in the ledger before.
   const { commits } = await listLog(tableDir);
   const broken = await findBrokenLines(tableDir);
   const { last, isCutOff } = await findEnd(tableDir);
   const tell = (what: string): Problem => ({ problem: 'damaged_file', path: at, detail: `${what}; ${ledgerAdvice}` });
   const covered = last?.version ?? -1;
   const first = commits[0] ?? 0;
-  // A lake of before there were ledgers has none until its log is trimmed anew.
+  // A lake of an earlier version has no ledger until its log is trimmed.
   const isShort = (last !== undefined || isCutOff) && covered < first - 1;
   return [
     ...(broken.length === 0 ? [] : [tell(`the lines ${broken.join(', ')} are not those that were written`)]),
@@ -177,7 +171,7 @@ async function checkLedger(tableDir: string): Promise<Problem[]> {
   ];
 }
 
-/** Checks what tells where versions stand in the order of rows: the ledger, and the steps of repairs of the clock. */
+/** Verifies the positions of versions: the ledger, and the steps of repairs of the clock. */
 export async function checkPoints(tableDir: string, restamps: readonly Restamp[] = []): Promise<Problem[]> {
   const problems = await checkLedger(tableDir);
   for (const { steps } of restamps) {

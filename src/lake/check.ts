@@ -1,10 +1,11 @@
 import path from 'node:path';
 import { datasets, events } from '../datasets/dataset.ts';
+import { localFiles } from '../runtime/store/local-files.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { checkCheckpoints, checkCommits, logPath, type Problem, checkPoints } from './check-log.ts';
 import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
-import { sqlText } from './sql/literals.ts';
+import { sqlText, sqlList } from './sql/literals.ts';
 import { listFailedFiles, readFailedFile, failedRowsFolder, listFailedRows } from './files/failed-events.ts';
 import { createErasedIdsSearch, findErasedIdsDamage } from './find/erased-ids.ts';
 import { findFileDamage, listDataFiles } from './files/data-file.ts';
@@ -28,11 +29,10 @@ import { describeFileSql, hasColumns } from './table-schema.ts';
 import type { TableState } from './log/table-state.ts';
 import { isYoungPath, listKnownPaths } from './log/young-folder.ts';
 
-/** How long a flush or a seal may take from the file in its place to the commit that names it, milliseconds. */
+/** Longest time from a file at its path to its commit, for a flush or a seal, ms. */
 const commitMs = 5000;
 const recheckMs = 100;
 
-/** What was read of a table. */
 export interface TableCheck {
   readonly version: number;
   readonly files: number;
@@ -40,12 +40,12 @@ export interface TableCheck {
   readonly commits: number;
 }
 
-/** What was read of the table of the events, and what is wrong with the lake. */
+/** The result for the table of the events, and the problems of the lake. */
 export interface CheckReport extends TableCheck {
   readonly ok: boolean;
   /** Of all tables. */
   readonly problems: readonly Problem[];
-  /** The other tables, by name; absent where there are none. */
+  /** The other tables, by name; absent if there are none. */
   readonly tables?: Readonly<Record<string, TableCheck>>;
 }
 
@@ -63,8 +63,8 @@ async function checkFile(duckdb: Duckdb, tableDir: string, file: DataFile): Prom
   if (file.sha256 !== undefined && (await hashFile(file.absolutePath)) !== file.sha256)
     return { problem: 'damaged_file', path: at, detail: 'its bytes are not those that were written' };
   try {
-    const [row] = await duckdb.rows(
-      `SELECT count(*) AS n FROM read_parquet(${sqlText(file.absolutePath)}, hive_partitioning = false)`,
+    const [row] = await localFiles.use([file], (paths) =>
+      duckdb.rows(`SELECT count(*) AS n FROM read_parquet(${sqlList(paths)}, hive_partitioning = false)`),
     );
     if (file.numRecords !== undefined && Number(row?.['n']) !== file.numRecords) {
       return { problem: 'damaged_file', path: at, detail: `${String(row?.['n'])} rows instead of ${file.numRecords}` };
@@ -79,10 +79,10 @@ async function checkFile(duckdb: Duckdb, tableDir: string, file: DataFile): Prom
 async function checkPlace(tableDir: string, file: DataFile): Promise<Problem | undefined> {
   const { place = file.path, sizeBytes, sha256, sinceMs } = file;
   let shown = await findShown(tableDir, file);
-  // A seal links its files right after its commit.
+  // A seal links its files directly after its commit.
   if (shown === 'none') await pause(recheckMs);
   shown = await findShown(tableDir, file);
-  // A rewrite waits for the readers of the file that is shown.
+  // A rewrite waits for the readers of the shown file.
   if (shown === 'itself' || (shown === 'another' && sinceMs !== undefined)) return undefined;
   const problem = { path: path.posix.join(path.basename(tableDir), place), detail: placeDetail };
   if (shown === 'none') return { problem: 'missing_file', ...problem };
@@ -98,7 +98,7 @@ async function isLive(tableDir: string, file: DataFile): Promise<boolean> {
   return (await loadOwnState(tableDir)).state.files.has(encodeURI(file.path));
 }
 
-/** Sees whether the file that every reader puts first in its list has the table's columns, and no row. */
+/** Verifies that the empty file of a table has its columns and no row. */
 async function checkEmptyFile(duckdb: Duckdb, { tableDir, emptyFile, schemaString }: Snapshot): Promise<Problem[]> {
   const at = path.posix.join(path.basename(tableDir), path.basename(emptyFile));
   if ((await findSize(emptyFile)) === undefined)
@@ -127,7 +127,7 @@ const putAsideDetail =
 const foreignDetail =
   'put aside by a repair: another engine had added it; see whether it has rows that are wanted (load them by an import), then remove it';
 
-/** Lists what was put aside: young files, because the stream did not agree with the log, and files of other engines. */
+/** Lists the files that were put aside: young ones when the stream contradicted the log, and those of other engines. */
 async function listPutAside(lakeDir: string): Promise<Problem[]> {
   const names = await findNames(lakePaths(lakeDir).orphans);
   return names.map((name) => ({
@@ -138,15 +138,15 @@ async function listPutAside(lakeDir: string): Promise<Problem[]> {
 }
 
 /**
- * Finds Parquet files that no commit names. Beside a running compactor a file counts only when its commit does not come
- * soon.
+ * Finds Parquet files that no commit names. Beside a running compactor, a file counts only if its commit does not
+ * follow soon.
  */
 async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]> {
   const deadline = performance.now() + commitMs;
   for (;;) {
     const names = await listDataFiles(tableDir);
     const isInHand = await findNamesInHand(tablePaths(lakeDir, { table: path.basename(tableDir) }).staging);
-    // Read after the folders: what a commit has named meanwhile was on its way.
+    // Read after the folders: it has the commits of concurrent writes.
     const { files, tombstones } = await loadTableState(tableDir);
     const known = listKnownPaths(files.values(), tombstones.keys());
     const found = names.filter((name) => !known.has(name) && !isInHand(name));
@@ -168,8 +168,8 @@ interface FailedCount {
 }
 
 /**
- * Counts the failed events, or of another table the failed rows of its loads, at a moment at which no commit changes
- * them. Those of a damaged file are not counted.
+ * Counts the failed events, or for other tables the failed rows of loads, at a moment without concurrent changes.
+ * Damaged files do not count.
  */
 async function countFailed(lakeDir: string, dataset: TableName): Promise<FailedCount> {
   const { failed: folder } = lakePaths(lakeDir);
@@ -197,7 +197,7 @@ async function countFailed(lakeDir: string, dataset: TableName): Promise<FailedC
   }
 }
 
-/** Compares the totals of a table with its rows, and with each other. */
+/** Compares the totals of a table with its rows and with each other. */
 function checkBooks(tableDir: string, { totals }: LakeState, rows: number): Problem[] {
   const accounted = totals.stored + totals.failed + totals.repeats + totals.erased;
   return [
@@ -220,13 +220,12 @@ async function checkTotals(lakeDir: string, dataset: TableName, lake: LakeState,
   return [...checkBooks(tableDir, lake, rows), ...failed];
 }
 
-/** What was found of one table. */
 interface TableReport extends TableCheck {
   readonly problems: Problem[];
   readonly lake: LakeState | undefined;
 }
 
-/** Reads every byte of the live files of a table; says what is wrong with them, and how many rows they have. */
+/** Reads every byte of the live files of a table. Returns their problems and number of rows. */
 async function checkFiles(snapshot: Snapshot): Promise<{ problems: Problem[]; rows: number }> {
   const { tableDir, files, version } = snapshot;
   const problems: Problem[] = [];
@@ -236,7 +235,7 @@ async function checkFiles(snapshot: Snapshot): Promise<{ problems: Problem[]; ro
     if (version >= 0) problems.push(...(await checkEmptyFile(duckdb, snapshot)));
     for (const file of files) {
       const problem = await checkFile(duckdb, tableDir, file);
-      // An erasure unlinks what it has replaced at once.
+      // An erasure removes replaced files at once.
       if (problem !== undefined && (await isLive(tableDir, file))) problems.push(problem);
       rows += file.numRecords ?? 0;
     }
@@ -246,13 +245,13 @@ async function checkFiles(snapshot: Snapshot): Promise<{ problems: Problem[]; ro
   return { problems, rows };
 }
 
-/** Verifies the log and every live file of a table; its totals are the caller's matter. */
+/** Verifies the log and every live file of a table; the caller checks its totals. */
 async function checkTable(lakeDir: string, tableDir: string): Promise<TableReport> {
   const { problems, commits } = await checkCommits(tableDir);
   problems.push(...(await checkCheckpoints(tableDir)));
   let state: TableState;
   try {
-    // Where another engine has changed the table, what is checked is what exports read.
+    // After a change by another engine, the version that exports read is checked.
     ({ state } = await loadOwnState(tableDir));
   } catch (error) {
     if (!isAppError(error)) throw error;
@@ -278,14 +277,14 @@ async function checkTable(lakeDir: string, tableDir: string): Promise<TableRepor
   return { version, files: files.length, rows: found.rows, commits, problems, lake };
 }
 
-/** The tables beside the events that have a folder, whatever is in it: those of datasets, then those that no pipeline names. */
+/** Lists the other tables with a folder: those of datasets, then those that no pipeline names. */
 async function listFollowerFolders(lakeDir: string, unnamed: readonly TableName[]): Promise<TableName[]> {
   const names = new Set(await findNames(lakeDir));
   const named = [...datasets.values()].filter((dataset) => dataset !== events && names.has(dataset.table));
   return [...named, ...unnamed];
 }
 
-/** Sees whether the hashes of erased ids are those that the log names, or can be read where it names none. */
+/** Verifies that the hashes of erased ids are those in the log, or readable if it has none. */
 async function checkErasedIds(lakeDir: string): Promise<Problem[]> {
   const paths = lakePaths(lakeDir);
   const at = path.basename(paths.erasedIds);
@@ -293,7 +292,7 @@ async function checkErasedIds(lakeDir: string): Promise<Problem[]> {
     if (!isAppError(error)) throw error;
     return error;
   });
-  // A damaged log is named by itself.
+  // A damaged log is reported separately.
   if (isAppError(found, 'log_damaged')) return [];
   if (isAppError(found)) {
     const problem = (await exists(paths.erasedIds)) ? 'damaged_file' : 'missing_file';
@@ -311,7 +310,7 @@ async function checkErasedIds(lakeDir: string): Promise<Problem[]> {
 
 /**
  * Verifies the log and every live file of every table, byte by byte, and the totals. Reads only, and may run beside the
- * service. Time: that of reading the whole lake once.
+ * service. Time: one read of the whole lake.
  */
 export async function checkLake(lakeDir: string): Promise<CheckReport> {
   const tableDir = lakePaths(lakeDir).table;
@@ -325,7 +324,7 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
   for (const dataset of await listFollowerFolders(lakeDir, unnamed)) {
     const dir = tablePaths(lakeDir, dataset).table;
     const { problems: found, lake: own, ...report } = await checkTable(lakeDir, dir);
-    // A folder whose table was not begun yet.
+    // The folder of a table that does not exist yet.
     if (report.version < 0 && found.length === 0) continue;
     problems.push(...found, ...(own === undefined ? [] : await checkTotals(lakeDir, dataset, own, report.rows)));
     tables[dataset.table] = report;

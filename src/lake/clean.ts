@@ -2,12 +2,20 @@ import path from 'node:path';
 import { ensureFolder, moveFile, removeFile, syncFolder, syncFolders } from '../runtime/files/durable-file.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { listNames } from '../runtime/files/folder-names.ts';
-import { decodePath } from './log/actions.ts';
+import { decodePath, findInfo } from './log/actions.ts';
 import { findLastCheckpoint, writeCheckpoint } from './log/checkpoint.ts';
 import { isClockBehind, findLakeState } from './log/lake-state.ts';
 import type { Duckdb } from './sql/duckdb.ts';
 import { oldestPendingBase } from './files/failed-events.ts';
-import { checkpointHashName, checkpointName, commitName, listLog, logFolder, readCommit } from './log/log-files.ts';
+import {
+  checkpointHashName,
+  checkpointName,
+  commitName,
+  listLog,
+  logFolder,
+  readCommit,
+  logStore,
+} from './log/log-files.ts';
 import { findShown } from './files/places.ts';
 import { findNamesInHand } from './files/staging.ts';
 import type { Table } from './log/table.ts';
@@ -22,10 +30,9 @@ import {
   youngFolder,
 } from './log/young-folder.ts';
 
-/** The steps of clean-up at which a crash is tested. */
 export const cleanSteps = ['vacuumed', 'versions-recorded', 'trimmed', 'swept'] as const;
 
-/** A checkpoint is due when this many commits have followed the last. */
+/** Commits between checkpoints. */
 export const checkpointEvery = 100;
 
 export interface CleanOptions {
@@ -35,18 +42,15 @@ export interface CleanOptions {
 }
 
 /**
- * The version before which the history is to go now, because of an erasure; undefined when none is, or its readers have
- * time left.
+ * Returns the version before which an erasure removes the history now; undefined if there is none, or readers have time
+ * left.
  */
 function findForgotten(table: Table, nowMs: number): number | undefined {
   const { forgetBefore, forgetAtMs = 0 } = table.lake();
   return nowMs >= forgetAtMs ? forgetBefore : undefined;
 }
 
-/**
- * Says whether an erasure waits for the history to go that still has the erased rows, and whether without regard for
- * those who still read it.
- */
+/** Reports whether an erasure waits for the removal of history with erased rows, and whether regardless of readers. */
 export async function mustForget(table: Table, nowMs: number): Promise<'no' | 'now' | 'in time'> {
   const forgetBefore = findForgotten(table, nowMs);
   if (forgetBefore === undefined) return 'no';
@@ -56,8 +60,8 @@ export async function mustForget(table: Table, nowMs: number): Promise<'no' | 'n
 }
 
 /**
- * Unlinks the files whose removal is older than the retention, and forgets their tombstones in `table`'s next
- * checkpoint. Returns how many went.
+ * Removes the files whose removal is older than the retention, and their tombstones, as of `table`'s next checkpoint.
+ * Returns how many.
  */
 export async function vacuum(table: Table, options: CleanOptions): Promise<number> {
   const { tombstones } = table.state();
@@ -70,11 +74,11 @@ export async function vacuum(table: Table, options: CleanOptions): Promise<numbe
     const file = decodePath(encoded);
     const place = file === undefined ? undefined : placeOf(file);
     const successor = place === undefined ? undefined : atPlaces.get(place);
-    // Readers of the glob have a sealed file of an earlier version until its rewrite takes its place.
+    // Readers of the glob have a sealed file of an earlier version until its rewrite replaces it.
     if (place === file && successor !== undefined && (await findShown(table.dir, successor)) !== 'itself') continue;
     if (file !== undefined && (place !== file || successor === undefined)) await removeFile(path.join(table.dir, file));
     if (place !== undefined && successor === undefined) emptied.add(place);
-    // The commits still name it until they are trimmed; unlinking a file that is gone costs nothing.
+    // The commits name it until they are trimmed; removing a missing file costs nothing.
     tombstones.delete(encoded);
     removed += 1;
   }
@@ -86,10 +90,7 @@ export async function vacuum(table: Table, options: CleanOptions): Promise<numbe
   return removed;
 }
 
-/**
- * Writes a checkpoint when enough commits have followed the last one, or history must go. Returns the version of the
- * newest one.
- */
+/** Writes a checkpoint after enough commits, or if history must be removed. Returns the version of the newest one. */
 export async function checkpointWhenDue(
   duckdb: Duckdb,
   table: Table,
@@ -99,7 +100,7 @@ export async function checkpointWhenDue(
   const { checkpoints } = await listLog(table.dir);
   const { version } = table.state();
   const last = checkpoints.at(-1) ?? 0;
-  // A crash can leave `_last_checkpoint` behind; other engines would look for a checkpoint that is trimmed by then.
+  // After a crash, `_last_checkpoint` may be outdated, and other engines would look for a trimmed checkpoint.
   const isHinted = (await findLastCheckpoint(table.dir))?.version === last;
   if (isHinted && version - last < every && last >= (table.lake().forgetBefore ?? 0)) return last;
   const state = copyTableState(table.state());
@@ -107,15 +108,16 @@ export async function checkpointWhenDue(
   return state.version;
 }
 
-/** When this service committed a version; undefined when another engine did, whose time says nothing. */
+/**
+ * Returns when this service committed a version, Unix ms; undefined for another engine's commit, whose time is not
+ * trusted.
+ */
 async function findCommittedAtMs(tableDir: string, version: number): Promise<number | undefined> {
-  const info = (await readCommit(tableDir, version)).actions.find(
-    (action) => action.commitInfo !== undefined,
-  )?.commitInfo;
+  const info = findInfo((await readCommit(tableDir, version)).actions);
   return findLakeState(info) === undefined ? undefined : info?.timestamp;
 }
 
-/** The newest commit of ours up to a version: a checkpoint's provenance. */
+/** Returns the newest commit of this service up to a version: a checkpoint's provenance. */
 async function findOwnVersion(tableDir: string, version: number, commits: readonly number[]): Promise<number> {
   for (let own = version; commits.includes(own); own -= 1) {
     if ((await findCommittedAtMs(tableDir, own)) !== undefined) return own;
@@ -139,7 +141,7 @@ export async function trimLog(table: Table, failedDir: string | undefined, optio
   for (const version of checkpoints) {
     if (version <= keepFrom || version > needed || !commits.includes(version)) continue;
     const committedAtMs = await findCommittedAtMs(table.dir, version);
-    // A time in the future was given by a clock that was ahead: later commits say how old this one is at least.
+    // A time in the future is wrong: later commits show the least age of this one.
     if (committedAtMs === undefined || isClockBehind(committedAtMs, options.nowMs)) continue;
     if (options.nowMs - committedAtMs < options.retentionMs) break;
     keepFrom = version;
@@ -154,26 +156,26 @@ export async function trimLog(table: Table, failedDir: string | undefined, optio
       .filter((version) => version < keepFrom)
       .flatMap((version) => [checkpointName(version), checkpointHashName(version)]),
   ];
-  // Oldest first: a crash leaves a log whose end is whole.
-  for (const name of stale.toSorted()) await removeFile(path.join(logFolder(table.dir), name));
+  // Oldest first: a crash leaves a log with an intact end.
+  await logStore(table.dir).remove(stale.toSorted());
   await options.crashPoint('trimmed');
   return stale.length;
 }
 
-/** What crashes may have left in the table's folders: temporaries, and young files to be looked up in the log. */
+/** Possible leftovers of crashes in a table's folders: temporaries, and young files that the log may not name. */
 export interface Leftovers {
   readonly temporaries: readonly string[];
-  /** What lies in the folders of young files, relative to the table's. */
+  /** Files in the folders of young files, relative to the table's. */
   readonly young: readonly string[];
-  /** What lies in other folders that only earlier versions wrote to. */
+  /** Files in other folders of earlier versions. */
   readonly former: readonly string[];
-  /** Reports whether a file belongs to work in hand, such as a load. */
+  /** Reports whether a file belongs to work in progress, such as a load. */
   readonly isInHand: (file: string) => boolean;
 }
 
 /**
- * Lists what may be left over in a table's folders, and in those named beside. By a compactor that has claimed the lake
- * and has not begun to write: nothing of it is its own, and whoever it has taken the lake from commits nothing more.
+ * Lists possible leftovers in a table's folders and others. For a compactor that has claimed the lake and not begun to
+ * write: the previous one cannot commit any more.
  */
 export async function listLeftovers(
   tableDir: string,
@@ -187,15 +189,14 @@ export async function listLeftovers(
   }
   const young = await listYoungPaths(tableDir);
   const former = await listFormerPaths(tableDir);
-  // After the files: work that has ended by then is known from the log.
+  // After the files: the log has work that ended by then.
   return { temporaries, young, former, isInHand: await findNamesInHand(stagingDir) };
 }
 
 /**
- * Removes temporaries, and young files that no commit names. With `putAside`, those files are moved there instead,
- * under the names that it gives: where the stream does not agree with the log, entries of the log may be gone, and the
- * files be the only place that has their events. Under the maintenance lock, with the table refreshed after the listing.
- * Returns how many files went.
+ * Removes temporaries, and young files that no commit names. With `putAside`, those files are moved there, under the
+ * names that it returns: if the stream contradicts the log, commits may be missing, and the files be the only copy of
+ * their events. Under the maintenance lock, with the table refreshed after the listing. Returns how many.
  */
 export async function sweep(
   table: Table,

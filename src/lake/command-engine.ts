@@ -6,17 +6,16 @@ import { followGroupAccess } from '../runtime/files/group-access.ts';
 import { removeTree } from '../runtime/files/work-files.ts';
 import { lakePaths, tablePaths } from './lake.ts';
 
-/** An engine for one command that changes the lake. */
 export interface CommandEngine {
   readonly duckdb: Duckdb;
-  /** Closes the engine and removes what it has spilled. */
+  /** Closes the engine and removes spilled data. */
   close(): Promise<void>;
 }
 
 /**
- * Opens one. What it spills are rows of the lake, perhaps of a person who is erased later: they lie in the staging
- * folder of the table whose maintenance lock the command takes, that of the events by default, where the next holder
- * removes what a killed command has left. Errors: those of `openDuckdb`.
+ * Opens an engine for one command that changes the lake. It may spill personal data: into the staging folder of the
+ * table whose maintenance lock the command takes (the events by default), where the next holder removes what a killed
+ * command left. Errors: those of `openDuckdb`.
  */
 export async function openCommandEngine(
   lakeDir: string,

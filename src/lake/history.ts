@@ -1,3 +1,4 @@
+import { localFiles } from '../runtime/store/local-files.ts';
 import { events } from '../datasets/dataset.ts';
 import { parsePartitionPath } from '../datasets/partition.ts';
 import { openDuckdb } from './sql/duckdb.ts';
@@ -6,10 +7,11 @@ import { findLakeState, type Epoch, type Totals } from './log/lake-state.ts';
 import { listLog, readCommit } from './log/log-files.ts';
 import { lakePaths, listTables, tablePaths } from './lake.ts';
 import { readSnapshot, type DataFile, type Snapshot } from './log/snapshot.ts';
+import { findInfo } from './log/actions.ts';
 
 /** One commit of the table, as `lake log` shows it. */
 export interface HistoryEntry {
-  /** The table, where it is not that of the events. */
+  /** The table, if it is not that of the events. */
   readonly table?: string;
   readonly version: number;
   /** ISO 8601. */
@@ -18,12 +20,12 @@ export interface HistoryEntry {
   readonly filesAdded: number;
   readonly filesRemoved: number;
   readonly bytesAdded: number;
-  /** Figures of the commit's own kind, such as rows or the fault of the stream. */
+  /** Figures of the cause, such as rows or the fault of the stream. */
   readonly metrics: Readonly<Record<string, unknown>>;
   readonly totals?: Totals;
 }
 
-/** Reads the newest commits that the log of a table still has, newest first. */
+/** Reads the newest commits in the log of a table, newest first. */
 export async function readHistory(lakeDir: string, limit: number, dataset = events): Promise<HistoryEntry[]> {
   const { table } = tablePaths(lakeDir, dataset);
   const named = dataset === events ? {} : { table: dataset.table };
@@ -32,7 +34,7 @@ export async function readHistory(lakeDir: string, limit: number, dataset = even
   return Promise.all(
     newest.map(async (version) => {
       const { actions } = await readCommit(table, version);
-      const info = actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
+      const info = findInfo(actions);
       const lake = findLakeState(info);
       const adds = actions.flatMap((action) => action.add ?? []);
       return {
@@ -50,7 +52,7 @@ export async function readHistory(lakeDir: string, limit: number, dataset = even
   );
 }
 
-/** Rows and bytes of a kind and date. Bytes of young files, which hold many, are shared out by rows. */
+/** Rows and bytes of a kind and date. Bytes of young files are distributed by rows. */
 export interface GroupStats {
   readonly kind: string;
   readonly date: string;
@@ -68,7 +70,7 @@ export interface LakeStats {
   readonly youngFiles: number;
   readonly bytes: number;
   readonly groups: readonly GroupStats[];
-  /** The other tables, by name; absent where there are none. */
+  /** The other tables, by name; absent if there are none. */
   readonly tables?: Readonly<Record<string, TableStats>>;
 }
 
@@ -81,10 +83,10 @@ export interface TableStats {
   readonly youngFiles: number;
 }
 
-/** The status of the service asks for the same ones every second. */
+/** The status of the service needs the same ones every second. */
 const summaries = new WeakMap<Snapshot, TableStats>();
 
-/** Sums up a snapshot by what its log says. */
+/** Summarizes a snapshot by its log. */
 function summarizeTable(snapshot: Snapshot): TableStats {
   const known = summaries.get(snapshot);
   if (known !== undefined) return known;
@@ -100,7 +102,7 @@ function summarizeTable(snapshot: Snapshot): TableStats {
   return summary;
 }
 
-/** The newest snapshots of the tables beside that of the events, by name. */
+/** Reads the newest snapshots of the other tables, by name. */
 export async function readFollowers(lakeDir: string): Promise<ReadonlyMap<string, Snapshot>> {
   const snapshots = new Map<string, Snapshot>();
   for (const dataset of await listTables(lakeDir))
@@ -108,24 +110,26 @@ export async function readFollowers(lakeDir: string): Promise<ReadonlyMap<string
   return snapshots;
 }
 
-/** Sums up tables by what their logs say, by name. */
+/** Summarizes tables by their logs, by name. */
 export function summarizeTables(snapshots: ReadonlyMap<string, Snapshot>): Record<string, TableStats> {
   return Object.fromEntries([...snapshots].map(([table, snapshot]) => [table, summarizeTable(snapshot)]));
 }
 
-/** The kind and date of a sealed file's rows, where its folder names both. */
+/** Returns the kind and date of a sealed file, if its folder has both. */
 function findKindAndDate(file: DataFile): { readonly kind: string; readonly date: string } | undefined {
   const { kind, date } = parsePartitionPath(file.place ?? file.path) ?? {};
   return file.young || kind === undefined || date === undefined ? undefined : { kind, date };
 }
 
-/** Counts the rows of files by reading them: young ones, and sealed ones whose folders do not name kind and date. */
+/** Counts the rows of files by reading them: young ones, and sealed ones without kind and date in their folders. */
 async function countRows(files: readonly DataFile[]): Promise<GroupStats[]> {
   if (files.length === 0) return [];
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   try {
-    const rows = await duckdb.rows(
-      `SELECT kind, date::VARCHAR AS date, count(*) AS n FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false) GROUP BY ALL`,
+    const rows = await localFiles.use(files, (paths) =>
+      duckdb.rows(
+        `SELECT kind, date::VARCHAR AS date, count(*) AS n FROM read_parquet(${sqlList(paths)}, hive_partitioning = false) GROUP BY ALL`,
+      ),
     );
     const isYoung = files.every(({ young }) => young);
     const bytes = files.reduce((sum, file) => sum + file.sizeBytes, 0);
@@ -146,7 +150,7 @@ async function countRows(files: readonly DataFile[]): Promise<GroupStats[]> {
   }
 }
 
-/** Sizes and rows of the lake by kind and date, its totals and its position in the stream. */
+/** Reads sizes and rows of the lake by kind and date, its totals and its position in the stream. */
 export async function readLakeStats(lakeDir: string): Promise<LakeStats> {
   const { table } = lakePaths(lakeDir);
   const { files, young, version, lake } = await readSnapshot(table);

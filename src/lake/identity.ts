@@ -2,57 +2,54 @@ import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { events } from '../datasets/dataset.ts';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
-import { createExclusive, ensureFolder, findTextFile } from '../runtime/files/durable-file.ts';
 import { AppError } from '../runtime/errors.ts';
+import { findText, type ObjectStore } from '../runtime/store/object-store.ts';
+import { openStore } from '../runtime/store/open-store.ts';
 import { listLog } from './log/log-files.ts';
 
 const fileName = 'identity.json';
 
-/** Path of the file in the lake's folder. */
 export function identityPath(lakeDir: string): string {
   return path.join(path.resolve(lakeDir), fileName);
 }
 
-/** Reads the id out of the file; undefined when there is none. */
-async function findId(file: string): Promise<string | undefined> {
-  const text = await findTextFile(file);
+async function findId(store: ObjectStore): Promise<string | undefined> {
+  const text = await findText(store, fileName);
   if (text === undefined) return undefined;
   try {
     const { id } = parseChecked(text);
     if (typeof id === 'string' && id !== '') return id;
   } catch {
-    // Damaged: the log has it as well.
+    // Damaged: the log has it too.
   }
-  throw new AppError('record_damaged', `${file} is damaged`, {
+  throw new AppError('record_damaged', `${store.nameOf(fileName)} is damaged`, {
     hint: 'Remove it: it is made again from the log of the lake.',
   });
 }
 
-/** The id in the log of a lake that was there before the file; undefined when the lake is new. */
+/** Reads the id from the log of a lake without the file; undefined if the lake is new. */
 async function findIdInLog(tableDir: string): Promise<string | undefined> {
   const { commits, checkpoints } = await listLog(tableDir);
   if (commits.length === 0 && checkpoints.length === 0) return undefined;
-  // The SQL engine that reads a checkpoint is not for every process to carry.
+  // The engine for checkpoints is loaded on demand.
   const { loadTableState } = await import('./log/snapshot.ts');
   return (await loadTableState(tableDir)).metaData?.id;
 }
 
 /**
- * The id of a lake, which is its table's (`metaData.id`) and goes with it wherever it is copied. Kept in a file beside
- * the table, so that it is known without reading the log; for a lake that is not there yet it is chosen here. Any
- * process may call it at any time: the first to write the file decides.
+ * Returns the id of a lake: its table's (`metaData.id`), which all copies share. Stored in a file, so that it is known
+ * without the log; chosen here for a new lake. Any process may call it: the first one to create the file decides.
  */
 export async function ensureLakeId(lakeDir: string): Promise<string> {
-  const file = identityPath(lakeDir);
-  const known = await findId(file);
+  const store = openStore(path.resolve(lakeDir));
+  const known = await findId(store);
   if (known !== undefined) return known;
-  await ensureFolder(path.dirname(file));
-  const id = (await findIdInLog(path.join(path.dirname(file), events.table))) ?? randomUUID();
-  await createExclusive(file, renderChecked({ id }));
-  return (await findId(file)) ?? id;
+  const id = (await findIdInLog(path.join(path.resolve(lakeDir), events.table))) ?? randomUUID();
+  await store.create(fileName, Buffer.from(renderChecked({ id })));
+  return (await findId(store)) ?? id;
 }
 
-/** Id of the stream that the lake's log has followed last; undefined while it has followed none. */
+/** Returns the id of the stream that the log followed last, if any. */
 export async function findFollowedStream(lakeDir: string): Promise<string | undefined> {
   const tableDir = path.join(path.resolve(lakeDir), events.table);
   const { commits, checkpoints } = await listLog(tableDir);

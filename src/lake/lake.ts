@@ -16,8 +16,8 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { ensureFolder, moveFile, removeFile, syncFile, syncFolder } from '../runtime/files/durable-file.ts';
-import { assertHardLinks, exists } from '../runtime/files/file-checks.ts';
+import { ensureFolder, removeFile } from '../runtime/files/durable-file.ts';
+import { exists } from '../runtime/files/file-checks.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { isLocked } from '../runtime/files/lock.ts';
 import type { Clock } from '../runtime/clock.ts';
@@ -28,15 +28,15 @@ import { datasets, events, type Dataset } from '../datasets/dataset.ts';
 import type { Column } from '../datasets/field-schema.ts';
 import { isTableName } from '../datasets/pipeline-file.ts';
 import { ensureViews } from './catalogue/renew.ts';
-import { type MetaDataAction, isOwnProtocol, tableProtocol } from './log/actions.ts';
+import { type MetaDataAction, isOwnProtocol, tableProtocol, logDamaged } from './log/actions.ts';
 import { writeCheckpoint } from './log/checkpoint.ts';
 import { openDuckdb, type Duckdb } from './sql/duckdb.ts';
 import { sqlName, sqlText } from './sql/literals.ts';
 import { followGroupAccess, tableFolderMode } from '../runtime/files/group-access.ts';
 import { ensureLakeId } from './identity.ts';
 import { emptyTotals } from './log/lake-state.ts';
-import { listLog, logFolder } from './log/log-files.ts';
-import { emptyFilePath, loadTableState, readSnapshot } from './log/snapshot.ts';
+import { listLog, logFolder, logStore } from './log/log-files.ts';
+import { emptyFileName, emptyFilePath, loadTableState, readSnapshot } from './log/snapshot.ts';
 import { ensureSnapshotFile } from './sql/snapshot-sql.ts';
 import { linkCommit, openTable, toCommitInfo, type Table, type TableOptions } from './log/table.ts';
 import {
@@ -46,11 +46,11 @@ import {
   upgradeSchema,
   type TableColumn,
 } from './table-schema.ts';
-import { statsProperty, listDataFiles } from './files/data-file.ts';
+import { listDataFiles, statsProperty, tableStore } from './files/data-file.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
 import { youngFolder } from './log/young-folder.ts';
 
-/** Where things lie below the lake's folder. */
+/** Paths below the lake's folder. */
 export function lakePaths(lakeDir: string) {
   const root = path.resolve(lakeDir);
   return {
@@ -58,26 +58,26 @@ export function lakePaths(lakeDir: string) {
     ...tablePaths(lakeDir, events),
     failed: path.join(root, 'failed'),
     /**
-     * Young files that no commit names, put aside when the stream did not agree with the log: they may hold what the
-     * lake has lost.
+     * Young files without a commit, put aside when the stream contradicted the log: they may have events that the lake
+     * has lost.
      */
     orphans: path.join(root, 'orphans'),
-    /** How far the compactor has seen the stream go. */
+    /** The last stream sequence that the compactor has seen. */
     streamEnd: path.join(root, 'stream-end.json'),
-    /** Up to when the position of the newest commit has everything, where that is later than the commit says. */
+    /** The watermark of the newest commit's position, if later than the commit's own. */
     watermark: path.join(root, 'watermark.json'),
-    /** Hashes of the ids that were erased (find/erased-ids.ts). */
+    /** Hashes of erased ids (find/erased-ids.ts). */
     erasedIds: path.join(root, 'erased-ids.parquet'),
     snapshotSql: path.join(root, 'snapshot.sql'),
-    /** The folder whose lock the one running compactor holds for its life. */
+    /** The folder that the running compactor locks. */
     compactorLock: root,
   } as const;
 }
 
-/** A table by its name alone: a dataset has it, or no pipeline does. */
+/** A table by name, with or without a dataset. */
 export type TableName = Pick<Dataset, 'table'>;
 
-/** Where a dataset's table lies below the lake's folder. */
+/** Paths of a table. */
 export function tablePaths(lakeDir: string, { table: name }: TableName) {
   const root = path.resolve(lakeDir);
   const table = path.join(root, name);
@@ -85,42 +85,40 @@ export function tablePaths(lakeDir: string, { table: name }: TableName) {
   return {
     table,
     young: path.join(table, youngFolder),
-    /** The folder whose lock is held by whoever rewrites files that are already in the table: seal, erasure, replay. */
+    /** The folder that rewrites of existing files lock: seal, erasure, replay. */
     maintenanceLock: table,
-    /** Work in hand of who holds that lock; whoever takes it next finishes or removes what lies there. */
+    /** Work in progress of the lock's holder; the next holder completes or removes it. */
     staging: name === events.table ? staging : path.join(staging, name),
   } as const;
 }
 
 export interface LakeOptions {
   readonly clock: Clock;
-  /** How long removed files and old log entries stay for those who still read them, milliseconds. */
+  /** How long removed files and old log entries stay for readers, ms. */
   readonly retentionMs: number;
   /** Columns of the table; the dataset's by default. Tests of schema changes pass others. */
   readonly columns?: readonly Column[];
 }
 
-/** Temporaries that a compactor beside this process sweeps, since none of its own writes them, are written again. */
+/** Retries writes whose temporaries the start of a compactor removed. */
 const whileSwept: RetryOptions = { forMs: 2000, everyMs: 50, retryable: (error) => isSystemError(error, 'ENOENT') };
 
-/** Writes the Parquet file that has every column and no row, whole or not at all. */
+/** Writes the Parquet file with every column and no row, atomically. */
 async function writeEmptyFile(duckdb: Duckdb, tableDir: string, columns: readonly TableColumn[]): Promise<void> {
-  const file = emptyFilePath(tableDir);
-  const temporary = `${file}.${randomUUID()}.tmp`;
+  const store = tableStore(tableDir);
+  const temporary = store.localPath(emptyFileName);
   try {
     const list = columns.map((column) => `NULL::${column.type} AS ${sqlName(column.name)}`).join(', ');
     await duckdb.run(`COPY (SELECT ${list} LIMIT 0) TO ${sqlText(temporary)} (FORMAT parquet)`);
-    await syncFile(temporary);
-    await moveFile(temporary, file);
-    await syncFolder(tableDir);
+    await store.upload(emptyFileName, temporary);
   } finally {
     await removeFile(temporary);
   }
 }
 
-/** Commits version 0. Of several processes that try, one does it and the others find it done. */
+/** Commits version 0. Of concurrent processes, one succeeds and the others find it. */
 async function createTable(lakeDir: string, dataset: Dataset, options: LakeOptions): Promise<void> {
-  // The lake is known by the id of its table of events.
+  // The lake's id is that of its table of events.
   const id = dataset === events ? await ensureLakeId(lakeDir) : randomUUID();
   const commitId = randomUUID();
   const nowMs = options.clock.nowMs();
@@ -146,11 +144,11 @@ async function createTable(lakeDir: string, dataset: Dataset, options: LakeOptio
   await linkCommit(tablePaths(lakeDir, dataset).table, 0, actions, noCrashPoint);
 }
 
-/** Refuses to begin a log beside files that another log must have named: they would be swept as leftovers. */
+/** Refuses to start a log where files of another log exist: they would be removed as leftovers. */
 async function assertNoFiles(tableDir: string): Promise<void> {
   const found = await listDataFiles(tableDir);
   if (found.length === 0) return;
-  // Another process may have begun the log meanwhile, and the files are its own.
+  // Another process may have started the log concurrently, with its own files.
   if ((await listLog(tableDir)).commits.length > 0) return;
   throw new AppError('log_damaged', `the lake has ${found.length} files and no log`, {
     hint: `Put the entries of ${logFolder(tableDir)} back from a copy, or move the files away.`,
@@ -159,25 +157,21 @@ async function assertNoFiles(tableDir: string): Promise<void> {
 
 async function readColumns(tableDir: string): Promise<TableColumn[]> {
   const { metaData } = await loadTableState(tableDir);
-  if (metaData === undefined)
-    throw new AppError('log_damaged', "the lake's log has no metaData", {
-      hint: "Run 'tributary lake check', and restore what it names from a backup.",
-    });
+  if (metaData === undefined) throw logDamaged("the lake's log has no metaData");
   return parseSchemaString(metaData.schemaString);
 }
 
-/** Says whether everything that readers rely on is there; then nothing has to be opened for it. */
+/** Reports whether everything that readers need exists; then nothing has to be opened. */
 async function isComplete(tableDir: string): Promise<boolean> {
   return (await listLog(tableDir)).checkpoints.length > 0 && (await exists(emptyFilePath(tableDir)));
 }
 
 /**
- * Makes sure that there is a lake that readers can use, an empty one if need be: folders, version 0 with its
- * checkpoint, the empty file, snapshot.sql. Any process may call it at any time. Errors: `start_failed` without hard
- * links, `lake_protocol`.
+ * Ensures that a lake exists that readers can use, possibly empty: folders, version 0 with its checkpoint, the empty
+ * file, snapshot.sql. Any process may call it. Errors: `start_failed` without hard links, `lake_protocol`.
  */
 export async function ensureLake(lakeDir: string, options: LakeOptions): Promise<void> {
-  // A compactor that starts at the same moment sweeps temporaries, ours among them.
+  // The concurrent start of a compactor removes our temporaries.
   await retry(() => completeLake(lakeDir, options), whileSwept);
 }
 
@@ -191,25 +185,25 @@ async function completeLake(lakeDir: string, options: LakeOptions): Promise<void
   await ensureViews(lakeDir);
 }
 
-/** Makes sure that snapshot.sql names the tables that there are. */
+/** Ensures that snapshot.sql names the existing tables. */
 async function completeSnapshotFile(lakeDir: string, options: LakeOptions): Promise<void> {
   const { snapshotSql: file, root } = lakePaths(lakeDir);
   await ensureSnapshotFile({ ...options, file, root }, await listTables(lakeDir));
 }
 
-/** Makes sure that a dataset's table is there: folders, version 0 with its checkpoint, the empty file. */
+/** Ensures that a dataset's table exists: folders, version 0 with its checkpoint, the empty file. */
 async function completeTable(lakeDir: string, dataset: Dataset, options: LakeOptions): Promise<void> {
   const paths = tablePaths(lakeDir, dataset);
   for (const folder of [logFolder(paths.table), paths.young]) await ensureFolder(folder, tableFolderMode);
   await ensureFolder(paths.staging);
   if (await isComplete(paths.table)) return;
-  await assertHardLinks(logFolder(paths.table));
+  await logStore(paths.table).probe();
   const { commits, checkpoints } = await listLog(paths.table);
   const isNew = commits.length === 0 && checkpoints.length === 0;
   if (isNew) await assertNoFiles(paths.table);
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   try {
-    // The empty file comes first: whoever sees a version can rely on it.
+    // The empty file first: it exists for every version.
     const columns = isNew ? (options.columns ?? dataset.columns) : await readColumns(paths.table);
     if (!(await exists(emptyFilePath(paths.table)))) await writeEmptyFile(duckdb, paths.table, columns);
     if (isNew) await createTable(lakeDir, dataset, options);
@@ -220,13 +214,13 @@ async function completeTable(lakeDir: string, dataset: Dataset, options: LakeOpt
   }
 }
 
-/** Says whether a dataset has a table in the lake: it is made with the first of its rows. */
+/** Reports whether a dataset has a table: it is created with its first rows. */
 export async function hasTable(lakeDir: string, dataset: TableName): Promise<boolean> {
   const { commits, checkpoints } = await listLog(tablePaths(lakeDir, dataset).table);
   return commits.length > 0 || checkpoints.length > 0;
 }
 
-/** Lists the datasets that have a table in the lake, the imported events first; none where there is no lake. */
+/** Lists the datasets with a table, the imported events first; empty if there is no lake. */
 export async function listTables(lakeDir: string): Promise<Dataset[]> {
   const names = new Set(await findNames(path.resolve(lakeDir)));
   const tables: Dataset[] = [];
@@ -236,8 +230,8 @@ export async function listTables(lakeDir: string): Promise<Dataset[]> {
 }
 
 /**
- * Lists the tables of the lake that no pipeline names, such as those of a dataset whose files an upgrade has replaced.
- * Their rows cannot be exported or erased until it has its files again.
+ * Lists the tables that no pipeline names, such as those of a dataset whose files an upgrade has replaced. Their rows
+ * cannot be exported or erased until the pipeline is restored.
  */
 export async function listUnnamedTables(lakeDir: string): Promise<TableName[]> {
   const tables: TableName[] = [];
@@ -246,11 +240,9 @@ export async function listUnnamedTables(lakeDir: string): Promise<TableName[]> {
   return tables;
 }
 
-/** The next step for a table that no pipeline names. */
 export const unnamedTableTodo =
   "Restore the dataset's pipeline and row schema in TRIBUTARY_DATASETS_DIR (datasets/ in the data folder), and start the service again.";
 
-/** Describes each table that no pipeline names. */
 export async function findUnnamedTables(lakeDir: string): Promise<Problem[]> {
   return (await listUnnamedTables(lakeDir)).map(({ table }) => ({
     code: 'table_unnamed',
@@ -270,8 +262,8 @@ export async function assertTablesNamed(lakeDir: string): Promise<void> {
 }
 
 /**
- * Refuses a lake with a column that its dataset does not have or has with another type: exports would leave it empty.
- * A log that cannot be read is reported elsewhere. Error: `schema_change`.
+ * Refuses a lake with a column that its dataset lacks or has with another type: exports would leave it empty. An
+ * unreadable log is reported elsewhere. Error: `schema_change`.
  */
 export async function assertTableColumns(lakeDir: string): Promise<void> {
   for (const dataset of await listTables(lakeDir)) {
@@ -280,20 +272,18 @@ export async function assertTableColumns(lakeDir: string): Promise<void> {
   }
 }
 
-/** As `listTables`, without that of the imported events. */
 export async function listOtherTables(lakeDir: string): Promise<Dataset[]> {
   return (await listTables(lakeDir)).filter((dataset) => dataset !== events);
 }
 
-/** Says whether a compactor runs on the lake: it holds its lock. */
 export function isCompactorRunning(lakeDir: string): boolean {
   return isLocked(lakePaths(lakeDir).compactorLock);
 }
 
 /**
- * Opens the lake for writing: checks that commits can work here, keeps other engines' writers out of a table of an
- * earlier version, and adds the columns of new optional fields and the properties that the table lacks, each by one
- * commit. The caller holds the compactor's lock. Errors: those of `ensureLake` and `openTable`, and `schema_change`.
+ * Opens the lake for writing: checks that commits can work, upgrades the protocol of a table of an earlier version, and
+ * adds columns of new optional fields and missing properties, each by one commit. The caller has the compactor's lock.
+ * Errors: those of `ensureLake` and `openTable`, `schema_change`.
  */
 export async function openLake(lakeDir: string, options: LakeOptions & TableOptions): Promise<Table> {
   await ensureLake(lakeDir, options);
@@ -301,8 +291,7 @@ export async function openLake(lakeDir: string, options: LakeOptions & TableOpti
 }
 
 /**
- * Opens the table of a dataset for writing, as `openLake` does that of the events, and makes it where it is not there
- * yet. Any process may do so. The lake itself is there.
+ * Opens the table of a dataset for writing, and creates it if it is missing. Any process may do so. The lake exists.
  */
 export async function openDatasetTable(
   lakeDir: string,
@@ -315,7 +304,7 @@ export async function openDatasetTable(
   return openUpgraded(lakeDir, dataset, options);
 }
 
-/** The metadata of a table of an earlier version, with the columns and properties of this one. */
+/** Returns the metadata of a table with the columns and properties of this version. */
 function upgradeMetaData(metaData: MetaDataAction, columns: readonly Column[]): MetaDataAction {
   return {
     ...metaData,
@@ -326,19 +315,16 @@ function upgradeMetaData(metaData: MetaDataAction, columns: readonly Column[]): 
 
 async function openUpgraded(lakeDir: string, dataset: Dataset, options: LakeOptions & TableOptions): Promise<Table> {
   const { table: tableDir } = tablePaths(lakeDir, dataset);
-  await retry(() => assertHardLinks(logFolder(tableDir)), whileSwept);
+  await retry(() => logStore(tableDir).probe(), whileSwept);
   const table = await openTable(tableDir, options);
   const metaData = table.state().metaData;
-  if (metaData === undefined)
-    throw new AppError('log_damaged', "the lake's log has no metaData", {
-      hint: "Run 'tributary lake check', and restore what it names from a backup.",
-    });
+  if (metaData === undefined) throw logDamaged("the lake's log has no metaData");
   const columns = options.columns ?? dataset.columns;
   const upgraded = upgradeMetaData(metaData, columns);
   if (upgraded.schemaString !== metaData.schemaString) {
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     try {
-      // Before the commit: a reader that has a column more than the table only sees NULL in it.
+      // Before the commit: readers see NULL in a column that the table lacks.
       await writeEmptyFile(duckdb, tableDir, parseSchemaString(upgraded.schemaString));
     } finally {
       duckdb.close();
@@ -355,16 +341,15 @@ async function openUpgraded(lakeDir: string, dataset: Dataset, options: LakeOpti
 }
 
 /**
- * Young files that were put aside lie together in one folder: those of the imported events under their own names, those
- * of another table behind its name and a dot.
+ * Young files that were put aside are in one folder: those of the imported events under their own names, others with
+ * the prefix `TABLE.`.
  */
 
-/** The name under which a young file of a table is put aside. */
 export function orphanName({ table }: Pick<Dataset, 'table'>, file: string): string {
   return table === events.table ? file : `${table}.${file}`;
 }
 
-/** The dataset that a file put aside has rows of. */
+/** Returns the dataset of a file that was put aside. */
 export function orphanDataset(name: string): Dataset {
   return datasets.get(name.split('.')[0] ?? '') ?? events;
 }

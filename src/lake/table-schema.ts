@@ -2,15 +2,15 @@ import { AppError } from '../runtime/errors.ts';
 import type { Column, ColumnType } from '../datasets/field-schema.ts';
 import { sqlText } from './sql/literals.ts';
 
-/** A column as the log has it: its name and its DuckDB type. */
+/** A column in the log: name and DuckDB type. */
 export interface TableColumn {
   readonly name: string;
   readonly type: ColumnType;
 }
 
 /**
- * The table property that counts the columns of every sealed file. Where the table has more, files from before a column
- * was added wait to be rewritten (compact/seal/schema-turns.ts).
+ * The table property with the number of columns in every sealed file. If the table has more, older files wait to be
+ * rewritten (compact/seal/schema-turns.ts).
  */
 export const sealedColumnsProperty = 'tributary.sealedColumns';
 
@@ -21,10 +21,7 @@ interface DeltaField {
   readonly metadata: Readonly<Record<string, unknown>>;
 }
 
-/**
- * The Delta type of each DuckDB type. A plain TIMESTAMP, UUID or unsigned type would need a table feature, so none is
- * here.
- */
+/** Delta types. A plain TIMESTAMP, UUID or unsigned type would need a table feature. */
 const deltaTypes: Readonly<Record<Exclude<ColumnType, `DECIMAL${string}`>, unknown>> = {
   VARCHAR: 'string',
   SMALLINT: 'short',
@@ -59,14 +56,14 @@ function toField(column: TableColumn & { readonly description?: string }): Delta
   };
 }
 
-/** Writes the `schemaString` of a table: every column nullable. Asserts that no two names differ by case only. */
+/** Renders the `schemaString` of a table: every column nullable. Asserts that no two names differ by case only. */
 export function toSchemaString(columns: readonly (TableColumn & { readonly description?: string })[]): string {
   const names = new Set(columns.map((column) => column.name.toLowerCase()));
   if (names.size !== columns.length) throw new Error('columns: two names differ by case only, or not at all');
   return JSON.stringify({ type: 'struct', fields: columns.map(toField) });
 }
 
-/** Reads the columns of a `schemaString`. Errors: `schema_change` for a type this service does not write. */
+/** Parses a `schemaString`. Error: `schema_change` for a type that this service does not write. */
 export function parseSchemaString(schemaString: string): TableColumn[] {
   const fields = (JSON.parse(schemaString) as { fields: readonly DeltaField[] }).fields;
   return fields.map((field) => {
@@ -84,19 +81,17 @@ export function parseSchemaString(schemaString: string): TableColumn[] {
   });
 }
 
-/** The statement that lists the columns of a Parquet file, for `hasColumns`. */
 export function describeFileSql(file: string): string {
   return `DESCRIBE SELECT * FROM read_parquet(${sqlText(file)}, hive_partitioning = false)`;
 }
 
-/** DuckDB's own name of a column's type. */
 function describedType(type: ColumnType): string {
   return type === 'TIMESTAMPTZ' ? 'TIMESTAMP WITH TIME ZONE' : type;
 }
 
 /**
- * Says whether a file begins with the columns of a `schemaString`, by the rows that `describeFileSql` gave; an upgrade
- * writes the file with more before it commits them.
+ * Reports whether a file begins with the columns of a `schemaString`, by the rows of `describeFileSql`. During an
+ * upgrade it may have more.
  */
 export function hasColumns(
   described: readonly Readonly<Record<string, unknown>>[],
@@ -113,9 +108,9 @@ export function hasColumns(
 }
 
 /**
- * The schema that a lake written by an earlier version takes on: the same when nothing is new, with columns added at
- * its end when the event schemas have new fields. Any other difference (a column gone, another type) is refused with
- * `schema_change`: sealed files are never rewritten for it.
+ * Returns the upgraded schema of a lake: with new columns at its end if the event schemas have new fields. Error:
+ * `schema_change` for any other difference (a removed column, another type), since sealed files are never rewritten for
+ * it.
  */
 export function upgradeSchema(schemaString: string, columns: readonly Column[]): string {
   const present = parseSchemaString(schemaString);

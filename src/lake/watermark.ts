@@ -29,18 +29,17 @@ import { readSnapshot, type Snapshot } from './log/snapshot.ts';
  * showed before it was set back; of those that it shows again, it says nothing.
  */
 
-/** What is known of a position. */
 export interface WatermarkClaim extends Pick<Epoch, 'appId' | 'position'> {
-  /** Unix milliseconds, by the broker's clock. */
+  /** Unix ms, by the broker's clock. */
   readonly watermarkMs: number;
 }
 
-/** Keeps what is known of the position of the newest commit. Errors: the file system's; the file is then as it was. */
+/** Stores the watermark of the newest commit's position. Errors: the file system's; the file is then unchanged. */
 export async function keepWatermark(lakeDir: string, { appId, position, watermarkMs }: WatermarkClaim): Promise<void> {
   await replaceFile(lakePaths(lakeDir).watermark, renderChecked({ appId, position, watermarkMs }), tableFileMode);
 }
 
-/** Reads the file; one that is not there, damaged or not ours to read is as good as none. */
+/** Reads the file; undefined if it is missing, damaged or unreadable. */
 async function findClaim(lakeDir: string): Promise<Partial<WatermarkClaim> | undefined> {
   try {
     const text = await findTextFile(lakePaths(lakeDir).watermark);
@@ -50,14 +49,14 @@ async function findClaim(lakeDir: string): Promise<Partial<WatermarkClaim> | und
   }
 }
 
-/** A watermark as it is told: undefined where it lies in the future of a clock. */
+/** Returns a watermark unless it is in the future of a clock. */
 export function tellWatermark(watermarkMs: number | undefined, clock: Clock): number | undefined {
   return watermarkMs === undefined || watermarkMs > clock.nowMs() ? undefined : watermarkMs;
 }
 
 /**
- * The watermark of a state of any table that gets imported events, by the epoch in it, Unix milliseconds; undefined where
- * none is known, or it lies in the future of `clock`: the broker's clock and that differ, or one was set back.
+ * Returns the watermark of a state of any table with imported events, by its epoch, Unix ms; undefined if unknown, or
+ * in the future of `clock`, after a change of either clock.
  */
 export async function findWatermarkMs(
   lakeDir: string,
@@ -67,27 +66,25 @@ export async function findWatermarkMs(
   if (epoch === undefined) return undefined;
   const claim = await findClaim(lakeDir);
   const isSame = claim?.appId === epoch.appId && claim.position === epoch.position;
-  // The later word on the same position, also where it names an earlier time.
+  // The later statement about the position wins, even with an earlier time.
   const watermarkMs = isSame && Number.isSafeInteger(claim.watermarkMs) ? claim.watermarkMs : epoch.watermarkMs;
   return tellWatermark(watermarkMs, clock);
 }
 
 /**
- * The watermark of a lake as it is now: what is read afterwards, of any table that gets imported events, has what came
- * before it. As `findWatermarkMs`; undefined also where the newest commit cannot be read. Cheap: one listing and two small
- * files.
+ * Returns the current watermark of a lake: later reads of any table with imported events have all earlier events. As
+ * `findWatermarkMs`; undefined also if the newest commit is unreadable. Cost: one listing and two small files.
  */
 export async function readWatermarkMs(lakeDir: string, clock: Clock): Promise<number | undefined> {
-  // The events lead: the other tables are never behind them.
+  // The other tables are never behind the events.
   const { table } = lakePaths(lakeDir);
   const newest = await findNewestState(table, (await listLog(table)).commits).catch(() => undefined);
   return findWatermarkMs(lakeDir, newest?.epoch, clock);
 }
 
 /**
- * Says whether what is read of a table from now on has all that was acknowledged before the broker's clock showed
- * `untilMs`, Unix milliseconds. A table that gets no imported events, and one of a lake that has none yet, has. Not known
- * where the newest commit cannot be read: then it has not.
+ * Reports whether later reads of a table have all events that were acknowledged before the broker's clock showed
+ * `untilMs`, Unix ms. True for a table or a lake without imported events; false if the newest commit is unreadable.
  */
 export async function isCompleteUpTo(tableDir: string, untilMs: number, clock: Clock): Promise<boolean> {
   if (!hasWatermark(tableDir)) return true;
@@ -103,21 +100,20 @@ export async function isCompleteUpTo(tableDir: string, untilMs: number, clock: C
   }
 }
 
-/** What is read of a table: a version, and its watermark, Unix milliseconds, where one is known. */
+/** A version of a table, and its watermark, Unix ms, if known. */
 export interface MarkedSnapshot {
   readonly snapshot: Snapshot;
   readonly watermarkMs: number | undefined;
 }
 
-/** Says whether a table gets imported events: of others there is no watermark. */
+/** Reports whether a table gets imported events; others have no watermark. */
 function hasWatermark(tableDir: string): boolean {
   return importDatasets.some(({ table }) => table === path.basename(tableDir));
 }
 
 /**
- * Reads a version of a table, the newest unless a place is given, with its watermark, for who reads rows of some apps, or
- * of all. Errors: those of `readSnapshot` and
- * `readSnapshotAt`.
+ * Reads a version of a table with its watermark, the newest by default, for a reader of some apps or of all. Errors:
+ * those of `readSnapshot` and `readSnapshotAt`.
  */
 export async function readMarkedSnapshot(
   tableDir: string,
@@ -134,7 +130,7 @@ export async function readMarkedSnapshot(
       watermarkMs: isMarked ? await findWatermarkMs(lakeDir, snapshot.lake?.epoch, clock) : undefined,
     };
   }
-  // Before the table: what is read after a watermark has all that it speaks of.
+  // Before the table: reads after a watermark have all events before it.
   const watermarkMs = isMarked ? await readWatermarkMs(lakeDir, clock) : undefined;
   return { snapshot: await readSnapshot(tableDir), watermarkMs };
 }

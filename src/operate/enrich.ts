@@ -5,6 +5,7 @@
  * Crash: a started change is completed or reverted under the maintenance lock. The command can be repeated: a file with
  * nothing to fill is not rewritten.
  */
+import { localFiles } from '../runtime/store/local-files.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';
@@ -76,17 +77,19 @@ async function enrichFile(
   { table, stagingDir, groups, lookUps }: TableToEnrich,
   file: DataFile,
 ): Promise<number> {
-  const source = filesSql([table.snapshot().emptyFile, file.absolutePath]);
   try {
-    const filled = await fillRows(duckdb, lookUps, { source, groups, has: () => true }, async (select, rows) => {
-      // The rewrite would give damaged rows a valid checksum.
-      await assertFilesWhole([file]);
-      await rewriteFiles(
-        { table, stagingDir, duckdb, clock, crashPoint },
-        [{ file, rowsLeftOut: 0, toQuery: toQuery(select) }],
-        { cause: 'enrich', metrics: { rows } },
-      );
-      return rows;
+    const filled = await localFiles.use([file], (paths) => {
+      const source = filesSql([table.snapshot().emptyFile, ...paths]);
+      return fillRows(duckdb, lookUps, { source, groups, has: () => true }, async (select, rows) => {
+        // The rewrite would give damaged rows a valid checksum.
+        await assertFilesWhole([file]);
+        await rewriteFiles(
+          { table, stagingDir, duckdb, clock, crashPoint },
+          [{ file, rowsLeftOut: 0, toQuery: toQuery(select) }],
+          { cause: 'enrich', metrics: { rows } },
+        );
+        return rows;
+      });
     });
     return filled ?? 0;
   } finally {

@@ -1,3 +1,4 @@
+import { localFiles } from '../runtime/store/local-files.ts';
 import path from 'node:path';
 import { recoverChanges } from '../lake/files/change.ts';
 import { tablePaths, type TableName } from '../lake/lake.ts';
@@ -8,11 +9,10 @@ import { sqlList } from '../lake/sql/literals.ts';
 import { waitForLock, type Lock } from '../runtime/files/lock.ts';
 
 /** Longer than one task of a running compactor, ms. */
-const lockWaitMs = 120_000;
 
 /** Acquires the maintenance lock of a table. Error: `locked`, which names the holder. */
 export function lockTable(lakeDir: string, name: TableName, holder: string): Promise<Lock> {
-  return waitForLock(tablePaths(lakeDir, name).maintenanceLock, holder, lockWaitMs);
+  return waitForLock(tablePaths(lakeDir, name).maintenanceLock, holder);
 }
 
 /** Returns the staging folder of a table. */
@@ -61,14 +61,13 @@ export async function* countByFile(
   aggregates = '',
 ): AsyncGenerator<{ readonly file: DataFile; readonly row: Readonly<Record<string, unknown>> }, void, void> {
   for (const some of inPortions(files)) {
-    const byPath = new Map(some.map((file) => [file.absolutePath, file]));
-    const rows = await duckdb.rows(
-      `SELECT filename, count(*) AS n${aggregates} FROM ${filesSql([emptyFile, ...byPath.keys()], ', filename = true')}
-       WHERE ${where} GROUP BY filename ORDER BY filename`,
-    );
-    for (const row of rows) {
-      const file = byPath.get(String(row['filename']));
-      if (file !== undefined) yield { file, row };
-    }
+    const found = await localFiles.use(some, async (paths) => {
+      const rows = await duckdb.rows(
+        `SELECT filename, count(*) AS n${aggregates} FROM ${filesSql([emptyFile, ...paths], ', filename = true')}
+         WHERE ${where} GROUP BY filename ORDER BY filename`,
+      );
+      return rows.map((row) => ({ file: some[paths.indexOf(String(row['filename']))], row }));
+    });
+    for (const { file, row } of found) if (file !== undefined) yield { file, row };
   }
 }

@@ -5,7 +5,7 @@ import { publicKeyHex } from '../runtime/sealed-text.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { createFolderStore } from '../runtime/store/folder-store.ts';
+import { openStore } from '../runtime/store/open-store.ts';
 import { ensureRecord } from '../runtime/store/keys.ts';
 import { createRecords, type Records } from '../runtime/store/records.ts';
 import { isInteger, isText, listOf, matching, optional, shapeOf } from '../runtime/store/shape.ts';
@@ -30,7 +30,7 @@ const isRecord = shapeOf<KeyRecord>({
   privateKey: optional(isText),
 });
 const openRecords = (keysDir: string): Records<KeyFile> =>
-  createRecords(createFolderStore(keysDir), {
+  createRecords(openStore(keysDir), {
     isValid: shapeOf<KeyFile>({
       keys: (keys) =>
         listOf(isRecord)(keys) && signing({ keys: keys as KeyRecord[] }).key === (keys as KeyRecord[]).at(-1)?.key,

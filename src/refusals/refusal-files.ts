@@ -1,11 +1,11 @@
 import { randomBytes } from 'node:crypto';
-import { appendFile, readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { isSystemError } from '../runtime/errors.ts';
-import { removeEmptyFolder, removeFile } from '../runtime/files/durable-file.ts';
+import { findTextFile, removeEmptyFolder, removeFile } from '../runtime/files/durable-file.ts';
+import { findSize } from '../runtime/files/file-checks.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
 import { makeFolder } from '../runtime/files/make-folder.ts';
-import { removeTree } from '../runtime/files/work-files.ts';
+import { appendText, removeTree } from '../runtime/files/work-files.ts';
 
 /**
  * Refusals: what of an app was refused lately, and why, kept for whoever sends for it.
@@ -17,44 +17,43 @@ import { removeTree } from '../runtime/files/work-files.ts';
  */
 
 /**
- * What is kept of the bodies of refused requests: nothing; their shape, with the names of known fields and neither
- * values nor names of the sender's own; or their text. The later ones show more.
+ * What is kept of the bodies of refused requests: nothing; their shape, with names of known fields and no values; their
+ * text. Later ones show more.
  */
 const bodyPolicies = ['off', 'redacted', 'on'] as const;
 export type BodyPolicy = (typeof bodyPolicies)[number];
 
-/** One thing that was wrong with a request. */
 export interface RefusalFault {
-  /** JSON pointer into the body; empty: the request as a whole. */
+  /** JSON pointer into the body; empty: the whole request. */
   readonly pointer: string;
   readonly reason: string;
-  /** What was probably meant. */
+  /** A suggestion. */
   readonly hint?: string;
 }
 
-/** Requests of an app that were refused alike within a second or so, as their sender sees them: below 8 KiB as JSON. */
+/** Similar refused requests of an app within about a second, as their sender sees them: below 8 KiB as JSON. */
 export interface RefusalRecord {
-  /** When the first of them was answered, ISO 8601. */
+  /** Time of the first response, ISO 8601. */
   readonly time: string;
-  /** The import method; of another path the path. */
+  /** The import method, or the path of another request. */
   readonly method: string;
-  /** Status and text of the answer. */
+  /** Status and text of the response. */
   readonly status: number;
   readonly error: string;
   readonly detail: string;
-  /** What was wrong with the first of them; a few of its faults. */
+  /** Some faults of the first one. */
   readonly faults: readonly RefusalFault[];
-  /** The event in question, or the beginning of the body, as the operator's setting shows it. */
+  /** The event, or the start of the body, as the setting permits. */
   readonly excerpt?: string;
-  /** Bytes of the first one's body as it was sent; 0 where it was not read. */
+  /** Bytes of the first body as sent; 0 if it was not read. */
   readonly bytes: number;
-  /** The first one had an Idempotency-Key. */
+  /** Whether the first one had an Idempotency-Key. */
   readonly hasIdempotencyKey: boolean;
-  /** The first one was only to be checked (`validate=1`). */
+  /** Whether the first one was only to be validated (`validate=1`). */
   readonly isValidation: boolean;
-  /** How many they were. */
+  /** Number of requests. */
   readonly requests: number;
-  /** Requests that were refused for other reasons since the record before, and have none: there were too many. */
+  /** Requests that were refused for other reasons since the previous record and have none: there were too many. */
   readonly leftOut?: number;
 }
 
@@ -69,7 +68,7 @@ function isRecord(value: unknown): value is RefusalRecord {
   );
 }
 
-/** Reads a line of a file of records; undefined where it was cut off or is damaged. */
+/** Parses a line; undefined if it is truncated or damaged. */
 export function parseRecord(line: string): RefusalRecord | undefined {
   try {
     const value: unknown = JSON.parse(line);
@@ -80,35 +79,33 @@ export function parseRecord(line: string): RefusalRecord | undefined {
 }
 
 /**
- * The files of the records: `<app>/<first record's Unix ms>-<process>.<what they show of bodies>.ndjson`. Each process
- * appends to files of its own, which nobody else writes, so that any number of processes on any number of hosts share
- * the folder. Nothing is fsynced: what a power cut takes is no promise, and a flood of refusals is no flood of fsyncs.
+ * Files of records: `<app>/<first record's Unix ms>-<process>.<body policy>.ndjson`. Each process appends to its own
+ * files, so that any number of processes and hosts share the folder. Nothing is fsynced: records are not promised, and
+ * a flood of refusals must not cause a flood of fsyncs.
  */
 const namePattern = /^(\d{1,15})-[0-9a-f]{12}(?:\.(off|redacted|on))?\.ndjson$/;
 
-/** A file grows to this size, and for this long: then the next is begun. What lapses by age goes by whole files. */
+/** Limits of a file, after which the next begins. Lapsed records are removed by file. */
 const maxFileBytes = 32 * 1024;
 const maxFileSpanMs = 3_600_000;
-/** Most that an app has, in all its files: the oldest go first. */
+/** Limits per app: the oldest files are removed first. */
 const maxAppBytes = 256 * 1024;
 const maxAppFiles = 32;
-/** Most that all apps have together; a small file takes a block of the disk. */
+/** Limits of all apps together; a small file takes a block of the disk. */
 const maxBytes = 64 * 1024 * 1024;
 const maxFiles = 16_384;
 
-/** Where the records are, which of them, and for how long. */
 export interface RefusalFolder {
   readonly folder: string;
   /**
-   * What may be seen of bodies: records of a time when more was shown are neither given out nor kept. The caller whose
-   * setting is not the service's own says `on`.
+   * The policy that applies to readers: records that show more are neither returned nor kept. A caller with another
+   * setting than the service passes `on`.
    */
   readonly bodies: BodyPolicy;
-  /** A record is given out for so long, milliseconds; its file is gone an hour and a sweep later. */
+  /** Lifetime of a record, ms; its file is removed an hour and a sweep later. */
   readonly ageMs: number;
 }
 
-/** A file of records. */
 interface RefusalFile {
   readonly path: string;
   readonly firstMs: number;
@@ -118,9 +115,8 @@ interface RefusalFile {
 const showsMore = (file: RefusalFile, bodies: BodyPolicy): boolean =>
   bodyPolicies.indexOf(file.bodies) > bodyPolicies.indexOf(bodies);
 
-/** What one process appends to. */
 interface RefusalWriter {
-  /** Appends records of an app. Errors: the system's; the records are lost then. */
+  /** Appends records of an app. Errors: the system's; the records are then lost. */
   append(idApp: number, records: readonly RefusalRecord[], nowMs: number): Promise<void>;
 }
 
@@ -135,27 +131,18 @@ async function listFiles(folder: string): Promise<RefusalFile[]> {
     .toSorted((a, b) => a.firstMs - b.firstMs);
 }
 
-async function findBytes(file: string): Promise<number> {
-  try {
-    return (await stat(file)).size;
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return 0;
-    throw error;
-  }
-}
-
-/** Removes the oldest files until the others are within the bounds. */
+/** Removes the oldest files beyond the limits. */
 async function removeOldest(files: readonly RefusalFile[], mostBytes: number, mostFiles: number): Promise<void> {
   let bytes = 0;
   let kept = 0;
   for (const file of files.toReversed()) {
-    bytes += await findBytes(file.path);
+    bytes += (await findSize(file.path)) ?? 0;
     kept += 1;
     if (bytes > mostBytes || kept > mostFiles) await removeFile(file.path);
   }
 }
 
-/** Creates the writer of one process; the folder is made with the first record. `bodies`: what its records show. */
+/** Creates the writer of one process. `bodies`: what its records show. */
 export function createRefusalWriter(root: string, bodies: BodyPolicy): RefusalWriter {
   const writer = randomBytes(6).toString('hex');
   const current = new Map<number, { readonly file: string; readonly firstMs: number; bytes: number }>();
@@ -171,7 +158,7 @@ export function createRefusalWriter(root: string, bodies: BodyPolicy): RefusalWr
 
   return {
     async append(idApp, records, nowMs) {
-      // The line before may have been cut off, by a disk that was full: each begins with an end of line.
+      // A full disk may have truncated the previous line: each begins with an end of line.
       const text = records.map((record) => `\n${JSON.stringify(record)}`).join('');
       const bytes = Buffer.byteLength(text);
       const open = current.get(idApp);
@@ -183,17 +170,17 @@ export function createRefusalWriter(root: string, bodies: BodyPolicy): RefusalWr
       const target = isOpen ? open : await begin(idApp, nowMs, bytes);
       target.bytes += bytes;
       try {
-        await appendFile(target.file, text, { mode: 0o600 });
+        await appendText(target.file, text);
       } catch (error) {
-        // An erasure, or a sweep, has removed the folder. Of any other cause a file after the other would be begun.
+        // An erasure or a sweep has removed the folder. For any other cause, each append would begin a file.
         if (!isSystemError(error, 'ENOENT')) throw error;
-        await appendFile((await begin(idApp, nowMs, bytes)).file, text, { mode: 0o600 });
+        await appendText((await begin(idApp, nowMs, bytes)).file, text);
       }
     },
   };
 }
 
-/** Reads the newest records of an app, newest first; what has lapsed by age is left out. */
+/** Reads the newest records of an app, newest first, without lapsed ones. */
 export async function readRefusals(
   { folder, bodies, ageMs }: RefusalFolder,
   idApp: number,
@@ -202,10 +189,7 @@ export async function readRefusals(
   const found: RefusalRecord[] = [];
   for (const file of await listFiles(path.join(folder, String(idApp)))) {
     if (showsMore(file, bodies)) continue;
-    const text = await readFile(file.path, 'utf8').catch((error: unknown) => {
-      if (isSystemError(error, 'ENOENT')) return '';
-      throw error;
-    });
+    const text = (await findTextFile(file.path)) ?? '';
     for (const line of text.split('\n')) {
       const record = line === '' ? undefined : parseRecord(line);
       if (record !== undefined && Date.parse(record.time) >= nowMs - ageMs) found.push(record);
@@ -215,8 +199,8 @@ export async function readRefusals(
 }
 
 /**
- * Removes the files whose records have all lapsed, those that show more of bodies than they may, those of a clock that
- * went wrong, and the oldest where all together are too many. Any process may do so at any time.
+ * Removes files with only lapsed records, with more of bodies than permitted, or with a time in the future, and the
+ * oldest beyond the limits. Any process may call it.
  */
 export async function sweepRefusals({ folder, bodies, ageMs }: RefusalFolder, nowMs: number): Promise<void> {
   const kept: RefusalFile[] = [];
@@ -234,7 +218,7 @@ export async function sweepRefusals({ folder, bodies, ageMs }: RefusalFolder, no
 }
 
 /**
- * Removes all records of the apps, or of every app: nobody knows whom a body that was refused is about. Says whether
+ * Removes all records of some apps, or of every app, since a refused body may be about any person. Returns whether
  * there were any.
  */
 export async function removeRefusals(folder: string, apps?: readonly number[]): Promise<boolean> {

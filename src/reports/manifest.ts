@@ -6,7 +6,7 @@ import { isCount, shapeOf } from '../runtime/store/shape.ts';
 import { isReportBasis, isReportFile, type ReportBasis, type ReportFile, type ReportJob } from './reports.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { createFolderStore } from '../runtime/store/folder-store.ts';
+import { openStore } from '../runtime/store/open-store.ts';
 import { ensureRecord } from '../runtime/store/keys.ts';
 import { createRecords } from '../runtime/store/records.ts';
 
@@ -152,7 +152,7 @@ export function manifestKeyPath(keysDir: string): string {
  * logged as a warning. An unreadable key is a problem, and no manifest is sent meanwhile.
  */
 export async function openManifestKey(keysDir: string, logger: Logger, isInUse = false) {
-  const records = createRecords(createFolderStore(keysDir), kind);
+  const records = createRecords(openStore(keysDir), kind);
   await ensureRecord(records, keyId, () => {
     const file = manifestKeyPath(keysDir);
     if (isInUse) logger.warn({ file }, 'the key of manifests is gone: a new one signs them from now on');

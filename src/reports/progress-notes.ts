@@ -1,6 +1,6 @@
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { describeError, isSystemError } from '../runtime/errors.ts';
+import { getTextSync, removeFileSync, writeTextSync } from '../runtime/files/open-file.ts';
 import type { Logger } from '../runtime/logger.ts';
 
 /** File in a request's folder; it holds the percent as digits. */
@@ -16,7 +16,7 @@ export function createProgressNotes(reportsDir: string, logger: Logger) {
 
   function read(id: number): number {
     try {
-      const text = readFileSync(fileOf(id), 'utf8');
+      const text = getTextSync(fileOf(id));
       return /^\d{1,2}$/.test(text) ? Number(text) : 0;
     } catch (error) {
       if (isSystemError(error, 'ENOENT')) return 0;
@@ -37,7 +37,7 @@ export function createProgressNotes(reportsDir: string, logger: Logger) {
       if (percent <= told(id)) return;
       percents.set(id, percent);
       try {
-        writeFileSync(fileOf(id), String(percent), { mode: 0o600 });
+        writeTextSync(fileOf(id), String(percent));
       } catch (error) {
         // A full disk must not turn a response about progress into an error.
         logger.warn({ idReport: id, error: describeError(error) }, 'progress of an export cannot be written');
@@ -45,7 +45,7 @@ export function createProgressNotes(reportsDir: string, logger: Logger) {
     },
     drop(id: number): void {
       percents.delete(id);
-      rmSync(fileOf(id), { force: true });
+      removeFileSync(fileOf(id));
     },
   };
 }

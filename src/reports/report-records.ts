@@ -4,7 +4,7 @@
  */
 import path from 'node:path';
 import { findNames } from '../runtime/files/folder-names.ts';
-import { createFolderStore } from '../runtime/store/folder-store.ts';
+import { openStore } from '../runtime/store/open-store.ts';
 import { createRecords, numberCodec, type Records } from '../runtime/store/records.ts';
 import { isCount, isText, listOf, matching, oneOf, optional, shapeOf } from '../runtime/store/shape.ts';
 import { isInProgress, isReportBasis, isReportFile, isReportSlot, reportStates, type ReportJob } from './reports.ts';
@@ -36,7 +36,7 @@ function isReportJob(value: unknown): value is ReportJob {
 }
 
 const openJobs = (reportsDir: string): Records<ReportJob> =>
-  createRecords(createFolderStore(reportsDir), {
+  createRecords(openStore(reportsDir), {
     isValid: isReportJob,
     idOf: ({ id }) => String(id),
     ending: '/job.json',
@@ -104,7 +104,7 @@ const isDelivery = shapeOf<Delivery>({
 
 const deliveriesName = 'webhooks';
 const openDeliveries = (folder: string): Records<{ readonly deliveries: readonly Delivery[] }> =>
-  createRecords(createFolderStore(folder), {
+  createRecords(openStore(folder), {
     isValid: shapeOf<{ readonly deliveries: readonly Delivery[] }>({ deliveries: Array.isArray }),
     damaged: { code: 'report_damaged', hint: 'Remove it: each webhook is then told once more.' },
   });
@@ -125,7 +125,7 @@ export async function writeDeliveries(folder: string, deliveries: readonly Deliv
 
 const highestIdName = 'highest-id';
 const openHighestId = (reportsDir: string): Records<{ readonly number: number }> =>
-  createRecords(createFolderStore(reportsDir), {
+  createRecords(openStore(reportsDir), {
     isValid: shapeOf<{ readonly number: number }>({ number: isCount }),
     codec: numberCodec,
     ending: '',

@@ -5,7 +5,7 @@ import type { Clock } from '../runtime/clock.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { AppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { createFolderStore } from '../runtime/store/folder-store.ts';
+import { openStore } from '../runtime/store/open-store.ts';
 import { createRecords, type Records } from '../runtime/store/records.ts';
 import { isCount, isInteger, listOf, matching, optional, shapeOf } from '../runtime/store/shape.ts';
 
@@ -164,7 +164,7 @@ const keysKind = {
   damaged: { code: 'link_keys_damaged', what: 'link keys', hint: keysHint },
 } as const;
 
-const openRecords = (keysDir: string): Records<KeyFile> => createRecords(createFolderStore(keysDir), keysKind);
+const openRecords = (keysDir: string): Records<KeyFile> => createRecords(openStore(keysDir), keysKind);
 
 function newKey(nowMs: number): KeyRecord {
   return { kid: randomBytes(4).toString('hex'), secret: randomBytes(32).toString('hex'), createdMs: nowMs };

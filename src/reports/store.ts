@@ -7,7 +7,7 @@ import { describeError, isDamage, isSystemError } from '../runtime/errors.ts';
 import { ensureFolder, removeFile, syncFolder } from '../runtime/files/durable-file.ts';
 import { makeWorkFolder, removeTree } from '../runtime/files/work-files.ts';
 import type { Logger } from '../runtime/logger.ts';
-import { createFolderStore } from '../runtime/store/folder-store.ts';
+import { openStore } from '../runtime/store/open-store.ts';
 import { createJobAttempts } from './job-attempts.ts';
 import { createJobRecords } from './job-records.ts';
 import { createProgressNotes } from './progress-notes.ts';
@@ -77,7 +77,7 @@ function createReportIds(reportsDir: string, newest: number) {
 export async function openReportStore(clock: Clock, logger: Logger, options: ReportStoreOptions) {
   const { reportsDir, linkTtlSeconds, readFirst = defaultReadFirst } = options;
   await ensureFolder(reportsDir);
-  await createFolderStore(reportsDir).sweep('');
+  await openStore(reportsDir).sweep('');
   const found = (await listReportIds(reportsDir)).toReversed();
   const ids = createReportIds(reportsDir, found[0] ?? 0);
   // Without the highest id no request is created or deleted; existing ones are served.

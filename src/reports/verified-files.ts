@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto';
-import { constants } from 'node:fs';
-import { open, type FileHandle } from 'node:fs/promises';
 import { describeError, isSystemError } from '../runtime/errors.ts';
+import { openForReading, type FileHandle } from '../runtime/files/open-file.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { ReportFile } from './reports.ts';
 
@@ -45,7 +44,7 @@ async function hashFile(handle: FileHandle): Promise<string> {
 /** Opens a file. A symbolic link is not followed: the service never creates one. */
 async function findHandle(path: string): Promise<FileHandle | undefined> {
   try {
-    return await open(path, constants.O_RDONLY | constants.O_NOFOLLOW);
+    return await openForReading(path, true);
   } catch (error) {
     if (isSystemError(error, 'ENOENT', 'ELOOP')) return undefined;
     throw error;

@@ -104,6 +104,16 @@ export function isSystemError(error: unknown, ...codes: string[]): error is Node
   return error instanceof Error && 'code' in error && codes.includes(String(error.code));
 }
 
+/** Awaits work on a file or folder; returns `otherwise` if it is missing, or for other codes of the system. */
+export async function unlessMissing<T, U>(work: Promise<T>, otherwise: U, ...codes: string[]): Promise<T | U> {
+  try {
+    return await work;
+  } catch (error) {
+    if (isSystemError(error, 'ENOENT', ...codes)) return otherwise;
+    throw error;
+  }
+}
+
 export function isDiskFull(error: unknown): boolean {
   return isSystemError(error, 'ENOSPC', 'EDQUOT');
 }

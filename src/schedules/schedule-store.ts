@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { AppError, isAppError } from '../runtime/errors.ts';
-import { createFolderStore } from '../runtime/store/folder-store.ts';
+import { openStore } from '../runtime/store/open-store.ts';
 import { openMarkedRecords, type MarkedRecords } from '../runtime/store/marked-records.ts';
 import { createRecords, type RecordKind, type Records } from '../runtime/store/records.ts';
 import {
@@ -63,8 +63,7 @@ const progressKind: RecordKind<Progress> = {
 };
 
 const openSchedules = (schedules: string): MarkedRecords<Schedule> => openMarkedRecords(schedules, scheduleKind);
-const openProgress = (schedules: string): Records<Progress> =>
-  createRecords(createFolderStore(schedules), progressKind);
+const openProgress = (schedules: string): Records<Progress> => createRecords(openStore(schedules), progressKind);
 
 /** An id is unique within its account. */
 export type ScheduleId = Pick<Schedule, 'idAccount' | 'idSchedule'>;

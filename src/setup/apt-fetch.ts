@@ -1,11 +1,10 @@
-import { findNames } from '../runtime/files/folder-names.ts';
+import { findNames, listNames } from '../runtime/files/folder-names.ts';
 import { execFile } from 'node:child_process';
-import { chmod, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { AppError, describeError } from '../runtime/errors.ts';
 import { makeFolder } from '../runtime/files/make-folder.ts';
+import { makeTemporaryFolder, removeTree, setMode, writeWorkFile } from '../runtime/files/work-files.ts';
 import { findTextFile } from '../runtime/files/durable-file.ts';
 
 const run = promisify(execFile);
@@ -36,9 +35,9 @@ export async function fetchWithApt<T>(
   use: (tree: string) => Promise<T>,
   signal?: AbortSignal,
 ): Promise<T> {
-  const work = await mkdtemp(path.join(tmpdir(), 'tributary-apt-'));
+  const work = await makeTemporaryFolder('tributary-apt-');
   try {
-    await chmod(work, 0o755);
+    await setMode(work, 0o755);
     const problems: string[] = [];
     for (const [index, mirror] of fetch.mirrors.entries()) {
       signal?.throwIfAborted();
@@ -52,7 +51,7 @@ export async function fetchWithApt<T>(
       `apt did not bring ${fetch.package}: ${problems.join('; ') || 'this machine has no package sources'}`,
     );
   } finally {
-    await rm(work, { recursive: true, force: true });
+    await removeTree(work);
   }
 }
 
@@ -69,7 +68,7 @@ async function download(
   for (const folder of [path.join(lists, 'partial'), path.join(cache, 'archives', 'partial'), packages, tree])
     await makeFolder(folder);
   // For the user _apt, who downloads, with any umask.
-  for (const folder of [work, lists, cache, path.join(cache, 'archives')]) await chmod(folder, 0o755);
+  for (const folder of [work, lists, cache, path.join(cache, 'archives')]) await setMode(folder, 0o755);
   const { stdout: architecture } = await run('dpkg', ['--print-architecture']);
 
   const sources = path.join(work, 'fetch.sources');
@@ -82,11 +81,11 @@ async function download(
     ...mirror.options,
   };
   const fields = Object.entries(stanza).map(([name, value]) => `${name}: ${value}\n`);
-  await writeFile(sources, fields.join(''));
+  await writeWorkFile(sources, fields.join(''));
 
   // apt reads this after the machine's settings.
   const settings = path.join(work, 'apt.conf');
-  await writeFile(
+  await writeWorkFile(
     settings,
     [
       '#clear APT::Update::Pre-Invoke;',
@@ -118,7 +117,7 @@ async function download(
     });
   await apt(['update', '-o', 'APT::Update::Error-Mode=any']);
   await apt(['download', fetch.package]);
-  const file = (await readdir(packages)).find((name) => name.endsWith('.deb'));
+  const file = (await listNames(packages)).find((name) => name.endsWith('.deb'));
   if (file === undefined) throw new Error('apt-get download left no package');
   await run('dpkg-deb', ['-x', path.join(packages, file), tree]);
   return tree;

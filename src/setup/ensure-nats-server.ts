@@ -7,16 +7,18 @@
  * the user's cache folder, which all checkouts share.
  * Crash: the cache has a complete server or none (rename); temporary files stay in the temporary folder.
  */
-import { access, chmod, constants, copyFile, mkdtemp, rename, rm, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import type { Environment } from '../config.ts';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
+import { assertExecutable, assertWritableFolder, linkOrCopy } from '../runtime/files/file-checks.ts';
+import { listNames } from '../runtime/files/folder-names.ts';
 import { makeFolder } from '../runtime/files/make-folder.ts';
+import { makeTemporaryFolder, removeTree, setMode } from '../runtime/files/work-files.ts';
 import { fetchWithApt, readAptMirrors } from './apt-fetch.ts';
 import { execFile } from 'node:child_process';
 import { homedir, platform } from 'node:os';
 import { promisify } from 'node:util';
-import { findTextFile } from '../runtime/files/durable-file.ts';
+import { findTextFile, moveFile } from '../runtime/files/durable-file.ts';
 
 type NatsProvision = { readonly how: 'external' } | LocalNatsServer;
 
@@ -87,7 +89,7 @@ export async function ensureLocalNatsServer(
 async function ensureCache(cache: string): Promise<void> {
   try {
     await makeFolder(cachedServersFolder(cache));
-    await access(cachedServersFolder(cache), constants.W_OK);
+    await assertWritableFolder(cachedServersFolder(cache));
   } catch (error) {
     throw new AppError(
       'broker_missing',
@@ -100,11 +102,11 @@ async function ensureCache(cache: string): Promise<void> {
 /** Copies the server of an unpacked package into the cache after a test run. */
 async function keepInCache(tree: string, cache: string): Promise<NatsServer> {
   const servers = cachedServersFolder(cache);
-  const staging = await mkdtemp(path.join(servers, '.new-'));
+  const staging = await makeTemporaryFolder('.new-', servers);
   try {
     const staged = path.join(staging, 'nats-server');
     await copyFromPackage(tree, staged);
-    await chmod(staged, 0o755);
+    await setMode(staged, 0o755);
     const version = await findVersion(staged);
     if (version === undefined)
       throw new AppError(
@@ -117,17 +119,17 @@ async function keepInCache(tree: string, cache: string): Promise<NatsServer> {
     // Replaces a broken server, or the same one of a concurrent set-up.
     const binary = path.join(servers, version, 'nats-server');
     await makeFolder(path.dirname(binary));
-    await rename(staged, binary);
+    await moveFile(staged, binary);
     return { binary, version };
   } finally {
-    await rm(staging, { recursive: true, force: true });
+    await removeTree(staging);
   }
 }
 
 async function copyFromPackage(tree: string, target: string): Promise<void> {
   for (const folder of ['usr/sbin', 'usr/bin']) {
     try {
-      return await copyFile(path.join(tree, folder, 'nats-server'), target);
+      return await linkOrCopy(path.join(tree, folder, 'nats-server'), target);
     } catch (error) {
       if (folder === 'usr/bin')
         throw new AppError('broker_missing', 'the package holds no nats-server', { cause: error });
@@ -194,7 +196,7 @@ async function findUsable(binaries: readonly string[]): Promise<NatsServer | und
 /** Runs `<binary> --version`; undefined if it is not executable, fails, or reports no version. */
 export async function findVersion(binary: string): Promise<string | undefined> {
   try {
-    await access(binary, constants.X_OK);
+    await assertExecutable(binary);
     const { stdout, stderr } = await run(binary, ['--version'], { timeout: 20_000 });
     return /\bv?(\d+\.\d+\.\d+)/.exec(`${stdout}\n${stderr}`)?.[1];
   } catch {
@@ -217,7 +219,7 @@ function onPath(searchPath: string | undefined): string[] {
 async function inCache(cache: string): Promise<string[]> {
   const folder = cachedServersFolder(cache);
   try {
-    return (await readdir(folder))
+    return (await listNames(folder))
       .filter((name) => /^\d+\.\d+\.\d+$/.test(name))
       .toSorted((a, b) => compareVersions(b, a))
       .map((version) => path.join(folder, version, 'nats-server'));

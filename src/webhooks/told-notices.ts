@@ -1,4 +1,4 @@
-import { createFolderStore } from '../runtime/store/folder-store.ts';
+import { openStore } from '../runtime/store/open-store.ts';
 import { createRecords, type Records } from '../runtime/store/records.ts';
 import { isCount, isText, listOf, shapeOf } from '../runtime/store/shape.ts';
 
@@ -35,7 +35,7 @@ export function toldTo(told: ToldByWebhook, idWebhook: string): ToldNotices {
 
 /** Opens the records. They name no app, event or parameter, so an erasure need not change them. */
 function openTold(webhooksDir: string): Records<{ readonly webhooks: ToldByWebhook }> {
-  return createRecords(createFolderStore(webhooksDir), {
+  return createRecords(openStore(webhooksDir), {
     isValid: shapeOf<{ readonly webhooks: ToldByWebhook }>({
       webhooks: (webhooks) => typeof webhooks === 'object' && webhooks !== null,
     }),

@@ -139,9 +139,7 @@ async function measure(duckdb: Duckdb, spool: string, youngFiles: number, dates:
     const keys = packs.keys();
     const isNew = (file: DataFile): boolean => !file.young && !keys.has(file.sha256 ?? '');
     const { files, emptyFile, version } = table.snapshot();
-    const sources = files
-      .filter(isNew)
-      .map((file) => ({ key: file.sha256 ?? '', file: file.absolutePath, rows: file.numRecords ?? 0 }));
+    const sources = files.filter(isNew).map((file) => ({ key: file.sha256 ?? '', file, rows: file.numRecords ?? 0 }));
     if (version === before) break;
     for (let from = 0; from < sources.length; from += mostFiles)
       figures.parts += await cpuOf(() => packs.add(engine, sources.slice(from, from + mostFiles), emptyFile));

@@ -13,7 +13,7 @@ import { chooseFormat } from '../../src/export/worker/formats/format.ts';
 import { estimate as estimateResult, runLook } from '../../src/export/worker/looks/run-look.ts';
 import { isEmptyResult, planQuery } from '../../src/export/worker/query.ts';
 import { openQueryEngine, type QueryEngine } from '../../src/export/worker/query-engine.ts';
-import { createReadFiles, pathsOf, prepare } from '../../src/export/worker/read-files.ts';
+import { createReadFiles, prepare, usePaths } from '../../src/export/worker/read-files.ts';
 import { runExport } from '../../src/export/worker/run-export.ts';
 import { selectors as allSelectors } from '../../src/datasets/dictionaries.ts';
 import { createRandom, type Random } from '../../src/demo/random.ts';
@@ -205,7 +205,7 @@ async function query(
   const told = await estimateResult({ plan, basis, query: asked, engine, read: await begin(), verify });
   const read = await begin();
   await prepare({ engines: [engine], read, verify }, asked, { plan, ...basis });
-  const rows = await engine.copyTo(asked.select, pathsOf(basis, read), file, copyOptions);
+  const rows = await usePaths(basis, read, (paths) => engine.copyTo(asked.select, paths, file, copyOptions));
   const bytes = statSync(file).size;
   rmSync(file);
   return { rows, bytes, parts: Number.NaN, estimate: { ...told, basis: await describeBasis(plan, basis) } };

@@ -120,25 +120,8 @@ const homes: readonly { readonly library: RegExp; readonly home: RegExp }[] = [
   { library: /^my-ua-parser$/, home: /^enrichment\/enrichment\.ts$/ },
 ];
 
-/**
- * Who may import `node:fs`: the folders that own files. Everybody else asks `runtime/files`, where each access has a
- * name.
- */
-const fileOwners: readonly RegExp[] = [
-  /^runtime\/files\//,
-  // What the kernel shows of processes, and the state of a service in the data folder's `run`.
-  /^runtime\/store\//,
-  /^runtime\/processes\/(procfs|service-state)\.ts$/,
-  /^lake\/(log|files)\//,
-  /^reports\//,
-  /^refusals\/refusal-files\.ts$/,
-  /^operate\/backup\//,
-  // The parts of a report, until the store takes them over.
-  /^export\/worker\/formats\//,
-  // The cache of what is fetched; the work folders of a demonstration.
-  /^setup\//,
-  /^demo\//,
-];
+/** Who may import `node:fs`. Everybody else asks `runtime/files`, where each access has a name, or a store. */
+const fileOwners = /^runtime\/(files|store)\//;
 
 const bannedFolders = ['utils', 'util', 'common', 'helpers', 'lib', 'services', 'shared', 'misc'];
 const bannedFiles = ['types', 'index', 'utils', 'util', 'helpers', 'common'];
@@ -212,13 +195,9 @@ function resolveImport(file: string, relative: string): string | undefined {
   return parts.join('/');
 }
 
-function ownsFiles(file: string): boolean {
-  return fileOwners.some((owner) => owner.test(file));
-}
-
 function checkImport(file: string, { from, typeOnly }: Import): string | undefined {
   if (!from.startsWith('.')) {
-    if (/^(node:)?fs(\/promises)?$/.test(from) && !ownsFiles(file))
+    if (/^(node:)?fs(\/promises)?$/.test(from) && !fileOwners.test(file))
       return `imports ${from}, and owns no files: what it needs has a name in runtime/files`;
     const home = homes.find(({ library }) => library.test(from));
     // a type says nothing about which library does the work, but it ties the file to it all the same

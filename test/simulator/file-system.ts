@@ -122,7 +122,7 @@ async function open(file: string, flags: string | number, mode?: number): Promis
     typeof flags === 'string' && flags !== 'r' ? [...readErrors, ...writeErrors] : readErrors,
     (disk) => {
       // Readable too, so that an fsync can note the bytes.
-      const opened = fs.openSync(file, flags === 'w' || flags === 'wx' ? `${flags}+` : flags, mode);
+      const opened = fs.openSync(file, flags === 'w' || flags === 'wx' || flags === 'a' ? `${flags}+` : flags, mode);
       return [opened, disk?.inodeOf(file)] as const;
     },
   );
@@ -147,17 +147,24 @@ async function readFile(file: string, encoding?: BufferEncoding): Promise<string
 }
 
 /** Names in an order of the seed's: no file system promises one. */
-async function readdir(folder: string, options?: { recursive?: boolean }): Promise<string[]> {
+async function readEntries(folder: string, recursive: boolean): Promise<{ entry: Fs.Dirent; path: string }[]> {
   return call('readdir', folder, readErrors, () => {
-    const names = fs.readdirSync(folder, { recursive: options?.recursive === true, encoding: 'utf8' }).toSorted();
+    const entries = fs
+      .readdirSync(folder, { recursive, withFileTypes: true })
+      .map((entry) => ({ entry, path: path.relative(folder, path.join(entry.parentPath, entry.name)) }))
+      .toSorted((a, b) => (a.path < b.path ? -1 : 1));
     const random = activeWorld()?.random;
-    return random === undefined
-      ? names
-      : names
-          .map((name) => ({ name, at: random.next() }))
-          .toSorted((a, b) => a.at - b.at)
-          .map(({ name }) => name);
+    if (random === undefined) return entries;
+    return entries.map((one) => ({ ...one, at: random.next() })).toSorted((a, b) => a.at - b.at);
   });
+}
+
+async function readdir(
+  folder: string,
+  options: { recursive?: boolean; withFileTypes?: boolean } = {},
+): Promise<(string | Fs.Dirent)[]> {
+  const entries = await readEntries(folder, options.recursive === true);
+  return entries.map((one) => (options.withFileTypes === true ? one.entry : one.path));
 }
 
 async function unlink(file: string): Promise<void> {
@@ -180,7 +187,7 @@ async function rm(file: string, options: { recursive?: boolean; force?: boolean 
   );
   if (isFolder === undefined && options.force === true) return;
   if (isFolder !== true || options.recursive !== true) return unlink(file);
-  for (const name of await readdir(file)) await rm(path.join(file, name), options);
+  for (const { path: name } of await readEntries(file, false)) await rm(path.join(file, name), options);
   await call('rmdir', file, ['EIO'], (disk) => {
     disk?.removing(file);
     fs.rmdirSync(file);

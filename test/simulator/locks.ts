@@ -28,7 +28,7 @@ export function isLocked(folder: string): boolean {
 }
 
 /** The double of `waitForLock`. */
-export function waitForLock(folder: string, holder: string, waitMs: number): Promise<Lock> {
+export function waitForLock(folder: string, holder: string, waitMs = 120_000): Promise<Lock> {
   return retry(async () => acquireLock(folder, holder), {
     forMs: waitMs,
     everyMs: 100,

@@ -111,7 +111,7 @@ describe('the check itself', () => {
           text: "import { DuckDBInstance } from '@duckdb/node-api';\nimport path from 'node:path';",
         },
         { path: 'runtime/files/lock.ts', text: "import { openSync } from 'node:fs';" },
-        { path: 'reports/store.ts', text: "import { mkdir } from 'node:fs/promises';" },
+        { path: 'runtime/store/folder-store.ts', text: "import { open } from 'node:fs/promises';" },
         {
           path: 'compact/batch/flush.ts',
           text: "import { openBatchTables } from '../../lake/batch/batch-tables.ts';\nlog('took messages from the batch');",

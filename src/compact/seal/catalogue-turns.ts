@@ -48,7 +48,10 @@ function createPartMaker({ table, logger }: TableDependencies, packs: Packs) {
       }
       const [source] = batch;
       if (source !== undefined) unreadable.add(source.key);
-      logger.warn({ file: source?.file, error: describeError(error) }, 'left out of the catalogue of parameters');
+      logger.warn(
+        { file: source?.file.absolutePath, error: describeError(error) },
+        'left out of the catalogue of parameters',
+      );
     }
   }
 

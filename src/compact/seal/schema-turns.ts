@@ -1,3 +1,4 @@
+import { localFiles } from '../../runtime/store/local-files.ts';
 import { describeError, isAppError, isDamage } from '../../runtime/errors.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
@@ -51,7 +52,7 @@ function createFileRecord({ table, logger }: TableDependencies) {
       }),
     async look(duckdb: Duckdb, file: DataFile): Promise<void> {
       try {
-        const described = await duckdb.rows(describeFileSql(file.absolutePath));
+        const described = await localFiles.use([file], ([local = '']) => duckdb.rows(describeFileSql(local)));
         known.set(keyOf(file), !hasColumns(described, table.snapshot().schemaString));
       } catch (error) {
         giveUp(file, error);

@@ -1,3 +1,4 @@
+import { localFiles } from '../../runtime/store/local-files.ts';
 import path from 'node:path';
 import { makeWorkFolder, removeTree } from '../../runtime/files/work-files.ts';
 import {
@@ -71,11 +72,14 @@ export async function measureFiles(
   inputs: readonly DataFile[],
   measured: MeasuredParts,
 ): Promise<Part[]> {
-  for (const { absolutePath: file } of inputs) {
+  for (const input of inputs) {
+    const { absolutePath: file } = input;
     if (measured.has(file)) continue;
-    const rows = await duckdb.rows(
-      `SELECT ${partitionSelectSql(dataset)}, sum(bytes)::BIGINT AS bytes, ${wideSql(budget)}
-       FROM (SELECT ${partitionColumnsSql(dataset)}, ${rowBytesSql(dataset.columns)} AS bytes FROM ${sliceSql({ files: [file] }, emptyFile)}) GROUP BY ALL`,
+    const rows = await localFiles.use([input], (files) =>
+      duckdb.rows(
+        `SELECT ${partitionSelectSql(dataset)}, sum(bytes)::BIGINT AS bytes, ${wideSql(budget)}
+         FROM (SELECT ${partitionColumnsSql(dataset)}, ${rowBytesSql(dataset.columns)} AS bytes FROM ${sliceSql({ files }, emptyFile)}) GROUP BY ALL`,
+      ),
     );
     measured.set(
       file,

@@ -1,3 +1,4 @@
+import { localFiles } from '../../runtime/store/local-files.ts';
 import { partitionPath, type Partition, partitionSelectSql, toPartition } from '../../datasets/partition.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
@@ -95,18 +96,21 @@ async function readParts(
   files: readonly DataFile[],
   known: KnownParts,
 ): Promise<void> {
-  const parts = new Map<string, FilePart[]>(files.map((file) => [file.absolutePath, []]));
-  const rows = await duckdb.rows(
-    `SELECT filename, ${partitionSelectSql(dataset)}, count(*) AS rows, epoch_ms(min(available_at)) AS oldest
-     FROM read_parquet(${sqlList([...parts.keys()])}, hive_partitioning = false, filename = true) GROUP BY ALL`,
-  );
-  for (const row of rows)
-    parts.get(String(row['filename']))?.push({
-      partition: toPartition(dataset, row),
-      rows: Number(row['rows']),
-      oldestMs: Number(row['oldest']),
-    });
-  for (const [file, found] of parts) known.set(file, found);
+  await localFiles.use(files, async (paths) => {
+    const parts = new Map<string, FilePart[]>(paths.map((file) => [file, []]));
+    const rows = await duckdb.rows(
+      `SELECT filename, ${partitionSelectSql(dataset)}, count(*) AS rows, epoch_ms(min(available_at)) AS oldest
+       FROM read_parquet(${sqlList(paths)}, hive_partitioning = false, filename = true) GROUP BY ALL`,
+    );
+    for (const row of rows)
+      parts.get(String(row['filename']))?.push({
+        partition: toPartition(dataset, row),
+        rows: Number(row['rows']),
+        oldestMs: Number(row['oldest']),
+      });
+    for (const [index, { absolutePath }] of files.entries())
+      known.set(absolutePath, parts.get(paths[index] ?? '') ?? []);
+  });
 }
 
 /** Groups the rows of young files by partition, in the order of their folders; reads files that are not known yet. */

@@ -6,6 +6,7 @@
  * Invariant: a seal changes no value of a row; the counts in and out are equal; damaged files are left out.
  * Crash: all or nothing, by one change (lake/files/change.ts).
  */
+import { localFiles } from '../../runtime/store/local-files.ts';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
@@ -200,7 +201,11 @@ async function stage(
   if (due.length === 0 && !isWorthMerging(taken, parts, budget)) return undefined;
   // The inputs are bounded: they may have no rows of a due group.
   const here = due.filter((group) => parts.some((part) => keyOf(part) === keyOf(group)));
-  const outputs = await writeOutputs({ dataset, columns, duckdb, emptyFile, parts, due: here, folder, id });
+  const outputs = await localFiles.use(taken, (paths) => {
+    const pathOf = new Map(taken.map(({ absolutePath }, index) => [absolutePath, paths[index] ?? '']));
+    const local = parts.map((part) => ({ ...part, file: pathOf.get(part.file) ?? '' }));
+    return writeOutputs({ dataset, columns, duckdb, emptyFile, parts: local, due: here, folder, id });
+  });
   const rowsIn = taken.reduce((sum, file) => sum + (file.numRecords ?? Number.NaN), 0);
   if (countRows(outputs) !== rowsIn)
     throw new AppError('file_damaged', `a seal of ${rowsIn} rows wrote ${countRows(outputs)}`, {

@@ -1,4 +1,5 @@
 import type { DataFile } from '../../lake/log/snapshot.ts';
+import { localFiles } from '../../runtime/store/local-files.ts';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
 import type { ExportQuery, Statement } from './export-query.ts';
@@ -104,8 +105,9 @@ export function copySlices(
     // Verifies the next slice concurrently; its faults are thrown when it is copied.
     verify(slices[index + engines.length]?.files ?? []).catch(() => undefined);
     busy.set(engine, file);
-    const read = [emptyFile, ...slice.files.map(({ absolutePath }) => absolutePath)];
-    const copied = await engine.copyTo(selectOf(query, slice), read, file, options);
+    const copied = await localFiles.use(slice.files, (read) =>
+      engine.copyTo(selectOf(query, slice), [emptyFile, ...read], file, options),
+    );
     const bytes = (await findSize(file)) ?? 0;
     busy.delete(engine);
     rows += copied;

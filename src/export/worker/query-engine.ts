@@ -1,5 +1,5 @@
 import type { DuckDBConnection, DuckDBResultReader, DuckDBType, DuckDBValue } from '@duckdb/node-api';
-import { duckdbApi, findErrorCode } from '../../lake/sql/duckdb.ts';
+import { connectDuckdb, duckdbApi, findErrorCode } from '../../lake/sql/duckdb.ts';
 import { sqlList } from '../../lake/sql/literals.ts';
 import { describeFileSql } from '../../lake/table-schema.ts';
 import { AppError } from '../../runtime/errors.ts';
@@ -7,7 +7,7 @@ import type { Statement } from './export-query.ts';
 import type { ExportApp } from '../jobs/export-spec.ts';
 import type { WorkerLimits } from '../jobs/worker-messages.ts';
 
-const { BIGINT, DuckDBInstance, LIST, listValue, VARCHAR } = duckdbApi;
+const { BIGINT, LIST, listValue, VARCHAR } = duckdbApi;
 
 /** A DuckDB engine locked to the data files and the work folder of one export. */
 export interface QueryEngine {
@@ -81,17 +81,8 @@ async function defineApps(connection: DuckDBConnection, apps: readonly ExportApp
  * not separate reading from writing; the process does.
  */
 export async function openQueryEngine(options: QueryEngineOptions): Promise<QueryEngine> {
-  const instance = await DuckDBInstance.create(':memory:', {
-    memory_limit: `${options.memoryMb}MiB`,
-    threads: String(options.threads),
-    temp_directory: options.tempDir,
-    autoinstall_known_extensions: 'false',
-    autoload_known_extensions: 'false',
-  });
-  const connection = await instance.connect();
-  try {
+  const { connection, close } = await connectDuckdb(options, async (opened) => {
     const settings = [
-      "SET TimeZone = 'UTC'",
       'SET enable_progress_bar = true',
       'SET enable_progress_bar_print = false',
       // Freed memory is reused: returning it to the kernel would clear it each time.
@@ -105,13 +96,11 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
       'SET enable_external_access = false',
       'SET lock_configuration = true',
     ];
-    await connection.run(settings.join('; '));
-    await defineApps(connection, options.apps);
-  } catch (error) {
-    connection.closeSync();
-    instance.closeSync();
+    await opened.run(settings.join('; '));
+    await defineApps(opened, options.apps);
+  }).catch((error: unknown) => {
     throw wrap(error);
-  }
+  });
 
   async function read({ sql, values }: Statement, files: readonly string[]): Promise<DuckDBResultReader> {
     try {
@@ -141,10 +130,7 @@ export async function openQueryEngine(options: QueryEngineOptions): Promise<Quer
       run({ sql: `COPY (${sql}) TO $file (FORMAT ${copyOptions})`, values: { ...values, file } }, files),
     progress: () => Math.min(1, Math.max(0, connection.progress.percentage / 100)),
     interrupt: () => connection.interrupt(),
-    close() {
-      connection.closeSync();
-      instance.closeSync();
-    },
+    close,
   };
 }
 

@@ -1,3 +1,4 @@
+import { localFiles } from '../../runtime/store/local-files.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
 import type { ReadPlan } from '../jobs/worker-messages.ts';
@@ -51,9 +52,13 @@ export interface Source {
   readonly verify: Verify;
 }
 
-/** Lists the paths to read; the first has every column, so that the list is never empty. */
-export function pathsOf({ snapshot }: Pick<Asked, 'snapshot'>, { files }: Pick<ReadFiles, 'files'>): string[] {
-  return [snapshot.emptyFile, ...files.map(({ absolutePath }) => absolutePath)];
+/** Runs work with the paths of files to read; the first has every column, so that the list is never empty. */
+export function usePaths<T>(
+  { snapshot }: Pick<Asked, 'snapshot'>,
+  { files }: Pick<ReadFiles, 'files'>,
+  work: (paths: readonly string[]) => Promise<T>,
+): Promise<T> {
+  return localFiles.use(files, (paths) => work([snapshot.emptyFile, ...paths]));
 }
 
 /** Describes a statement that writes nothing of the result. */
@@ -73,11 +78,13 @@ export async function prepare(
   for (const [step, reach] of reachSeconds.entries()) {
     read.reachOut(reach);
     await verify(read.files);
-    const paths = pathsOf(asked, read);
     const onStepShare = (share: number): void => onShare((step + share) / reachSeconds.length);
-    for (const statement of preparation.statements(step))
-      await watch(engine, before(asked), onStepShare, engine.run(statement, paths));
-    const unfinished = preparation.unfinished(step);
-    if (unfinished === undefined || (await engine.run(unfinished, paths)) === 0) return;
+    const isDone = await usePaths(asked, read, async (paths) => {
+      for (const statement of preparation.statements(step))
+        await watch(engine, before(asked), onStepShare, engine.run(statement, paths));
+      const unfinished = preparation.unfinished(step);
+      return unfinished === undefined || (await engine.run(unfinished, paths)) === 0;
+    });
+    if (isDone) return;
   }
 }

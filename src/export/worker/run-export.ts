@@ -17,7 +17,7 @@ import {
   before,
   createReadFiles,
   createVerify,
-  pathsOf,
+  usePaths,
   prepare,
   type ReadFiles,
   type Source,
@@ -66,7 +66,7 @@ async function assertFewRows(
   if (atMost <= maxRows) return;
   await verify(read.files);
   const sum = { ...count, sql: `SELECT coalesce(sum(rows), 0) FROM (${count.sql})` };
-  const counting = engine.run(sum, pathsOf(job, read));
+  const counting = usePaths(job, read, (paths) => engine.run(sum, paths));
   if ((await watch(engine, before(job), () => undefined, counting)) > maxRows) throw new LimitError(tooManyRows);
 }
 

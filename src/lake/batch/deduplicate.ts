@@ -1,3 +1,4 @@
+import { localFiles } from '../../runtime/store/local-files.ts';
 import { type Dataset, events, importDatasets } from '../../datasets/dataset.ts';
 import { isKeyedSql, keyWindowMs } from '../../datasets/event-id.ts';
 import type { EventKind } from '../../datasets/field-schema.ts';
@@ -147,13 +148,15 @@ export function ownKeyKinds({ kindSpecs }: Dataset): string[] {
 const rowsAtOnce = 4 * 122_880;
 
 export async function readFileKeys(duckdb: Duckdb, file: DataFile, take: (hashes: KeyHashes) => void): Promise<void> {
-  const source = `read_parquet(${sqlText(file.absolutePath)}, hive_partitioning = false, file_row_number = true)`;
-  const [counted] = await duckdb.rows(`SELECT count(*) AS n FROM ${source}`);
-  const count = Number(counted?.['n']);
-  for (let from = 0; from < count; from += rowsAtOnce) {
-    const range = `file_row_number >= ${from} AND file_row_number < ${from + rowsAtOnce}`;
-    take(await readHashes(duckdb, 'event_id', `FROM ${source} WHERE ${range} AND event_id IS NOT NULL`));
-  }
+  await localFiles.use([file], async (paths) => {
+    const source = `read_parquet(${sqlList(paths)}, hive_partitioning = false, file_row_number = true)`;
+    const [counted] = await duckdb.rows(`SELECT count(*) AS n FROM ${source}`);
+    const count = Number(counted?.['n']);
+    for (let from = 0; from < count; from += rowsAtOnce) {
+      const range = `file_row_number >= ${from} AND file_row_number < ${from + rowsAtOnce}`;
+      take(await readHashes(duckdb, 'event_id', `FROM ${source} WHERE ${range} AND event_id IS NOT NULL`));
+    }
+  });
 }
 
 /** Drops rows that the table has, and those that are in the batch a second time. */
@@ -203,15 +206,10 @@ async function findFormerTimes(duckdb: Duckdb, { columnsSql }: KeyTable): Promis
 }
 
 /** Finds the events of `former` in files and in the batch. Rows of complete requests are duplicates. */
-async function lookUpFormer(
-  duckdb: Duckdb,
-  { columnsSql }: KeyTable,
-  files: readonly DataFile[],
-  emptyFile: string,
-): Promise<void> {
+async function lookUpFormer(duckdb: Duckdb, { columnsSql }: KeyTable, paths: readonly string[]): Promise<void> {
   const names = valueColumns.join(', ');
   const columns = `${columnsSql}, epoch_ms(received_at) AS ms, event_time, ${names}`;
-  const source = `read_parquet(${sqlList([emptyFile, ...files.map((file) => file.absolutePath)])}, union_by_name = true, hive_partitioning = false)`;
+  const source = `read_parquet(${sqlList(paths)}, union_by_name = true, hive_partitioning = false)`;
   const same = valueColumns.map((name) => `stored.${name} IS NOT DISTINCT FROM asked.${name}`);
   await duckdb.run(
     `INSERT INTO stored_before
@@ -245,9 +243,11 @@ function createLookUp(duckdb: Duckdb, keys: KeyTable) {
       // A damaged file hides ids, and their events would be stored again.
       await assertFilesWhole(files);
       // A keyed id may return after its window with a later time of receipt: then it is another event.
-      await duckdb.run(
-        `INSERT INTO stored_before SELECT rowid FROM batch
-         WHERE NOT bad AND (event_id, received_at) IN (SELECT (event_id, received_at) FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false))`,
+      await localFiles.use(files, (paths) =>
+        duckdb.run(
+          `INSERT INTO stored_before SELECT rowid FROM batch
+           WHERE NOT bad AND (event_id, received_at) IN (SELECT (event_id, received_at) FROM read_parquet(${sqlList(paths)}, hive_partitioning = false))`,
+        ),
       );
     },
     /** Adds to the known keys what the files have under those of the batch. */
@@ -257,7 +257,7 @@ function createLookUp(duckdb: Duckdb, keys: KeyTable) {
     /** Finds the events of those requests in files by their values: they are duplicates. */
     async lookUpFormer(files: readonly DataFile[], emptyFile: string) {
       isUsed = true;
-      await lookUpFormer(duckdb, keys, files, emptyFile);
+      await localFiles.use(files, (paths) => lookUpFormer(duckdb, keys, [emptyFile, ...paths]));
     },
     /** Reads the rows of a dataset's kinds that have a natural key. */
     readOwnKeys(dataset: Dataset) {
@@ -268,10 +268,12 @@ function createLookUp(duckdb: Duckdb, keys: KeyTable) {
     /** Finds such rows in files: they are duplicates. */
     async lookUpOwnKeys(files: readonly DataFile[], rowids: readonly number[]) {
       const asked = rowids.join(', ');
-      await duckdb.run(
-        `INSERT INTO stored_rows SELECT rowid FROM batch WHERE rowid IN (${asked}) AND (event_id, id_app) IN (
-           SELECT (event_id, id_app) FROM read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)
-           WHERE event_id IN (SELECT event_id FROM batch WHERE rowid IN (${asked})))`,
+      await localFiles.use(files, (paths) =>
+        duckdb.run(
+          `INSERT INTO stored_rows SELECT rowid FROM batch WHERE rowid IN (${asked}) AND (event_id, id_app) IN (
+             SELECT (event_id, id_app) FROM read_parquet(${sqlList(paths)}, hive_partitioning = false)
+             WHERE event_id IN (SELECT event_id FROM batch WHERE rowid IN (${asked})))`,
+        ),
       );
     },
   };

@@ -11,6 +11,7 @@ import {
 import type { DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
+import { localFiles } from '../../runtime/store/local-files.ts';
 import { ensureFolder, removeFile } from '../../runtime/files/durable-file.ts';
 import { type KeyHashes, type KeySet, createKeySet, readHashes } from './key-set.ts';
 
@@ -65,9 +66,10 @@ export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySlice
 
   async function addKeys(files: readonly DataFile[], where: string): Promise<void> {
     for (const group of groupFiles(files, sliceRows)) {
-      const source = `read_parquet(${sqlList(group.map((file) => file.absolutePath))}, hive_partitioning = false)`;
-      await duckdb.run(
-        `INSERT INTO recent_keys SELECT ${columnsSql}, epoch_ms(received_at) AS ms FROM ${source} WHERE ${isKeyedSql('event_id')} AND ${where}`,
+      await localFiles.use(group, (paths) =>
+        duckdb.run(
+          `INSERT INTO recent_keys SELECT ${columnsSql}, epoch_ms(received_at) AS ms FROM read_parquet(${sqlList(paths)}, hive_partitioning = false) WHERE ${isKeyedSql('event_id')} AND ${where}`,
+        ),
       );
       await slice();
     }

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { type FileRecords, openFileRecords } from '../../runtime/store/file-records.ts';
-import { createFolderStore } from '../../runtime/store/folder-store.ts';
+import { openStore } from '../../runtime/store/open-store.ts';
 import { type Records, createRecords } from '../../runtime/store/records.ts';
 import { shapeOf } from '../../runtime/store/shape.ts';
 
@@ -71,7 +71,7 @@ const mostNotices = 5000;
 type NoticeList = { readonly notices: readonly Notice[] };
 
 function openLists(lakeDir: string): Records<NoticeList> {
-  return createRecords(createFolderStore(cataloguePaths(lakeDir).folder), {
+  return createRecords(openStore(cataloguePaths(lakeDir).folder), {
     isValid: shapeOf<NoticeList>({ notices: Array.isArray }),
     damaged: { code: 'record_damaged', hint: 'Remove it: what is still so is found again.' },
   });

@@ -1,4 +1,5 @@
 import { events as eventsDataset } from '../../datasets/dataset.ts';
+import { localFiles } from '../../runtime/store/local-files.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { pruneFiles } from '../files/prune.ts';
 import { tablePaths } from '../lake.ts';
@@ -84,12 +85,14 @@ async function countFresh(
   ].map((condition) => ` AND ${condition}`);
   const duckdb = await openDuckdb({ memoryMb, threads: 1 });
   try {
-    const rows = await duckdb.rows(
-      `SELECT to_json({event: custom_event_name, date: date, events: count(*), first: ${isoSql('min(event_time)')}, last: ${isoSql('max(event_time)')}})::VARCHAR AS row
-       FROM read_parquet(${sqlList([emptyFile, ...files.map(({ absolutePath }) => absolutePath)])}, union_by_name = true, hive_partitioning = false)
-       WHERE kind = 'custom_event' AND id_app = ${idApp} AND custom_event_name IS NOT NULL${given.join('')}
-       GROUP BY custom_event_name, date`,
-      customEventName === undefined ? [] : [customEventName],
+    const rows = await localFiles.use(files, (paths) =>
+      duckdb.rows(
+        `SELECT to_json({event: custom_event_name, date: date, events: count(*), first: ${isoSql('min(event_time)')}, last: ${isoSql('max(event_time)')}})::VARCHAR AS row
+         FROM read_parquet(${sqlList([emptyFile, ...paths])}, union_by_name = true, hive_partitioning = false)
+         WHERE kind = 'custom_event' AND id_app = ${idApp} AND custom_event_name IS NOT NULL${given.join('')}
+         GROUP BY custom_event_name, date`,
+        customEventName === undefined ? [] : [customEventName],
+      ),
     );
     return rows.map(({ row }) => JSON.parse(String(row)) as Fresh);
   } finally {

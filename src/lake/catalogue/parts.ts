@@ -6,6 +6,7 @@
  * Invariant: a part belongs to the file of its hash; parts of files that the table does not name are removed.
  * Crash: missing parts are made by the next run, leftovers removed.
  */
+import { localFiles } from '../../runtime/store/local-files.ts';
 import { createHash } from 'node:crypto';
 import { pruneFiles } from '../files/prune.ts';
 import type { DataFile } from '../log/snapshot.ts';
@@ -44,7 +45,7 @@ const groupRows = 16_384;
 
 export interface PartSource {
   readonly key: string;
-  readonly file: string;
+  readonly file: DataFile;
   readonly rows: number;
 }
 
@@ -56,8 +57,8 @@ export const partKey = ({ sha256, path, sizeBytes }: DataFile): string =>
 export function listSources(files: readonly DataFile[]): PartSource[] {
   const sources = pruneFiles(files, { kinds: ['custom_event'] })
     .filter((file) => !file.young)
-    .map((file) => ({ key: partKey(file), file: file.absolutePath, rows: file.numRecords ?? 0 }))
-    .toSorted((a, b) => (a.file > b.file ? -1 : 1));
+    .map((file) => ({ key: partKey(file), file, rows: file.numRecords ?? 0 }))
+    .toSorted((a, b) => (a.file.path > b.file.path ? -1 : 1));
   return [...new Map(sources.map((source) => [source.key, source])).values()];
 }
 
@@ -69,15 +70,20 @@ function stepOf({ rows }: PartSource): number {
     : Math.ceil(blocks / Math.min(mostBlocks, Math.max(1, Math.ceil(blocks / ofBlocks))));
 }
 
+/** A source with the local path of its file. */
+interface LocalSource extends PartSource {
+  readonly path: string;
+}
+
 /** Files of one interval, numbered from `first` on. */
 interface Scan {
   readonly step: number;
   readonly first: number;
-  readonly sources: readonly PartSource[];
+  readonly sources: readonly LocalSource[];
 }
 
 /** Divides files into scans, and numbers them; files that are read entirely are first. */
-function toScans(sources: readonly PartSource[]): Scan[] {
+function toScans(sources: readonly LocalSource[]): Scan[] {
   const scans: Scan[] = [];
   const steps = [...new Set(sources.map(stepOf))].toSorted((a, b) => a - b);
   let first = 0;
@@ -104,7 +110,7 @@ const lookedColumns = `, custom_event_params AS params, CASE WHEN ${userSql} IS 
 /** Custom events of a scan. The empty file brings columns that older files lack. */
 const scanSql = ({ sources, first }: Scan, emptyFile: string, columns: string, where = ''): string =>
   `SELECT file_index::INTEGER + ${first - 1} AS file, id_app, custom_event_name AS event, date, event_time${columns}
-   FROM read_parquet(${sqlList([emptyFile, ...sources.map(({ file }) => file)])}, union_by_name = true, hive_partitioning = false)
+   FROM read_parquet(${sqlList([emptyFile, ...sources.map((source) => source.path)])}, union_by_name = true, hive_partitioning = false)
    WHERE kind = 'custom_event' AND custom_event_name IS NOT NULL${where}`;
 
 const lookedSql = (scan: Scan, emptyFile: string): string =>
@@ -208,7 +214,14 @@ export async function writeParts(
   emptyFile: string,
   target: string,
 ): Promise<void> {
-  const scans = toScans(sources);
+  const files = sources.map(({ file }) => file);
+  await localFiles.use(files, async (paths) => {
+    const scans = toScans(sources.map((source, index) => ({ ...source, path: paths[index] ?? '' })));
+    await writeScans(duckdb, scans, emptyFile, target);
+  });
+}
+
+async function writeScans(duckdb: Duckdb, scans: readonly Scan[], emptyFile: string, target: string): Promise<void> {
   const keys = sqlList(scans.flatMap((scan) => scan.sources.map(({ key }) => key)));
   const make = (name: string, query: string): Promise<void> =>
     duckdb.run(`CREATE OR REPLACE TEMP TABLE catalogue_${name} AS ${query}`);

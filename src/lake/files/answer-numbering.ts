@@ -1,21 +1,18 @@
 import type { AgentField, EnrichedColumn, PlaceField } from '../../datasets/enriched-columns.ts';
 
-/**
- * What texts have been found to say: answers, of which many texts share one, are numbered, and each goes to the engine
- * once. Pure.
- */
+/** Numbers the answers to texts: many texts share one, and each is sent to the engine once. Pure. */
 
-/** Different answers that are remembered, to hand each to the engine once: 10 MB. */
+/** Distinct answers that are remembered: 10 MB. */
 const maxAnswers = 20_000;
 /**
- * Different texts of a column that are an enumeration to the engine, which carries and writes their numbers in place of
- * them; with more, the list would be larger than what it spares.
+ * Distinct texts of a column up to which the engine stores it as an enumeration. With more, the list would outweigh the
+ * savings.
  */
 const maxEnumerated = 4096;
-/** What is told of a text, by the names of fields. */
+/** What is known of a text, by field. */
 export type Answer = Readonly<Partial<Record<PlaceField | AgentField, string | number>>>;
 
-/** What is told of a text, as the members of a JSON object; undefined for nothing. */
+/** Renders an answer as members of a JSON object; undefined if it is empty. */
 function renderAnswer(columns: readonly EnrichedColumn[], answer: Answer): string | undefined {
   const members = columns.flatMap(({ column, field }) =>
     answer[field] === undefined ? [] : [[column, answer[field]] as const],
@@ -23,22 +20,20 @@ function renderAnswer(columns: readonly EnrichedColumn[], answer: Answer): strin
   return members.length === 0 ? undefined : JSON.stringify(Object.fromEntries(members)).slice(1);
 }
 
-/** Numbers different answers. */
 export interface Numbering {
-  /** The number of an answer; undefined where it tells nothing. */
+  /** Returns the number of an answer; undefined if it is empty. */
   numberOf(answer: Answer): number | undefined;
-  /** How many numbers there are. */
   count(): number;
-  /** How many answers are to be handed out. */
+  /** Returns how many answers wait for `take`. */
   waiting(): number;
-  /** Hands out the answers since the last time, members of a JSON array with their numbers as `v`. */
+  /** Returns the answers since the last call, as members of a JSON array with their numbers as `v`. */
   take(): string[];
-  /** All texts that answers had in a column so far; undefined where they are too many to be an enumeration. */
+  /** Returns all texts of a column so far; undefined if there are too many for an enumeration. */
   listTexts(column: string): readonly string[] | undefined;
 }
 
 export function createNumbering(columns: readonly EnrichedColumn[]): Numbering {
-  // Most texts have the answer of another: it is the same object.
+  // Most texts share an answer: the same object.
   const byAnswer = new Map<Answer, number | undefined>();
   const byText = new Map<string, number>();
   const texts = new Map(columns.map(({ column }) => [column, new Set<string>()]));
@@ -64,7 +59,7 @@ export function createNumbering(columns: readonly EnrichedColumn[]): Numbering {
     numberOf(answer) {
       const known = byAnswer.get(answer);
       if (known !== undefined || byAnswer.has(answer)) return known;
-      // One that comes again then has a number more.
+      // If it returns, it gets another number.
       if (byAnswer.size >= maxAnswers) {
         byAnswer.clear();
         byText.clear();
@@ -84,7 +79,7 @@ export function createNumbering(columns: readonly EnrichedColumn[]): Numbering {
     },
     listTexts(column) {
       const all = [...(texts.get(column) ?? [])];
-      // A statement ends at the character NUL.
+      // A statement ends at a NUL character.
       return all.length > maxEnumerated || all.some((text) => text.includes('\0')) ? undefined : all;
     },
   };

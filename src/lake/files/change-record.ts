@@ -1,15 +1,14 @@
-import { realpath } from 'node:fs/promises';
+import { findRealFolder } from '../../runtime/files/folder-id.ts';
 import path from 'node:path';
 import { parseChecked, renderChecked } from '../../runtime/files/checked-json.ts';
-import { AppError, isSystemError } from '../../runtime/errors.ts';
+import { AppError } from '../../runtime/errors.ts';
 
 /**
- * The record of a change that is being made, as it lies on the disk. Its paths are relative to the lake's folder, with
- * `/`: a folder that is copied or moved in the midst of a change completes it on its own files, and never on those it
- * was copied from.
+ * The stored record of a change in progress. Its paths are relative to the lake's folder, with `/`: a copied or moved
+ * folder completes the change on its own files only.
  */
 
-/** A file in the folder of a change, by its name there, and its absolute path afterwards. */
+/** A file in the folder of a change, by name, and its final absolute path. */
 export interface Move {
   readonly name: string;
   readonly to: string;
@@ -17,19 +16,18 @@ export interface Move {
 
 export interface ChangeRecord {
   readonly commitId: string;
-  /** The version that the commit is made on, or a later one. */
+  /** The version below the commit, or an earlier one. */
   readonly baseVersion: number;
-  /** The new names of files of the table, absolute paths: hard links, made before the commit. */
+  /** Absolute paths of new files of the table: hard links, made before the commit. */
   readonly files: readonly string[];
-  /** Files beside the table that are renamed into place after the commit. */
+  /** Files outside the table that are renamed into their folder after the commit. */
   readonly moves: readonly Move[];
-  /** Files beside the table that are removed after the commit, absolute paths. */
+  /** Absolute paths of files outside the table that are removed after the commit. */
   readonly unlink: readonly string[];
 }
 
 const hint = "Put its folder away and run 'tributary lake check': what it had begun to replace may be there twice.";
 
-/** The error of a record that must not be followed. */
 export function damagedRecord(what: string, cause?: unknown): AppError {
   return new AppError('rewrite_damaged', what, { ...(cause === undefined ? {} : { cause }), hint });
 }
@@ -51,13 +49,13 @@ function toRelative(lakeDir: string, file: string): string {
   return relative;
 }
 
-/** The absolute path, below this lake, that a stored path stands for. Throws where it leads out of the lake. */
+/** Returns the absolute path of a stored path. Throws if it is outside the lake. */
 export function toAbsolute(lakeDir: string, stored: unknown): string {
   if (typeof stored !== 'string' || !isInside(stored)) throw new Error(`${String(stored)} is not a path in the lake`);
   return path.join(lakeDir, stored);
 }
 
-/** Reads a list of stored moves. Throws where one has a name or a path that none of ours has. */
+/** Parses stored moves. Throws if one has an unexpected name or path. */
 export function toMoves(stored: unknown, toPath: (stored: unknown) => string): Move[] {
   if (!Array.isArray(stored)) throw new Error('moves are not a list');
   return (stored as readonly Record<string, unknown>[]).map(({ name, to }) => {
@@ -67,13 +65,12 @@ export function toMoves(stored: unknown, toPath: (stored: unknown) => string): M
   });
 }
 
-/** Reads a list of stored paths. */
 export function toPaths(stored: unknown, toPath: (stored: unknown) => string): string[] {
   if (!Array.isArray(stored)) throw new Error('paths are not a list');
   return stored.map(toPath);
 }
 
-/** Renders a record for the disk. A path outside the lake is a programmer's error. */
+/** Renders a record. Throws if a path is outside the lake. */
 export function renderRecord(lakeDir: string, record: ChangeRecord): string {
   return renderChecked({
     ...record,
@@ -84,8 +81,8 @@ export function renderRecord(lakeDir: string, record: ChangeRecord): string {
 }
 
 /**
- * Reads the text of `file`, the record of a change in the lake at `lakeDir`. Errors: `rewrite_damaged` when it is damaged
- * or names a place outside the lake.
+ * Parses the text of `file`, a record in the lake at `lakeDir`. Error: `rewrite_damaged` if it is damaged or names a
+ * path outside the lake.
  */
 export function parseRecord(file: string, text: string, lakeDir: string): ChangeRecord {
   try {
@@ -104,22 +101,12 @@ export function parseRecord(file: string, text: string, lakeDir: string): Change
   }
 }
 
-/** The real path of a folder, or of its nearest parent that is there. */
-async function findRealFolder(folder: string): Promise<string> {
-  try {
-    return await realpath(folder);
-  } catch (error) {
-    if (!isSystemError(error, 'ENOENT')) throw error;
-    return findRealFolder(path.dirname(folder));
-  }
-}
-
 /**
- * Refuses a change whose files lie, by a symbolic link, outside the lake: a copied link would lead into the original.
- * Errors: `rewrite_damaged`.
+ * Refuses a change whose files are outside the lake through a symbolic link: a copied link would lead to the original.
+ * Error: `rewrite_damaged`.
  */
 export async function assertInsideLake(lakeDir: string, commitId: string, files: readonly string[]): Promise<void> {
-  const root = await realpath(lakeDir);
+  const root = await findRealFolder(lakeDir);
   for (const folder of new Set(files.map((file) => path.dirname(file)))) {
     const real = await findRealFolder(folder);
     if (real === root || real.startsWith(root + path.sep)) continue;

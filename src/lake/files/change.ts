@@ -10,7 +10,6 @@
  * Crash: the record tells links that no commit names, which go, from a commit after which something is left to do. The
  * folder is locked while its process lives, and nobody else's until then.
  */
-import { link, rename } from 'node:fs/promises';
 import path from 'node:path';
 import { isTableName } from '../../datasets/pipeline-file.ts';
 import { AppError } from '../../runtime/errors.ts';
@@ -23,6 +22,7 @@ import {
   syncFolder,
   syncFolders,
   writeFileDurably,
+  moveFile,
 } from '../../runtime/files/durable-file.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
 import { tableFolderMode } from '../../runtime/files/group-access.ts';
@@ -33,8 +33,8 @@ import { finishEarlier, intentName } from './earlier-rewrite.ts';
 import { isCommitted } from './failed-events.ts';
 import { showFile } from './places.ts';
 import { forEachLeftOver, openStagingFolder } from './staging.ts';
+import { tableStore } from './data-file.ts';
 
-/** The steps of a change at which a crash is tested. */
 export const changeSteps = [
   'change-written',
   'file-linked',
@@ -50,23 +50,21 @@ export interface NewFile {
   readonly path: string;
 }
 
-/** What follows the commit, beside the table: files of the folder that are renamed, and files that are removed. */
+/** What follows the commit, outside the table. */
 export type FollowUp = Partial<Pick<ChangeRecord, 'moves' | 'unlink'>>;
 
 export interface OpenChange {
-  /** Tells the commit from all others, and the names of its files. */
+  /** Identifies the commit, and is in the names of its files. */
   readonly id: string;
-  /** Absolute path of its folder, for its owner only. */
+  /** Absolute path of its private folder. */
   readonly folder: string;
-  /** Makes a folder in it. */
+  /** Creates a subfolder. */
   makeRoom(name: string): Promise<string>;
   /**
-   * Gives the files their names and commits them, with what follows. After an error nothing is in the table, unless the
-   * commit itself is in doubt; it may then be tried again. Errors: what `build` throws, `commit_conflict` when a file
-   * that goes is not live any more.
+   * Publishes the files and commits them. After an error the table is unchanged unless the commit is in doubt; the
+   * caller may retry. Errors: those of `build`, `commit_conflict` if a removed file is no longer live.
    */
   commit(files: readonly NewFile[], build: BuildChange, followUp?: FollowUp): Promise<void>;
-  /** Removes the folder. */
   close(): Promise<void>;
 }
 
@@ -86,16 +84,13 @@ export async function openChange(
 
   async function linkFiles(record: ChangeRecord, files: readonly NewFile[]): Promise<void> {
     await writeFileDurably(recordFile(folder), renderRecord(lakeDir, record));
-    // A power cut that took the folder, record and all, would leave links that nobody knows of.
+    // Otherwise a power cut could take the folder and leave links that no record names.
     await syncFolder(stagingDir);
     await crashPoint('change-written');
-    const folders = record.files.map((file) => path.dirname(file));
-    await ensureFolders(folders, tableFolderMode);
-    for (const [index, { file }] of files.entries()) {
-      await link(file, record.files[index] ?? '');
-      await crashPoint('file-linked');
-    }
-    await syncFolders(folders);
+    await tableStore(table.dir).publish(
+      files.map((one) => ({ key: one.path, file: one.file })),
+      () => crashPoint('file-linked'),
+    );
     await crashPoint('files-linked');
   }
 
@@ -127,7 +122,7 @@ export async function openChange(
           return change;
         }, id);
       } catch (error) {
-        // Only a commit that is surely not there may be withdrawn.
+        // Only a commit that certainly does not exist may be withdrawn.
         if (!(await isCommitted(table.dir, record.baseVersion, id))) await withdraw(folder, record);
         throw error;
       }
@@ -142,7 +137,7 @@ export async function openChange(
       try {
         isInDoubt = await exists(recordFile(folder));
       } finally {
-        // A commit that is in doubt is for the next recovery to settle.
+        // The next recovery settles a commit in doubt.
         await staging.close(isInDoubt);
       }
     },
@@ -151,7 +146,8 @@ export async function openChange(
 
 async function endRecord(folder: string): Promise<void> {
   await removeFile(recordFile(folder));
-  // A record that a power cut brings back when the log has forgotten its commit would take its files for its own.
+  // Otherwise a power cut could restore the record after the log has dropped its commit, and its files would be
+  // removed.
   await syncFolder(folder);
 }
 
@@ -160,7 +156,7 @@ async function withdraw(folder: string, { files }: ChangeRecord): Promise<void> 
   await endRecord(folder);
 }
 
-/** Does what follows a commit. Can be repeated. */
+/** Does what follows a commit. Idempotent. */
 async function follow(table: Table, folder: string, { files, moves, unlink }: ChangeRecord): Promise<void> {
   const firsts = files
     .map((file) => path.relative(table.dir, file).split(path.sep).join('/'))
@@ -172,13 +168,13 @@ async function follow(table: Table, folder: string, { files, moves, unlink }: Ch
   for (const relative of firsts) await showFile(table.dir, relative, folder);
   for (const { name, to } of moves) {
     const from = path.join(folder, name);
-    if (await exists(from)) await rename(from, to);
+    if (await exists(from)) await moveFile(from, to);
   }
   for (const file of unlink) await removeFile(file);
   await syncFolders([...moves.map(({ to }) => to), ...unlink].map((file) => path.dirname(file)));
 }
 
-/** Settles a change that was interrupted; reports whether it stands. */
+/** Settles an interrupted change; reports whether it was committed. */
 async function settle(table: Table, folder: string): Promise<boolean> {
   const intent = await findTextFile(path.join(folder, intentName));
   if (intent !== undefined) return finishEarlier(table, folder, intent);
@@ -209,9 +205,9 @@ async function settle(table: Table, folder: string): Promise<boolean> {
 }
 
 /**
- * Settles the changes of a table that a crash interrupted, and removes what else is left in its staging folder; what
- * another process has locked stays. Returns how many stand. Errors: `rewrite_damaged` when a record is damaged or names
- * a place outside the lake, or another table's.
+ * Settles the changes of a table that a crash interrupted, and removes other leftovers in its staging folder, except
+ * locked ones. Returns how many were committed. Error: `rewrite_damaged` if a record is damaged or names a path outside
+ * the table.
  */
 export async function recoverChanges(table: Table, stagingDir: string): Promise<number> {
   let finished = 0;

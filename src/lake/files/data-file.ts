@@ -8,9 +8,9 @@
  * Crash: files that no commit names, swept at the next start of the compactor; changes, settled
  * under the maintenance lock; pending failed events, settled by the log (failed-events.ts).
  */
+import { tableFileMode, tableFolderMode } from '../../runtime/files/group-access.ts';
+import type { ObjectStore } from '../../runtime/store/object-store.ts';
 import path from 'node:path';
-import { readdir } from 'node:fs/promises';
-import { readdirSync } from 'node:fs';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { removeFile, syncFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { AppError } from '../../runtime/errors.ts';
@@ -22,17 +22,18 @@ import { emptyFileName, type DataFile } from '../log/snapshot.ts';
 import { logFolder } from '../log/log-files.ts';
 import { datasets, type Dataset } from '../../datasets/dataset.ts';
 import { formerYoungFolders, sealedFolder, youngFolder } from '../log/young-folder.ts';
+import { listReadableNames } from '../../runtime/files/folder-names.ts';
+import { openStore } from '../../runtime/store/open-store.ts';
 
-/** What is known of a Parquet file once it is written. */
 export interface WrittenFile {
   readonly sizeBytes: number;
   readonly numRecords: number;
   readonly stats: FileStats;
-  /** Hash of its bytes, hex. */
+  /** SHA-256 of its bytes, hex. */
   readonly sha256: string;
 }
 
-/** The columns whose minimum and maximum readers prune by, and how each value stands in the log. */
+/** Columns with minimum and maximum in the log, and how a value is rendered there. */
 const statColumns: Readonly<Record<string, (value: string) => unknown>> = {
   event_id: String,
   kind: String,
@@ -44,18 +45,15 @@ const statColumns: Readonly<Record<string, (value: string) => unknown>> = {
 };
 
 /**
- * The table property that names the columns with statistics. delta-rs takes a column without statistics for NULL in
- * every file, and finds none of its rows, unless the property leaves the column out.
+ * Returns the table property that names the columns with statistics. delta-rs takes any other column for NULL in every
+ * file unless the property leaves it out.
  */
 export function statsProperty(columns: readonly { readonly name: string }[]): Readonly<Record<string, string>> {
   const named = columns.map(({ name }) => name).filter((name) => Object.hasOwn(statColumns, name));
   return { 'delta.dataSkippingStatsColumns': named.join(',') };
 }
 
-/**
- * DuckDB writes `2023-11-14 22:13:20.123+00` (TimeZone is UTC); the log wants ISO 8601 with milliseconds, which is all
- * our times have.
- */
+/** Converts DuckDB's `2023-11-14 22:13:20.123+00` to ISO 8601 with milliseconds. */
 function toIsoTime(value: string): string {
   return new Date(`${value.replace(' ', 'T').replace(/\+00$/, '')}Z`).toISOString();
 }
@@ -87,42 +85,40 @@ function toStats(numRecords: number, statistics: readonly ColumnStatistics[]): F
 }
 
 /**
- * Zstandard's level for files that are soon rewritten, and for files that stay. Measured on a million events: level 3
- * is 3 % smaller than 1, level 9 another 10 % for twice the time; snappy is 70 % larger. Row groups of 122,880 rows
- * (DuckDB's own) read fastest; Bloom filters, which need large dictionaries, made files a quarter larger and no lookup
- * faster.
+ * Zstandard levels of files that are soon rewritten, and of files that stay. Measured on a million events: level 3 is 3
+ * % smaller than 1, level 9 another 10 % for twice the time; snappy is 70 % larger. Row groups of 122,880 rows
+ * (DuckDB's default) read fastest; Bloom filters made files a quarter larger and no lookup faster.
  */
 const levels = { young: 1, sealed: 3 } as const;
 
 /**
- * Different values of a column in a row group of a young file, beyond which they are written without a dictionary. Made
- * for a column of identities, a dictionary is given up when it is full: DuckDB's own bound is a fifth of the rows, which
- * is 4 % more bytes of imported events, and more time.
+ * Distinct values in a row group of a young file up to which a column gets a dictionary. DuckDB builds one for a column
+ * of ids, and drops it when it is full: its default, a fifth of the rows, takes 4 % more bytes and more time.
  */
 const maxDictionary = 4096;
 const youngSql = `COMPRESSION_LEVEL ${levels.young}, DICTIONARY_SIZE_LIMIT ${maxDictionary}`;
 const levelSql = { young: youngSql, sealed: `COMPRESSION_LEVEL ${levels.sealed}` } as const;
 
 /**
- * Bounds of the row groups: the engine holds each in memory, uncompressed, until it is written. `bytes` holds
- * for an engine that was opened with `boundRowGroups`; others refuse it.
+ * Bounds of row groups, which the engine holds uncompressed in memory until written. `bytes` needs an engine with
+ * `boundRowGroups`.
  */
 export interface RowGroup {
   readonly rows?: number;
   readonly bytes?: number;
-  /** Bytes of the dictionary of a column of text: the engine holds one for each column while it writes. */
+  /** Bytes of the dictionary of a text column: the engine holds one per column while it writes. */
   readonly dictionaryBytes?: number;
 }
 
-/** The options of a COPY for these bounds, from a comma on; empty where there are none. */
+/** Renders the options of a COPY, starting with a comma; empty if there are none. */
 export function rowGroupSql(duckdb: Duckdb, { rows, bytes, dictionaryBytes }: RowGroup): string {
   const dictionary = dictionaryBytes === undefined ? '' : `, STRING_DICTIONARY_PAGE_SIZE_LIMIT ${dictionaryBytes}`;
   return `${dictionary}${rows === undefined ? '' : `, ROW_GROUP_SIZE ${rows}`}${bytes === undefined || duckdb.boundRowGroups !== true ? '' : `, ROW_GROUP_SIZE_BYTES ${bytes}`}`;
 }
 
 /**
- * Runs a query into one Parquet file and fsyncs it; the caller makes its name durable (syncFolder). On an error nothing
- * is left behind. The file must not be where readers look until it is complete.
+ * Runs a query into one Parquet file and fsyncs it; the caller makes its name durable (syncFolder). After an error
+ * there is no file. Readers must not see the path until then.
  */
 export async function writeDataFile(
   duckdb: Duckdb,
@@ -150,19 +146,17 @@ export async function writeDataFile(
   }
 }
 
-/** So many of several files are made durable and hashed at a time: the disk works on one, the processor on another. */
+/** Files that are fsynced and hashed at a time: one uses the disk, the other the processor. */
 const finishedAtOnce = 2;
 
-/** A file of several that one query was written to. */
+/** One of several files of a query. */
 export interface WrittenPart extends WrittenFile {
-  /** Its path. */
   readonly file: string;
 }
 
 /**
- * Runs a query into young Parquet files of so many row groups each, in a folder that is there and empty, and fsyncs
- * them and the folder. No order is kept. Of a query without rows there is no file. What an error leaves is the caller's
- * to remove.
+ * Runs a query into young Parquet files in an empty folder, `rowGroupsPerFile` row groups each, and fsyncs them and the
+ * folder. Order is not kept. A query without rows has no file. The caller removes what an error leaves.
  */
 export async function writeDataFiles(
   duckdb: Duckdb,
@@ -193,8 +187,8 @@ export async function writeDataFiles(
 }
 
 /**
- * The action that adds a written file to the table, at a path relative to the table's folder. `keyless`: surely none of
- * its events was stored under an Idempotency-Key.
+ * Returns the action that adds a written file, at a path relative to the table's folder. `keyless`: none of its events
+ * was stored under an Idempotency-Key.
  */
 export function toAdd(
   relativePath: string,
@@ -214,22 +208,25 @@ export function toAdd(
   };
 }
 
+export function tableStore(tableDir: string): ObjectStore {
+  return openStore(tableDir, { mode: tableFileMode, folderMode: tableFolderMode, isGrowing: true });
+}
+
 /**
- * Lists every Parquet file in a table's folder that may hold events, relative to it, whether the log names it or not:
- * young, sealed, rewritten, and those of other engines. Not the checkpoints, nor the empty file.
+ * Lists the Parquet files in a table's folder that may hold events, named by the log or not: young, sealed, rewritten,
+ * and those of other engines.
  */
 export async function listDataFiles(tableDir: string): Promise<string[]> {
-  const log = `${path.basename(logFolder(tableDir))}${path.sep}`;
-  const names = await readdir(tableDir, { recursive: true });
+  const log = `${path.basename(logFolder(tableDir))}/`;
+  const names = await tableStore(tableDir).list('');
   return names.filter((name) => name.endsWith('.parquet') && !name.startsWith(log) && name !== emptyFileName);
 }
 
 const hint = "Restore the file from a copy; 'tributary lake check' lists every damaged one.";
 
 /**
- * Says what is wrong with a data file: `file_damaged`, `retryable` when it is not there, which an erasure may have
- * caused. Reads it whole: Parquet readers check no sums, so a flipped bit in a page would come out as a value like any
- * other.
+ * Finds what is wrong with a data file: `file_damaged`, `retryable` if it is missing, which an erasure may have caused.
+ * Reads it entirely: Parquet readers verify no checksums, so a flipped bit would yield a plausible value.
  */
 export async function findFileDamage({
   absolutePath,
@@ -250,8 +247,8 @@ export async function findFileDamage({
 }
 
 /**
- * Throws the damage of the first file that has one, before anything is made of their rows. Files of another engine are
- * checked by size only.
+ * Throws the first damage among files whose rows are about to be used. Files of another engine are checked by size
+ * only.
  */
 export async function assertFilesWhole(files: readonly DataFile[]): Promise<void> {
   for (const file of files) {
@@ -260,32 +257,19 @@ export async function assertFilesWhole(files: readonly DataFile[]): Promise<void
   }
 }
 
-/** Lists a folder; nothing where there is none, or it cannot be read. */
-function listNames(folder: string): readonly string[] {
-  try {
-    return readdirSync(folder);
-  } catch {
-    return [];
-  }
-}
-
-/** Says whether rows were ever written to a table. */
 function holdsRows(lakeDir: string, { table, partitionBy }: Dataset): boolean {
   const dir = path.join(lakeDir, table);
   const folders = [youngFolder, sealedFolder, ...formerYoungFolders].map((name) => path.join(dir, name));
   return (
-    folders.some((folder) => listNames(folder).length > 0) ||
-    listNames(dir).some((name) => name.startsWith(`${partitionBy[0]?.name ?? ''}=`))
+    folders.some((folder) => listReadableNames(folder).length > 0) ||
+    listReadableNames(dir).some((name) => name.startsWith(`${partitionBy[0]?.name ?? ''}=`))
   );
 }
 
-/**
- * Says whether events, or rows of another table, were ever written to a lake, by its folders alone: cheap, and true also
- * where its log is damaged.
- */
+/** Reports whether rows were ever written to a lake, by its folders only: also correct if the log is damaged. */
 export function holdsEvents(lakeDir: string): boolean {
   return (
-    ['failed', 'orphans'].some((folder) => listNames(path.join(lakeDir, folder)).length > 0) ||
+    ['failed', 'orphans'].some((folder) => listReadableNames(path.join(lakeDir, folder)).length > 0) ||
     [...datasets.values()].some((dataset) => holdsRows(lakeDir, dataset))
   );
 }

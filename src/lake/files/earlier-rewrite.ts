@@ -1,6 +1,6 @@
-import { rename } from 'node:fs/promises';
+import { logDamaged } from '../log/actions.ts';
 import path from 'node:path';
-import { ensureFolders, removeFile, syncFolders } from '../../runtime/files/durable-file.ts';
+import { ensureFolders, removeFile, syncFolders, moveFile } from '../../runtime/files/durable-file.ts';
 import { parseChecked } from '../../runtime/files/checked-json.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
 import { tableFolderMode } from '../../runtime/files/group-access.ts';
@@ -10,11 +10,10 @@ import { assertInsideLake, damagedRecord, toAbsolute, toMoves, toPaths, type Mov
 import { isCommitted } from './failed-events.ts';
 
 /**
- * The intent of a rewrite that version 0.2 or 0.3 was killed in. Those versions renamed their files into place before
- * the commit, so an intent is carried out; one with `movesAfter` whose commit was not made is given up, as they did.
+ * The intent of a rewrite in which version 0.2 or 0.3 was killed. Those versions renamed files before the commit, so an
+ * intent is completed; one with `movesAfter` and no commit is dropped, as they did.
  */
 
-/** The name of the intent in the folder of a rewrite. */
 export const intentName = 'intent.json';
 
 export interface Intent {
@@ -26,12 +25,12 @@ export interface Intent {
   readonly movesAfter?: readonly Move[];
 }
 
-/** The end of a path of version 0.2, which wrote absolute ones: a data file of the table, or a file of failed events. */
+/** The end of a path of version 0.2, which wrote absolute ones: a data file or a file of failed events. */
 const lakePath = /\/((?:events\/(?:fresh\/[^/]+|kind=[^/]+\/date=[^/]+\/[^/]+)|failed\/[^/]+))$/;
 
 /**
- * Reads the text of `file`, an intent in the lake at `lakeDir`. Errors: `rewrite_damaged` when it is damaged or names a
- * place outside the lake.
+ * Parses the text of `file`, an intent in the lake at `lakeDir`. Error: `rewrite_damaged` if it is damaged or names a
+ * path outside the lake.
  */
 export function parseIntent(file: string, text: string, lakeDir: string): Intent {
   const toPath = (stored: unknown): string => {
@@ -56,8 +55,8 @@ async function moveStaged(folder: string, moves: readonly Move[]): Promise<void>
   await ensureFolders(folders, tableFolderMode);
   for (const { name, to } of moves) {
     const from = path.join(folder, name);
-    if (await exists(from)) await rename(from, to);
-    // Another engine's clean-up may have taken a renamed file that no commit named yet.
+    if (await exists(from)) await moveFile(from, to);
+    // Another engine's clean-up may have removed a renamed file that no commit named yet.
     else if (!(await exists(to)))
       throw new AppError('file_damaged', `${to}, which a rewrite has written, is gone`, {
         hint: "Restore it from a copy, and run 'tributary lake check'.",
@@ -66,7 +65,7 @@ async function moveStaged(folder: string, moves: readonly Move[]): Promise<void>
   await syncFolders(folders);
 }
 
-/** Completes a rewrite of an earlier version, or gives it up; reports whether it stands. */
+/** Completes a rewrite of an earlier version, or drops it; reports whether it was committed. */
 export async function finishEarlier(table: Table, folder: string, text: string): Promise<boolean> {
   const lakeDir = path.dirname(table.dir);
   const file = path.join(folder, intentName);
@@ -83,11 +82,7 @@ export async function finishEarlier(table: Table, folder: string, text: string):
     await table.commit((state) => {
       const gone = change.actions.find(({ remove }) => remove !== undefined && !state.files.has(remove.path));
       if (gone !== undefined)
-        throw new AppError(
-          'log_damaged',
-          `${gone.remove?.path} was to be replaced by a rewrite, and the log does not name it any more`,
-          { hint: "Run 'tributary lake check', and restore what it names from a backup." },
-        );
+        throw logDamaged(`${gone.remove?.path} was to be replaced by a rewrite, and the log does not name it any more`);
       return change;
     }, commitId);
   }

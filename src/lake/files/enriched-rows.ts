@@ -12,23 +12,23 @@ import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 import { createTextTables, noTime, type TextSort, type TextSource } from './text-tables.ts';
 
-/** User-Agents of one look-up are parsed for so long, milliseconds: of usual ones, 200,000 different ones. */
+/** Time for parsing the User-Agents of one look-up, ms: enough for 200,000 distinct usual ones. */
 export const agentBudgetMs = 3000;
 
-/** An address of each version; the 2,048 characters that the schema allows, of up to three bytes. */
+/** Bytes: an address of each version; 2,048 characters of up to three bytes. */
 const places: TextSort = { name: 'places', keys: ['ipv4', 'ipv6'], textBytes: 128 };
 const agents: TextSort = { name: 'agents', keys: ['user_agent'], textBytes: 6144 };
 
-/** How rows are selected with what was found, where `r` is the row. */
+/** SQL of enriched rows, where `r` is the row. */
 export interface EnrichedSelect {
   readonly joins: string;
-  /** The expressions of the columns that may be filled, by their names. */
+  /** Expressions of the columns that may be filled, by name. */
   readonly values: ReadonlyMap<string, string>;
-  /** A condition: something of the row is filled. */
+  /** Condition: any column of the row is filled. */
   readonly isFilled: string;
 }
 
-/** A row says nothing of a group; columns that the rows do not have say nothing. */
+/** Condition: a row has no value of a group. Columns that the rows lack have none. */
 function saysNothing({ saidBy }: EnrichedGroup, has: (column: string) => boolean): string {
   return ['true', ...saidBy.filter(has).map((column) => `r.${column} IS NULL`)].join(' AND ');
 }
@@ -44,7 +44,7 @@ function readPlaces(enricher: Enricher, groups: readonly EnrichedGroup[]): TextS
   };
 }
 
-/** `onOver` is told once, when the time is over. */
+/** Calls `onOver` once, when the time is over. */
 function readAgents(
   enricher: Enricher,
   groups: readonly EnrichedGroup[],
@@ -69,7 +69,7 @@ function readAgents(
   };
 }
 
-/** The row names no country, or that of the address: compared by the first field in which both have one. */
+/** Condition: the row names no country, or that of the address, by the first field that both have. */
 function isSameCountry({ name }: TextSort, country: EnrichedGroup, has: (column: string) => boolean): string {
   const same = country.columns
     .filter(({ column }) => has(column))
@@ -77,14 +77,14 @@ function isSameCountry({ name }: TextSort, country: EnrichedGroup, has: (column:
   return `coalesce(${[...same, `(${saysNothing(country, has)})`].join(', ')})`;
 }
 
-/** A row says nothing of the group, and something of it is known. */
+/** Condition: a row has no value of the group, and some are known. */
 function isFilledSql(sort: TextSort, group: EnrichedGroup, has: (column: string) => boolean): string {
   const isKnown = group.columns.map(({ column }) => `${sort.name}.${column} IS NOT NULL`).join(' OR ');
   const isThere = group.within === undefined ? '' : ` AND ${isSameCountry(sort, group.within, has)}`;
   return `((${saysNothing(group, has)}) AND (${isKnown})${isThere})`;
 }
 
-/** What a column becomes; in rows that say nothing at all, what is known as it is. */
+/** Returns the expression of a column. */
 function fillSql(
   { name }: TextSort,
   column: string,
@@ -96,44 +96,41 @@ function fillSql(
   return isSaid || has(column) ? `CASE WHEN ${isFilled} THEN ${name}.${column}${kept} END` : `${name}.${column}`;
 }
 
-/** Rows to enrich. */
 export interface RowsToEnrich {
-  /** SQL of a relation. */
   readonly source: string;
   readonly groups: readonly EnrichedGroup[];
-  /** Which columns the relation has; what it does not have says nothing. */
+  /** Whether the relation has a column. */
   readonly has: (column: string) => boolean;
-  /** Time for User-Agents, milliseconds; `agentBudgetMs` unless stated otherwise. */
+  /** Time for User-Agents, ms; `agentBudgetMs` by default. */
   readonly agentBudgetMs?: number;
 }
 
-/** What was found for some rows. */
 export interface EnrichedRows {
-  /** Undefined: nothing is known of any. */
+  /** Undefined if nothing is known of any row. */
   readonly select: EnrichedSelect | undefined;
-  /** There was no time for some User-Agents. */
+  /** Whether the time ran out before all User-Agents were parsed. */
   readonly isCutShort: boolean;
 }
 
-/** Looks up what rows of one sort say, one batch after the other, in temporary tables of an engine. */
+/** Looks up rows, one batch after another, in temporary tables of an engine. */
 export interface LookUps {
   /**
-   * Looks up what the rows' addresses and User-Agents say; what is selected holds until `release`, or the next look-up.
-   * Errors: those of the engine.
+   * Looks up the addresses and User-Agents of rows. The result is valid until `release` or the next look-up. Errors:
+   * the engine's.
    */
   lookUp(rows: RowsToEnrich): Promise<EnrichedRows>;
   /**
-   * Runs queries of rows with what was found. The engine makes its hash tables of what was found: left to itself it
-   * takes the smaller relation, and where that is the rows, with a hundred columns each, they cost twice as much to write.
+   * Runs queries of enriched rows with the hash tables built from the answers. By default the engine builds them from
+   * the smaller relation: if that is the rows, with a hundred columns each, they cost twice as much to write.
    */
   joined<T>(work: () => Promise<T>): Promise<T>;
-  /** Removes what was looked up for the last rows; what texts say is remembered for a while. */
+  /** Removes the answers for the last rows. Texts stay remembered for a while. */
   release(): Promise<void>;
-  /** Removes everything: it is of people. */
+  /** Removes everything, since it is personal data. */
   forget(): Promise<void>;
 }
 
-/** Creates the look-ups, which know nothing yet; `of` keeps their tables apart from those of other rows in the engine. */
+/** Creates the look-ups. `of` separates their tables from those of other rows in the engine. */
 export function createLookUps(duckdb: Duckdb, enricher: Enricher, of: string): LookUps {
   const [placeTables, agentTables] = [createTextTables(duckdb, of, places), createTextTables(duckdb, of, agents)];
   return {
@@ -174,7 +171,7 @@ export function createLookUps(duckdb: Duckdb, enricher: Enricher, of: string): L
         await reset();
         return done;
       } catch (error) {
-        // Its own error is the one to see.
+        // The first error is reported instead.
         await reset().catch(() => undefined);
         throw error;
       }
@@ -190,18 +187,18 @@ export function createLookUps(duckdb: Duckdb, enricher: Enricher, of: string): L
   };
 }
 
-/** Tells what addresses and User-Agents say, by the names of the fields that are filled. Nothing of it throws. */
+/** Finds what addresses and User-Agents say, by field. Nothing throws. */
 export interface Enricher {
-  /** Date of the database that places come from, YYYY-MM-DD; undefined while there is none. */
+  /** Date of the database of places, YYYY-MM-DD; undefined if there is none. */
   readonly databaseDate: string | undefined;
-  /** Another number for each database that was in use: what was told of a place may be told otherwise from then on. */
+  /** Number of the database: earlier answers may be outdated when it changes. */
   readonly edition: number;
   findPlace(address: string): Readonly<Partial<Record<PlaceField, string | number>>> | undefined;
   parseAgent(userAgent: string): Readonly<Partial<Record<AgentField, string | number>>>;
-  /** Takes in a database that has come in the place of the one before. */
+  /** Loads a database that has replaced the previous one. */
   refresh(): Promise<void>;
-  /** Rows were written without what could be told of them. */
+  /** Called when rows were written without answers. */
   failed(error: unknown): void;
-  /** Rows were written with it. */
+  /** Called when rows were written with answers. */
   passed(): void;
 }

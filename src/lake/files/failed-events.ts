@@ -1,27 +1,27 @@
 import { createHash } from 'node:crypto';
-import { statSync } from 'node:fs';
-import { readdir, readFile, rename, open } from 'node:fs/promises';
 import path from 'node:path';
-import { removeFile, syncFolder, writeNewFile, ensureFolder, moveFile } from '../../runtime/files/durable-file.ts';
-import { AppError, isSystemError } from '../../runtime/errors.ts';
+import { ensureFolder, syncFolder } from '../../runtime/files/durable-file.ts';
+import { AppError } from '../../runtime/errors.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
 import { findLakeState, findLoadState } from '../log/lake-state.ts';
-import { readCommit } from '../log/log-files.ts';
+import { findCommit } from '../log/log-files.ts';
+import { openEmptyFile } from '../../runtime/files/open-file.ts';
+import { openStore } from '../../runtime/store/open-store.ts';
+import { missingObject, findText, type ObjectStore, type Tag } from '../../runtime/store/object-store.ts';
 
-/** Why an event could not be written to the table. */
 export const failureReasons = ['bad_json', 'bad_value', 'key_reused', 'too_large'] as const;
 export type FailureReason = (typeof failureReasons)[number];
 
-/** An event that could not be written, as it is kept: one line of JSON in a file of `failed/`. */
+/** An event that could not be written: one line of JSON in a file of `failed/`. */
 export interface FailedEvent {
   readonly reason: FailureReason;
   /** ISO 8601. */
   readonly failedAt: string;
-  /** The event as it was in the stream. */
+  /** The event as in the stream. */
   readonly line: string;
-  /** The bytes of the line, when they are no UTF-8 text. */
+  /** The bytes of the line if they are not UTF-8. */
   readonly lineBase64?: string;
-  /** A row of a file that was loaded: `line` is then the row, as JSON. */
+  /** A row of a loaded file: `line` is then the row, as JSON. */
   readonly load?: {
     readonly id: string;
     readonly dataset: string;
@@ -29,26 +29,26 @@ export interface FailedEvent {
     readonly line: number;
     readonly reason: string;
     readonly field?: string;
-    /** What names of the row's fields are called by the schema, where the load was given a map; null: dropped. */
+    /** Schema names of the row's fields, if the load had a map; null: dropped. */
     readonly map?: Readonly<Record<string, string | null>>;
-    /** The app of rows that name none, where the load was given one. */
+    /** The app of rows without one, if the load had it. */
     readonly idApp?: number;
   };
 }
 
 /**
- * A file of failed events belongs to the commit that counts them. Before that commit its name starts with `pending-`
- * and names the version the commit builds on; afterwards the prefix is dropped. A crash in between is settled by
- * looking the commit up in the log, so failed events are kept exactly once, as rows are.
+ * A file of failed events belongs to the commit that counts them. Until that commit its name begins with `pending-` and
+ * the version below it; then the prefix is dropped. After a crash the log decides, so failed events are kept exactly
+ * once, as rows are.
  */
 const pendingName = /^pending-(\d+)-([0-9a-f-]{36})\.ndjson$/;
 const settledName = /^[0-9a-f-]{36}\.ndjson$/;
 
-const settledPath = (folder: string, commitId: string): string => path.join(folder, `${commitId}.ndjson`);
+const settledKey = (commitId: string): string => `${commitId}.ndjson`;
 
 const checkOf = (rest: string): string => createHash('sha256').update(rest).digest('hex').slice(0, 16);
 const checkedHead = /^\{"check":"([0-9a-f]{16})",/;
-/** What a line of a version before 0.4 begins with, which has no checksum. */
+/** The start of a line of a version before 0.4, which has no checksum. */
 const uncheckedHead = /^\{"(?:reason|line|lineBase64|failedAt|load)":/;
 
 /** Renders failed events as lines of JSON, each of which begins with a checksum of the rest. */
@@ -61,7 +61,7 @@ export function renderFailed(events: readonly FailedEvent[]): string {
     .join('');
 }
 
-/** Throws `file_damaged` unless each line of a file of failed events is what was written. */
+/** Throws `file_damaged` if a line differs from what was written. */
 function assertLines(text: string, file: string): void {
   for (const [index, line] of text.split('\n').entries()) {
     const [head, check] = checkedHead.exec(line) ?? [];
@@ -73,178 +73,149 @@ function assertLines(text: string, file: string): void {
   }
 }
 
-/** Writes the failed events of a commit to come, durably. Returns the path to pass to `settleFailed`. */
+const failedStore = (folder: string): ObjectStore => openStore(folder, { isGrowing: true });
+
+/** Writes the failed events of a future commit durably. Returns the path for `settleFailed`. */
 export async function writePendingFailed(
   folder: string,
   baseVersion: number,
   commitId: string,
   events: readonly FailedEvent[],
 ): Promise<string> {
-  const file = path.join(folder, `pending-${baseVersion}-${commitId}.ndjson`);
-  await writeNewFile(file, renderFailed(events));
-  await syncFolder(folder);
-  return file;
+  const name = `pending-${baseVersion}-${commitId}.ndjson`;
+  await failedStore(folder).add(name, Buffer.from(renderFailed(events)));
+  return path.join(folder, name);
 }
 
-/** Gives a pending file its final name, after its commit. */
+/** Renames a pending file after its commit. */
 export async function settleFailed(folder: string, file: string, commitId: string): Promise<void> {
-  await rename(file, settledPath(folder, commitId));
+  await failedStore(folder).move(path.basename(file), settledKey(commitId));
 }
 
-/** Says whether a commit with this id follows the base version. */
+/** Reports whether a commit with this id follows the base version. */
 export async function isCommitted(tableDir: string, baseVersion: number, commitId: string): Promise<boolean> {
   for (let version = baseVersion + 1; ; version += 1) {
-    try {
-      const { actions } = await readCommit(tableDir, version);
-      if (actions.some((action) => findLakeState(action.commitInfo)?.commitId === commitId)) return true;
-    } catch (error) {
-      if (isSystemError(error, 'ENOENT')) return false;
-      throw error;
-    }
+    const commit = await findCommit(tableDir, version);
+    if (commit === undefined) return false;
+    if (commit.actions.some(({ commitInfo }) => findLakeState(commitInfo)?.commitId === commitId)) return true;
   }
 }
 
-/** Settles what a crash left: committed files get their final name, others go. Only for the one writer of the lake. */
+/** The name of a file: the id of its commit, and if it is pending the version below. */
+interface FailedName {
+  readonly name: string;
+  readonly commitId: string;
+  readonly base: number | undefined;
+}
+
+async function listNames(folder: string): Promise<FailedName[]> {
+  const names = (await failedStore(folder).list('')).toSorted();
+  return names.flatMap((name) => {
+    const [, base, pendingId] = pendingName.exec(name) ?? [];
+    if (pendingId !== undefined) return { name, commitId: pendingId, base: Number(base) };
+    return settledName.test(name) ? { name, commitId: path.parse(name).name, base: undefined } : [];
+  });
+}
+
+/** Reports whether the events of a file count. Nearly all files are settled. */
+const isVisible = async ({ base, commitId }: FailedName, tableDir: string): Promise<boolean> =>
+  base === undefined || (await isCommitted(tableDir, base, commitId));
+
+/** Settles what a crash left: committed files are renamed, others removed. Only for the one writer of the lake. */
 export async function recoverFailed(folder: string, tableDir: string): Promise<void> {
-  for (const name of await readdir(folder)) {
-    const [, base, commitId] = pendingName.exec(name) ?? [];
-    if (base === undefined || commitId === undefined) continue;
-    const file = path.join(folder, name);
-    if (await isCommitted(tableDir, Number(base), commitId)) await settleFailed(folder, file, commitId);
-    else await removeFile(file);
+  for (const found of await listNames(folder)) {
+    const { name, base, commitId } = found;
+    if (base === undefined) continue;
+    if (await isVisible(found, tableDir)) await settleFailed(folder, name, commitId);
+    else await failedStore(folder).remove([name]);
   }
   await syncFolder(folder);
 }
 
-/**
- * The lowest version that a file not yet settled builds on: the commits after it must stay. Infinity when all are
- * settled.
- */
+/** Returns the lowest version below a pending file: later commits must stay. Infinity if all are settled. */
 export async function oldestPendingBase(folder: string): Promise<number> {
-  const bases = (await readdir(folder)).flatMap((name) => pendingName.exec(name)?.[1] ?? []);
-  return Math.min(Infinity, ...bases.map(Number));
+  return Math.min(...(await listNames(folder)).map(({ base = Infinity }) => base));
 }
 
-/** Says whether the commit of a file that is not settled yet was made. */
-async function isVisible(name: string, tableDir: string): Promise<boolean> {
-  const [, base, commitId] = pendingName.exec(name) ?? [];
-  return base !== undefined && commitId !== undefined && (await isCommitted(tableDir, Number(base), commitId));
-}
-
-/** Lists the files whose events count as failed, in the order of their names, at any moment. */
+/** Lists the files whose events count as failed, by name. */
 export async function listFailedFiles(folder: string, tableDir: string): Promise<string[]> {
   const files: string[] = [];
-  for (const name of (await readdir(folder)).toSorted()) {
-    // Nearly all of them are, and there may be very many.
-    if (settledName.test(name) || (await isVisible(name, tableDir))) files.push(path.join(folder, name));
-  }
+  for (const found of await listNames(folder))
+    if (await isVisible(found, tableDir)) files.push(path.join(folder, found.name));
   return files;
 }
 
-/** The files whose events count as failed: where each is, by its final name. */
+/** The files whose events count as failed: the path of each, by its final name. */
 export type FailedListing = ReadonlyMap<string, string>;
 
-/** Two changes of a folder within this time, milliseconds, may leave it with the same time of its last change. */
-const sameTimeMs = 1000;
-
-/** When a folder was last changed, ns; undefined: there is none. */
-function findChangeNs(folder: string): bigint | undefined {
-  return statSync(folder, { bigint: true, throwIfNoEntry: false })?.mtimeNs;
-}
-
-/**
- * Creates a list of the files whose events count as failed, at any moment, for one who asks again and again: as long as
- * the folder does not change it is the same object, and nothing is read.
- */
+/** Creates a cached list of the files whose events count as failed: the same object until the folder changes. */
 export function createFailedList(folder: string, tableDir: string): () => Promise<FailedListing> {
-  let known: { readonly changedNs: bigint; readonly listing: FailedListing } | undefined;
+  let known: { readonly tag: Tag; readonly listing: FailedListing } | undefined;
 
   return async () => {
-    const changedNs = findChangeNs(folder);
-    if (changedNs !== undefined && changedNs === known?.changedNs) return known.listing;
-    const nowMs = Date.now();
+    const tag = await failedStore(folder).findListTag('');
+    if (tag !== undefined && tag === known?.tag) return known.listing;
+    const names = await listNames(folder);
     const listing = new Map<string, string>();
-    let isSettled = true;
-    for (const name of await findNames(folder)) {
-      const [, , commitId] = pendingName.exec(name) ?? [];
-      if (commitId !== undefined) {
-        isSettled = false;
-        const settled = path.basename(settledPath(folder, commitId));
-        if (await isVisible(name, tableDir)) listing.set(settled, path.join(folder, name));
-      } else if (settledName.test(name)) listing.set(name, path.join(folder, name));
-    }
-    const isSure = changedNs !== undefined && nowMs - Number(changedNs / 1_000_000n) > sameTimeMs;
-    known = isSettled && isSure ? { changedNs, listing } : undefined;
+    for (const found of names)
+      if (await isVisible(found, tableDir)) listing.set(settledKey(found.commitId), path.join(folder, found.name));
+    const isSettled = names.every(({ base }) => base === undefined);
+    known = isSettled && tag !== undefined ? { tag, listing } : undefined;
     return listing;
   };
 }
 
-/** Ids of the commits after a version. */
 async function listCommitIds(tableDir: string, afterVersion: number): Promise<ReadonlySet<string>> {
   const ids = new Set<string>();
   for (let version = afterVersion + 1; ; version += 1) {
-    try {
-      const { actions } = await readCommit(tableDir, version);
-      for (const { commitInfo } of actions) ids.add(findLakeState(commitInfo)?.commitId ?? '');
-    } catch (error) {
-      if (isSystemError(error, 'ENOENT')) return ids;
-      throw error;
-    }
+    const commit = await findCommit(tableDir, version);
+    if (commit === undefined) return ids;
+    for (const { commitInfo } of commit.actions) ids.add(findLakeState(commitInfo)?.commitId ?? '');
   }
 }
 
-/** A file of failed events, as it belongs to one version of the table. */
+/** A file of failed events that belongs to a version of the table. */
 export interface FailedFileAt {
-  /** Where it was when it was listed, and where it may be since. */
+  /** Its paths when it was listed, and since. */
   readonly files: readonly string[];
-  /** Its final name. */
   readonly name: string;
 }
 
 /**
- * Lists the files whose events count as failed at a version that is not the newest any more, while flushes go on. Under
- * the maintenance lock, with nothing left to recover: whatever else changes these files is held up by it.
+ * Lists the files whose events count as failed at a version that is no longer the newest, during flushes. Under the
+ * maintenance lock, with nothing left to recover: other changes of these files wait for it.
  */
 export async function listFailedFilesAt(folder: string, tableDir: string, version: number): Promise<FailedFileAt[]> {
-  const names = await readdir(folder);
-  // Read after the folder: a file that has got its final name by then has its commit in the log.
+  const names = await listNames(folder);
+  // Read after the folder: a file that was renamed by then has its commit in the log.
   const later = await listCommitIds(tableDir, version);
   const found: FailedFileAt[] = [];
-  for (const name of names) {
-    const [, base, pendingId] = pendingName.exec(name) ?? [];
-    const commitId = pendingId ?? (settledName.test(name) ? path.parse(name).name : undefined);
-    if (commitId === undefined || later.has(commitId)) continue;
-    if (base !== undefined && !(await isCommitted(tableDir, Number(base), commitId))) continue;
-    const settled = settledPath(folder, commitId);
-    found.push({ files: [...new Set([path.join(folder, name), settled])], name: path.basename(settled) });
+  for (const one of names) {
+    if (later.has(one.commitId) || !(await isVisible(one, tableDir))) continue;
+    const name = settledKey(one.commitId);
+    found.push({ files: [...new Set([one.name, name])].map((file) => path.join(folder, file)), name });
   }
   return found;
 }
 
-/** Lists the files that have their final name: those that a rewrite may replace. */
+/** Lists the files with their final name: those that a rewrite may replace. */
 export async function listSettledFiles(folder: string): Promise<string[]> {
-  const names = await readdir(folder);
-  return names
-    .filter((name) => settledName.test(name))
-    .toSorted()
-    .map((name) => path.join(folder, name));
+  const names = await listNames(folder);
+  return names.filter(({ base }) => base === undefined).map(({ name }) => path.join(folder, name));
 }
 
-/**
- * Reads one file; one that was pending when it was listed, also under the name that it has got since. Errors:
- * `file_damaged`.
- */
+/** Reads one file; a pending one also under its final name. Errors: `file_damaged`, ENOENT. */
 export async function readFailedText(file: string): Promise<string> {
+  const store = failedStore(path.dirname(file));
   const commitId = pendingName.exec(path.basename(file))?.[2];
-  const text = await readFile(file, 'utf8').catch((error: unknown) => {
-    if (commitId === undefined || !isSystemError(error, 'ENOENT')) throw error;
-    return readFile(settledPath(path.dirname(file), commitId), 'utf8');
-  });
+  const text =
+    (await findText(store, path.basename(file))) ??
+    (commitId === undefined ? undefined : await findText(store, settledKey(commitId)));
+  if (text === undefined) throw missingObject(file);
   assertLines(text, file);
   return text;
 }
 
-/** Reads the events of one file, as `readFailedText`. */
 export async function readFailedFile(file: string): Promise<FailedEvent[]> {
   return (await readFailedText(file))
     .split('\n')
@@ -256,24 +227,18 @@ export async function readFailedFile(file: string): Promise<FailedEvent[]> {
 }
 
 /**
- * The rows of loaded files that could not be loaded, where that was allowed: a file for each load, in a folder for each
- * table below that of the failed events. It belongs to the commit of its load: it counts while the log says that this
- * load, in this generation, is in the table.
+ * Rows of loaded files that could not be loaded, if that was allowed: a file per load, in a folder per table below that
+ * of the failed events. It belongs to the commit of its load: it counts while the log has this load in this generation.
  */
 
 const fileName = /^load-([0-9a-f]{32})-(\d+)\.ndjson(\.tmp)?$/;
 
-/** The folder of a table's failed rows. */
 export function failedRowsFolder(failedDir: string, tableDir: string): string {
   return path.join(failedDir, path.basename(tableDir));
 }
 
-const fileOf = (folder: string, loadId: string, generation: number): string =>
-  path.join(folder, `load-${loadId}-${generation}.ndjson`);
-
 /**
- * Writes the failed rows of a load whose commit is to come, durably and whole. The caller keeps other loads of the id
- * away (staging.ts).
+ * Writes the failed rows of a load before its commit, durably. The caller excludes other loads of the id (staging.ts).
  */
 export async function writeFailedRows(
   folder: string,
@@ -281,21 +246,19 @@ export async function writeFailedRows(
   events: readonly FailedEvent[],
 ): Promise<void> {
   await ensureFolder(folder);
-  const file = fileOf(folder, loadId, generation);
-  // What a killed load has left is written anew.
-  const temporary = `${file}.tmp`;
-  const handle = await open(temporary, 'w', 0o600);
+  const name = `load-${loadId}-${generation}.ndjson`;
+  // Overwrites what a killed load left.
+  const temporary = path.join(folder, `${name}.tmp`);
+  const handle = await openEmptyFile(temporary);
   try {
     for (const event of events) await handle.appendFile(renderFailed([event]));
-    await handle.sync();
   } finally {
     await handle.close();
   }
-  await moveFile(temporary, file);
-  await syncFolder(folder);
+  await failedStore(folder).upload(name, temporary);
 }
 
-/** Lists the files whose rows count as failed by a state of the table's log, and those that do not. */
+/** Lists the files whose rows count as failed in a state of the log, and the stale ones. */
 export async function listFailedRows(
   folder: string,
   txns: ReadonlyMap<string, number>,
@@ -314,14 +277,12 @@ export async function listFailedRows(
   return { files, stale };
 }
 
-/** Removes the files of a load that do not count any more, or never did. */
+/** Removes stale files, of one load or of all. */
 export async function removeFailedRows(folder: string, files: readonly string[], loadId?: string): Promise<void> {
-  const wanted = files.filter((file) => loadId === undefined || path.basename(file).startsWith(`load-${loadId}-`));
-  for (const file of wanted) await removeFile(file);
-  if (wanted.length > 0) await syncFolder(folder);
+  const names = files.map((file) => path.basename(file));
+  await failedStore(folder).remove(names.filter((name) => loadId === undefined || name.startsWith(`load-${loadId}-`)));
 }
 
-/** Counts the rows of some files of failed rows. */
 export async function countFailedRows(files: readonly string[]): Promise<number> {
   let count = 0;
   for (const file of files) count += (await readFailedFile(file)).length;

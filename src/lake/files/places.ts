@@ -9,12 +9,18 @@
  * Crash: the log says what is to be shown; each place is compared with it at the first look of a start.
  */
 import { randomUUID } from 'node:crypto';
-import { link, rename, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { ensureFolder, removeFile, syncFolder, syncFolders } from '../../runtime/files/durable-file.ts';
+import {
+  ensureFolder,
+  removeFile,
+  syncFolder,
+  syncFolders,
+  moveFile,
+  linkFile,
+} from '../../runtime/files/durable-file.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { isSystemError, type AppError } from '../../runtime/errors.ts';
-import { findSize } from '../../runtime/files/file-checks.ts';
+import { unlessMissing, type AppError } from '../../runtime/errors.ts';
+import { findSize, findFileId } from '../../runtime/files/file-checks.ts';
 import { tableFolderMode } from '../../runtime/files/group-access.ts';
 import type { DataFile } from '../log/snapshot.ts';
 import type { Table } from '../log/table.ts';
@@ -22,43 +28,32 @@ import { placeOf } from '../log/young-folder.ts';
 import { openStagingFolder, type StagingFolder } from './staging.ts';
 import { findFileDamage } from './data-file.ts';
 
-/** The steps of the renewal of a place at which a crash is tested. */
 export const placeSteps = ['place-linked', 'place-taken'] as const;
 
-async function findInode(file: string): Promise<string | undefined> {
-  try {
-    const { dev, ino } = await stat(file, { bigint: true });
-    return `${dev}:${ino}`;
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return undefined;
-    throw error;
-  }
-}
-
-/** What is at the place of a sealed file: the file itself, another one, or none. */
+/** Compares the place of a sealed file with the file. */
 export async function findShown(
   tableDir: string,
   { path: relative, place }: Pick<DataFile, 'path' | 'place'>,
 ): Promise<'itself' | 'another' | 'none'> {
   if (place === undefined || place === relative) return 'itself';
-  const shown = await findInode(path.join(tableDir, place));
+  const shown = await findFileId(path.join(tableDir, place));
   if (shown === undefined) return 'none';
-  return shown === (await findInode(path.join(tableDir, relative))) ? 'itself' : 'another';
+  return shown === (await findFileId(path.join(tableDir, relative))) ? 'itself' : 'another';
 }
 
-/** Renames a link of a sealed file to its place, whatever is there. `workDir`: a folder on the same file system. */
+/** Renames a link of a sealed file to its place. `workDir`: a folder on the same file system. */
 async function takePlace(tableDir: string, file: string, place: string, workDir: string): Promise<void> {
   const temporary = path.join(workDir, `${randomUUID()}.link`);
-  await link(path.join(tableDir, file), temporary);
+  await linkFile(path.join(tableDir, file), temporary);
   try {
-    await rename(temporary, path.join(tableDir, place));
+    await moveFile(temporary, path.join(tableDir, place));
   } finally {
-    // Two links of one file are both left as they are by rename(2).
+    // rename(2) leaves two links of one file unchanged.
     await removeFile(temporary);
   }
 }
 
-/** Shows a sealed file at its place, durably. The folder of the place is there. */
+/** Shows a sealed file at its place, durably. The folder of the place exists. */
 export async function showFile(tableDir: string, relative: string, workDir: string): Promise<void> {
   const place = placeOf(relative);
   if (place === undefined || (await findShown(tableDir, { path: relative, place })) === 'itself') return;
@@ -75,16 +70,16 @@ export async function listUnshown(tableDir: string, files: readonly DataFile[]):
 }
 
 /**
- * When the file that is shown at the place of a file has left the table, should that one leave it now: a rewrite that is
- * not shown yet passes on the time since which it waits. Undefined: at the commit to come.
+ * Returns when the file that is shown at a file's place left the table, if this file left it now: a rewrite that is not
+ * shown yet passes on its time. Undefined: at the next commit.
  */
 export async function passOnSince(tableDir: string, file: DataFile): Promise<number | undefined> {
   return file.sinceMs !== undefined && (await findShown(tableDir, file)) === 'another' ? file.sinceMs : undefined;
 }
 
 /**
- * Puts back the live files that are gone, or cut short, and whole at their places: another engine's clean-up may have
- * taken them. Under the maintenance lock. Returns how many.
+ * Restores the live files that are missing or truncated, and intact at their places: another engine's clean-up may have
+ * removed them. Under the maintenance lock. Returns how many.
  */
 export async function restoreFromPlaces(table: Table): Promise<number> {
   let restored = 0;
@@ -95,7 +90,7 @@ export async function restoreFromPlaces(table: Table): Promise<number> {
     if ((await findFileDamage({ absolutePath: shown, sizeBytes, sha256 })) !== undefined) continue;
     await removeFile(absolutePath);
     await ensureFolder(path.dirname(absolutePath), tableFolderMode);
-    await link(shown, absolutePath);
+    await linkFile(shown, absolutePath);
     await syncFolder(path.dirname(absolutePath));
     restored += 1;
   }
@@ -104,19 +99,18 @@ export async function restoreFromPlaces(table: Table): Promise<number> {
 
 export interface PlaceOptions {
   readonly nowMs: number;
-  /** How long the file as it was stays for those who read older versions. */
+  /** How long a replaced file stays for readers of older versions, ms. */
   readonly retentionMs: number;
   readonly stagingDir: string;
   readonly crashPoint: CrashPoint;
 }
 
-/** The file, by its path, that was found at each place: a place is compared once. */
+/** The path of the file that was found at each place: a place is compared once. */
 export type SettledPlaces = Map<string, string>;
 
 /**
- * Shows each live sealed file at its place whose time has come. Returns how many places have changed. Errors:
- * `file_damaged` when a rewrite is damaged, after the others are in place: the file as it was is then the only copy,
- * and stays.
+ * Shows each live sealed file at its place once it is due. Returns how many places changed. Error: `file_damaged` if a
+ * rewrite is damaged, after the others: the shown file is then the only copy and stays.
  */
 export async function renewPlaces(
   table: Table,
@@ -140,10 +134,8 @@ export async function renewPlaces(
         if (shown === 'none') await ensureFolder(path.dirname(path.join(table.dir, place)), tableFolderMode);
         work ??= await openStagingFolder(stagingDir, 'the renewal of places');
         await crashPoint('place-linked');
-        await takePlace(table.dir, relative, place, work.folder).catch((error: unknown) => {
-          // A file that is missing is found by who reads the table.
-          if (!isSystemError(error, 'ENOENT')) throw error;
-        });
+        // Readers of the table find a missing file.
+        await unlessMissing(takePlace(table.dir, relative, place, work.folder), undefined);
         await crashPoint('place-taken');
         changed.push(place);
       }

@@ -6,7 +6,7 @@ export interface TimeRange {
   readonly toMs?: number;
 }
 
-/** What a reader is looking for; every member given must hold. An empty set holds for no row. */
+/** The filter of a reader; all members must hold. An empty set matches no row. */
 export interface FileFilter {
   readonly idApps?: readonly number[];
   readonly kinds?: readonly string[];
@@ -15,7 +15,7 @@ export interface FileFilter {
   readonly availableAt?: TimeRange;
 }
 
-/** Whether a value of the set may lie within the file's [min, max]; unknown statistics never exclude. */
+/** Reports whether a value may be within the file's [min, max]; unknown statistics never exclude. */
 function mayHoldOneOf(file: DataFile, column: string, values: readonly (string | number)[] | undefined): boolean {
   if (values === undefined) return true;
   const min = file.minValues[column];
@@ -33,16 +33,13 @@ function parseTime(value: unknown): number {
 
 function mayHoldTime(file: DataFile, column: string, range: TimeRange | undefined): boolean {
   if (range === undefined) return true;
-  // The log keeps milliseconds: a maximum may stand for up to one millisecond more. NaN compares as "may hold".
+  // The log keeps milliseconds: a maximum may stand for up to one more. NaN compares as "may hold".
   const endsBefore = parseTime(file.maxValues[column]) + 1 < (range.fromMs ?? -Infinity);
   const startsAfter = parseTime(file.minValues[column]) > (range.toMs ?? Infinity);
   return !endsBefore && !startsAfter;
 }
 
-/**
- * Keeps the files that may have rows the filter asks for, by the log's statistics alone. Never drops a file that has
- * such a row; a file kept may have none.
- */
+/** Keeps the files that may have rows of a filter, by the log's statistics. Never drops a file with such a row. */
 export function pruneFiles(files: readonly DataFile[], filter: FileFilter): DataFile[] {
   return files.filter(
     (file) =>

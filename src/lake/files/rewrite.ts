@@ -6,6 +6,7 @@
  * Crash: all or nothing, by one change (change.ts).
  */
 import path from 'node:path';
+import { localFiles } from '../../runtime/store/local-files.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { AppError } from '../../runtime/errors.ts';
@@ -33,39 +34,38 @@ export interface RewriteDependencies {
   readonly rowGroup?: RowGroup;
 }
 
-/** A text that a rewrite brings to the table's folder with its files. */
+/** A text file that a rewrite adds to the table's folder. */
 export interface Companion {
   /** A new name, relative to the table's folder. */
   readonly path: string;
   readonly text: string;
 }
 
-/** A live file that is to be written again. */
+/** A live file to be rewritten. */
 export interface Rewrite {
   readonly file: DataFile;
-  /** How many rows of the file are left out. */
   readonly rowsLeftOut: number;
   /**
-   * Makes the query for the rows out of the SQL of the file, in the order they have there. Called when it is the file's
-   * turn; what it throws gives everything up.
+   * Returns the query for the rows, in their order, from the SQL of the file. Called when the file's turn comes; an
+   * error aborts the rewrite.
    */
   readonly toQuery: (source: string) => string;
 }
 
-/** The other parts of the commit of a rewrite; its actions come before those of the files. */
+/** Other parts of the commit; its actions come before those of the files. */
 export type RewriteChange = Omit<Change, 'actions'> & { readonly actions?: readonly Action[] };
 
-/** The path of a file that has the rows of another one, relative to the table's folder. */
+/** Returns the path of a rewritten file, relative to the table's folder. */
 export function rewrittenPath({ young, place }: Pick<DataFile, 'young' | 'place'>, id: string, index: number): string {
   return young || place === undefined ? `${youngFolder}/${id}-${index}.parquet` : sealedPath(place, { id, index });
 }
 
-/** Marks the add of a rewrite with the time at which the file that is shown at its place has left the table. */
+/** Marks the add of a rewrite with the time when the file shown at its place left the table. */
 export function withSince(add: AddAction, sinceMs: number): AddAction {
   return { ...add, tags: { ...add.tags, since: String(sinceMs) } };
 }
 
-/** Makes the actions of a rewritten file at the instant of the commit. */
+/** Returns the actions of a rewritten file at the time of the commit. */
 type ToActions = (nowMs: number) => Action[];
 
 interface Written {
@@ -74,8 +74,8 @@ interface Written {
 }
 
 /**
- * Says whether a rewrite has no file: a sealed one that loses all rows has an empty one, since a name that goes would
- * be a missing file for who has just listed the glob.
+ * Reports whether a rewrite has no file. A sealed file without rows has an empty one: otherwise readers who have just
+ * listed the glob would miss it.
  */
 function isDropped({ file, rowsLeftOut }: Rewrite): boolean {
   return file.young && rowsLeftOut === file.numRecords;
@@ -93,9 +93,11 @@ async function writeRewrite(
   });
   if (isDropped(rewrite)) return { files: [], toActions: (nowMs) => [toRemoval(nowMs)] };
   const { emptyFile } = table.snapshot();
-  const source = `read_parquet(${sqlList([emptyFile, file.absolutePath])}, union_by_name = true, hive_partitioning = false)`;
   const staged = path.join(folder, `${index}.parquet`);
-  const written = await writeDataFile(duckdb, toQuery(source), staged, file.young ? 'young' : 'sealed', rowGroup);
+  const written = await localFiles.use([file], (paths) => {
+    const source = `read_parquet(${sqlList([emptyFile, ...paths])}, union_by_name = true, hive_partitioning = false)`;
+    return writeDataFile(duckdb, toQuery(source), staged, file.young ? 'young' : 'sealed', rowGroup);
+  });
   if (file.numRecords !== undefined && written.numRecords + rowsLeftOut !== file.numRecords) {
     throw new AppError(
       'file_damaged',
@@ -114,7 +116,6 @@ async function writeRewrite(
   };
 }
 
-/** The actions of a commit that changes no row. */
 function withoutDataChange({ add, remove, ...rest }: Action): Action {
   return {
     ...rest,
@@ -124,10 +125,9 @@ function withoutDataChange({ add, remove, ...rest }: Action): Action {
 }
 
 /**
- * Writes files again, by one commit, whose other parts `toChange` makes at its instant. Under the maintenance lock; the
- * caller has seen that the files are whole. Space: that of the files, until the retention has passed. Returns how many
- * have a rewrite. Errors: `file_damaged` when a rewrite has not the rows that were expected, those of the change and of
- * `toChange`; then, and when `toQuery` throws, nothing is left behind.
+ * Rewrites files by one commit; `toChange` returns its other parts. Under the maintenance lock; the caller has verified
+ * the files. Space: that of the files, until the retention has passed. Returns the number of rewrites. Errors:
+ * `file_damaged` if a rewrite has unexpected rows, those of the change and of `toChange`; then the table is unchanged.
  */
 export async function rewriteFiles(
   dependencies: RewriteDependencies,

@@ -8,11 +8,11 @@ import type { Column } from '../../datasets/field-schema.ts';
  * group.
  */
 
-/** The rows of a sort's result that must be in memory at once, and of a row group unless stated otherwise. */
+/** Rows of a sort's result that must be in memory at once, and rows of a row group by default. */
 const rowsAtOnce = 122_880;
-/** A value in a row: its place in the row, whatever it holds. */
+/** A value takes this in a row, whatever it is. */
 const bytesOfValue = 16;
-/** An entry of a map, beside its texts: key and value, and their places in the list. */
+/** An entry of a map, without its texts. */
 const bytesOfEntry = 48;
 
 /**
@@ -32,15 +32,14 @@ export function rowBytesSql(columns: readonly Column[]): string {
     .reduce((sum, part) => `${sum} + ${part}`, String(bytesOfValue * columns.length));
 }
 
-/** How much an engine of so much memory may be given at once, bytes. */
+/** How much an engine may hold at once, bytes. */
 export interface EngineBudget {
-  /** The wide rows of one sort. Rows that are not wide need no bound: 122,880 of them fit beside. */
+  /** Wide rows of one sort. 122,880 other rows fit besides. */
   readonly wideBytes: number;
   /** A row of more bytes is wide. */
   readonly wideRowBytes: number;
-  /** A row group while it is written. */
   readonly rowGroupBytes: number;
-  /** Event lines that are converted at once; as JSON, which is up to six times smaller than the rows. */
+  /** Event lines that are converted at once; JSON is up to six times smaller than the rows. */
   readonly lineBytes: number;
 }
 
@@ -59,7 +58,7 @@ export function engineBudget(memoryMb: number): EngineBudget {
   };
 }
 
-/** What the engine sets aside for the dictionary of a column of text that it writes, unless stated otherwise. */
+/** The engine reserves this for the dictionary of each text column by default. */
 const dictionaryBytes = 1024 * 1024;
 
 /**
@@ -73,12 +72,12 @@ export function boundDictionaries(memoryMb: number, columns: number): { readonly
   return { dictionaryBytes: Math.max(16 * 1024, Math.floor(memoryBytes / 8 / columns)) };
 }
 
-/** The bounds of the row groups of a file that stays, for `RowGroup`, of a table of so many columns. */
+/** Returns the bounds of the row groups of a sealed file of a table with this number of columns. */
 export function rowGroupBounds(memoryMb: number, columns: number) {
   return { bytes: engineBudget(memoryMb).rowGroupBytes, ...boundDictionaries(memoryMb, columns) };
 }
 
-/** The fewest rows of a row group: what the engine passes on at once. */
+/** Fewest rows of a row group: the engine's vector size. */
 const leastRows = 2048;
 
 /**

@@ -14,21 +14,20 @@ import { removeTree } from '../../runtime/files/work-files.ts';
  * nobody has locked is left over, and whoever takes the table's maintenance lock next settles or removes it.
  */
 
-/** A folder for one piece of work, locked. For its owner only. */
+/** A locked, private folder for one piece of work. */
 export interface StagingFolder {
   readonly id: string;
-  /** Absolute path. */
   readonly folder: string;
-  /** Removes the folder with all that is in it, unless `keeps`, and ends the lock. */
+  /** Removes the folder unless `keeps`, and releases the lock. */
   close(keeps?: boolean): Promise<void>;
 }
 
 const loadPrefix = 'load-';
-/** How often another folder is tried in the place of one that a recovery has met before it was locked. */
+/** Attempts to create a folder: a recovery may lock a new one first. */
 const maxOpenings = 100;
 const lockWaitMs = 120_000;
 
-/** Reports whether another has the lock of a folder, or has just removed the folder. */
+/** Reports whether another process locked or removed the folder. */
 const isHeld = (error: unknown): boolean => isAppError(error, 'locked') || isSystemError(error, 'ENOENT');
 
 function toStagingFolder(id: string, folder: string, lock: Lock): StagingFolder {
@@ -45,7 +44,7 @@ function toStagingFolder(id: string, folder: string, lock: Lock): StagingFolder 
   };
 }
 
-/** Opens a folder in the staging folder of a table. `isLoad`: the work holds no lock of the table. */
+/** Creates a folder in the staging folder of a table. `isLoad`: the work holds no lock of the table. */
 export async function openStagingFolder(stagingDir: string, holder: string, isLoad = false): Promise<StagingFolder> {
   await ensureFolder(stagingDir);
   for (let opening = 1; ; opening += 1) {
@@ -61,8 +60,8 @@ export async function openStagingFolder(stagingDir: string, holder: string, isLo
 }
 
 /**
- * Lets one load of an id commit at a time: its failed rows are in a file named after the id, before its commit is. Waits
- * up to two minutes; `assertGoesOn` throws when the load is to end. Errors: `locked`, those of `assertGoesOn`.
+ * Serializes the commits of loads of an id, whose failed rows are written before the commit. Waits up to two minutes;
+ * `assertGoesOn` throws if the load must end. Errors: `locked`, those of `assertGoesOn`.
  */
 export async function lockLoad(stagingDir: string, loadId: string, assertGoesOn: () => void): Promise<StagingFolder> {
   const folder = path.join(stagingDir, `${loadPrefix}${loadId}`);
@@ -74,24 +73,24 @@ export async function lockLoad(stagingDir: string, loadId: string, assertGoesOn:
   return toStagingFolder(loadId, folder, await retry(attempt, { forMs: lockWaitMs, everyMs: 100, retryable: isHeld }));
 }
 
-/** Lists the work in hand of a table: in the staging folder of the events those of the other tables lie beside it. */
+/** Lists the work in progress of a table. The staging folder of the events also has those of the other tables. */
 export async function listStaged(stagingDir: string): Promise<string[]> {
   return (await findNames(stagingDir)).filter((name) => !isTableName(name));
 }
 
-/** Reports whether any load into a table is under way. */
+/** Reports whether any load into a table is running. */
 export async function hasRunningLoad(stagingDir: string): Promise<boolean> {
   const names = await listStaged(stagingDir);
   return names.some((name) => name.startsWith(loadPrefix) && isLocked(path.join(stagingDir, name)));
 }
 
-/** Creates a test of whether a file of a table, by its path, is named after work that is in hand now. */
+/** Creates a test of whether a file, by its path, belongs to work in progress. */
 export async function findNamesInHand(stagingDir: string): Promise<(file: string) => boolean> {
   const ids = (await listStaged(stagingDir)).map((name) => name.replace(loadPrefix, ''));
   return (file) => ids.some((id) => path.basename(file).startsWith(`${id}-`) || file.includes(`.${id}-`));
 }
 
-/** Takes over each folder that nobody has locked, and removes it after `settle`. */
+/** Locks each folder that is not locked, and removes it after `settle`. */
 export async function forEachLeftOver(stagingDir: string, settle: (folder: string) => Promise<void>): Promise<void> {
   for (const name of await listStaged(stagingDir)) {
     const folder = path.join(stagingDir, name);

@@ -14,89 +14,83 @@ import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 import { createNumbering, type Answer, type Numbering } from './answer-numbering.ts';
 
-/** Distinct texts that are looked up at a time: 33 MB of the longest User-Agents. */
+/** Distinct texts per look-up: 33 MB of the longest User-Agents. */
 const pageRows = 8192;
-/** Works so long at a stretch, milliseconds. */
+/** Longest stretch without yielding, ms. */
 const stretchMs = 20;
-/** What was found is remembered for so long, milliseconds: texts are of people. */
+/** Lifetime of answers, ms: texts are personal data. */
 export const rememberMs = 600_000;
 
-/** So much of the engine's memory is for the texts of a sort that are remembered. With more, it begins anew. */
+/** Share of the engine's memory for remembered texts. Beyond it, all are forgotten. */
 const memoryPart = 1 / 16;
-/** With more different answers it begins anew: in JavaScript they take 10 MB. */
+/** Answers beyond which all are forgotten: 10 MB in JavaScript. */
 const maxAnswers = 20_000;
 
-/** In place of an answer: there was no time for the text. It is asked for again. */
+/** Instead of an answer: the time ran out. The text is looked up again. */
 export const noTime = Symbol('no time');
 
-/** A sort of text that rows have. */
+/** A kind of text that rows have. */
 export interface TextSort {
   readonly name: 'places' | 'agents';
-  /** Columns of a row that are looked up together. */
+  /** Columns that are looked up together. */
   readonly keys: readonly string[];
-  /** What one text takes of the engine's memory at most, bytes. */
+  /** Largest text in the engine's memory, bytes. */
   readonly textBytes: number;
 }
 
-/** How texts are looked up now. What was found under other columns, constants or another edition is forgotten. */
+/** The source of answers. Answers of other columns, constants or another edition are forgotten. */
 export interface TextSource {
   readonly columns: readonly EnrichedColumn[];
-  /** Columns that every answer has, beside those that it tells: names and SQL. */
+  /** Columns that every answer has besides its own: names and SQL. */
   readonly constants: readonly string[];
-  /** Of what answers come from. */
   readonly edition: number;
-  /** The texts in the order of the keys. */
+  /** Finds the answer to texts in the order of the keys. */
   readonly find: (text: unknown, other: unknown) => Answer | typeof noTime | undefined;
 }
 
 export interface TextTables {
   /**
-   * Looks up the texts of rows `r` for which a condition holds. Returns the columns in which any answer that is remembered
-   * has a value: none where nothing is known of any of the texts. Errors: the engine's.
+   * Looks up the texts of the rows `r` that match a condition. Returns the columns in which any remembered answer has a
+   * value. Errors: the engine's.
    */
   lookUp(source: string, condition: string, from: TextSource): Promise<ReadonlySet<string>>;
-  /** Joins rows `r` with the answers to their texts, a relation under the name of the sort. */
+  /** SQL that joins rows `r` with their answers, under the name of the kind. */
   readonly joinSql: string;
-  /** Removes what is of the rows that were looked up last, and everything when it is too much to be remembered. */
+  /** Removes the data of the last rows, and everything if it is too much. */
   release(): Promise<void>;
-  /** Removes everything. */
   forget(): Promise<void>;
 }
 
-/** In place of a number: nothing is known of a text. */
+/** Instead of a number: nothing is known of a text. */
 const unknown = -1;
-/** In place of a number: there was no time. */
+/** Instead of a number: the time ran out. */
 const skipped = -2;
 
-/** What the tables remember. */
 interface Memory {
-  /** Of what it was made. */
+  /** Identifies the source. */
   readonly key: string;
   readonly sinceMs: number;
   readonly numbering: Numbering;
   texts: number;
-  /** The columns in which any answer has a value. */
+  /** Columns in which any answer has a value. */
   filled: ReadonlySet<string>;
 }
 
-/** The names of a sort's tables. */
+/** Table names. */
 interface Names {
   /** The distinct texts of the rows, each with the number of its answer, `v`. */
   readonly asked: string;
-  /** Those that are new, and the numbers of their answers in the same order. */
+  /** New ones, and the numbers of their answers in the same order. */
   readonly fresh: string;
   readonly numbers: string;
-  /** The texts that are remembered, each with the number of its answer. */
+  /** Remembered texts, each with the number of its answer. */
   readonly known: string;
-  /** The answers by their number, and the same as rows are joined with them. */
+  /** The answers by number, and in the form that rows are joined with. */
   readonly answers: string;
   readonly told: string;
 }
 
-/**
- * Looks up a page of texts, whose places from 0 come first; the event loop runs in between. Returns the numbers of their
- * answers by their places.
- */
+/** Looks up a page of texts, yielding to the event loop. Returns the numbers of their answers. */
 async function findPage(
   [places = [], texts = [], others = []]: readonly (readonly unknown[])[],
   find: TextSource['find'],
@@ -118,7 +112,6 @@ async function findPage(
 const drop = (duckdb: Duckdb, ...names: readonly string[]): Promise<void> =>
   duckdb.run(names.map((name) => `DROP TABLE IF EXISTS ${name};`).join(' '));
 
-/** Hands new answers to the engine. */
 async function addAnswers(duckdb: Duckdb, answers: string, from: TextSource, numbering: Numbering): Promise<void> {
   const types = Object.fromEntries([
     ['v', 'INTEGER'],
@@ -131,8 +124,8 @@ async function addAnswers(duckdb: Duckdb, answers: string, from: TextSource, num
 }
 
 /**
- * Makes of the answers what rows are joined with: with what all of them have, and texts as enumerations, where they are
- * few. Returns the columns in which any has a value: to write one without takes as long as one with.
+ * Builds the table that rows are joined with: with the constants, and with enumerations if there are few texts. Returns
+ * the columns in which any answer has a value: writing an empty column takes as long as any.
  */
 async function tell(
   duckdb: Duckdb,
@@ -151,7 +144,7 @@ async function tell(
   return new Set(Object.keys(counts).filter((column) => Number(counts[column]) > 0));
 }
 
-/** Looks up the texts of `asked` that have no number, a page at a time, and remembers what is found. */
+/** Looks up the texts of `asked` without a number, a page at a time, and remembers the answers. */
 async function learn(duckdb: Duckdb, { keys }: TextSort, names: Names, from: TextSource, into: Memory): Promise<void> {
   const { numbering } = into;
   const { asked, fresh, numbers, known, answers } = names;
@@ -167,7 +160,7 @@ async function learn(duckdb: Duckdb, { keys }: TextSort, names: Names, from: Tex
     into.texts += found.filter((number) => number !== skipped).length;
     await duckdb.appendIntegers(numbers, [found]);
     const isLast = found.length < pageRows;
-    // Each statement has a cost of its own, as high as that of a thousand answers.
+    // A statement costs as much as a thousand answers.
     if (numbering.waiting() > 0 && (isLast || numbering.waiting() >= pageRows)) {
       await addAnswers(duckdb, answers, from, numbering);
       isTold = false;
@@ -181,7 +174,7 @@ async function learn(duckdb: Duckdb, { keys }: TextSort, names: Names, from: Tex
   await drop(duckdb, fresh, numbers);
 }
 
-/** Creates the tables of a sort of text; `of` keeps them apart from those of other rows in the engine. */
+/** Creates the tables of a kind of text. `of` separates them from those of other rows in the engine. */
 export function createTextTables(duckdb: Duckdb, of: string, sort: TextSort): TextTables {
   const { name, keys, textBytes } = sort;
   const maxTexts = (duckdb.memoryMb * 1024 ** 2 * memoryPart) / textBytes;
@@ -194,7 +187,7 @@ export function createTextTables(duckdb: Duckdb, of: string, sort: TextSort): Te
     keys.map((key) => `${one}.${key} ${by} ${other}.${key}`).join(' AND ');
   let memory: Memory | undefined;
 
-  /** The memory, or a new one where that is of something else, or too old. */
+  /** Returns the memory, or a new one if that is outdated. */
   async function recall({ columns, constants, edition }: TextSource): Promise<Memory> {
     const key = JSON.stringify([columns, constants, edition]);
     const nowMs = performance.now();
@@ -205,7 +198,7 @@ export function createTextTables(duckdb: Duckdb, of: string, sort: TextSort): Te
     return { key, sinceMs: nowMs, numbering: createNumbering(columns), texts: 0, filled: new Set() };
   }
 
-  /** Lists the distinct texts, with the numbers of those that are known. */
+  /** Lists the distinct texts, with the numbers of the known ones. */
   async function ask(source: string, condition: string, isEmpty: boolean): Promise<void> {
     const isThere = keys.map((key) => `${key} IS NOT NULL`).join(' OR ');
     const distinct = `SELECT DISTINCT ${keys.join(', ')} FROM ${source} AS r WHERE (${isThere}) AND (${condition})`;
@@ -228,7 +221,7 @@ export function createTextTables(duckdb: Duckdb, of: string, sort: TextSort): Te
   return {
     async lookUp(source, condition, from) {
       const into = await recall(from);
-      // Until it is done: of what fails on its way, the tables and the numbers may not agree.
+      // Until it succeeds: after a failure the tables and the numbers may disagree.
       memory = undefined;
       await ask(source, condition, into.texts === 0);
       if ((await countAsked('v IS NULL')) > 0) await learn(duckdb, sort, names, from, into);

@@ -1,3 +1,4 @@
+import { localFiles } from '../../runtime/store/local-files.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import { type EventHead, lineColumns } from '../../datasets/event-line.ts';
 import type { Column } from '../../datasets/field-schema.ts';
@@ -56,8 +57,6 @@ const toRow = (row: Readonly<Record<string, unknown>>): FoundRow => ({
   receivedAtMs: msOf(row['received_ms']),
   availableAtMs: msOf(row['available_ms']),
 });
-
-const pathsOf = (files: readonly DataFile[]): string[] => files.map(({ absolutePath }) => absolutePath);
 
 /** The event of an id, or all events of a request under an Idempotency-Key. */
 export type Sought = { readonly idApp?: number | undefined } & (
@@ -157,13 +156,16 @@ async function readCandidates(
   const fromMs = Math.min(...candidates.map((candidate) => candidate.fromMs));
   const toMs = Math.max(...candidates.map((candidate) => candidate.toMs));
   const values: SqlValue[] = [start, `${start}~`, ...(sought.idApp === undefined ? [] : [sought.idApp])];
-  const rows = await duckdb.rows(
-    `SELECT ${headSql(table.dataset)}
-     FROM read_parquet(${sqlList(pathsOf(candidates.map(({ file }) => file)))}, hive_partitioning = false)
-     WHERE event_id >= $1 AND event_id < $2 ${sought.idApp === undefined ? '' : 'AND id_app = $3'}
-       AND received_at >= make_timestamptz(${fromMs}000) AND received_at < make_timestamptz(${toMs + 1}000)
-     ORDER BY event_id LIMIT ${maxFoundRows}`,
-    values,
+  const files = candidates.map(({ file }) => file);
+  const rows = await localFiles.use(files, (paths) =>
+    duckdb.rows(
+      `SELECT ${headSql(table.dataset)}
+       FROM read_parquet(${sqlList(paths)}, hive_partitioning = false)
+       WHERE event_id >= $1 AND event_id < $2 ${sought.idApp === undefined ? '' : 'AND id_app = $3'}
+         AND received_at >= make_timestamptz(${fromMs}000) AND received_at < make_timestamptz(${toMs + 1}000)
+       ORDER BY event_id LIMIT ${maxFoundRows}`,
+      values,
+    ),
   );
   return rows.map(toRow);
 }
@@ -198,10 +200,12 @@ export async function findWholeRows(
   const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
   try {
     // The empty file has every column: older files lack later ones.
-    const rows = await duckdb.rows(
-      `SELECT ${headSql(dataset)}, ${lineSql(dataset)} AS line
-       FROM read_parquet(${sqlList([snapshot.emptyFile, ...pathsOf(files)])}, union_by_name = true, hive_partitioning = false)
-       WHERE event_id IN (${eventIds.map(sqlText).join(', ')})`,
+    const rows = await localFiles.use(files, (paths) =>
+      duckdb.rows(
+        `SELECT ${headSql(dataset)}, ${lineSql(dataset)} AS line
+         FROM read_parquet(${sqlList([snapshot.emptyFile, ...paths])}, union_by_name = true, hive_partitioning = false)
+         WHERE event_id IN (${eventIds.map(sqlText).join(', ')})`,
+      ),
     );
     return rows.map((row) => ({
       ...toRow(row),

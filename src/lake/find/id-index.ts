@@ -1,3 +1,4 @@
+import { localFiles } from '../../runtime/store/local-files.ts';
 import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { isHashedSql, requestKeyOf } from '../../datasets/event-id.ts';
@@ -147,12 +148,13 @@ export function openIdIndex(folder: string) {
     /** Indexes a file. Errors: the engine's, also if the file is damaged or missing. */
     async add(duckdb: Duckdb, file: DataFile): Promise<void> {
       const name = nameOf(file);
-      const source = `read_parquet(${sqlText(file.absolutePath)}, hive_partitioning = false)`;
-      await write(
-        duckdb,
-        `SELECT DISTINCT ${keySql} AS key, ${sqlText(name)} AS file, epoch_ms(received_at) // ${spanMs} AS span FROM ${source}
-         WHERE ${isHashedSql('event_id')} AND id_app IS NOT NULL AND received_at IS NOT NULL`,
-        new Set([name]),
+      await localFiles.use([file], (paths) =>
+        write(
+          duckdb,
+          `SELECT DISTINCT ${keySql} AS key, ${sqlText(name)} AS file, epoch_ms(received_at) // ${spanMs} AS span FROM read_parquet(${sqlList(paths)}, hive_partitioning = false)
+           WHERE ${isHashedSql('event_id')} AND id_app IS NOT NULL AND received_at IS NOT NULL`,
+          new Set([name]),
+        ),
       );
     },
     /** Removes parts that cover none of the files, and leftovers of killed processes. Returns the files without an index. */

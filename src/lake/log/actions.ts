@@ -1,13 +1,11 @@
 import { AppError } from '../../runtime/errors.ts';
 
 /**
- * The actions of the Delta log, protocol reader 1 and writer 7 with a feature of our own (actions.ts), as far as this
- * table uses them; and the parser that turns a line of a commit, or a row of a checkpoint, into one. Foreign engines
- * write what they like: whatever is not needed is optional, and an action of an unknown kind is ignored, as the
- * protocol asks.
+ * Actions of the Delta log that this table uses, and their parser. Protocol reader 1, writer 7 with a feature of our
+ * own. Other engines write more: members that are not needed are optional, and unknown actions are ignored, as the
+ * protocol requires.
  */
 
-/** Column statistics of a file, by column name; timestamps as ISO 8601 text with milliseconds. */
 export interface FileStats {
   readonly numRecords?: number;
   readonly minValues?: Readonly<Record<string, unknown>>;
@@ -15,12 +13,12 @@ export interface FileStats {
   readonly nullCount?: Readonly<Record<string, unknown>>;
 }
 
-/** A file becomes part of the table. `path` is relative to the table's folder and URL-encoded. */
+/** Adds a file. `path` is relative to the table's folder and URL-encoded. */
 export interface AddAction {
   readonly path: string;
   readonly partitionValues: Readonly<Record<string, string>>;
   readonly size: number;
-  /** Milliseconds since the Unix epoch. */
+  /** Unix ms. */
   readonly modificationTime: number;
   readonly dataChange: boolean;
   /** FileStats as JSON text. */
@@ -35,15 +33,15 @@ export interface AddAction {
   readonly tags?: Readonly<Record<string, string>>;
 }
 
-/** A file is no longer part of the table; readers of older versions may still use it until the retention has passed. */
+/** Removes a file; readers of older versions may use it until the retention has passed. */
 export interface RemoveAction {
   readonly path: string;
-  /** Milliseconds since the Unix epoch. */
+  /** Unix ms. */
   readonly deletionTimestamp: number;
   readonly dataChange: boolean;
 }
 
-/** How far an application has got: here, the last stream sequence that is in the table. */
+/** The progress of an application: here the last stream sequence in the table. */
 export interface TxnAction {
   readonly appId: string;
   readonly version: number;
@@ -53,9 +51,9 @@ export interface TxnAction {
 export interface ProtocolAction {
   readonly minReaderVersion: number;
   readonly minWriterVersion: number;
-  /** Only with reader version 3; null in a checkpoint that has none. */
+  /** Only with reader version 3; null in other checkpoints. */
   readonly readerFeatures?: readonly string[] | null;
-  /** Only with writer version 7; null in a checkpoint that has none. */
+  /** Only with writer version 7; null in other checkpoints. */
   readonly writerFeatures?: readonly string[] | null;
 }
 
@@ -70,7 +68,7 @@ export interface MetaDataAction {
   readonly createdTime?: number;
 }
 
-/** Provenance of a commit. `tributary` is there exactly when this service wrote it (see lake-state.ts). */
+/** Provenance of a commit. `tributary` is present if and only if this service wrote it (lake-state.ts). */
 export interface CommitInfoAction {
   readonly timestamp: number;
   readonly operation: string;
@@ -94,7 +92,7 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** The types a member must have for an action to be usable; anything else about it is the writer's own business. */
+/** Types that members must have for an action to be usable. */
 const required = {
   protocol: { minReaderVersion: 'number', minWriterVersion: 'number' },
   metaData: { id: 'string', schemaString: 'string' },
@@ -105,8 +103,8 @@ const required = {
 } as const satisfies Record<keyof Action, Readonly<Record<string, string>>>;
 
 /**
- * Parses one action. Returns undefined for a line that holds none of the known actions (null members count as absent:
- * checkpoints have them), and the text of the problem for one that cannot be trusted.
+ * Parses one action. Returns undefined for a line without a known action (null counts as absent), and the problem as a
+ * text for one that cannot be trusted.
  */
 export function parseAction(text: string): Action | string | undefined {
   let value: unknown;
@@ -127,7 +125,7 @@ export function parseAction(text: string): Action | string | undefined {
   return undefined;
 }
 
-/** Parses an add's statistics; statistics that cannot be read are as good as none. */
+/** Parses statistics; unreadable ones count as none. */
 export function parseStats(text: string | undefined): FileStats {
   if (text === undefined || text === null) return {};
   try {
@@ -138,7 +136,7 @@ export function parseStats(text: string | undefined): FileStats {
   }
 }
 
-/** Decodes the path of an add or a remove; undefined when it is no valid URL-encoding. */
+/** Decodes the path of an add or a remove; undefined if it is invalid. */
 export function decodePath(encoded: string): string | undefined {
   try {
     return decodeURIComponent(encoded);
@@ -147,7 +145,7 @@ export function decodePath(encoded: string): string | undefined {
   }
 }
 
-/** The feature that a writer of the table must know: no other engine does. */
+/** A feature that only this service supports. */
 export const writerFeature = 'tributary-writer';
 
 /**
@@ -161,7 +159,7 @@ export const tableProtocol: ProtocolAction = {
   writerFeatures: [writerFeature],
 };
 
-/** The last writer version without features, which version 0.2 of this service wrote. */
+/** The last writer version without features, which version 0.2 wrote. */
 const plainWriterVersion = 2;
 
 /** Says whether a table keeps other engines' writers out. */
@@ -174,7 +172,7 @@ export function isOwnProtocol(protocol: ProtocolAction | undefined): boolean {
   );
 }
 
-/** Refuses a table whose protocol this code does not know. */
+/** Refuses a table with a protocol that this code does not support. */
 export function assertProtocol(protocol: ProtocolAction | undefined): void {
   if (protocol === undefined || isOwnProtocol(protocol)) return;
   if (protocol.minReaderVersion <= 1 && protocol.minWriterVersion <= plainWriterVersion) return;
@@ -186,4 +184,17 @@ export function assertProtocol(protocol: ProtocolAction | undefined): void {
       hint: 'A newer version of this service, or another engine, has changed the table: start that version, or restore the log from before that.',
     },
   );
+}
+
+/** Returns the provenance of a commit. */
+export function findInfo(actions: readonly Action[]): CommitInfoAction | undefined {
+  return actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
+}
+
+/** Returns the error of a log that cannot be trusted. */
+export function logDamaged(what: string, cause?: unknown): AppError {
+  return new AppError('log_damaged', what, {
+    ...(cause === undefined ? {} : { cause }),
+    hint: "Run 'tributary lake check', and restore what it names from a backup.",
+  });
 }

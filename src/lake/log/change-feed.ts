@@ -4,24 +4,21 @@ import { listNames } from '../../runtime/files/folder-names.ts';
 import { type Snapshot, loadTableState, readSnapshot, toSnapshot } from './snapshot.ts';
 import { findPoint, toPoint } from './version-points.ts';
 import { unmarked, type VersionPoint } from './version-ledger.ts';
-import { findErased, findLakeState, type LakeState } from './lake-state.ts';
+import { findErased, findLakeState, type LakeState, findStateOf } from './lake-state.ts';
 import { listLog, readCommit } from './log-files.ts';
-import { assertProtocol } from './actions.ts';
+import { assertProtocol, logDamaged } from './actions.ts';
 import type { TableState } from './table-state.ts';
 
-/**
- * A place in the history of a table, `VERSION-MARK`, as an answer names it and a later call gives it back. The mark is
- * that of the commit which brought the newest rows.
- */
+/** A cursor of the change feed of a table, `VERSION-MARK`. The mark is that of the commit with the newest rows. */
 export interface FeedPlace {
   readonly version: number;
-  /** Absent where the caller knows the number only. */
+  /** Absent if the caller gave a version only. */
   readonly mark: string | undefined;
 }
 
 const placePattern = /^(0|[1-9]\d{0,11})(?:-([0-9a-f]{8}))?$/;
 
-/** Reads a place, as `nextPlace` writes it, or a version alone; undefined for anything else. */
+/** Parses a cursor, or a version alone; undefined for anything else. */
 export function parsePlace(text: string): FeedPlace | undefined {
   const [, version, mark] = placePattern.exec(text) ?? [];
   return version === undefined ? undefined : { version: Number(version), mark };
@@ -29,14 +26,14 @@ export function parsePlace(text: string): FeedPlace | undefined {
 
 const markIn = ({ mark = unmarked }: Pick<VersionPoint, 'mark'>): string => mark;
 
-/** The place from which to ask for what comes after a snapshot. */
+/** Returns the cursor for changes after a snapshot. */
 export function nextPlace({ version, lake }: Snapshot): string {
-  // A table without rows does not exist yet: its first version has none either.
+  // A table without rows does not exist yet; its first version has none either.
   if (version < 0 || lake === undefined) return String(Math.max(version, 0));
   return `${version}-${markIn(toPoint(version, lake))}`;
 }
 
-/** The table beside this one that has a place; undefined for none. */
+/** Returns another table that the cursor belongs to, if there is one. */
 async function findTableOf({ version, mark }: FeedPlace, tableDir: string): Promise<string | undefined> {
   const lakeDir = path.dirname(tableDir);
   const others = (await listNames(lakeDir)).filter((name) => name !== path.basename(tableDir));
@@ -47,7 +44,7 @@ async function findTableOf({ version, mark }: FeedPlace, tableDir: string): Prom
   return undefined;
 }
 
-/** Refuses a place that is of another table, or of another history of this one. Errors: `not_found`, with the hint. */
+/** Refuses a cursor of another table, or of another history of this one. Error: `not_found`, with the hint. */
 export async function assertSameHistory(
   place: FeedPlace,
   point: Pick<VersionPoint, 'mark'>,
@@ -69,8 +66,8 @@ export async function assertSameHistory(
 const fromTheStart = 'Ask for everything once, and go on from the place that the answer names.';
 
 /**
- * The `available_at`, Unix milliseconds, that the rows of a snapshot have passed which came after a place. Errors:
- * `not_found` where the place is ahead of the snapshot, of another history, or nobody knows it any more; `log_damaged`.
+ * Returns the `available_at`, Unix ms, above which the rows of a snapshot are newer than a cursor. Errors: `not_found`
+ * if the cursor is ahead of the snapshot, of another history or too old; `log_damaged`.
  */
 export async function findSinceMs(place: FeedPlace, snapshot: Snapshot): Promise<number> {
   const { version } = place;
@@ -79,7 +76,7 @@ export async function findSinceMs(place: FeedPlace, snapshot: Snapshot): Promise
     throw new AppError('not_found', `version ${version} is later than the one that is read, ${newest}`, {
       hint: fromTheStart,
     });
-  // The first version makes the table and brings no rows, whether anybody remembers it or not.
+  // The first version creates the table without rows.
   if (version === 0) return 0;
   const point = await findPoint(snapshot.tableDir, version, snapshot.lake?.restamps);
   if (point === undefined)
@@ -88,29 +85,28 @@ export async function findSinceMs(place: FeedPlace, snapshot: Snapshot): Promise
   return point.availableAtMs;
 }
 
-/** The version that brought rows, as far as the log and its ledger still know. */
+/** The version that added rows, as far as the log and its ledger have it. */
 export interface FirstVersion {
   readonly version: number;
-  /** The rows may have come earlier: nothing is known of the version before. */
+  /** Whether the rows may be older: the previous version is unknown. */
   readonly orEarlier: boolean;
 }
 
-/** Finds versions of one table; for one caller at a time. */
+/** Finds versions of one table, for one caller at a time. */
 export interface VersionSearch {
   /**
-   * Finds the version that brought the rows of an `available_at`, Unix milliseconds: the first that had given out that
-   * time. `snapshot`: a version that has them. Looks at as many versions as their number has binary digits. Errors:
-   * `log_damaged`.
+   * Finds the first version that had assigned an `available_at`, Unix ms. `snapshot`: a version with such rows. Reads
+   * as many versions as the version number has binary digits. Error: `log_damaged`.
    */
   find(snapshot: Snapshot, availableAtMs: number): Promise<FirstVersion>;
 }
 
-/** Points that are remembered, of 100 bytes each. */
+/** Remembered points, of 100 bytes each. */
 const mostRemembered = 10_000;
 
 /**
- * Creates a search that remembers the points it has met. They lie at powers of two from each other, whatever the newest
- * version is, so that searches meet the same ones while the table goes on.
+ * Creates a search with a memory of points. They are at powers of two from each other whatever the newest version is,
+ * so that later searches use the same ones.
  */
 export function createVersionSearch(): VersionSearch {
   const points = new Map<number, VersionPoint>();
@@ -121,18 +117,18 @@ export function createVersionSearch(): VersionSearch {
     if (remembered !== undefined) return remembered;
     const point = await findPoint(tableDir, version, lake?.restamps);
     if (points.size >= mostRemembered) points.clear();
-    // What nobody knows yet may be known later.
+    // An unknown point may become known.
     if (point !== undefined) points.set(version, point);
     return point;
   }
 
   return {
     async find(snapshot, availableAtMs) {
-      // A repair of the clock has given what was before it other times.
+      // A repair of the clock has changed the times of earlier rows.
       const newestRepair = snapshot.lake?.restamps?.at(-1)?.version ?? -1;
       if (newestRepair !== repairedAt) points.clear();
       repairedAt = newestRepair;
-      // Every version up to `before` is older, or nothing is known of it; every one from `since` on has the rows.
+      // Every version up to `before` is older or unknown; every one from `since` on has the rows.
       let [before, since] = [-1, Math.max(snapshot.version, 0)];
       let isKnown = true;
       while (since - before > 1) {
@@ -146,27 +142,27 @@ export function createVersionSearch(): VersionSearch {
   };
 }
 
-/** Which versions a table still has, by a look at its log that costs nothing for its files. */
+/** The versions that a table still has. */
 export interface KeptVersions {
   /** -1: the table does not exist yet. */
   readonly newest: number;
-  /** The oldest that can be read as it was, as far as the log goes: its files are kept for the retention. */
+  /** The oldest that can be read as it was, by the log: its files are kept for the retention. */
   readonly oldest: number;
-  /** What the newest version says of erasures; undefined: there is no table. */
+  /** Undefined if there is no table. */
   readonly lake: LakeState | undefined;
 }
 
-/** The newest state of ours among commits, oldest first; those of other engines are passed over. Errors: `log_damaged`. */
+/** Returns the newest state of this service among ascending commits, ignoring other engines. Error: `log_damaged`. */
 export async function findNewestState(tableDir: string, commits: readonly number[]): Promise<LakeState | undefined> {
   for (const version of commits.toReversed()) {
     const { actions } = await readCommit(tableDir, version);
-    const lake = findLakeState(actions.find((action) => action.commitInfo !== undefined)?.commitInfo);
+    const lake = findStateOf(actions);
     if (lake !== undefined) return lake;
   }
   return undefined;
 }
 
-/** Looks which versions there are. Errors: `log_damaged`. */
+/** Lists the available versions without reading files. Error: `log_damaged`. */
 export async function findKeptVersions(tableDir: string): Promise<KeptVersions> {
   const { commits, checkpoints } = await listLog(tableDir);
   const lake = await findNewestState(tableDir, commits);
@@ -178,8 +174,8 @@ export async function findKeptVersions(tableDir: string): Promise<KeptVersions> 
 }
 
 /**
- * Says why a version cannot be read as it was; undefined where it can, as far as the log says. The newest always can;
- * of a table that does not exist yet, that is version 0. `idApps`: the apps whose rows are read; all by default.
+ * Returns why a version cannot be read as it was; undefined if the log permits it. The newest always can; for a table
+ * that does not exist yet, that is version 0. `idApps`: the apps whose rows are read; all by default.
  */
 export function refuseVersion(version: number, kept: KeptVersions, idApps?: readonly number[]): string | undefined {
   const { oldest, lake = {} } = kept;
@@ -200,7 +196,7 @@ function refuse(why: string): AppError {
   return new AppError('not_found', why, { hint: withoutVersion });
 }
 
-/** Refuses a state that another engine has made, or that a repair of that had only begun to undo. */
+/** Refuses a state of another engine, or of an unfinished repair. */
 function assertOwn({ version, foreign, lastCommit, protocol }: TableState): void {
   const lake = findLakeState(lastCommit);
   if (foreign !== undefined || lake === undefined || lake.cause === 'reset')
@@ -218,22 +214,19 @@ async function loadOlder(
     if (isAppError(error, 'log_damaged')) return error;
     throw error;
   });
-  // Looked at afterwards: the log may have been trimmed, and an erasure have begun, while it was read.
+  // Checked afterwards: the log may have been trimmed, or an erasure have begun, during the read.
   const refusal = refuseVersion(version, await findKeptVersions(tableDir), idApps);
   if (refusal !== undefined) throw refuse(refusal);
   if (loaded instanceof AppError) throw loaded;
-  if (loaded.version !== version)
-    throw new AppError('log_damaged', `the log of ${tableDir} lacks version ${version}`, {
-      hint: "Run 'tributary lake check', and restore what it names from a backup.",
-    });
+  if (loaded.version !== version) throw logDamaged(`the log of ${tableDir} lacks version ${version}`);
   assertOwn(loaded);
   return loaded;
 }
 
 /**
- * Reads a table as it was at a place, for who reads rows of some apps, or of all. Its files may be gone, since they are kept for the retention only. Errors:
- * `not_found` with the reason of `refuseVersion`, or where the version is another history's or another engine's; those
- * of `readSnapshot`.
+ * Reads a table at a cursor, for a reader of some apps or of all. Its files may have been removed after the retention.
+ * Errors: `not_found` with the reason of `refuseVersion`, or for a version of another history or engine; those of
+ * `readSnapshot`.
  */
 export async function readSnapshotAt(
   tableDir: string,

@@ -1,16 +1,14 @@
-import { randomUUID } from 'node:crypto';
-import { open, rename, stat } from 'node:fs/promises';
-import path from 'node:path';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
-import type { Action, AddAction } from './actions.ts';
-import { parseActions, checkpointHashName, checkpointName, logFolder } from './log-files.ts';
-import { findTextFile, removeFile, syncFile, syncFolder, writeFileDurably } from '../../runtime/files/durable-file.ts';
-import { AppError } from '../../runtime/errors.ts';
+import { type Action, type AddAction, logDamaged } from './actions.ts';
+import { parseActions, checkpointHashName, checkpointName, logStore } from './log-files.ts';
+import { removeFile, syncFile } from '../../runtime/files/durable-file.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
-import { hashFile } from '../../runtime/files/file-checks.ts';
-import { tableFileMode } from '../../runtime/files/group-access.ts';
+import { hashFile, getSize } from '../../runtime/files/file-checks.ts';
 import type { TableState } from './table-state.ts';
+import { openNewFile } from '../../runtime/files/open-file.ts';
+import { localFiles } from '../../runtime/store/local-files.ts';
+import { missingObject, findText } from '../../runtime/store/object-store.ts';
 
 /**
  * How the rows of a checkpoint come out of the engine: as lines, thousands in one text, since each value that is handed
@@ -19,7 +17,7 @@ import type { TableState } from './table-state.ts';
  * row costs. In a checkpoint that this service writes, the plain adds come last.
  */
 
-/** The columns of a checkpoint, by the protocol: one struct for each kind of action, one of them set in each row. */
+/** The columns of a checkpoint: a struct per kind of action, one of them set in each row. */
 export const checkpointColumns = {
   protocol: 'STRUCT("minReaderVersion" INTEGER, "minWriterVersion" INTEGER, "writerFeatures" VARCHAR[])',
   metaData:
@@ -32,18 +30,17 @@ export const checkpointColumns = {
   remove: 'STRUCT("path" VARCHAR, "deletionTimestamp" BIGINT, "dataChange" BOOLEAN)',
 } as const;
 
-/** Rows of a row group of ours, and of one text: what is held in memory at once. */
+/** Rows of a row group, and rows that are held in memory. */
 export const groupRows = 16_384;
 
-/** Most bytes of one text, about: another engine's rows, and those with long ids, may be large. */
+/** Approximate limit of a text, bytes: rows of other engines and with long ids may be large. */
 const textBytes = 16 * 1024 * 1024;
 
 const between = '\t';
 
-/** The tags that nearly every file of this service has, or some of them. */
 const tagNames = ['sha256', 'keyed'] as const;
 
-/** Members of an add that stand side by side in its line; those left out have one value in all plain adds. */
+/** Members of a plain add, in the order of its line; the others are the same in all plain adds. */
 const memberSql = [
   'add.path',
   'add.size',
@@ -52,10 +49,7 @@ const memberSql = [
   'add.stats',
 ];
 
-/**
- * Says whether an add, as a checkpoint keeps it, is a plain one: it has these members and nothing else, and no character
- * in them that would end one, or the line.
- */
+/** Reports whether an add has only these members, and no separator in them. */
 export function isPlainAdd({
   path: encoded,
   partitionValues,
@@ -78,8 +72,8 @@ export function isPlainAdd({
 }
 
 /**
- * Under this name the file says from which row on it has plain adds only. The hash beside a checkpoint shows that it is
- * as it was written; another engine's has no such row.
+ * The key for the row from which a file has plain adds only. The stored hash proves that the file is unchanged; other
+ * engines write no such key.
  */
 export const plainFromKey = 'tributary.plainFrom';
 
@@ -128,7 +122,7 @@ function parsePlainAdds(text: string): Action[] {
   return actions;
 }
 
-/** Rows that are read at once, all of them plain adds or none. */
+/** Rows that are read together, all of them plain adds or none. */
 interface RowRange {
   readonly from: number;
   readonly to: number;
@@ -136,8 +130,8 @@ interface RowRange {
 }
 
 /**
- * Cuts a checkpoint into what is read at once. A range lies in one row group, since each that it reaches into is held in
- * memory, a page of it whole, whoever wrote it; and a text takes the engine a multiple of its bytes.
+ * Divides a checkpoint into ranges. A range is within one row group, since the engine holds each that it reads in
+ * memory, and a text takes a multiple of its bytes.
  */
 async function planRanges(duckdb: Duckdb, file: string): Promise<RowRange[]> {
   const groups = await duckdb.rows(
@@ -160,9 +154,8 @@ async function planRanges(duckdb: Duckdb, file: string): Promise<RowRange[]> {
 }
 
 /**
- * Reads the actions of a checkpoint file, whoever wrote it, some thousands at a time; they come in no order, since each
- * is about something else. While the caller works on some, the engine reads the next. Errors: `log_damaged` where a row
- * cannot be trusted; those of the engine.
+ * Reads the actions of any checkpoint file, some thousands at a time, in no order. The engine reads ahead while the
+ * caller works. Errors: `log_damaged` if a row cannot be trusted; the engine's.
  */
 export async function* readActions(duckdb: Duckdb, file: string): AsyncGenerator<readonly Action[]> {
   const read = async ({ from, to, isPlain }: RowRange): Promise<string> => {
@@ -184,20 +177,19 @@ export async function* readActions(duckdb: Duckdb, file: string): AsyncGenerator
       const text = await next;
       range = others.shift();
       next = range === undefined ? undefined : read(range);
-      // Its error is thrown when its turn comes, or by nobody, where the caller gives up before.
+      // Its error is thrown in its turn, or ignored if the caller stops before.
       next?.catch(() => undefined);
       yield isPlain ? parsePlainAdds(text) : parseActions(text.split('\n'), file);
     }
   } finally {
-    // An engine that its owner closes while it reads would take the process with it.
+    // Closing an engine that reads would crash the process.
     await next?.catch(() => undefined);
   }
 }
 
-/** The steps of a checkpoint at which a crash is tested. */
 export const checkpointSteps = ['checkpoint-written', 'checkpoint-renamed'] as const;
 
-/** The actions that say the same as the whole log up to this version: first those that are no plain adds. */
+/** Returns the actions that are equivalent to the log up to this version; `mixed` are all but the plain adds. */
 export function checkpointActions(state: Readonly<TableState>): { readonly mixed: Action[]; readonly plain: Action[] } {
   const mixed: Action[] = [];
   const plain: Action[] = [];
@@ -205,7 +197,7 @@ export function checkpointActions(state: Readonly<TableState>): { readonly mixed
   if (state.metaData !== undefined) mixed.push({ metaData: state.metaData });
   for (const [appId, version] of state.txns) mixed.push({ txn: { appId, version } });
   for (const remove of state.tombstones.values()) mixed.push({ remove: { ...remove, dataChange: false } });
-  // As readers sort them: what is in order already is sorted anew in no time, here and after each load.
+  // Sorted as readers sort them, which costs little if it is sorted already.
   for (const encoded of [...state.files.keys()].toSorted()) {
     const add = state.files.get(encoded);
     if (add !== undefined) (isPlainAdd(add) ? plain : mixed).push({ add: { ...add, dataChange: false } });
@@ -213,11 +205,11 @@ export function checkpointActions(state: Readonly<TableState>): { readonly mixed
   return { mixed, plain };
 }
 
-/** Lines that are written at once: other work goes on in between. */
+/** Lines per write: other work runs in between. */
 const spoolLines = 1000;
 
 async function spoolActions(file: string, actions: readonly Action[]): Promise<void> {
-  const handle = await open(file, 'wx', 0o600);
+  const handle = await openNewFile(file);
   try {
     for (let from = 0; from < actions.length; from += spoolLines) {
       const lines = actions.slice(from, from + spoolLines).map((action) => `${JSON.stringify(action)}\n`);
@@ -229,8 +221,8 @@ async function spoolActions(file: string, actions: readonly Action[]): Promise<v
 }
 
 /**
- * Writes the checkpoint of a version, then `_last_checkpoint`, both whole or not at all; returns the checkpoint's size.
- * The state must not change meanwhile. A crash leaves at most temporaries in the log folder, swept at start.
+ * Writes the checkpoint of a version, then `_last_checkpoint`, both atomically. Returns the checkpoint's size, bytes.
+ * The state must not change meanwhile. Crash: temporaries in the log folder, which the next start removes.
  */
 export async function writeCheckpoint(
   duckdb: Duckdb,
@@ -238,86 +230,78 @@ export async function writeCheckpoint(
   state: Readonly<TableState>,
   crashPoint: CrashPoint,
 ): Promise<number> {
-  const final = path.join(logFolder(tableDir), checkpointName(state.version));
-  const id = randomUUID();
-  const temporary = `${final}.${id}.tmp`;
-  const spool = `${final}.${id}.ndjson.tmp`;
+  const store = logStore(tableDir);
+  const name = checkpointName(state.version);
+  const temporary = store.localPath(name);
+  const spool = store.localPath(`${name}.ndjson`);
   try {
     const { mixed, plain } = checkpointActions(state);
     await spoolActions(spool, [...mixed, ...plain]);
-    const columns = Object.entries(checkpointColumns).map(([name, type]) => `${sqlText(name)}: ${sqlText(type)}`);
+    const columns = Object.entries(checkpointColumns).map(([column, type]) => `${sqlText(column)}: ${sqlText(type)}`);
     await duckdb.run(
       `COPY (SELECT * FROM read_json(${sqlText(spool)}, format = 'newline_delimited', maximum_object_size = 1048576, columns = {${columns.join(', ')}}))
        TO ${sqlText(temporary)} (FORMAT parquet, COMPRESSION snappy, ROW_GROUP_SIZE ${groupRows}, KV_METADATA {${sqlText(plainFromKey)}: '${mixed.length}'})`,
     );
     await syncFile(temporary);
     await crashPoint('checkpoint-written');
-    // Before the checkpoint: one without its hash would be believed as those of version 0.1.0 are.
+    // First: a checkpoint without a hash would be trusted, as those of version 0.1.0 are.
     const sha256 = await hashFile(temporary);
-    await writeFileDurably(
-      path.join(logFolder(tableDir), checkpointHashName(state.version)),
-      `${sha256}\n`,
-      tableFileMode,
-    );
-    await rename(temporary, final);
-    await syncFolder(logFolder(tableDir));
+    await store.replace(checkpointHashName(state.version), Buffer.from(`${sha256}\n`), 'any');
+    const sizeBytes = await getSize(temporary);
+    await store.upload(name, temporary);
     await crashPoint('checkpoint-renamed');
-    // Spark keeps a checksum of what it has written under this name, and would refuse ours by it.
-    await removeFile(path.join(logFolder(tableDir), '._last_checkpoint.crc'));
-    await writeFileDurably(
-      path.join(logFolder(tableDir), '_last_checkpoint'),
-      JSON.stringify({ version: state.version, size: mixed.length + plain.length, sha256 }),
-      tableFileMode,
-    );
+    // Spark stores a checksum of its own file under this name, and would refuse ours.
+    await store.remove(['._last_checkpoint.crc']);
+    const last = { version: state.version, size: mixed.length + plain.length, sha256 };
+    await store.replace('_last_checkpoint', Buffer.from(JSON.stringify(last)), 'any');
+    return sizeBytes;
   } finally {
     await removeFile(temporary);
     await removeFile(spool);
   }
-  return (await stat(final)).size;
 }
 
-/**
- * The hash that a checkpoint's bytes must have: from the file beside it, or, of one that version 0.1.0 wrote, from
- * `_last_checkpoint`.
- */
+/** Returns the expected hash of a checkpoint; version 0.1.0 wrote it to `_last_checkpoint`. */
 async function findCheckpointHash(tableDir: string, version: number): Promise<string | undefined> {
-  const text = await findTextFile(path.join(logFolder(tableDir), checkpointHashName(version)));
+  const text = await findText(logStore(tableDir), checkpointHashName(version));
   if (text !== undefined) return text.trim();
   const last = await findLastCheckpoint(tableDir);
   return last?.version === version ? last.sha256 : undefined;
 }
 
-/**
- * Says whether a checkpoint's bytes are those that were written, as far as a hash of them is there. Errors: ENOENT as
- * it is.
- */
+/** Reports whether a checkpoint has its expected hash, if there is one. */
 export async function isCheckpointWhole(tableDir: string, version: number): Promise<boolean> {
   const sha256 = await findCheckpointHash(tableDir, version);
-  return sha256 === undefined || (await hashFile(path.join(logFolder(tableDir), checkpointName(version)))) === sha256;
+  if (sha256 === undefined) return true;
+  const name = logStore(tableDir).nameOf(checkpointName(version));
+  return await localFiles.use([{ absolutePath: name }], async ([file = '']) => (await hashFile(file)) === sha256);
 }
 
 /**
- * Reads the actions of a checkpoint, some thousands at a time. Errors: `log_damaged` or `sql` when it cannot be read
- * whole.
+ * Reads the actions of a checkpoint, some thousands at a time. Errors: ENOENT; `log_damaged` or `sql` if it cannot be
+ * read entirely.
  */
-export async function* readCheckpoint(
+export async function readCheckpoint(
   duckdb: Duckdb,
   tableDir: string,
   version: number,
-): AsyncGenerator<readonly Action[]> {
-  const file = path.join(logFolder(tableDir), checkpointName(version));
+  take: (actions: readonly Action[]) => void,
+): Promise<void> {
+  const store = logStore(tableDir);
+  const name = store.nameOf(checkpointName(version));
+  if ((await store.findSize(checkpointName(version))) === undefined) throw missingObject(name);
   if (!(await isCheckpointWhole(tableDir, version)))
-    throw new AppError('log_damaged', `${file} is damaged: its bytes are not those that were written`, {
-      hint: "Run 'tributary lake check', and restore what it names from a backup.",
-    });
-  yield* readActions(duckdb, file);
+    throw logDamaged(`${name} is damaged: its bytes are not those that were written`);
+  await localFiles.use([{ absolutePath: name }], async ([file = '']) => {
+    for await (const actions of readActions(duckdb, file)) take(actions);
+  });
 }
 
-/** What `_last_checkpoint` says; undefined when it is not there or cannot be read. */
+/** Reads `_last_checkpoint`; undefined if it is missing or unreadable. */
 export async function findLastCheckpoint(
   tableDir: string,
 ): Promise<{ readonly version: number; readonly sha256?: string } | undefined> {
-  const text = await findTextFile(path.join(logFolder(tableDir), '_last_checkpoint'));
+  const text = await findText(logStore(tableDir), '_last_checkpoint');
   try {
     return text === undefined ? undefined : (JSON.parse(text) as { version: number; sha256?: string });
   } catch {

@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
-import type { CommitInfoAction, TxnAction } from './actions.ts';
+import { type CommitInfoAction, type TxnAction, findInfo, type Action } from './actions.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 
-/** What made a commit. */
 export type CommitCause =
   | 'create'
   | 'start'
@@ -36,25 +35,22 @@ export interface Totals {
   readonly erased: number;
 }
 
-/** One life of the stream, as far as the lake has followed it. */
+/** A period in which the lake follows one stream. */
 export interface Epoch {
-  /**
-   * Identity of the txn action that carries the position: the stream's id, and a number when that id had a fault
-   * before.
-   */
+  /** Id of the txn action with the position: the stream's id, and a number after a fault of that stream. */
   readonly appId: string;
-  /** The stream's own id: name and creation time. */
+  /** Name and creation time of the stream. */
   readonly streamId: string;
-  /** Last stream sequence in the lake; 0 before the first. The txn action says the same. */
+  /** Last stream sequence in the lake; 0 before the first. The txn action has it too. */
   readonly position: number;
   /** SHA-256 (hex) of the message at `position`; absent at the start of an epoch. */
   readonly anchorHash?: string;
   /**
-   * SHA-256 (hex) of the message after `position`, where the epoch began: while there is no anchor, it is known by this
-   * whether numbers were used again.
+   * SHA-256 (hex) of the message after `position`, at the start of an epoch: without an anchor it shows whether
+   * sequences were reused.
    */
   readonly nextHash?: string;
-  /** Events up to this sequence may already be in the lake under another epoch: each is looked up by its id. */
+  /** Events up to this sequence may be in the lake under another epoch: each is looked up by id. */
   readonly dedupeThrough: number;
   /**
    * Every event that was acknowledged before the broker's clock first showed this is in the stream up to `position`, Unix
@@ -64,81 +60,75 @@ export interface Epoch {
   readonly watermarkMs?: number;
 }
 
-/** A repair of the clock that has given rows another `available_at` (lake/repair/restamp.ts). */
+/** A repair of the clock, which changed `available_at` of rows (lake/repair/restamp.ts). */
 export interface Restamp {
-  /** The version that it made. */
   readonly version: number;
-  /** The newest `available_at` among those that it has given, Unix milliseconds. */
+  /** The newest `available_at` that it set, Unix ms. */
   readonly toMs: number;
-  /** The newest `available_at` that it has looked at, Unix milliseconds: later ones stay as they are. Absent: all. */
+  /** The newest `available_at` that it read, Unix ms: later ones are unchanged. Absent: all. */
   readonly upToMs?: number;
-  /** The file that says what became of each time, relative to the table's folder; absent: no row had one. */
+  /** File of the changed times, relative to the table's folder; absent if no row had one. */
   readonly steps?: string;
 }
 
-/** The file of the hashes of erased ids (lake/find/erased-ids.ts). */
+/** The file of hashes of erased ids (lake/find/erased-ids.ts). */
 export interface ErasedIdsState {
-  /** How many hashes it has; 0: it is not there, since those of before were lost. */
+  /** Number of hashes; 0 if the file was lost. */
   readonly hashes: number;
   /** SHA-256 of its bytes, hex. */
   readonly sha256: string;
-  /** Hashes of earlier erasures were lost, and an operator has accepted it. */
+  /** Whether hashes of earlier erasures were lost, and an operator accepted it. */
   readonly isPartial?: true;
 }
 
-/** The service's own part of a commit: totals and position are running values, so the newest commit says it all. */
+/** The service's part of a commit: totals and position accumulate, so the newest commit has all. */
 export interface LakeState {
-  /** Unique id of the commit. */
   readonly commitId: string;
   readonly cause: CommitCause;
-  /** SHA-256 (hex) of the bytes of the commit before: the log is a chain, so that a changed entry shows. */
+  /** SHA-256 (hex) of the previous commit: the log is a hash chain. */
   readonly previous?: string;
   /**
-   * Versions before this one refer to erased rows: they are dropped, with the files that only they name, at
-   * `forgetAtMs`.
+   * Versions before this one have erased rows: they are removed, with the files that only they name, at `forgetAtMs`.
    */
   readonly forgetBefore?: number;
-  /**
-   * An erasure has taken rows of these apps out (`true`: of any) and has not said yet which versions are to be dropped
-   * for it.
-   */
+  /** An unfinished erasure removes rows of these apps (`true`: of any). */
   readonly erasing?: true | readonly number[];
-  /** By app, or `all` for any: the versions before this one have rows of it that were erased since. */
+  /** By app, or `all`: versions before this one have rows that were erased since. */
   readonly erasedBefore?: Readonly<Record<string, number>>;
-  /** When the retention of the newest erasure is over, Unix milliseconds; absent: at once, whoever still reads. */
+  /** End of the retention of the newest erasure, Unix ms; absent: immediately. */
   readonly forgetAtMs?: number;
   readonly totals: Totals;
   readonly epoch?: Epoch;
-  /** The compactor that may flush and seal: each claims the lake at its start, which fences the one before. */
+  /** The compactor that may flush and seal: each claims the lake at its start, which fences the previous one. */
   readonly writer?: string;
   /**
-   * The commitId of the newest commit that added events under Idempotency-Keys. Who judges repeats must have seen it: a
-   * flush and a replay in another process would else each store the same event.
+   * The commitId of the newest commit that added events under Idempotency-Keys. A deduplicating writer must have read
+   * it: otherwise a flush and a replay in another process could store the same event twice.
    */
   readonly keysCommit?: string;
-  /**
-   * The hashes of erased ids, in the log of the events alone. Absent: nothing was erased yet, or by a version before 0.4
-   * only.
-   */
+  /** Hashes of erased ids, in the log of the events only. Absent if nothing was erased since 0.4. */
   readonly erasedIds?: ErasedIdsState;
-  /** The newest `available_at` given out, Unix milliseconds; it never goes back. */
+  /** The newest `available_at` assigned, Unix ms; it never decreases. */
   readonly availableAtMs: number;
-  /** The commitId of the commit that gave it out; absent where it was made before that was written down. */
+  /** The commitId of the commit that assigned it; absent for commits of earlier versions. */
   readonly availableBy?: string;
-  /** The repairs of the clock so far, oldest first. */
+  /** Repairs of the clock, oldest first. */
   readonly restamps?: readonly Restamp[];
-  /** The lake was restored from the backup of this time, ISO 8601, and nothing has been read from a stream since. */
+  /** Time of the restored backup, ISO 8601, until a stream has been read. */
   readonly restoredFrom?: string;
 }
 
-/** The totals of a lake that has seen nothing. */
 export const emptyTotals: Totals = { streamed: 0, stored: 0, failed: 0, repeats: 0, erased: 0 };
 
 function isCount(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0;
 }
 
-/** Finds the service's part of a commit; undefined when another engine wrote it (or it cannot be trusted). */
+export function findStateOf(actions: readonly Action[]): LakeState | undefined {
+  return findLakeState(findInfo(actions));
+}
+
+/** Returns the service's part of a commit; undefined if another engine wrote it, or it cannot be trusted. */
 export function findLakeState(info: CommitInfoAction | undefined): LakeState | undefined {
   const state = info?.tributary as Partial<LakeState> | undefined | null;
   if (typeof state !== 'object' || state === null) return undefined;
@@ -167,13 +157,13 @@ export function findLakeState(info: CommitInfoAction | undefined): LakeState | u
 }
 
 /**
- * The apps that erasures took rows of, in the state of a log: an older version is refused to those who would read such
- * rows, and to nobody else, so that the erasures of one account show to no other. Pure.
+ * Apps whose rows were erased, in the state of a log: readers of other apps still get the older versions, so that they
+ * cannot see the erasures of another account. Pure.
  */
 
 type Erasures = Pick<LakeState, 'forgetBefore' | 'erasing' | 'erasedBefore'>;
 
-/** Apps that are told apart; of more, the versions of the earliest erasures count for all apps. */
+/** Distinct apps; with more, the versions of the earliest erasures count for all apps. */
 const maxApps = 256;
 const all = 'all';
 
@@ -187,14 +177,14 @@ function bound(before: Readonly<Record<string, number>>): Readonly<Record<string
   );
 }
 
-/** Versions of the service before 0.4 did not say of which apps rows were erased: then of any. */
+/** Versions before 0.4 did not record the apps: then any. */
 function erasedSoFar({ erasedBefore, forgetBefore }: Erasures): Readonly<Record<string, number>> {
   return erasedBefore ?? (forgetBefore === undefined ? {} : { [all]: forgetBefore });
 }
 
 /**
- * The members of the next state. `erasedApps`: the apps that an erasure's commit takes rows of; undefined: any of them.
- * `forgetBefore`: the version that the last commit of the erasure names.
+ * Returns the members of the next state. `erasedApps`: the apps of an erasure's commit; undefined: any. `forgetBefore`:
+ * the version of the erasure's last commit.
  */
 export function moveErasures(
   before: Erasures,
@@ -215,7 +205,7 @@ export function moveErasures(
   };
 }
 
-/** What erasures leave of older versions to a reader of some apps; undefined: of all. */
+/** Returns what erasures leave of older versions to a reader of some apps; undefined: of all. */
 export function findErased(
   state: Erasures,
   idApps: readonly number[] | undefined,
@@ -236,10 +226,10 @@ export function findErased(
  * on top.
  */
 
-/** The totals that never go back. */
+/** Totals that never decrease. */
 const growing = ['streamed', 'repeats', 'erased'] as const satisfies readonly (keyof Totals)[];
 
-/** Asserts that every event is accounted for, that the position goes forward, and that the times keep their order. */
+/** Asserts that every event is accounted for, that the position advances, and that times keep their order. */
 export function assertFollows(before: LakeState, after: LakeState): void {
   const change = Object.fromEntries(
     Object.keys(emptyTotals).map((name) => [
@@ -268,7 +258,7 @@ export function assertFollows(before: LakeState, after: LakeState): void {
   );
 }
 
-/** Asserts that the two places of the log that hold the position agree; `txns`: positions by their appId. */
+/** Asserts that both records of the position agree; `txns`: positions by appId. */
 export function assertPosition({ epoch }: LakeState, txns: ReadonlyMap<string, number>): void {
   if (epoch === undefined) return;
   assert(
@@ -278,20 +268,19 @@ export function assertPosition({ epoch }: LakeState, txns: ReadonlyMap<string, n
 }
 
 /**
- * `available_at` orders the rows for whoever reads them bit by bit: every commit that brings rows has a later one than
- * all before it, whatever the clock does. After a clock that was ahead, the values go on from there by a millisecond a
- * commit.
+ * `available_at` orders rows for incremental readers: every commit with rows has a later one than all earlier commits.
+ * After a clock that was ahead, values advance by a millisecond per commit.
  */
 
-/** A clock that is further behind than this was wrong before, or is now; time servers correct by less, milliseconds. */
+/** A clock that is further behind was wrong before, or is now; time servers correct by less, ms. */
 export const clockToleranceMs = 5 * 60_000;
 
-/** The `available_at` of the next commit that brings rows, Unix milliseconds. */
+/** Returns the `available_at` of the next commit with rows, Unix ms. */
 export function nextAvailableAtMs(clock: Clock, lake: LakeState): number {
   return Math.max(clock.nowMs(), lake.availableAtMs + 1);
 }
 
-/** Says whether a time that was given in the past lies so far in the future that a clock must be wrong. */
+/** Reports whether a recorded time is so far in the future that a clock must be wrong. */
 export function isClockBehind(timeMs: number, nowMs: number): boolean {
   return timeMs - nowMs > clockToleranceMs;
 }
@@ -308,7 +297,7 @@ function describeSpan(ms: number): string {
   return `${count} ${unit}${count === 1 ? '' : 's'}`;
 }
 
-/** Describes an `available_at` that lies ahead of the clock; `since`: when that was seen first, ISO 8601. */
+/** Describes an `available_at` ahead of the clock; `since`: when it was first seen, ISO 8601. */
 export function describeClock(availableAtMs: number, nowMs: number, since?: string): Problem {
   return {
     code: 'clock_behind_lake',
@@ -318,8 +307,8 @@ export function describeClock(availableAtMs: number, nowMs: number, since?: stri
 }
 
 /**
- * What the log says of each load for ever, also when the commit that brought its rows has long been trimmed: a txn
- * action, which checkpoints keep. The load's id stands for the content of its file and for what was asked of it.
+ * The permanent state of each load: a txn action, which checkpoints keep after the commit is trimmed. The id of a load
+ * identifies the contents of its file and the options.
  */
 
 /**
@@ -331,7 +320,7 @@ export const loadStatuses = ['loaded', 'review', 'undone'] as const;
 export type LoadStatus = (typeof loadStatuses)[number];
 
 export interface LoadState {
-  /** How often the file was loaded, undone loads among them; from 1. */
+  /** How often the file was loaded, undone loads included; from 1. */
   readonly generation: number;
   readonly status: LoadStatus;
 }
@@ -339,7 +328,6 @@ export interface LoadState {
 const prefix = 'load/';
 const statusCount = 4;
 
-/** The state of a load; undefined when there never was one of this id. */
 export function findLoadState(txns: ReadonlyMap<string, number>, loadId: string): LoadState | undefined {
   const version = txns.get(prefix + loadId);
   return version === undefined ? undefined : parseState(version);
@@ -350,12 +338,10 @@ function parseState(version: number): LoadState | undefined {
   return status === undefined ? undefined : { generation: Math.floor(version / statusCount), status };
 }
 
-/** Says whether nothing was done to a load between two states of it. */
 export function isSameLoadState(one: LoadState | undefined, other: LoadState | undefined): boolean {
   return one?.generation === other?.generation && one?.status === other?.status;
 }
 
-/** Every load that the log knows, by id. */
 export function listLoadStates(txns: ReadonlyMap<string, number>): ReadonlyMap<string, LoadState> {
   return new Map(
     [...txns].flatMap(([appId, version]) => {
@@ -365,7 +351,6 @@ export function listLoadStates(txns: ReadonlyMap<string, number>): ReadonlyMap<s
   );
 }
 
-/** The action that keeps the state of a load. */
 export function toLoadTxn(loadId: string, { generation, status }: LoadState, nowMs: number): TxnAction {
   const version = generation * statusCount + loadStatuses.indexOf(status);
   return { appId: prefix + loadId, version, lastUpdated: nowMs };

@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { decodePath, type Action, type CommitInfoAction, assertProtocol } from './actions.ts';
+import { decodePath, type Action, assertProtocol, findInfo } from './actions.ts';
 import {
   isOwnEncoding,
   toDataFile,
@@ -18,26 +18,25 @@ import {
   applyCommit,
   replayCommit,
 } from './table-state.ts';
-import { AppError, isSystemError } from '../../runtime/errors.ts';
-import { assertFollows, assertPosition, findLakeState, type LakeState } from './lake-state.ts';
-import { hashCommit, readCommit, renderCommit, type Commit } from './log-files.ts';
+import { AppError } from '../../runtime/errors.ts';
+import { assertFollows, assertPosition, findLakeState, type LakeState, findStateOf } from './lake-state.ts';
+import { hashCommit, renderCommit, type Commit, findCommit } from './log-files.ts';
 
 /**
- * The snapshot of a table that goes on commit by commit: the same as `toSnapshot` makes of the whole state, made from
- * the snapshot before and what the commits since have named. A flush asks for it again and again, and must not pay for
- * each live file.
+ * An incremental snapshot: what `toSnapshot` returns for the state, built from the previous snapshot and the files of
+ * later commits. A flush needs it often and must not iterate over all live files.
  */
 export interface SnapshotView {
-  /** The snapshot of the state as it is. Errors: as `toSnapshot`. */
+  /** Returns the snapshot of the current state. Errors: those of `toSnapshot`. */
   current(): Snapshot;
-  /** Told of actions that are to be applied to the state. */
+  /** Records actions that are about to be applied to the state. */
   note(actions: readonly Action[]): void;
 }
 
-/** What has become of a path: the file that it names now, if any. */
+/** The changed paths: the new file of each, if any. */
 type Changes = ReadonlyMap<string, DataFile | undefined>;
 
-/** The first place in a list, sorted by path, whose path is not before this one. */
+/** Returns the first index in a list sorted by path whose path is not smaller. */
 function findPlace(files: readonly DataFile[], name: string, from: number): number {
   let [low, high] = [from, files.length];
   while (low < high) {
@@ -49,7 +48,7 @@ function findPlace(files: readonly DataFile[], name: string, from: number): numb
   return low;
 }
 
-/** Replaces, adds and takes out files in a list that is sorted by path and has each path once. */
+/** Applies changes to a list that is sorted by path. */
 export function replaceFiles(files: readonly DataFile[], changes: Changes): DataFile[] {
   const replaced: DataFile[] = [];
   let from = 0;
@@ -71,9 +70,9 @@ export function replaceFiles(files: readonly DataFile[], changes: Changes): Data
 /** Creates the view of a state; `tableDir` is absolute. */
 export function createSnapshotView(tableDir: string, state: Readonly<TableState>): SnapshotView {
   let snapshot: Snapshot | undefined;
-  /** Encoded paths that commits since that snapshot have named. */
+  /** Encoded paths in commits since that snapshot. */
   let named = new Set<string>();
-  /** A path in another encoding may stand beside one that means the same file: such a log is sorted anew each time. */
+  /** A path in another encoding may be next to one of the same file: such a log is sorted each time. */
   let isOwn = true;
 
   function build(): Snapshot {
@@ -105,36 +104,24 @@ export function createSnapshotView(tableDir: string, state: Readonly<TableState>
   };
 }
 
-/** A table as a process that means to write it knows it: it follows the log, commit by commit. */
+/** A table that a writer follows commit by commit. */
 export interface LogFollower {
   /** Changed by `refresh` and `apply` only. */
   readonly state: TableState;
-  /** The service's own part of the newest commit. */
   lake(): LakeState;
-  /** The snapshot of the newest version; the same object until the next. Errors: as `toSnapshot`. */
+  /** Returns the snapshot of the newest version; the same object until the next. Errors: those of `toSnapshot`. */
   snapshot(): Snapshot;
-  /** The commit of another engine at which the last refresh has stopped; the state stays at the version before it. */
+  /**
+   * Returns the commit of another engine at which the last refresh stopped; the state stays at the version before it.
+   */
   foreign(): ForeignCommit | undefined;
   /**
-   * Takes in what other writers have committed, up to a commit by which another engine has changed the table, and
-   * beyond it once it is repaired. Errors: `foreign_commit`, `log_damaged`, `lake_protocol`.
+   * Reads the commits of other writers, up to a commit by which another engine has changed the table, and beyond it
+   * once it is repaired. Errors: `foreign_commit`, `log_damaged`, `lake_protocol`.
    */
   refresh(): Promise<void>;
-  /** Takes in a commit that this process has made, as the next version. */
+  /** Applies a commit of this process as the next version. */
   apply(actions: readonly Action[]): void;
-}
-
-function findInfo({ actions }: Commit): CommitInfoAction | undefined {
-  return actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
-}
-
-async function findCommit(tableDir: string, version: number): Promise<Commit | undefined> {
-  try {
-    return await readCommit(tableDir, version);
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return undefined;
-    throw error;
-  }
 }
 
 function requireLake(state: TableState): LakeState {
@@ -151,17 +138,17 @@ function requireLake(state: TableState): LakeState {
   return lake;
 }
 
-/** Takes commits that were read into the state, and asserts that they follow what was known. */
+/** Applies commits, and asserts that they follow the state. */
 function follow(state: TableState, commits: readonly Commit[]): void {
   const before = requireLake(state);
   for (const commit of commits) replayCommit(state, commit);
-  // What another engine has done to the position in between, a repair has undone.
+  // A repair has reverted another engine's changes of the position.
   const after = requireLake(state);
   assertFollows(before, after);
   assertPosition(after, state.txns);
 }
 
-/** Loads the newest state of a table that exists. Errors: those of `loadOwnState`. */
+/** Loads the newest state of an existing table. Errors: those of `loadOwnState`. */
 export async function openLogFollower(tableDir: string): Promise<LogFollower> {
   const { state, foreign: found } = await loadOwnState(tableDir);
   assertPosition(requireLake(state), state.txns);
@@ -177,7 +164,7 @@ export async function openLogFollower(tableDir: string): Promise<LogFollower> {
       for (;;) {
         const commit = await findCommit(tableDir, state.version + 1 + held.length);
         if (commit === undefined) break;
-        const lake = findLakeState(findInfo(commit));
+        const lake = findStateOf(commit.actions);
         held.push(commit);
         if (held.length > 1 ? lake?.cause !== 'repair' : lake === undefined && changesTable(commit.actions)) continue;
         for (const { actions } of held) view.note(actions);
@@ -186,7 +173,7 @@ export async function openLogFollower(tableDir: string): Promise<LogFollower> {
         assertProtocol(state.protocol);
       }
       const [first] = held;
-      foreign = first === undefined ? undefined : toForeignCommit(first.version, findInfo(first));
+      foreign = first === undefined ? undefined : toForeignCommit(first.version, findInfo(first.actions));
       if (foreign !== undefined) throw foreignError(foreign);
     },
     apply(actions) {

@@ -1,7 +1,14 @@
 import path from 'node:path';
-import { access } from 'node:fs/promises';
 import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
-import { decodePath, parseStats, type AddAction, type FileStats, assertProtocol } from './actions.ts';
+import {
+  decodePath,
+  parseStats,
+  type AddAction,
+  type FileStats,
+  assertProtocol,
+  findInfo,
+  logDamaged,
+} from './actions.ts';
 import { placeOf } from './young-folder.ts';
 import { readCheckpoint } from './checkpoint.ts';
 import {
@@ -15,24 +22,27 @@ import {
   type TableState,
 } from './table-state.ts';
 import { findLakeState, type LakeState } from './lake-state.ts';
-import { listLog, logFolder, readCommit, checkpointName, type Commit } from './log-files.ts';
+import { listLog, readCommit, checkpointName, type Commit, logStore, commitName, findCommit } from './log-files.ts';
+import { missingObject } from '../../runtime/store/object-store.ts';
 
 /**
- * Names that mean the same to the log and to the file system, as nearly all of ours do: nothing encoded, no scheme, and
- * no segment that a path would be resolved by.
+ * Paths that are the same in the log and the file system, as nearly all of ours: nothing encoded, no scheme, no dot
+ * segment.
  */
 const plainPath = /^(?:[\w=-][\w=.-]*\/)*[\w=-][\w=.-]*$/;
 
 const nothing = {};
 
-/** When the file at the place of a rewrite left the table; a rewrite of version 0.3 does not name the time. */
+/**
+ * Returns when the file at the place of a rewrite left the table, Unix ms. A rewrite of version 0.3 does not record it.
+ */
 function sinceOf({ tags, modificationTime }: AddAction): number | undefined {
   const since = tags?.['since'];
   if (typeof since === 'string') return Number(since);
   return typeof tags?.['replaces'] === 'string' ? modificationTime : undefined;
 }
 
-/** A live file as its add describes it. The statistics are parsed when they are first asked for: few ever are. */
+/** A live file as its add describes it. Statistics are parsed on demand, since few are used. */
 class LiveFile implements DataFile {
   readonly path: string;
   readonly absolutePath: string;
@@ -76,8 +86,8 @@ class LiveFile implements DataFile {
 }
 
 /**
- * Makes what readers use of an add; `root` is the table's folder, absolute. Errors: `lake_protocol` where the log names
- * a file outside the table.
+ * Converts an add; `root` is the table's folder, absolute. Error: `lake_protocol` if the log names a file outside the
+ * table.
  */
 export function toDataFile(root: string, add: AddAction): DataFile {
   if (plainPath.test(add.path)) return new LiveFile(add, add.path, `${root}${path.sep}${add.path}`);
@@ -91,76 +101,72 @@ export function toDataFile(root: string, add: AddAction): DataFile {
   return new LiveFile(add, relative, absolutePath);
 }
 
-/** Says whether a path stands in the log as this service writes it: then no other text in the log means the same file. */
+/** Reports whether a path is encoded as this service does: then no other text in the log means the same file. */
 export function isOwnEncoding(encoded: string): boolean {
   if (plainPath.test(encoded)) return true;
   const relative = decodePath(encoded);
   return relative !== undefined && encodeURI(relative) === encoded;
 }
 
-/** One live Parquet file of the table. */
 export interface DataFile {
   /** Relative to the table's folder, URL-decoded, with `/`. */
   readonly path: string;
   readonly absolutePath: string;
   readonly sizeBytes: number;
-  /** Rows; undefined when the writer left it out. */
+  /** Undefined if the writer left it out. */
   readonly numRecords: number | undefined;
-  /** Statistics by column as the log has them; timestamps are ISO 8601 text. A column that is absent is unknown. */
+  /** Statistics by column as in the log; timestamps are ISO 8601 text. Absent columns are unknown. */
   readonly minValues: Readonly<Record<string, unknown>>;
   readonly maxValues: Readonly<Record<string, unknown>>;
-  /** Hash of its bytes, hex; undefined when another engine wrote it. */
+  /** SHA-256 of its bytes, hex; undefined if another engine wrote it. */
   readonly sha256: string | undefined;
-  /** Surely none of its events was stored under an Idempotency-Key. */
+  /** Whether none of its events was stored under an Idempotency-Key. */
   readonly keyless?: boolean;
-  /** The file is a flush of its own, not sealed yet: it lies in the young folder, outside the documented glob. */
+  /** Whether the file is not sealed: it is in the young folder, outside the documented glob. */
   readonly young: boolean;
-  /** Where readers of folders find the rows of a sealed file, relative to the table's folder; absent of a young one. */
+  /**
+   * Path of the rows of a sealed file for readers of folders, relative to the table's folder; absent for a young one.
+   */
   readonly place?: string | undefined;
-  /** Of a rewrite: when the file that is shown at its place left the table, Unix milliseconds. */
+  /** When the file shown at the place of this rewrite left the table, Unix ms. */
   readonly sinceMs?: number | undefined;
 }
 
-/** The table at one version. Files are sorted by path, so that the same snapshot always reads the same way. */
+/** The table at one version. Files are sorted by path, so that reads of a snapshot are reproducible. */
 export interface Snapshot {
   /** -1: the table does not exist yet. */
   readonly version: number;
   readonly tableDir: string;
   readonly files: readonly DataFile[];
-  /** Those of them that are not sealed yet. */
+  /** The files that are not sealed. */
   readonly young: readonly DataFile[];
   /** Position by txn appId. */
   readonly txns: ReadonlyMap<string, number>;
-  /**
-   * The service's own part of its newest commit; undefined on a table that does not exist or that another engine made.
-   */
+  /** The service's part of its newest commit; undefined if the table does not exist or another engine made it. */
   readonly lake: LakeState | undefined;
-  /** The commit of another engine that came after this version and has changed the table; undefined: there is none. */
+  /** The commit by which another engine has changed the table after this version, if any. */
   readonly foreign: ForeignCommit | undefined;
   /**
-   * Absolute path of an empty Parquet file with every column of the table. Put it first in a read_parquet list with
-   * `union_by_name`: the list is never empty then, and files from before a column was added read it as NULL.
+   * Absolute path of an empty local Parquet file with every column of the table. First in a read_parquet list with
+   * `union_by_name`, it keeps the list non-empty, and older files read later columns as NULL.
    */
   readonly emptyFile: string;
-  /** SHA-256 (hex) of the log's entry at this version, which names that of the one before; undefined: it is not there. */
+  /** SHA-256 (hex) of the commit of this version, which has that of the previous one; undefined if it is missing. */
   readonly head: string | undefined;
-  /** The columns of the table, by which a damaged empty file is known; undefined on a table that does not exist. */
+  /** The columns of the table; undefined if it does not exist. */
   readonly schemaString: string | undefined;
   /** The id of the table (`metaData.id`); that of the events is the lake's. */
   readonly tableId: string | undefined;
 }
 
-/**
- * Name of the empty Parquet file; the leading underscore hides it from readers of folders and other engines' clean-up.
- */
+/** The underscore hides it from readers of folders and other engines' clean-up. */
 export const emptyFileName = '_columns.parquet';
 
-/** The empty Parquet file of a table. */
 export function emptyFilePath(tableDir: string): string {
   return path.join(tableDir, emptyFileName);
 }
 
-/** A snapshot of a state whose live files are already known: `files`, sorted by path. */
+/** Returns a snapshot of a state with known live files, sorted by path. */
 export function describeState(
   root: string,
   state: Readonly<TableState>,
@@ -182,7 +188,7 @@ export function describeState(
   };
 }
 
-/** Turns a replayed log into what readers use; `foreign`: what another engine has made of the table since. */
+/** Converts a replayed log; `foreign`: another engine's later change. */
 export function toSnapshot(tableDir: string, state: Readonly<TableState>, foreign?: ForeignCommit): Snapshot {
   const root = path.resolve(tableDir);
   const files = [...state.files.values()].map((add) => toDataFile(root, add));
@@ -195,46 +201,37 @@ export function toSnapshot(tableDir: string, state: Readonly<TableState>, foreig
 }
 
 async function loadFromCheckpoint(tableDir: string, state: TableState, version: number): Promise<void> {
-  // Only who reads a checkpoint needs the engine: the import does not.
+  // Loaded on demand: the ingest process reads no checkpoint.
   const { openDuckdb } = await import('../sql/duckdb.ts');
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   try {
-    for await (const actions of readCheckpoint(duckdb, tableDir, version)) applyActions(state, version, actions);
+    await readCheckpoint(duckdb, tableDir, version, (actions) => applyActions(state, version, actions));
     state.version = version;
   } catch (error) {
     if (isAppError(error, 'log_damaged')) throw error;
-    const file = path.join(logFolder(tableDir), checkpointName(version));
-    // Trimmed since it was listed: the caller lists again, and knows it by the ENOENT.
-    const gone = await access(file).then(
-      () => undefined,
-      (missing: unknown) => missing,
-    );
-    throw new AppError('log_damaged', `cannot read ${file}`, {
-      cause: gone ?? error,
-      hint: "Run 'tributary lake check', and restore what it names from a backup.",
-    });
+    const store = logStore(tableDir);
+    const file = store.nameOf(checkpointName(version));
+    // Trimmed since it was listed: the ENOENT makes the caller list again.
+    const isGone = (await store.findSize(checkpointName(version))) === undefined;
+    throw logDamaged(`cannot read ${file}`, isGone ? missingObject(file) : error);
   } finally {
     duckdb.close();
   }
 }
 
 /**
- * Reads the commits that follow the state's version, up to the last of those listed. A listing that is made while commits
- * come may show one and not the one before it. Errors: `log_damaged` when one is missing in between.
+ * Reads the commits after the state's version, up to the last one listed. A concurrent listing may have a commit and
+ * not the previous one. Error: `log_damaged` if one is missing.
  */
 export async function catchUp(tableDir: string, state: TableState, commits: readonly number[]): Promise<void> {
   const listed = new Set(commits);
   const newest = commits.at(-1) ?? -1;
   const read = async (version: number): Promise<Commit> => {
-    try {
-      return await readCommit(tableDir, version);
-    } catch (error) {
-      // One that was listed was trimmed since.
-      if (listed.has(version) || !isSystemError(error, 'ENOENT')) throw error;
-      throw new AppError('log_damaged', `the log lacks version ${version}`, {
-        hint: "Run 'tributary lake check', and restore what it names from a backup.",
-      });
-    }
+    const commit = await findCommit(tableDir, version);
+    if (commit !== undefined) return commit;
+    // Trimmed since it was listed.
+    if (listed.has(version)) throw missingObject(commitName(version));
+    throw logDamaged(`the log lacks version ${version}`);
   };
   while (state.version < newest) {
     const count = Math.min(64, newest - state.version);
@@ -244,17 +241,17 @@ export async function catchUp(tableDir: string, state: TableState, commits: read
 }
 
 /**
- * Completes a state that was loaded from a checkpoint, which has no provenance: that of the newest commit of ours up to
- * there, and what other engines have committed since. The commit of each checkpoint of ours is kept for it.
+ * Completes a state from a checkpoint, which has no provenance: that of this service's newest commit up to there, and
+ * later commits of other engines. The commit of each of our checkpoints is kept for it.
  */
 async function readProvenance(tableDir: string, state: TableState, commits: readonly number[]): Promise<void> {
   let foreign: ForeignCommit | undefined;
   for (let version = state.version; commits.includes(version); version -= 1) {
     const { actions, sha256 } = await readCommit(tableDir, version);
     if (version === state.version) state.lastHash = sha256;
-    const info = actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
+    const info = findInfo(actions);
     const lake = findLakeState(info);
-    // The first half of a repair leaves the other engine's change as it is.
+    // The first half of a repair does not revert the other engine's change.
     if (lake !== undefined && lake.cause !== 'reset') {
       state.lastCommit = info;
       state.foreign = foreign;
@@ -264,7 +261,7 @@ async function readProvenance(tableDir: string, state: TableState, commits: read
   }
 }
 
-/** Replays the log from one checkpoint, or from version 0 when there is none. */
+/** Replays the log from a checkpoint, or from version 0. */
 async function loadFrom(
   tableDir: string,
   checkpoint: number | undefined,
@@ -272,9 +269,7 @@ async function loadFrom(
 ): Promise<TableState> {
   const state = createTableState();
   if (checkpoint === undefined && (commits[0] ?? 0) > 0)
-    throw new AppError('log_damaged', 'the log has neither version 0 nor a checkpoint', {
-      hint: "Run 'tributary lake check', and restore what it names from a backup.",
-    });
+    throw logDamaged('the log has neither version 0 nor a checkpoint');
   if (checkpoint !== undefined && !(checkpoint === 0 && commits[0] === 0)) {
     await loadFromCheckpoint(tableDir, state, checkpoint);
     await readProvenance(tableDir, state, commits);
@@ -284,8 +279,8 @@ async function loadFrom(
 }
 
 /**
- * Replays the log from its newest checkpoint, or from an earlier one, or from version 0, when that is damaged and the
- * commits since are all there.
+ * Replays the log from its newest checkpoint. If that is damaged and the later commits are complete, from an earlier
+ * one or from version 0.
  */
 async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
   const listed = await listLog(tableDir);
@@ -295,7 +290,7 @@ async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
     return await loadFrom(tableDir, checkpoints.at(-1), commits);
   } catch (error) {
     if (!isAppError(error, 'log_damaged') || isSystemError(error.cause, 'ENOENT')) throw error;
-    // A checkpoint past the last commit shows that commits are gone: what they said must not be forgotten.
+    // A checkpoint after the last commit shows that commits are missing, and they must not be ignored.
     const newest = Math.max(commits.at(-1) ?? -1, checkpoints.at(-1) ?? -1);
     const starts = [...checkpoints.slice(0, -1).toReversed(), ...(commits[0] === 0 ? [undefined] : [])];
     const isWhole = (start = 0): boolean => commits.filter((version) => version >= start).length === newest - start + 1;
@@ -308,8 +303,8 @@ async function tryLoad(tableDir: string, upTo: number): Promise<TableState> {
 }
 
 /**
- * Replays the log from its newest checkpoint, whoever wrote its commits; `upTo` travels back to an older version that
- * the log still has. A log trimmed while it was read is listed again. Errors: `log_damaged`.
+ * Replays the log of any writers from its newest checkpoint; `upTo` selects an older version that the log still has.
+ * Lists again if the log is trimmed concurrently. Error: `log_damaged`.
  */
 export async function loadTableState(tableDir: string, upTo = Number.MAX_SAFE_INTEGER): Promise<TableState> {
   for (let attempt = 1; ; attempt += 1) {
@@ -318,23 +313,22 @@ export async function loadTableState(tableDir: string, upTo = Number.MAX_SAFE_IN
     } catch (error) {
       const trimmed =
         isSystemError(error, 'ENOENT') || (isAppError(error, 'log_damaged') && isSystemError(error.cause, 'ENOENT'));
-      // A listing made while the folder changes may show a commit and not the one before it.
+      // A concurrent listing may have a commit and not the previous one.
       const maybeMislisted = attempt === 1 && isAppError(error, 'log_damaged');
       if (!(trimmed || maybeMislisted) || attempt === 5) throw error;
     }
   }
 }
 
-/** The table as this service has left it, and the commit by which another engine has changed it since. */
+/** The newest state of this service, and the commit by which another engine has changed it since. */
 export interface OwnState {
   readonly state: TableState;
   readonly foreign: ForeignCommit | undefined;
 }
 
 /**
- * Loads the newest version that stands on commits of ours alone; of other engines, only those that change nothing.
- * Errors: `log_damaged`, `lake_protocol`, `foreign_commit` when the log no longer has what came before another engine's
- * change.
+ * Loads the newest version without changes of other engines. Errors: `log_damaged`, `lake_protocol`, `foreign_commit`
+ * if the log no longer has the version before another engine's change.
  */
 export async function loadOwnState(tableDir: string): Promise<OwnState> {
   const newest = await loadTableState(tableDir);
@@ -356,9 +350,8 @@ export async function loadOwnState(tableDir: string): Promise<OwnState> {
 
 /**
  * Reads the newest snapshot of a table: every row committed before the call, none twice. Works while the compactor
- * runs; the files of the snapshot stay on disk for the lake's retention. A table that does not exist has version -1 and
- * no files. Where another engine has changed the table, it is the snapshot before that. Errors: those of
- * `loadOwnState`.
+ * runs; the files stay on disk for the lake's retention. A table that does not exist has version -1 and no files. If
+ * another engine has changed the table, it is the snapshot before that. Errors: those of `loadOwnState`.
  */
 export async function readSnapshot(tableDir: string): Promise<Snapshot> {
   const { state, foreign } = await loadOwnState(tableDir);

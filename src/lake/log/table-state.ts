@@ -8,9 +8,11 @@ import {
   type MetaDataAction,
   type ProtocolAction,
   type RemoveAction,
+  findInfo,
+  logDamaged,
 } from './actions.ts';
 import { isYoungPath } from './young-folder.ts';
-import { findLakeState } from './lake-state.ts';
+import { findLakeState, findStateOf } from './lake-state.ts';
 import type { Commit } from './log-files.ts';
 
 /**
@@ -21,15 +23,14 @@ import type { Commit } from './log-files.ts';
  */
 export interface ForeignCommit {
   readonly version: number;
-  /** As the engine names itself. */
   readonly engine: string;
-  /** Such as `OPTIMIZE`. */
+  /** For example `OPTIMIZE`. */
   readonly operation: string;
-  /** ISO 8601, by that engine's clock; undefined when it left it out. */
+  /** ISO 8601, by that engine's clock; undefined if absent. */
   readonly at: string | undefined;
 }
 
-/** Says whether a commit changes the table: its files, its columns, its protocol or a position. */
+/** Reports whether a commit changes the table: files, columns, protocol or a position. */
 export function changesTable(actions: readonly Action[]): boolean {
   return actions.some((action) => action.commitInfo === undefined);
 }
@@ -42,7 +43,7 @@ function shorten(value: unknown): string {
   return typeof value === 'string' && value !== '' ? value.slice(0, 80) : 'unknown';
 }
 
-/** Describes a commit of another engine by what it says about itself; a stranger's text is cut short. */
+/** Describes a commit of another engine by its own words, truncated. */
 export function toForeignCommit(version: number, info: CommitInfoAction | undefined): ForeignCommit {
   return {
     version,
@@ -53,8 +54,8 @@ export function toForeignCommit(version: number, info: CommitInfoAction | undefi
 }
 
 /**
- * The problem that a foreign commit is, with the next step. `table` names a table beside that of the events, into which
- * nothing waits to be flushed.
+ * Describes the problem of a foreign commit. `table` names a table other than that of the events, into which no flush
+ * is waiting.
  */
 export function describeForeign({ version, engine, operation, at }: ForeignCommit, table?: string): Problem {
   if (table !== undefined)
@@ -71,30 +72,25 @@ export function describeForeign({ version, engine, operation, at }: ForeignCommi
   };
 }
 
-/** The error of whoever would write a table that another engine has changed. */
 export function foreignError(foreign: ForeignCommit): AppError {
   const { what, todo } = describeForeign(foreign);
   return new AppError('foreign_commit', what, { hint: todo });
 }
 
-/**
- * What the live files of a table add up to, carried on from commit to commit: whoever asks, as often as he likes, pays
- * nothing for each file.
- */
+/** Totals of the live files of a table, updated by each commit: reading them costs nothing. */
 export interface TableSize {
-  /** Those whose writer has said how many they have. */
+  /** Of files whose writer has recorded them. */
   rows: number;
   bytes: number;
   youngFiles: number;
   sealedFiles: number;
 }
 
-/** The size of a table without files. */
 export function createTableSize(): TableSize {
   return { rows: 0, bytes: 0, youngFiles: 0, sealedFiles: 0 };
 }
 
-/** How the statistics of a file of ours begin: to parse all of them for the first number would keep a start waiting. */
+/** The start of the statistics of our files: parsing all of them for this number would delay a start. */
 const firstNumber = /^\{"numRecords":(\d+)[,}]/;
 
 function findRows({ stats }: AddAction): number {
@@ -102,7 +98,7 @@ function findRows({ stats }: AddAction): number {
   return Number.isSafeInteger(Number(rows)) ? Number(rows) : 0;
 }
 
-/** Counts a file in, or out. */
+/** Adds or subtracts a file. */
 export function addToSize(size: TableSize, file: AddAction, sign: 1 | -1): void {
   size.rows += sign * findRows(file);
   size.bytes += sign * file.size;
@@ -110,27 +106,25 @@ export function addToSize(size: TableSize, file: AddAction, sign: 1 | -1): void 
   else size.sealedFiles += sign;
 }
 
-/** The table as the log describes it at one version: the log replayed up to there. Changed only by `applyCommit`. */
+/** The table at one version: the replayed log. Changed by `applyCommit` only. */
 export interface TableState {
   version: number;
   protocol: ProtocolAction | undefined;
   metaData: MetaDataAction | undefined;
-  /** Live files by encoded path. */
+  /** By encoded path. */
   readonly files: Map<string, AddAction>;
-  /** Removed files whose removal the log still remembers, by encoded path. */
+  /** Removed files that the log still has, by encoded path. */
   readonly tombstones: Map<string, RemoveAction>;
-  /** What the live files add up to. */
   readonly size: TableSize;
   readonly txns: Map<string, number>;
-  /** Provenance of the newest commit of ours; undefined when none is known. */
+  /** Provenance of this service's newest commit, if known. */
   lastCommit: CommitInfoAction | undefined;
-  /** The first commit of another engine that has changed the table since, and is not repaired. */
+  /** The first unrepaired change by another engine. */
   foreign: ForeignCommit | undefined;
-  /** Hash of the commit at `version`, hex; undefined when its JSON is not there. */
+  /** SHA-256 of the commit at `version`, hex; undefined if its JSON is missing. */
   lastHash: string | undefined;
 }
 
-/** A table before its first commit. */
 export function createTableState(): TableState {
   return {
     version: -1,
@@ -169,7 +163,7 @@ export function applyActions(state: TableState, version: number, actions: readon
 
 /** Applies one commit; `sha256` is the hash of its bytes. */
 export function applyCommit(state: TableState, version: number, actions: readonly Action[], sha256: string): void {
-  const info = actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
+  const info = findInfo(actions);
   const lake = findLakeState(info);
   applyActions(state, version, actions);
   state.lastHash = sha256;
@@ -178,28 +172,21 @@ export function applyCommit(state: TableState, version: number, actions: readonl
   if (lake?.cause === 'repair') state.foreign = undefined;
 }
 
-/**
- * Applies a commit that was read from the log. Errors: `log_damaged` when the commit before is not the one that this
- * one follows.
- */
+/** Applies a commit of the log. Error: `log_damaged` if it does not follow the previous one. */
 export function replayCommit(state: TableState, { version, actions, sha256 }: Commit): void {
-  const previous = findLakeState(actions.find((action) => action.commitInfo !== undefined)?.commitInfo)?.previous;
+  const previous = findStateOf(actions)?.previous;
   if (
     state.version === version - 1 &&
     state.lastHash !== undefined &&
     previous !== undefined &&
     previous !== state.lastHash
   ) {
-    throw new AppError(
-      'log_damaged',
-      `version ${version - 1} of the lake's log is not what version ${version} follows`,
-      { hint: "Run 'tributary lake check', and restore what it names from a backup." },
-    );
+    throw logDamaged(`version ${version - 1} of the lake's log is not what version ${version} follows`);
   }
   applyCommit(state, version, actions, sha256);
 }
 
-/** Copies a state, so that it can be worked on while commits go on. */
+/** Copies a state for work beside further commits. */
 export function copyTableState(state: Readonly<TableState>): TableState {
   return {
     ...state,

@@ -13,13 +13,10 @@ import { createMutex } from '../../runtime/async/semaphore.ts';
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
-import { createExclusive, type CreateOptions } from '../../runtime/files/durable-file.ts';
 import { AppError, isSystemError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import type { Action, CommitInfoAction } from './actions.ts';
-import { exists } from '../../runtime/files/file-checks.ts';
-import { tableFileMode } from '../../runtime/files/group-access.ts';
 import { findBuild } from '../../runtime/files/package-files.ts';
 import {
   moveErasures,
@@ -32,15 +29,14 @@ import {
   type LakeState,
   type Totals,
 } from './lake-state.ts';
-import { commitName, logFolder, renderCommit } from './log-files.ts';
+import { commitName, renderCommit, logStore } from './log-files.ts';
 import type { ForeignCommit, TableState } from './table-state.ts';
 import { openLogFollower, type LogFollower } from './log-follower.ts';
 import type { Snapshot } from './snapshot.ts';
 
-/** The steps of a commit at which a crash is tested. */
 export const commitSteps = ['commit-written', 'commit-linked', 'commit-synced'] as const;
 
-/** What one commit changes. `add`, `remove`, `txn` and `metaData` actions; provenance is added by the table. */
+/** The change of one commit: `add`, `remove`, `txn` and `metaData` actions; the table adds the provenance. */
 export interface Change {
   readonly cause: CommitCause;
   readonly actions: readonly Action[];
@@ -48,57 +44,58 @@ export interface Change {
   readonly totals?: Partial<Totals>;
   readonly epoch?: Epoch;
   readonly writer?: string;
-  /** With `forgetAtMs`, an erasure's; see lake-state.ts. */
+  /** Of an erasure, with `forgetAtMs`; see lake-state.ts. */
   readonly forgetBefore?: number;
   readonly forgetAtMs?: number;
-  /** Of an erasure: the apps that it takes rows of; absent: any. */
+  /** Of an erasure: the apps whose rows it removes; absent: any. */
   readonly erasedApps?: readonly number[];
   readonly erasedIds?: ErasedIdsState | undefined;
   readonly availableAtMs?: number;
-  /** The commit adds events under Idempotency-Keys. */
+  /** Whether the commit adds events under Idempotency-Keys. */
   readonly addsKeys?: boolean;
   /**
-   * Sets the newest `available_at` back to this: only by the commit that leaves no later one in the table
+   * Resets the newest `available_at` to this: only by a commit that leaves no later one in the table
    * (lake/repair/restamp.ts).
    */
   readonly availableAtBackToMs?: number;
   /**
-   * With it: the newest `available_at` that the change was made for. Where others have given out a later one by then, it
-   * is not set back, for their rows have it.
+   * With it: the newest `available_at` that the change was based on. If a later one was assigned since, nothing is
+   * reset.
    */
   readonly availableAtBackFromMs?: number;
-  /** With it: the file that says what became of each time, relative to the table's folder. */
+  /** With it: the file of the changed times, relative to the table's folder. */
   readonly restampSteps?: string;
-  /** The lake has just been restored from the backup of this time, ISO 8601. */
+  /** Time of the backup that the lake was restored from, ISO 8601. */
   readonly restoredFrom?: string;
   /** Figures for the history, such as rows and bytes. */
   readonly metrics?: Readonly<Record<string, string | number>>;
 }
 
 /**
- * Looks at the table as it is at the instant of the commit and says what to change, or throws: `fenced` when another
- * compactor has moved the position, `commit_conflict` when the work has to be done again.
+ * Returns the change for the state at the instant of the commit, or throws: `fenced` if another compactor has moved the
+ * position, `commit_conflict` if the work must be repeated.
  */
 export type BuildChange = (state: Readonly<TableState>, lake: LakeState) => Change;
 
 /**
- * The table open for writing. Commits of one process run one after the other; those of several are settled by link(2).
+ * A table open for writing. Commits of one process are serialized; those of several are decided by the creation of the
+ * log entry.
  */
 export interface Table {
   readonly dir: string;
-  /** The newest version this process knows of. Do not keep it: it changes with the next commit or refresh. */
+  /** Returns the newest known version. The object changes with the next commit or refresh. */
   state(): Readonly<TableState>;
   lake(): LakeState;
   snapshot(): Snapshot;
-  /** The commit of another engine at which the last refresh has stopped; the table stays at the version before it. */
-  foreign(): ForeignCommit | undefined;
   /**
-   * Takes in what other writers have committed. Errors: `foreign_commit` where another engine has changed the table.
+   * Returns the commit of another engine at which the last refresh stopped; the table stays at the version before it.
    */
+  foreign(): ForeignCommit | undefined;
+  /** Reads the commits of other writers. Error: `foreign_commit` if another engine has changed the table. */
   refresh(): Promise<void>;
   /**
-   * Commits durably, on top of whatever other writers have committed meanwhile; `commitId` tells the commit from all
-   * others. `mayLink` throws when the commit may not be made any more: it is asked at the last instant.
+   * Commits durably on top of all other writers' commits; `commitId` identifies the commit. `mayLink` is called at the
+   * last instant, and throws if the commit must not be made.
    */
   commit(build: BuildChange, commitId?: string, mayLink?: () => void): Promise<LakeState>;
 }
@@ -111,10 +108,7 @@ export interface TableOptions {
 const engineInfo = `tributary/${findBuild().version}`;
 const maxAttempts = 100;
 
-/**
- * Writes a temporary, fsyncs it and links it to the name of the version, unless `mayLink` throws; false when that
- * version is taken.
- */
+/** Creates the log entry of a version; false if it is taken. */
 export async function linkCommit(
   tableDir: string,
   version: number,
@@ -122,25 +116,21 @@ export async function linkCommit(
   crashPoint: CrashPoint,
   mayLink?: () => void,
 ): Promise<boolean> {
-  const folder = logFolder(tableDir);
   let isLinked = false;
-  const steps: CreateOptions = {
-    mode: tableFileMode,
-    temporary: path.join(folder, `.${commitName(version)}.${randomUUID()}.tmp`),
-    async onWritten() {
-      await crashPoint('commit-written');
-      mayLink?.();
-    },
-    async onLinked() {
-      isLinked = true;
-      await crashPoint('commit-linked');
-    },
-  };
   try {
-    if ((await createExclusive(path.join(folder, commitName(version)), renderCommit(actions), steps)) === 'exists')
-      return false;
+    const result = await logStore(tableDir).create(commitName(version), Buffer.from(renderCommit(actions)), {
+      async onWritten() {
+        await crashPoint('commit-written');
+        mayLink?.();
+      },
+      async onCreated() {
+        isLinked = true;
+        await crashPoint('commit-linked');
+      },
+    });
+    if (result === 'exists') return false;
   } catch (error) {
-    // Another compactor's start swept our temporary: the caller tries again.
+    // The start of another compactor removed our temporary: the caller tries again.
     if (!isLinked && isSystemError(error, 'ENOENT')) return false;
     throw error;
   }
@@ -149,15 +139,15 @@ export async function linkCommit(
 }
 
 interface Stamp {
-  /** The version that the commit makes. */
+  /** The version of the commit. */
   readonly version: number;
   readonly commitId: string;
   readonly nowMs: number;
-  /** Hash of the commit before. */
+  /** Hash of the previous commit. */
   readonly previous: string | undefined;
 }
 
-/** How the times of rows stand after a change. */
+/** Returns the times of rows after a change. */
 function moveTimes(
   before: LakeState,
   { availableAtMs, availableAtBackToMs, availableAtBackFromMs, restampSteps }: Change,
@@ -180,7 +170,7 @@ function moveTimes(
   };
 }
 
-/** Builds the provenance of a commit from the state before it and what it changes. */
+/** Builds the provenance of a commit from the state before it and its change. */
 export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): CommitInfoAction {
   const { commitId, nowMs, previous } = stamp;
   const add = change.totals ?? {};
@@ -192,13 +182,13 @@ export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): C
   const { forgetBefore, forgetAtMs } = change.forgetBefore === undefined ? before : change;
   const erasedIds = change.erasedIds ?? before.erasedIds;
   const keysCommit = change.addsKeys === true ? commitId : before.keysCommit;
-  // Once the stream was read, the two are together again.
+  // Once a stream was read, the restore is complete.
   const restoredFrom = change.restoredFrom ?? (change.epoch === undefined ? before.restoredFrom : undefined);
   const lake: LakeState = {
     commitId,
     cause: change.cause,
     ...(previous === undefined ? {} : { previous }),
-    // The commits of an erasure that take rows out come before the one that says which versions go.
+    // The commits of an erasure that remove rows precede the one that names the versions.
     ...moveErasures(before, change.cause === 'erase' && change.erasedIds === undefined, change),
     ...(forgetBefore === undefined ? {} : { forgetBefore }),
     ...(forgetAtMs === undefined ? {} : { forgetAtMs }),
@@ -226,14 +216,14 @@ export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): C
 }
 
 /**
- * Lets a removal count from its commit, however long before the work on it has begun: whoever reads the version before
- * has its files for the whole retention.
+ * Dates a removal from its commit, however long the work took: readers of the previous version keep its files for the
+ * whole retention.
  */
 function stampRemoval(action: Action, deletionTimestamp: number): Action {
   return action.remove === undefined ? action : { ...action, remove: { ...action.remove, deletionTimestamp } };
 }
 
-/** Renders the next version, and asserts that it follows the state that it is built on. */
+/** Renders the next version, and asserts that it follows the state. */
 function toActions(
   follower: LogFollower,
   change: Change,
@@ -249,22 +239,24 @@ function toActions(
   return [{ commitInfo }, ...change.actions.map((action) => stampRemoval(action, nowMs))];
 }
 
-/** The newest commit is never trimmed. Without it, others have gone on long ago, and the next number means nothing. */
+/**
+ * The newest commit is never trimmed: if it is missing, others have long moved on, and the next number is meaningless.
+ */
 async function assertNotTrimmed(tableDir: string, version: number): Promise<void> {
-  if (await exists(path.join(logFolder(tableDir), commitName(version)))) return;
+  if ((await logStore(tableDir).findSize(commitName(version))) !== undefined) return;
   throw new AppError('fenced', `version ${version} of the lake's table is gone from the log`, {
     hint: 'Start the compactor again.',
   });
 }
 
-/** A commit that is asked for. */
+/** A requested commit. */
 interface Order {
   readonly build: BuildChange;
   readonly commitId: string;
   readonly mayLink: (() => void) | undefined;
 }
 
-/** Commits on top of whatever others commit meanwhile. */
+/** Commits on top of other writers' commits. */
 async function commitOnTop(
   tableDir: string,
   follower: LogFollower,
@@ -287,7 +279,7 @@ async function commitOnTop(
 }
 
 /**
- * Opens a table that exists. Where another engine has changed it, commits fail until it is repaired. Errors: those of
+ * Opens an existing table. After a change by another engine, commits fail until it is repaired. Errors: those of
  * `loadOwnState`.
  */
 export async function openTable(tableDir: string, options: TableOptions): Promise<Table> {

@@ -1,10 +1,11 @@
+import { copyStart, openAppendedFile } from '../../runtime/files/appended-file.ts';
 import { createHash } from 'node:crypto';
-import { copyFile, open, truncate, type FileHandle } from 'node:fs/promises';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { AppError, isSystemError } from '../../runtime/errors.ts';
+import { AppError, unlessMissing } from '../../runtime/errors.ts';
 import { syncFolder } from '../../runtime/files/durable-file.ts';
 import { tableFileMode } from '../../runtime/files/group-access.ts';
+import { openForReading, type FileHandle } from '../../runtime/files/open-file.ts';
 
 /**
  * What the log said of versions whose commits are trimmed: up to which `available_at` the table had its rows then. So
@@ -18,19 +19,19 @@ import { tableFileMode } from '../../runtime/files/group-access.ts';
  * Crash: lines are appended and fsynced before their commits go; what is cut off is written again.
  */
 
-/** Where a version stands in the order of rows. */
+/** The position of a version in the order of rows. */
 export interface VersionPoint {
   readonly version: number;
-  /** The newest `available_at` that the lake had given out, Unix milliseconds. */
+  /** The newest `available_at` assigned, Unix ms. */
   readonly availableAtMs: number;
   /**
-   * Tells the commit that gave that time from those of another history, such as what a lake had committed before it was
-   * restored from an older backup; undefined: a version of the service that wrote none made it.
+   * Distinguishes the commit that assigned it from those of another history, such as commits after the backup from
+   * which a lake was restored; undefined for versions of the service that wrote none.
    */
   readonly mark: string | undefined;
 }
 
-/** What a line says; without a point nothing is known from that version on. */
+/** The content of a line; without a point, nothing is known from that version on. */
 export interface LedgerLine {
   readonly version: number;
   readonly point: VersionPoint | undefined;
@@ -38,14 +39,13 @@ export interface LedgerLine {
 
 const lineBytes = 45;
 const nothingKnown = '--------';
-/** The mark of a point that has none, such as that of a table without rows. */
+/** The mark of a point without one, such as that of a table without rows. */
 export const unmarked = '00000000';
 const linePattern = /^(\d{12}),(\d{13}),([0-9a-f]{8}|-{8}),([0-9a-f]{8})\n$/;
 
-/** Name of the ledger; the leading underscore hides it from readers of folders and other engines' clean-up. */
+/** The underscore hides it from readers of folders and other engines' clean-up. */
 export const ledgerName = '_versions.csv';
 
-/** The ledger of a table. */
 export function ledgerFile(tableDir: string): string {
   return path.join(tableDir, ledgerName);
 }
@@ -54,19 +54,18 @@ function digits(text: string): string {
   return createHash('sha256').update(text).digest('hex').slice(0, 8);
 }
 
-/** The mark of the commit that gave a time. */
+/** Returns the mark of a commit. */
 export function markOf(commitId: string | undefined): string | undefined {
   return commitId === undefined ? undefined : digits(commitId);
 }
 
-/** The line of a version. */
 export function renderLine({ version, point }: LedgerLine): string {
   const mark = point === undefined ? nothingKnown : (point.mark ?? unmarked);
   const text = `${String(version).padStart(12, '0')},${String(point?.availableAtMs ?? 0).padStart(13, '0')},${mark}`;
   return `${text},${digits(text)}\n`;
 }
 
-/** Reads a line; undefined when it is not one that was written. */
+/** Parses a line; undefined if it is damaged. */
 function parseLine(text: string): LedgerLine | undefined {
   const [, versionText, availableAtMs, mark, check] = linePattern.exec(text) ?? [];
   if (versionText === undefined || digits(text.slice(0, -10)) !== check) return undefined;
@@ -76,17 +75,15 @@ function parseLine(text: string): LedgerLine | undefined {
   return { version, point };
 }
 
-/** Lines that are read at a time. */
 const linesTogether = 1024;
 
-/** The error of a ledger that is not what was written. */
 export function ledgerError(tableDir: string): AppError {
   return new AppError('log_damaged', `${ledgerFile(tableDir)} is damaged`, {
     hint: 'Put it back from a backup; or remove it, when there is none: what is asked for since an older version than the log has is refused then.',
   });
 }
 
-/** Reads some lines, whole or broken; undefined stands for one that was not written so. */
+/** Reads some lines; undefined stands for a damaged one. */
 async function readLines(file: FileHandle, from: number, count: number): Promise<(LedgerLine | undefined)[]> {
   const { buffer, bytesRead } = await file.read(
     Buffer.alloc(count * lineBytes),
@@ -100,19 +97,19 @@ async function readLines(file: FileHandle, from: number, count: number): Promise
   );
 }
 
-/** How far the ledger is whole. */
+/** The intact part of the ledger. */
 export interface LedgerEnd {
-  /** Lines up to the last that is whole. */
+  /** Lines up to the last intact one. */
   readonly lines: number;
-  /** That line; undefined: there is none. */
+  /** The last intact line, if any. */
   readonly last: LedgerLine | undefined;
-  /** Something comes after it: a crash has cut it off, or it is damaged. */
+  /** Whether more follows: an interrupted append or damage. */
   readonly isCutOff: boolean;
 }
 
 async function readEnd(file: FileHandle): Promise<LedgerEnd> {
   const { size } = await file.stat();
-  // The last one is nearly always whole, and each look for a version asks for it.
+  // The last line is nearly always intact, and each search reads it.
   let together = 1;
   for (let to = Math.floor(size / lineBytes), from; to > 0; to = from) {
     from = Math.max(0, to - together);
@@ -126,13 +123,8 @@ async function readEnd(file: FileHandle): Promise<LedgerEnd> {
 }
 
 async function withLedger<T>(tableDir: string, absent: T, work: (file: FileHandle) => Promise<T>): Promise<T> {
-  let file: FileHandle;
-  try {
-    file = await open(ledgerFile(tableDir), 'r');
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return absent;
-    throw error;
-  }
+  const file = await unlessMissing(openForReading(ledgerFile(tableDir)), undefined);
+  if (file === undefined) return absent;
   try {
     return await work(file);
   } finally {
@@ -140,14 +132,14 @@ async function withLedger<T>(tableDir: string, absent: T, work: (file: FileHandl
   }
 }
 
-/** Finds how far the ledger is whole; a table without one has an empty one. */
+/** Finds the intact part of the ledger; a missing ledger is empty. */
 export function findEnd(tableDir: string): Promise<LedgerEnd> {
   return withLedger<LedgerEnd>(tableDir, { lines: 0, last: undefined, isCutOff: false }, readEnd);
 }
 
 /**
- * The numbers, from 1 on, of the lines before the last whole one that are not what was written, at most some. A line may
- * stand twice: of two compactors, one of which was stopped in mid-trimming and has lost its lease, each appends it.
+ * Returns the numbers, from 1, of damaged lines before the last intact one, at most ten. A line may be repeated: of two
+ * compactors, one stopped while trimming and without its lease, each appends it.
  */
 export function findBrokenLines(tableDir: string): Promise<number[]> {
   return withLedger<number[]>(tableDir, [], async (file) => {
@@ -167,14 +159,14 @@ export function findBrokenLines(tableDir: string): Promise<number[]> {
 }
 
 /**
- * What the ledger says of a version; undefined when it does not cover it, or says that nothing is known. Errors:
- * `log_damaged` when it is damaged where it would say it.
+ * Finds a version in the ledger; undefined if it is not covered or unknown. Error: `log_damaged` if that part is
+ * damaged.
  */
 export function findInLedger(tableDir: string, version: number): Promise<VersionPoint | undefined> {
   return withLedger<VersionPoint | undefined>(tableDir, undefined, async (file) => {
     const { lines, last, isCutOff } = await readEnd(file);
     if (version > (last?.version ?? -1)) {
-      // What a crash has cut off is in the log still, where it was looked for before.
+      // An interrupted append is still in the log, where the caller has searched.
       if (isCutOff) throw ledgerError(tableDir);
       return undefined;
     }
@@ -184,7 +176,7 @@ export function findInLedger(tableDir: string, version: number): Promise<Version
       return line;
     };
     let [low, high] = [0, lines];
-    // The last line whose version is not above: every line before `low` is not, every one from `high` on is.
+    // Every line before `low` has a version up to this one; every one from `high` on has a later one.
     while (low < high) {
       const middle = (low + high) >>> 1;
       if ((await lineAt(middle)).version <= version) low = middle + 1;
@@ -194,40 +186,31 @@ export function findInLedger(tableDir: string, version: number): Promise<Version
   });
 }
 
-/** Appends lines durably, in place of what a crash has cut off. The caller has seen that they follow the last one. */
+/** Appends lines durably, replacing an interrupted append. The caller has checked that they follow the last one. */
 export async function appendLines(tableDir: string, lines: readonly LedgerLine[]): Promise<void> {
   if (lines.length === 0) return;
-  const file = await open(ledgerFile(tableDir), 'a+', tableFileMode);
+  const { lines: whole } = await findEnd(tableDir);
+  const file = await openAppendedFile(ledgerFile(tableDir), whole * lineBytes, tableFileMode);
   try {
-    const { lines: whole } = await readEnd(file);
-    await file.truncate(whole * lineBytes);
-    await file.appendFile(lines.map(renderLine).join(''));
+    await file.append(lines.map(renderLine).join(''));
     await file.sync();
   } finally {
     await file.close();
   }
-  // A power cut could take the whole file, when it is new, and not the removal of the commits.
+  // A power cut could lose a new file and not the removal of the commits.
   await syncFolder(tableDir);
 }
 
-/** What a copy of a ledger is to have. */
+/** The content of a copy. */
 export interface LedgerCopy {
-  /**
-   * So many lines of the original, from the first on, which stay as they are: what was appended since they were counted
-   * is left out.
-   */
+  /** Number of leading lines of the original; later ones are left out. */
   readonly lines: number;
-  /** Those that follow them. */
+  /** Lines that follow them. */
   readonly added: readonly LedgerLine[];
 }
 
-/** Copies the ledger of a table into another folder, with further lines; none there is replaced. */
+/** Copies the ledger of a table into another folder, with further lines. */
 export async function copyLedger(tableDir: string, folder: string, { lines, added }: LedgerCopy): Promise<void> {
-  try {
-    await copyFile(ledgerFile(tableDir), ledgerFile(folder));
-    await truncate(ledgerFile(folder), lines * lineBytes);
-  } catch (error) {
-    if (!isSystemError(error, 'ENOENT')) throw error;
-  }
+  await copyStart(ledgerFile(tableDir), ledgerFile(folder), lines * lineBytes);
   await appendLines(folder, added);
 }

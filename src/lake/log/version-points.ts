@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
-import { AppError, isAppError, isSystemError } from '../../runtime/errors.ts';
-import { findTextFile } from '../../runtime/files/durable-file.ts';
+import { AppError, isAppError } from '../../runtime/errors.ts';
+import { findText } from '../../runtime/store/object-store.ts';
+import { openStore } from '../../runtime/store/open-store.ts';
 import { parseChecked, renderChecked } from '../../runtime/files/checked-json.ts';
-import { findLakeState, type LakeState, type Restamp } from './lake-state.ts';
-import { listLog, readCommit } from './log-files.ts';
+import { type LakeState, type Restamp, findStateOf } from './lake-state.ts';
+import { listLog, readCommit, findCommit } from './log-files.ts';
 import {
   appendLines,
   findEnd,
@@ -18,29 +19,29 @@ import {
 } from './version-ledger.ts';
 
 /**
- * Where versions stand in the order of rows. Rows that came after version V are those with a later `available_at` than
- * the point of V, in any later version, wherever seals and rewrites have put them.
+ * Positions of versions in the order of rows. Rows newer than version V are those with a later `available_at` than the
+ * point of V, in any later version, whichever file has them.
  */
 
-/** One old `available_at` and the one that a repair of the clock has given its rows, Unix milliseconds. */
+/** An old `available_at` and its replacement by a repair of the clock, Unix ms. */
 export type RestampStep = readonly [oldMs: number, newMs: number];
 
-/** The folder, below the table's, of what repairs of the clock have changed. */
+/** Folder of the changes of repairs of the clock, below the table's. */
 export const restampsFolder = '_restamps';
 
-/** A new file for the steps of a repair, relative to the table's folder. */
+/** Returns a new path for the steps of a repair, relative to the table's folder. */
 export const newStepsFile = (): string => `${restampsFolder}/${randomUUID()}.json`;
 
-/** Renders the steps of a restamp, in growing order. */
+/** Renders steps, ascending. */
 export function renderSteps(steps: readonly RestampStep[]): string {
   return renderChecked({ steps });
 }
 
-/** Reads the steps of a repair. Errors: `log_damaged`. */
+/** Reads the steps of a repair. Error: `log_damaged`. */
 export async function readSteps(tableDir: string, name: string): Promise<readonly RestampStep[]> {
   const file = path.join(tableDir, name);
   const hint = `Put it back from a backup: exports with sinceVersion from before that repair need it.`;
-  const text = await findTextFile(file);
+  const text = await findText(openStore(tableDir), name);
   if (text === undefined) throw new AppError('log_damaged', `${file} is gone`, { hint });
   try {
     return parseChecked(text)['steps'] as readonly RestampStep[];
@@ -50,9 +51,8 @@ export async function readSteps(tableDir: string, name: string): Promise<readonl
 }
 
 /**
- * The new place of a time: that of the last step at or before it, and none later than what the repair has left. Before
- * the first step lies what has none of the rows that were moved: it stays before all of them, however far they have gone
- * back, and after every row that had passed.
+ * Returns the new position of a time: that of the last step up to it, and at most the repair's newest time. A time
+ * before the first step precedes all moved rows and follows all others.
  */
 function restampTime(atMs: number, steps: readonly RestampStep[], toMs: number): number {
   const step = steps.findLast(([oldMs]) => oldMs <= atMs);
@@ -60,7 +60,7 @@ function restampTime(atMs: number, steps: readonly RestampStep[], toMs: number):
   return Math.min(step?.[1] ?? Math.min(atMs, beforeAllMs), toMs);
 }
 
-/** The point as the repairs of the clock that came after it have left it. */
+/** Returns the point after the repairs of the clock that followed it. */
 async function followRestamps(
   tableDir: string,
   point: VersionPoint,
@@ -68,63 +68,58 @@ async function followRestamps(
 ): Promise<VersionPoint> {
   let { availableAtMs } = point;
   for (const { version, toMs, upToMs = Infinity, steps } of restamps) {
-    // What came while the repair was under way is later than all that it has moved.
+    // Rows that were added during the repair are later than all that it moved.
     if (version <= point.version || availableAtMs > upToMs) continue;
     availableAtMs = restampTime(availableAtMs, steps === undefined ? [] : await readSteps(tableDir, steps), toMs);
   }
   return { ...point, availableAtMs };
 }
 
-/** The point of a version whose own part of its commit is this. */
+/** Returns the point of a version from its commit. */
 export function toPoint(version: number, { availableAtMs, availableBy }: LakeState): VersionPoint {
   return { version, availableAtMs, mark: markOf(availableBy) };
 }
 
-/** What a commit says; undefined when it is another engine's, which brings no rows of ours. */
+/** Reads the point of a version; undefined for another engine's commit, which has no rows of ours. */
 async function readPoint(tableDir: string, version: number): Promise<VersionPoint | undefined> {
-  const { actions } = await readCommit(tableDir, version);
-  const lake = findLakeState(actions.find((action) => action.commitInfo !== undefined)?.commitInfo);
+  const lake = findStateOf((await readCommit(tableDir, version)).actions);
   return lake === undefined ? undefined : toPoint(version, lake);
 }
 
 async function findInLog(tableDir: string, version: number): Promise<VersionPoint | undefined> {
   for (let own = version; own >= 0; own -= 1) {
-    try {
-      const point = await readPoint(tableDir, own);
-      if (point !== undefined) return { ...point, version };
-    } catch (error) {
-      if (isSystemError(error, 'ENOENT')) return undefined;
-      throw error;
-    }
+    const commit = await findCommit(tableDir, own);
+    if (commit === undefined) return undefined;
+    const lake = findStateOf(commit.actions);
+    if (lake !== undefined) return toPoint(version, lake);
   }
   return undefined;
 }
 
 /**
- * The point of a version; undefined when nobody knows it any more, because it is from before the ledger began.
- * `restamps`: those of the version that is read with it. Errors: `log_damaged`.
+ * Finds the point of a version; undefined if it is older than the ledger. `restamps`: those of the version that is read
+ * with it. Error: `log_damaged`.
  */
 export async function findPoint(
   tableDir: string,
   version: number,
   restamps: readonly Restamp[] = [],
 ): Promise<VersionPoint | undefined> {
-  // A commit that is trimmed between the two looks is in the ledger by then.
+  // A commit that is trimmed between the two reads is in the ledger by then.
   const found = (await findInLog(tableDir, version)) ?? (await findInLedger(tableDir, version));
   return found === undefined ? undefined : await followRestamps(tableDir, { ...found, version }, restamps);
 }
 
-/** Commits that are read at a time. */
 const commitsTogether = 64;
 
-/** What each commit says, as a line; undefined: it is another engine's, and leaves everything as it was. */
+/** Returns a line per commit; undefined for another engine's, which changes nothing. */
 async function readSaid(tableDir: string, versions: readonly number[]): Promise<(LedgerLine | undefined)[]> {
   const read = async (version: number): Promise<LedgerLine | undefined> => {
     try {
       const point = await readPoint(tableDir, version);
       return point === undefined ? undefined : { version, point };
     } catch (error) {
-      // What is damaged goes with the others; nothing is known of it from then on.
+      // A damaged commit is trimmed like any other; from then on nothing is known.
       if (!isAppError(error, 'log_damaged')) throw error;
       return { version, point: undefined };
     }
@@ -139,7 +134,7 @@ function saysTheSame({ point: a }: LedgerLine, { point: b }: LedgerLine): boolea
   return a?.availableAtMs === b?.availableAtMs && a?.mark === b?.mark;
 }
 
-/** The lines that say something new, and the last, so that the ledger says how far it reaches. */
+/** Keeps the lines that differ from the previous one, and the last, so that the ledger shows how far it reaches. */
 function leaveOutRepeats(
   versions: readonly number[],
   said: readonly (LedgerLine | undefined)[],
@@ -157,8 +152,8 @@ function leaveOutRepeats(
 }
 
 /**
- * The lines for commits that follow what a ledger with this end covers. A version that brought no rows has one only
- * where it is the last. Errors: `log_damaged` where the ledger has lost what only it still said.
+ * Returns the lines of commits after this end of a ledger. Error: `log_damaged` if the ledger has lost what the log no
+ * longer has.
  */
 async function listNewLines(
   tableDir: string,
@@ -175,14 +170,14 @@ async function listNewLines(
   return isGap ? [gap, ...lines] : lines;
 }
 
-/** Writes down what commits say that are about to be trimmed; `versions` in growing order. */
+/** Appends the points of commits that are about to be trimmed; `versions` ascend. */
 export async function recordVersions(tableDir: string, versions: readonly number[]): Promise<void> {
   await appendLines(tableDir, await listNewLines(tableDir, await findEnd(tableDir), versions));
 }
 
 /**
- * The ledger as it would be if every commit up to a version were trimmed. Errors: those of `recordVersions`; ENOENT where
- * a commit was trimmed meanwhile.
+ * Returns the ledger as if every commit up to a version were trimmed. Errors: those of `recordVersions`; ENOENT if a
+ * commit is trimmed concurrently.
  */
 export async function listUntrimmed(tableDir: string, upTo: number): Promise<LedgerCopy> {
   const { commits } = await listLog(tableDir);

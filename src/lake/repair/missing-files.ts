@@ -7,14 +7,14 @@ import { createErasedIdsSearch, type ErasedIdsPlace } from '../find/erased-ids.t
 import { isAppError } from '../../runtime/errors.ts';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 
-/** A file that the table names and that is gone from the disk, and what it had. */
+/** A file in the log that is missing on disk. */
 export interface MissingFile {
   /** Relative to the table's folder. */
   readonly path: string;
   readonly bytes: number;
   readonly rows: number;
   readonly kind: string;
-  /** The UTC dates of its events: one, or the first and the last. */
+  /** UTC dates of its events: one, or the first and the last. */
   readonly dates: readonly string[];
 }
 
@@ -32,7 +32,7 @@ function describe(add: AddAction): MissingFile {
   };
 }
 
-/** Lists the files of a table that are gone from the disk, or have another size. */
+/** Lists the files of a table that are missing or have another size. */
 export async function describeMissing(tableDir: string, adds: Iterable<AddAction>): Promise<MissingFile[]> {
   const missing: MissingFile[] = [];
   await inParallel(adds, 16, async (add) => {
@@ -43,8 +43,8 @@ export async function describeMissing(tableDir: string, adds: Iterable<AddAction
 }
 
 /**
- * Takes files that are gone for good out of the table, by one commit: the operator has said that no copy is left. Their
- * rows count as erased from then on. Under the maintenance lock.
+ * Removes missing files from the table by one commit, when the operator confirms that no copy exists. Their rows count
+ * as erased. Under the maintenance lock.
  */
 export async function acceptLoss(table: Table, missing: readonly MissingFile[], nowMs: number): Promise<void> {
   const rows = missing.reduce((sum, file) => sum + file.rows, 0);
@@ -60,8 +60,8 @@ export async function acceptLoss(table: Table, missing: readonly MissingFile[], 
 }
 
 /**
- * Has the log say that the hashes of erased ids are lost, where their file is missing or damaged. Returns whether it was.
- * Under the maintenance lock of the events.
+ * Records that the hashes of erased ids are lost, if their file is missing or damaged. Returns whether it was. Under
+ * the maintenance lock of the events.
  */
 export async function acceptLostErasedIds(table: Table, place: ErasedIdsPlace): Promise<boolean> {
   try {

@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { localFiles } from '../../runtime/store/local-files.ts';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 import type { Action, AddAction } from '../log/actions.ts';
 import { toAdd, writeDataFile } from '../files/data-file.ts';
@@ -12,7 +13,7 @@ import type { DataFile } from '../log/snapshot.ts';
 import type { Change } from '../log/table.ts';
 import { parseSchemaString } from '../table-schema.ts';
 
-/** SQL that is true for a row that one of the missing files may have had, by what the log says of it. */
+/** Returns a condition for the rows that missing files may have had, by the log's statistics. */
 function boundsSql(missing: readonly DataFile[]): string {
   // An empty rewrite has no bounds.
   const parts = missing
@@ -26,8 +27,8 @@ function boundsSql(missing: readonly DataFile[]): string {
 }
 
 /**
- * Removes the copies whose every row the table has, by its event id, of what repairs have put aside: whoever is erased
- * later must not stay readable in them. Returns those that went.
+ * Removes the copies whose rows, by event id, the table has: erased users must not stay readable in them. Returns the
+ * removed ones.
  */
 export async function dropKnownCopies(
   { table, duckdb }: RewriteDependencies,
@@ -41,16 +42,15 @@ export async function dropKnownCopies(
     );
     if (range === undefined || range['low'] === null) return Number(range?.['n']) === 0;
     const near = pruneFiles(files, { availableAt: { fromMs: Number(range['low']), toMs: Number(range['high']) } });
-    const [row] = await duckdb.rows(
-      `SELECT count(*) AS n FROM ${readSql(emptyFile, [copy])} AS c ANTI JOIN ${readSql(
-        emptyFile,
-        near.map((file) => file.absolutePath),
-      )} AS t ON t.event_id = c.event_id`,
+    const [row] = await localFiles.use(near, (paths) =>
+      duckdb.rows(
+        `SELECT count(*) AS n FROM ${readSql(emptyFile, [copy])} AS c ANTI JOIN ${readSql(emptyFile, paths)} AS t ON t.event_id = c.event_id`,
+      ),
     );
     return Number(row?.['n']) === 0;
   };
   for (const copy of copies) {
-    // Whatever cannot be read, or has other columns, stays.
+    // Unreadable copies, and those with other columns, stay.
     if (!(await hasOnlyKnownRows(copy).catch(() => false))) continue;
     await removeFile(copy);
     dropped.push(copy);
@@ -62,16 +62,19 @@ function readSql(emptyFile: string, list: readonly string[]): string {
   return `read_parquet(${sqlList([emptyFile, ...list])}, union_by_name = true, hive_partitioning = false)`;
 }
 
-/** Missing files, and the one file that gets their rows. */
+/** Missing files, and the file that gets their rows. */
 interface Recovery {
   readonly missing: readonly DataFile[];
-  /** The missing rewrite of a file that is still shown at its place: it stays in the glob until the new one takes it. */
+  /**
+   * The missing rewrite of a file that is still shown at its place: that stays in the glob until the new one replaces
+   * it.
+   */
   readonly rewrite?: DataFile;
 }
 
 /**
- * Plans one young file for the missing ones, and a rewrite for each missing one whose place still shows another file: as
- * young rows its rows would be sealed beside that.
+ * Plans one young file for the missing ones, and a rewrite for each whose place still shows another file: as young rows
+ * its rows would be sealed beside that.
  */
 async function planRecoveries({ table }: RewriteDependencies, missing: readonly MissingFile[]): Promise<Recovery[]> {
   const gone = new Set(missing.map((file) => file.path));
@@ -86,23 +89,23 @@ async function planRecoveries({ table }: RewriteDependencies, missing: readonly 
 }
 
 /**
- * SQL of the rows of the copies that a recovery takes: those that no file still there has, and that its missing ones
- * may have had.
+ * Returns SQL of the rows of the copies that a recovery takes: those that no present file, at `paths`, has and a
+ * missing one may have had.
  */
 function recoverySql(
   { table }: RewriteDependencies,
   recovery: Recovery,
   recoveries: readonly Recovery[],
   copies: readonly string[],
+  paths: readonly string[],
 ): string {
-  const { files, emptyFile, schemaString } = table.snapshot();
-  const gone = new Set(recoveries.flatMap(({ missing }) => missing));
+  const { emptyFile, schemaString } = table.snapshot();
   const shownPath = ({ place = '' }: DataFile): string => path.join(table.dir, place);
   const { rewrite } = recovery;
   const taken = recoveries.flatMap((other) =>
     rewrite !== undefined || other.rewrite === undefined ? [] : [shownPath(other.rewrite)],
   );
-  const known = [...files.filter((file) => !gone.has(file)).map((file) => file.absolutePath), ...taken];
+  const known = [...paths, ...taken];
   const columns =
     schemaString === undefined
       ? 'c.*'
@@ -136,6 +139,8 @@ export async function recoverRows(
   const recoveries = await planRecoveries(dependencies, missing);
   const open = await openChange(table, stagingDir, 'a repair', crashPoint);
   const nowMs = clock.nowMs();
+  const gone = new Set(recoveries.flatMap((recovery) => recovery.missing));
+  const there = table.snapshot().files.filter((file) => !gone.has(file));
   const files: NewFile[] = [];
   const adds: AddAction[] = [];
   let found = 0;
@@ -143,9 +148,11 @@ export async function recoverRows(
     for (const [index, recovery] of recoveries.entries()) {
       const file = path.join(open.folder, `${index}.parquet`);
       const { rewrite } = recovery;
-      const written = await writeDataFile(duckdb, recoverySql(dependencies, recovery, recoveries, copies), file);
+      const written = await localFiles.use(there, (paths) =>
+        writeDataFile(duckdb, recoverySql(dependencies, recovery, recoveries, copies, paths), file),
+      );
       found += written.numRecords;
-      // Without a rewrite nothing would take the place of its sealed file, whose rows are then no rows of the table.
+      // Without a rewrite nothing would replace the shown file, whose rows no longer belong to the table.
       if (written.numRecords === 0 && rewrite === undefined) continue;
       const to = rewrittenPath(rewrite ?? { young: true, place: undefined }, open.id, index);
       const add = toAdd(to, written, nowMs, true);
@@ -165,7 +172,7 @@ export async function recoverRows(
       totals: { stored: -lost, erased: lost },
       metrics: { rows: found, lost, filesIn: missing.length },
     };
-    // What lies cut short at the place of a sealed file has no row that is not found; readers of the glob fail at it.
+    // A truncated file at the place of a sealed one breaks readers of the glob, and all of its rows were found.
     const cut = recoveries.flatMap((recovery) => recovery.missing).filter((file) => !file.young);
     const unlink = cut.flatMap(({ absolutePath, path: relative, place = relative, sinceMs }) =>
       sinceMs === undefined ? [absolutePath, path.join(table.dir, place)] : [absolutePath],

@@ -29,36 +29,35 @@ export interface RepairLakeDependencies {
   readonly crashPoint: CrashPoint;
 }
 
-/** What a repair has done to a table. */
 export interface TableRepair {
-  /** Whether anything was mended. */
+  /** Whether anything was changed. */
   readonly repaired: boolean;
   /** The newest version afterwards. */
   readonly version: number;
-  /** What another engine's commits had done, and what was undone. */
+  /** Another engine's commits, and what was reverted. */
   readonly foreign?: Repaired;
-  /** Files of a write that another engine did not commit: put aside, or removed when the table has all their rows. */
+  /** Files that another engine did not commit: put aside, or removed if the table has all their rows. */
   readonly filesUnnamed: number;
-  /** Rows of files that are gone, taken from the other engine's copies of them. */
+  /** Rows of missing files that were recovered from another engine's copies. */
   readonly rowsRecovered: number;
-  /** Checksums and temporaries of other engines that were removed, relative to the table's folder. */
+  /** Removed checksums and temporaries of other engines, relative to the table's folder. */
   readonly leftovers: readonly string[];
-  /** Files that the table names and that are gone: to be put back from a backup. */
+  /** Files that are missing: restore them from a backup. */
   readonly missing: readonly MissingFile[];
-  /** Files that were gone and that the table no longer names (`--accept-loss`); their rows count as erased. */
+  /** Missing files that were removed from the log (`--accept-loss`); their rows count as erased. */
   readonly lost: readonly MissingFile[];
-  /** The hashes of erased ids were missing or damaged, and are given up (`--accept-loss`). */
+  /** Whether damaged or missing hashes of erased ids were given up (`--accept-loss`). */
   readonly erasedIdsLost?: boolean;
   /** Rows whose `available_at` was in the future. */
   readonly clock: readonly Restamped[];
 }
 
-/** What `tributary lake repair` answers: of the table of the events, and of the others that there was something with. */
+/** The result of `tributary lake repair`: of the table of the events, and of other tables with findings. */
 export interface LakeRepair extends TableRepair {
   readonly tables?: Readonly<Record<string, TableRepair>>;
 }
 
-/** Leaves out where a file was put aside that is removed by now. */
+/** Removes the paths of files that were dropped since. */
 function withoutDropped(repaired: Repaired, dropped: readonly string[]): Repaired {
   const names = new Set(dropped.map((file) => path.basename(file)));
   return {
@@ -69,8 +68,6 @@ function withoutDropped(repaired: Repaired, dropped: readonly string[]): Repaire
     })),
   };
 }
-
-const lockWaitMs = 120_000;
 
 /**
  * Mends what the service must not mend by itself, table by table: what another engine has done to the table, and the times that a clock
@@ -95,7 +92,7 @@ async function repairOne(
   acceptsLoss: boolean,
 ): Promise<TableRepair> {
   const paths = { ...lakePaths(lakeDir), ...tablePaths(lakeDir, dataset) };
-  const lock = await waitForLock(paths.maintenanceLock, 'a repair', lockWaitMs);
+  const lock = await waitForLock(paths.maintenanceLock, 'a repair');
   try {
     const repaired = await repairTable({ tableDir: paths.table, orphansDir: paths.orphans, clock, crashPoint });
     const leftovers = await clearForeignLeftovers(paths.table);
@@ -118,7 +115,7 @@ async function repairOne(
       }
     }
     const lost = acceptsLoss ? missing : [];
-    // While files are missing, the copies may be all there is.
+    // While files are missing, the copies may be all that is left.
     const dropped = missing.length > 0 ? [] : await dropKnownCopies(dependencies, copies);
     if (lost.length > 0) await acceptLoss(table, lost, clock.nowMs());
     const erasedIdsLost = acceptsLoss && dataset === events && (await acceptLostErasedIds(table, paths));

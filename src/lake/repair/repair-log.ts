@@ -11,7 +11,7 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { ensureFolder, moveFile, syncFolder, removeFile } from '../../runtime/files/durable-file.ts';
-import { AppError, isSystemError } from '../../runtime/errors.ts';
+import { AppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import {
@@ -19,35 +19,34 @@ import {
   parseStats,
   type Action,
   type AddAction,
-  type CommitInfoAction,
   isOwnProtocol,
   tableProtocol,
+  findInfo,
 } from '../log/actions.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
 import { listNames, findNames, listTree } from '../../runtime/files/folder-names.ts';
 import { changesTable, toForeignCommit, type ForeignCommit, type TableState } from '../log/table-state.ts';
-import { findLakeState } from '../log/lake-state.ts';
-import { hashCommit, readCommit, renderCommit, type Commit, logFolder } from '../log/log-files.ts';
+import { findLakeState, findStateOf } from '../log/lake-state.ts';
+import { hashCommit, renderCommit, type Commit, logFolder, findCommit } from '../log/log-files.ts';
 import { orphanName } from '../lake.ts';
 import { loadOwnState, loadTableState } from '../log/snapshot.ts';
 import { linkCommit, toCommitInfo, type Change } from '../log/table.ts';
 
-/** The steps of a repair at which a crash is tested, beside those of its commits. */
 export const repairSteps = ['repair-put-aside', 'repair-committed'] as const;
 
 export interface RepairDependencies {
   readonly tableDir: string;
-  /** Where the other engine's files go. */
+  /** Destination of the other engine's files. */
   readonly orphansDir: string;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
 }
 
-/** What a repair has done. Paths are relative to the table's folder. */
+/** The result of a repair. Paths are relative to the table's folder. */
 export interface Repaired {
-  /** The version at which the table is ours again. */
+  /** The repaired version. */
   readonly version: number;
-  /** The other engine's commits that were undone. */
+  /** The other engine's reverted commits. */
   readonly undone: readonly ForeignCommit[];
   /** Files of ours that the table names again, and their rows. */
   readonly filesRestored: number;
@@ -68,28 +67,21 @@ interface Damage {
   readonly commits: readonly Commit[];
 }
 
-function findInfo({ actions }: Commit): CommitInfoAction | undefined {
-  return actions.find((action) => action.commitInfo !== undefined)?.commitInfo;
-}
-
 async function findDamage(tableDir: string): Promise<Damage | undefined> {
   const { state: own, foreign } = await loadOwnState(tableDir);
   if (foreign === undefined) return undefined;
   const newest = await loadTableState(tableDir);
   const commits: Commit[] = [];
   for (let version = foreign.version; version <= newest.version; version += 1) {
-    const commit = await readCommit(tableDir, version).catch((error: unknown) => {
-      // That engine's clean-up may have taken it.
-      if (isSystemError(error, 'ENOENT')) return undefined;
-      throw error;
-    });
-    // The first half of a repair that was interrupted is our own.
-    if (commit !== undefined && findLakeState(findInfo(commit)) === undefined) commits.push(commit);
+    // That engine's clean-up may have removed it.
+    const commit = await findCommit(tableDir, version);
+    // The first half of an interrupted repair is our own.
+    if (commit !== undefined && findStateOf(commit.actions) === undefined) commits.push(commit);
   }
   return { own, newest, commits };
 }
 
-/** An add or a remove of another engine may carry what only its protocol knows. */
+/** Members that only another engine's protocol has. */
 type Extra = Readonly<Record<string, unknown>>;
 
 function hasDeletionVector(add: AddAction): boolean {
@@ -113,7 +105,7 @@ function toRemove(add: AddAction, nowMs: number, dataChange: boolean): Action {
   };
 }
 
-/** The place of a file of the log, when it lies in the table's folder. */
+/** Returns the path of a file of the log, if it is in the table's folder. */
 function findPlace(
   tableDir: string,
   encoded: string,
@@ -138,12 +130,12 @@ function rowsOf(add: AddAction): number | undefined {
 
 const asidePrefix = 'foreign-';
 
-/** The name under which a file of another engine is put aside. */
+/** Returns the name under which a file of another engine is put aside. */
 function toAsideName(tableDir: string, name: string): string {
   return orphanName({ table: path.basename(tableDir) }, `${asidePrefix}${name}`);
 }
 
-/** Says whether a file that was put aside is another engine's, by its name. */
+/** Reports whether a file that was put aside is another engine's. */
 export function isForeignFile(name: string): boolean {
   return name.startsWith(asidePrefix) || name.includes(`.${asidePrefix}`);
 }
@@ -158,8 +150,7 @@ export async function listForeignFiles(orphansDir: string, tableDir: string): Pr
 }
 
 /**
- * Puts aside the files that another engine has left in the table's folder itself, where none of ours lies, and that no
- * commit names: a write that was refused or broken off. Returns how many.
+ * Puts aside uncommitted files of another engine in the table's own folder, which has none of ours. Returns how many.
  */
 export async function putUnnamedAside(
   tableDir: string,
@@ -180,7 +171,6 @@ export async function putUnnamedAside(
   return names.length;
 }
 
-/** Puts the other engine's files aside. */
 async function takeOut(
   { tableDir, orphansDir }: RepairDependencies,
   { own, commits }: Damage,
@@ -212,7 +202,7 @@ async function takeOut(
 }
 
 interface Plan {
-  /** Removes that have to be in a commit of their own, before the same paths are added again. */
+  /** Removes that need a commit of their own before the same paths are added again. */
   readonly resets: readonly Action[];
   readonly actions: readonly Action[];
   readonly restored: readonly AddAction[];
@@ -248,7 +238,7 @@ function planRepair({ own, newest, commits }: Damage, nowMs: number): Plan {
   return { resets, actions, restored, columnsRestored, protocolRestored };
 }
 
-/** Commits the changes one after the other on top of the newest version; false when the other engine was faster. */
+/** Commits the changes in order on top of the newest version; false if the other engine was faster. */
 async function commitAll(
   { tableDir, clock, crashPoint }: RepairDependencies,
   { own, newest }: Damage,
@@ -273,9 +263,9 @@ async function commitAll(
 }
 
 /**
- * Repairs the table; undefined when there is nothing to repair. Under the maintenance lock; a running compactor waits
- * for it and goes on by itself. Errors: `foreign_commit` when the log no longer has the version before the other
- * engine's first change, `commit_conflict` when that engine goes on committing, `file_damaged`.
+ * Repairs the table; undefined if it is intact. Under the maintenance lock; a running compactor waits and then
+ * continues. Errors: `foreign_commit` if the log no longer has the version before the other engine's first change,
+ * `commit_conflict` if that engine keeps committing, `file_damaged`.
  */
 export async function repairTable(dependencies: RepairDependencies): Promise<Repaired | undefined> {
   const { tableDir, clock, crashPoint } = dependencies;
@@ -300,7 +290,7 @@ export async function repairTable(dependencies: RepairDependencies): Promise<Rep
       version: damage.newest.version + changes.length,
       undone: damage.commits
         .filter(({ actions }) => changesTable(actions))
-        .map((commit) => toForeignCommit(commit.version, findInfo(commit))),
+        .map((commit) => toForeignCommit(commit.version, findInfo(commit.actions))),
       filesRestored: plan.restored.length,
       rowsRestored: plan.restored.reduce((sum, add) => sum + (rowsOf(add) ?? 0), 0),
       filesTakenOut,
@@ -314,17 +304,15 @@ export async function repairTable(dependencies: RepairDependencies): Promise<Rep
 }
 
 /**
- * What other engines leave in the log: checksums (Hadoop's of any file, Delta's of a version) and temporaries of
- * commits (delta-rs).
+ * Files of other engines in the log: checksums (Hadoop's of any file, Delta's of a version) and temporaries (delta-rs).
  */
 const logLeftover = /\.crc$|^_commit_.*\.json\.tmp$/;
-/** What they leave among the data: checksums, and the vectors of rows that they had deleted. */
+/** Files of other engines among the data: checksums and deletion vectors. */
 const dataLeftover = /^\..*\.crc$|^deletion_vector_.*\.bin$/;
 
 /**
- * Removes what other engines have left in a table's folder. Their checksums of files that are written again, or of a
- * version number that was used twice, make Spark refuse the table for ever. None is needed by any reader. Returns the
- * paths, relative to the table's folder.
+ * Removes leftovers of other engines in a table's folder, which no reader needs. Their checksums of rewritten files, or
+ * of a version number used twice, make Spark refuse the table permanently. Returns the relative paths.
  */
 export async function clearForeignLeftovers(tableDir: string): Promise<string[]> {
   const log = path.basename(logFolder(tableDir));

@@ -1,3 +1,12 @@
+import { localFiles } from '../../runtime/store/local-files.ts';
+import { isClockBehind } from '../log/lake-state.ts';
+import { newStepsFile, renderSteps } from '../log/version-points.ts';
+import type { Duckdb } from '../sql/duckdb.ts';
+import { sqlList } from '../sql/literals.ts';
+import { rewriteFiles, withSince, type Rewrite, type RewriteDependencies } from '../files/rewrite.ts';
+import type { DataFile } from '../log/snapshot.ts';
+import type { Table } from '../log/table.ts';
+import { assertFilesWhole } from '../files/data-file.ts';
 /**
  * Gives rows whose `available_at` lies in the future, because a clock was ahead when they were stored, a time that has
  * passed.
@@ -9,20 +18,12 @@
  * stay as they are, and with them `date` and the folders.
  * Crash: all or nothing, by one change.
  */
-import { isClockBehind } from '../log/lake-state.ts';
-import { newStepsFile, renderSteps } from '../log/version-points.ts';
-import type { Duckdb } from '../sql/duckdb.ts';
-import { sqlList } from '../sql/literals.ts';
-import { rewriteFiles, withSince, type Rewrite, type RewriteDependencies } from '../files/rewrite.ts';
-import type { DataFile } from '../log/snapshot.ts';
-import type { Table } from '../log/table.ts';
-import { assertFilesWhole } from '../files/data-file.ts';
 
-/** What was given another time, and what readers by `available_at` have to do. Times are ISO 8601. */
+/** The changed times, and instructions for readers by `available_at`. Times are ISO 8601. */
 export interface Restamped {
   readonly rows: number;
   readonly files: number;
-  /** The newest time that had passed: up to here nothing has changed. Absent: no row has such a time. */
+  /** The newest time in the past: up to here nothing has changed. Absent: no row has one. */
   readonly unchangedUpTo?: string;
   /** The old times, first and last. */
   readonly from: readonly [string, string];
@@ -31,7 +32,7 @@ export interface Restamped {
   readonly cursors: string;
 }
 
-/** The newest `available_at` that the lake has given out, or that a file has. */
+/** Returns the newest `available_at` assigned, or in a file. */
 function newestTime(table: Table): number {
   return table
     .snapshot()
@@ -41,7 +42,7 @@ function newestTime(table: Table): number {
     );
 }
 
-/** One old value and the new one, microseconds and milliseconds since the Unix epoch. */
+/** An old value, Unix us, and the new one, Unix ms. */
 interface Step {
   readonly oldUs: bigint;
   readonly newMs: number;
@@ -49,17 +50,14 @@ interface Step {
 
 function hasFutureRows(file: DataFile, nowMs: number): boolean {
   const max = file.maxValues['available_at'];
-  // Statistics that are not there never exclude.
+  // Missing statistics never exclude.
   return typeof max !== 'string' || Date.parse(max) > nowMs;
 }
 
-function readSql(files: readonly DataFile[]): string {
-  return `read_parquet(${sqlList(files.map((file) => file.absolutePath))}, hive_partitioning = false)`;
-}
+const readSql = (paths: readonly string[]): string => `read_parquet(${sqlList(paths)}, hive_partitioning = false)`;
 
 /**
- * The old values after `nowMs`, in order, each with a new one: distinct milliseconds up to now, all after those that
- * had passed.
+ * Maps the old values after `nowMs`, ascending, to distinct milliseconds up to now, later than all times in the past.
  */
 async function planSteps(
   duckdb: Duckdb,
@@ -68,13 +66,12 @@ async function planSteps(
   nowMs: number,
   newestMs: number,
 ): Promise<{ steps: Step[]; passedMs: number }> {
-  const source = readSql(files);
-  const rows = await duckdb.rows(
-    `SELECT DISTINCT epoch_us(available_at) AS us FROM ${source} WHERE epoch_ms(available_at) > ${nowMs} ORDER BY us`,
-  );
-  const [passed] = await duckdb.rows(
-    `SELECT epoch_ms(max(available_at)) AS ms FROM ${source} WHERE epoch_ms(available_at) <= ${nowMs}`,
-  );
+  const { rows, passed } = await localFiles.use(files, async (paths) => {
+    const source = readSql(paths);
+    const later = `SELECT DISTINCT epoch_us(available_at) AS us FROM ${source} WHERE epoch_ms(available_at) > ${nowMs} ORDER BY us`;
+    const newest = `SELECT epoch_ms(max(available_at)) AS ms FROM ${source} WHERE epoch_ms(available_at) <= ${nowMs}`;
+    return { rows: await duckdb.rows(later), passed: (await duckdb.rows(newest))[0] };
+  });
   const others = table.snapshot().files.filter((file) => !hasFutureRows(file, nowMs));
   const passedMs = others.reduce(
     (newest, file) => Math.max(newest, Date.parse(String(file.maxValues['available_at'])) || 0),
@@ -115,13 +112,13 @@ function describe(steps: readonly Step[], passedMs: number, rows: number, files:
   };
 }
 
-/** The rows of a file with their new times. A join keeps no order, and sealed files are sorted. */
+/** Returns the query of a file with its new times. A join does not keep order, and sealed files are sorted. */
 function toQuery(source: string): string {
   return `SELECT f.* REPLACE (coalesce(make_timestamptz(restamp.new_ms * 1000), f.available_at) AS available_at)
     FROM ${source} AS f LEFT JOIN restamp ON restamp.old_us = epoch_us(f.available_at) ORDER BY f.file_row_number`;
 }
 
-/** One pass; undefined when no row lies in the future. */
+/** Runs one pass; undefined if no row is in the future. */
 async function restampOnce(
   dependencies: RewriteDependencies,
   newestMs: number,
@@ -135,14 +132,14 @@ async function restampOnce(
     files.length === 0 ? { steps: [], passedMs: newestMs } : await planSteps(duckdb, table, files, nowMs, newestMs);
   const lastMs = steps.at(-1)?.newMs;
   if (lastMs === undefined) return undefined;
-  // What is written anew gets a hash of its own: damage would be believed from then on.
+  // A rewritten file gets a new hash, which would hide damage.
   await assertFilesWhole(files);
   await loadSteps(duckdb, steps);
   const rewrites: Rewrite[] = [];
   let rows = 0;
   for (const file of files) {
-    const [counted] = await duckdb.rows(
-      `SELECT count(*) AS n FROM ${readSql([file])} WHERE epoch_ms(available_at) > ${nowMs}`,
+    const [counted] = await localFiles.use([file], (paths) =>
+      duckdb.rows(`SELECT count(*) AS n FROM ${readSql(paths)} WHERE epoch_ms(available_at) > ${nowMs}`),
     );
     // A file without statistics may have none, such as one whose rows are all erased.
     if (Number(counted?.['n']) > 0) rewrites.push({ file, rowsLeftOut: 0, toQuery });
@@ -165,8 +162,8 @@ async function restampOnce(
 }
 
 /**
- * Removed files, and rewrites that wait for a place, whose time lies further in the future than clocks are corrected by
- * would wait for that: it counts as now.
+ * Sets removal times and waiting times of rewrites to now if they are further in the future than clocks are corrected
+ * by.
  */
 async function restampTombstones(table: Table, nowMs: number): Promise<boolean> {
   const late = [...table.state().tombstones.values()].filter((remove) => (remove.deletionTimestamp ?? 0) > nowMs);
@@ -187,8 +184,7 @@ async function restampTombstones(table: Table, nowMs: number): Promise<boolean> 
 }
 
 /**
- * Sets the newest time back where no row has it, which an empty flush, or rows that are erased by now, may have left
- * alone behind. Right after a pass that has found nothing.
+ * Resets the newest time if no row has it, after an empty flush or an erasure. Directly after a pass without findings.
  */
 async function setBack(table: Table, nowMs: number, newestMs: number): Promise<void> {
   const { availableAtMs } = table.lake();
@@ -200,7 +196,7 @@ async function setBack(table: Table, nowMs: number, newestMs: number): Promise<v
   }));
 }
 
-/** Gives all rows that lie in the future times that have passed, also those that come meanwhile. */
+/** Moves all rows in the future into the past, also rows that arrive meanwhile. */
 async function restampRows(dependencies: RewriteDependencies): Promise<Restamped[]> {
   const { table, clock } = dependencies;
   const passes: Restamped[] = [];
@@ -218,10 +214,9 @@ async function restampRows(dependencies: RewriteDependencies): Promise<Restamped
   }
 }
 
-/** What a repair of the times has done. */
 export interface LakeRestamp {
   readonly passes: readonly Restamped[];
-  /** Whether removed files were given another time of removal. */
+  /** Whether removal times were changed. */
   readonly hasMendedRemovals: boolean;
 }
 
@@ -235,6 +230,6 @@ export async function restampLake(dependencies: RewriteDependencies): Promise<La
   const { table, clock } = dependencies;
   await table.refresh();
   const passes = isClockBehind(newestTime(table), clock.nowMs()) ? await restampRows(dependencies) : [];
-  // Also without such rows: a repair may have been killed when it had mended those.
+  // Also without such rows: a killed repair may have moved them.
   return { passes, hasMendedRemovals: await restampTombstones(table, clock.nowMs()) };
 }

@@ -10,34 +10,33 @@
  */
 import path from 'node:path';
 import * as duckdbApi from '@duckdb/node-api';
-import type { DuckDBConnection, DuckDBInstance, DuckDBValue } from '@duckdb/node-api';
+import type { DuckDBConnection, DuckDBValue } from '@duckdb/node-api';
 import dataAccessors from '@duckdb/node-api/lib/vectors/dataAccessors.js';
 import { ensureFolder } from '../../runtime/files/durable-file.ts';
 import { AppError, type ErrorCode } from '../../runtime/errors.ts';
 
-/** The engine's library. */
 export { duckdbApi };
 
-// The library's own decoder drops a byte order mark that a text begins with: the client's text would be another one.
+// The library's decoder would drop a leading byte order mark of a text.
 Object.assign(dataAccessors, { textDecoder: new TextDecoder('utf-8', { ignoreBOM: true }) });
 
 /**
- * Limits of one DuckDB engine. `tempDir` takes what does not fit into memory, and is made when it is needed; without
- * one, nothing spills.
+ * Limits of an engine. `tempDir` takes what does not fit into memory, and is created on demand; without it nothing
+ * spills.
  */
 export interface DuckdbOptions {
-  /** Bound of DuckDB's buffer manager, MiB; the process itself needs some more. */
+  /** Limit of DuckDB's buffer manager, MiB; the process needs some more. */
   readonly memoryMb: number;
   readonly threads: number;
   readonly tempDir?: string;
   /**
-   * Bound row groups by their bytes in memory (ROW_GROUP_SIZE_BYTES), which DuckDB does for one thread without a
-   * promise of order; ORDER BY holds.
+   * Whether row groups are bounded by their bytes in memory (ROW_GROUP_SIZE_BYTES), which DuckDB does in one thread and
+   * without preserving order, except by ORDER BY.
    */
   readonly boundRowGroups?: boolean;
 }
 
-/** A value bound to a statement's parameter; never spliced into its text. */
+/** A value bound to a parameter, never spliced into SQL. */
 export type SqlValue = string | number | bigint | boolean | null;
 
 /**
@@ -46,30 +45,27 @@ export type SqlValue = string | number | bigint | boolean | null;
  */
 export type SqlRow = Readonly<Record<string, unknown>>;
 
-/** An in-memory DuckDB engine with one connection: statements run one after the other. */
+/** An in-memory engine with one connection: statements are serialized. */
 export interface Duckdb {
-  /** As in the options. */
   readonly memoryMb: number;
   readonly boundRowGroups?: boolean;
-  /** Runs a statement for its effect. */
   run(sql: string, values?: readonly SqlValue[]): Promise<void>;
-  /** Runs a query and returns all its rows; keep the result small. */
+  /** Runs a query and returns all rows, which must be few. */
   rows(sql: string, values?: readonly SqlValue[]): Promise<SqlRow[]>;
   /**
-   * Returns columns of a relation, each a list of its values as JSON has them, in one order: texts and numbers, at a
-   * quarter of what rows cost. Keep the result small.
+   * Returns columns of a relation in one order, each a list of JSON values: texts and numbers, at a quarter of the cost
+   * of rows. The result must be small.
    */
   columns(names: readonly string[], from: string): Promise<readonly (readonly unknown[])[]>;
   /**
-   * Runs a query whose columns are all UINTEGER and never NULL; returns each as an array, for far less than rows
-   * cost: millions are no trouble.
+   * Runs a query whose columns are all UINTEGER and not NULL; returns each as an array. Suited for millions of rows.
    */
   integers(sql: string): Promise<readonly Uint32Array[]>;
-  /** Appends rows to a temporary table whose columns are all INTEGER: a list of values for each column. */
+  /** Appends columns to a temporary table of INTEGER columns. */
   appendIntegers(table: string, columns: readonly (readonly number[])[]): Promise<void>;
-  /** How far the running statement is, 0 to 100; undefined when it is not known. */
+  /** Returns the progress of the running statement, 0 to 100; undefined if unknown. */
   progress(): number | undefined;
-  /** Ends the running statement with an error; a COPY leaves a partial file behind. */
+  /** Aborts the running statement; a COPY leaves a partial file. */
   interrupt(): void;
   close(): void;
 }
@@ -79,18 +75,15 @@ const hints: Readonly<Partial<Record<ErrorCode, string>>> = {
   memory: 'Raise TRIBUTARY_DUCKDB_MEMORY_MB.',
 };
 
-/**
- * What an error of the system, or of the engine's own memory, begins with; any other may quote a value, or a line of a
- * file, that somebody wrote.
- */
+/** The start of errors of the system or of the engine's memory; others may quote client data. */
 const ownTrouble = /^(?:IO|Out of Memory|FATAL|INTERNAL|TransactionContext) Error: |^(?:std::)?bad_alloc/;
 
-/** Where an error begins to quote a line of a file, or the statement. */
+/** The start of a quotation of data or of the statement. */
 const quoted = /\nOriginal Line:|\n\nLINE \d/;
 
 /**
- * The code of an engine's error, by its message: its class, and what it says before it quotes anything. What does not
- * fit on the disk that it spills to is called "out of memory" too.
+ * Returns the code of an engine's error, by its text before any quotation. A full spill disk is called "out of memory"
+ * too.
  */
 export function findErrorCode(message: string): 'disk' | 'memory' | 'sql' {
   if (!ownTrouble.test(message)) return 'sql';
@@ -108,24 +101,60 @@ function wrapError(error: unknown): AppError {
   });
 }
 
-async function connect(options: DuckdbOptions): Promise<{ instance: DuckDBInstance; connection: DuckDBConnection }> {
-  // DuckDB does not create the parent of its folder, and fails only when it first spills.
-  if (options.tempDir !== undefined) await ensureFolder(path.dirname(options.tempDir));
-  const instance = await duckdbApi.DuckDBInstance.create(':memory:', {
-    memory_limit: `${options.memoryMb}MiB`,
-    threads: String(options.threads),
-    ...(options.tempDir === undefined ? {} : { temp_directory: options.tempDir }),
-    // Extensions are neither fetched nor loaded: the lake needs none, and a server must not fetch code.
-    autoinstall_known_extensions: 'false',
-    autoload_known_extensions: 'false',
-    ...(options.boundRowGroups === true ? { preserve_insertion_order: 'false' } : {}),
-  });
-  const connection = await instance.connect();
-  await connection.run("SET TimeZone = 'UTC'");
-  return { instance, connection };
+async function attempt<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw wrapError(error);
+  }
 }
 
-/** Rows of one chunk that is appended: those of the engine's own vectors. */
+/** A connection to an engine of its own. */
+interface Connected {
+  readonly connection: DuckDBConnection;
+  readonly close: () => void;
+}
+
+/** Opens an engine of the library with limits. No extension is fetched or loaded: a server must not fetch code. */
+export async function connectDuckdb(
+  { memoryMb, threads, tempDir }: Pick<DuckdbOptions, 'memoryMb' | 'threads' | 'tempDir'>,
+  prepare: (connection: DuckDBConnection) => Promise<unknown>,
+  settings: Readonly<Record<string, string>> = {},
+): Promise<Connected> {
+  const instance = await duckdbApi.DuckDBInstance.create(':memory:', {
+    memory_limit: `${memoryMb}MiB`,
+    threads: String(threads),
+    ...(tempDir === undefined ? {} : { temp_directory: tempDir }),
+    autoinstall_known_extensions: 'false',
+    autoload_known_extensions: 'false',
+    ...settings,
+  });
+  const connection = await instance.connect();
+  const close = (): void => {
+    connection.closeSync();
+    instance.closeSync();
+  };
+  try {
+    await connection.run("SET TimeZone = 'UTC'");
+    await prepare(connection);
+    return { connection, close };
+  } catch (error) {
+    close();
+    throw error;
+  }
+}
+
+async function connect(options: DuckdbOptions): Promise<Connected> {
+  // DuckDB does not create the parent of its folder, and would fail only when it spills.
+  if (options.tempDir !== undefined) await ensureFolder(path.dirname(options.tempDir));
+  return await connectDuckdb(
+    options,
+    () => Promise.resolve(),
+    options.boundRowGroups === true ? { preserve_insertion_order: 'false' } : {},
+  );
+}
+
+/** Rows of a chunk: the engine's vector size. */
 const chunkRows = 2048;
 
 async function appendIntegers(
@@ -150,7 +179,7 @@ async function appendIntegers(
 }
 
 async function readIntegers(connection: DuckDBConnection, sql: string): Promise<readonly Uint32Array[]> {
-  // The result is there as a whole: to ask for its chunks one by one, each time in vain, would take ten times as long.
+  // The result is complete: asking for chunks one by one would take ten times as long.
   const result = await connection.run(sql);
   const chunks = Array.from({ length: result.chunkCount }, (_, index) => result.getChunk(index));
   const rows = chunks.reduce((sum, { rowCount }) => sum + rowCount, 0);
@@ -166,62 +195,28 @@ async function readIntegers(connection: DuckDBConnection, sql: string): Promise<
   });
 }
 
-/**
- * Opens an engine. Errors: `disk` where the message says the disk is full, `memory` where the limit is reached, else
- * `sql`.
- */
+/** Opens an engine. Errors: `disk` if the disk is full, `memory` if the limit is reached, else `sql`. */
 export async function openDuckdb(options: DuckdbOptions): Promise<Duckdb> {
-  const { instance, connection } = await connect(options).catch((error: unknown) => {
-    throw wrapError(error);
-  });
+  const { connection, close } = await attempt(() => connect(options));
+  const read = (sql: string, values?: readonly SqlValue[]) =>
+    attempt(() => connection.runAndReadAll(sql, values as DuckDBValue[] | undefined));
   return {
     memoryMb: options.memoryMb,
     boundRowGroups: options.boundRowGroups === true,
-    async run(sql, values) {
-      try {
-        await connection.run(sql, values as DuckDBValue[] | undefined);
-      } catch (error) {
-        throw wrapError(error);
-      }
-    },
-    async rows(sql, values) {
-      try {
-        return (await connection.runAndReadAll(sql, values as DuckDBValue[] | undefined)).getRowObjectsJS();
-      } catch (error) {
-        throw wrapError(error);
-      }
-    },
+    run: (sql, values) => attempt(async () => void (await connection.run(sql, values as DuckDBValue[] | undefined))),
+    rows: async (sql, values) => (await read(sql, values)).getRowObjectsJS(),
     async columns(names, from) {
       const lists = names.map((name) => `CAST(to_json(list(${name})) AS VARCHAR)`);
-      try {
-        const [row = []] = (await connection.runAndReadAll(`SELECT ${lists.join(', ')} FROM ${from}`)).getRows();
-        return row.map((list) => JSON.parse(typeof list === 'string' ? list : '[]') as unknown[]);
-      } catch (error) {
-        throw wrapError(error);
-      }
+      const [row = []] = (await read(`SELECT ${lists.join(', ')} FROM ${from}`)).getRows();
+      return row.map((list) => JSON.parse(typeof list === 'string' ? list : '[]') as unknown[]);
     },
-    async integers(sql) {
-      try {
-        return await readIntegers(connection, sql);
-      } catch (error) {
-        throw wrapError(error);
-      }
-    },
-    async appendIntegers(table, columns) {
-      try {
-        await appendIntegers(connection, table, columns);
-      } catch (error) {
-        throw wrapError(error);
-      }
-    },
+    integers: (sql) => attempt(() => readIntegers(connection, sql)),
+    appendIntegers: (table, columns) => attempt(() => appendIntegers(connection, table, columns)),
     progress() {
       const { percentage } = connection.progress;
       return percentage >= 0 ? percentage : undefined;
     },
     interrupt: () => connection.interrupt(),
-    close() {
-      connection.closeSync();
-      instance.closeSync();
-    },
+    close,
   };
 }

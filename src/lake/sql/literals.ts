@@ -1,62 +1,60 @@
 import { partitionColumnsSql, type Parted, type Partition } from '../../datasets/partition.ts';
 
-/** Writes a text as an SQL string literal: names of files and other text where a parameter cannot stand. */
+/** Renders a text as an SQL string literal, where a parameter is not possible. */
 export function sqlText(text: string): string {
   return `'${text.replaceAll("'", "''")}'`;
 }
 
-/** Writes a list of texts as an SQL list literal. */
+/** Renders a list of texts as an SQL list literal. */
 export function sqlList(texts: readonly string[]): string {
   return `[${texts.map(sqlText).join(', ')}]`;
 }
 
-/** Writes a name, such as a column's, as an SQL identifier. */
+/** Renders a name as an SQL identifier. */
 export function sqlName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`;
 }
 
 /**
- * The day of a TIMESTAMPTZ in UTC: what a cast makes of it in a session of that zone, which asks a calendar for each row
- * and takes fifteen times as long.
+ * Returns the UTC date of a TIMESTAMPTZ. A cast in a UTC session uses a calendar for each row and takes fifteen times
+ * as long.
  */
 export function utcDateSql(moment: string): string {
   return `CAST(make_timestamp(epoch_us(${moment})) AS DATE)`;
 }
 
-/** The value of a partition in one column, of the column's type. */
 function valueSql(partition: Partition, { name, type }: Parted['partitionBy'][number]): string {
   return `${sqlText(partition[name] ?? '')}::${type}`;
 }
 
-/** The values of a partition as an SQL tuple. */
 function tupleSql({ partitionBy }: Parted, partition: Partition): string {
   return `(${partitionBy.map((column) => valueSql(partition, column)).join(', ')})`;
 }
 
 /**
- * SQL that is true for the rows of one partition. Unlike a comparison of tuples, it lets the engine pass over the row
- * groups whose statistics exclude them.
+ * Returns a condition for the rows of one partition. Unlike a comparison of tuples, it lets the engine skip row groups
+ * by statistics.
  */
 export function partitionSql({ partitionBy }: Parted, partition: Partition): string {
   return partitionBy.map((column) => `${column.name} = ${valueSql(partition, column)}`).join(' AND ');
 }
 
-/** SQL that is true for the rows of some partitions of a dataset, and never NULL. */
+/** Returns a condition for the rows of some partitions of a dataset, never NULL. */
 export function partitionsSql(dataset: Parted, partitions: readonly Partition[]): string {
   if (partitions.length === 0) return 'false';
   return `(${partitionColumnsSql(dataset)}) IN (${partitions.map((one) => tupleSql(dataset, one)).join(', ')})`;
 }
 
-/** Statements of a text, and what stands behind the last semicolon: the beginning of another one, or nothing. */
+/** The statements of a text, and the unfinished one after the last semicolon. */
 export interface SplitSql {
   readonly statements: readonly string[];
   readonly rest: string;
 }
 
-/** What begins at a place and hides semicolons: strings, quoted names, comments, dollar quotes. */
+/** Starts of what may contain semicolons: strings, quoted names, comments, dollar quotes. */
 const hiding = /'|"|--|\/\*|\$(?:[A-Za-z_]\w*)?\$/y;
 
-/** Where a nested comment that begins at `from` ends; the end of the text where it does not. */
+/** Returns the end of a nested comment. */
 function endOfComment(text: string, from: number): number {
   const marks = /\/\*|\*\//g;
   marks.lastIndex = from;
@@ -68,7 +66,7 @@ function endOfComment(text: string, from: number): number {
   return text.length;
 }
 
-/** Where a string or quoted name ends, whose quote stands at `from`; `escapes`: backslashes count, as in E'...'. */
+/** Returns the end of a string or quoted name; `escapes`: with backslashes, as in E'...'. */
 function endOfQuoted(text: string, from: number, escapes: boolean): number {
   const quote = text.charAt(from);
   for (let at = from + 1; at < text.length; at += 1) {
@@ -92,13 +90,10 @@ function endOfHidden(text: string, from: number, mark: string): number {
   return mark === '--' ? end : end + mark.length;
 }
 
-/** Says whether a piece of SQL is nothing but space and comments. */
+/** Reports whether SQL is only space and comments. */
 const isBlank = (sql: string): boolean => sql.replaceAll(/--.*|\/\*[^]*?\*\//g, '').trim() === '';
 
-/**
- * Splits a text at its semicolons, those in strings, names and comments apart; statements are without them, and blank
- * ones are left out. What a statement is the engine decides: this only says where a person has ended one.
- */
+/** Splits a text at its semicolons, except those in strings, names and comments. Blank statements are left out. */
 export function splitSql(text: string): SplitSql {
   const statements: string[] = [];
   let begin = 0;

@@ -1,23 +1,23 @@
-import type { DuckDBConnection, DuckDBInstance, DuckDBResult } from '@duckdb/node-api';
+import type { DuckDBResult } from '@duckdb/node-api';
 import { AppError } from '../../runtime/errors.ts';
-import { duckdbApi, findErrorCode } from './duckdb.ts';
+import { connectDuckdb, findErrorCode } from './duckdb.ts';
 import { sqlList, sqlText } from './literals.ts';
 
-/** A piece of a result: texts as the engine casts them, null for NULL. */
+/** A row of a result: texts as the engine casts them, null for NULL. */
 export type TextRow = readonly (string | null)[];
 
-/** An engine for SQL that somebody else writes: it reads the files of some folders, and can do nothing else. */
+/** An engine for SQL of users: it can only read files of some folders. */
 export interface ReadOnlyEngine {
   /**
-   * Checks a statement: one SELECT, or what the engine takes for one (FROM, VALUES, DESCRIBE, SHOW TABLES, SUMMARIZE), or
-   * EXPLAIN of one, by the engine's own parser. Returns whether it has rows of its own. Error: `sql`.
+   * Checks a statement with the engine's parser: one SELECT or equivalent (FROM, VALUES, DESCRIBE, SHOW TABLES,
+   * SUMMARIZE), or EXPLAIN of one. Returns whether it has rows of its own. Error: `sql`.
    */
   check(sql: string): Promise<'select' | 'explain'>;
-  /** Names of the columns of a checked statement, then its rows in pieces, each as they come. */
+  /** Returns the column names of a checked statement, and its rows as they arrive. */
   stream(sql: string): Promise<{ readonly names: readonly string[]; readonly rows: AsyncIterable<readonly TextRow[]> }>;
-  /** The rows of a checked SELECT as objects of JSON, each on its line. */
+  /** Returns the rows of a checked SELECT as JSON objects. */
   streamJson(sql: string): AsyncIterable<readonly string[]>;
-  /** Writes the rows of a checked SELECT to the file of the options; `format` is of COPY. Returns how many. */
+  /** Writes the rows of a checked SELECT to the output file; `format` is of COPY. Returns how many. */
   copy(sql: string, format: string): Promise<number>;
   interrupt(): void;
   close(): void;
@@ -26,19 +26,19 @@ export interface ReadOnlyEngine {
 export interface ReadOnlyEngineOptions {
   readonly memoryMb: number;
   readonly threads: number;
-  /** Takes what the memory has no room for, and is made when it is needed. */
+  /** Takes what does not fit into memory, and is created on demand. */
   readonly tempDir: string;
-  /** Statements of the service's own, that run before the engine is locked: those that make views. */
+  /** Statements of the service that create views before the engine is locked. */
   readonly views: readonly string[];
-  /** The folders that may be read. */
+  /** The readable folders. */
   readonly folders: readonly string[];
   /** The file that `copy` writes. */
   readonly outputFile?: string;
 }
 
 /**
- * Table functions that a statement may call. Others write, as enable_profiling() does anywhere on the machine, whatever
- * the engine's settings are; or run a text as SQL, or take addresses in memory.
+ * Table functions that a statement may call. Others write anywhere on the machine, as enable_profiling() does, run a
+ * text as SQL, or access memory.
  */
 const allowedFunctions = new Set(
   `duckdb_columns duckdb_constraints duckdb_databases duckdb_dependencies duckdb_functions duckdb_indexes duckdb_keywords
@@ -49,12 +49,12 @@ const allowedFunctions = new Set(
    read_json_auto read_json_objects read_json_objects_auto read_ndjson read_ndjson_auto read_ndjson_objects
    read_parquet read_text repeat repeat_row sniff_csv summary unnest`.split(/\s+/),
 );
-/** The schemas of views.sql: macros of the service's own. */
+/** Schemas of views.sql: macros of the service. */
 const ownSchema = /^app_\d+$/;
 
 const explained = /^explain\s+(?:analyze\s+)?/i;
 
-/** What json_serialize_sql() answers. */
+/** The result of json_serialize_sql(). */
 interface Parsed {
   readonly error: boolean;
   readonly error_type?: string;
@@ -69,7 +69,7 @@ interface TableFunction {
 
 const isTableFunction = (node: object): node is TableFunction => 'type' in node && node.type === 'TABLE_FUNCTION';
 
-/** The table functions that a parsed statement calls, wherever it does, and that it may not. */
+/** Lists the refused table functions in a parsed statement. */
 function findRefused(node: unknown): string[] {
   if (typeof node !== 'object' || node === null) return [];
   const below = Object.values(node).flatMap(findRefused);
@@ -87,7 +87,7 @@ function refuseSql(message: string): never {
 function wrap(error: unknown): AppError {
   const message = error instanceof Error ? error.message : String(error);
   const code = findErrorCode(message);
-  // What it quotes is the statement within those that are made of it.
+  // The quoted statement is the wrapped one.
   const hint = code === 'memory' ? { hint: 'Raise TRIBUTARY_DUCKDB_MEMORY_MB.' } : {};
   return new AppError(code, message.split(/\n\n(?:Possible solutions|LINE )/)[0] ?? message, hint);
 }
@@ -100,19 +100,8 @@ async function attempt<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-async function open(
-  options: ReadOnlyEngineOptions,
-): Promise<{ instance: DuckDBInstance; connection: DuckDBConnection }> {
-  const instance = await duckdbApi.DuckDBInstance.create(':memory:', {
-    memory_limit: `${options.memoryMb}MiB`,
-    threads: String(options.threads),
-    temp_directory: options.tempDir,
-    autoinstall_known_extensions: 'false',
-    autoload_known_extensions: 'false',
-  });
-  const connection = await instance.connect();
-  try {
-    await connection.run("SET TimeZone = 'UTC'");
+const open = (options: ReadOnlyEngineOptions) =>
+  connectDuckdb(options, async (connection) => {
     for (const view of options.views) await connection.run(view);
     const settings = [
       'SET allow_persistent_secrets = false',
@@ -122,15 +111,9 @@ async function open(
       'SET lock_configuration = true',
     ];
     await connection.run(settings.join('; '));
-    return { instance, connection };
-  } catch (error) {
-    connection.closeSync();
-    instance.closeSync();
-    throw error;
-  }
-}
+  });
 
-/** The rows of a result whose columns are all texts, in the engine's own pieces. */
+/** Reads a result whose columns are all texts. */
 async function* readRows(result: DuckDBResult): AsyncIterable<readonly TextRow[]> {
   for (;;) {
     const chunk = await attempt(() => result.fetchChunk());
@@ -139,16 +122,15 @@ async function* readRows(result: DuckDBResult): AsyncIterable<readonly TextRow[]
   }
 }
 
-/** A statement as a table. A line of its own: it may end with a comment. */
+/** Wraps a statement as a table, on a line of its own: it may end with a comment. */
 const asTable = (sql: string): string => `(${sql}\n) AS tributary_row`;
 
 /**
- * Opens the engine: makes the views, then locks it in, as that of an export is. The lock makes no difference between
- * reading and writing: what writes is refused by `check`, without which nothing is to be run. Errors: `sql`, `memory`,
- * `disk`.
+ * Opens the engine, creates the views and locks it. The lock does not prevent writes: run only what `check` accepts.
+ * Errors: `sql`, `memory`, `disk`.
  */
 export async function openReadOnlyEngine(options: ReadOnlyEngineOptions): Promise<ReadOnlyEngine> {
-  const { instance, connection } = await attempt(() => open(options));
+  const { connection, close } = await attempt(() => open(options));
   return {
     async check(sql) {
       const select = sql.replace(explained, '');
@@ -181,9 +163,6 @@ export async function openReadOnlyEngine(options: ReadOnlyEngineOptions): Promis
         return copied.rowsChanged;
       }),
     interrupt: () => connection.interrupt(),
-    close() {
-      connection.closeSync();
-      instance.closeSync();
-    },
+    close,
   };
 }

@@ -17,54 +17,46 @@ import { tableFileMode } from '../../runtime/files/group-access.ts';
  */
 
 export interface SnapshotSqlOptions {
-  /**
-   * Where the reader finds the lake's folder, or the data folder: an absolute path or an address, without a slash at
-   * its end.
-   */
+  /** The lake's folder, or the data folder: an absolute path or an address without a trailing slash. */
   readonly root: string;
-  /** The tables that the lake has beside that of the imported events. */
+  /** Tables of the lake besides that of the imported events. */
   readonly followers: readonly Dataset[];
-  /** How long the lake keeps the files that it has replaced, milliseconds. */
+  /** How long the lake keeps replaced files, ms. */
   readonly retentionMs: number;
   /**
-   * For the file in the lake's own folder: when it was written, Unix milliseconds. The text then only works while that
-   * file, at `root`, is not newer by more than a minute: a copy of it says so. Undefined: the text may be kept, and
-   * reads `root` for ever.
+   * For the file in the lake's folder: when it was written, Unix ms. The text then works only until that file, at
+   * `root`, is newer by more than a minute, so that a copy refuses to run. Undefined: the text reads `root`
+   * permanently.
    */
   readonly writtenAtMs?: number;
 }
 
-/** Tells the texts of one file apart: the time follows. */
 const writtenMark = '-- Written at ';
 
 /**
- * How much older than the file a text may be that was read from it, milliseconds: the file is written at every commit,
- * and between its reading and its running a busy machine, or a person, takes a while. Until then a copy's text reads
- * the original.
+ * Largest age difference between a text and the file it was read from, ms: the file is rewritten at every commit, and
+ * running a text takes a while. Until then a copy reads the original.
  */
 const currentForMs = 60_000;
 
-/** When a text was written that lies in a lake, Unix milliseconds; undefined: it does not say. */
+/** Returns when a text was written, Unix ms, if it says so. */
 export function findWrittenAt(text: string): number | undefined {
   const [, digits] = new RegExp(`^${writtenMark}(\\d{1,15})$`, 'm').exec(text) ?? [];
   return digits === undefined ? undefined : Number(digits);
 }
 
-/**
- * A pattern of `glob` that matches this path alone: the engine takes `[`, `*` and `?` in it as they are only in
- * brackets.
- */
+/** Returns a `glob` pattern that matches only this path: `[`, `*` and `?` are literal in brackets. */
 const patternSql = (path: string): string => `regexp_replace(${path}, '([[*?])', '[\\1]', 'g')`;
 
-/** The name of the list of a table's files: a variable's while the text runs, and that of the type that keeps it. */
+/** Returns the name of the list of a table's files: a variable's, and that of the type that keeps it. */
 const filesOf = (table: string): string => (table === events.table ? 'tributary_files' : `tributary_files_${table}`);
 
 const variable = (name: string): string => `getvariable('tributary_${name}')`;
 
-/** Names the folder; that of a file in a lake refuses to work from a copy. */
+/** Returns the SQL that names the folder; that of a file in a lake refuses to work from a copy. */
 function rootSql({ root, writtenAtMs }: SnapshotSqlOptions): string {
   if (writtenAtMs === undefined) return `SET VARIABLE tributary_at = ${sqlText(root)};`;
-  // Both take a file that is there by its name, and list no folder for it, which the lake's group may not.
+  // Both open a file by name and list no folder, which the lake's group may not.
   const file = sqlText(`${root}/snapshot.sql`);
   const accepted = sqlText(`${writtenAtMs} ${root}`);
   const isGone = `The lake that this snapshot.sql was written for is not at ${root} any more. Where it lies now is named by SET VARIABLE tributary_root = '/path/of/lake'; or start its service once, which writes the file anew.`;
@@ -84,23 +76,20 @@ SET VARIABLE tributary_accepted = (
 SET VARIABLE tributary_at = coalesce(rtrim(${variable('root')}, '/'), ${sqlText(root)});`;
 }
 
-/** Finds the table of the events, beside which the others lie. */
+/** Finds the table of the events; the others are beside it. */
 const leaderSql = `SET VARIABLE tributary_at = (
   SELECT ${variable('at')} || CASE
     WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/${events.table}/_delta_log/*.checkpoint.parquet')) THEN '/${events.table}'
     WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/lake/${events.table}/_delta_log/*.checkpoint.parquet')) THEN '/lake/${events.table}'
     ELSE error('There is no lake in ' || ${variable('at')} || ': name the folder that has ''${events.table}'' in it, or the data folder.') END);`;
 
-/**
- * Finds a table beside that of the events. Where it is not there, as in a lake restored from before it came, its view
- * is one without rows.
- */
+/** Finds another table. If it is missing, as in a lake restored from an older backup, its view is empty. */
 const followerSql = (table: string): string => `SET VARIABLE tributary_leader = ${variable('at')};
 SET VARIABLE tributary_at = regexp_replace(${variable('leader')}, '[^/]+$', ${sqlText(table)});
 SET VARIABLE tributary_at = (
   SELECT CASE WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/_delta_log/*.checkpoint.parquet')) THEN ${variable('at')} ELSE ${variable('leader')} END);`;
 
-/** Lists the live files of the table that was found, absolute where the root is, after the time of this list. */
+/** Lists the live files of the table, as absolute paths if the root is. */
 const filesSql = (
   table: string,
 ): string => `SET VARIABLE tributary_checkpoint = (SELECT max(file) FROM glob(${patternSql(variable('at'))} || '/_delta_log/*.checkpoint.parquet'));
@@ -130,7 +119,6 @@ SET VARIABLE ${filesOf(table)} = (
     || coalesce(list(${variable('at')} || '/' || url_decode(path) ORDER BY path)${table === events.table ? '' : ` FILTER (WHERE ${variable('at')} <> ${variable('leader')})`}, [])
   FROM live);`;
 
-/** Says where the views go. */
 const placesSql = `ATTACH IF NOT EXISTS ':memory:' AS tributary_memory (READ_WRITE);
 SET VARIABLE tributary_search_path = current_setting('search_path');
 SET VARIABLE tributary_is_memory = (SELECT readonly OR type <> 'duckdb' FROM duckdb_databases() WHERE database_name = current_database());
@@ -146,17 +134,17 @@ SET VARIABLE tributary_taken = (
     SELECT database_name, schema_name, view_name FROM duckdb_views() WHERE NOT contains(sql, 'tributary_files'))
   WHERE database_name = current_database() AND schema_name = current_schema());`;
 
-/** Views answer for so long at least, milliseconds: making them takes its time too. */
+/** Lifetime of the views, at least, ms: creating them takes time too. */
 const minimumMs = 10_000;
 
-/** A view, and the table whose rows it shows. */
+/** A view of rows of a table. */
 interface View {
   readonly name: string;
   readonly table: string;
   readonly where: string;
 }
 
-/** Each opens every file when it is made and when it is read, which is why there are no more of them. */
+/** Each view opens every file when it is created and when it is read, so there are few. */
 function viewSql({ name, table, where }: View, retentionMs: number): string {
   const files = `enum_range(NULL::${filesOf(table)})`;
   const time =
@@ -167,7 +155,7 @@ function viewSql({ name, table, where }: View, retentionMs: number): string {
   union_by_name = true, hive_partitioning = false)${where};`;
 }
 
-/** Writes the text; the same for every state of a lake with these tables. */
+/** Renders the text; it is the same for every state of a lake with these tables. */
 export function snapshotSql(options: SnapshotSqlOptions): string {
   const { retentionMs, writtenAtMs, root, followers } = options;
   const tables = [events, ...followers].map(({ table }) => table);
@@ -236,19 +224,17 @@ ${[...used, ...tables.map(filesOf)].map((name) => `RESET VARIABLE ${name};`).joi
 `;
 }
 
-/** A lake's snapshot.sql: where it lies, and what it says. */
 export interface SnapshotFileOptions {
   readonly file: string;
   /** The lake's folder, absolute. */
   readonly root: string;
   readonly clock: Clock;
-  /** How long the lake keeps the files that it has replaced, milliseconds. */
+  /** How long the lake keeps replaced files, ms. */
   readonly retentionMs: number;
 }
 
 const isFollower = (dataset: Dataset): boolean => dataset !== events;
 
-/** Writes the file anew. */
 async function writeSnapshotFile(
   { file, root, clock, retentionMs }: SnapshotFileOptions,
   tables: readonly Dataset[],
@@ -262,8 +248,8 @@ async function writeSnapshotFile(
 }
 
 /**
- * Makes sure that the file is there, names the tables of the lake, and is that of this folder: a copied one names the
- * folder that it was copied from.
+ * Ensures that the file exists, names the tables of the lake, and belongs to this folder: a copied one names the
+ * original.
  */
 export async function ensureSnapshotFile(options: SnapshotFileOptions, tables: readonly Dataset[]): Promise<void> {
   const { file, root, retentionMs } = options;
@@ -276,9 +262,9 @@ export async function ensureSnapshotFile(options: SnapshotFileOptions, tables: r
     await writeSnapshotFile(options, tables);
 }
 
-/** Writes the file anew when a table has moved on, so that the text in a copy of the lake is known for one. */
+/** Rewrites the file when a table has advanced, so that a copied text is recognized. */
 export interface SnapshotFile {
-  /** Takes the lake's tables, each with its version. */
+  /** Takes the lake's tables with their versions. */
   renew(versions: ReadonlyMap<Dataset, number>): Promise<void>;
 }
 
@@ -289,7 +275,6 @@ export function createSnapshotFile(options: SnapshotFileOptions): SnapshotFile {
     async renew(versions) {
       const now = [...versions].map(([{ table }, version]) => `${table} ${version}`).join(', ');
       if (now === written) return;
-      // In the order of the datasets, whatever came first.
       await writeSnapshotFile(
         options,
         [...datasets.values()].filter((dataset) => versions.has(dataset)),

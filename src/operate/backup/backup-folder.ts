@@ -1,10 +1,12 @@
 import { randomUUID } from 'node:crypto';
-import { link, mkdir, readdir, rename, rm } from 'node:fs/promises';
 import { isSystemError, AppError, describeError, isAppError } from '../../runtime/errors.ts';
 import path from 'node:path';
-import { ensureFolder, removeFile, syncFile, syncFolders } from '../../runtime/files/durable-file.ts';
+import { ensureFolder, moveFile, removeFile, syncFile, syncFolders } from '../../runtime/files/durable-file.ts';
+import { tryLink } from '../../runtime/files/file-checks.ts';
+import { listNames } from '../../runtime/files/folder-names.ts';
 import { makeFolder } from '../../runtime/files/make-folder.ts';
 import { acquireLock, type Lock } from '../../runtime/files/lock.ts';
+import { makeWorkFolder, removeTree } from '../../runtime/files/work-files.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import {
   findManifest,
@@ -12,62 +14,57 @@ import {
   type BackupFile,
   type BackupManifest,
   type StoredBytes,
-  readPieces,
-  writePieces,
   findStored,
   isSame,
+  writeStored,
 } from './backup-manifest.ts';
+import { streamFile } from '../../runtime/files/input-file.ts';
 
 /**
- * The folder that a backup is made into: bytes under their own hash (`files/ab/ab12...`), and the manifest that says
- * which file of the data folder each is. A file that has not changed is kept as it lies there; nothing that the
- * manifest in force names is touched before the next one is, so that an interrupted run leaves the backup before it
- * whole.
+ * The folder of a backup: bytes under their own hash (`files/ab/ab12...`), and a manifest that names the file of the
+ * data folder for each. Unchanged files are kept; nothing in the current manifest is touched before the next one is
+ * written, so an interrupted run leaves the previous backup intact.
  */
 export interface BackupFolder {
   readonly dir: string;
-  /** The backup in force; undefined: none was finished here. */
+  /** The current backup, if one was finished. */
   readonly manifest: BackupManifest | undefined;
   /**
-   * Stores the bytes of a file as one of the data folder, unless they are there already: those are read and compared
-   * first. `expected`: what they must be. ENOENT of the file as it is; `file_damaged` when it holds other bytes than
-   * expected.
+   * Stores the bytes of a file, unless an intact copy exists. `expected`: what they must be. Errors: ENOENT,
+   * `file_damaged` if the file has other bytes.
    */
   put(place: string, source: string, expected?: StoredBytes, mayLink?: boolean): Promise<BackupFile>;
-  /** The same, of a file that may be gone: nothing then. */
+  /** As `put`; empty if there is no file. */
   putIfThere(place: string, source: string): Promise<BackupFile[]>;
-  /** Stores bytes that are written piece by piece. */
   write(pieces: AsyncIterable<Uint8Array>): Promise<StoredBytes>;
-  /** A path in the folder for work in hand; gone when the folder is closed. */
+  /** Returns a path for work in progress; removed with the folder's closing. */
   workPath(name: string): string;
-  /** Writes the manifest, then removes what it does not name. Returns how many went. */
+  /** Writes the manifest, then removes unnamed bytes. Returns how many. */
   finish(manifest: Omit<BackupManifest, 'format' | 'program'>): Promise<number>;
   close(): Promise<void>;
 }
 
 interface BackupFolderOptions {
-  /** Locked instead of a folder on a file system that knows no locks. */
+  /** Locked instead of a folder on a file system without locks. */
   readonly spareLock: string;
   readonly logger: Logger;
 }
 
-/** Throws `stopping` once the backup is to end. */
 export function assertGoingOn(signal: AbortSignal): void {
   if (signal.aborted)
     throw new AppError('stopping', 'the backup was stopped', { hint: 'One that the folder held before is whole.' });
 }
 
-/** What a backup's folder may hold: anything else is somebody else's. */
+/** Names in a backup's folder: all others are foreign. */
 const ownNames = /^(files|work|manifest\.json(\.[\w.]+\.tmp)?|\.lock|lost\+found)$/;
 
-/** Path of stored bytes in a backup's folder. */
 export function storedPath(dir: string, sha256: string): string {
   return path.join(dir, 'files', sha256.slice(0, 2), sha256);
 }
 
 /**
- * Locks a backup's folder, or the spare one where its file system knows no locks. Errors: `locked`; `start_failed`
- * without a spare one.
+ * Locks a backup's folder, or the spare one if its file system has no locks. Errors: `locked`; `start_failed` without a
+ * spare one.
  */
 export function lockBackup(dir: string, holder: string, spareLock?: string): Lock {
   try {
@@ -83,27 +80,16 @@ export function lockBackup(dir: string, holder: string, spareLock?: string): Loc
   }
 }
 
-/** Refuses a folder with anything that is not a backup's: a mistyped path must not fill somebody's folder. */
+/** Refuses a folder with other contents: a mistyped path must not fill a foreign folder. */
 async function assertOwnFolder(dir: string): Promise<void> {
-  const strange = (await readdir(dir)).find((name) => !ownNames.test(name));
+  const strange = (await listNames(dir)).find((name) => !ownNames.test(name));
   if (strange === undefined) return;
   throw new AppError('usage', `${dir} holds other things than a backup (${strange})`, {
     hint: 'Name a new folder, or an empty one.',
   });
 }
 
-/** Links a file into the folder; false where the two lie on different file systems, or links are not allowed. */
-async function tryLink(source: string, target: string): Promise<boolean> {
-  try {
-    await link(source, target);
-    return true;
-  } catch (error) {
-    if (isSystemError(error, 'EXDEV', 'EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'EMLINK', 'ENOSYS')) return false;
-    throw error;
-  }
-}
-
-/** Reads the manifest in force. One that is damaged keeps nobody from making a new backup: it is as good as none. */
+/** Reads the current manifest. A damaged one counts as none, so that a new backup can be made. */
 async function findInForce(dir: string, logger: Logger): Promise<BackupManifest | undefined> {
   try {
     return await findManifest(dir);
@@ -117,16 +103,13 @@ async function findInForce(dir: string, logger: Logger): Promise<BackupManifest 
   }
 }
 
-/** Removes what a killed run has left. */
+/** Removes leftovers of a killed run. */
 async function removeLeftovers(dir: string): Promise<void> {
-  await rm(path.join(dir, 'work'), { recursive: true, force: true });
-  for (const name of await readdir(dir)) if (name.endsWith('.tmp')) await removeFile(path.join(dir, name));
+  await removeTree(path.join(dir, 'work'));
+  for (const name of await listNames(dir)) if (name.endsWith('.tmp')) await removeFile(path.join(dir, name));
 }
 
-/**
- * Locks the folder, and makes what a run needs in it; `work` is the one run's own. Gives the lock and the manifest in
- * force.
- */
+/** Locks the folder and creates its subfolders. Returns the lock and the current manifest. */
 async function prepare(
   dir: string,
   { spareLock, logger }: BackupFolderOptions,
@@ -137,7 +120,7 @@ async function prepare(
   try {
     const manifest = await findInForce(dir, logger);
     await removeLeftovers(dir);
-    await mkdir(path.join(dir, 'work'), { mode: 0o700 });
+    await makeWorkFolder(path.join(dir, 'work'));
     await ensureFolder(path.join(dir, 'files'));
     return { lock, manifest };
   } catch (error) {
@@ -146,22 +129,21 @@ async function prepare(
   }
 }
 
-/** The bytes that a backup's folder holds, each under its own hash. */
 interface StoredFiles {
-  /** Says whether bytes are there and whole: those that this run has not seen yet are read and compared. */
+  /** Reports whether intact bytes exist: this run reads and compares each once. */
   isKept(expected: StoredBytes): Promise<boolean>;
-  /** Gives bytes in the work folder their place. */
+  /** Moves bytes from the work folder to their path. */
   keep(temporary: string, stored: StoredBytes): Promise<StoredBytes>;
-  /** Makes the names of what was kept, and removed, durable. */
+  /** Makes additions and removals durable. */
   sync(): Promise<void>;
-  /** Removes, durably, what is not among the hashes; returns how many went. */
+  /** Removes all other bytes durably; returns how many. */
   removeUnnamed(named: ReadonlySet<string>): Promise<number>;
 }
 
 function openStoredFiles(dir: string, logger: Logger): StoredFiles {
   const files = path.join(dir, 'files');
   const changed = new Set<string>();
-  /** Hashes of what was read, or written, by this run and is whole. */
+  /** Hashes of bytes that this run has verified or written. */
   const whole = new Set<string>();
 
   async function isKept(expected: StoredBytes): Promise<boolean> {
@@ -186,16 +168,16 @@ function openStoredFiles(dir: string, logger: Logger): StoredFiles {
       if (await isKept(stored)) return stored;
       const file = storedPath(dir, stored.sha256);
       if ((await makeFolder(path.dirname(file))) !== undefined) changed.add(files);
-      await rename(temporary, file);
+      await moveFile(temporary, file);
       changed.add(path.dirname(file));
       whole.add(stored.sha256);
       return stored;
     },
     async removeUnnamed(named) {
       let removed = 0;
-      for (const shard of await readdir(files)) {
+      for (const shard of await listNames(files)) {
         const folder = path.join(files, shard);
-        for (const name of await readdir(folder)) {
+        for (const name of await listNames(folder)) {
           if (named.has(name)) continue;
           await removeFile(path.join(folder, name));
           changed.add(folder);
@@ -208,7 +190,7 @@ function openStoredFiles(dir: string, logger: Logger): StoredFiles {
   };
 }
 
-/** Copies a file, or links it where that is allowed, to a temporary, durably, and says what it holds. */
+/** Copies or links a file to a temporary, durably. Returns what it contains. */
 async function copyFile(
   source: string,
   temporary: string,
@@ -216,7 +198,7 @@ async function copyFile(
   mayLink: boolean,
 ): Promise<StoredBytes> {
   const linked = mayLink && (await tryLink(source, temporary));
-  const stored = linked ? await findStored(temporary) : await writePieces(readPieces(source), temporary);
+  const stored = linked ? await findStored(temporary) : await writeStored(streamFile(source), temporary);
   if (stored === undefined)
     throw new AppError('folder_lost', `${temporary} was removed while it was written`, {
       hint: 'Let nothing else write to the folder of the backup, and repeat it.',
@@ -231,15 +213,14 @@ async function copyFile(
 }
 
 /**
- * Opens, and makes where it is missing, the folder of a backup; one run at a time. Errors: `locked`, `usage` when it
- * holds other things, `data_format`.
+ * Opens the folder of a backup, and creates it if it is missing; one run at a time. Errors: `locked`, `usage` if it has
+ * other contents, `data_format`.
  */
 export async function openBackupFolder(dir: string, options: BackupFolderOptions): Promise<BackupFolder> {
   const { lock, manifest } = await prepare(dir, options);
   const files = openStoredFiles(dir, options.logger);
   const work = path.join(dir, 'work');
 
-  /** Keeps what `make` writes to a temporary. */
   async function keepMade(make: (temporary: string) => Promise<StoredBytes>): Promise<StoredBytes> {
     const temporary = path.join(work, randomUUID());
     try {
@@ -267,7 +248,7 @@ export async function openBackupFolder(dir: string, options: BackupFolderOptions
           return [];
         },
       ),
-    write: (pieces) => keepMade((temporary) => writePieces(pieces, temporary)),
+    write: (pieces) => keepMade((temporary) => writeStored(pieces, temporary)),
     async finish(next) {
       await files.sync();
       await writeManifest(dir, next);
@@ -275,7 +256,7 @@ export async function openBackupFolder(dir: string, options: BackupFolderOptions
       return files.removeUnnamed(new Set(named.map(({ sha256 }) => sha256)));
     },
     async close() {
-      await rm(work, { recursive: true, force: true });
+      await removeTree(work);
       lock.release();
     },
   };

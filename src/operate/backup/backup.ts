@@ -11,7 +11,6 @@
  * keeps.
  */
 import path from 'node:path';
-import { readdir } from 'node:fs/promises';
 import type { AccessPaths } from '../../access/access-file.ts';
 import { ensureLakeId } from '../../lake/identity.ts';
 import { datasets } from '../../datasets/dataset.ts';
@@ -22,6 +21,7 @@ import type { Clock } from '../../runtime/clock.ts';
 import { findDataFormat } from '../../runtime/files/data-format.ts';
 import { AppError, isAppError, isSystemError, isTransient } from '../../runtime/errors.ts';
 import { isWithin } from '../../runtime/files/folder-id.ts';
+import { listNames } from '../../runtime/files/folder-names.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import { retry } from '../../runtime/async/retry.ts';
 import type { StreamReader } from '../../stream/stream.ts';
@@ -39,7 +39,6 @@ import { summarize, type BackupAnswer, type BackupFile, type BackupTail } from '
 import { copyBulk, copyFollowers, copyLake, type LakeCopy, type LakeCopyOptions } from './lake-copy.ts';
 import { captureTail, copyFrames, countFrames, type CapturedTail } from './stream-tail.ts';
 
-/** The places of a data folder, as config.ts has them. */
 interface DataPaths extends AccessPaths, ListPaths {
   readonly claim: string;
   readonly nats: string;
@@ -52,11 +51,10 @@ interface DataPaths extends AccessPaths, ListPaths {
 export interface BackupSource {
   readonly dataDir: string;
   readonly paths: DataPaths;
-  /** The folder of the operator's pipelines and row schemas. */
   readonly datasetsDir: string;
   /**
-   * Runs work on the stream; with undefined where the folder has none. Called as late, and for as short, as can be: a
-   * stopped service's broker runs for it.
+   * Runs work on the stream; with undefined if the folder has none. As late and as short as possible: the broker of a
+   * stopped service runs for it.
    */
   readonly withStream: <T>(work: (reader: StreamReader | undefined) => Promise<T>) => Promise<T>;
 }
@@ -68,7 +66,7 @@ interface BackupOptions {
   readonly logger: Logger;
 }
 
-/** For how long a broker that is being restarted is waited for, milliseconds. */
+/** How long a restarting broker is waited for, ms. */
 const brokerAwayMs = 60_000;
 const brokerRetryMs = 500;
 const captures = 5;
@@ -80,7 +78,7 @@ async function assertPlaces(dataDir: string, dir: string): Promise<void> {
   });
 }
 
-/** Warns of what lies in the data folder and is not the service's: it is in no backup. */
+/** Warns about foreign entries of the data folder, which are not in the backup. */
 async function warnOfStrangers({ dataDir, paths, datasetsDir }: BackupSource, logger: Logger): Promise<void> {
   const lake = lakePaths(paths.lake);
   const unnamed = await listUnnamedTables(paths.lake);
@@ -90,14 +88,14 @@ async function warnOfStrangers({ dataDir, paths, datasetsDir }: BackupSource, lo
   const known = new Set(places.map((place) => path.resolve(place)));
   const others = /^(\.lock|format\.json|identity\.json|lost\+found|tmp|.*\.tmp)$/;
   for (const folder of [dataDir, paths.lake]) {
-    const names = await readdir(folder).catch(() => []);
+    const names = await listNames(folder).catch(() => []);
     const strange = names.filter((name) => !known.has(path.resolve(folder, name)) && !others.test(name));
     if (strange.length > 0)
       logger.warn({ folder, names: strange }, 'entries that are not of the service are not in the backup');
   }
 }
 
-/** Reads the tail. A broker that is away, as after a kill, is waited for. */
+/** Reads the tail. Waits for a broker that is down, as after a kill. */
 async function readTail(
   source: BackupSource,
   target: BackupFolder,
@@ -115,7 +113,7 @@ async function readTail(
   );
 }
 
-/** Stores what of the tail the version has not; undefined when it has all. */
+/** Stores the messages of the tail that the version lacks; undefined if there are none. */
 async function storeTail(
   tail: CapturedTail | undefined,
   { epoch }: LakeCopy,
@@ -129,8 +127,8 @@ async function storeTail(
 }
 
 /**
- * Copies the tables beside the events as far as the backup has the stream; undefined where it cannot be told any more
- * how far they reach.
+ * Copies the other tables up to the backup's position in the stream; undefined if it can no longer be determined how
+ * far they reach.
  */
 async function tryCopyFollowers(
   target: BackupFolder,
@@ -138,7 +136,7 @@ async function tryCopyFollowers(
   tail: CapturedTail | undefined,
   copying: LakeCopyOptions,
 ): Promise<BackupFile[] | undefined> {
-  // Of another stream than the tail's, or without one, no message comes that the events have not.
+  // Of another stream, or without one, no table has a message that the events lack.
   const bound =
     epoch === undefined || epoch.streamId !== tail?.stream
       ? undefined
@@ -152,8 +150,7 @@ async function tryCopyFollowers(
 }
 
 /**
- * Copies a tail and a version that belong together: if the lake has begun another life of the stream in between, both
- * are read again.
+ * Copies a tail and a version that belong together: if the lake has started another epoch in between, reads both again.
  */
 async function copyConsistently(
   source: BackupSource,
@@ -179,7 +176,7 @@ async function copyConsistently(
   }
 }
 
-/** Refuses to put one lake in the place of another's backup. */
+/** Refuses to replace the backup of another lake. */
 async function assertSameLake({ paths }: BackupSource, { dir, manifest }: BackupFolder): Promise<void> {
   const before = manifest?.lake;
   if (before === undefined) return;
@@ -228,9 +225,9 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
 }
 
 /**
- * Makes, or renews, the backup of a data folder in `dir`. Errors: `usage` (places), `locked`, `conflict` (the folder
- * holds the backup of another lake), `file_damaged` (a file of the lake is damaged and the backup has no whole one),
- * `broker_away`, `disk`, `stopping`. After any of them the backup that was in force before still is.
+ * Makes or renews the backup of a data folder in `dir`. Errors: `usage` (paths), `locked`, `conflict` (the backup of
+ * another lake), `file_damaged` (a file of the lake is damaged and the backup has no intact copy), `broker_away`,
+ * `disk`, `stopping`. After any of them the previous backup is still current.
  */
 export async function makeBackup(source: BackupSource, dir: string, options: BackupOptions): Promise<BackupAnswer> {
   await assertPlaces(source.dataDir, dir);

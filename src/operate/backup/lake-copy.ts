@@ -1,8 +1,7 @@
-import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { writeCheckpoint } from '../../lake/log/checkpoint.ts';
-import { findLakeState, type Epoch } from '../../lake/log/lake-state.ts';
-import { commitName, logFolder, readCommit, listLog } from '../../lake/log/log-files.ts';
+import { findLakeState, type Epoch, findStateOf } from '../../lake/log/lake-state.ts';
+import { commitName, logFolder, readCommit, listLog, findCommit } from '../../lake/log/log-files.ts';
 import { loadTableState, toSnapshot, type Snapshot, readSnapshot } from '../../lake/log/snapshot.ts';
 import type { TableState } from '../../lake/log/table-state.ts';
 import { copyLedger, ledgerFile } from '../../lake/log/version-ledger.ts';
@@ -22,27 +21,24 @@ import { recoverChanges } from '../../lake/files/change.ts';
 import { lakePaths, listOtherTables, listUnnamedTables, tablePaths, type TableName } from '../../lake/lake.ts';
 import { openTable, type Table } from '../../lake/log/table.ts';
 import type { Clock } from '../../runtime/clock.ts';
-import { findNames } from '../../runtime/files/folder-names.ts';
+import { findNames, listNames } from '../../runtime/files/folder-names.ts';
 import { acquireLock } from '../../runtime/files/lock.ts';
 import { retry } from '../../runtime/async/retry.ts';
 
-/** The copy of one version of a table. Its log is a checkpoint, without the files that the version no longer names. */
+/** The copy of one version of a table. Its log is a checkpoint, without removed files. */
 interface TableCopyOptions {
   readonly lakeDir: string;
-  /** Hard links to the files of the table instead of copies, where that is possible. */
+  /** Whether to use hard links instead of copies where possible. */
   readonly link: boolean;
   readonly signal: AbortSignal;
 }
 
-/** Path of a file of the lake in the data folder, as the manifest has it. */
+/** Returns the path of a file of the lake in the manifest. */
 function pathBelow(lakeDir: string, file: string): string {
   return path.posix.join('lake', path.relative(lakeDir, file).split(path.sep).join('/'));
 }
 
-/**
- * Copies the live files of a snapshot; those that are not there any more are left out, for a newer version may not name
- * them.
- */
+/** Copies the live files of a snapshot. Missing ones are left out: a newer version may not name them. */
 async function copyLiveFiles(
   { files }: Snapshot,
   target: BackupFolder,
@@ -64,8 +60,8 @@ async function copyLiveFiles(
 }
 
 /**
- * Copies the log: a checkpoint of the version, and the commits from the newest one of ours on. ENOENT when it was
- * trimmed meanwhile.
+ * Copies the log: a checkpoint of the version, and the commits from this service's newest one on. Error: ENOENT if it
+ * is trimmed concurrently.
  */
 async function copyLog(
   tableDir: string,
@@ -74,20 +70,20 @@ async function copyLog(
   { lakeDir }: TableCopyOptions,
 ): Promise<BackupFile[]> {
   const folder = target.workPath(path.basename(tableDir));
-  // That of a version before, which was gone before it was copied.
+  // That of an earlier version, which disappeared before it was copied.
   await removeTree(folder);
   await makeFolder(logFolder(folder));
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   try {
-    // Files that the version no longer names are not in the backup, so nobody can travel to where they were.
+    // Removed files are not in the backup, so older versions cannot be read.
     await writeCheckpoint(duckdb, folder, { ...state, tombstones: new Map() }, noCrashPoint);
   } finally {
     duckdb.close();
   }
-  const sources = (await readdir(logFolder(folder))).map((name) => path.join(logFolder(folder), name));
+  const sources = (await listNames(logFolder(folder))).map((name) => path.join(logFolder(folder), name));
   for (let { version } = state, isOurs = false; !isOurs && version >= 0; version -= 1) {
     const { actions } = await readCommit(tableDir, version);
-    isOurs = findLakeState(actions.find((action) => action.commitInfo !== undefined)?.commitInfo) !== undefined;
+    isOurs = findStateOf(actions) !== undefined;
     sources.push(path.join(logFolder(tableDir), commitName(version)));
   }
   const files: BackupFile[] = [];
@@ -97,8 +93,8 @@ async function copyLog(
 }
 
 /**
- * Copies what tells where versions stand in the order of rows: the ledger, with the commits that the backup leaves out,
- * and what repairs of the clock have changed.
+ * Copies the positions of versions: the ledger, with the commits that the backup leaves out, and the steps of repairs
+ * of the clock.
  */
 async function copyPoints(
   tableDir: string,
@@ -107,7 +103,7 @@ async function copyPoints(
   { lakeDir }: TableCopyOptions,
 ): Promise<BackupFile[]> {
   const folder = target.workPath(path.basename(tableDir));
-  // The log may be trimmed in between, and the original then has some of the lines itself.
+  // The log may be trimmed in between, and the original ledger then has some of these lines.
   await copyLedger(tableDir, folder, await listUntrimmed(tableDir, state.version));
   const files = [await target.put(pathBelow(lakeDir, ledgerFile(tableDir)), ledgerFile(folder))];
   for (const { steps } of findLakeState(state.lastCommit)?.restamps ?? []) {
@@ -120,16 +116,16 @@ async function copyPoints(
 
 /** How far in the stream the rows of a copied table may reach. */
 interface PositionBound {
-  /** Identity of the txn action that carries the position. */
+  /** Id of the txn action with the position. */
   readonly appId: string;
-  /** Last sequence that the backup has the message of. */
+  /** Last sequence whose message the backup has. */
   readonly sequence: number;
 }
 
 /**
- * The newest version of a table whose rows come from no message after the bound: a table that follows the events is
- * committed before their position moves on, and so may be ahead of what the backup has of the stream. Errors:
- * `commit_conflict` where the log no longer has the commits to tell it by.
+ * Loads the newest version of a table without rows of messages after the bound: the other tables are committed before
+ * the events' position advances, and may be ahead of the backup's stream. Error: `commit_conflict` if the log no longer
+ * has the commits to decide.
  */
 async function loadWithin(
   tableDir: string,
@@ -139,13 +135,12 @@ async function loadWithin(
   if ((state.txns.get(appId) ?? 0) <= sequence) return state;
   let beyond = state.version + 1;
   for (let version = state.version; version >= 0; version -= 1) {
-    const { actions } = await readCommit(tableDir, version).catch((error: unknown) => {
-      if (!isSystemError(error, 'ENOENT')) throw error;
+    const commit = await findCommit(tableDir, version);
+    if (commit === undefined)
       throw new AppError('commit_conflict', `the log of ${tableDir} was trimmed while it was copied`, {
         hint: 'Repeat the backup.',
       });
-    });
-    const position = actions.find(({ txn }) => txn?.appId === appId)?.txn?.version;
+    const position = commit.actions.find(({ txn }) => txn?.appId === appId)?.txn?.version;
     if (position === undefined) continue;
     if (position <= sequence) break;
     beyond = version;
@@ -154,8 +149,8 @@ async function loadWithin(
 }
 
 /**
- * Copies a version of a table: its live files, its log, the empty file. Errors: `file_damaged`, retryable where a file
- * is missing; ENOENT where an entry of the log was trimmed meanwhile.
+ * Copies a version of a table: live files, log, empty file. Errors: `file_damaged`, retryable if a file is missing;
+ * ENOENT if a commit is trimmed concurrently.
  */
 async function copyTable(
   tableDir: string,
@@ -198,20 +193,20 @@ export interface LakeCopyOptions extends TableCopyOptions {
   readonly clock: Clock;
 }
 
-/** A copy of the whole lake takes its time, and flushes go on: the next rounds have ever less to copy. */
+/** Flushes continue during a copy: each round has less to copy. */
 const rounds = 5;
-/** A round that took less than this leaves little enough for the cut, milliseconds. */
+/** A shorter round leaves little enough for the cut, ms. */
 const shortRoundMs = 5000;
 /** A large seal or erasure takes minutes. */
 const lockWaitMs = 900_000;
 const cuts = 5;
 
-/** Lists every table but that of the events: what no pipeline names is in the backup all the same. */
+/** Lists all other tables, also those that no pipeline names. */
 async function listFollowers(lakeDir: string): Promise<TableName[]> {
   return [...(await listOtherTables(lakeDir)), ...(await listUnnamedTables(lakeDir))];
 }
 
-/** Copies what the lake has now, so that little is left for the cut. */
+/** Copies the current files, so that little is left for the cut. */
 export async function copyBulk(target: BackupFolder, options: LakeCopyOptions): Promise<void> {
   for (let round = 0; round < rounds; round += 1) {
     const startedMs = performance.now();
@@ -222,8 +217,8 @@ export async function copyBulk(target: BackupFolder, options: LakeCopyOptions): 
 }
 
 /**
- * Copies the first of some files of failed events that is there: one may be given its final name meanwhile. A damaged one
- * must not take the place of what an earlier backup has.
+ * Copies the first existing one of some paths of a file of failed events, which may be renamed concurrently. A damaged
+ * one must not replace an intact copy.
  */
 async function putFirst(
   target: BackupFolder,
@@ -239,7 +234,9 @@ async function putFirst(
   }
 }
 
-/** Copies what lies beside the tables: failed events as of the version, files put aside, the hashes of erased ids, the lake's id. */
+/**
+ * Copies what is beside the tables: failed events of the version, files put aside, hashes of erased ids, the lake's id.
+ */
 async function copyBeside(table: Table, target: BackupFolder, { lakeDir }: LakeCopyOptions): Promise<BackupFile[]> {
   const paths = lakePaths(lakeDir);
   const files: BackupFile[] = [];
@@ -257,8 +254,8 @@ async function copyBeside(table: Table, target: BackupFolder, { lakeDir }: LakeC
 }
 
 /**
- * Runs a copy of a table's newest version under its maintenance lock, again where the version is gone by then; finishes
- * what a killed rewrite has left first, as every holder of the lock does.
+ * Runs a copy of a table's newest version under its maintenance lock, and again if the version disappears. First
+ * settles what a killed rewrite left, as every holder of the lock does.
  */
 async function cutTable<T>(
   dataset: TableName,
@@ -281,7 +278,7 @@ async function cutTable<T>(
       try {
         return await copy(table);
       } catch (error) {
-        // Trimmed, swept or replaced since the version was read: the newest one names what there is.
+        // Trimmed, removed or replaced since the version was read: the newest one has the current files.
         const passing = isSystemError(error, 'ENOENT') || (isAppError(error, 'file_damaged') && error.retryable);
         if (!passing || cut === cuts || signal.aborted) throw error;
       }
@@ -292,15 +289,15 @@ async function cutTable<T>(
 }
 
 /**
- * Copies the newest version of the table of the events, and what lies beside the tables. Waits for the maintenance lock.
- * Errors: `locked`, `file_damaged` when a file of the lake is damaged or missing, those of `openTable`.
+ * Copies the newest version of the table of the events, and what is beside the tables. Waits for the maintenance lock.
+ * Errors: `locked`, `file_damaged` if a file of the lake is damaged or missing, those of `openTable`.
  */
 export async function copyLake(target: BackupFolder, options: LakeCopyOptions): Promise<LakeCopy> {
   const { lakeDir } = options;
   const { commits, checkpoints } = await listLog(lakePaths(lakeDir).table);
   if (commits.length === 0 && checkpoints.length === 0)
     return { version: -1, id: undefined, epoch: undefined, files: [] };
-  // What has no id yet is of a version before: the file is made here.
+  // A lake of an earlier version may have no file of its id.
   await ensureLakeId(lakeDir);
   return await cutTable(events, options, async (table) => {
     const copied = await copyTable(table.dir, table.state(), target, options);
@@ -315,8 +312,8 @@ export async function copyLake(target: BackupFolder, options: LakeCopyOptions): 
 }
 
 /**
- * Copies the bad rows of the loads that a version of a table has. Under the maintenance lock: who rewrites or removes
- * such a file, once its load is in the log, holds it.
+ * Copies the failed rows of the loads in a version of a table. Under the maintenance lock, which every change of these
+ * files needs.
  */
 async function copyFailedRows(
   tableDir: string,
@@ -331,8 +328,8 @@ async function copyFailedRows(
 }
 
 /**
- * Copies the other tables, with their failed rows, after the events: of each the newest version that reaches no further
- * in the stream than the bound. Errors: those of `copyLake`; `commit_conflict` where it cannot be told which version that is.
+ * Copies the other tables, with their failed rows, after the events: the newest version of each up to the bound.
+ * Errors: those of `copyLake`; `commit_conflict` if that version cannot be determined.
  */
 export async function copyFollowers(
   target: BackupFolder,

@@ -1,5 +1,3 @@
-import { existsSync } from 'node:fs';
-import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import type { AccessPaths } from '../../access/access-file.ts';
 import { isSystemError, describeError, isAppError } from '../../runtime/errors.ts';
@@ -9,8 +7,8 @@ import type { BackupFile } from './backup-manifest.ts';
 import { deliveriesPath, findJob, highestIdPath, jobPath, listReportIds } from '../../reports/report-records.ts';
 import { isInProgress, partsFolder, type ReportJob } from '../../reports/reports.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import { exists } from '../../runtime/files/file-checks.ts';
-import { findNames, listTree } from '../../runtime/files/folder-names.ts';
+import { exists, isRegularFile } from '../../runtime/files/file-checks.ts';
+import { findNames, listNames, listTree } from '../../runtime/files/folder-names.ts';
 import type { FileRecords } from '../../runtime/store/file-records.ts';
 import { listMissingRecords } from '../../runtime/store/marked-records.ts';
 import { openSegments } from '../../segments/segment-store.ts';
@@ -18,21 +16,17 @@ import { openTitles } from '../../titles/title-store.ts';
 
 const lockWaitMs = 30_000;
 
-/**
- * Copies the access data with the keys that it needs, as they are at one moment: under the lock of whoever changes
- * them.
- */
+/** Copies the access data and its keys as of one moment, under the lock of their writers. */
 export async function copyAccess(target: BackupFolder, { access, keys }: AccessPaths): Promise<BackupFile[]> {
-  if (!existsSync(keys)) return [];
+  if (!(await exists(keys))) return [];
   const lock = await waitForLock(keys, 'a backup', lockWaitMs);
   try {
     const files = await target.putIfThere(path.basename(access), access);
-    // Whatever is a key, now or in a later version; temporaries and the lock's own file are none.
-    const names = (await readdir(keys, { withFileTypes: true })).filter(
-      (entry) => entry.isFile() && !entry.name.startsWith('.') && !entry.name.endsWith('.tmp'),
-    );
-    for (const { name } of names)
-      files.push(await target.put(path.posix.join(path.basename(keys), name), path.join(keys, name)));
+    // All keys, also of later versions; not temporaries or the lock's file.
+    const names = (await listNames(keys)).filter((name) => !name.startsWith('.') && !name.endsWith('.tmp'));
+    for (const name of names)
+      if (await isRegularFile(path.join(keys, name)))
+        files.push(await target.put(path.posix.join(path.basename(keys), name), path.join(keys, name)));
     return files;
   } finally {
     lock.release();
@@ -45,13 +39,10 @@ interface ReportCopyOptions {
   readonly logger: Logger;
 }
 
-/** A request may change, or end, while it is copied. */
+/** A request may change or end while it is copied. */
 const attempts = 5;
 
-/**
- * Copies the files of a request that has ended well. One that is damaged is left out and reported: the others are not
- * to suffer for it.
- */
+/** Copies the files of a successful request. Damaged ones are left out and reported, so that the others are saved. */
 async function copyParts(folder: string, job: ReportJob, target: BackupFolder, logger: Logger): Promise<BackupFile[]> {
   const copied: BackupFile[] = [];
   for (const { name, bytes, sha256 } of job.state === 'success' ? (job.files ?? []) : []) {
@@ -67,8 +58,8 @@ async function copyParts(folder: string, job: ReportJob, target: BackupFolder, l
 }
 
 /**
- * Copies who was told of the end of a request, so that a restore does not tell all of them anew. Of one that had not ended
- * yet nobody was: in a restored folder it ends once more.
+ * Copies the deliveries of a request's end, so that a restore does not repeat them. An unfinished request has none, and
+ * ends again in a restored folder.
  */
 async function copyDeliveries(folder: string, job: ReportJob, target: BackupFolder): Promise<BackupFile[]> {
   if (isInProgress(job)) return [];
@@ -76,10 +67,7 @@ async function copyDeliveries(folder: string, job: ReportJob, target: BackupFold
   return target.putIfThere(path.posix.join('reports', String(job.id), path.basename(file)), file);
 }
 
-/**
- * Copies a request as it stands; nothing when it is gone. A record that is damaged is copied as it is, for the service
- * reports it.
- */
+/** Copies a request; nothing if it was removed. A damaged record is copied too: the service reports it. */
 async function copyReport(
   id: number,
   target: BackupFolder,
@@ -117,8 +105,8 @@ async function copyReport(
 }
 
 /**
- * Copies the export requests and their files, while the service runs. Work in hand is not copied: a restored request
- * begins it anew.
+ * Copies the export requests and their files while the service runs. Work in progress is not copied: restored requests
+ * start over.
  */
 export async function copyReports(target: BackupFolder, options: ReportCopyOptions): Promise<BackupFile[]> {
   const files: BackupFile[] = [];
@@ -126,7 +114,7 @@ export async function copyReports(target: BackupFolder, options: ReportCopyOptio
     assertGoingOn(options.signal);
     files.push(...(await copyReport(id, target, options)));
   }
-  // Last: no id that was given out before may be given out again.
+  // Last: no earlier id may be assigned again.
   const highest = highestIdPath(options.reportsDir);
   return [...files, ...(await target.putIfThere(path.posix.join('reports', path.basename(highest)), highest))];
 }
@@ -138,17 +126,17 @@ export interface ListPaths {
   readonly schedules: string;
 }
 
-/** Folder of the operator's datasets in a backup and in the data folder that is restored from it. */
+/** Folder of the operator's datasets in a backup and in a restored data folder. */
 const datasetsPlace = 'datasets';
 
-/** Reports whether an error is that of a record or a file, rather than that of a disk or of the backup. */
+/** Reports whether an error concerns a record or a file rather than a disk or the backup. */
 function isDamage(error: unknown): boolean {
   return isAppError(error, 'file_damaged') || isAppError(error, 'record_damaged') || isSystemError(error, 'ENOENT');
 }
 
 /**
- * Copies the records of a folder and their files, as they are at one moment. A file that is damaged or missing is left
- * out and reported, so that the rest does not suffer for it; its record says what it was.
+ * Copies the records of a folder and their files as of one moment. Damaged or missing files are left out and reported,
+ * so that the others are saved; the record describes them.
  */
 async function copyRecords(
   target: BackupFolder,
@@ -178,8 +166,7 @@ async function copyRecords(
 }
 
 /**
- * Keeps what the backup in force has of records that are missing in the data folder. `copied` is what this run has copied
- * of lists.
+ * Keeps the previous backup's copies of records that are missing in the data folder. `copied`: the lists of this run.
  */
 export async function keepMissing(
   { manifest }: BackupFolder,
@@ -195,7 +182,7 @@ export async function keepMissing(
   );
 }
 
-/** Copies the records that accounts have in folders of their own: each whole or not there. */
+/** Copies the records in folders of accounts, each atomically. */
 async function copyAccountRecords(target: BackupFolder, records: string): Promise<BackupFile[]> {
   const files: BackupFile[] = [];
   for (const account of await findNames(records)) {
@@ -209,8 +196,8 @@ async function copyAccountRecords(target: BackupFolder, records: string): Promis
 }
 
 /**
- * Copies the operator's datasets, wherever they lie, to where a restored service reads them. While no pipeline names a
- * table of the lake (`isAnyMissing`), the files that the backup has from before stay in it.
+ * Copies the operator's datasets to where a restored service reads them. While no pipeline names a table of the lake
+ * (`isAnyMissing`), the previous backup's files stay too.
  */
 export async function copyDatasets(
   target: BackupFolder,
@@ -231,14 +218,13 @@ export async function copyDatasets(
 }
 
 /**
- * Copies the schedules. To be done before the export requests: a slot whose request the backup has not must not be known
- * as made, and one whose request it has is found by it.
+ * Copies the schedules. Before the export requests: a slot without a copied request must not count as done, and a
+ * copied request is found by its slot.
  */
 export function copySchedules(target: BackupFolder, { schedules }: Pick<ListPaths, 'schedules'>) {
   return copyAccountRecords(target, schedules);
 }
 
-/** Copies the webhooks, the segments and the titles. */
 export async function copyLists(
   target: BackupFolder,
   { segments, titles, webhooks }: Omit<ListPaths, 'schedules'>,

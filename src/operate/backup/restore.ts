@@ -7,13 +7,14 @@
  * tail of the stream is taken into the lake; the mark is removed.
  * Crash: no command and no start works on an unfinished folder; the next restore into it begins anew.
  */
-import { readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { renewSessionKey } from '../../access/session-key.ts';
 import { findDataFormat, writeDataFormat } from '../../runtime/files/data-format.ts';
 import { ensureFolder, ensureFolders, syncFolders } from '../../runtime/files/durable-file.ts';
 import { AppError, describeError, isAppError, isSystemError } from '../../runtime/errors.ts';
 import { isWithin } from '../../runtime/files/folder-id.ts';
+import { listNames } from '../../runtime/files/folder-names.ts';
+import { removeTree } from '../../runtime/files/work-files.ts';
 import { acquireLock } from '../../runtime/files/lock.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import type { StreamReader } from '../../stream/stream.ts';
@@ -23,26 +24,25 @@ import {
   summarize,
   type BackupAnswer,
   type BackupManifest,
-  readPieces,
-  writePieces,
   findStored,
   isSame,
+  writeStored,
 } from './backup-manifest.ts';
 import { openTailReader } from './stream-tail.ts';
+import { streamFile } from '../../runtime/files/input-file.ts';
 
 interface RestoreOptions {
   /**
-   * Makes the restored lake ready: takes in the tail, where there is one, and ends what waits for readers of the
-   * original.
+   * Completes the restored lake: takes in the tail, if there is one, and drops what waits for readers of the original.
    */
   readonly completeLake: (manifest: BackupManifest, tail: StreamReader | undefined) => Promise<void>;
   readonly signal: AbortSignal;
   readonly logger: Logger;
 }
 
-/** What a folder may hold that counts as new: the root of a file system has the first, a lock the second. */
+/** Names that a new folder may contain: of a file system's root, and of a lock. */
 const emptyNames = ['lost+found', '.lock'];
-/** Damaged files that are named; the others are counted. */
+/** Damaged files that an error names. */
 const namedFiles = 5;
 
 async function getManifest(dir: string): Promise<BackupManifest> {
@@ -53,22 +53,21 @@ async function getManifest(dir: string): Promise<BackupManifest> {
   });
 }
 
-/** Removes what lies in a folder, but for what counts as new. */
+/** Removes all other entries of a folder. */
 async function clear(folder: string, keep: readonly string[] = emptyNames): Promise<void> {
-  for (const name of await readdir(folder))
-    if (!keep.includes(name)) await rm(path.join(folder, name), { recursive: true, force: true });
+  for (const name of await listNames(folder)) if (!keep.includes(name)) await removeTree(path.join(folder, name));
 }
 
-/** Refuses a folder with anything in it, but for what an interrupted restore has left. */
+/** Refuses a folder with contents, except those of an interrupted restore. */
 async function assertNew(dataDir: string): Promise<void> {
-  const names = (await readdir(dataDir)).filter((name) => !emptyNames.includes(name));
+  const names = (await listNames(dataDir)).filter((name) => !emptyNames.includes(name));
   if (names.length === 0 || findDataFormat(dataDir)?.restoring === true) return;
   throw new AppError('conflict', `${dataDir} is not empty`, {
     hint: 'Name a new folder: a restore never writes over what is there.',
   });
 }
 
-/** Copies every file of the backup and compares it with its hash. Errors: `backup_damaged`, naming the damaged ones. */
+/** Copies and verifies every file of the backup. Error: `backup_damaged`, with the damaged ones. */
 async function copyFiles(
   dir: string,
   dataDir: string,
@@ -83,7 +82,7 @@ async function copyFiles(
       throw new AppError('stopping', 'the restore was stopped', { hint: 'Run it again: it begins anew.' });
     const source = storedPath(dir, file.sha256);
     try {
-      if (!isSame(await writePieces(readPieces(source), path.join(dataDir, file.path)), file)) damaged.push(file.path);
+      if (!isSame(await writeStored(streamFile(source), path.join(dataDir, file.path)), file)) damaged.push(file.path);
     } catch (error) {
       if (!isSystemError(error, 'ENOENT')) throw error;
       damaged.push(file.path);
@@ -104,14 +103,14 @@ async function copyFiles(
 }
 
 async function restoreInto(dir: string, dataDir: string, options: RestoreOptions): Promise<BackupAnswer> {
-  // Once more, now that nobody changes it.
+  // Again, now under the lock.
   const manifest = await getManifest(dir);
   const { folderFormat: format, tail } = manifest;
   await writeDataFormat(dataDir, { format, restoring: true });
   try {
     await clear(dataDir, [...emptyNames, 'format.json']);
     await copyFiles(dir, dataDir, manifest, options.signal);
-    // A session that was signed out after the backup must not be valid again.
+    // A session that was signed out after the backup must not become valid again.
     if (manifest.files.some((file) => file.path === 'keys/sessions.key'))
       await renewSessionKey(path.join(dataDir, 'keys'));
     const reader = tail === undefined ? undefined : await openTailReader(storedPath(dir, tail.sha256), tail.stream);
@@ -135,10 +134,7 @@ async function restoreInto(dir: string, dataDir: string, options: RestoreOptions
   return answer;
 }
 
-/**
- * Locks the backup against a run that renews it. A file system that is read-only, or knows no locks, has nobody that
- * this could stop.
- */
+/** Locks the backup against a run that renews it, unless its file system is read-only or has no locks. */
 function lockIfPossible(dir: string): { release(): void } {
   try {
     return lockBackup(dir, 'a restore');
@@ -149,9 +145,8 @@ function lockIfPossible(dir: string): { release(): void } {
 }
 
 /**
- * Restores the backup in `dir` into a new folder. A restore that fails leaves the folder as empty as it was. Errors:
- * `not_found` (no finished backup), `conflict` (the folder is not empty), `data_format`, `locked`, `backup_damaged`
- * (the backup is damaged), `disk`.
+ * Restores the backup in `dir` into a new folder. A failed restore leaves the folder empty. Errors: `not_found` (no
+ * finished backup), `conflict` (the folder is not empty), `data_format`, `locked`, `backup_damaged`, `disk`.
  */
 export async function restoreBackup(dir: string, dataDir: string, options: RestoreOptions): Promise<BackupAnswer> {
   await getManifest(dir);

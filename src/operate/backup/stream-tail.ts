@@ -1,6 +1,6 @@
 import { assertGoingOn } from './backup-folder.ts';
-import { open, type FileHandle } from 'node:fs/promises';
 import { AppError, isAppError } from '../../runtime/errors.ts';
+import { openEmptyFile, openForReading, type FileHandle } from '../../runtime/files/open-file.ts';
 import type { Logger } from '../../runtime/logger.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
 import { pause } from '../../runtime/async/retry.ts';
@@ -16,26 +16,24 @@ import type { StreamMessage, StreamReader } from '../../stream/stream.ts';
  * whether the two belong together.
  */
 
-/** The tail as it was read. */
 export interface CapturedTail {
   readonly file: string;
-  /** Id of the stream: its name and creation time. */
+  /** Name and creation time of the stream. */
   readonly stream: string;
-  /** Last sequence of the stream when it was looked at: everything acknowledged before has at most this one. */
+  /** Last sequence of the stream at the start: at least that of everything acknowledged before. */
   readonly lastSequence: number;
 }
 
-/** Where the lake is in the stream now; undefined when it has followed none. */
+/** Returns the lake's position in the stream; undefined if it has followed none. */
 type FindEpoch = () => Promise<Epoch | undefined>;
 
 const frameHeadBytes = 12;
 const pullBytes = 16 * 1024 * 1024;
-/** A pull ends when nothing more has come for so long, milliseconds: the end is known, so it is rarely waited out. */
+/** A pull ends after this time without a message, ms; the end is known, so this is rare. */
 const pullWaitMs = 250;
-/** A broker that gives nothing for so long, although it has messages, is taken for stalled. */
+/** A broker that returns none of its messages for this time counts as stalled, ms. */
 const stalledMs = 30_000;
 
-/** Renders messages as frames. */
 function renderFrames(messages: readonly StreamMessage[]): Buffer {
   return Buffer.concat(
     messages.flatMap(({ sequence, payload }) => {
@@ -66,7 +64,7 @@ async function readExactly(handle: FileHandle, at: number, length: number): Prom
   return bytes.subarray(0, read);
 }
 
-/** Reads the bytes of one message. Errors: `backup_damaged` when the file ends before they do. */
+/** Reads the bytes of one message. Error: `backup_damaged` if the file ends too early. */
 async function readPayload(handle: FileHandle, { at, length }: TailFrame): Promise<Buffer> {
   const payload = await readExactly(handle, at, length);
   if (payload.length < length)
@@ -76,9 +74,7 @@ async function readPayload(handle: FileHandle, { at, length }: TailFrame): Promi
   return payload;
 }
 
-/**
- * Lists the messages in the file of a tail. Reads their heads, a chunk of the file at a time. Errors: `backup_damaged`.
- */
+/** Lists the messages in the file of a tail, reading their heads in chunks. Error: `backup_damaged`. */
 async function* listFrames(handle: FileHandle): AsyncGenerator<TailFrame> {
   const chunkBytes = 1024 * 1024;
   let chunk: Buffer = Buffer.alloc(0);
@@ -98,9 +94,9 @@ async function* listFrames(handle: FileHandle): AsyncGenerator<TailFrame> {
   }
 }
 
-/** The frames of the messages from a sequence on, as bytes. */
+/** Returns the frames of the messages from a sequence on. */
 export async function* copyFrames(file: string, from: number): AsyncGenerator<Uint8Array> {
-  const handle = await open(file, 'r');
+  const handle = await openForReading(file);
   try {
     for await (const frame of listFrames(handle)) {
       if (frame.sequence >= from)
@@ -111,9 +107,8 @@ export async function* copyFrames(file: string, from: number): AsyncGenerator<Ui
   }
 }
 
-/** Counts the messages after a sequence. */
 export async function countFrames(file: string, after: number): Promise<number> {
-  const handle = await open(file, 'r');
+  const handle = await openForReading(file);
   let count = 0;
   try {
     for await (const frame of listFrames(handle)) if (frame.sequence > after) count += 1;
@@ -125,15 +120,15 @@ export async function countFrames(file: string, after: number): Promise<number> 
 
 interface CaptureOptions {
   readonly findEpoch: FindEpoch;
-  /** Where the tail is written; replaced when it is there. */
+  /** Overwritten if it exists. */
   readonly file: string;
   readonly signal: AbortSignal;
   readonly logger: Logger;
 }
 
 /**
- * Reads what is in the stream now and not in the lake into a file, which is not fsynced. Runs beside a compactor.
- * Memory: one pull. Errors: `broker_away` also when the broker stalls, `stopping`, the file system's.
+ * Reads the messages in the stream that the lake lacks into a file, without fsync, beside a compactor. Memory: one
+ * pull. Errors: `broker_away`, also if the broker stalls, `stopping`, the file system's.
  */
 export async function captureTail(
   reader: StreamReader,
@@ -144,7 +139,7 @@ export async function captureTail(
     const epoch = await findEpoch();
     return epoch?.streamId === id ? epoch.position : undefined;
   };
-  const handle = await open(file, 'w', 0o600);
+  const handle = await openEmptyFile(file);
   try {
     /** The last sequence that was read, and the end of the file. */
     const reached = { after: 0, end: 0 };
@@ -155,7 +150,7 @@ export async function captureTail(
       reached.end += bytes.length;
       reached.after = messages.at(-1)?.sequence ?? reached.after;
     };
-    /** Begins anew after a position, with the message at it. */
+    /** Starts over after a position, with the message at it. */
     const beginAfter = async (position: number): Promise<void> => {
       await handle.truncate(0);
       reached.end = 0;
@@ -163,10 +158,7 @@ export async function captureTail(
       await append(anchor === undefined ? [] : [anchor]);
       reached.after = position;
     };
-    /**
-     * Messages after that are gone: the lake has them, or something else has removed them, of which the compactor
-     * tells.
-     */
+    /** The next messages are missing: the lake has them, or others have removed them, which the compactor reports. */
     const passGap = async (): Promise<void> => {
       const position = await findPosition();
       if (position !== undefined && position > reached.after) return beginAfter(position);
@@ -210,16 +202,15 @@ export async function captureTail(
   return { file, stream: id, lastSequence };
 }
 
-/** Between two looks of a reader that waits for more than the tail has, milliseconds: nothing comes. */
+/** Pause of a reader at the end of the tail, ms. */
 const idleMs = 20;
 
 /**
- * Opens the tail in a backup as the stream that it was read from, so that a compactor takes it in by the same rules:
- * the anchor is compared, a stream that the lake does not know begins an epoch. Nothing is purged. Memory: some bytes a
- * message.
+ * Opens the tail of a backup as the stream that it was read from, so that a compactor follows its usual rules: the
+ * anchor is compared, and an unknown stream begins an epoch. Nothing is purged. Memory: some bytes a message.
  */
 export async function openTailReader(file: string, stream: string): Promise<StreamReader> {
-  const handle = await open(file, 'r');
+  const handle = await openForReading(file);
   const frames: TailFrame[] = [];
   let bytes = 0;
   try {
@@ -232,7 +223,7 @@ export async function openTailReader(file: string, stream: string): Promise<Stre
     throw error;
   }
 
-  /** Index of the first message at or after a sequence. */
+  /** Returns the index of the first message from a sequence on. */
   function indexOf(sequence: number): number {
     let [low, high] = [0, frames.length];
     while (low < high) {

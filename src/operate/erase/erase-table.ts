@@ -1,3 +1,4 @@
+import { localFiles } from '../../runtime/store/local-files.ts';
 import path from 'node:path';
 import { AppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
@@ -85,13 +86,13 @@ export async function isInRemovedFiles(duckdb: Duckdb, table: Table, target: Era
   return false;
 }
 
-const hitSources = ({ emptyFile }: Snapshot, hits: readonly Hit[]): string[] =>
-  [...inPortions(hits)].map((some) => filesSql([emptyFile, ...some.map(({ file }) => file.absolutePath)]));
+const hitSources = ({ emptyFile }: Snapshot, paths: readonly string[]): string[] =>
+  [...inPortions(paths)].map((some) => filesSql([emptyFile, ...some]));
 
-/** SQL of the rows to erase, some files by each query: `id_app`, `event_id`. */
-export function listHitIdsSql(snapshot: Snapshot, hits: readonly Hit[], target: ErasureTarget): string[] {
+/** SQL of the rows to erase, some files by each query: `id_app`, `event_id`. `paths`: those of the files. */
+export function listHitIdsSql(snapshot: Snapshot, paths: readonly string[], target: ErasureTarget): string[] {
   const matches = matchSql(target, columnsOf(snapshot));
-  return hitSources(snapshot, hits).map((source) => `SELECT id_app, event_id FROM ${source} WHERE ${matches}`);
+  return hitSources(snapshot, paths).map((source) => `SELECT id_app, event_id FROM ${source} WHERE ${matches}`);
 }
 
 /** Finds the kinds and apps of a target's user ids in the files that have them. */
@@ -104,12 +105,15 @@ export async function findMeanings(
   const { users } = target;
   if (users === undefined) return [];
   const found = new Map<string, UserMeaning>();
-  for (const source of hitSources(snapshot, hits))
-    for (const row of await duckdb.rows(userMeaningsSql({ ...target, users }, source, columnsOf(snapshot)))) {
-      const meaning = { id: String(row['id']), kind: row['kind'] as UserKind, idApp: Number(row['id_app']) };
-      const key = JSON.stringify(meaning);
-      found.set(key, { ...meaning, rows: (found.get(key)?.rows ?? 0) + Number(row['n']) });
-    }
+  const files = hits.map(({ file }) => file);
+  await localFiles.use(files, async (paths) => {
+    for (const source of hitSources(snapshot, paths))
+      for (const row of await duckdb.rows(userMeaningsSql({ ...target, users }, source, columnsOf(snapshot)))) {
+        const meaning = { id: String(row['id']), kind: row['kind'] as UserKind, idApp: Number(row['id_app']) };
+        const key = JSON.stringify(meaning);
+        found.set(key, { ...meaning, rows: (found.get(key)?.rows ?? 0) + Number(row['n']) });
+      }
+  });
   return [...found.values()];
 }
 

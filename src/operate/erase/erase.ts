@@ -9,6 +9,7 @@
  * (lake/files/places.ts).
  * Crash: at any instruction; rewritten files stay, and the erasure can be repeated.
  */
+import { localFiles } from '../../runtime/store/local-files.ts';
 import type { Lock } from '../../runtime/files/lock.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
@@ -181,14 +182,18 @@ async function rememberErased(
   found: readonly FoundInTable[],
   target: ErasureTarget,
 ): Promise<void> {
-  const selects: string[] = [];
-  for (const { erasure, hits } of found) {
-    selects.push(...listHitIdsSql(erasure.table.snapshot(), hits, target));
-    const ids = await listFailedIds(erasure, target);
-    if (ids.length > 0) selects.push(valuesSql(ids));
-  }
-  if (selects.length === 0) return;
-  await addErasedIds(dependencies, lakePaths(dependencies.lakeDir), selects);
+  const files = found.flatMap(({ hits }) => hits.map(({ file }) => file));
+  await localFiles.use(files, async (paths) => {
+    const selects: string[] = [];
+    let from = 0;
+    for (const { erasure, hits } of found) {
+      const own = paths.slice(from, (from += hits.length));
+      selects.push(...listHitIdsSql(erasure.table.snapshot(), own, target));
+      const ids = await listFailedIds(erasure, target);
+      if (ids.length > 0) selects.push(valuesSql(ids));
+    }
+    if (selects.length > 0) await addErasedIds(dependencies, lakePaths(dependencies.lakeDir), selects);
+  });
 }
 
 /**

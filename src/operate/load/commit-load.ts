@@ -1,3 +1,4 @@
+import { localFiles } from '../../runtime/store/local-files.ts';
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { AppError, isAppError } from '../../runtime/errors.ts';
@@ -74,9 +75,11 @@ async function markKnown(duckdb: Duckdb, staged: readonly WrittenPart[], files: 
   // A damaged file may hide an identity, which would be added again.
   await assertFilesWhole(wanted);
   for (const some of inPortions(wanted))
-    await duckdb.run(
-      `INSERT INTO ${repeatsTable} SELECT part, row FROM (${stagedSql(staged)}) AS staged
-       SEMI JOIN (SELECT id_app, event_id FROM ${readFiles(some.map((file) => file.absolutePath))}) AS known USING (id_app, event_id)`,
+    await localFiles.use(some, (paths) =>
+      duckdb.run(
+        `INSERT INTO ${repeatsTable} SELECT part, row FROM (${stagedSql(staged)}) AS staged
+         SEMI JOIN (SELECT id_app, event_id FROM ${readFiles(paths)}) AS known USING (id_app, event_id)`,
+      ),
     );
 }
 

@@ -1,3 +1,4 @@
+import { localFiles } from '../../runtime/store/local-files.ts';
 import path from 'node:path';
 import { AppError } from '../../runtime/errors.ts';
 import { countFailedRows, failedRowsFolder, removeFailedRows } from '../../lake/files/failed-events.ts';
@@ -151,8 +152,10 @@ export async function listLoads(
   if (states.size === 0) return [];
   const duckdb = await openDuckdb(limits);
   try {
-    const counted = await duckdb.rows(
-      `SELECT load_id, count(*) AS n FROM ${filesSql([emptyFile, ...files.map((file) => file.absolutePath)])} WHERE load_id IS NOT NULL GROUP BY load_id`,
+    const counted = await localFiles.use(files, (paths) =>
+      duckdb.rows(
+        `SELECT load_id, count(*) AS n FROM ${filesSql([emptyFile, ...paths])} WHERE load_id IS NOT NULL GROUP BY load_id`,
+      ),
     );
     const rows = new Map(counted.map((row) => [String(row['load_id']), Number(row['n'])]));
     const origins = await readOrigins(tableDir);

@@ -1,21 +1,21 @@
-import { open } from 'node:fs/promises';
+import { open, copyFile, truncate } from 'node:fs/promises';
+import { unlessMissing } from '../errors.ts';
 
-/** A file that grows at its end, and begins with what is known to be good of it. */
+/** A file that grows at its end. */
 interface AppendedFile {
-  /** Its length, bytes. */
+  readonly fd: number;
   readonly bytes: number;
   append(data: Uint8Array | string): Promise<void>;
-  /** Makes what was appended survive a power cut; the name does once the caller has synced the folder. */
+  /** Makes appended bytes durable. The name of a new file is durable once the caller has synced the folder. */
   sync(): Promise<void>;
   close(): Promise<void>;
 }
 
 /**
- * Opens a file for appending behind its first `keptBytes`: what is behind them is cut off. One that is shorter keeps
- * what it has, and one that is not there is made, mode 0600.
+ * Opens a file for appending and truncates it to its first `keptBytes`. Creates a missing file, mode 0600 by default.
  */
-export async function openAppendedFile(file: string, keptBytes: number): Promise<AppendedFile> {
-  const handle = await open(file, 'a', 0o600);
+export async function openAppendedFile(file: string, keptBytes: number, mode = 0o600): Promise<AppendedFile> {
+  const handle = await open(file, 'a', mode);
   let bytes: number;
   try {
     const { size } = await handle.stat();
@@ -26,12 +26,13 @@ export async function openAppendedFile(file: string, keptBytes: number): Promise
     throw error;
   }
   return {
+    fd: handle.fd,
     get bytes() {
       return bytes;
     },
     async append(data) {
       const buffer = typeof data === 'string' ? Buffer.from(data) : data;
-      // One write that fails half-way, as on a full disk, leaves no half record behind.
+      // A write that fails partway, as on a full disk, leaves no partial record.
       try {
         await handle.appendFile(buffer);
       } catch (error) {
@@ -43,4 +44,12 @@ export async function openAppendedFile(file: string, keptBytes: number): Promise
     sync: () => handle.sync(),
     close: () => handle.close(),
   };
+}
+
+/** Copies the first bytes of a file, not durably. Does nothing if there is no file. */
+export async function copyStart(file: string, copy: string, bytes: number): Promise<void> {
+  await unlessMissing(
+    copyFile(file, copy).then(() => truncate(copy, bytes)),
+    undefined,
+  );
 }

@@ -1,9 +1,8 @@
 import { createHash } from 'node:crypto';
 
-/** The format from which on a file says by its checksum whether its bytes are still those that were written. */
+/** The first format whose files have a checksum. */
 const checkedVersion = 2;
 
-/** Reports whether a value is an object with members of any kind. */
 export function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
@@ -13,8 +12,8 @@ function checksum(text: string): string {
 }
 
 /**
- * Renders a record as JSON in which damage shows: `version` first, `sha256` over all other members last. JSON alone
- * shows a flipped bit only where it breaks the grammar; in a number or a name it would go unnoticed.
+ * Renders a record as JSON: `version` first, and last `sha256`, a checksum of all other members. Without it a flipped
+ * bit in a number or a name would go unnoticed.
  */
 export function renderChecked(record: Readonly<Record<string, unknown>>, indent?: number): string {
   const { version: _, ...rest } = record;
@@ -23,15 +22,15 @@ export function renderChecked(record: Readonly<Record<string, unknown>>, indent?
 }
 
 /**
- * Parses what `renderChecked` wrote and returns it without the checksum. A file of an earlier version has none and
- * passes as it is. Throws a plain Error with the reason for anything else; the caller knows the file and the way out.
+ * Parses the output of `renderChecked` and returns it without the checksum. Files of earlier versions have none and
+ * pass. Throws a plain Error with the reason; the caller adds the file and the hint.
  */
 export function parseChecked(text: string): Readonly<Record<string, unknown>> {
   const value: unknown = JSON.parse(text);
   if (!isRecord(value)) throw new Error('it is not an object');
   const { sha256, ...body } = value;
   const early = sha256 === undefined && (body['version'] === undefined || body['version'] === 1);
-  // As it was rendered without an indent, its body need not be rendered again to compare.
+  // A text that was rendered without an indent need not be rendered again to compare.
   const end = `,"sha256":"${String(sha256)}"}\n`;
   const isSame = text.endsWith(end) && sha256 === checksum(`${text.slice(0, -end.length)}}`);
   if (!early && !isSame && sha256 !== checksum(JSON.stringify(body)))

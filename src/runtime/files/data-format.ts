@@ -1,48 +1,40 @@
 import { closeSync, constants, openSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { writeFileDurably, ensureFolders } from './durable-file.ts';
-import { AppError, isSystemError } from '../errors.ts';
+import { AppError, isSystemError, unlessMissing } from '../errors.ts';
 import { readPackageJson } from './package-files.ts';
 import { access, readdir } from 'node:fs/promises';
 import { describeKind } from './make-folder.ts';
 
 /**
- * The format of a data folder: a number in `format.json` that grows with each change of the layout that an older
- * program would misread. A program refuses a folder of a newer format, and an unfinished restore; a folder without the
- * file is of a version before 0.3 (format 0), and the next start raises it.
+ * The format of a data folder: a number in `format.json` that grows with each layout that an older program would
+ * misread. A program refuses a folder of a newer format and an unfinished restore. A folder without the file is of a
+ * version before 0.3 (format 0); the next start raises it.
  *
- * Plain JSON without a checksum, on purpose: every later program has to read it, and so has this one what a later one
- * wrote.
+ * Plain JSON without a checksum: programs of all versions have to read it.
  */
 
-/** The newest format that this program knows, and the one that it writes. */
+/** The format that this program writes, and the newest that it reads. */
 export const dataFormat = 1;
 
-/** What `format.json` says. */
 interface DataFormat {
   readonly format: number;
-  /** Version of the program that wrote the file. */
   readonly program: string;
-  /** A restore into the folder has begun and not ended: what lies there is no data folder yet. */
+  /** Whether a restore into the folder is unfinished. */
   readonly restoring: boolean;
 }
 
 const fileName = 'format.json';
 
-/** Path of the file in a data folder. */
 export function dataFormatPath(dataDir: string): string {
   return path.join(dataDir, fileName);
 }
 
-/** Version of this program. */
 export function programVersion(): string {
   return (readPackageJson('package.json') as { version: string }).version;
 }
 
-/**
- * Reads a file that is there. Without waiting: a named pipe in its place would keep every command waiting, deaf to
- * signals.
- */
+/** Reads a file without blocking: a named pipe in its place would make every command hang, deaf to signals. */
 function readText(file: string): string {
   const fd = openSync(file, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
@@ -52,9 +44,7 @@ function readText(file: string): string {
   }
 }
 
-/**
- * Reads the format of a data folder; undefined where there is no file, or no folder. Errors: `record_damaged`, `disk`.
- */
+/** Reads the format of a data folder; undefined if there is no file or no folder. Errors: `record_damaged`, `disk`. */
 export function findDataFormat(dataDir: string): DataFormat | undefined {
   const file = dataFormatPath(dataDir);
   try {
@@ -81,7 +71,7 @@ export function findDataFormat(dataDir: string): DataFormat | undefined {
   }
 }
 
-/** Refuses a format that this program does not know; `what` names whose it is. Errors: `data_format`. */
+/** Refuses a format that this program does not support. Error: `data_format`. */
 export function assertKnownFormat(what: string, { format, program }: Pick<DataFormat, 'format' | 'program'>): void {
   if (format <= dataFormat) return;
   throw new AppError(
@@ -94,8 +84,8 @@ export function assertKnownFormat(what: string, { format, program }: Pick<DataFo
 }
 
 /**
- * Refuses a data folder that this program cannot use: of a newer format, or in the midst of a restore. A folder that is
- * not there passes. Errors: `data_format`, `record_damaged`.
+ * Refuses a data folder of a newer format or with an unfinished restore. A missing folder passes. Errors:
+ * `data_format`, `record_damaged`.
  */
 export function assertDataFormat(dataDir: string): void {
   const found = findDataFormat(dataDir);
@@ -107,7 +97,6 @@ export function assertDataFormat(dataDir: string): void {
   });
 }
 
-/** Writes the format durably. */
 export async function writeDataFormat(
   dataDir: string,
   format: Pick<DataFormat, 'format'> & Partial<Pick<DataFormat, 'restoring'>>,
@@ -115,25 +104,19 @@ export async function writeDataFormat(
   await writeFileDurably(dataFormatPath(dataDir), `${JSON.stringify({ ...format, program: programVersion() })}\n`);
 }
 
-/**
- * Raises a data folder of an older format, or of none, to this program's. The caller is about to run on it. Errors:
- * those of `assertDataFormat`.
- */
+/** Raises a data folder of an older format, or of none, to this program's. Errors: those of `assertDataFormat`. */
 export async function raiseDataFormat(dataDir: string): Promise<void> {
   assertDataFormat(dataDir);
-  // A later format puts here what has to be changed in a folder before it is one.
+  // Migrations of later formats go here.
   if ((findDataFormat(dataDir)?.format ?? 0) < dataFormat) await writeDataFormat(dataDir, { format: dataFormat });
 }
 
-/** Folders of the data folder, itself first, in which a start or a command opens files by their names. */
+/** Folders in which a start or a command opens files by name. */
 const searched = ['.', 'keys', 'nats', 'lake', 'lake/events/_delta_log', 'run'];
 
-/** Names an entry that is opened like a file and may never answer: a named pipe waits until somebody else opens it. */
+/** Finds an entry that blocks its reader: a named pipe waits until a writer opens it. */
 async function findObstacle(folder: string): Promise<string | undefined> {
-  const entries = await readdir(folder, { withFileTypes: true }).catch((error: unknown) => {
-    if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return [];
-    throw error;
-  });
+  const entries = await unlessMissing(readdir(folder, { withFileTypes: true }), [], 'ENOTDIR');
   const obstacle = entries.find((entry) => entry.isFIFO() || entry.isCharacterDevice());
   return obstacle === undefined
     ? undefined
@@ -141,9 +124,8 @@ async function findObstacle(folder: string): Promise<string | undefined> {
 }
 
 /**
- * Makes a data folder, and the folders named `inside` it, unless they are there; durable when it returns. Whoever uses
- * a data folder calls this first. Errors: `disk`, in one sentence, where it cannot be made, read or written, or holds
- * what would keep its reader waiting for ever.
+ * Creates a data folder and the folders `inside` it, durably. Error: `disk` if one cannot be created, read or written,
+ * or has an entry that would block its reader.
  */
 export async function ensureDataFolder(dataDir: string, inside: readonly string[] = []): Promise<void> {
   let obstacle: string | undefined;

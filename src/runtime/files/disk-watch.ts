@@ -8,49 +8,43 @@ import { fileURLToPath } from 'node:url';
 import type { Problem } from '../conditions/problem.ts';
 
 /**
- * Between looks, milliseconds: while something is written, often enough that what arrives in between fits into any
- * sensible reserve, and as often while the disk is low, so that its room is soon used again.
+ * Interval between checks, ms. While the disk is busy or low it is short, so that writes in between fit into any
+ * sensible reserve.
  */
 const checkEveryMs = { busy: 500, idle: 3000 } as const;
-/** A disk is looked at often for so long after the last write, milliseconds. */
+/** A disk counts as busy for this time after the last write, ms. */
 const busyMs = 3000;
 
-/** Watches the free space of one folder's file system. */
 interface DiskWatch extends Stoppable {
-  /** Says whether less than the reserve was free at the last look. */
+  /** Reports whether less than the reserve was free at the last check. */
   isLow(): boolean;
-  /** Something is about to be written: the disk is looked at now, and more often for a while. */
+  /** Checks now, and more often for a while. */
   expectWrites(): void;
 }
 
 /** The room on a file system, bytes. */
 export interface DiskRoom {
-  /** For an ordinary user. */
+  /** Available to an ordinary user. */
   readonly freeBytes: number;
   readonly sizeBytes: number;
 }
 
-/** Reads the room on the file system of a folder. */
 export async function readDiskRoom(folder: string): Promise<DiskRoom> {
   const { bavail, blocks, bsize } = await statfs(folder);
   return { freeBytes: bavail * bsize, sizeBytes: blocks * bsize };
 }
 
-/** Free bytes for an ordinary user on the file system of a folder. */
 export async function readFreeBytes(folder: string): Promise<number> {
   return (await readDiskRoom(folder)).freeBytes;
 }
 
-/** Says whether two folders that exist lie on the same file system. */
+/** Reports whether two existing folders are on the same file system. */
 export async function isSameDisk(folder: string, other: string): Promise<boolean> {
   const [one, two] = await Promise.all([stat(folder), stat(other)]);
   return one.dev === two.dev;
 }
 
-/**
- * Starts watching a folder that exists: `isLow` is right from the first moment on, and turns back by itself when there
- * is space again. A look that fails leaves the last answer in force.
- */
+/** Starts watching the free space of an existing folder. A check that fails keeps the last result. */
 export async function startDiskWatch(folder: string, reserveBytes: number, logger: Logger): Promise<DiskWatch> {
   let low = false;
   let busyUntilMs = 0;
@@ -80,16 +74,14 @@ export async function startDiskWatch(folder: string, reserveBytes: number, logge
   };
 }
 
-/** A disk, and which of some folders lie on it. */
+/** A disk, and the watched folders on it. */
 interface DiskUsage {
-  /** The names of those folders. */
   readonly holds: readonly string[];
-  /** Free for an ordinary user. */
   readonly freeBytes: number;
   readonly totalBytes: number;
 }
 
-/** Says how full the disks of some folders are, by name; a folder that is not there is left out. */
+/** Reads the usage of the disks of some folders, by name. A missing folder is left out. */
 export async function readDisks(folders: Readonly<Record<string, string>>): Promise<DiskUsage[]> {
   const disks = new Map<number, DiskUsage>();
   for (const [name, folder] of Object.entries(folders)) {
@@ -105,18 +97,13 @@ export async function readDisks(folders: Readonly<Record<string, string>>): Prom
   return [...disks.values()];
 }
 
-/**
- * Detects that a process has no file descriptor left: the kernel then takes its new connections and they are closed at
- * once.
- */
+/** Detects that a process has no file descriptor left: the kernel then accepts new connections and closes them. */
 export interface DescriptorWatch {
-  /** Tries to open a file; what is wrong, now or a moment ago. */
+  /** Tries to open a file. Returns what is wrong, now or a moment ago. */
   problems(): readonly Problem[];
 }
 
-/**
- * A flood takes each descriptor that comes free: what was found holds for so long, or the problem would come and go.
- */
+/** A finding holds for this time, ms: a flood takes each descriptor that is freed, and the problem would flap. */
 const heldMs = 5000;
 const file = fileURLToPath(import.meta.url);
 
@@ -125,12 +112,10 @@ function isExhausted(): boolean {
     closeSync(openSync(file, 'r'));
     return false;
   } catch (error) {
-    // Anything else is about the file, not about descriptors.
     return isSystemError(error, 'EMFILE', 'ENFILE');
   }
 }
 
-/** Creates the watch of this process, which `who` names to the operator. */
 export function createDescriptorWatch(who: string): DescriptorWatch {
   let exhaustedMs = Number.NEGATIVE_INFINITY;
   const problem: Problem = {

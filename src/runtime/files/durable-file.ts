@@ -1,19 +1,19 @@
 /**
- * Files: durable writes, locks, checked JSON, folders and disks, with no word of events.
+ * Files: durable writes, locks, checked JSON, folders and disks; nothing here depends on events.
  *
- * Invariant: what `writeFileDurably` has returned from survives a power cut; a reader sees the old bytes or the new
- * ones. A lock is the kernel's, on the folder itself (lock.ts), and ends with its process.
- * Crash: a temporary beside the file, with `.tmp` at its end, for the owner of the folder to remove at its next start.
+ * Invariant: a file is durable when `writeFileDurably` returns; a reader sees the old bytes or the new ones. A lock is
+ * the kernel's, on the folder itself (lock.ts), and ends with its process. Crash: a temporary next to the file, with
+ * the suffix `.tmp`, which the owner of the folder removes at its next start.
  */
 import { constants } from 'node:fs';
 import { link, open, readFile, rename, rmdir, unlink, writeFile } from 'node:fs/promises';
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
-import { isDiskFull, isSystemError } from '../errors.ts';
+import { isDiskFull, isSystemError, unlessMissing } from '../errors.ts';
 import { inParallel } from '../async/in-parallel.ts';
 import { makeFolder } from './make-folder.ts';
 
-/** Makes a folder's entries (names created, renamed or removed in it) survive a power cut. */
+/** Makes the entries of a folder durable: names that were created, renamed or removed. */
 export async function syncFolder(folder: string): Promise<void> {
   const handle = await open(folder, constants.O_RDONLY | constants.O_DIRECTORY);
   try {
@@ -23,7 +23,7 @@ export async function syncFolder(folder: string): Promise<void> {
   }
 }
 
-/** Makes a file's bytes survive a power cut. */
+/** Makes the bytes of a file durable. */
 export async function syncFile(file: string): Promise<void> {
   const handle = await open(file, 'r+');
   try {
@@ -33,29 +33,22 @@ export async function syncFile(file: string): Promise<void> {
   }
 }
 
-/**
- * Creates a folder with its parents, mode 0700 unless another is given, and syncs the parent so that the folder itself
- * is durable.
- */
+/** Creates a folder with its parents, mode 0700 by default, durably. */
 export async function ensureFolder(folder: string, mode = 0o700): Promise<void> {
   await ensureFolders([folder], mode);
 }
 
-/** How many folders are synced at a time: together they cost little more than one. */
+/** Folders that are synced at a time: four cost little more than one. */
 const syncWidth = 4;
 
-/** Syncs many folders. */
 export async function syncFolders(folders: Iterable<string>): Promise<void> {
   await inParallel(new Set(folders), syncWidth, syncFolder);
 }
 
-/** Levels above a folder that was there already which are synced all the same: as many as are ever created at once. */
+/** Levels above an existing folder that are synced too: as many as are ever created at once. */
 const doubtedLevels = 3;
 
-/**
- * Syncs a folder that may belong to somebody else, or to a file system that is read-only or knows no sync: nothing of
- * ours was created there.
- */
+/** Syncs a folder that may belong to another user, or be on a file system that is read-only or has no sync. */
 async function syncFolderIfOurs(folder: string): Promise<void> {
   try {
     await syncFolder(folder);
@@ -65,8 +58,8 @@ async function syncFolderIfOurs(folder: string): Promise<void> {
 }
 
 /**
- * Creates many folders with their parents, as `ensureFolder` does, and syncs each parent once: also those of folders
- * that are there already, since a process that was killed may have created them and not got as far as the sync.
+ * Creates many folders as `ensureFolder` does, and syncs each parent once. Parents of existing folders are synced too:
+ * a killed process may have created them and not synced.
  */
 export async function ensureFolders(folders: Iterable<string>, mode = 0o700): Promise<void> {
   const created = new Set<string>();
@@ -88,7 +81,7 @@ export async function ensureFolders(folders: Iterable<string>, mode = 0o700): Pr
   );
 }
 
-/** Runs a write. The error of a full disk, in which the system names no file, then says which disk it is, with its code. */
+/** Runs a write. On a full disk the system names no file; the error then names the disk, with the same code. */
 export async function namingDisk<T>(file: string, write: () => Promise<T>): Promise<T> {
   try {
     return await write();
@@ -101,8 +94,8 @@ export async function namingDisk<T>(file: string, write: () => Promise<T>): Prom
 }
 
 /**
- * Writes a new file and makes its bytes survive a power cut; its name does once the caller has synced the folder.
- * Error: EEXIST. Mode 0600 unless another is given.
+ * Writes a new file and syncs its bytes; its name is durable once the caller has synced the folder. Mode 0600 by
+ * default. Error: EEXIST.
  */
 export async function writeNewFile(file: string, data: string | Uint8Array, mode = 0o600): Promise<void> {
   await namingDisk(file, async () => {
@@ -119,18 +112,17 @@ export async function writeNewFile(file: string, data: string | Uint8Array, mode
 const temporaryOf = (file: string): string => `${file}.${process.pid}.${randomBytes(4).toString('hex')}.tmp`;
 
 export interface CreateOptions {
-  /** 0600 unless another is given. */
   readonly mode?: number;
-  /** Path of the temporary, in the folder of the file; one of its own name otherwise. */
+  /** Path of the temporary, in the folder of the file. */
   readonly temporary?: string;
-  /** Called between the steps; what it throws breaks off, before the link with nothing done. */
+  /** Called between the steps. An error before the link undoes everything. */
   readonly onWritten?: () => Promise<void>;
   readonly onLinked?: () => Promise<void>;
 }
 
 /**
- * Creates a file whole and durable, or finds that there is one of that name already, which stays as it is: of several
- * writers at once link(2) lets one win. Temporary file in the same folder, fsync, link, fsync of the folder.
+ * Creates a file durably unless there is one of that name: temporary file, fsync, link, fsync of the folder. Of several
+ * writers at once, link(2) lets one win.
  */
 export async function createExclusive(
   file: string,
@@ -154,8 +146,8 @@ export async function createExclusive(
 }
 
 /**
- * Writes a whole file so that a reader, or a restart after a power cut, sees the old bytes or the new ones and never
- * a mixture: temporary file in the same folder, fsync, rename, fsync of the folder. Mode 0600 unless another is given.
+ * Writes a file durably: temporary file, fsync, rename, fsync of the folder. A reader sees the old bytes or the new
+ * ones. Mode 0600 by default.
  */
 export async function writeFileDurably(file: string, data: string | Uint8Array, mode = 0o600): Promise<void> {
   const temporary = temporaryOf(file);
@@ -170,8 +162,8 @@ export async function writeFileDurably(file: string, data: string | Uint8Array, 
 }
 
 /**
- * Writes a whole file so that a reader sees the old bytes or the new ones, without an fsync: after a power cut it may be
- * either, or damaged. For what its reader can do without. Mode 0600 unless another is given.
+ * Writes a file so that a reader sees the old bytes or the new ones, without fsync: a power cut may restore or damage
+ * it. Mode 0600 by default.
  */
 export async function replaceFile(file: string, data: string | Uint8Array, mode = 0o600): Promise<void> {
   const temporary = temporaryOf(file);
@@ -184,38 +176,27 @@ export async function replaceFile(file: string, data: string | Uint8Array, mode 
   }
 }
 
-/**
- * Gives a file another name, in the place of what has it. Both names survive a power cut once the caller has synced
- * their folders.
- */
+/** Renames a file over any file of the new name. Durable once the caller has synced both folders. */
 export async function moveFile(from: string, to: string): Promise<void> {
   await rename(from, to);
 }
 
-/** Reads a text file; undefined when there is none. */
+/** Creates a hard link. Error: EEXIST. */
+export async function linkFile(file: string, second: string): Promise<void> {
+  await link(file, second);
+}
+
+/** Reads a text file; undefined if there is none. */
 export async function findTextFile(file: string): Promise<string | undefined> {
-  try {
-    return await readFile(file, 'utf8');
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return undefined;
-    throw error;
-  }
+  return await unlessMissing(readFile(file, 'utf8'), undefined);
 }
 
-/** Removes a file; one that is not there is already removed. */
+/** Removes a file if it is there. */
 export async function removeFile(file: string): Promise<void> {
-  try {
-    await unlink(file);
-  } catch (error) {
-    if (!isSystemError(error, 'ENOENT')) throw error;
-  }
+  await unlessMissing(unlink(file), undefined);
 }
 
-/** Removes a folder that is empty; one that is not, or is not there, stays as it is. */
+/** Removes a folder if it is there and empty. */
 export async function removeEmptyFolder(folder: string): Promise<void> {
-  try {
-    await rmdir(folder);
-  } catch (error) {
-    if (!isSystemError(error, 'ENOENT', 'ENOTEMPTY', 'EEXIST')) throw error;
-  }
+  await unlessMissing(rmdir(folder), undefined, 'ENOTEMPTY', 'EEXIST');
 }

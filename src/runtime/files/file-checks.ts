@@ -3,46 +3,42 @@ import { createHash, webcrypto, randomUUID } from 'node:crypto';
 import { constants, createReadStream, statSync, type BigIntStats } from 'node:fs';
 import { access, open, stat, type FileHandle, copyFile, link } from 'node:fs/promises';
 import { pipeline } from 'node:stream/promises';
-import { isSystemError, AppError } from '../errors.ts';
+import { isSystemError, AppError, unlessMissing } from '../errors.ts';
 import path from 'node:path';
 import { removeFile, writeFileDurably } from './durable-file.ts';
 
-/** Size of a file in bytes. Errors: those of the system, also when it is not there. */
 export async function getSize(file: string): Promise<number> {
   return (await stat(file)).size;
 }
 
-/** Size of a file in bytes; undefined when it is not there. */
+/** Returns the size of a file, bytes; undefined if there is none. */
 export async function findSize(file: string): Promise<number | undefined> {
-  try {
-    return await getSize(file);
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT', 'ENOTDIR')) return undefined;
-    throw error;
-  }
+  return await unlessMissing(getSize(file), undefined, 'ENOTDIR');
 }
 
-/** Says whether a path leads to a regular file, which can be read again and again. Errors: those of the system. */
+/** Reports whether a path leads to a regular file, which can be read repeatedly. */
 export async function isRegularFile(file: string): Promise<boolean> {
   return (await stat(file)).isFile();
 }
 
-/** Says whether a file is there. */
 export async function exists(file: string): Promise<boolean> {
   return (await findSize(file)) !== undefined;
 }
 
-/** Throws the system's error unless this process may execute a file. */
+export async function assertReadable(file: string): Promise<void> {
+  await access(file, constants.R_OK);
+}
+
 export async function assertExecutable(file: string): Promise<void> {
   await access(file, constants.X_OK);
 }
 
-/** Throws the system's error unless this process may make and remove files in a folder. Nothing is written. */
+/** Throws the system's error unless this process may create and remove files in a folder. Writes nothing. */
 export async function assertWritableFolder(folder: string): Promise<void> {
   await access(folder, constants.W_OK | constants.X_OK);
 }
 
-/** SHA-256 of a file's bytes, hex. Memory: one read buffer. */
+/** Returns the SHA-256 of a file, hex. Memory: one read buffer. */
 export async function hashFile(file: string): Promise<string> {
   const hash = createHash('sha256');
   await pipeline(createReadStream(file, { highWaterMark: 1024 * 1024 }), hash);
@@ -50,10 +46,10 @@ export async function hashFile(file: string): Promise<string> {
 }
 
 const partBytes = 8 * 1024 * 1024;
-/** Parts that are hashed at a time, each by a thread of Node's own. */
+/** Parts that are hashed at a time, each by a thread of Node. */
 const partsAtOnce = 2;
 
-/** Fills a buffer from a place in a file on; returns what the file has there. */
+/** Fills a buffer from a position in a file. Returns what the file has there. */
 async function readPart(handle: FileHandle, buffer: Buffer, position: number): Promise<Buffer> {
   let length = 0;
   for (;;) {
@@ -64,8 +60,8 @@ async function readPart(handle: FileHandle, buffer: Buffer, position: number): P
 }
 
 /**
- * SHA-256 over the SHA-256 of each 8 MiB of a file, hex: as good a name of its bytes as one SHA-256 over all, in half of
- * the time. Memory: two parts.
+ * Returns the SHA-256 over the SHA-256 of each 8 MiB of a file, hex: as good an identity as one SHA-256 over all, in
+ * half the time. Memory: two parts.
  */
 export async function hashFileByParts(file: string): Promise<string> {
   const handle = await open(file);
@@ -89,19 +85,29 @@ export async function hashFileByParts(file: string): Promise<string> {
   }
 }
 
-/** Names one state of a file, without reading it: its number, size and time of the last write. */
+/** Identifies a state of a file without reading it: inode, size and time of the last write. */
 export function stampOf(stats: Pick<BigIntStats, 'ino' | 'size' | 'mtimeNs'>): string {
   return `${stats.ino}:${stats.size}:${stats.mtimeNs}`;
 }
 
-/** The state of a file; undefined when there is none. */
 export function findStamp(file: string): string | undefined {
-  // Asked several times a second of files that may never be there: an error would cost more than the look.
+  // Asked several times a second about files that may never exist: an error would cost more.
   const stats = statSync(file, { bigint: true, throwIfNoEntry: false });
   return stats === undefined ? undefined : stampOf(stats);
 }
 
-/** Refuses a file system on which the commit's link(2) cannot work. `linkFile` stands in for link(2) in its test. */
+/** Returns when a folder was last changed, Unix ms; undefined if there is none. */
+export function findChangeMs(folder: string): number | undefined {
+  return statSync(folder, { throwIfNoEntry: false })?.mtimeMs;
+}
+
+/** Returns the id of a file, which all its hard links share; undefined if there is none. */
+export async function findFileId(file: string): Promise<string | undefined> {
+  const stats = await unlessMissing(stat(file, { bigint: true }), undefined);
+  return stats === undefined ? undefined : `${stats.dev}:${stats.ino}`;
+}
+
+/** Refuses a file system without hard links, which commits need. `linkFile` stands in for link(2) in its test. */
 export async function assertHardLinks(folder: string, linkFile: typeof link = link): Promise<void> {
   const probe = path.join(folder, `.probe-${randomUUID()}.tmp`);
   try {
@@ -120,16 +126,18 @@ export async function assertHardLinks(folder: string, linkFile: typeof link = li
   }
 }
 
-/**
- * Gives a file a second name, which its removal under the first one does not touch; a copy where the two lie on
- * different file systems, or links are not allowed. Errors: those of the system, also when the file is not there, or
- * the second name is taken.
- */
+/** Creates a hard link, or a copy where links are not possible. Error: EEXIST. */
 export async function linkOrCopy(file: string, second: string): Promise<void> {
+  if (!(await tryLink(file, second))) await copyFile(file, second, constants.COPYFILE_EXCL);
+}
+
+/** Creates a hard link; false if the two are on different file systems or links are not allowed. */
+export async function tryLink(file: string, second: string): Promise<boolean> {
   try {
     await link(file, second);
+    return true;
   } catch (error) {
-    if (!isSystemError(error, 'EXDEV', 'EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK')) throw error;
-    await copyFile(file, second, constants.COPYFILE_EXCL);
+    if (isSystemError(error, 'EXDEV', 'EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS', 'EMLINK')) return false;
+    throw error;
   }
 }

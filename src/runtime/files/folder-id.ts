@@ -2,14 +2,15 @@ import { statSync, type Stats, readFileSync } from 'node:fs';
 import { createHash } from 'node:crypto';
 import { hostname } from 'node:os';
 import path from 'node:path';
-import { stat } from 'node:fs/promises';
+import { stat, realpath } from 'node:fs/promises';
+import { unlessMissing } from '../errors.ts';
 
-/** Names one folder for as long as somebody has it open: its number is given to no other until then. */
+/** Identifies a folder while a process has it open: until then no other gets its inode. */
 export function folderIdOf({ dev, ino }: Pick<Stats, 'dev' | 'ino'>): string {
   return `${dev}:${ino}`;
 }
 
-/** The folder that is at a path now, symbolic links followed; undefined when there is none, or it cannot be reached. */
+/** Returns the id of the folder at a path, symbolic links followed; undefined if it cannot be reached. */
 export function findFolderId(folder: string): string | undefined {
   try {
     const stats = statSync(folder, { throwIfNoEntry: false });
@@ -19,23 +20,24 @@ export function findFolderId(folder: string): string | undefined {
   }
 }
 
-/** The folders that a process was started on, each with its id, as its supervisor saw them. */
+/** Ids of the folders that a process was started on, by path. */
 export type FolderIds = Readonly<Record<string, string>>;
 
 /**
- * Says whether every folder is still the one that it was. A few microseconds: it may be asked for each group of events.
+ * Reports whether every folder is still the same one. Takes a few microseconds: it may be asked for each group of
+ * events.
  */
 export function areSameFolders(ids: FolderIds): boolean {
   return Object.entries(ids).every(([folder, id]) => findFolderId(folder) === id);
 }
 
-/** Where a folder lies, to name it to an operator. */
+/** The location of a folder, for operators. */
 export interface FolderPlace {
   readonly host: string;
   readonly folder: string;
   /**
-   * Differs between a folder and a copy of it, on another machine too. A hint only: a cloned machine has the same, and
-   * a moved folder another one.
+   * Differs between a folder and its copies, on other machines too. A hint only: a cloned machine has the same one, and
+   * moving a folder changes it.
    */
   readonly fingerprint: string;
 }
@@ -48,7 +50,6 @@ function readMachineId(): string {
   }
 }
 
-/** Finds the place of a folder that is there. */
 export function findFolderPlace(folder: string): FolderPlace {
   const { dev, ino } = statSync(folder, { bigint: true });
   const fingerprint = createHash('sha256')
@@ -58,7 +59,7 @@ export function findFolderPlace(folder: string): FolderPlace {
   return { host: hostname(), folder: path.resolve(folder), fingerprint };
 }
 
-/** Says whether a folder, which need not be there yet, lies in another or is it; symbolic links are followed. */
+/** Reports whether a folder, which need not exist yet, is another one or inside it. Symbolic links are followed. */
 export async function isWithin(folder: string, other: string): Promise<boolean> {
   const root = await stat(other, { bigint: true }).catch(() => undefined);
   for (let at = path.resolve(folder); ; at = path.dirname(at)) {
@@ -67,4 +68,9 @@ export async function isWithin(folder: string, other: string): Promise<boolean> 
       return true;
     if (at === path.dirname(at)) return false;
   }
+}
+
+/** Returns the real path of a folder, or of its nearest existing parent. */
+export async function findRealFolder(folder: string): Promise<string> {
+  return (await unlessMissing(realpath(folder), undefined)) ?? (await findRealFolder(path.dirname(folder)));
 }

@@ -1,70 +1,59 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
-import { isSystemError } from '../errors.ts';
+import { isSystemError, unlessMissing } from '../errors.ts';
 
-/** Lists the names in a folder, in no order. Errors: those of the system, also when there is none. */
+/** Lists the names in a folder, in no order. Errors: the system's. */
 export async function listNames(folder: string): Promise<readonly string[]> {
   return await readdir(folder);
 }
 
-/** As `listNames`; none where there is no folder. */
+/** As `listNames`; empty if there is no folder. */
 export async function findNames(folder: string): Promise<readonly string[]> {
-  try {
-    return await listNames(folder);
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return [];
-    throw error;
-  }
+  return await unlessMissing(listNames(folder), []);
 }
 
-/** Lists the paths below a folder, of files and folders, relative to it and in no order. Errors: the system's. */
+/** Lists the relative paths of the files and folders below a folder, in no order. Errors: the system's. */
 export async function listTree(folder: string): Promise<readonly string[]> {
   return await readdir(folder, { recursive: true });
 }
 
-/** As `listTree`; none where there is no folder, or where one below it is removed meanwhile. */
+/** As `listTree`; empty if there is no folder, or one below it is removed concurrently. */
 export async function findTree(folder: string): Promise<readonly string[]> {
-  try {
-    return await listTree(folder);
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return [];
-    throw error;
-  }
+  return await unlessMissing(listTree(folder), []);
 }
 
-/**
- * Lists the paths of the files below a folder, relative to it and in no order; none where there is no folder, or where
- * one below it is removed meanwhile.
- */
+/** Lists the relative paths of the files below a folder, in no order; empty if there is no folder. */
 export async function findFiles(folder: string): Promise<readonly string[]> {
-  try {
-    const entries = await readdir(folder, { recursive: true, withFileTypes: true });
-    return entries
-      .filter((entry) => !entry.isDirectory())
-      .map(({ parentPath, name }) => path.relative(folder, path.join(parentPath, name)));
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return [];
-    throw error;
-  }
+  const entries = await unlessMissing(readdir(folder, { recursive: true, withFileTypes: true }), undefined);
+  // A folder below it may have been removed meanwhile.
+  if (entries === undefined) return existsSync(folder) ? await findFiles(folder) : [];
+  return entries
+    .filter((entry) => !entry.isDirectory())
+    .map(({ parentPath, name }) => path.relative(folder, path.join(parentPath, name)));
 }
 
-/** As `listNames`, without waiting. */
 export function listNamesSync(folder: string): readonly string[] {
   return readdirSync(folder);
 }
 
-/**
- * Lists the names in a folder without waiting; undefined where there is nothing at the path. Error: ENOTDIR where there
- * is something else, such as a file.
- */
+/** Lists the names in a folder; undefined if there is none. Error: ENOTDIR if something else has its path. */
 export function findNamesSync(folder: string): readonly string[] | undefined {
   try {
     return listNamesSync(folder);
   } catch (error) {
     if (isSystemError(error, 'ENOENT')) return undefined;
-    // Said of the path as well when one of its parents is a file.
+    // The system says so too if a parent is a file.
     if (isSystemError(error, 'ENOTDIR') && !existsSync(folder)) return undefined;
     throw error;
+  }
+}
+
+/** As `listNamesSync`; empty if the folder cannot be read. */
+export function listReadableNames(folder: string): readonly string[] {
+  try {
+    return listNamesSync(folder);
+  } catch {
+    return [];
   }
 }

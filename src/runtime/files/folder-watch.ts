@@ -7,21 +7,20 @@ import { closeSync, constants, existsSync, fstatSync, openSync } from 'node:fs';
 import { areSameFolders, findFolderId, folderIdOf, type FolderIds } from './folder-id.ts';
 
 /**
- * Folders that are held open, to see whether they are still what stands at their paths. Files are opened by path: once
- * a folder was moved away, removed or replaced, what is written by path goes to somebody else, and what is already open
- * goes to nowhere. A folder that is held open keeps its number, so that one made in its place has another.
+ * Folders that are held open, to detect that others took their paths. Files are opened by path: after a folder was
+ * moved, removed or replaced, writes by path reach another folder. An open folder keeps its inode, so a new one at its
+ * path has another.
  */
 export interface FolderPins {
-  /** Pins the folders of the list that are there and not pinned yet. */
+  /** Pins the folders of the list that exist and are not pinned yet. */
   pin(): void;
-  /** The pinned folders that are not at their paths any more. */
+  /** Returns the pinned folders that are no longer at their paths. */
   findLost(): readonly string[];
-  /** The pinned folders by path. */
   ids(): FolderIds;
   close(): void;
 }
 
-/** Opens a folder without making it; undefined while it is not there. */
+/** Opens an existing folder; undefined if there is none. */
 function findDescriptor(folder: string): number | undefined {
   try {
     return openSync(folder, constants.O_RDONLY | constants.O_DIRECTORY);
@@ -31,7 +30,7 @@ function findDescriptor(folder: string): number | undefined {
   }
 }
 
-/** Pins folders. One that is not there yet is pinned once it is. */
+/** Pins folders. A missing one is pinned once it exists. */
 export function openFolderPins(folders: readonly string[]): FolderPins {
   const pinned = new Map<string, { readonly fd: number; readonly id: string }>();
 
@@ -39,7 +38,7 @@ export function openFolderPins(folders: readonly string[]): FolderPins {
     for (const folder of folders.filter((name) => !pinned.has(name))) {
       const fd = existsSync(folder) ? findDescriptor(folder) : undefined;
       if (fd === undefined) continue;
-      // What lies in a folder that is lost belongs to somebody else.
+      // The contents of a lost folder are not ours.
       if (areSameFolders(ids())) pinned.set(folder, { fd, id: folderIdOf(fstatSync(fd)) });
       else closeSync(fd);
     }
@@ -61,30 +60,24 @@ export function openFolderPins(folders: readonly string[]): FolderPins {
   };
 }
 
-/**
- * Looked at this often, milliseconds: some calls of stat(2), and what the broker has open. Who writes into a folder, or
- * answers for what was written there, looks for himself before.
- */
+/** Interval between checks, ms. Writers check by themselves before they write or acknowledge. */
 const lookEveryMs = 1000;
 
-/** Watches whether a service still has the folders that it runs on. */
+/** Watches whether a service still has its folders. */
 export interface FolderWatch extends Stoppable {
-  /** What is wrong now; looks anew. Undefined: every folder is the service's own. */
+  /** Checks now and returns the problem; undefined if every folder is the service's. */
   findLoss(): Problem | undefined;
-  /** Throws `folder_lost` with what is wrong. */
   readonly assertWhole: () => void;
 }
 
 interface FolderWatchOptions {
   readonly dataDir: string;
   readonly pins: FolderPins;
-  /** Names another service that runs on the folder, when there is one. */
+  /** Returns the name of another service on the folder, if there is one. */
   readonly findRival: () => string | undefined;
-  /**
-   * Says that files which the broker has open are no longer in its store; once it has said so, it is not asked again.
-   */
+  /** Reports whether open files of the broker are no longer in its store. Not asked again after that. */
   readonly isStoreReplaced: () => boolean;
-  /** Called at once when folders are lost, and when all are back. */
+  /** Called when folders are lost and when all are back. */
   readonly onChange: (loss: Problem | undefined) => void;
   readonly logger: Logger;
 }
@@ -92,7 +85,6 @@ interface FolderWatchOptions {
 const lostTodo =
   'No event is taken and nothing is written meanwhile. Put that folder back and the service goes on by itself; or stop it, and start it on the folder that is to be used from now on.';
 
-/** The problem of a service whose folder is gone. */
 export function describeLostFolder(folder: string): Problem {
   return {
     code: 'folder_lost',
@@ -101,7 +93,6 @@ export function describeLostFolder(folder: string): Problem {
   };
 }
 
-/** Starts the watch. */
 export function startFolderWatch({
   dataDir,
   pins,

@@ -15,22 +15,18 @@
 import { chmod, chown, lstat, readdir, realpath, stat, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
-import { AppError, isSystemError } from '../errors.ts';
+import { AppError, isSystemError, unlessMissing } from '../errors.ts';
 import { makeFolder } from './make-folder.ts';
 import { inParallel } from '../async/in-parallel.ts';
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 
-/** The number in a line of group(5), `name:password:number:members`. */
 function numberIn(line: string | undefined): number | undefined {
   const digits = line?.split(':')[2];
   return digits !== undefined && /^\d+$/.test(digits) ? Number(digits) : undefined;
 }
 
-/**
- * The line of a group in /etc/group, or in whatever else the machine asks for its groups (getent(1), where there is
- * one).
- */
+/** Finds the line of a group in /etc/group, or by getent(1), which knows the other sources of a machine. */
 async function findLine(group: string): Promise<string | undefined> {
   const lines = (await readFile('/etc/group', 'utf8').catch(() => '')).split('\n');
   const line = lines.find((one) => one.split(':')[0] === group) ?? lines.find((one) => one.split(':')[2] === group);
@@ -39,10 +35,7 @@ async function findLine(group: string): Promise<string | undefined> {
   return asked?.stdout.split('\n')[0];
 }
 
-/**
- * The number of a group that is named by name or number; undefined where there is none. A number that the process has
- * itself needs no name.
- */
+/** Finds the id of a group by name or number. An id that the process has needs no name. */
 async function findGroupId(group: string): Promise<number | undefined> {
   if (/^\d{1,10}$/.test(group) && ownGroups().includes(Number(group))) return Number(group);
   return numberIn(await findLine(group));
@@ -52,15 +45,11 @@ function ownGroups(): number[] {
   return [...(process.getgroups?.() ?? []), process.getegid?.() ?? -1];
 }
 
-/** Says whether the process may give its files to a group. */
 function mayGiveTo(groupId: number): boolean {
   return process.geteuid?.() === 0 || ownGroups().includes(groupId);
 }
 
-/**
- * Modes that the files and folders of a table are made with; the umask takes the group's bits away where the lake is
- * its owner's alone.
- */
+/** Modes of new files and folders of a table. The umask removes the group's bits if the lake is its owner's only. */
 export const tableFileMode = 0o640;
 export const tableFolderMode = 0o750;
 
@@ -69,40 +58,33 @@ const lakeMode = setGroupId | 0o710;
 const openUmask = 0o027;
 const closedUmask = 0o077;
 
-/**
- * Folders of the lake that stay its owner's. Files go from `staging` into the tables, and have their group from there.
- */
+/** Folders of the lake that stay private. Files get their group in `staging`, before they move into the tables. */
 const privateFolders: Readonly<Record<string, number>> = {
   failed: 0o700,
   orphans: 0o700,
   catalogue: 0o700,
   staging: setGroupId | 0o700,
 };
-/** Files beside the tables, as readable as these. */
 const besideTables = ['snapshot.sql', 'views.sql', 'watermark.json'];
 
 function modeOf(stats: { readonly mode: number }): number {
   return stats.mode & 0o7777;
 }
 
-/**
- * Says whether a lake is open to its group. A set-group-id bit alone may come from the folder that the data folder was
- * made in.
- */
+/** Reports whether a lake is open to its group. The set-group-id bit alone may be inherited. */
 async function isOpen(lakeDir: string): Promise<boolean> {
   return ((await stat(lakeDir)).mode & (setGroupId | 0o010)) === (setGroupId | 0o010);
 }
 
-/** Makes this process write to a lake as the lake's folder says: for its group, or for its owner alone. */
+/** Sets the umask of this process as the lake's folder says. */
 export async function followGroupAccess(lakeDir: string): Promise<void> {
   if (await isOpen(lakeDir)) process.umask(openUmask);
-  // Only what this has opened: whoever runs the code as a library has an umask of their own.
+  // Reverts only its own change: a program that embeds the code has its own umask.
   else if (process.umask() === openUmask) process.umask(closedUmask);
 }
 
 /**
- * The number of the group that a setting names. Errors: `config_invalid` where there is none, or this process is no
- * member.
+ * Returns the id of the group of a setting. Error: `config_invalid` if there is none, or this process is not a member.
  */
 export async function resolveLakeGroup(group: string): Promise<number> {
   const hint =
@@ -119,17 +101,16 @@ export async function resolveLakeGroup(group: string): Promise<number> {
   return groupId;
 }
 
-/** Gives one file or folder its group and mode, if it has others. */
 async function give(file: string, groupId: number, mode: number): Promise<void> {
   const stats = await lstat(file);
   if (stats.gid !== groupId) await chown(file, stats.uid, groupId);
-  // After the group: changing that takes the set-group-id bit away.
+  // After the group: changing it clears the set-group-id bit.
   if (stats.gid !== groupId || modeOf(stats) !== mode) await chmod(file, mode);
 }
 
 /**
- * Gives what lies in a folder of a table, and last the folder itself. Each file is looked at once; a folder before its
- * files, so that new ones get the group.
+ * Gives a group the contents of a table's folder, and the folder itself last. A folder comes before its files, so that
+ * new ones get the group.
  */
 async function giveFolder(folder: string, groupId: number): Promise<void> {
   await give(folder, groupId, setGroupId | 0o700);
@@ -137,19 +118,13 @@ async function giveFolder(folder: string, groupId: number): Promise<void> {
   await inParallel(
     entries.filter((entry) => entry.isFile() && entry.name !== '.lock'),
     16,
-    ({ name }) => give(path.join(folder, name), groupId, tableFileMode).catch(ignoreGone),
+    ({ name }) => unlessMissing(give(path.join(folder, name), groupId, tableFileMode), undefined),
   );
   for (const entry of entries.filter((one) => one.isDirectory()))
-    await giveFolder(path.join(folder, entry.name), groupId).catch(ignoreGone);
+    await unlessMissing(giveFolder(path.join(folder, entry.name), groupId), undefined);
   await give(folder, groupId, setGroupId | tableFolderMode);
 }
 
-/** What a reader's clean-up, or a command, has removed meanwhile needs no mode. */
-function ignoreGone(error: unknown): void {
-  if (!isSystemError(error, 'ENOENT')) throw error;
-}
-
-/** The folders of the tables. */
 async function listTables(root: string): Promise<string[]> {
   const entries = await readdir(root, { withFileTypes: true });
   return entries
@@ -158,9 +133,8 @@ async function listTables(root: string): Promise<string[]> {
 }
 
 /**
- * Makes the lake readable for a group: what is there, and what is made later. A year of files takes a second, once; a
- * lake that is the group's already takes a look at its folders. Errors: `disk` where the files are not this process's
- * own to give.
+ * Makes the lake, and what is written to it later, readable for a group. Takes a second for a year of files, once.
+ * Error: `disk` if this process does not own the files.
  */
 export async function openToGroup(dataDir: string, lakeDir: string, groupId: number): Promise<void> {
   try {
@@ -173,9 +147,10 @@ export async function openToGroup(dataDir: string, lakeDir: string, groupId: num
     };
     if (stats.gid !== groupId) await give(root, groupId, setGroupId | 0o700);
     for (const [name, mode] of Object.entries(privateFolders))
-      await give(path.join(root, name), groupId, mode).catch(ignoreGone);
+      await unlessMissing(give(path.join(root, name), groupId, mode), undefined);
     for (const table of await listTables(root)) if (!(await isDone(table))) await giveFolder(table, groupId);
-    for (const name of besideTables) await give(path.join(root, name), groupId, tableFileMode).catch(ignoreGone);
+    for (const name of besideTables)
+      await unlessMissing(give(path.join(root, name), groupId, tableFileMode), undefined);
     await give(root, groupId, lakeMode);
     const data = await realpath(dataDir);
     await give(data, groupId, (modeOf(await lstat(data)) & 0o7707) | 0o010);
@@ -189,16 +164,13 @@ export async function openToGroup(dataDir: string, lakeDir: string, groupId: num
   }
 }
 
-/** Takes the lake back from its group, at once for all that is in it. Returns whether it had one. */
+/** Revokes the group's access at once. Returns whether it had any. */
 export async function closeToGroup(dataDir: string, lakeDir: string): Promise<boolean> {
-  const wasOpen = await isOpen(lakeDir).catch((error: unknown) => {
-    if (isSystemError(error, 'ENOENT')) return false;
-    throw error;
-  });
+  const wasOpen = await unlessMissing(isOpen(lakeDir), false);
   if (!wasOpen) return false;
   const root = await realpath(lakeDir);
   await chmod(root, 0o700);
-  // Each table's files are looked at again when it is opened to a group the next time.
+  // The next opening then visits the files of each table again.
   for (const table of await listTables(root)) await chmod(table, 0o700);
   const data = await realpath(dataDir);
   await chmod(data, modeOf(await lstat(data)) & 0o7700);

@@ -4,12 +4,9 @@ import path from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGunzip, createGzip } from 'node:zlib';
-import { isSystemError, AppError } from '../errors.ts';
+import { isSystemError, AppError, unlessMissing } from '../errors.ts';
 import { namingDisk } from './durable-file.ts';
 
-/** Files that others wrote and that are read as they are. */
-
-/** Reads up to `bytes` of a file's start. Errors: those of the system. */
 export async function readStart(file: string, bytes: number): Promise<Buffer> {
   const handle = await open(file, 'r');
   try {
@@ -21,10 +18,7 @@ export async function readStart(file: string, bytes: number): Promise<Buffer> {
   }
 }
 
-/**
- * Reads a file's bytes in order, unpacked when it is compressed by gzip; of one that is not, from the byte `start` on.
- * What ends early closes the file.
- */
+/** Reads a file's bytes, gunzipped if `gzip`; a plain one from byte `start` on. Ending early closes the file. */
 export async function* readPlain(file: string, gzip: boolean, start = 0): AsyncGenerator<Buffer> {
   const source = createReadStream(file, { highWaterMark: 1024 * 1024, start });
   const plain = gzip ? source.pipe(createGunzip()) : source;
@@ -38,8 +32,8 @@ export async function* readPlain(file: string, gzip: boolean, start = 0): AsyncG
 }
 
 /**
- * Says whether a file compressed by gzip is whole: each of its members ends with the checksum of what it holds. Time:
- * that of unpacking it; an aborted signal ends the look. Errors: those of the system.
+ * Reports whether a gzip file is complete: each member ends with a checksum. Reads all of it, unless aborted. Errors:
+ * the system's.
  */
 export async function isWholeGzip(file: string, signal: AbortSignal): Promise<boolean> {
   const plain = readPlain(file, true);
@@ -54,18 +48,18 @@ export async function isWholeGzip(file: string, signal: AbortSignal): Promise<bo
   }
 }
 
-/** Writes a stream of bytes to a new work file. Errors: those of the system, and of the signal. */
+/** Writes a stream to a new work file. Errors: the system's, the signal's. */
 export async function writeInput(input: AsyncIterable<Uint8Array>, file: string, signal: AbortSignal): Promise<void> {
   const target = createWriteStream(file, { flags: 'wx', mode: 0o600 });
   await namingDisk(file, () => pipeline(Readable.from(input), target, { signal }));
 }
 
-/** Gives a file a second name, a symbolic link, for whoever reads more into a name than it says. */
+/** Creates a symbolic link, for programs that interpret a file's name. */
 export async function linkInput(file: string, name: string): Promise<void> {
   await symlink(path.resolve(file), name);
 }
 
-/** Writes pieces to a file, compressed by gzip or not, and makes its bytes survive a power cut. Mode 0600. */
+/** Writes pieces to a file, gzipped or not, and syncs its bytes. Mode 0600. */
 export async function writePieces(
   pieces: AsyncIterable<Uint8Array>,
   file: string,
@@ -78,12 +72,12 @@ export async function writePieces(
   );
 }
 
-/** The descriptor on which a child hears that its standard input was whole. */
+/** The descriptor by which a child learns that its standard input was complete. */
 export const wholeDescriptor = 3;
 
 /**
- * Reads an input to its end, and then a byte from a descriptor, by which the input's writer says that it was whole: a
- * writer that dies closes both. Errors: `file_damaged` where there is no such byte; those of the system.
+ * Reads an input to its end, then a byte from a descriptor by which the writer confirms that it was complete. A writer
+ * that dies closes both. Error: `file_damaged` without that byte.
  */
 export async function* readTold(input: AsyncIterable<Uint8Array>, descriptor: number): AsyncGenerator<Uint8Array> {
   yield* input;
@@ -95,20 +89,15 @@ export async function* readTold(input: AsyncIterable<Uint8Array>, descriptor: nu
     });
 }
 
-/** Reads a text file (UTF-8). Errors: those of the system, also when there is none. */
 export async function getTextFile(file: string): Promise<string> {
   return await readFile(file, 'utf8');
 }
 
-/** Reads a file's bytes, whole. Errors: those of the system, also when there is none. */
 export async function getBytes(file: string): Promise<Buffer> {
   return await readFile(file);
 }
 
-/**
- * Reads a file's bytes from its beginning to its end, in pieces of at most 1 MiB; opens it when the first is asked for.
- * Errors: those of the system.
- */
+/** Reads a file in pieces of at most 1 MiB. Opens it when the first one is asked for. */
 export async function* streamFile(file: string): AsyncGenerator<Uint8Array> {
   for await (const piece of createReadStream(file, { highWaterMark: 1024 * 1024 })) yield piece as Uint8Array;
 }
@@ -116,14 +105,11 @@ export async function* streamFile(file: string): AsyncGenerator<Uint8Array> {
 const others = 0o077;
 
 /**
- * Reads a text file that holds secrets; undefined when there is none. Error: `config_invalid` where anybody but its
- * owner may read or write it.
+ * Reads a text file with secrets; undefined if there is none. Error: `config_invalid` if others than its owner may read
+ * or write it.
  */
 export async function findPrivateFile(file: string): Promise<string | undefined> {
-  const handle = await open(file, 'r').catch((error: unknown) => {
-    if (isSystemError(error, 'ENOENT')) return undefined;
-    throw error;
-  });
+  const handle = await unlessMissing(open(file, 'r'), undefined);
   if (handle === undefined) return undefined;
   try {
     const { mode } = await handle.stat();

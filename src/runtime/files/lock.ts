@@ -8,27 +8,25 @@ import { findProcessStart, isSameProcess } from '../processes/procfs.ts';
 import { retry } from '../async/retry.ts';
 
 const retryEveryMs = 100;
-/** How long the helper may take: some network file systems answer when their server does. */
+/** Timeout of the helper: network file systems may respond slowly. */
 const helperMs = 10_000;
-/** The folder may be replaced between its opening and its locking: then the one that is there now is tried. */
+/** Attempts to lock the folder at a path, which may be replaced between opening and locking. */
 const openings = 10;
 
-/** A lock held by this process; the kernel drops it when the last process that has the descriptor ends. */
+/** A lock held by this process. The kernel releases it when the last process with the descriptor ends. */
 export interface Lock {
-  /** The locked descriptor. A child that inherits it keeps the lock alive after this process is gone. */
+  /** The locked descriptor. A child that inherits it keeps the lock after this process ends. */
   readonly fd: number;
-  /**
-   * Throws `folder_lost` when the folder at the path is no longer the locked one: it was moved, removed or replaced.
-   */
+  /** Throws `folder_lost` if the folder at the path is no longer the locked one. */
   assertHeld(): void;
   release(): void;
 }
 
-/** The name of the holder, for whoever is refused. The lock itself needs no file: this one may be missing. */
+/** Names the holder in errors. The lock itself needs no file. */
 const holderFile = (folder: string): string => path.join(folder, '.lock');
 
 interface Holder {
-  /** The holder's name in the error of whoever is refused. */
+  /** The holder's name in the error of a refused process. */
   readonly text: string;
   readonly pid: number;
   readonly processStart: string | undefined;
@@ -44,10 +42,7 @@ function findHolder(folder: string): Holder | undefined {
   }
 }
 
-/**
- * Writes who holds the lock. Without it the lock is as good: a full disk must not keep anyone from taking it. The error
- * of whoever is refused then names "another process".
- */
+/** Writes the holder's name. The lock holds without it, also on a full disk; errors then name "another process". */
 function writeHolder(folder: string, holder: string, onUnnamed?: (error: unknown) => void): void {
   try {
     writeFileSync(holderFile(folder), `${holder} (pid ${process.pid})\n${findProcessStart(process.pid) ?? ''}\n`, {
@@ -58,7 +53,7 @@ function writeHolder(folder: string, holder: string, onUnnamed?: (error: unknown
   }
 }
 
-/** Locks a descriptor of a folder, or of a file; false when another holds the lock. */
+/** Locks a descriptor; false if another process has the lock. */
 export function lockDescriptor(fd: number, place: string): boolean {
   const result = spawnSync('flock', ['-x', '-n', '3'], {
     stdio: ['ignore', 'ignore', 'pipe', fd],
@@ -76,7 +71,7 @@ export function lockDescriptor(fd: number, place: string): boolean {
   );
 }
 
-/** Opens and locks the folder that is at the path when this returns; undefined when another holds its lock. */
+/** Opens and locks the folder at a path; undefined if another process has the lock. */
 function openLocked(folder: string): number | undefined {
   for (let opening = 0; opening < openings; opening += 1) {
     makeFolderSync(folder);
@@ -95,7 +90,7 @@ function openLocked(folder: string): number | undefined {
   });
 }
 
-/** Says whether anybody holds the lock of a folder. One that is not there is not made: nobody holds it. */
+/** Reports whether any process has the lock of a folder. Does not create the folder. */
 export function isLocked(folder: string): boolean {
   if (findFolderId(folder) === undefined) return false;
   const fd = openLocked(folder);
@@ -104,12 +99,11 @@ export function isLocked(folder: string): boolean {
 }
 
 /**
- * Takes the exclusive lock of a folder, which is made when it is missing, or refuses with `locked`, naming the holder.
- * The lock is on the folder itself (flock(2) on its inode): no file can be removed that would end it, and every path to
- * the folder, by symlink or bind mount, meets the same lock. Node has no flock(2) of its own, so util-linux's `flock`
- * locks the descriptor it inherits: the lock belongs to the open file description that this process keeps, survives the
- * helper, and ends with the process, `kill -9` included. No stale lock can be left behind. `onUnnamed` takes the error
- * of writing down who holds it.
+ * Takes the exclusive lock of a folder, which is created if missing. The lock is flock(2) on the folder's inode:
+ * removing a file cannot release it, and all paths to the folder share it. Node has no flock(2), so util-linux's
+ * `flock` locks an inherited descriptor: the lock belongs to the open file description of this process, outlives the
+ * helper, and ends with the process, also by `kill -9`. `onUnnamed` gets the error of writing the holder's name. Error:
+ * `locked`, with the holder.
  */
 export function acquireLock(folder: string, holder: string, onUnnamed?: (error: unknown) => void): Lock {
   const fd = openLocked(folder);
@@ -134,8 +128,11 @@ export function acquireLock(folder: string, holder: string, onUnnamed?: (error: 
   };
 }
 
-/** Takes a lock as `acquireLock` does, waiting up to `waitMs` for its holder to finish. */
-export async function waitForLock(folder: string, holder: string, waitMs: number): Promise<Lock> {
+/** Changes of a table take seconds: a command waits this long for another one, ms. */
+const maintenanceMs = 120_000;
+
+/** Takes a lock as `acquireLock` does; waits for its holder to finish. */
+export async function waitForLock(folder: string, holder: string, waitMs = maintenanceMs): Promise<Lock> {
   return await retry(async () => acquireLock(folder, holder), {
     forMs: waitMs,
     everyMs: retryEveryMs,
@@ -145,15 +142,14 @@ export async function waitForLock(folder: string, holder: string, waitMs: number
 
 export interface TakeOverOptions {
   readonly waitMs: number;
-  /** Ends the wait. */
   readonly signal?: AbortSignal;
-  /** Throws when the holder is known to run, by what says more than the lock's own text. */
+  /** Throws if the holder is known to run by other evidence than the lock's own text. */
   readonly assertFree?: () => void;
 }
 
 /**
- * Takes over the lock of a long-lived holder: refuses at once while that one runs, and waits up to `waitMs` where it
- * has just ended and a child that inherited the lock is still on its way out.
+ * Takes over the lock of a long-lived holder. Refuses at once while that one runs; waits up to `waitMs` if it has just
+ * ended and a child that inherited the lock has not.
  */
 export async function takeOverLock(
   folder: string,
@@ -182,9 +178,8 @@ export async function takeOverLock(
 }
 
 /**
- * Takes the exclusive lock of a file that is there, or refuses with `locked`. It is flock(2) on the file itself, as that
- * of a folder (lock.ts): every path to the file meets it, nothing is written, and it ends with the process. Errors:
- * those of the system when the file cannot be opened.
+ * Takes the exclusive lock of an existing file, as `acquireLock` does that of a folder. Writes nothing. Errors:
+ * `locked`, the system's.
  */
 export function acquireFileLock(file: string, what: string): { release(): void } {
   const fd = openSync(file, 'r');

@@ -3,9 +3,8 @@ import path from 'node:path';
 import { isSystemError } from '../errors.ts';
 
 /**
- * Makes folders with their parents. Not by the `recursive` of Node's own mkdir: where a folder is there and takes no
- * new one (anywhere below /proc), that tries again without end, and no signal reaches the process. Here each level is
- * tried twice.
+ * Creates folders with their parents. The `recursive` of Node's mkdir loops forever, deaf to signals, where an existing
+ * folder takes no new one (below /proc). Here each level is tried twice.
  */
 
 const ownerOnly = 0o700;
@@ -22,7 +21,7 @@ const reasons: Readonly<Record<string, string>> = {
   EDQUOT: "the disk's quota is used up",
 };
 
-/** A system error that keeps its code and says in words what stands in the way. */
+/** Returns a system error with its code and the reason in words. */
 function explain(folder: string, error: unknown, reason?: string): Error {
   const { code = '', message } = error as NodeJS.ErrnoException;
   return Object.assign(
@@ -31,10 +30,7 @@ function explain(folder: string, error: unknown, reason?: string): Error {
   );
 }
 
-/**
- * Throws unless what kept a folder from being made is that it is there. `stats` are those of its path, when it leads
- * somewhere.
- */
+/** Throws unless mkdir failed because the folder exists. `stats`: those of its path, if it leads anywhere. */
 function assertThere(folder: string, error: unknown, stats: Stats | undefined): void {
   if (stats?.isDirectory() === true) return;
   if (stats !== undefined) throw explain(folder, error, `there is ${describeKind(stats)} of that name`);
@@ -45,7 +41,7 @@ function assertThere(folder: string, error: unknown, stats: Stats | undefined): 
   );
 }
 
-/** What an entry of a folder is, in words, with an article. */
+/** Names the kind of an entry, with an article. */
 export function describeKind(entry: Pick<Stats, 'isFile' | 'isFIFO' | 'isSocket' | 'isDirectory'>): string {
   if (entry.isDirectory()) return 'a folder';
   if (entry.isFIFO()) return 'a named pipe';
@@ -62,8 +58,8 @@ function findStats(folder: string): Stats | undefined {
 }
 
 /**
- * Makes a folder with its parents, mode 0700 unless another is given. Returns the first one that was made; undefined
- * when all were there. Errors: system errors, in words.
+ * Creates a folder with its parents, mode 0700 by default. Returns the first one created; undefined if all existed.
+ * Errors: the system's, in words.
  */
 export function makeFolderSync(folder: string, mode = ownerOnly): string | undefined {
   try {

@@ -3,7 +3,7 @@ import { createRequire } from 'node:module';
 import path from 'node:path';
 import process from 'node:process';
 
-/** The nearest folder above `folder` that holds pipelines: the bundles of `dist` are not as deep as the sources. */
+/** Finds the nearest parent with pipelines: the bundles in `dist` are not as deep as the sources. */
 function findPackageRoot(folder: string): string {
   if (existsSync(path.join(folder, 'pipelines'))) return folder;
   const above = path.dirname(folder);
@@ -12,17 +12,16 @@ function findPackageRoot(folder: string): string {
   return findPackageRoot(above);
 }
 
-/** The folder that holds package.json, schemas and pipelines. */
 export const packageRoot = findPackageRoot(import.meta.dirname);
 
 let defaultDatasetsFolder: string | undefined;
 
-/** Sets the folder of the operator's datasets, unless the environment does. Has no effect once datasets are loaded. */
+/** Sets the folder of the operator's datasets, unless the environment does. No effect once datasets are loaded. */
 export function useDatasetsFolder(folder: string): void {
   defaultDatasetsFolder = folder;
 }
 
-/** Returns the setting of the operator's datasets, which an export worker gets too; empty if there is no such folder. */
+/** Returns the setting of the operator's datasets, for child processes; empty if there is no such folder. */
 export function datasetsEnvironment(): { readonly TRIBUTARY_DATASETS_DIR?: string } {
   const named = process.env['TRIBUTARY_DATASETS_DIR'] ?? '';
   if (named !== '') return { TRIBUTARY_DATASETS_DIR: path.resolve(named) };
@@ -31,8 +30,8 @@ export function datasetsEnvironment(): { readonly TRIBUTARY_DATASETS_DIR?: strin
 }
 
 /**
- * Lists the operator's pipelines, by their absolute paths, in the order of their names. Throws an error for a folder
- * that the setting names and that does not exist, and for a file beside `pipelines` and `schemas`.
+ * Lists the absolute paths of the operator's pipelines, by name. Throws if the folder of the setting is missing or has
+ * unexpected entries.
  */
 export function listDatasetFiles(): string[] {
   const { TRIBUTARY_DATASETS_DIR: folder } = datasetsEnvironment();
@@ -46,7 +45,7 @@ export function listDatasetFiles(): string[] {
 
 /**
  * Reads a JSON file of the package, by its path below the package's root, or of the operator's datasets, by its
- * absolute path. Throws an error that names it. Not for user data.
+ * absolute path. Throws an error that names it.
  */
 export function readPackageJson(file: string): unknown {
   const text = readFileSync(path.resolve(packageRoot, file), 'utf8');
@@ -57,14 +56,13 @@ export function readPackageJson(file: string): unknown {
   }
 }
 
-/** What was built. */
 export interface Build {
   readonly version: string;
-  /** Abbreviated, with `-dirty` where files were changed since; undefined where no repository was at hand. */
+  /** Abbreviated; `-dirty` if files had changes; undefined without a repository. */
   readonly commit: string | undefined;
 }
 
-/** Reads what the program was built of, as the build has noted it beside the program. */
+/** Reads the version and commit that the build stored. */
 export function findBuild(): Build {
   const { version } = readPackageJson('package.json') as { version: string };
   const { commit } = (
@@ -73,7 +71,7 @@ export function findBuild(): Build {
   return { version, commit };
 }
 
-/** Lists the JSON files of a folder as `readPackageJson` takes them, in the order of their names. */
+/** Lists the JSON files of a folder as `readPackageJson` takes them, by name. */
 export function listPackageJson(folder: string): string[] {
   return readdirSync(path.resolve(packageRoot, folder))
     .filter((name) => name.endsWith('.json'))
@@ -81,10 +79,7 @@ export function listPackageJson(folder: string): string[] {
     .map((name) => `${folder}/${name}`);
 }
 
-/**
- * The files of a folder of the package, by their paths below it with forward slashes; undefined where there is no such
- * folder.
- */
+/** Reads the files of a folder of the package, by relative path with `/`; undefined if there is no folder. */
 export function readPackageFolder(folder: string): ReadonlyMap<string, Buffer> | undefined {
   const root = path.join(packageRoot, folder);
   if (!existsSync(root)) return undefined;
@@ -99,7 +94,7 @@ export function readPackageFolder(folder: string): ReadonlyMap<string, Buffer> |
 
 const require = createRequire(import.meta.url);
 
-/** Path of a file of an installed package, by the package's name and the path below it; undefined without one. */
+/** Returns the path of a file of an installed package; undefined if there is none. */
 export function findPackagedFile(name: string): string | undefined {
   try {
     return require.resolve(name);

@@ -1,43 +1,64 @@
 import { randomUUID } from 'node:crypto';
-import { mkdir, open, rm, writeFile, type FileHandle } from 'node:fs/promises';
+import { appendFile, chmod, mkdir, mkdtemp, open, rm, writeFile, type FileHandle, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { namingDisk, ensureFolder } from './durable-file.ts';
+import { namingDisk, ensureFolder, removeEmptyFolder } from './durable-file.ts';
 import { findNames } from './folder-names.ts';
 import { acquireLock, isLocked, waitForLock, type Lock } from './lock.ts';
 
 /**
- * Files and folders that only the work under way needs: nothing is fsynced, and what a crash leaves of them is removed
- * by whoever owns the folder next. For the owner alone.
+ * Files and folders for work in progress: nothing is fsynced, and the next owner of the folder removes what a crash
+ * leaves. Private to the owner.
  */
 
-/** Writes a work file, in the place of one of its name. */
 export async function writeWorkFile(file: string, data: string | Uint8Array): Promise<void> {
   await namingDisk(file, () => writeFile(file, data, { mode: 0o600 }));
 }
 
-/** Makes a work folder. Error: EEXIST. */
+/** Creates a folder, mode 0700. Error: EEXIST. */
 export async function makeWorkFolder(folder: string): Promise<void> {
   await mkdir(folder, { mode: 0o700 });
 }
 
-/** Removes a folder with all that is in it; one that is not there is already removed. */
-export async function removeTree(folder: string): Promise<void> {
-  await rm(folder, { recursive: true, force: true });
+/** Creates a folder with a unique name, in the system's temporary folder by default. */
+export async function makeTemporaryFolder(prefix: string, parent = tmpdir()): Promise<string> {
+  return await mkdtemp(path.join(parent, prefix));
 }
 
-/** A work file that grows. */
+export async function setMode(file: string, mode: number): Promise<void> {
+  await chmod(file, mode);
+}
+
+/** Appends text to a file, which is created if missing. */
+export async function appendText(file: string, text: string): Promise<void> {
+  await appendFile(file, text, { mode: 0o600 });
+}
+
+/** Removes a folder and its contents, if it is there. */
+export async function removeTree(folder: string, maxRetries = 0): Promise<void> {
+  await rm(folder, { recursive: true, force: true, maxRetries });
+}
+
+/** Removes the empty folders below a folder, and the folder if it is then empty. */
+export async function removeEmptyFolders(folder: string): Promise<void> {
+  for (const name of await findNames(folder)) {
+    const below = path.join(folder, name);
+    if ((await stat(below)).isDirectory()) await removeEmptyFolders(below);
+  }
+  await removeEmptyFolder(folder);
+}
+
 export interface WorkFile {
   append(bytes: Uint8Array): Promise<void>;
-  /** Appends several, without a copy that has them all. */
+  /** Appends several parts without copying them. */
   appendAll(parts: readonly Uint8Array[]): Promise<void>;
   close(): Promise<void>;
 }
 
-/** The system takes no more parts at once (IOV_MAX). */
+/** Limit of the system (IOV_MAX). */
 const maxParts = 1024;
 
-/** Writes parts one after the other: the system may take a part of them at a time. */
+/** Writes parts in order: the system may write only some of them at a time. */
 async function writeAll(handle: FileHandle, parts: readonly Uint8Array[]): Promise<void> {
   let waiting = parts.filter(({ length }) => length > 0);
   while (waiting.length > 0) {
@@ -52,7 +73,7 @@ async function writeAll(handle: FileHandle, parts: readonly Uint8Array[]): Promi
   }
 }
 
-/** Opens an empty work file, in the place of one of its name. */
+/** Opens an empty work file, replacing one of its name. */
 export async function openWorkFile(file: string): Promise<WorkFile> {
   const handle = await open(file, 'w', 0o600);
   return {
@@ -62,10 +83,10 @@ export async function openWorkFile(file: string): Promise<WorkFile> {
   };
 }
 
-/** The folder of the paths by which a process reaches its open files. */
+/** Folder with the paths of a process's open files. */
 export const unnamedFolder = '/proc/self/fd';
 
-/** A work file without a name: nothing of it is left, however the process ends. */
+/** A work file without a name: it disappears with the process. */
 export interface UnnamedFile {
   /** Valid in this process, while the file is open. */
   readonly path: string;
@@ -73,7 +94,6 @@ export interface UnnamedFile {
   close(): Promise<void>;
 }
 
-/** Opens an empty file without a name. */
 export async function openUnnamedFile(): Promise<UnnamedFile> {
   const name = path.join(tmpdir(), `tributary-${randomUUID()}`);
   const handle = await namingDisk(name, () => open(name, 'wx+', 0o600));
@@ -85,16 +105,15 @@ export async function openUnnamedFile(): Promise<UnnamedFile> {
   };
 }
 
-/** A folder for the work of one command, which is gone with the command. */
+/** A folder for the work of one command. */
 export interface WorkRoom {
-  /** Absolute path of the folder, which is for the owner alone. */
   readonly dir: string;
   close(): Promise<void>;
 }
 
 const lockWaitMs = 10_000;
 
-/** Removes the rooms that no process has open: those of commands that were killed. */
+/** Removes the rooms of killed commands. */
 async function removeLeft(parent: string): Promise<void> {
   for (const name of await findNames(parent)) {
     const room = path.join(parent, name);
@@ -102,7 +121,7 @@ async function removeLeft(parent: string): Promise<void> {
   }
 }
 
-/** Removes what killed commands have left below `parent`, a folder of rooms; one that is not there has none. */
+/** Removes the rooms that killed commands left below `parent`. */
 export async function clearWorkRooms(parent: string, holder: string): Promise<void> {
   if ((await findNames(parent)).length === 0) return;
   const one = await waitForLock(parent, holder, lockWaitMs);
@@ -113,7 +132,9 @@ export async function clearWorkRooms(parent: string, holder: string): Promise<vo
   }
 }
 
-/** Makes and locks a room. Rooms are made and removed one at a time, so that none is taken for left before its lock. */
+/**
+ * Creates and locks a room. Under the lock of the parent, so that no room is removed between its creation and its lock.
+ */
 async function makeRoom(parent: string, dir: string, holder: string): Promise<Lock> {
   const one = await waitForLock(parent, holder, lockWaitMs);
   try {
@@ -124,10 +145,7 @@ async function makeRoom(parent: string, dir: string, holder: string): Promise<Lo
   }
 }
 
-/**
- * Opens a room of its own below `parent`, a folder of such rooms alone, and removes what killed commands have left
- * there. Errors: `locked`, the system's.
- */
+/** Opens a room below `parent`, a folder for rooms only. Errors: `locked`, the system's. */
 export async function openWorkRoom(parent: string, holder: string): Promise<WorkRoom> {
   await ensureFolder(parent);
   const dir = path.join(parent, randomUUID());

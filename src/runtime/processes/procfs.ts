@@ -1,6 +1,6 @@
-import { readFileSync, readlinkSync } from 'node:fs';
 import path from 'node:path';
 import { listNamesSync } from '../files/folder-names.ts';
+import { getLinkSync, getTextSync } from '../files/open-file.ts';
 import { isSystemError } from '../errors.ts';
 
 /** Reads of /proc: nothing for an exited process, little for another user's, nothing on a system without /proc. */
@@ -23,7 +23,7 @@ export function listProcesses(): number[] {
 function findProcessFields(pid: number): readonly string[] | undefined {
   try {
     // The name in brackets may contain spaces and brackets: fields are counted after its end.
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    const stat = getTextSync(`/proc/${pid}/stat`);
     return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   } catch {
     return undefined;
@@ -32,7 +32,7 @@ function findProcessFields(pid: number): readonly string[] | undefined {
 
 /** Finds a variable of the environment that a process was started with. Throws if it is not readable. */
 export function findVariable(pid: number, name: string): string | undefined {
-  return readFileSync(`/proc/${pid}/environ`, 'utf8')
+  return getTextSync(`/proc/${pid}/environ`)
     .split('\0')
     .find((entry) => entry.startsWith(`${name}=`))
     ?.slice(name.length + 1);
@@ -40,7 +40,7 @@ export function findVariable(pid: number, name: string): string | undefined {
 
 /** Returns the path of a process's program. Throws if it is not readable. */
 export function getExecutable(pid: number): string {
-  return readlinkSync(`/proc/${pid}/exe`);
+  return getLinkSync(`/proc/${pid}/exe`);
 }
 
 /** Returns the path of the link to a process's working directory. */
@@ -51,7 +51,7 @@ export function workFolderLink(pid: number): string {
 /** Returns the target of a link of `OpenFile`; undefined if the file has been closed. */
 export function findTarget(link: string): string | undefined {
   try {
-    return readlinkSync(link);
+    return getLinkSync(link);
   } catch {
     return undefined;
   }

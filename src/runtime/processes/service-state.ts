@@ -1,7 +1,7 @@
-import { closeSync, fstatSync, openSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { isSystemError } from '../errors.ts';
-import { findFolderId, folderIdOf } from '../files/folder-id.ts';
+import { findFolderId } from '../files/folder-id.ts';
+import { findNamesSync } from '../files/folder-names.ts';
+import { findWithId, removeFileSync, writeWithId } from '../files/open-file.ts';
 import type { ProcessState } from './supervisor.ts';
 import { makeFolderSync } from '../files/make-folder.ts';
 import { isSameProcess } from './procfs.ts';
@@ -45,21 +45,12 @@ const stateFile = (runFolder: string, pid: number): string => path.join(runFolde
 /** Writes the state for commands. Not durable: it has no meaning after the process. */
 export function writeServiceState(runFolder: string, state: ServiceState): void {
   makeFolderSync(runFolder);
-  const file = stateFile(runFolder, state.pid);
-  const fd = openSync(`${file}.tmp`, 'w', 0o600);
-  try {
-    // The inode stays the same when the file is renamed.
-    const stored: StoredState = { ...state, file: folderIdOf(fstatSync(fd)) };
-    writeFileSync(fd, JSON.stringify(stored));
-  } finally {
-    closeSync(fd);
-  }
-  renameSync(`${file}.tmp`, file);
+  writeWithId(stateFile(runFolder, state.pid), (file) => JSON.stringify({ ...state, file } satisfies StoredState));
 }
 
 export function removeServiceState(runFolder: string, pid: number): void {
-  rmSync(stateFile(runFolder, pid), { force: true });
-  rmSync(`${stateFile(runFolder, pid)}.tmp`, { force: true });
+  removeFileSync(stateFile(runFolder, pid));
+  removeFileSync(`${stateFile(runFolder, pid)}.tmp`);
 }
 
 /**
@@ -67,16 +58,14 @@ export function removeServiceState(runFolder: string, pid: number): void {
  * one before a restore.
  */
 function findState(file: string): ServiceState | undefined {
-  let fd: number | undefined;
+  const found = findWithId(file);
+  if (found === undefined) return undefined;
   try {
-    fd = openSync(file, 'r');
-    const { file: writtenTo, ...state } = JSON.parse(readFileSync(fd, 'utf8')) as StoredState;
-    return writtenTo === undefined || writtenTo === folderIdOf(fstatSync(fd)) ? state : undefined;
+    const { file: writtenTo, ...state } = JSON.parse(found.text) as StoredState;
+    return writtenTo === undefined || writtenTo === found.id ? state : undefined;
   } catch (error) {
-    if (error instanceof SyntaxError || isSystemError(error, 'ENOENT')) return undefined;
+    if (error instanceof SyntaxError) return undefined;
     throw error;
-  } finally {
-    if (fd !== undefined) closeSync(fd);
   }
 }
 
@@ -90,14 +79,9 @@ function isOfFolder(runFolder: string, { folder }: ServiceState): boolean {
 }
 
 function listStateFiles(runFolder: string): readonly string[] {
-  try {
-    return readdirSync(runFolder)
-      .filter((name) => /^supervisor-\d+\.json$/.test(name))
-      .map((name) => path.join(runFolder, name));
-  } catch (error) {
-    if (isSystemError(error, 'ENOENT')) return [];
-    throw error;
-  }
+  return (findNamesSync(runFolder) ?? [])
+    .filter((name) => /^supervisor-\d+\.json$/.test(name))
+    .map((name) => path.join(runFolder, name));
 }
 
 function readStates(runFolder: string, files = listStateFiles(runFolder)): readonly ServiceState[] {
@@ -141,7 +125,6 @@ export function findRival(runFolder: string, processes: readonly string[]): stri
 export function sweepServiceStates(runFolder: string): void {
   for (const file of listStateFiles(runFolder)) {
     const state = findState(file);
-    if (state === undefined || !isOfFolder(runFolder, state) || !isOfRunningProcess(state))
-      rmSync(file, { force: true });
+    if (state === undefined || !isOfFolder(runFolder, state) || !isOfRunningProcess(state)) removeFileSync(file);
   }
 }

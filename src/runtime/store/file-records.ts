@@ -1,29 +1,26 @@
 import path from 'node:path';
 import { getSize, hashFile } from '../files/file-checks.ts';
-import { createFolderStore } from './folder-store.ts';
+import { openStore } from './open-store.ts';
 import { openMarkedRecords } from './marked-records.ts';
 import { createRecords, type RecordKind } from './records.ts';
 import { isCount, matching, shapeOf } from './shape.ts';
 
 /**
- * Large files that are replaced as a whole, each behind the record that names it: `NAME.json` says which
- * `NAME-HASH.parquet` is in force, with its size and its hash. A reader that reads the record and then the file gets the
- * bytes of that record or none, never those of another one.
+ * Large files that are replaced entirely, each named by a record: `NAME.json` has the name `NAME-HASH.parquet`, size
+ * and hash of the current one. A reader of the record and then the file gets the bytes of that record or none.
  */
 export interface RecordedFile {
-  /** Absolute path. */
   readonly file: string;
   readonly sizeBytes: number;
-  /** Hash of its bytes, hex. */
   readonly sha256: string;
 }
 
-/** What a record says beside its file. */
+/** What a record has besides its file. */
 type Facts = object;
-/** `fileSha256`: `sha256` is the record's own. */
+/** `fileSha256`: `sha256` is the record's own checksum. */
 type FileDocument = { readonly file: string; readonly sizeBytes: number; readonly fileSha256: string };
 
-/** A data file: the id of its record, and the beginning of its hash. */
+/** The id of the record, and the start of the file's hash. */
 const dataFile = /^(.+)-[0-9a-f]{16}\.parquet$/;
 const isFileDocument = shapeOf<FileDocument>({
   file: matching(/^[\w-]+-[0-9a-f]{16}\.parquet$/),
@@ -31,28 +28,30 @@ const isFileDocument = shapeOf<FileDocument>({
   fileSha256: matching(/^[0-9a-f]{64}$/),
 });
 
-/** Files of one kind, each under the id of its record. Errors: that of the kind if a record is damaged. */
+/** Files of one kind, by the id of their record. Error: that of the kind if a record is damaged. */
 export interface FileRecords<F extends Facts> {
   get(id: string): Promise<(RecordedFile & { readonly facts: F }) | undefined>;
   ids(prefix?: string): Promise<readonly string[]>;
   /**
-   * Moves a finished file into the store, and writes the record that names it; then removes the file before it. Crash:
-   * the record before is in force, or this one; a file that none names goes with the next change.
+   * Uploads a finished file and the record that names it, then removes the previous file. Crash: either record is
+   * current; the next change removes unnamed files.
    */
   publish(id: string, temporary: string, facts: F): Promise<void>;
   /** Removes a record, damaged or missing too, then its file. Returns whether there was one. */
   withdraw(id: string): Promise<boolean>;
-  /** Removes the files of a record but the one in force, and those whose record is gone: what a killed change left. */
+  /** Removes all files of a record but the current one, and files without a record: leftovers of a killed change. */
   tidy(id: string): Promise<void>;
-  /** Runs one change of these files at a time, whichever process makes it. */
+  /** Runs one change of these files at a time, across processes. */
   hold<R>(work: () => Promise<R>): Promise<R>;
-  /** Absolute path of a record. */
   nameOf(id: string): string;
 }
 
 const folderOf = (id: string): string => id.slice(0, id.lastIndexOf('/') + 1);
 
-/** Opens the files of a kind in a folder. `isMarked`: a record that no command has removed is missed (marked-records.ts). */
+/**
+ * Opens the files of a kind in a folder. `isMarked`: a record that disappears without a command is reported
+ * (marked-records.ts).
+ */
 export function openFileRecords<F extends Facts>(
   folder: string,
   { isValid, ...kind }: RecordKind<F>,
@@ -62,7 +61,7 @@ export function openFileRecords<F extends Facts>(
     ...kind,
     isValid: (document): document is F & FileDocument => isFileDocument(document) && isValid(document),
   };
-  const store = createFolderStore(folder);
+  const store = openStore(folder);
   const records = isMarked ? openMarkedRecords(folder, fileKind) : createRecords(store, fileKind);
 
   async function tidy(id: string): Promise<void> {

@@ -1,6 +1,7 @@
+import { randomUUID } from 'node:crypto';
 import { AsyncLocalStorage } from 'node:async_hooks';
 import { watch, type FSWatcher } from 'node:fs';
-import { open, rename } from 'node:fs/promises';
+import { open } from 'node:fs/promises';
 import path from 'node:path';
 import { createKeyedSemaphore } from '../async/semaphore.ts';
 import { isSystemError } from '../errors.ts';
@@ -12,20 +13,26 @@ import {
   syncFolder,
   syncFolders,
   writeFileDurably,
+  writeNewFile,
+  ensureFolders,
+  moveFile,
+  linkFile,
 } from '../files/durable-file.ts';
-import { findStamp, stampOf } from '../files/file-checks.ts';
+import { findStamp, stampOf, findSize, findChangeMs, assertHardLinks } from '../files/file-checks.ts';
 import { findFiles, findNames } from '../files/folder-names.ts';
 import { waitForLock } from '../files/lock.ts';
 import type { ObjectStore, StoredObject, Tag } from './object-store.ts';
 
 /** A backup holds a store while it copies it. */
 const lockWaitMs = 30_000;
-/** The turns of this process: of many that ask for a lock again and again, some would never get it. */
+/** Changes of a folder within this time may leave the same time of the last change, ms. */
+const sameTimeMs = 1000;
+/** Queues the work of this process: polling for a lock would starve some. */
 const turns = createKeyedSemaphore();
-/** The folders whose turn the running work has: a change within it needs no other. */
+/** Folders that the current work has locked: nested changes need no other lock. */
 const held = new AsyncLocalStorage<readonly string[]>();
 
-/** Runs one piece of work on a folder at a time, whichever process runs it; creates the folder. Error: `locked`. */
+/** Runs one piece of work on a folder at a time, across processes. Creates the folder. Error: `locked`. */
 async function inTurn<T>(folder: string, work: () => Promise<T>): Promise<T> {
   const outer = held.getStore() ?? [];
   if (outer.includes(folder)) return await work();
@@ -45,7 +52,7 @@ const findTag = (file: string): Tag | undefined => {
   return stamp === undefined ? undefined : `#${stamp}`;
 };
 
-/** Has the kernel tell of changes in a folder, if it does: it watches only so many for a user. */
+/** Watches a folder if the kernel can: it has a limit per user. */
 function watchFolder(folder: string, listener: () => void): FSWatcher | undefined {
   try {
     const watcher = watch(folder, { persistent: false }, listener);
@@ -58,7 +65,7 @@ function watchFolder(folder: string, listener: () => void): FSWatcher | undefine
 
 async function readObject(file: string): Promise<StoredObject | undefined> {
   try {
-    // Opened once: the tag is that of the bytes, also if the file is replaced meanwhile.
+    // One open: the tag belongs to the bytes even if the file is replaced concurrently.
     const handle = await open(file);
     try {
       return { tag: `#${stampOf(await handle.stat({ bigint: true }))}`, bytes: await handle.readFile() };
@@ -71,7 +78,7 @@ async function readObject(file: string): Promise<StoredObject | undefined> {
   }
 }
 
-/** Writes into a folder that is there as a rule: making sure of it first costs a sync of each of its parents. */
+/** Writes into a folder that usually exists: ensuring it first would sync each of its parents. */
 async function inItsFolder<T>(file: string, change: () => Promise<T>): Promise<T> {
   try {
     return await change();
@@ -82,39 +89,39 @@ async function inItsFolder<T>(file: string, change: () => Promise<T>): Promise<T
   }
 }
 
-async function writeObject(file: string, bytes: Uint8Array): Promise<Tag> {
-  await inItsFolder(file, () => writeFileDurably(file, bytes));
-  return findTag(file) ?? '#';
+export interface FolderStoreOptions {
+  /** The folder that comparing changes lock; the store's own by default. */
+  readonly lockFolder?: string;
+  /** Mode of new objects; 0600 by default. */
+  readonly mode?: number;
+  /** Mode of new folders; 0700 by default. */
+  readonly folderMode?: number;
+  /**
+   * Whether objects are only created, replaced and removed without a comparison: removals then take no lock, and a
+   * folder that was taken away is not created again.
+   */
+  readonly isGrowing?: boolean;
 }
 
-/**
- * Creates a store over a folder, which is made with its first object. Objects are files of mode 0600. What compares
- * before it changes does so under the lock of `lockFolder`.
- */
-export function createFolderStore(folder: string, lockFolder = folder): ObjectStore {
-  const fileOf = (key: string): string => path.join(folder, key);
+const localPathOf = (file: string): string =>
+  path.join(path.dirname(file), `.${path.basename(file)}.${randomUUID()}.tmp`);
 
+async function removeFiles(files: readonly string[]): Promise<void> {
+  for (const file of files) await removeFile(file);
+  await syncFolders(files.map((file) => path.dirname(file)));
+}
+
+type Reads = 'nameOf' | 'get' | 'getIfChanged' | 'findSize' | 'onHint' | 'list' | 'findListTag';
+
+function createReads(folder: string, fileOf: (key: string) => string): Pick<ObjectStore, Reads> {
   return {
     nameOf: fileOf,
-    create: (key, bytes) => inItsFolder(fileOf(key), () => createExclusive(fileOf(key), bytes)),
-    async replace(key, bytes, ifTag) {
-      const file = fileOf(key);
-      if (ifTag === 'any') return await writeObject(file, bytes);
-      return await inTurn(lockFolder, async () =>
-        findTag(file) === ifTag ? await writeObject(file, bytes) : 'conflict',
-      );
-    },
-    async upload(key, localFile) {
-      const file = fileOf(key);
-      await syncFile(localFile);
-      await inItsFolder(file, () => rename(localFile, file));
-      await syncFolder(path.dirname(file));
-    },
     get: (key) => readObject(fileOf(key)),
     async getIfChanged(key, tag) {
       const file = fileOf(key);
       return findTag(file) === tag ? 'unchanged' : await readObject(file);
     },
+    findSize: (key) => findSize(fileOf(key)),
     onHint(keys, listener) {
       const folders = new Set(keys.map((key) => path.dirname(fileOf(key))));
       const watchers = [...folders].map((parent) => watchFolder(parent, listener));
@@ -126,17 +133,77 @@ export function createFolderStore(folder: string, lockFolder = folder): ObjectSt
         .map((name) => prefix + name.split(path.sep).join('/'))
         .filter((key) => !key.endsWith('.tmp') && !path.basename(key).startsWith('.'));
     },
+    async findListTag(prefix) {
+      const changedMs = findChangeMs(path.join(folder, prefix));
+      return changedMs === undefined || Date.now() - changedMs <= sameTimeMs ? undefined : `#${changedMs}`;
+    },
+  };
+}
+
+/** Creates a store over a folder, which is created with its first object. */
+export function createFolderStore(
+  folder: string,
+  { lockFolder = folder, mode = 0o600, folderMode = 0o700, isGrowing = false }: FolderStoreOptions = {},
+): ObjectStore {
+  const fileOf = (key: string): string => path.join(folder, key);
+  const writing: typeof inItsFolder = isGrowing ? async (_file, change) => await change() : inItsFolder;
+
+  async function writeObject(file: string, bytes: Uint8Array): Promise<Tag> {
+    await writing(file, () => writeFileDurably(file, bytes, mode));
+    return findTag(file) ?? '#';
+  }
+
+  return {
+    ...createReads(folder, fileOf),
+    async create(key, bytes, { onWritten, onCreated } = {}) {
+      const file = fileOf(key);
+      const steps = {
+        mode,
+        temporary: localPathOf(file),
+        ...(onWritten === undefined ? {} : { onWritten }),
+        ...(onCreated === undefined ? {} : { onLinked: onCreated }),
+      };
+      return await writing(file, () => createExclusive(file, bytes, steps));
+    },
+    async add(key, bytes) {
+      const file = fileOf(key);
+      await writing(file, () => writeNewFile(file, bytes, mode));
+      await syncFolder(path.dirname(file));
+    },
+    async replace(key, bytes, ifTag) {
+      const file = fileOf(key);
+      if (ifTag === 'any') return await writeObject(file, bytes);
+      return await inTurn(lockFolder, async () =>
+        findTag(file) === ifTag ? await writeObject(file, bytes) : 'conflict',
+      );
+    },
+    localPath: (key) => localPathOf(fileOf(key)),
+    async upload(key, localFile) {
+      const file = fileOf(key);
+      await syncFile(localFile);
+      await writing(file, () => moveFile(localFile, file));
+      await syncFolder(path.dirname(file));
+    },
+    async publish(objects, onEach) {
+      const folders = objects.map(({ key }) => path.dirname(fileOf(key)));
+      await ensureFolders(folders, folderMode);
+      for (const { key, file } of objects) {
+        await linkFile(file, fileOf(key));
+        await onEach?.();
+      }
+      await syncFolders(folders);
+    },
+    move: (key, to) => moveFile(fileOf(key), fileOf(to)),
     async remove(keys) {
-      if (!keys.some((key) => findTag(fileOf(key)) !== undefined)) return;
-      await inTurn(lockFolder, async () => {
-        for (const key of keys) await removeFile(fileOf(key));
-        await syncFolders(keys.map((key) => path.dirname(fileOf(key))));
-      });
+      const files = keys.map(fileOf);
+      if (!files.some((file) => findTag(file) !== undefined)) return;
+      await (isGrowing ? removeFiles(files) : inTurn(lockFolder, () => removeFiles(files)));
     },
     async sweep(prefix) {
       const parent = path.join(folder, prefix);
       for (const name of await findNames(parent)) if (name.endsWith('.tmp')) await removeFile(path.join(parent, name));
     },
     hold: (name, work) => inTurn(name === '' ? lockFolder : fileOf(name), work),
+    probe: () => assertHardLinks(folder),
   };
 }

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { createFolderStore } from './folder-store.ts';
+import { openStore } from './open-store.ts';
 import { createRecords, type Codec, type RecordKind, type Records } from './records.ts';
 
 const keyBytes = 32;
@@ -11,20 +11,17 @@ const hexCodec: Codec<Buffer> = {
 
 const isKey = (key: unknown): key is Buffer => Buffer.isBuffer(key);
 
-/** Opens the secret keys of a folder: 32 bytes each, in a file `NAME.key` of hexadecimal digits. */
+/** Opens the secret keys of a folder: 32 bytes each, as hexadecimal digits in `NAME.key`. */
 export function openKeys(keysFolder: string, damaged: RecordKind<Buffer>['damaged']): Records<Buffer> {
   const kind = { isValid: isKey, damaged, codec: hexCodec, ending: '.key' };
-  return createRecords(createFolderStore(keysFolder), kind);
+  return createRecords(openStore(keysFolder), kind);
 }
 
-/** Creates a key. */
 export function newKey(): Buffer {
   return randomBytes(keyBytes);
 }
 
-/**
- * Creates a record unless there is one, damaged or not. Of several processes that create it at once, all get that of one.
- */
+/** Creates a record unless there is one, damaged or not. Concurrent processes all get the same one. */
 export async function ensureRecord<T>(records: Records<T>, id: string, create: () => T): Promise<void> {
   if (!(await records.ids()).includes(id)) await records.create(id, create());
 }

@@ -1,15 +1,15 @@
 import path from 'node:path';
 import type { Problem } from '../conditions/problem.ts';
-import { createFolderStore } from './folder-store.ts';
+import { openStore } from './open-store.ts';
 import type { ObjectStore } from './object-store.ts';
 import { createRecords, type RecordKind, type Records } from './records.ts';
 
 /**
- * The records that a data folder is known to have: for each an empty object, its mark, at the same path below
- * `records/`. A record that has a mark and does not exist is missing: no command has removed it.
+ * The records that a data folder is known to have: each has a mark, an empty object at the same path below `records/`.
+ * A marked record that does not exist is missing: no command has removed it.
  *
  * Order: a record is written before its mark, and loses its mark before it is removed. Crash: a record may lack its
- * mark, and the running service makes it; a mark never outlives a removal. A copy of the data folder has the marks; a
+ * mark, and the running service adds it; a mark never outlives a removal. A copy of the data folder has the marks; a
  * backup has none, so a restored folder misses nothing.
  */
 export interface MarkedRecords<T> extends Records<T> {
@@ -21,7 +21,7 @@ export interface MarkedRecords<T> extends Records<T> {
 const marksFolder = 'records';
 const kinds = ['schedules', 'segments', 'titles', 'webhooks'];
 const recordForm = /^(schedules\/\d+\/sc_\w+|segments\/\d+\/\d+|titles\/titles|webhooks\/\d+\/wh_\w+)\.json$/;
-/** Missing records of a kind that are named one by one. */
+/** Missing records of a kind that a problem names. */
 const namedRecords = 10;
 const noBytes = new Uint8Array();
 
@@ -29,10 +29,9 @@ const keyOf = (id: string): string => `${id}.json`;
 
 const isThere = async (store: ObjectStore, key: string): Promise<boolean> => (await store.get(key)) !== undefined;
 
-/** Opens the records of a kind in its folder of a data folder. */
 export function openMarkedRecords<T extends object>(folder: string, kind: RecordKind<T>): MarkedRecords<T> {
-  const store = createFolderStore(folder);
-  const marks = createFolderStore(path.join(path.dirname(folder), marksFolder, path.basename(folder)));
+  const store = openStore(folder);
+  const marks = openStore(path.join(path.dirname(folder), marksFolder, path.basename(folder)));
   const records = createRecords(store, kind);
   const mark = async (id: string): Promise<void> => void (await marks.create(keyOf(id), noBytes));
   return {
@@ -51,32 +50,31 @@ export function openMarkedRecords<T extends object>(folder: string, kind: Record
       const isMarked = await isThere(marks, keyOf(id));
       await marks.remove([keyOf(id)]);
       const wasThere = await records.remove(id);
-      // The service may have marked it again meanwhile.
+      // The service may have marked it again concurrently.
       await marks.remove([keyOf(id)]);
       return wasThere || isMarked;
     },
   };
 }
 
-/** Lists the records below a folder by their paths in the data folder. */
 async function listRecords(store: ObjectStore): Promise<string[]> {
   const keys = await Promise.all(kinds.map((kind) => store.list(`${kind}/`)));
   return keys.flat().filter((key) => recordForm.test(key));
 }
 
 const openBoth = (dataDir: string) => ({
-  data: createFolderStore(dataDir),
-  marks: createFolderStore(path.join(dataDir, marksFolder)),
+  data: openStore(dataDir),
+  marks: openStore(path.join(dataDir, marksFolder)),
 });
 
-/** Marks the records that have no mark, such as those that an earlier version has written. */
+/** Marks the records without a mark, such as those of an earlier version. */
 export async function markRecords(dataDir: string): Promise<void> {
   const { data, marks } = openBoth(dataDir);
   const marked = new Set(await listRecords(marks));
   for (const key of await listRecords(data)) {
     if (marked.has(key)) continue;
     await marks.create(key, noBytes);
-    // It may have been removed meanwhile.
+    // It may have been removed concurrently.
     if (!(await isThere(data, key))) await marks.remove([key]);
   }
 }
@@ -87,13 +85,13 @@ export async function listMissingRecords(dataDir: string): Promise<string[]> {
   const there = new Set(await listRecords(data));
   const missing: string[] = [];
   for (const key of await listRecords(marks)) {
-    // A record that is removed meanwhile has lost its mark before.
+    // A record that is removed concurrently loses its mark first.
     if (!there.has(key) && !(await isThere(data, key)) && (await isThere(marks, key))) missing.push(key);
   }
   return missing.toSorted();
 }
 
-/** Describes the missing records, those of each kind together. */
+/** Describes the missing records, one problem per kind. */
 export async function findMissingRecords(dataDir: string): Promise<Problem[]> {
   const missing = await listMissingRecords(dataDir);
   return kinds.flatMap((kind) => {

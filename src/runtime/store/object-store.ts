@@ -1,48 +1,91 @@
 /**
- * Store: objects and records behind one interface, without a word of events. A folder is the only implementation;
- * whatever follows has to pass the same suite (test/unit/runtime/store).
+ * Store: objects and records behind one interface; nothing here depends on events. A folder is the only implementation;
+ * any other has to pass the same suite (test/unit/runtime/store).
  *
- * Invariant: each change is durable when its promise resolves, and a reader sees the old object or the new one.
- * Crash: a temporary beside the object, with `.tmp` at its end, which no list names.
+ * Invariant: each change is durable when its promise resolves, and a reader sees the old object or the new one. Crash:
+ * a temporary next to the object, with the suffix `.tmp`, which no list contains.
  */
 
-/** Names one state of an object: two states of one key have different tags. */
+/** Identifies a state of an object: two states of one key have different tags. */
 export type Tag = `#${string}`;
 
-/** An object as it was read. */
 export interface StoredObject {
   readonly bytes: Uint8Array;
   readonly tag: Tag;
 }
 
+/** Steps of a creation, for checks at the last instant and for tests of a crash. */
+export interface CreateSteps {
+  /** Called when the bytes are written and the object does not exist yet. An error aborts the creation. */
+  readonly onWritten?: () => Promise<void>;
+  /** Called when the object exists, durable or not. */
+  readonly onCreated?: () => Promise<void>;
+}
+
+/** A finished local file, and the key of its object. */
+export interface NewObject {
+  readonly key: string;
+  readonly file: string;
+}
+
 /** Objects under one prefix. A key is a relative path with `/`. Errors: those of the system behind it. */
 export interface ObjectStore {
-  /** Returns the name of an object for people: its path, or its address. */
+  /** Returns the name of an object for people: its path or address. */
   nameOf(key: string): string;
-  /** Creates an object. Of several writers at once one creates it, and the others find that it exists. */
-  create(key: string, bytes: Uint8Array): Promise<'created' | 'exists'>;
-  /** Replaces an object that still has `ifTag`; `any` replaces whatever is there, also nothing. */
+  /** Creates an object. Of concurrent writers, one creates it. */
+  create(key: string, bytes: Uint8Array, steps?: CreateSteps): Promise<'created' | 'exists'>;
+  /** Creates an object that is read only once a commit names it: a crash may leave a part of it. Error: EEXIST. */
+  add(key: string, bytes: Uint8Array): Promise<void>;
+  /** Replaces an object that still has `ifTag`; with `any`, creates or replaces it. */
   replace(key: string, bytes: Uint8Array, ifTag: Tag | 'any'): Promise<Tag | 'conflict'>;
-  /** Moves a finished local file into the store, as the object of a key. */
+  /** Returns a new path for a local file that will be uploaded as the object of a key. */
+  localPath(key: string): string;
+  /** Moves a finished local file into the store, replacing an object of the key. */
   upload(key: string, localFile: string): Promise<void>;
+  /**
+   * Creates objects from durable local files, which stay unchanged. Calls `onEach` after each. Error: the system's if
+   * one exists.
+   */
+  publish(objects: readonly NewObject[], onEach?: () => Promise<void>): Promise<void>;
+  /** Renames an object, replacing one of the new key. A power cut may undo it. */
+  move(key: string, to: string): Promise<void>;
   /** Reads an object; undefined if there is none. */
   get(key: string): Promise<StoredObject | undefined>;
-  /** Reads an object unless it still has `tag`. Costs little while it has. */
+  /** Returns the size of an object, bytes; undefined if there is none. */
+  findSize(key: string): Promise<number | undefined>;
+  /** Reads an object unless it still has `tag`. Cheap while it has. */
   getIfChanged(key: string, tag: Tag): Promise<StoredObject | 'unchanged' | undefined>;
-  /**
-   * Calls back soon after objects may have changed, as far as the store is told of it: nobody can rely on it. Returns what
-   * ends that.
-   */
+  /** Calls back soon after objects may have changed, without a guarantee. Returns the function that stops it. */
   onHint(keys: readonly string[], listener: () => void): () => void;
   /** Lists the keys that begin with a prefix, which is empty or ends with `/`, in no order. */
   list(prefix: string): Promise<readonly string[]>;
-  /** Removes objects. One that is not there is already removed. */
+  /**
+   * Returns a tag of the keys under a prefix: they are unchanged while it is. Undefined if that costs as much as a
+   * list.
+   */
+  findListTag(prefix: string): Promise<Tag | undefined>;
+  /** Removes the objects that exist. */
   remove(keys: readonly string[]): Promise<void>;
-  /** Removes what killed writers have left beside the objects of a prefix. No writer of them may be at work. */
+  /** Removes leftovers of killed writers under a prefix. No writer may be active. */
   sweep(prefix: string): Promise<void>;
   /**
-   * Runs one piece of work of a name at a time, whichever process runs it; those of this process in the order in which
-   * they asked. The empty name is that of all comparing changes. Error: `locked` after 30 s of another process.
+   * Runs one piece of work of a name at a time, across processes; within this process in the order of the calls. The
+   * empty name is that of all comparing changes. Error: `locked` after 30 s.
    */
   hold<T>(name: string, work: () => Promise<T>): Promise<T>;
+  /** Refuses a place that cannot keep the promises of this interface. Error: `start_failed`. */
+  probe(): Promise<void>;
+}
+
+/** Returns the error of a missing object: that of a missing file. */
+export function missingObject(name: string): Error {
+  return Object.assign(new Error(`${name} is not there`), { code: 'ENOENT' });
+}
+
+/** Reads an object as text; undefined if there is none. */
+export async function findText(store: ObjectStore, key: string): Promise<string | undefined> {
+  const found = await store.get(key);
+  return found === undefined
+    ? undefined
+    : Buffer.from(found.bytes.buffer, found.bytes.byteOffset, found.bytes.length).toString('utf8');
 }

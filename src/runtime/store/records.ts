@@ -5,65 +5,59 @@ import type { Logger } from '../logger.ts';
 import type { ObjectStore, StoredObject } from './object-store.ts';
 import { watchObjects, type Watched } from './watch.ts';
 
-/** A kind of record: what its documents are, and what an operator does about one that is damaged. */
+/** A kind of record: its documents, and the hint for a damaged one. */
 export interface RecordKind<T> {
-  /** Reports whether a document is a record; the name is that of its id. */
   readonly isValid: (document: unknown) => document is T;
-  /** Finds the id in a record, where it is there too: it has to be that of its key. */
+  /** Returns the id in a record, if it has one: it must be that of its key. */
   readonly idOf?: (record: T) => string;
   readonly damaged: { readonly code: ErrorCode; readonly hint: string; readonly what?: string };
-  /** How a document is written; checked JSON (checked-json.ts) by default. */
+  /** Checked JSON (checked-json.ts) by default. */
   readonly codec?: Codec<T>;
-  /** What the key of a record ends with behind its id; `.json` by default. */
+  /** Suffix of the keys; `.json` by default. */
   readonly ending?: string;
-  /** The form of an id: another one names no record. */
+  /** Form of the ids; others name no record. */
   readonly idForm?: RegExp;
 }
 
-/** How documents are written as text. `parse` throws, or returns what is not valid, if a text is not such a document. */
+/** A text format. `parse` throws, or returns what is not valid, for any other text. */
 export interface Codec<T> {
   parse(text: string): unknown;
   render(record: T): string;
 }
 
-/** Small documents of one kind: typed, checksummed, each changed as a whole. Errors: that of the kind if damaged. */
+/** Small documents of one kind: typed, checksummed, changed atomically. Error: that of the kind if damaged. */
 export interface Records<T> {
-  /** Finds a record; undefined if there is none. */
   get(id: string): Promise<T | undefined>;
   /** As `get`; undefined for a damaged one too. */
   getSound(id: string): Promise<T | undefined>;
-  /** Returns the record that an object holds. */
   parse(id: string, object: StoredObject): T;
   create(id: string, record: T): Promise<'created' | 'exists'>;
-  /** Writes a record, whatever is there. */
+  /** Creates or replaces a record. */
   put(id: string, record: T): Promise<void>;
   /**
-   * Changes a record by compare-and-swap: `to` is asked again if another change came first. It gets undefined if there
-   * is no record, and returns undefined, or what it got, to leave it so. Returns the record afterwards.
+   * Changes a record by compare-and-swap: `to` is called again if another change came first. It gets undefined if there
+   * is no record, and returns undefined or its argument to change nothing. Returns the record afterwards.
    */
   change(id: string, to: (record: T | undefined) => T | undefined): Promise<T | undefined>;
   /** Removes a record, damaged or not. Returns whether there was one. */
   remove(id: string): Promise<boolean>;
   /** Lists the ids that begin with a prefix, which is empty or ends with `/`, in no order. */
   ids(prefix?: string): Promise<readonly string[]>;
-  /** Reads the records whose ids begin with a prefix, and names those that are damaged. */
+  /** Reads the records whose ids begin with a prefix, and lists the damaged ones. */
   list(prefix?: string): Promise<{ readonly known: readonly T[]; readonly damaged: readonly string[] }>;
-  /**
-   * Watches a record. `load` makes of it what is handed out, and may throw; it gets undefined if there is none at first.
-   */
+  /** Watches a record. `load` converts it, and may throw; it gets undefined if there is none at first. */
   watch<V>(
     id: string,
     load: (record: T | undefined) => V,
     logger: Logger,
     onChange?: () => void,
   ): Promise<Watched<V | undefined>>;
-  /** Returns the name of a record for people. */
   nameOf(id: string): string;
 }
 
 const checksum = (text: string): string => createHash('sha256').update(text).digest('hex');
 
-/** A number alone, with its checksum behind it; without one as version 0.1.0 wrote it. */
+/** A number with its checksum; version 0.1.0 wrote none. */
 export const numberCodec: Codec<{ readonly number: number }> = {
   parse(text) {
     const [, digits, sha256] = /^(\d{1,15})(?: ([0-9a-f]{64}))?\n$/.exec(text) ?? [];
@@ -81,7 +75,6 @@ const jsonCodec: Codec<object> = {
   render: (record) => renderChecked({ ...record }),
 };
 
-/** Reads and renders the documents of a kind. */
 function createDocuments<T extends object>(store: ObjectStore, kind: RecordKind<T>) {
   const { codec = jsonCodec, ending = '.json', idForm = /./, damaged } = kind;
   const keyOf = (id: string): string => `${id}${ending}`;
@@ -124,7 +117,6 @@ function createDocuments<T extends object>(store: ObjectStore, kind: RecordKind<
   return { keyOf, parse, tryChange, render, get, ids };
 }
 
-/** Creates the records of a kind in a store. */
 export function createRecords<T extends object>(store: ObjectStore, kind: RecordKind<T>): Records<T> {
   const { keyOf, parse, tryChange, render, get, ids } = createDocuments(store, kind);
   return {
@@ -145,7 +137,7 @@ export function createRecords<T extends object>(store: ObjectStore, kind: Record
     async change(id, to) {
       const first = await tryChange(id, to);
       if (first !== 'again') return first;
-      // Of many at once, the one that asked first comes first.
+      // Under contention, the changes run in the order of their calls.
       return await store.hold('', async () => {
         for (;;) {
           const result = await tryChange(id, to);

@@ -3,16 +3,13 @@ import { AppError, describeError, isAppError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import type { ObjectStore, StoredObject, Tag } from './object-store.ts';
 
-/**
- * How often objects are looked at, milliseconds. A change is promised to be in force within a second; the rest of it is
- * for reading a large object.
- */
+/** Poll interval, ms. A change must be in force within a second, and a large object takes time to read. */
 const everyMs = 250;
 
-/** What was last read from objects that other processes replace. */
+/** The last value read from objects that other processes replace. */
 export interface Watched<T> {
   current(): T;
-  /** Why the newest reading failed; undefined while the last one is what the objects say. */
+  /** Returns why the newest read failed; undefined if it succeeded. */
   problem(): string | undefined;
   close(): void;
 }
@@ -20,10 +17,9 @@ export interface Watched<T> {
 type Tags = readonly (Tag | undefined)[];
 
 /**
- * Reads objects with `load`, in the order of their keys, and again whenever one of them changes. Where the first
- * reading fails, the value is undefined until a later one succeeds. Later, what cannot be read is tried again and logged
- * once, and the last good value stays in force. The last object counts as damaged once it is gone: nothing removes it.
- * Error: `folder_lost` of the first reading.
+ * Reads objects with `load`, in the order of their keys, and again when one changes. If the first read fails, the value
+ * is undefined until one succeeds. Later failures are logged once and retried, and the last good value stays in force.
+ * The last object counts as damaged once it disappears. Error: `folder_lost` of the first read.
  */
 export async function watchObjects<T>(
   store: ObjectStore,
@@ -35,7 +31,7 @@ export async function watchObjects<T>(
   const file = store.nameOf(keys.at(-1) ?? '');
   let value: T | undefined;
   let problem: string | undefined;
-  /** Tags of the last good reading, and of the newest that failed. */
+  /** Tags of the last good read, and of the last failed one. */
   let [good, failed]: [Tags | undefined, Tags | undefined] = [undefined, undefined];
 
   async function isAt(tags: Tags | undefined): Promise<boolean> {
@@ -89,7 +85,6 @@ export async function watchObjects<T>(
     problem: () => problem,
     close() {
       endHints();
-      // A reading under way is not waited for.
       void loop.stop();
     },
   };

@@ -6,6 +6,7 @@
  * Invariant: only rows of the plan's apps are counted, exactly; what was not counted is stated.
  * Crash: nothing is left.
  */
+import { localFiles } from '../../../runtime/store/local-files.ts';
 import { events, type Dataset, datasets } from '../../../datasets/dataset.ts';
 import { enrichedFields, eventFields } from '../../../datasets/event-fields.ts';
 import type { Column } from '../../../datasets/field-schema.ts';
@@ -82,10 +83,9 @@ export async function countDays(
   const rows =
     read.length === 0
       ? []
-      : await engine.rows({ sql: countSql(kind), values }, [
-          snapshot.emptyFile,
-          ...read.map(({ absolutePath }) => absolutePath),
-        ]);
+      : await localFiles.use(read, (paths) =>
+          engine.rows({ sql: countSql(kind), values }, [snapshot.emptyFile, ...paths]),
+        );
   const found = rows.map((row) => ({
     date: String(row['date']),
     kind: String(row['kind']),
@@ -142,16 +142,15 @@ async function chooseNewest(engine: QueryEngine, files: readonly DataFile[], { a
   const newest = files.toSorted((a, b) => (timeOf(a) < timeOf(b) ? 1 : -1)).slice(0, mostFiles);
   const ids = apps.map(({ idApp }) => idApp);
   const values = { least: BigInt(Math.min(...ids)), most: BigInt(Math.max(...ids)) };
-  const found = await engine.rows(
-    { sql: groupsSql, values },
-    newest.map(({ absolutePath }) => absolutePath),
-  );
-  const rows = new Map(found.map((row) => [String(row['file']), Number(row['rows'])]));
-  const own = newest.filter(({ absolutePath }) => (rows.get(absolutePath) ?? 0) > 0);
+  const rows = await localFiles.use(newest, async (paths) => {
+    const found = await engine.rows({ sql: groupsSql, values }, paths);
+    return new Map(found.map((row) => [newest[paths.indexOf(String(row['file']))], Number(row['rows'])]));
+  });
+  const own = newest.filter((file) => (rows.get(file) ?? 0) > 0);
   let left = mostRows;
   // Files after an excluded one are excluded, so that the counted dates have no gap.
-  const end = own.findIndex(({ absolutePath }, index) => {
-    left -= rows.get(absolutePath) ?? 0;
+  const end = own.findIndex((file, index) => {
+    left -= rows.get(file) ?? 0;
     return left < 0 && index > 0;
   });
   const chosen = end === -1 ? own : own.slice(0, end);
@@ -186,15 +185,13 @@ export async function countFields(
     )
     .map((value, index) => `count(${value}) AS f${index}`)
     .join(', ');
-  const [row = {}] = await engine.rows(
-    {
-      sql: `SELECT count(*) AS looked, strftime(min(date), '%Y-%m-%d') AS date_from, strftime(max(date), '%Y-%m-%d') AS date_to, ${counts}
-        FROM ${filesSql} AS events WHERE id_app IN (SELECT id_app FROM apps)${isEvent ? ' AND kind = $kind' : ''}
-        AND date BETWEEN CAST($from AS DATE) AND CAST($to AS DATE)`,
-      values: { ...dates, ...(isEvent ? { kind } : {}) },
-    },
-    [snapshot.emptyFile, ...chosen.map(({ absolutePath }) => absolutePath)],
-  );
+  const statement = {
+    sql: `SELECT count(*) AS looked, strftime(min(date), '%Y-%m-%d') AS date_from, strftime(max(date), '%Y-%m-%d') AS date_to, ${counts}
+      FROM ${filesSql} AS events WHERE id_app IN (SELECT id_app FROM apps)${isEvent ? ' AND kind = $kind' : ''}
+      AND date BETWEEN CAST($from AS DATE) AND CAST($to AS DATE)`,
+    values: { ...dates, ...(isEvent ? { kind } : {}) },
+  };
+  const [row = {}] = await localFiles.use(chosen, (paths) => engine.rows(statement, [snapshot.emptyFile, ...paths]));
   const looked = Number(row['looked']);
   return {
     kind,

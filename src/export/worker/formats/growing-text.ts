@@ -1,6 +1,7 @@
-import { constants, open, rm, type FileHandle } from 'node:fs/promises';
 import { pause } from '../../../runtime/async/retry.ts';
 import { isSystemError } from '../../../runtime/errors.ts';
+import { removeFile } from '../../../runtime/files/durable-file.ts';
+import { openForAppending, openForReading, type FileHandle } from '../../../runtime/files/open-file.ts';
 
 /** How often a file is checked for growth, ms. */
 const lookEveryMs = 10;
@@ -29,7 +30,7 @@ async function openGrowing(file: GrowingFile, flags: 'r' | 'a'): Promise<FileHan
   for (;;) {
     const isWhole = file.whole.signal.aborted;
     try {
-      return await open(file.path, flags === 'a' ? constants.O_WRONLY | constants.O_APPEND : flags);
+      return await (flags === 'a' ? openForAppending(file.path) : openForReading(file.path));
     } catch (error) {
       if (isWhole || !isSystemError(error, 'ENOENT')) throw error;
     }
@@ -94,7 +95,7 @@ export function createGrowingText(paths: readonly [string, ...string[]]) {
   async function moveOn(): Promise<void> {
     await close();
     const ended = files[at];
-    if (at > 0 && ended !== undefined) await rm(ended.path, { force: true });
+    if (at > 0 && ended !== undefined) await removeFile(ended.path);
     ({ at, position } = left ?? { at: at + 1, position: 0 });
     left = undefined;
     furthest = Math.max(furthest, at);

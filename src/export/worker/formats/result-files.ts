@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
-import { rename, type FileHandle } from 'node:fs/promises';
 import path from 'node:path';
 import type { ReportFile } from '../../../reports/reports.ts';
-import { syncFile } from '../../../runtime/files/durable-file.ts';
+import { moveFile, syncFile } from '../../../runtime/files/durable-file.ts';
+import type { FileHandle } from '../../../runtime/files/open-file.ts';
 import type { WorkerLimits } from '../../jobs/worker-messages.ts';
 import type { Format } from './format.ts';
 import { createGrowingText, type GrowingText } from './growing-text.ts';
@@ -72,7 +72,7 @@ async function gatherText(
 
 /** Renames a file to the one file of a result, durably except for its folder. */
 async function keepFile(file: string, folder: string, name: string): Promise<void> {
-  await rename(file, path.join(folder, name));
+  await moveFile(file, path.join(folder, name));
   await syncFile(path.join(folder, name));
 }
 

@@ -1,10 +1,11 @@
 import { createHash } from 'node:crypto';
-import { open, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { constants, gzip } from 'node:zlib';
 import type { TextFormat } from '../../../datasets/file-formats.ts';
 import type { ReportFile } from '../../../reports/reports.ts';
+import { removeFile } from '../../../runtime/files/durable-file.ts';
+import { openNewFile } from '../../../runtime/files/open-file.ts';
 import { fillFrom, type GrowingText } from './growing-text.ts';
 
 const compress = promisify(gzip);
@@ -31,7 +32,7 @@ type PartWriter = Awaited<ReturnType<typeof openPart>>;
  */
 async function openPart(folder: string, name: string, isCompressed: boolean) {
   const file = path.join(folder, name);
-  const handle = await open(file, 'wx', 0o600);
+  const handle = await openNewFile(file);
   const hash = createHash('sha256');
   const compressing: Promise<Buffer>[] = [];
   let pending: Buffer[] = [];
@@ -79,7 +80,7 @@ async function openPart(folder: string, name: string, isCompressed: boolean) {
     async abandon(): Promise<void> {
       await Promise.allSettled(compressing);
       await handle.close().catch(() => undefined);
-      await rm(file, { force: true });
+      await removeFile(file);
     },
   };
 }

@@ -22,7 +22,15 @@ import { filesSql, type ExportQuery, type Statement } from '../export-query.ts';
 import { chooseFormat } from '../formats/format.ts';
 import { buildEmptyQuery, planQuery } from '../query.ts';
 import { type QueryEngine, openReadEngine } from '../query-engine.ts';
-import { before, pathsOf, prepare, type ReadFiles, type Verify, createReadFiles, createVerify } from '../read-files.ts';
+import {
+  before,
+  prepare,
+  usePaths,
+  type ReadFiles,
+  type Verify,
+  createReadFiles,
+  createVerify,
+} from '../read-files.ts';
 import { watch, LimitError } from '../watch-statement.ts';
 import { getSelector } from '../../../datasets/dictionaries.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
@@ -85,7 +93,7 @@ async function inTime<T>({ plan, engine }: Look, endMs: number, work: () => Prom
 async function countRows(look: Look, { countMs, sampleMs }: typeof defaultTimes): Promise<Counted | undefined> {
   const { plan, basis, query, engine, read, verify } = look;
   async function count(statement: Statement, isExact: boolean): Promise<Counted> {
-    const found = await engine.rows(statement, pathsOf(basis, read));
+    const found = await usePaths(basis, read, (paths) => engine.rows(statement, paths));
     const files = new Map(found.map(({ file, rows }) => [Number(file), Number(rows)]));
     return { files, rows: [...files.values()].reduce((sum, rows) => sum + rows, 0), isExact };
   }
@@ -99,21 +107,20 @@ async function countRows(look: Look, { countMs, sampleMs }: typeof defaultTimes)
  * Lists the samples, with the number of rows that each represents: one per file of some files. Compressed rows, which
  * are smaller together, and derived rows, which are found by the index of their file, have one sample of all files.
  */
-function listSamples({ basis, query, read }: Look, isText: boolean, { files, rows, isExact }: Counted) {
-  const [empty = '', ...paths] = pathsOf(basis, read);
+function listSamples({ query, read: { files: all } }: Look, isText: boolean, { files, rows, isExact }: Counted) {
   const isDerived = query.preparation !== undefined;
   if (isDerived && !isExact) return [];
-  if (isDerived || !isText) return [{ paths: [empty, ...paths], most: wholeSampleRows, rows }];
+  if (isDerived || !isText) return [{ of: all, most: wholeSampleRows, rows }];
   const some = [...files].toSorted(([a], [b]) => a - b);
   const step = Math.max(1, some.length / mostSampled);
   return some
     .filter((_file, n) => Math.floor(n / step) > Math.floor((n - 1) / step))
-    .map(([file, own]) => ({ paths: [empty, paths[file - 1] ?? empty], most: sampleRows, rows: own }));
+    .map(([file, own]) => ({ of: all.slice(file - 1, file), most: sampleRows, rows: own }));
 }
 
 /** Writes the first rows of some files as the export does, and measures them. */
 async function sampleBytes(look: Look, counted: Counted | undefined, ms: number): Promise<Sampled> {
-  const { plan, query, engine } = look;
+  const { plan, basis, query, engine } = look;
   const { copyOptions, parts } = chooseFormat(plan.request);
   const endMs = performance.now() + ms;
   const file = await openUnnamedFile();
@@ -127,7 +134,9 @@ async function sampleBytes(look: Look, counted: Counted | undefined, ms: number)
     let [rows, bytes, measured] = [0, 0, 0];
     for (const sample of counted === undefined ? [] : listSamples(look, parts !== undefined, counted)) {
       const first = { sql: `SELECT * FROM (${sql}) LIMIT ${sample.most}`, values };
-      const found = await inTime(look, endMs, () => measure(first, sample.paths));
+      const found = await inTime(look, endMs, () =>
+        usePaths(basis, { files: sample.of }, (paths) => measure(first, paths)),
+      );
       if (found === undefined || found.rows === 0) continue;
       measured += found.rows;
       rows += sample.rows;
@@ -226,7 +235,7 @@ async function preview(look: Look): Promise<Omit<Preview, 'basis'>> {
     if (left === 0) break;
     await verify(files);
     const first = { sql: `SELECT CAST(COLUMNS(*) AS VARCHAR) FROM (${sql} LIMIT ${left})`, values };
-    const reading = engine.rows(first, pathsOf(basis, { files }));
+    const reading = usePaths(basis, { files }, (paths) => engine.rows(first, paths));
     const found = await watch(engine, before({ plan }), () => undefined, reading);
     rows.push(...found.map((row) => Object.values(row).map((cell) => (typeof cell === 'string' ? cell : null))));
   }

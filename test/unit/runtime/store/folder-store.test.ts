@@ -22,3 +22,19 @@ test('Objects in a folder are their owner`s alone, and what killed writers left 
   await store.sweep('keys/');
   expect(readdirSync(path.join(folder, 'keys'))).toEqual(['secret']);
 });
+
+test('A store that only grows has the modes that it was given, takes no lock, and does not make its folder again', async () => {
+  const folder = testFolder();
+  const store = createFolderStore(folder, { mode: 0o640, folderMode: 0o750, isGrowing: true });
+  const file = path.join(testFolder(), 'file');
+  writeFileSync(file, '');
+  await store.publish([{ key: 'a/file', file }]);
+  await store.create('object', Buffer.from('x'));
+  expect(
+    [statSync(path.join(folder, 'a')).mode, statSync(path.join(folder, 'object')).mode].map((mode) => mode & 0o777),
+  ).toEqual([0o750, 0o640]);
+  await store.remove(['object']);
+  expect(readdirSync(folder)).toEqual(['a']);
+  const gone = createFolderStore(path.join(folder, 'gone'), { isGrowing: true });
+  await expect(gone.create('object', Buffer.from('x'))).rejects.toMatchObject({ code: 'ENOENT' });
+});

@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { setImmediate as turn } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { ObjectStore, Tag } from '../../../../src/runtime/store/object-store.ts';
@@ -92,6 +92,72 @@ export function describeObjectStore(open: () => Promise<readonly [ObjectStore, O
       writeFileSync(file, 'its bytes');
       await one.upload('files/object', file);
       expect(await textOf(other, 'files/object')).toBe('its bytes');
+    });
+
+    it('A creation can be given up at its last instant, and is then as if it had not begun', async () => {
+      const [one, other] = await open();
+      const seen: (string | undefined)[] = [];
+      const giveUp = async (): Promise<void> => {
+        seen.push(await textOf(other, 'a/object'));
+        throw new Error('given up');
+      };
+      await expect(one.create('a/object', bytes('first'), { onWritten: giveUp })).rejects.toThrow('given up');
+      const onCreated = async (): Promise<void> => void seen.push(await textOf(other, 'a/object'));
+      expect(await one.create('a/object', bytes('second'), { onCreated })).toBe('created');
+      expect(await one.create('a/object', bytes('third'), { onCreated })).toBe('exists');
+      expect(seen).toEqual([undefined, 'second']);
+      expect(await other.list('')).toEqual(['a/object']);
+    });
+
+    it('Finished local files become objects and stay, one after the other, and take no place that is taken', async () => {
+      const [one, other] = await open();
+      const folder = testFolder();
+      const objects = ['first', 'second'].map((name) => ({
+        key: `kind=${name}/object`,
+        file: path.join(folder, name),
+      }));
+      for (const { key, file } of objects) writeFileSync(file, key);
+      const counts: number[] = [];
+      await one.publish(objects, async () => void counts.push((await other.list('')).length));
+      expect(counts).toEqual([1, 2]);
+      for (const { key, file } of objects) expect([await textOf(other, key), existsSync(file)]).toEqual([key, true]);
+      await expect(other.publish(objects)).rejects.toMatchObject({ code: 'EEXIST' });
+    });
+
+    it('An object that is written as a local file is seen once it is uploaded, in the place of the one before', async () => {
+      const [one, other] = await open();
+      await one.create('a/object', bytes('first'));
+      const [file, another] = [one.localPath('a/object'), one.localPath('a/object')];
+      expect(file).not.toBe(another);
+      writeFileSync(file, 'second');
+      expect([await textOf(other, 'a/object'), await other.list('')]).toEqual(['first', ['a/object']]);
+      await one.upload('a/object', file);
+      expect([await textOf(other, 'a/object'), await other.findSize('a/object')]).toEqual(['second', 6]);
+      expect(await other.findSize('a/no-object')).toBeUndefined();
+    });
+
+    it('An object that a later commit names is added once, and gets another key, in the place of what has it', async () => {
+      const [one, other] = await open();
+      for (const key of ['one', 'other']) await one.add(key, bytes(key));
+      await expect(other.add('one', bytes(''))).rejects.toMatchObject({ code: 'EEXIST' });
+      await one.move('one', 'other');
+      expect([await other.list(''), await textOf(other, 'other')]).toEqual([['other'], 'one']);
+    });
+
+    it('The mark of a list, where there is one, changes with its keys', async () => {
+      const [one, other] = await open();
+      await one.create('object', bytes(''));
+      const before = await one.findListTag('');
+      await other.remove(['object']);
+      const after = await one.findListTag('');
+      expect(before === undefined || before !== after).toBe(true);
+    });
+
+    it('A place that keeps what is promised passes the probe, which leaves nothing', async () => {
+      const [one] = await open();
+      await one.create('object', bytes(''));
+      await one.probe();
+      expect(await one.list('')).toEqual(['object']);
     });
 
     it('Work of one name runs one at a time and in its order, also if it fails, and may change objects meanwhile', async () => {
