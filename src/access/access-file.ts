@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { platforms, type Platform } from '../datasets/field-schema.ts';
+import { platforms } from '../datasets/field-schema.ts';
 import { AppError } from '../runtime/errors.ts';
 import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
 import { ensureDataFolder } from '../runtime/files/data-format.ts';
@@ -7,7 +7,7 @@ import { openStore } from '../runtime/store/open-store.ts';
 import type { StoredObject } from '../runtime/store/object-store.ts';
 import { createRecords, numberCodec, type RecordKind, type Records } from '../runtime/store/records.ts';
 import { isCount, isFlag, isId, isText, listOf, matching, oneOf, optional, shapeOf } from '../runtime/store/shape.ts';
-import { noAccount } from './access.ts';
+import { noAccount, type App } from './access.ts';
 
 export interface AccessPaths {
   readonly access: string;
@@ -24,12 +24,7 @@ export interface TokenRecord {
   readonly createdAt: string;
 }
 
-export interface AppRecord {
-  readonly idApp: number;
-  readonly platform: Platform;
-  readonly title: string;
-  readonly sdkKey: string;
-  readonly idAccount: number;
+export interface AppRecord extends Omit<App, 'idProject'> {
   readonly idProject?: number;
   readonly tokens: readonly TokenRecord[];
 }

@@ -94,12 +94,7 @@ function listActions({ idApp, title, idProject, removedAt }: OperatedApp): reado
   ];
 }
 
-interface TokensProps {
-  readonly app: OperatedApp;
-  readonly onAsk: (change: Change) => void;
-}
-
-function Tokens({ app, onAsk }: TokensProps) {
+function Tokens({ app, onAsk }: { readonly app: OperatedApp; readonly onAsk: (change: Change) => void }) {
   const { idApp, tokens } = app;
   return (
     <ul class="chips" aria-label={`Tokens of app ${idApp}`}>
