@@ -132,7 +132,6 @@ export function findExport(name: string): DatasetExport | undefined {
   return exportsByName.get(name);
 }
 
-/** Throws if no dataset has the export event. */
 export function getExport(name: string): DatasetExport {
   const found = exportsByName.get(name);
   if (found === undefined) throw new Error(`no dataset has the export event ${name}`);

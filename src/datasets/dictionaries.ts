@@ -199,7 +199,6 @@ export const titledFields: ReadonlyMap<string, TitledField> = new Map(
     .map(({ name }) => [name, { name, isNumber: selectors.get(name)?.type === 'integer' }]),
 );
 
-/** Sources of the titles of other fields. */
 const elsewhere: ReadonlyMap<string, string> = new Map([
   ...titled
     .filter(({ isInDictionary }) => isInDictionary)
@@ -228,7 +227,6 @@ interface Country {
 }
 
 interface CountryCodesFile {
-  /** Codes of the dictionary's countries. */
   readonly byId: Readonly<Record<string, { readonly alpha2: string; readonly numeric: number }>>;
   /** Dictionary countries outside of ISO 3166. */
   readonly idsWithoutCode: readonly string[];

@@ -29,7 +29,6 @@ const fingerprintEnd = keyEnd + fingerprintDigits;
 /** Validity of an Idempotency-Key, ms: from the receipt of the first stored request to the receipt of the duplicate. */
 export const keyWindowMs = 24 * 3600 * 1000;
 
-/** Reports whether an event id was derived from an Idempotency-Key. */
 export function isKeyedId(eventId: string): boolean {
   return eventId.charAt(14) === '8';
 }
@@ -42,7 +41,6 @@ export function fingerprintOf(eventId: string): string {
   return eventId.slice(keyEnd, fingerprintEnd);
 }
 
-/** Other texts name no imported event. */
 const ownId = /^[0-9a-f]{8}-[0-9a-f]{4}-[578][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 
 export function isOwnId(text: string): boolean {
@@ -116,7 +114,6 @@ const pool = Buffer.allocUnsafe(4096);
 let poolDigits = '';
 let poolPosition = 0;
 
-/** Returns ten random bytes as hex, from a pool. */
 function randomHex(): string {
   if (poolPosition + 20 > poolDigits.length) {
     poolDigits = randomFillSync(pool).toString('hex');

@@ -34,7 +34,6 @@ export interface TextFormat extends Shared {
   readonly findRowEnds: (buffer: Buffer) => number[];
 }
 
-/** A single file of any size that compresses its columns. */
 export interface BinaryFormat extends Shared {
   readonly kind: 'binary';
   readonly copyOptions: (compression: Compression) => string;

@@ -52,7 +52,6 @@ export interface PipelineFile {
 
 const name = /^[a-z][a-zA-Z0-9_]*$/;
 const columnName = /^[a-z][a-z0-9_]*$/;
-/** Folders of the lake that are not tables. */
 const takenNames = ['failed', 'staging', 'orphans', 'catalogue'];
 const requirements = [undefined, 'user', 'device'];
 const derivations = ['first', 'days', 'sessions'];

@@ -97,7 +97,6 @@ interface PlainField {
   readonly label: string;
   readonly render: PlainRenderer | undefined;
   readonly isTime: boolean;
-  /** An empty text counts as absent. */
   readonly isUserId: boolean;
   /** Bit of a required or default field; 0 for others. */
   readonly bit: number;
@@ -150,7 +149,6 @@ const plans: ReadonlyMap<EventKind, ReadonlyMap<Platform, PlainPlan>> = new Map(
 
 export interface PlainEvents {
   readonly events: readonly RenderedEvent[];
-  /** Number of parameters that no schema knows; they are ignored. */
   readonly unknownParameters: number;
 }
 

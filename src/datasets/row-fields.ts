@@ -85,7 +85,6 @@ export function getCommonField(name: string): RowField {
   return field;
 }
 
-/** Reads a schema file of rows: its fields, then the common ones. */
 export function readRowFields(file: string): readonly RowField[] {
   const own = parseRowSchemas(file, (readPackageJson(file) as { readonly properties?: unknown }).properties);
   const names = new Set(own.map(({ name }) => name));

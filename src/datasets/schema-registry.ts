@@ -209,7 +209,6 @@ export function validateEvent(kind: EventKind, fields: GivenFields): Violation |
   return errors.length === 0 ? undefined : { ...describeViolation(errors), ...hintAt(errors) };
 }
 
-/** Continue to the end; created on demand. */
 const allFaults = new Map<EventKind, EventJudge>();
 
 /** Lists the violations of one event, at most one per location. Converts in place as `validateEvent` does. */

@@ -40,7 +40,6 @@ export function isReserved({ address, version }: Address): boolean {
   return (version === 6 || mayBeReserved.test(address)) && reserved.check(address, `ipv${version}`);
 }
 
-/** More than the package's database has. */
 const maxRecords = 10_000;
 
 const hint = 'Put a good MMDB file in its place: TRIBUTARY_GEO_DB names it, or the package of the program has it.';

@@ -228,7 +228,6 @@ async function refresh(follower: LogFollower, tableDir: string): Promise<boolean
   return exists(path.join(logFolder(tableDir), commitName(follower.state.version)));
 }
 
-/** Errors of its reads: those of `openLogFollower`. */
 export function createFollowedTables(lakeDir: string) {
   const followers = new Map<string, LogFollower>();
 

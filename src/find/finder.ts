@@ -48,7 +48,6 @@ const askedLatelyMs = 10_000;
 /** Stands for the service itself, and for lookups in any app. */
 const nobody = 0;
 
-/** Creates the finder of a lake; opens nothing yet. */
 export function createFinder(options: FinderOptions) {
   const { lakeDir, indexDir, workDir, readTail, maxIndexedBytes, maxFailedFiles } = options;
   const paths = lakePaths(lakeDir);

@@ -157,7 +157,6 @@ function createBuild(
   };
 }
 
-/** A secondary table's part of a batch that is being flushed. */
 function createFollowerFlush(
   dependencies: FollowerFlushDependencies,
   { part, follower }: { readonly part: JudgedPart; readonly follower: Follower },

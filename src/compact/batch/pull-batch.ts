@@ -35,7 +35,6 @@ export interface BatchLimits {
   readonly lastSequence?: number | undefined;
 }
 
-/** Returns messages up to a size, at least one. */
 function takeWithin(messages: readonly StreamMessage[], maxBytes: number): readonly StreamMessage[] {
   let bytes = 0;
   const end = messages.findIndex(({ payload }, index) => (bytes += payload.length) > maxBytes && index > 0);

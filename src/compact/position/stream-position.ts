@@ -88,7 +88,6 @@ export interface FollowDependencies {
   readonly writer: string;
   /** The state of a secondary table that is ahead (batch/follower.ts). */
   readonly findAhead?: (epoch: Epoch) => Epoch | undefined;
-  /** Notifies the operator of a fault, with its figures. */
   readonly alarm: (fault: StreamFault, figures: Readonly<Record<string, unknown>>) => void;
 }
 
@@ -202,7 +201,6 @@ export function createStillness(reader: Pick<StreamReader, 'arrivals'>, maxMs = 
     end() {
       known = undefined;
     },
-    /** Reports whether it holds, for an epoch if given. */
     holds(epoch: Epoch | undefined = known?.epoch) {
       if (known === undefined || known.arrivals !== arrivals() || performance.now() - known.sinceMs >= maxMs)
         return false;
@@ -226,7 +224,6 @@ interface FollowedStreamDependencies extends Omit<FollowDependencies, 'findAhead
   readonly logger: Logger;
 }
 
-/** The stream as the flush loop reads it. */
 export function createFollowedStream(dependencies: FollowedStreamDependencies) {
   const { table, reader, writer, followers, stillness, streamEnd, watermark, logger } = dependencies;
   const ahead = (epoch: Epoch): Epoch | undefined => findAhead(followers, epoch);

@@ -161,7 +161,6 @@ function toJudgedBatch(
 
 export type JudgedBatch = ReturnType<typeof toJudgedBatch>;
 
-/** A batch whose lines are in the tables, good and bad ones. */
 function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: AssertCurrent) {
   const { duckdb, keys } = intake;
   const nextVerdict = createGenerations('the batch has been judged anew: this verdict is void');

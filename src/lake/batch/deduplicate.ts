@@ -118,7 +118,6 @@ async function classify(duckdb: Duckdb, keys: KeyTable, rule: DedupeRule, looked
   const [counts] = await duckdb.rows('SELECT count(*) AS keys FROM batch_keys WHERE place IS NOT NULL');
   const reused = await duckdb.rows("SELECT r::INTEGER AS r FROM dropped WHERE verdict = 'key_reused' ORDER BY r");
   return {
-    /** Good rows per kind, and the duplicates among them. */
     kinds: new Map<EventKind, { readonly lines: number; readonly repeats: number }>(
       kinds.map((row) => [String(row['kind']), { lines: Number(row['lines']), repeats: Number(row['repeats']) }]),
     ),
@@ -301,6 +300,5 @@ export function createClassifier(duckdb: Duckdb, keys: KeyTable): (known: KnownE
 /** The source of what the lake has of a batch: its events, and the requests of its Idempotency-Keys. */
 export interface KnownEvents {
   readonly rule: DedupeRule;
-  /** Loads it into the tables, as a part of each classification. */
   load(batch: BatchLookUp): Promise<void>;
 }

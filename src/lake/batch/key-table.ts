@@ -78,7 +78,6 @@ export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySlice
   return {
     /** SQL of all columns of a table of keys but `ms`, from event ids. */
     columnsSql,
-    /** Adds the keys of rows that were received within the range, inclusive. */
     addReceived(files: readonly DataFile[], { fromMs, toMs }: { readonly fromMs: number; readonly toMs: number }) {
       const upTo = Number.isFinite(toMs) ? ` AND received_at <= ${timeSql(toMs)}` : '';
       return addKeys(files, `received_at >= ${timeSql(fromMs)}${upTo}`);
@@ -92,7 +91,6 @@ export function createKeyTable(duckdb: Duckdb, mask: KeyMask, options?: KeySlice
     slice,
     /** Events in slices, and memory of their hashes. */
     size: () => slices?.size() ?? { events: 0, memoryBytes: 0 },
-    /** Removes keys received before a time, Unix ms. */
     async forgetBefore(ms: number) {
       // Recreated: the engine keeps the space of deleted rows.
       await duckdb.run(`CREATE OR REPLACE TEMP TABLE recent_keys AS SELECT * FROM recent_keys WHERE ms >= ${ms}`);
@@ -215,7 +213,6 @@ export function createKeySlices(duckdb: Duckdb, folder: string) {
       if (slices.length > 0)
         await lookUpIn(duckdb, slices, set.findEach(await readHashes(duckdb, 'key', 'FROM asked', 'r')));
     },
-    /** Forgets keys received before a time, Unix ms. */
     async forgetBefore(ms: number) {
       for (const slice of slices) slice.fromMs = Math.max(slice.fromMs, ms);
       await drop(slices.filter(({ toMs }) => toMs < ms));

@@ -51,7 +51,6 @@ interface KnownRowsDependencies {
  */
 export function createKnownRows({ tables, dataset, onDamage }: KnownRowsDependencies) {
   const keys = createKeySet('any');
-  /** Number of each file whose keys are known, by path. */
   const numbers = new Map<string, number>();
   const files = new Map<number, DataFile>();
 

@@ -142,7 +142,6 @@ interface RowsSelect {
   readonly filled?: ReadonlySet<string>;
 }
 
-/** Returns the query of the rows to write to a dataset's table. */
 export function rowsSql(
   dataset: Dataset,
   availableAtMs: number,

@@ -90,7 +90,6 @@ export async function unlessRefused<T>(work: () => Promise<T>): Promise<T | unde
  * the first that is not plain.
  */
 export function createPlainWriter(duckdb: Duckdb, enrichment: BatchEnrichment | undefined) {
-  /** They stay: one too many costs little. */
   const filled = new Set<string>();
   let isLearnt = false;
   const bytes = Math.min(rowGroupBytes, Math.floor(engineBudget(duckdb.memoryMb).rowGroupBytes / 2));

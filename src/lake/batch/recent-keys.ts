@@ -16,7 +16,6 @@ const slackMs = hourMs;
 /** Maximum size of the files that are read for retries of requests that version 0.2 stored, bytes. */
 const maxFormerBytes = 512 * 1024 ** 2;
 
-/** The source of a classification. */
 export interface KeysSeen {
   /** The lake's `keysCommit` up to which the keys were complete. A commit that finds another one must classify again. */
   readonly keysSeen: string | undefined;

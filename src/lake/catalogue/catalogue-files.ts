@@ -79,7 +79,6 @@ function openLists(lakeDir: string): Records<NoticeList> {
 
 const [foundId, keysId] = ['notices', 'key-notices'];
 
-/** An absent or damaged list is empty. */
 async function readList(lakeDir: string, id: string): Promise<readonly Notice[]> {
   return (await openLists(lakeDir).getSound(id))?.notices ?? [];
 }
@@ -97,7 +96,6 @@ export async function readNotices(lakeDir: string): Promise<Notice[]> {
 
 export const readFoundNotices = (lakeDir: string) => readList(lakeDir, foundId);
 
-/** Writes the notices that the catalogue has found, durably. */
 export const writeNotices = (lakeDir: string, notices: readonly Notice[]) => writeList(lakeDir, foundId, notices);
 
 /** Adds notices of events that a flush could not store, once per id, durably. The catalogue writes the other list. */

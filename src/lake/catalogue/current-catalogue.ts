@@ -7,7 +7,7 @@ import { type DataFile, type Snapshot, readSnapshot } from '../log/snapshot.ts';
 import { openDuckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 import { foldedKeyLength, listSources, partBounds, partKey } from './parts.ts';
-import { type Catalogue, type CatalogueEvent, readCatalogue } from './read-catalogue.ts';
+import { type Catalogue, type CatalogueEvent, isoSql, readCatalogue } from './read-catalogue.ts';
 
 /** UTC dates, `YYYY-MM-DD`, inclusive. */
 export interface CatalogueDates {
@@ -71,8 +71,6 @@ function boundFiles(files: readonly DataFile[]): readonly DataFile[] {
   const end = files.findIndex(({ numRecords = 0 }) => (left -= Math.max(numRecords, leastRows)) < 0);
   return end === -1 ? files : files.slice(0, end);
 }
-
-const isoSql = (time: string): string => `strftime(${time}::TIMESTAMP, '%Y-%m-%dT%H:%M:%S.%gZ')`;
 
 async function countFresh(
   { emptyFile }: Snapshot,

@@ -15,12 +15,10 @@ export const noticeRules = {
   repeatDays: 35,
   /** A notice survives shorter interruptions. */
   overDays: 7,
-  /** Minimum number of events for a notice about a parameter. */
   lookedBefore: 100,
   lookedRecently: 50,
   newSeen: 10,
   lostShare: 0.2,
-  /** Share of the values of a type, before and after a change. */
   changedFrom: 0.9,
   changedTo: 0.5,
   /** Volume: minimum median of the weekday in the previous four weeks, and the share of it that is too low. */
@@ -169,7 +167,6 @@ function toNotice(row: Row, day: string, nowMs: number): Notice {
 const dayMs = 86_400_000;
 const daysBetween = (from: string, to: string): number => (Date.parse(to) - Date.parse(from)) / dayMs;
 
-/** Updates a known notice by whether its change is still there on a day. */
 function follow(notice: Notice, isSo: boolean, day: string): Notice {
   const { isOver: _, ...rest } = notice;
   if (day < (notice.lastDate ?? notice.date)) return notice;
@@ -182,7 +179,6 @@ function isTold({ date, lastDate = date, isOver }: Notice, day: string): boolean
   return daysBetween(date, day) < r.repeatDays && !isAnother;
 }
 
-/** Returns notices up to the limits of each app, including known ones. */
 function boundApps(found: readonly Notice[], known: readonly Notice[], day: string): Notice[] {
   const countOf = new Map<number, { young: number; ofDay: number }>();
   function isTaken({ idApp, date }: Notice): boolean {

@@ -22,7 +22,6 @@ async function readKeys(duckdb: Duckdb, file: string): Promise<ReadonlySet<strin
   }
 }
 
-/** Assigns each wanted key to the file of one pack. */
 function findOwners(packs: readonly Part[], wanted: ReadonlySet<string>): Map<string, string> {
   const owners = new Map<string, string>();
   for (const { file, covers } of packs)

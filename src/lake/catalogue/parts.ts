@@ -35,7 +35,6 @@ export const partBounds = {
   exampleLength: 60,
 } as const;
 
-/** Rows that the engine decodes at once. */
 const blockRows = 2048;
 /** Files up to this number of blocks are read entirely, of others one block in `ofBlocks`, at most `mostBlocks`. */
 const wholeBlocks = 2;

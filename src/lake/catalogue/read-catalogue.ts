@@ -67,7 +67,7 @@ interface FoldRow {
   readonly days: readonly { readonly date: string; readonly events: number }[];
 }
 
-const isoSql = (column: string): string => `strftime(${column}::TIMESTAMP, '%Y-%m-%dT%H:%M:%S.%gZ')`;
+export const isoSql = (column: string): string => `strftime(${column}::TIMESTAMP, '%Y-%m-%dT%H:%M:%S.%gZ')`;
 
 const toRowSql = (
   examples: string,

@@ -68,7 +68,6 @@ const hint =
 const damaged = (what: string, cause?: unknown): AppError =>
   new AppError('file_damaged', what, { ...(cause === undefined ? {} : { cause }), hint });
 
-/** The hashes as of the newest version of the log. */
 export interface ErasedIds {
   readonly file: string | undefined;
   /** All ids that were erased since hashes are kept are included. */
@@ -140,7 +139,6 @@ async function countHashes(duckdb: Duckdb, file: string): Promise<number> {
   return Number(row?.['n']);
 }
 
-/** Collects hashes of ids, at most `most`, in a table of the engine. */
 async function collectHashes(duckdb: Duckdb, selects: readonly string[], most: number): Promise<void> {
   await duckdb.run('CREATE OR REPLACE TEMP TABLE erased_hashes (h UBIGINT)');
   const start = `substr(event_id, 1, ${requestKeyOf('x'.repeat(36)).length})`;

@@ -92,7 +92,6 @@ export function createFailedIndex(folder: string, tableDir: string, maxFiles = I
   const hashes = createKeySet('any');
   const groups = new Map<string, { readonly group: number; readonly events: number }>();
   const names = new Map<number, string>();
-  /** The listing that was read completely. */
   let known: FailedListing | undefined;
 
   async function add(name: string, file: string): Promise<void> {

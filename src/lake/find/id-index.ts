@@ -30,7 +30,6 @@ export interface IndexAnswer {
 const partEnd = '.ids.parquet';
 /** Age at which a temporary file is a leftover, ms. */
 const leftAfterMs = 3_600_000;
-/** Number of parts of a similar size that are merged. */
 const partsOfMerge = 16;
 /** Larger parts (5 million requests) are not merged, bytes. */
 const mostMergedBytes = 32 * 1024 * 1024;
