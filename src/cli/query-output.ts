@@ -122,15 +122,6 @@ export async function showQueryTable(
   return { shown: shown.length, isCut: kept.length > most };
 }
 
-export async function showPlan(
-  engine: ReadOnlyEngine,
-  sql: string,
-  { print }: Pick<CommandContext, 'print'>,
-): Promise<void> {
-  const { rows } = await engine.stream(sql);
-  for await (const piece of rows) for (const row of piece) print((row.at(-1) ?? '').trimEnd());
-}
-
 type OpenedEngine = ReadOnlyEngine & { readonly remove: () => Promise<void> };
 
 interface PromptWork {

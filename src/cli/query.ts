@@ -15,7 +15,6 @@ import { engineLimits } from './lake-engine.ts';
 import {
   chooseQueryFormat,
   queryFormats,
-  showPlan,
   showQueryTable,
   toQueryFile,
   writeQueryFile,
@@ -113,7 +112,11 @@ async function runStatement(
   const { print, note, screen } = context;
   try {
     const kind = await engine.check(sql);
-    if (kind === 'explain') return await showPlan(engine, sql, context);
+    if (kind === 'explain') {
+      const plan = await engine.stream(sql);
+      for await (const piece of plan.rows) for (const row of piece) print((row.at(-1) ?? '').trimEnd());
+      return;
+    }
     const write: (piece: string) => Promise<void> = context.write ?? (async (piece) => print(piece.replace(/\n$/, '')));
     if (output !== undefined)
       return context.answer({ file: output.file, rows: await writeQueryFile(engine, sql, output, format) });

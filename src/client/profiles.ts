@@ -1,5 +1,6 @@
 import path from 'node:path';
 import { AppError, describeError } from '../runtime/errors.ts';
+import { isRecord } from '../runtime/files/checked-json.ts';
 import { ensureFolder, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { waitForLock } from '../runtime/files/lock.ts';
 import { findPrivateFile } from '../runtime/files/input-file.ts';
@@ -58,12 +59,12 @@ export function parseProfileName(name: string): string {
 }
 
 function isProfile(value: unknown): value is Profile {
-  if (typeof value !== 'object' || value === null) return false;
-  const profile = value as Readonly<Record<string, unknown>>;
-  const texts = ['importUrl', 'exportUrl', 'token', 'idUser', 'secret', 'dataDir'];
+  if (!isRecord(value)) return false;
+  const texts = ['importUrl', 'exportUrl', 'token', 'idUser', 'secret', 'dataDir'].map((name) => value[name]);
+  const { idApp } = value;
   return (
-    texts.every((name) => profile[name] === undefined || typeof profile[name] === 'string') &&
-    (profile['idApp'] === undefined || Number.isSafeInteger(profile['idApp']))
+    texts.every((text) => text === undefined || typeof text === 'string') &&
+    (idApp === undefined || Number.isSafeInteger(idApp))
   );
 }
 
@@ -71,8 +72,7 @@ function parseProfiles(file: string, text: string): Profiles {
   try {
     const { current, profiles } = JSON.parse(text) as Record<string, unknown>;
     const isKnown =
-      typeof profiles === 'object' &&
-      profiles !== null &&
+      isRecord(profiles) &&
       Object.entries(profiles).every(([name, profile]) => nameRule.test(name) && isProfile(profile)) &&
       (current === undefined || typeof current === 'string');
     if (!isKnown) throw new Error('a member is missing, or none of a profile');

@@ -110,12 +110,10 @@ async function explain(error: unknown, { table, storeDir = table.dir }: DrainDep
  * after them is deleted, so are they. Errors: `overloaded` when the compactor does not advance or the broker keeps the
  * bytes; `disk` for a full one; `publish_unknown`.
  */
-export async function drainStream(dependencies: DrainDependencies): Promise<void> {
-  try {
-    await drain(dependencies);
-  } catch (error) {
+export function drainStream(dependencies: DrainDependencies): Promise<void> {
+  return drain(dependencies).catch(async (error: unknown) => {
     throw await explain(error, dependencies);
-  }
+  });
 }
 
 async function drain(dependencies: DrainDependencies): Promise<void> {
