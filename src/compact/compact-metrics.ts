@@ -11,7 +11,6 @@ const secondsBuckets = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
 
 export type CompactMetrics = ReturnType<typeof createCompactMetrics>;
 
-/** Registers the compactor's metrics. They start at zero with the process; the lake's log has the totals. */
 export function createCompactMetrics(metrics: Metrics) {
   const events = metrics.counter('compact_events_total', 'Events taken from the stream, by what became of them.', [
     'outcome',

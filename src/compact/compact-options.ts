@@ -29,7 +29,6 @@ export interface CompactOptions {
   readonly duckdbMemoryMb: number;
   /** Commits from one checkpoint to the next [100]. */
   readonly checkpointEvery?: number;
-  /** Folder of refused requests; absent if none are kept. */
   readonly refusals?: RefusalFolder | undefined;
   /** Whether to take no lock, so that tests can let two compactors compete: the fence in the log must hold on its own. */
   readonly withoutLock?: boolean;
@@ -37,7 +36,6 @@ export interface CompactOptions {
   readonly ownerHoldsMs?: number;
   /** Known keys that become a slice (lake/batch/key-table.ts); less in tests. */
   readonly keySliceRows?: number;
-  /** How long to wait for a compactor that is stopping. */
   readonly lockWaitMs?: number;
 }
 

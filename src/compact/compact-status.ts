@@ -10,7 +10,6 @@ import type { Logger } from '../runtime/logger.ts';
 import type { CompactMetrics } from './compact-metrics.ts';
 import { describeClock, isClockBehind } from '../lake/log/lake-state.ts';
 
-/** A fault of the stream, and when it was found (ISO 8601). */
 export interface SeenFault {
   readonly fault: StreamFault;
   readonly at: string;
@@ -48,7 +47,6 @@ export function createTrouble(clock: Clock, lasting = lastingMs) {
       trouble.error = describeError(error);
       return nowMs - trouble.begunMs;
     },
-    /** Records that the loop works again. */
     clear(): void {
       trouble = undefined;
     },
@@ -104,14 +102,12 @@ const describeBrokerClock = (aheadMs: number): Problem => ({
   todo: 'Have both machines follow a time server; the watermark is told again by itself. Nothing is lost meanwhile, and change feeds go on.',
 });
 
-/** The state of a compactor's parts at a moment. */
 interface PartStates {
   /** Time up to which the lake is complete, Unix ms; undefined if it is not published. */
   readonly watermarkMs: number | undefined;
   readonly brokerAheadMs: number;
   readonly problems: readonly Problem[];
   readonly notices: readonly Problem[];
-  /** Tables besides that of the events, by name. */
   readonly followers: ReadonlyMap<string, Snapshot>;
 }
 
@@ -138,7 +134,6 @@ export function createFactRecord({ logger, clock, counted, table }: FactRecordDe
   }
 
   return {
-    /** The failure of the flush loop. */
     flushTrouble,
     fault(fault: StreamFault, figures: Readonly<Record<string, unknown>>): void {
       logger.error({ fault, ...figures }, faultExplanations[fault]);

@@ -51,7 +51,6 @@ async function takeIn(
   options: CompleteRestoreOptions,
 ): Promise<void> {
   const { lastSequence } = await tail.state();
-  // Purged messages are committed.
   const purged = { below: 0 };
   const reader: StreamReader = { ...tail, purgeBelow: async (sequence) => void (purged.below = sequence) };
   const compact = await startCompact(

@@ -31,7 +31,6 @@ export interface Loop {
   readonly report: ReturnType<typeof createFlushReport>;
 }
 
-/** Creates the report of a compactor's flushes: metrics, log and reused keys. */
 export function createFlushReport(counted: CompactMetrics, reportReuse: ReportReuse, logger: Logger) {
   return {
     async flushed({ lastSequence }: Batch, flushed: Flushed, durationMs: number): Promise<void> {
@@ -122,7 +121,6 @@ export async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<voi
     await runTurns(loop, signal);
   } finally {
     await loop.puller.stop();
-    // The next flush purges again.
     await loop.purging.ended().catch(() => undefined);
     await loop.startWork.ended();
   }
@@ -176,7 +174,6 @@ export function createPurgeBehind() {
         (error: unknown) => ({ error }),
       );
       running = purge();
-      // ended() throws it.
       running.catch(() => undefined);
       if (failure !== undefined) throw failure.error;
     },

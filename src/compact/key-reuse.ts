@@ -20,7 +20,6 @@ export type ReportReuse = (failures: readonly Failure[]) => Promise<void>;
 
 interface KeyReuseDependencies {
   readonly lakeDir: string;
-  /** Absent if no refusals are kept. */
   readonly refusals?: RefusalFolder | undefined;
   readonly clock: Clock;
   readonly logger: Logger;

@@ -11,7 +11,6 @@ import { type LakeOptions, lakePaths, openLake } from '../lake/lake.ts';
 import type { Table, TableOptions } from '../lake/log/table.ts';
 import type { CompactOptions } from './compact-options.ts';
 
-/** The lake that a compactor has locked and claimed. */
 export interface OwnLake {
   readonly dir: string;
   readonly table: Table;

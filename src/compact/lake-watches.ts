@@ -18,7 +18,6 @@ interface WriteProbeDependencies {
 
 interface WriteProbeOptions {
   readonly everyMs?: number;
-  /** Shortest failure that is reported, ms. */
   readonly lastingMs?: number;
 }
 

@@ -120,9 +120,7 @@ function parseRequest(request: ImportRequest): ImportedLines | Refusal {
     : imported;
 }
 
-/** Creates the steps that may end an exchange. */
 function createEnds({ metrics, answers, refusals, fail }: ImportDependencies) {
-  /** Runs a step that nothing else would answer if it threw. */
   function attempt(exchange: Exchange, step: () => void): void {
     try {
       step();
@@ -225,7 +223,6 @@ export function createImportHandler(dependencies: ImportDependencies) {
 
   const begin = (exchange: Exchange): void => attempt(exchange, () => start(exchange));
   return {
-    /** Handles a request to a method. */
     handle(method: ImportMethod, query: ImportQuery, request: IncomingMessage, response: ServerResponse): void {
       const { idApp, validate } = query;
       const unknownQuery = Object.keys(query).filter((name) => !queryNames.includes(name));

@@ -20,7 +20,6 @@ export interface ImportRequest {
   /** As sent, gzip or not; the Content-Type is ignored. */
   readonly body: Buffer;
   readonly app: Pick<App, 'idApp' | 'platform'>;
-  /** Unix milliseconds. */
   readonly receivedAtMs: number;
   /** The mask of the lake that the events go to. */
   readonly keyMask?: KeyMask | undefined;

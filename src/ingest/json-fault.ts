@@ -16,12 +16,9 @@ const hints: readonly (readonly [RegExp, string])[] = [
 
 type State = 'value' | 'first value' | 'name' | 'first name' | 'colon' | 'end';
 
-/** The place where a text stops being JSON. */
 interface Stop {
   readonly at: number;
-  /** The kind of token expected there. */
   readonly state: State;
-  /** The mark that closes the innermost object or array. */
   readonly close: string | undefined;
   readonly isAfterComma: boolean;
 }

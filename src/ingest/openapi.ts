@@ -71,7 +71,6 @@ function describeField(schema: FieldSchema): OpenApiObject {
   return numberOrText(rules, { description, 'x-platforms': onPlatforms, 'x-unit': unit });
 }
 
-/** Describes the key of a kind whose events have one. */
 function keyNote(kind: EventKind): string {
   const { key } = getKind(kind);
   return key.length === 0
@@ -117,7 +116,6 @@ function describeReasons(reasons: readonly RefusalReason[]): Record<string, Open
   return Object.fromEntries(answers.map(({ status }) => [String(status), describeStatus(status)]));
 }
 
-/** Describes the refusals of imports. */
 const describeRefusals = (): Record<string, OpenApiObject> =>
   describeReasons(refusalReasons.filter((reason) => !lookUpReasons.includes(reason)));
 

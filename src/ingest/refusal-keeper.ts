@@ -107,7 +107,6 @@ function describeBody(policy: BodyPolicy, request: ImportRequest, refusal: Refus
   return { detail: cut(detail, maxTextLength), faults, ...(excerpt === undefined ? {} : { excerpt }) };
 }
 
-/** A refused request with the token of its app. */
 export interface RefusedRequest {
   readonly app: Pick<App, 'idApp' | 'platform'>;
   readonly refusal: Refusal;
@@ -116,7 +115,6 @@ export interface RefusedRequest {
   readonly target: { readonly method: ImportMethod } | { readonly path: string };
   /** Undefined if it was not read whole, or if the fault is elsewhere. */
   readonly body?: Buffer | undefined;
-  /** Size of the body, if it is known without it. */
   readonly bytes?: number | undefined;
   readonly isValidation: boolean;
 }
@@ -145,7 +143,6 @@ const maxWaiting = 1000;
 const maxKeyLength = 300;
 
 interface Pending {
-  /** By what makes requests alike. */
   readonly records: Map<string, { readonly record: RefusalRecord; requests: number }>;
   leftOut: number;
 }
@@ -206,7 +203,6 @@ export function createRefusalKeeper(dependencies: RefusalKeeperDependencies): Re
     for (const [idApp, { records, leftOut }] of taken) {
       const [first, ...rest] = [...records.values()].map(({ record, requests }) => ({ ...record, requests }));
       if (first === undefined) {
-        // The app's next record has it.
         openPending(idApp).leftOut += leftOut;
         continue;
       }

@@ -11,7 +11,6 @@ const answers = {
   empty: { status: 400, error: 'Empty post data' },
   json: { status: 400, error: 'Bad json' },
   rules: { status: 400, error: 'Bad Request' },
-  /** The bytes were no HTTP request, or came too slowly. */
   protocol: { status: 400, error: 'Bad Request' },
   /** An Expect header other than 100-continue. */
   expectation: { status: 417, error: 'Bad Request' },
@@ -43,7 +42,6 @@ export interface Refusal {
 
 export interface FaultList {
   readonly faults: readonly Fault[];
-  /** Number of further faults. */
   readonly leftOut: number;
 }
 

@@ -5,7 +5,6 @@ import { findKeyFault, findNoEvent, readEvents, type ImportRequest } from './imp
 import { answerOf, type Fault, type FaultList, type Refusal } from './refusal.ts';
 import { listMissingIdentity } from './required-ids.ts';
 
-/** Limits the faults that one answer names. */
 const maxFaults = 100;
 
 /** Limits the letters that differ between a misspelt parameter and the known one. */

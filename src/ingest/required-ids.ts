@@ -57,5 +57,4 @@ export function listMissingIdentity(kind: EventKind, platform: Platform, fields:
 export const maxBodyBytes = 10_240;
 /** Limits the events of a batch (service.md 2.3). */
 export const maxBatchEvents = 20;
-/** Longest Idempotency-Key, characters. */
 export const maxKeyLength = 255;

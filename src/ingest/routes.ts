@@ -40,10 +40,8 @@ const idAppOf = ({ query }: { query: unknown }): unknown => (query as { idApp?: 
 
 const noReceiptKey: Refusal = { reason: 'unavailable', detail: 'the keys of receipts cannot be read' };
 
-/** Hijacks the response from the framework. */
 const takeOver = (reply: FastifyReply): ServerResponse => reply.hijack().raw;
 
-/** Adds the import area's routes and error answers to a server. */
 export function addImportRoutes(server: ImportServer, dependencies: RouteDependencies, version: string): void {
   const { access, imports, lookUp, answers, refusals, fail, receiptKeys } = dependencies;
 

@@ -102,7 +102,6 @@ export function describeEventLookUp(refusals: OpenApiObject): OpenApiObject {
   };
 }
 
-/** Schema of a receipt (src/receipts/receipt.ts). */
 export const receiptSchema = object(
   {
     receiptVersion: constant(1),
@@ -188,7 +187,6 @@ const look = (summary: string, parameters: readonly Schema[], answer: OpenApiObj
   get: { tags, summary, security, parameters, responses: { 200: answer, ...refusals } },
 });
 
-/** Describes what a sender may see. */
 export function describeSenderView(): OpenApiPart {
   const { most, fallback } = refusalLimits;
   const limit = parameter('limit?', { type: 'integer', minimum: 1, maximum: most, default: fallback });

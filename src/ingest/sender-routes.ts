@@ -11,9 +11,7 @@ import type { Refusal } from './refusal.ts';
 import { findMisspelt } from './request-faults.ts';
 import type { ImportServer } from './server.ts';
 
-/** Data that a sender may see with the token of its app. */
 export interface SenderView {
-  /** Reads the app's newest refusals, newest first. */
   readonly readRefusals: (idApp: number, most: number) => Promise<readonly RefusalRecord[]>;
   readonly hub: LiveHub;
 }
@@ -25,14 +23,12 @@ export interface SenderDependencies {
   readonly view: SenderView;
 }
 
-/** Number of refusals of one answer. */
 export const refusalLimits = { fallback: 100, most: 1000 } as const;
 /** Limits the queries of an app, of an account, and of all, to one process, since each reads files. */
 const questions = { size: 20, perSecond: 5 } as const;
 const accountQuestions = { size: 20, perSecond: 10 } as const;
 const allQuestions = { size: 40, perSecond: 20 } as const;
 
-/** Parses the `limit` of a query; undefined if it is invalid. */
 function parseRefusalLimit(limit: unknown): number | undefined {
   if (limit === undefined) return refusalLimits.fallback;
   const value = typeof limit === 'string' && /^[1-9]\d{0,3}$/.test(limit) ? Number(limit) : Number.NaN;
@@ -47,14 +43,12 @@ const notServedDetails = {
   stopping: 'the service is stopping',
 } as const;
 
-/** Adds `GET /v1/refusals` and `GET /v1/live`. */
 export function addSenderRoutes(server: ImportServer, { access, answers, fail, view }: SenderDependencies): void {
   const ofApp = createTokenBuckets(questions.size, questions.perSecond);
   const ofAccount = createTokenBuckets(accountQuestions.size, accountQuestions.perSecond);
   const ofAll = createTokenBuckets(allQuestions.size, allQuestions.perSecond);
   const mayAsk = ({ idApp, idAccount }: App): boolean => ofApp.take(idApp) && ofAccount.take(idAccount) && ofAll.take();
 
-  /** Adds a route that needs the app's token. */
   function addRoute(
     path: string,
     answer: (app: App, request: FastifyRequest, response: ServerResponse) => Promise<void>,

@@ -16,7 +16,6 @@ export interface ServerLimits {
   readonly maxConnections: number;
   readonly headersTimeoutMs: number;
   readonly requestTimeoutMs: number;
-  /** How often connections are checked for the two timeouts. */
   readonly checkIntervalMs: number;
   readonly keepAliveMs: number;
   /** Then a connection is closed, so that clients spread over the workers again. */
@@ -54,7 +53,6 @@ interface ServerHandlers {
   readonly onProtocolError: (refusal: Refusal) => void;
   /** Handles a request before the framework; reports whether it did. */
   readonly take?: (request: IncomingMessage, response: ServerResponse) => boolean;
-  /** Called for a path that cannot be decoded. */
   readonly onBadUrl: (path: string, request: IncomingMessage, response: ServerResponse) => void;
 }
 

@@ -48,11 +48,9 @@ export function createTrouble(isDiskLow: () => boolean) {
   return {
     /** Records that a request was refused for this cause, or would be. */
     note: (cause: Cause): void => void notedMs.set(cause, performance.now()),
-    /** Records that a group was stored. */
     stored(): void {
       for (const cause of overWhenStored) notedMs.delete(cause);
     },
-    /** Records that the broker answers. */
     answered: (): void => void notedMs.delete('away'),
     problems(): readonly Problem[] {
       const first = order.find(holds);

@@ -13,7 +13,6 @@ interface ListenerRights {
 /** Why a listener is not served: too many listen; the broker is away, or denies it; no right; the service stops. */
 export type NotServed = 'full' | 'away' | 'denied' | 'forbidden' | 'stopping';
 
-/** The part of the channel that a hub needs. */
 export interface HubChannel {
   findHindrance(): Promise<'away' | 'denied' | undefined>;
   announce(apps: readonly number[]): void;
@@ -104,7 +103,6 @@ function createAudience(channel: HubChannel) {
 
 export type LiveHub = ReturnType<typeof createLiveHub>;
 
-/** Creates the hub that serves the listeners of one process. */
 export function createLiveHub(channel: HubChannel) {
   const { listeners, ofApp, apps, ...audience } = createAudience(channel);
   let ticks = 0;

@@ -1,6 +1,4 @@
-/** What arrived of one app at one process since the last message. */
 export interface LiveMessage {
-  /** JSON objects. */
   readonly events: readonly string[];
   readonly refusals: readonly string[];
   readonly eventsLeftOut: number;
@@ -37,7 +35,6 @@ export function parseMessage(text: string): LiveMessage | undefined {
  * Crash: nothing is kept. Listeners reconnect, and see what arrives from then on.
  */
 
-/** The part of the channel that a source needs. */
 export interface SourceChannel {
   onAnnouncement(listener: (apps: readonly number[]) => void): () => void;
   send(idApp: number, text: string): void;
@@ -90,7 +87,6 @@ function takeEvents(sample: Sample, lines: Buffer, count: number): void {
 
 export type LiveSource = ReturnType<typeof createLiveSource>;
 
-/** Creates the source of one ingest process. */
 export function createLiveSource(channel: SourceChannel) {
   const samples = new Map<number, Sample>();
   let timer: NodeJS.Timeout | undefined;

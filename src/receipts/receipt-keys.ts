@@ -106,7 +106,6 @@ export async function openReceiptKeys(keysDir: string, clock: Clock, logger: Log
   );
   const watched = await records.watch(keysId, loadKeys, logger);
   return {
-    /** Returns the signing key. */
     current: (): ReceiptKey | undefined => watched.current()?.current,
     /** Returns every public key, hex, the signing one last. */
     known: (): readonly string[] => watched.current()?.known ?? [],

@@ -34,11 +34,8 @@ export interface Statement {
 
 /** The place of a group. It is signed as JSON without spaces, with the root of its leaves and the key. */
 interface GroupPlace {
-  /** The stream's id. */
   readonly stream: string;
-  /** Stream sequence of the group's message. */
   readonly sequence: number;
-  /** ISO 8601. */
   readonly storedAt: string;
   /** Number of leaves: requests of the group with a receipt. */
   readonly requests: number;
@@ -51,11 +48,9 @@ interface ReceiptGroup extends GroupPlace {
   readonly path: readonly string[];
   /** The public key, hex. */
   readonly key: string;
-  /** Of Ed25519, hex. */
   readonly signature: string;
 }
 
-/** A receipt as in the response to an import. */
 export interface Receipt extends Statement {
   readonly group: ReceiptGroup;
 }
@@ -70,9 +65,7 @@ interface ReceiptRequest {
   readonly idApp: number;
   readonly platform: Platform;
   readonly method: ImportMethod;
-  /** Unix milliseconds. */
   readonly receivedAtMs: number;
-  /** Its rendered lines (NDJSON). */
   readonly lines: Buffer;
 }
 
@@ -90,7 +83,6 @@ export function stateRequest(request: ReceiptRequest): Statement {
   };
 }
 
-/** Renders what is hashed: each member, in this order. */
 function renderStatement({ idApp, method, platform, receivedAt, salt, events }: Statement): string {
   const told = events.map(({ eventId, sha256 }) => ({ eventId, sha256 }));
   return JSON.stringify({ receiptVersion: 1, idApp, method, platform, receivedAt, salt, events: told });

@@ -31,7 +31,6 @@ const jetStreamTodo =
   'Enable JetStream for the account in the configuration of the broker, or name a user of another account in TRIBUTARY_NATS_URL.';
 const awayTodo = 'See whether the broker runs, and try again.';
 
-/** Returns an error, or its cause, if it is of a kind. */
 function findCause<T>(error: unknown, kind: new (...args: never[]) => T): T | undefined {
   if (error instanceof kind) return error;
   const cause = error instanceof Error ? error.cause : undefined;
@@ -47,7 +46,6 @@ export function findRefusal(error: unknown): Refusal | undefined {
   return stranger === undefined ? undefined : { words: stranger.message, todo: credentialsTodo };
 }
 
-/** Reports whether a publish was not stored because there is not enough space. */
 export function isNoRoom(error: unknown): error is JetStreamApiError {
   return error instanceof JetStreamApiError && noRoomCodes.has(error.code);
 }
@@ -81,6 +79,15 @@ export function wrapBrokerError(error: unknown, doing: string): AppError {
   return wrap('broker_away', isLate ? 'no answer from the broker' : 'the broker is away', awayTodo);
 }
 
+/** Runs work, and throws its errors as those of the service. */
+export async function wrapErrors<T>(doing: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw wrapBrokerError(error, doing);
+  }
+}
+
 /** Describes work that the broker refuses again and again; undefined for an error of another kind. */
 export function describeRefused(error: unknown, doing: string): Problem | undefined {
   const wrapped = wrapBrokerError(error, doing);
@@ -91,7 +98,6 @@ export function describeRefused(error: unknown, doing: string): Problem | undefi
 
 /** How long a refusal is reported after it was last seen, ms: the service retries more often than that. */
 const refusalHoldsMs = 15_000;
-/** Limits the remembered wordings of errors. */
 const rememberedErrors = 100;
 
 /** Creates the record of the errors that the broker reports to one connection. */

@@ -3,10 +3,8 @@ import { openConnection, type StreamConnection } from './connection.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 
-/** The server's health. `silent`: no response in time. */
 export type BrokerHealth = { readonly state: 'well' | 'silent' } | { readonly state: 'unwell'; readonly error: string };
 
-/** The name of the server's system user. */
 export const systemUser = 'system';
 
 async function findAnswer<T>(
@@ -62,7 +60,6 @@ const pingEveryMs = { well: 3000, silent: 1000 } as const;
 /** Time for a response, ms: that of a busy broker waits for an fsync. */
 const answerMs = 2000;
 
-/** The problem while the broker does not answer, or nothing can be published to it. */
 export const brokerSilent: Problem = {
   code: 'broker_silent',
   what: 'the broker does not take events',
@@ -81,7 +78,6 @@ export function startBrokerPing(connection: StreamConnection) {
     onError: () => void (answers = false),
   });
   return {
-    /** Reports a silent broker, and what it refuses to this process. */
     problems(): readonly Problem[] {
       const problems: Problem[] = answers ? [] : [brokerSilent];
       const refusal = connection.refusal();

@@ -8,7 +8,6 @@ import type { BrokerHealth } from './broker-monitor.ts';
 import type { NatsServer } from './nats-server.ts';
 
 interface BrokerWatchOptions {
-  /** Folder of the server's store. */
   readonly folder: string;
   /** Free space at which a frozen server is restarted, bytes. */
   readonly reserveBytes: number;
@@ -101,7 +100,6 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
 
   return {
     problems: (): readonly Problem[] => (problem === undefined ? [] : [problem]),
-    /** Returns how often the watch has killed a server. */
     restarts: () => restarts,
     stop: () => loop.stop(),
   };

@@ -184,7 +184,6 @@ export async function claimStream(
   });
 }
 
-/** Delay between repairs, ms. */
 const mendEveryMs = 1000;
 /** Oldest check that an update may depend on, ms: a later one could undo another's change. */
 const freshMs = 1000;
@@ -229,7 +228,6 @@ export function createStreamRepair(manager: JetStreamManager, options: OwnerOpti
       notices = [...notices, notice].slice(-newestNotices);
       logger.error({ stream: streamName }, what);
     },
-    /** Returns the last repairs, newest last. */
     notices: () => notices,
   };
 }

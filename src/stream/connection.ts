@@ -46,7 +46,6 @@ export interface ConnectionOptions {
   readonly url: string;
   readonly user?: string;
   readonly password?: string;
-  /** Name in the broker's list of connections. */
   readonly name: string;
   readonly logger: Logger;
 }
@@ -72,7 +71,6 @@ function parseServers(options: ConnectionOptions): { servers: string[]; signIn: 
   };
 }
 
-/** Connects the NATS client. Error: `broker_away`. */
 async function connectClient(options: ConnectionOptions, more: NodeConnectionOptions = {}): Promise<NatsConnection> {
   const { servers, signIn } = parseServers(options);
   try {
@@ -97,7 +95,6 @@ async function connectClient(options: ConnectionOptions, more: NodeConnectionOpt
   }
 }
 
-/** Adds a listener to a set; returns the function that removes it. */
 function listen<T>(listeners: Set<T>, listener: T): () => void {
   listeners.add(listener);
   return () => void listeners.delete(listener);

@@ -24,7 +24,6 @@ export type Answerer = 'compactor' | 'stand-in';
 
 const subjectOf = (streamName: string, answerer: Answerer): string =>
   `tributary.${streamName}.event${answerer === 'compactor' ? '' : '.stand-in'}`;
-/** How long to wait for the compactor alone, ms. */
 const compactorAloneMs = 600;
 /** Queue group: one of several answering processes gets a query. */
 const queue = 'event';

@@ -3,7 +3,7 @@ import { AppError } from '../runtime/errors.ts';
 import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
-import { wrapBrokerError } from './broker-errors.ts';
+import { wrapErrors } from './broker-errors.ts';
 import { findClaim, findKeptClaim, judgeClaim, takenProblem } from './lease.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
 import { judgeStream, openStreamWatch, type StreamVerdict } from './stream-verdict.ts';
@@ -14,7 +14,6 @@ import { findStream, openManager } from './topology.ts';
 interface Leave {
   readonly stream: string;
   readonly subject: string;
-  /** Absent for a stream that no service has claimed. */
   readonly streamId?: string;
   readonly changes: number;
 }
@@ -43,7 +42,6 @@ interface GuardOptions {
   readonly logger: Logger;
 }
 
-/** Delay between checks, ms. */
 const lookEveryMs = { open: 2000, shut: 250, unknown: 50 } as const;
 /** Delay while all is well and the broker announces changes, ms: the check only catches a lost announcement. */
 const lookBesideMs = 5000;
@@ -96,12 +94,10 @@ export async function openGuard(connection: StreamConnection, options: GuardOpti
   const manager = await openManager(connection);
   const seen = createObservation(connection, manager, options);
   const watch = await openStreamWatch(connection, options, seen.recordChange);
-  try {
-    await seen.look();
-  } catch (error) {
+  await wrapErrors('look at the stream', seen.look).catch(async (error: unknown) => {
     await watch.stop();
-    throw wrapBrokerError(error, 'look at the stream');
-  }
+    throw error;
+  });
   watch.start(seen.look, () => {
     const { kind } = seen.verdict();
     return kind === 'open' && watch.heard() ? lookBesideMs : lookEveryMs[kind];

@@ -22,7 +22,6 @@ import type { StreamConnection } from './connection.ts';
  * owner, without any clock: a process that was stopped for long cannot even send what it still holds.
  */
 export interface Claim {
-  /** Id of the lake. */
   readonly lake: string;
   /** Random, a new one at each take-over. */
   readonly token: string;
@@ -85,7 +84,6 @@ export function findClaim(metadata: StreamConfig['metadata']): PlacedClaim | und
   };
 }
 
-/** Compares the claim that a stream carries with this service's. */
 export function judgeClaim(found: Claim | undefined, own: Claim): ClaimVerdict {
   if (found === undefined) return 'unclaimed';
   if (found.lake !== own.lake) return 'foreign';
@@ -113,7 +111,6 @@ export async function findKeptClaim(file: string): Promise<Claim | undefined> {
   }
 }
 
-/** Writes the claim to the data folder, durably, for every process of its service. */
 export async function keepClaim(file: string, { lake, token, generation }: Claim): Promise<void> {
   await writeFileDurably(file, renderChecked({ lake, token, generation }));
 }
@@ -122,7 +119,6 @@ function describePlace({ folder, host }: FolderPlace): string {
   return `${folder} on ${host}`;
 }
 
-/** Returns the error of a start on a stream of another lake. */
 export function foreignStream(streamName: string, found: PlacedClaim, lake: string, place: FolderPlace): AppError {
   return new AppError(
     'stream_taken',
@@ -131,7 +127,6 @@ export function foreignStream(streamName: string, found: PlacedClaim, lake: stri
   );
 }
 
-/** Describes a running service whose stream is another's. */
 export function takenProblem(streamName: string, { place }: PlacedClaim): Problem {
   return {
     code: 'stream_taken',

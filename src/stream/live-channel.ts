@@ -6,7 +6,6 @@ import { openConnection, type ConnectionOptions, type StreamConnection } from '.
 
 /** An id that no app has: messages of it are not shown. */
 const noApp = 0;
-/** Limits the apps of an announcement. */
 const maxApps = 1000;
 const firstRetryMs = 250;
 const maxRetryMs = 5000;

@@ -21,7 +21,6 @@ export interface NatsAddress {
 }
 
 export interface NatsServerOptions {
-  /** Path of nats-server, 2.14 or newer. */
   readonly binary: string;
   /** Folder of the configuration and the store, created if missing. */
   readonly folder: string;
@@ -37,7 +36,6 @@ export interface NatsServerOptions {
   readonly logger: Logger;
 }
 
-/** A running embedded server. */
 export interface NatsServer extends RunningChild {
   readonly url: string;
   readonly address: NatsAddress;

@@ -43,7 +43,6 @@ import {
  */
 export interface StreamOwner extends Stoppable {
   problems(): readonly Problem[];
-  /** Reports repairs. */
   notices(): readonly Problem[];
 }
 

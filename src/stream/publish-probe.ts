@@ -7,7 +7,6 @@ import type { StreamConnection } from './connection.ts';
 
 interface ProbedStream {
   readonly streamName: string;
-  /** File of the data folder's claim, which names the subject. */
   readonly claimFile: string;
 }
 

@@ -9,7 +9,6 @@ import { createInbox, errors, type Msg, type Subscription } from '@nats-io/trans
 import { JetStreamApiError, type ApiError } from '@nats-io/jetstream';
 import { isNoRoom, wrapBrokerError } from './broker-errors.ts';
 
-/** A message without a response yet. */
 interface Sent {
   readonly subject: string;
   readonly timer: NodeJS.Timeout;
@@ -121,7 +120,6 @@ function openAckInbox(connection: StreamConnection) {
         sent.set(id, { subject, timer, resolve, reject });
       });
     },
-    /** Returns the number of messages without a response yet. */
     waiting: () => sent.size,
     /** Fails what still waits with `publish_unknown`. */
     close(): void {
@@ -134,7 +132,6 @@ function openAckInbox(connection: StreamConnection) {
 }
 
 interface OpenPublisher extends StreamPublisher {
-  /** Reports whether a message has no response yet. */
   isPublishing(): boolean;
 }
 

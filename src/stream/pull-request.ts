@@ -65,11 +65,9 @@ export function createPullConnection(nats: NatsConnection, onError: (error: Erro
   };
 }
 
-/** One request for messages of a consumer. */
 export interface PullRequest {
   readonly streamName: string;
   readonly consumer: string;
-  /** Most messages. */
   readonly batch: number;
   /** Most bytes, with subjects, replies and headers. */
   readonly maxBytes: number;
@@ -78,7 +76,6 @@ export interface PullRequest {
   /** When it is ended here, if the broker has not ended it, ms. */
   readonly cutMs: number;
   readonly signal: AbortSignal | undefined;
-  /** Returns memory for the bytes of a payload. */
   readonly room: (bytes: number) => Uint8Array;
   /** Called with each message, the moment it is complete. */
   readonly onArrival: () => void;

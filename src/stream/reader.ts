@@ -1,5 +1,5 @@
 import { AckPolicy, DeliverPolicy, type ClusterInfo, type JetStreamManager, type StreamInfo } from '@nats-io/jetstream';
-import { wrapBrokerError } from './broker-errors.ts';
+import { wrapErrors } from './broker-errors.ts';
 import { type StreamConnection, whileConnected } from './connection.ts';
 import { noGuard, type StreamGuard } from './guard.ts';
 import {
@@ -20,7 +20,6 @@ import { openManager } from './topology.ts';
 const minFetchMs = 1000;
 /** Messages per request, unless the broker allows fewer; large messages reach the bytes before. */
 const mostMessages = 1000;
-/** Shortest time of a request that brings nothing, ms. */
 const leastMs = 100;
 /** The server drops a consumer without pulls for this long; it is then created again. */
 const consumerIdleMs = 300_000;
@@ -39,7 +38,6 @@ function createConsumer(manager: JetStreamManager, streamName: string, onDrop: (
   let moves = 0;
 
   async function forget(older: string | undefined): Promise<void> {
-    // The broker may have dropped it already.
     if (older !== undefined) await manager.consumers.delete(streamName, older).catch(() => undefined);
   }
 
@@ -154,7 +152,6 @@ function createCursor(
       // The broker may be gone, or only its end of this connection.
       if (!clean && pulls?.isSilent() === true) pulls.close();
       if (allowed !== undefined) batch = allowed;
-      // Messages that came before are valid.
       else if (refused !== undefined && messages.length === 0) throw refused;
       // A broker that ends each request at once, for a reason that passes, is asked with a pause.
       if (!clean && messages.length === 0 && performance.now() - startedAt < leastMs) await pause(leastMs, signal);
@@ -219,14 +216,6 @@ function toState(streamName: string, info: StreamInfo, askedAt: number): StreamS
   };
 }
 
-async function edge<T>(doing: string, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    throw wrapBrokerError(error, doing);
-  }
-}
-
 interface ReaderOptions {
   /** [That of a stream that no service has claimed] */
   readonly streamName?: string;
@@ -272,7 +261,7 @@ export async function openReader(
 
   return {
     state: () =>
-      edge('read the state of the stream', async () => {
+      wrapErrors('read the state of the stream', async () => {
         const askedAt = performance.now();
         const info = await manager.streams.info(streamName);
         const state = toState(streamName, info, askedAt);
@@ -280,17 +269,17 @@ export async function openReader(
         return state;
       }),
     assertOwner: () =>
-      edge('see whose the stream is', async () => guard.assertOwner(await manager.streams.info(streamName))),
+      wrapErrors('see whose the stream is', async () => guard.assertOwner(await manager.streams.info(streamName))),
     findMessage: (sequence) =>
-      edge('read a message', async () => {
+      wrapErrors('read a message', async () => {
         const message = await manager.streams.getMessage(streamName, { seq: sequence });
         return message === null
           ? undefined
           : { sequence: message.seq, payload: message.data, storedAtMs: message.time.getTime() };
       }),
-    pull: (afterSequence, limits) => edge('pull from the stream', () => pull(afterSequence, limits)),
+    pull: (afterSequence, limits) => wrapErrors('pull from the stream', () => pull(afterSequence, limits)),
     purgeBelow: (sequence) =>
-      edge('purge the stream', async () => {
+      wrapErrors('purge the stream', async () => {
         await manager.streams.purge(streamName, { seq: sequence });
       }),
     arrivals: () => arrivals,

@@ -22,12 +22,9 @@ import type { Logger } from '../runtime/logger.ts';
  * over its store, keeps writing to them, and acknowledges what no restart finds.
  */
 interface BlockFile {
-  /** Path of the descriptor below /proc. */
   readonly link: string;
-  /** Path in the store. */
   readonly file: string;
   readonly number: number;
-  /** Whether it is no longer in its folder. */
   readonly gone: boolean;
 }
 

@@ -21,7 +21,6 @@ interface Description {
 interface DescribedStream {
   readonly name: string;
   readonly folder: string;
-  /** Path of the copy. */
   readonly keptFile: string;
 }
 
@@ -78,7 +77,6 @@ async function keep(stream: DescribedStream, files: Description, kept: Descripti
   await writeFileDurably(stream.keptFile, renderChecked({ ...files }));
 }
 
-/** Reports whether a stream has never taken a message. */
 async function isUnused({ folder }: DescribedStream): Promise<boolean> {
   for (const name of await listTree(folder))
     if (name.endsWith('.blk') && (await getSize(path.join(folder, name))) > 0) return false;

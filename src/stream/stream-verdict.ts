@@ -100,7 +100,6 @@ export async function openStreamWatch(
   return {
     /** False if the account may not subscribe to advisories: then only a check of the stream shows its changes. */
     heard: (): boolean => heard && !subscription.isClosed(),
-    /** Returns the problem if the broker refuses the checks. */
     refused: (): Problem | undefined => refused,
     /** Starts to check the stream, at intervals and after each change. `everyMs` receives whether the last check failed. */
     start(check: () => Promise<void>, everyMs: (isFailing: boolean) => number): void {

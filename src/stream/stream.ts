@@ -16,7 +16,6 @@ export const eventSubject = 'tributary.events';
 /** Largest payload of a message, bytes: below nats-server's default max_payload of 1 MiB, with space for headers. */
 export const maxMessageBytes = 900 * 1024;
 
-/** Proof that a message is durable in the stream. */
 export interface PublishAck {
   readonly stream: string;
   /** Stream sequence, starting at 1. */
@@ -41,7 +40,6 @@ export interface StreamPublisher {
   close(): Promise<void>;
 }
 
-/** One message as the compactor reads it. */
 export interface StreamMessage {
   readonly sequence: number;
   readonly payload: Uint8Array;
@@ -49,7 +47,6 @@ export interface StreamMessage {
   readonly storedAtMs?: number | undefined;
 }
 
-/** The state of the stream. `id`: see `streamIdOf`. */
 export interface StreamState {
   readonly id: string;
   readonly firstSequence: number;
@@ -58,7 +55,7 @@ export interface StreamState {
   readonly bytes: number;
   /** Most bytes that it may hold; absent if unbounded. */
   readonly maxBytes?: number | undefined;
-  /** Absent if the broker does not report it, or is interrupted from its cluster. */
+  /** Absent if the broker does not report it, or is isolated from its cluster. */
   readonly clock?: BrokerClock | undefined;
 }
 
@@ -66,7 +63,6 @@ export interface StreamState {
 export interface BrokerClock {
   /** No later than the check: what was acknowledged before is counted. */
   readonly fromMs: number;
-  /** Time of the broker's answer. */
   readonly toMs: number;
 }
 
@@ -74,7 +70,6 @@ export interface BrokerClock {
 export interface StreamReader {
   /** Error: `stream_shut` if the stream is another service's: then nothing of it may be read or purged. */
   state(): Promise<StreamState>;
-  /** Throws `stream_shut` if the stream is another service's. */
   assertOwner?(): Promise<void>;
   findMessage(sequence: number): Promise<StreamMessage | undefined>;
   /**
@@ -110,7 +105,6 @@ export function isMarker(payload: Uint8Array): boolean {
   return payload.length === 0 || payload[0] === newline;
 }
 
-/** Counts the event lines of a message; a marker has none. */
 export function countLines(payload: Uint8Array): number {
   if (isMarker(payload)) return 0;
   // A Buffer finds a byte several times as fast as a Uint8Array.

@@ -1,5 +1,5 @@
 import { DeliverPolicy, jetstream, jetstreamManager } from '@nats-io/jetstream';
-import { wrapBrokerError } from './broker-errors.ts';
+import { wrapErrors } from './broker-errors.ts';
 import { whileConnected, type StreamConnection } from './connection.ts';
 
 /** Messages per request: at their largest size, fewer bytes than the server cuts a client off for. */
@@ -10,7 +10,6 @@ const leastExpiresMs = 1000;
 
 export interface TailLimits {
   readonly maxBytes: number;
-  /** On the monotonic clock. */
   readonly deadlineMs: number;
 }
 
@@ -34,42 +33,40 @@ export async function readTail(
   limits: TailLimits,
   see: (payload: Uint8Array) => void,
 ): Promise<TailEnd> {
-  try {
-    return await whileConnected(connection, 'look through the stream', async () => {
-      const manager = await jetstreamManager(connection.nats);
-      const { created, state } = await manager.streams.info(streamName);
-      if (streamId !== undefined && streamId !== `${streamName}@${created}`) return 'other';
-      if (state.last_seq <= after) return 'whole';
-      if (state.first_seq > after + 1) return 'moved';
-      const consumer = await jetstream(connection.nats).consumers.get(streamName, {
-        deliver_policy: DeliverPolicy.StartSequence,
-        opt_start_seq: after + 1,
-      });
-      try {
-        let next = after + 1;
-        let bytes = 0;
-        while (next <= state.last_seq) {
-          const leftMs = limits.deadlineMs - performance.now();
-          if (leftMs <= 0 || bytes >= limits.maxBytes) return 'cut';
-          const asked = Math.min(messagesAtOnce, state.last_seq - next + 1);
-          const before = next;
-          for await (const message of await consumer.fetch({
-            max_messages: asked,
-            expires: Math.max(leastExpiresMs, Math.ceil(leftMs)),
-          })) {
-            if (message.seq !== next) return 'moved';
-            next += 1;
-            bytes += message.data.length;
-            see(message.data);
-          }
-          if (next === before) return 'cut';
-        }
-        return 'whole';
-      } finally {
-        await consumer.delete().catch(() => undefined);
-      }
+  const read = async (): Promise<TailEnd> => {
+    const manager = await jetstreamManager(connection.nats);
+    const { created, state } = await manager.streams.info(streamName);
+    if (streamId !== undefined && streamId !== `${streamName}@${created}`) return 'other';
+    if (state.last_seq <= after) return 'whole';
+    if (state.first_seq > after + 1) return 'moved';
+    const consumer = await jetstream(connection.nats).consumers.get(streamName, {
+      deliver_policy: DeliverPolicy.StartSequence,
+      opt_start_seq: after + 1,
     });
-  } catch (error) {
-    throw wrapBrokerError(error, 'look through the stream');
-  }
+    try {
+      let next = after + 1;
+      let bytes = 0;
+      while (next <= state.last_seq) {
+        const leftMs = limits.deadlineMs - performance.now();
+        if (leftMs <= 0 || bytes >= limits.maxBytes) return 'cut';
+        const asked = Math.min(messagesAtOnce, state.last_seq - next + 1);
+        const before = next;
+        for await (const message of await consumer.fetch({
+          max_messages: asked,
+          expires: Math.max(leastExpiresMs, Math.ceil(leftMs)),
+        })) {
+          if (message.seq !== next) return 'moved';
+          next += 1;
+          bytes += message.data.length;
+          see(message.data);
+        }
+        if (next === before) return 'cut';
+      }
+      return 'whole';
+    } finally {
+      await consumer.delete().catch(() => undefined);
+    }
+  };
+  const doing = 'look through the stream';
+  return await wrapErrors(doing, () => whileConnected(connection, doing, read));
 }

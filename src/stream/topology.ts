@@ -10,13 +10,12 @@ import {
   type StreamConfig,
 } from '@nats-io/jetstream';
 import { AppError } from '../runtime/errors.ts';
-import { wrapBrokerError } from './broker-errors.ts';
+import { wrapErrors } from './broker-errors.ts';
 import type { StreamConnection } from './connection.ts';
 import { eventSubject, maxMessageBytes, streamName } from './stream.ts';
 import { nanos } from '@nats-io/transport-node';
 
 export interface StreamDemands {
-  /** The only subject of its messages. */
   readonly subject: string;
   /** Most bytes of the stream; beyond it, publishes fail with `stream_full`. */
   readonly maxBytes: number;
@@ -32,11 +31,9 @@ interface Setting {
   readonly vital: boolean;
   /** Whether the server cannot change it on an existing stream. */
   readonly fixed?: boolean;
-  /** Reports whether another value is as good. */
   readonly accepts?: (value: unknown) => boolean;
 }
 
-/** A setting with a wrong value. */
 export interface Deviation {
   readonly setting: keyof StreamConfig;
   readonly text: string;
@@ -116,7 +113,6 @@ function isAsWanted({ name, wanted, accepts }: Setting, config: StreamConfig): b
   return JSON.stringify(found ?? false) === JSON.stringify(wanted);
 }
 
-/** Returns the settings of a stream that differ from the wanted ones. */
 export function findDeviations(config: StreamConfig, demands: StreamDemands): readonly Deviation[] {
   return settingsOf(demands)
     .filter((setting) => !isAsWanted(setting, config))
@@ -146,20 +142,14 @@ export async function findStream(manager: JetStreamManager, name: string): Promi
   }
 }
 
-/** Reports whether the broker has a stream. Error: `broker_away`. */
 export async function hasStream(connection: StreamConnection, name: string): Promise<boolean> {
-  try {
-    return (await findStream(await jetstreamManager(connection.nats), name)) !== undefined;
-  } catch (error) {
-    throw wrapBrokerError(error, 'look for the stream');
-  }
+  const find = async () => findStream(await jetstreamManager(connection.nats), name);
+  return (await wrapErrors('look for the stream', find)) !== undefined;
 }
 
 /** Opens the library's manager of streams. Errors: `broker_away`, `broker_refused`. */
 export async function openManager({ nats }: StreamConnection): Promise<JetStreamManager> {
-  return await jetstreamManager(nats).catch((error: unknown) => {
-    throw wrapBrokerError(error, 'open the stream');
-  });
+  return await wrapErrors('open the stream', () => jetstreamManager(nats));
 }
 
 /** Creates a stream with safe settings and those given; undefined if another process has just created it. */
@@ -214,7 +204,7 @@ export async function ensureStream(
 ): Promise<void> {
   assertBroker(connection);
   const demands = { subject: eventSubject, maxBytes };
-  try {
+  await wrapErrors('create the stream', async () => {
     const manager = await jetstreamManager(connection.nats);
     const info =
       (await findStream(manager, streamName)) ??
@@ -223,7 +213,5 @@ export async function ensureStream(
     assertMendable(info, demands);
     if (findDeviations(info.config, demands).length > 0)
       await manager.streams.update(streamName, { ...info.config, ...wantedSettings(demands) });
-  } catch (error) {
-    throw wrapBrokerError(error, 'create the stream');
-  }
+  });
 }

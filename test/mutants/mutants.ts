@@ -108,8 +108,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/lake/plain-batch.test.ts',
   },
   'a compactor that has lost the lake seals on': {
-    find: 'assertOwner(leader.lake(), writer);\n      return { sealed: await sealDue(',
-    replace: 'return { sealed: await sealDue(',
+    find: 'assertOwner(leader.lake(), writer);\n    return await task();',
+    replace: 'return await task();',
     test: 'unit/compact/commit-fence.test.ts',
   },
   'the rows that a seal wrote are not counted': {

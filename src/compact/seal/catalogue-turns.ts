@@ -17,7 +17,6 @@ import { takeBounded, type TableDependencies } from './maintenance-task.ts';
 
 /** Time per run for files that are not in the catalogue yet, ms: between the runs rows are sealed. */
 const budgetMs = 2000;
-/** Limits the files, and the rows, of one query. */
 const mostFiles = 64;
 const mostRows = 2_000_000;
 /** A fold and a check for notices read all parts: each idles this many times as long as it took. */
@@ -78,7 +77,6 @@ function createPartMaker({ table, logger }: TableDependencies, packs: Packs) {
   };
 }
 
-/** Creates a limit on how often something is done, by the time that it takes. */
 function createThrottle(leastMs: number) {
   let nextMs = 0;
   return {
@@ -111,11 +109,9 @@ export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs:
   const [folds, looks, checks] = [createThrottle(everyMs), createThrottle(everyMs), createThrottle(everyMs)];
   let opened: Opened | undefined;
   const startedMs = performance.now();
-  /** The day and the parts of the last check for notices. */
   let noticed = '';
   /** A part was removed that is still in the fold. */
   let mustFold = false;
-  /** The version of the table for which nothing is left to do. */
   let settledVersion: number | undefined;
 
   async function open(duckdb: Duckdb): Promise<Opened> {

@@ -78,12 +78,11 @@ export async function sweepLeftovers(
   leftovers: Leftovers,
   putAside: boolean,
 ): Promise<boolean> {
-  const { dataset, table, leader, writer, paths, crashPoint, logger } = dependencies;
-  const swept = await underMaintenanceLock(dependencies, async () => {
-    assertOwner(leader.lake(), writer);
-    const aside = { folder: paths.orphans, toName: (file: string) => orphanName(dataset, file) };
-    return sweep(table, leftovers, crashPoint, putAside ? aside : undefined);
-  });
+  const { dataset, table, paths, crashPoint, logger } = dependencies;
+  const aside = { folder: paths.orphans, toName: (file: string) => orphanName(dataset, file) };
+  const swept = await underMaintenanceLock(dependencies, () =>
+    sweep(table, leftovers, crashPoint, putAside ? aside : undefined),
+  );
   if (swept !== undefined && swept > 0)
     logger[putAside ? 'error' : 'info'](
       { table: dataset.table, swept, ...(putAside ? { putAside: paths.orphans } : {}) },

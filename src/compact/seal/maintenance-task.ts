@@ -3,6 +3,7 @@ import { describeError, isTransient, isAppError } from '../../runtime/errors.ts'
 import type { Logger } from '../../runtime/logger.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import { createTrouble } from '../compact-status.ts';
+import { assertOwner } from '../lake-owner.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import type { lakePaths } from '../../lake/lake.ts';
@@ -51,7 +52,6 @@ export function createMaintenanceTask(
         retryAtMs = performance.now() + waitAfter(error, tries);
         trouble.note(error);
         const text = describeError(error);
-        // One line per cause.
         const level = tries === 1 || text !== logged ? 'warn' : 'debug';
         logger[level]({ error: text, what, tries }, 'maintenance failed, will retry');
         logged = text;
@@ -91,9 +91,7 @@ export interface MaintenanceDependencies {
 
 export interface TableDependencies extends MaintenanceDependencies {
   readonly dataset: Dataset;
-  /** The leader itself for the imported events. */
   readonly table: Table;
-  /** Paths of the table and of the lake. */
   readonly paths: ReturnType<typeof lakePaths>;
 }
 
@@ -116,11 +114,11 @@ export async function refreshOwnPart(table: Table): Promise<void> {
 }
 
 /**
- * Runs a task that rewrites files under the table's maintenance lock, after completing what a crash interrupted;
- * undefined if another process (an erasure, a replay, a load) holds the lock.
+ * Runs a task that rewrites files under the table's maintenance lock, after completing what a crash interrupted, unless
+ * this compactor has lost the lake (`fenced`); undefined if another process (an erasure, a replay, a load) holds the lock.
  */
 export async function underMaintenanceLock<T>(
-  { table, leader, paths, logger, assertFolder }: TableDependencies,
+  { table, leader, writer, paths, logger, assertFolder }: TableDependencies,
   task: () => Promise<T>,
 ): Promise<T | undefined> {
   assertFolder();
@@ -138,6 +136,7 @@ export async function underMaintenanceLock<T>(
     if (table !== leader) await refreshOwnPart(leader);
     const finished = await recoverChanges(table, paths.staging);
     if (finished > 0) logger.warn({ finished }, 'completed changes that were interrupted');
+    assertOwner(leader.lake(), writer);
     return await task();
   } finally {
     lock.release();
@@ -151,7 +150,6 @@ export async function openReplaceable(options: DuckdbOptions) {
   let duckdb = await openDuckdb(options);
   return {
     get: () => duckdb,
-    /** Opens another engine; if that fails, the old one stays. */
     async replace(): Promise<void> {
       const fresh = await openDuckdb(options).catch(() => undefined);
       if (fresh === undefined) return;

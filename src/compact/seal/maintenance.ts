@@ -57,7 +57,6 @@ function createRenewal(
   };
 }
 
-/** Lists what a crash may have left, by table. */
 async function listAllLeftovers(lakeDir: string): Promise<Map<Dataset, Leftovers>> {
   const found = new Map<Dataset, Leftovers>();
   for (const dataset of await listTables(lakeDir)) {
@@ -145,7 +144,6 @@ export async function startMaintenance(dependencies: MaintenanceDependencies, op
     /** Snapshots of the tables besides that of the events, by name. */
     followers: (): ReadonlyMap<string, Snapshot> =>
       new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.snapshot()])),
-    /** Their sizes, by name. */
     sizes: (): ReadonlyMap<string, TableSize> =>
       new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.state().size])),
     /**

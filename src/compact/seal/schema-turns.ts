@@ -12,7 +12,6 @@ import type { Change } from '../../lake/log/table.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { describeFileSql, hasColumns, sealedColumnsProperty } from '../../lake/table-schema.ts';
-import { assertOwner } from '../lake-owner.ts';
 import { describeTable, sumBytes } from './seal-turns.ts';
 import { takeBounded, underMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
 
@@ -67,11 +66,10 @@ async function addColumns(
   duckdb: Duckdb,
   batch: readonly DataFile[],
 ): Promise<number | undefined> {
-  const { dataset, table, leader, writer, clock, crashPoint, paths } = dependencies;
+  const { dataset, table, clock, crashPoint, paths } = dependencies;
   const rowGroup = rowGroupBounds(duckdb.memoryMb, dataset.columns.length);
   const work = { table, stagingDir: paths.staging, duckdb, clock, crashPoint, rowGroup };
   return await underMaintenanceLock(dependencies, async () => {
-    assertOwner(leader.lake(), writer);
     const live = new Set(table.snapshot().files.map(({ path }) => path));
     const files = batch.filter(({ path }) => live.has(path));
     // A rewrite gets its own hash, which would hide damage.
@@ -105,7 +103,6 @@ function describeLeft(dataset: Dataset, { left, waiting, endMs, failures, isCrow
   };
 }
 
-/** Records in the metadata of a table that every sealed file has every column. */
 function buildSettled(metaData: MetaDataAction | undefined, columns: string): Change {
   const configuration = { ...metaData?.configuration, [sealedColumnsProperty]: columns };
   return { cause: 'schema', actions: metaData === undefined ? [] : [{ metaData: { ...metaData, configuration } }] };
@@ -122,7 +119,6 @@ export function createSchemaTurns(dependencies: TableDependencies, retentionMs: 
   const done = { bytes: 0, workMs: 0 };
   let nextMs = 0;
   let isCrowded = false;
-  /** Since when no file is left to rewrite. */
   let rewrittenAtMs: number | undefined;
 
   const isSettled = (): boolean => table.state().metaData?.configuration[sealedColumnsProperty] === columns;
@@ -186,7 +182,6 @@ export function createSchemaTurns(dependencies: TableDependencies, retentionMs: 
       nextMs = performance.now() + workMs;
       if (!isLooking && !signal.aborted && sealed.list(true).length === 0) await settle();
     },
-    /** Reports how far the rewrite of the table is. */
     notices(): Problem[] {
       if (isSettled()) return [];
       const left = sealed.list(true);

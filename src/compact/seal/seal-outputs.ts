@@ -27,11 +27,9 @@ import type { DataFile } from '../../lake/log/snapshot.ts';
 
 /** The rows of one partition in one young file, and their memory. */
 export interface Part {
-  /** Absolute path. */
   readonly file: string;
   readonly partition: Partition;
   readonly bytes: number;
-  /** Bytes of wide rows among them (row-memory.ts). */
   readonly wideBytes: number;
 }
 
@@ -52,7 +50,6 @@ export interface SliceSource {
 /** Parts by the path of a young file, which never changes: each is measured once. */
 export type MeasuredParts = Map<string, readonly Part[]>;
 
-/** Rows of the unit of a range. */
 const blockRows = 256;
 
 /** Returns the SQL that reads the rows of a slice. The empty file adds the columns that older files lack. */
@@ -178,11 +175,9 @@ async function sortRows(
 /** Number of groups from which the rows are sorted once instead of scanned for each. */
 const manyGroups = 16;
 
-/** A file that a seal has written. */
 export interface Output {
   /** Absolute path in the folder of the change. */
   readonly file: string;
-  /** Path relative to the table's folder. */
   readonly path: string;
   readonly written: WrittenFile;
 }

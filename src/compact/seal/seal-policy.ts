@@ -11,12 +11,10 @@ export interface Group {
   readonly rows: number;
   /** When the oldest of them became available, by the service's clock, Unix ms. */
   readonly oldestMs: number;
-  /** Absolute paths of their young files. */
   readonly files: readonly string[];
 }
 
 export interface DueOptions {
-  /** How long rows stay young, ms. */
   readonly sealAgeMs: number;
   /** Size of a sealed file, bytes. A group of this size is due at once. */
   readonly sealMaxBytes: number;
@@ -56,7 +54,6 @@ export function createDueRows({ sealAgeMs, sealMaxBytes }: DueOptions) {
   let aheadSinceMs = new Map<string, number>();
 
   return {
-    /** Returns the groups that have waited long enough, or are large enough. */
     find(groups: readonly Group[], young: readonly DataFile[], nowMs: number): Group[] {
       const monotonicMs = performance.now();
       const ahead = groups.filter((group) => group.oldestMs > nowMs || aheadSinceMs.has(keyOf(group))).map(keyOf);
@@ -78,7 +75,6 @@ export function createDueRows({ sealAgeMs, sealMaxBytes }: DueOptions) {
         (group) => group.rows * bytesPerRow >= sealMaxBytes || waited(group) >= (isOld(group) ? least : 1),
       );
     },
-    /** Ends the wait of groups whose rows are all sealed. */
     sealed(groups: readonly Group[]): void {
       for (const group of groups) aheadSinceMs.delete(keyOf(group));
     },

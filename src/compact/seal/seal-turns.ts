@@ -4,7 +4,6 @@ import { events, type Dataset } from '../../datasets/dataset.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
-import { assertOwner } from '../lake-owner.ts';
 import { underMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
 import { createDueRows, type DueOptions, type KnownParts } from './seal-policy.ts';
 import type { MeasuredParts } from './seal-outputs.ts';
@@ -17,7 +16,6 @@ interface Failure {
   readonly retryAtMs: number;
 }
 
-/** Returns the name of a table in problems. */
 export function describeTable(dataset: Dataset): string {
   return dataset === events ? 'the lake' : `the lake's table ${dataset.table}`;
 }
@@ -28,7 +26,6 @@ export function sumBytes(files: readonly DataFile[]): number {
 
 const firstWaitMs = 60_000;
 const longestWaitMs = 3_600_000;
-/** Limits the files that are reported one by one. */
 const namedFiles = 3;
 
 /** Creates the record of young files that failed to seal; they are retried with backoff. A restart forgets it. */
@@ -95,13 +92,12 @@ async function sealAll(
   options: DueOptions,
   skipped: Map<string, AppError>,
 ): Promise<boolean> {
-  const { dataset, leader, logger, counted, writer } = dependencies;
+  const { dataset, logger, counted } = dependencies;
   while (!sealing.signal.aborted) {
     const startedAt = performance.now();
-    const look = await underMaintenanceLock(dependencies, async () => {
-      assertOwner(leader.lake(), writer);
-      return { sealed: await sealDue(sealing, options, skipped) };
-    });
+    const look = await underMaintenanceLock(dependencies, async () => ({
+      sealed: await sealDue(sealing, options, skipped),
+    }));
     if (look?.sealed === undefined) return look !== undefined;
     const durationMs = Math.round(performance.now() - startedAt);
     counted.sealed(look.sealed, durationMs);
@@ -158,7 +154,6 @@ export function createSealTurns(dependencies: TableDependencies, { sealAgeMs, se
         noteSkipped(files);
       }
     },
-    /** Forgets failed files when no young file is left. */
     forgetSealed(): void {
       if (listYoung().length === 0) noteSkipped(new Map());
     },

@@ -42,7 +42,6 @@ export interface SealDependencies {
   readonly crashPoint: CrashPoint;
   readonly stagingDir: string;
   readonly dueRows: DueRows;
-  /** Kept from one seal to the next. */
   readonly known?: KnownParts;
   readonly measured?: MeasuredParts;
   /** Receives an error after which fewer files are tried. */
@@ -50,7 +49,6 @@ export interface SealDependencies {
   readonly signal?: AbortSignal;
 }
 
-/** The result of a seal, for the log and the metrics. */
 export interface Sealed {
   readonly version: number;
   readonly filesIn: number;
@@ -127,7 +125,6 @@ function isEngineError(error: unknown): error is AppError {
   return isAppError(error, 'memory') || isAppError(error, 'sql');
 }
 
-/** Describes why a young file cannot be sealed, with the partitions of its rows. */
 function describeFailure({ path: file, absolutePath }: DataFile, groups: readonly Group[], error: AppError): AppError {
   const held = groups
     .filter(({ files }) => files.includes(absolutePath))
@@ -160,7 +157,6 @@ async function noteUnreadable(
   return leftOut.size > before;
 }
 
-/** Skips damaged files; reports whether there are any. */
 async function noteDamages(files: readonly DataFile[], leftOut: Map<string, AppError>): Promise<boolean> {
   const before = leftOut.size;
   for (const file of files) {
@@ -183,7 +179,6 @@ function isWorthMerging(inputs: readonly DataFile[], parts: readonly Part[], bud
   return 2 * Math.ceil(wide / budget.wideBytes) <= inputs.length;
 }
 
-/** Writes the files of a seal; undefined if it is not worth it. */
 async function stage(
   dependencies: SealDependencies,
   inputs: readonly DataFile[],

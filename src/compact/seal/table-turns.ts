@@ -30,7 +30,6 @@ async function isHeldByForeignCommit(table: Table, error: unknown): Promise<bool
   }
 }
 
-/** Creates the tasks of a table, each named by what does not happen while it fails. */
 function createTasks(dataset: Dataset, dependencies: TableDependencies) {
   const of = describeTable(dataset);
   const where = dataset === events ? '' : ` of ${of}`;
