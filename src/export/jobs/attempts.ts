@@ -148,7 +148,7 @@ function reportEnd(job: ReportJob, { clock, logger, onEnd }: AttemptsDependencie
   onEnd(job, seconds);
 }
 
-/** Judges the outcome of an attempt, and reports what is wrong. */
+/** Decides what the outcome of an attempt means, and logs what is wrong. */
 function judgeAttempt(
   { id, attempts, createdMs }: ReportJob,
   outcome: AttemptOutcome,
