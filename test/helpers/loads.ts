@@ -52,7 +52,8 @@ export async function openLoadArea(folder: string, name: string): Promise<LoadAr
   const clock = createClock(0);
   const options = { clock, retentionMs, crashPoint: noCrashPoint };
   await ensureLake(lakeDir, options);
-  const duckdb: Duckdb = await openDuckdb(limits);
+  /** Opened by the first look at rows: most areas are only loaded into. */
+  let duckdb: Promise<Duckdb> | undefined;
   const common = {
     lakeDir,
     dataset,
@@ -80,7 +81,8 @@ export async function openLoadArea(folder: string, name: string): Promise<LoadAr
     async rows(columns) {
       const { files, emptyFile } = await readSnapshot(tableDir);
       const all = sqlList([emptyFile, ...files.map((file) => file.absolutePath)]);
-      return duckdb.rows(
+      duckdb ??= openDuckdb(limits);
+      return (await duckdb).rows(
         `SELECT ${columns} FROM read_parquet(${all}, union_by_name = true, hive_partitioning = false) ORDER BY event_time, event_id`,
       );
     },

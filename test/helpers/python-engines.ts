@@ -1,8 +1,13 @@
-import { execFileSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
+import { promisify } from 'node:util';
 import { cacheFolder } from '../../src/setup/ensure-nats-server.ts';
+
+const run = promisify(execFile);
+/** Longest time that packages take to come, ms. */
+const installMs = 600_000;
 
 /** A Python environment: its packages, of the versions that were tried, and what shows that they are there. */
 interface PythonEnvironment {
@@ -47,22 +52,14 @@ async function findPython({ packages, imports, beside }: PythonEnvironment): Pro
   if (existsSync(path.join(folder, 'complete'))) return python;
   try {
     await rm(folder, { recursive: true, force: true });
-    execFileSync('python3', ['-m', 'venv', folder], { stdio: 'pipe' });
-    execFileSync(python, ['-m', 'pip', 'install', '--quiet', '--no-compile', ...packages], {
-      stdio: 'pipe',
-      timeout: 600_000,
-    });
+    await run('python3', ['-m', 'venv', folder]);
+    const install = ['-m', 'pip', 'install', '--quiet'];
+    await run(python, [...install, '--no-compile', ...packages], { timeout: installMs });
     if (beside !== undefined)
-      execFileSync(
-        python,
-        ['-m', 'pip', 'install', '--quiet', '--no-deps', '--target', path.join(folder, 'beside'), beside],
-        { stdio: 'pipe', timeout: 600_000 },
-      );
-    execFileSync(
-      python,
-      ['-c', `import ${imports}; open(${JSON.stringify(path.join(folder, 'complete'))}, 'w').close()`],
-      { stdio: 'pipe' },
-    );
+      await run(python, [...install, '--no-deps', '--target', path.join(folder, 'beside'), beside], {
+        timeout: installMs,
+      });
+    await run(python, ['-c', `import ${imports}; open(${JSON.stringify(path.join(folder, 'complete'))}, 'w').close()`]);
     return python;
   } catch (error) {
     process.stderr.write(
