@@ -1,10 +1,7 @@
-// Bundles programs with all that they import, packages too, into a few files of CommonJS: `node .build/bundle.mjs DIST`
-// makes the program that `make build` leaves in DIST, the pages of the console with it; with files behind it, these are the entries. Opening, linking and
-// compiling hundreds of small modules took half of the CPU time in which a process of the program starts.
-//
-// Each entry has its own file; what several share, and what is imported when it is needed, are chunks. So a command
-// loads its own code only. Tests bundle the processes that they start in the same way
-// (test/helpers/bundled.ts).
+// Bundles programs and their packages into a few files of CommonJS: `node .build/bundle.mjs DIST [ENTRY...]`. Without
+// entries it bundles the program and the pages of the console. Hundreds of small modules take half of the CPU time of a
+// start. Each entry has its own file; shared code and dynamic imports are chunks, so that a command loads its own code
+// only. Tests bundle their processes too (test/helpers/bundled.ts).
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -12,17 +9,17 @@ import { rolldown } from 'rolldown';
 import { bundleConsole } from './console.mjs';
 
 const root = path.resolve(import.meta.dirname, '..');
-/** Holds the native engine, in a package for each platform, and is therefore loaded from node_modules. */
+/** The native engine, which has a package per platform and is loaded from node_modules. */
 const native = '@duckdb/node-bindings';
 const nativeOf = '@duckdb/node-api';
 
-/** The processes of the program: the command line and the roles, the worker of an export. */
+/** The command line with the roles, and the worker of an export. */
 const program = {
   main: 'src/main.ts',
   'export/worker/worker': 'src/export/worker/worker.ts',
 };
 
-/** Gives the native engine its place as npm has installed it. The filters keep the bundler from asking about each import. */
+/** Resolves the native engine in node_modules. The filters save the bundler a call per import. */
 const nativeEngine = {
   name: 'native-engine',
   resolveId: { filter: { id: new RegExp(`^${native}$`) }, handler: (id) => ({ id: `\0${id}.cjs` }) },
@@ -34,7 +31,7 @@ const nativeEngine = {
   },
 };
 
-/** The commit that is built, for the metrics; undefined where there is no repository, or no git. */
+/** Returns the commit for the metrics; undefined without a repository or git. */
 function findCommit() {
   try {
     const words = ['describe', '--always', '--dirty', '--abbrev=12', '--exclude=*'];
@@ -44,17 +41,16 @@ function findCommit() {
   }
 }
 
-/** Bundles `input`, entries by the names of their files, into the folder `out`. A warning is an error, but for one. */
+/** Bundles `input`, entries by name, into the folder `out`. Warnings are errors. */
 async function bundle(input, out) {
   const build = await rolldown({
     cwd: root,
     platform: 'node',
     input,
     plugins: [nativeEngine],
-    // How long it takes says something of the machine only.
     checks: { bundlerTimings: false },
     onLog: (level, { code, message }) => {
-      // What one process loads at its start another may load when it is needed.
+      // One process may import at its start what another imports dynamically.
       if (level === 'warn' && code !== 'INEFFECTIVE_DYNAMIC_IMPORT') throw new Error(message);
     },
   });
@@ -73,6 +69,4 @@ const [out = 'dist', ...files] = process.argv.slice(2);
 const given = Object.fromEntries(files.map((file) => [path.parse(file).name, file]));
 const folder = path.resolve(out);
 await bundle(files.length === 0 ? program : given, folder);
-if (files.length === 0) {
-  await bundleConsole(path.join(folder, 'console'));
-}
+if (files.length === 0) await bundleConsole(path.join(folder, 'console'));

@@ -1,5 +1,5 @@
-// Makes the package's export `tributary/client` in DIST/client: `node .build/client.mjs DIST`. Of the OpenAPI document come
-// the table of operations, which src/sdk/client.ts calls, and the types of what each takes and answers.
+// Generates the package's export `tributary/client` in DIST/client from the OpenAPI document: `node .build/client.mjs
+// DIST`. It has the table of operations for src/sdk/client.ts and the types of their parameters and results.
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -9,7 +9,7 @@ import { rolldown } from 'rolldown';
 
 const root = path.resolve(import.meta.dirname, '..');
 
-/** The document that the service serves. It is made by the service's own code, bundled into a folder that goes again. */
+/** Returns the document that the service serves, by running the service's code from a temporary bundle. */
 function readDocument(folder) {
   const work = path.join(folder, 'document');
   execFileSync(process.execPath, [path.join(root, '.build/bundle.mjs'), work, 'src/app/api-reference.ts'], {
@@ -28,7 +28,7 @@ const comment = (text, indent) =>
 
 const plainTypes = { string: 'string', integer: 'number', number: 'number', boolean: 'boolean', null: 'null' };
 
-/** The type of a value that a schema describes. */
+/** Returns the type of a schema. */
 function typeOf(schema, indent = '') {
   const {
     $ref,
@@ -56,7 +56,7 @@ function typeOf(schema, indent = '') {
   return `Readonly<Record<string, ${value}>>`;
 }
 
-/** The type of an object with these members. */
+/** Returns the type of an object. */
 function membersOf(properties, required, indent) {
   const inner = `${indent}  `;
   const members = Object.entries(properties).map(([name, schema]) => {
@@ -70,7 +70,7 @@ function membersOf(properties, required, indent) {
 const jsonOf = (body) => body?.content?.['application/json']?.schema;
 const formOf = (body) => body?.content?.['application/x-www-form-urlencoded']?.schema;
 
-/** The operations that the client has: of several verbs of a path one, which takes what the others take. */
+/** Lists the operations of the client: one of equivalent verbs of a path. */
 function listOperations({ paths }) {
   return Object.entries(paths).flatMap(([target, { servers, ...verbs }]) =>
     Object.entries(verbs)
@@ -79,7 +79,7 @@ function listOperations({ paths }) {
   );
 }
 
-/** An operation as the client's table has it. */
+/** Returns the row of an operation in the client's table. */
 function toRow({ verb, path: target, server, security, requestBody, responses, parameters = [] }) {
   const rules = security.flatMap((rule) => Object.keys(rule));
   return {
@@ -93,7 +93,7 @@ function toRow({ verb, path: target, server, security, requestBody, responses, p
   };
 }
 
-/** The signature of an operation's function. */
+/** Returns the signature of an operation's function. */
 function signatureOf({ operationId, summary, description, parameters = [], requestBody, responses }) {
   const body = jsonOf(requestBody);
   const given = Object.fromEntries(
@@ -102,7 +102,7 @@ function signatureOf({ operationId, summary, description, parameters = [], reque
       note === undefined ? schema : { ...schema, description: note },
     ]),
   );
-  // What a form's operation needs may stand in the query, so that its parameters are all optional there.
+  // A form's operation accepts its required parameters in the query too, where all are optional.
   const needed = formOf(requestBody) === undefined ? [] : ['event', 'selectors'];
   const required = [...parameters.filter((one) => one.required).map(({ name }) => name), ...needed];
   const isBodyNeeded = requestBody?.required === true;
@@ -117,29 +117,24 @@ function signatureOf({ operationId, summary, description, parameters = [], reque
   return `${comment(text, '  ')}  ${operationId}(given${isOptional ? '?' : ''}: ${type}, options?: CallOptions): Promise<${answer === undefined ? 'Response' : typeOf(answer, '  ')}>;\n`;
 }
 
-/** The types of the client. */
 function renderTypes(document) {
   const schemas = Object.entries(document.components.schemas).map(
     ([name, schema]) => `${comment(schema.description, '')}export type ${name} = ${typeOf(schema)};\n`,
   );
   const options = readFileSync(path.join(root, 'src/sdk/client-options.ts'), 'utf8');
+  const program = readFileSync(path.join(root, 'src/sdk/client.ts'), 'utf8');
+  const [, fields] = /class ApiError [^]*?'ApiError';\n([^]*?)\n\n +constructor/.exec(program) ?? [];
+  if (fields === undefined) throw new Error('src/sdk/client.ts has no class ApiError with a constructor');
   const operations = listOperations(document).map(signatureOf);
-  return `// The client of tributary ${document.info.version}, made of its OpenAPI document.
+  return `// The client of tributary ${document.info.version}, generated from its OpenAPI document.
 ${options}
-/** An answer that is no success. */
+/** A response that is not a success. */
 export declare class ApiError extends Error {
-  readonly operation: string;
-  readonly status: number;
-  /** The body: an object where it is JSON, otherwise its text. */
-  readonly answer: unknown;
-  /** What is wrong, in a sentence; undefined where the service does not say. */
-  readonly detail: string | undefined;
-  /** After how many seconds it may be tried again; undefined where the service does not say. */
-  readonly retryAfterSeconds: number | undefined;
+${fields}
 }
 
 ${schemas.join('\n')}
-/** A function for each operation. It throws \`ApiError\` for an answer that is no success, and what \`fetch\` throws. */
+/** A function per operation. It throws \`ApiError\` for a response that is not a success, and errors of \`fetch\`. */
 export interface Client {
 ${operations.join('\n')}}
 
@@ -147,7 +142,7 @@ export declare function createClient(options: ClientOptions): Client;
 `;
 }
 
-/** What each method of the API answers as its data, by its path: the pages of the console are held to it. */
+/** Renders the data type of each method of the API by its path, for the pages of the console. */
 function renderAnswers(document) {
   const rows = listOperations(document)
     .filter(({ path: target, responses }) => target.startsWith('/api/') && jsonOf(responses[200]) !== undefined)
@@ -161,7 +156,7 @@ ${rows.join('')}}
 `;
 }
 
-/** The program of the client: one module. */
+/** Writes the program of the client, one module. */
 async function writeProgram(document, folder) {
   const table = Object.fromEntries(listOperations(document).map((one) => [one.operationId, toRow(one)]));
   const program = JSON.stringify(path.join(root, 'src/sdk/client.ts'));

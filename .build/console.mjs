@@ -1,5 +1,5 @@
-// Builds the pages of the console from src/console/web into a folder: one program and one style sheet, minified, their
-// names with a hash of their content, and the index that names them.
+// Builds the pages of the console from src/console/web: a minified program and style sheet, whose names have a hash of
+// their content, and the index.
 import { createHash } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -7,10 +7,9 @@ import { rolldown } from 'rolldown';
 
 const root = path.resolve(import.meta.dirname, '..');
 const web = path.join(root, 'src/console/web');
-/** Style sheets of packages, before our own. */
 const packageStyles = ['node_modules/uplot/dist/uPlot.min.css'];
 
-/** Takes comments and the white space between rules out of a style sheet; texts in it have none of both. */
+/** Removes comments and white space. Strings in the style sheet must have neither. */
 function minifyStyle(text) {
   return text
     .replace(/\/\*[\s\S]*?\*\//g, '')
@@ -20,7 +19,7 @@ function minifyStyle(text) {
     .trim();
 }
 
-/** Writes a file under a name with a hash of its content, and returns the name. */
+/** Writes a file and returns its name, which has a hash of its content. */
 function writeHashed(assets, name, content) {
   const { name: stem, ext } = path.parse(name);
   const hashed = `${stem}-${createHash('sha256').update(content).digest('hex').slice(0, 10)}${ext}`;
@@ -45,7 +44,6 @@ async function bundleProgram() {
   return output[0].code;
 }
 
-/** Builds the console into the folder `out`. */
 export async function bundleConsole(out) {
   const assets = path.join(out, 'assets');
   mkdirSync(assets, { recursive: true });

@@ -7,15 +7,9 @@ import { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { maxBatchEvents } from '../client/batches.ts';
 import { downloadFile } from '../client/download.ts';
-import {
-  createExportArea,
-  waitForExport,
-  type ExportAccess,
-  type ExportArea,
-  type ExportFile,
-} from '../client/export-area.ts';
+import { createExportArea, waitForExport, type ExportAccess, type ExportFile } from '../client/export-area.ts';
 import { maxBodyBytes } from '../client/event-source.ts';
-import { createHttpClient, type HttpClient } from '../client/http-client.ts';
+import { createHttpClient } from '../client/http-client.ts';
 import type { Environment } from '../config.ts';
 import { retry } from '../runtime/async/retry.ts';
 import { AppError, describeError, isAppError } from '../runtime/errors.ts';
@@ -120,7 +114,7 @@ const toBatch = (events: readonly DemoEvent[]): Batch => ({
   events,
 });
 
-/** Groups events into bodies of `customEventBatch` within the API's limits. A larger event is a batch of its own. */
+/** Groups events into bodies of `customEventBatch` within the API's limits. A larger event is a batch by itself. */
 export async function* batchEvents(
   events: AsyncIterable<DemoEvent> | Iterable<DemoEvent>,
 ): AsyncGenerator<Batch, void, void> {
@@ -201,15 +195,10 @@ async function postBatch(batch: Batch, key: string, { s2s, idApp, token, signal 
   });
 }
 
-/** The export area as the demo's user calls it. */
-export interface DemoExports {
-  readonly http: HttpClient;
-  readonly area: ExportArea;
-  readonly signal: AbortSignal;
-}
+export type DemoExports = ReturnType<typeof openExports>;
 
 /** Opens the export area for a user. The caller closes `http`. */
-export function openExports(user: ExportAccess, signal: AbortSignal): DemoExports {
+export function openExports(user: ExportAccess, signal: AbortSignal) {
   const http = createHttpClient();
   return { http, area: createExportArea(http, user, { signal, onWait: ignore }), signal };
 }
@@ -258,13 +247,7 @@ export interface ServiceChildOptions {
   readonly environment: Environment;
 }
 
-/** A short-lived service that runs as a child. */
-export interface ServiceChild {
-  readonly s2s: string;
-  readonly api: string;
-  /** Drains the service. Idempotent. Error: `start_failed` if the exit code is not 0. */
-  stop(): Promise<void>;
-}
+export type ServiceChild = Awaited<ReturnType<typeof startServiceChild>>;
 
 /** Runs a command of the program on a data folder and returns its JSON output. */
 export async function runCommand(
@@ -280,7 +263,7 @@ export async function runCommand(
  * Starts the service on free ports and waits until it is ready. Its log is `service.log` in the data folder. Error:
  * `start_failed` with the last lines of the log.
  */
-export async function startServiceChild({ entry, dataDir, environment }: ServiceChildOptions): Promise<ServiceChild> {
+export async function startServiceChild({ entry, dataDir, environment }: ServiceChildOptions) {
   const logFile = path.join(dataDir, 'service.log');
   const log = await openAppendedFile(logFile, Infinity);
   const words = [entry, 'start', '--data', dataDir, '--s2s-port', '0', '--api-port', '0'];
@@ -303,5 +286,10 @@ export async function startServiceChild({ entry, dataDir, environment }: Service
     const [code, signal] = await exited;
     if (code !== 0) throw await ended(`ended with ${signal ?? `exit code ${code}`}`);
   };
-  return { s2s, api, stop: () => (stopping ??= stop()) };
+  return {
+    s2s,
+    api,
+    /** Drains the service. Idempotent. Error: `start_failed` if the exit code is not 0. */
+    stop: (): Promise<void> => (stopping ??= stop()),
+  };
 }

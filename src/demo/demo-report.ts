@@ -41,18 +41,13 @@ export function cutLine(text: string, width: number): string {
   return text.length <= width ? text : `${text.slice(0, width - 1)}…`;
 }
 
-/** Durations of stages by name. */
-export interface StageTiming {
-  /** Runs a stage and stores its duration. */
-  measure<T>(stage: string, work: () => Promise<T>): Promise<T>;
-  /** Duration of a stage, ms; 0 before its end. */
-  ms(stage: string): number;
-}
+export type StageTiming = ReturnType<typeof createStageTiming>;
 
-export function createStageTiming(): StageTiming {
+export function createStageTiming() {
   const durations = new Map<string, number>();
   return {
-    async measure(stage, work) {
+    /** Runs a stage and stores its duration. */
+    async measure<T>(stage: string, work: () => Promise<T>): Promise<T> {
       const started = performance.now();
       try {
         return await work();
@@ -60,43 +55,31 @@ export function createStageTiming(): StageTiming {
         durations.set(stage, performance.now() - started);
       }
     },
-    ms: (stage) => durations.get(stage) ?? 0,
+    /** Returns the duration of a stage, ms; 0 before its end. */
+    ms: (stage: string): number => durations.get(stage) ?? 0,
   };
 }
 
-/** A reader of the lake through `lake/snapshot.sql`. */
-export interface LakeReader {
-  /** Runs a query over the views of the newest commit. */
-  query(sql: string): Promise<SqlRow[]>;
-  /** Runs a query without the lake. */
-  plain(sql: string): Promise<SqlRow[]>;
-  close(): void;
-}
+export type LakeReader = Awaited<ReturnType<typeof openLakeReader>>;
 
-/** Opens the lake of a data folder. The service may run. */
-export async function openLakeReader(dataDir: string): Promise<LakeReader> {
+/** Opens the lake of a data folder through `lake/snapshot.sql`. The service may run. */
+export async function openLakeReader(dataDir: string) {
   const duckdb = await openDuckdb({ memoryMb: 1024, threads: 2 });
   const snapshotSql = await getTextFile(path.join(dataDir, 'lake', 'snapshot.sql'));
   return {
-    async query(sql) {
+    /** Runs a query over the views of the newest commit. */
+    async query(sql: string): Promise<SqlRow[]> {
       await duckdb.run(snapshotSql);
       return duckdb.rows(sql);
     },
-    plain: (sql) => duckdb.rows(sql),
-    close: () => duckdb.close(),
+    /** Runs a query without the lake. */
+    plain: (sql: string): Promise<SqlRow[]> => duckdb.rows(sql),
+    close: (): void => duckdb.close(),
   };
 }
 
-/** The content of a report, all parts together. */
-interface DownloadedReport {
-  readonly rows: number;
-  readonly distinctIds: number;
-  /** Rows by eventName. */
-  readonly byName: ReadonlyMap<string, number>;
-}
-
 /** Reads a report's CSV parts, which have the selectors eventId and eventName. */
-export async function readDownloadedReport(reader: LakeReader, files: readonly string[]): Promise<DownloadedReport> {
+export async function readDownloadedReport(reader: LakeReader, files: readonly string[]) {
   const csv = `read_csv(${sqlList(files)}, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"')`;
   const [totals] = await reader.plain(`SELECT count(*) AS rows, count(DISTINCT eventId) AS ids FROM ${csv}`);
   const names = await reader.plain(`SELECT eventName AS name, count(*) AS events FROM ${csv} GROUP BY ALL`);
@@ -107,16 +90,7 @@ export async function readDownloadedReport(reader: LakeReader, files: readonly s
   };
 }
 
-/** Counts of a loaded and of a derived event. */
-interface OtherEvents {
-  /** Rows of the loaded file and of its export. */
-  readonly loaded: number;
-  readonly installs: number;
-  /** Users' events in the lake and in the exported sessions. */
-  readonly usersEvents: number;
-  readonly sessions: number;
-  readonly sessionEvents: number;
-}
+type OtherEvents = Awaited<ReturnType<typeof showOtherEvents>>;
 
 interface OtherEventsOptions {
   readonly exports: DemoExports;
@@ -143,8 +117,11 @@ async function exportAndQuery(
   return row ?? {};
 }
 
-/** Loads and exports a file of installs, and exports the sessions that are derived from the imported events. */
-export async function showOtherEvents(options: OtherEventsOptions, lake: LakeReader): Promise<OtherEvents> {
+/**
+ * Loads and exports a file of installs, and exports the sessions that are derived from the imported events. Returns the
+ * counts of both.
+ */
+export async function showOtherEvents(options: OtherEventsOptions, lake: LakeReader) {
   const { child, idApp, dates, print } = options;
   const file = path.join(child.dataDir, 'installs.csv');
   const tsEvent = Date.parse(`${dates.dateFrom}T00:00:00Z`) / 1000;
@@ -173,7 +150,7 @@ export interface DemoCounts {
   readonly stored: number;
   /** Rows of `countsByName`. */
   readonly lakeRows: readonly SqlRow[];
-  readonly report: DownloadedReport;
+  readonly report: Awaited<ReturnType<typeof readDownloadedReport>>;
   readonly others: OtherEvents;
 }
 

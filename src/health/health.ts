@@ -141,18 +141,16 @@ export function findProblems(
 /** Begin of each current problem and notice, ISO 8601, by its key (problem.ts). */
 type SinceByKey = Readonly<Record<string, string>>;
 
-/** Tracks when problems and notices began, and logs the begin and the end of each problem. */
-interface ProblemLog {
-  /** Takes the current problems and notices; returns when they began. */
-  update(problems: readonly Problem[], notices?: readonly Problem[]): SinceByKey;
-}
-
-/** Creates the log. Code and subject identify a problem: its text may have figures that change. */
-export function createProblemLog(logger: Logger, nowMs: () => number): ProblemLog {
+/**
+ * Creates a log of the begin and the end of each problem. Code and subject identify a problem: its text may have figures
+ * that change.
+ */
+export function createProblemLog(logger: Logger, nowMs: () => number) {
   let logged: ReadonlyMap<string, Problem> = new Map();
   let since: SinceByKey = {};
   return {
-    update(problems, notices = []) {
+    /** Sets the current problems and notices, and returns when they began. */
+    update(problems: readonly Problem[], notices: readonly Problem[] = []): SinceByKey {
       const now = new Map(problems.map((problem) => [problemKey(problem), problem]));
       const at = new Date(nowMs()).toISOString();
       const before = since;

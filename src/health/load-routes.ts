@@ -57,7 +57,7 @@ const queryOptions = {
 const flags: readonly string[] = ['allowEmpty', 'restoreErased'];
 type LoadQuery = Readonly<Partial<Record<keyof typeof queryOptions, string>>>;
 
-/** Describes the unknown parameters of a query; undefined if there are none. */
+/** Describes the unknown parameters of a query; undefined if it has only known ones. */
 function findUnknown(query: LoadQuery): string | undefined {
   const unknown = Object.keys(query).filter((word) => !Object.hasOwn(queryOptions, word));
   if (unknown.length === 0) return undefined;

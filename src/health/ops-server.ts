@@ -1,6 +1,5 @@
 import { type AddressInfo, isIP, type Socket } from 'node:net';
 import { fastify, type FastifyInstance } from 'fastify';
-import type { Stoppable } from '../runtime/lifecycle.ts';
 import { createMetrics, renderMetrics } from '../runtime/metrics.ts';
 import { httpAddress, settlePorts } from '../runtime/http/ports.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
@@ -13,14 +12,11 @@ import { hostname } from 'node:os';
 /** Time for a refused client to read its response and finish its body, ms. */
 const lingerMs = 1000;
 
-/** Exempts a connection from being replaced by a new one. */
-type KeepConnection = (socket: Socket) => void;
-
 /**
  * Limits connections to `most`. A new connection replaces the oldest one that is not kept: the port has no
  * authentication, and slow clients must not keep health and metrics from answering.
  */
-function replaceOldest(server: Server, most: number): KeepConnection {
+function replaceOldest(server: Server, most: number) {
   const open = new Set<Socket>();
   server.on('connection', (socket: Socket) => {
     open.add(socket);
@@ -34,7 +30,8 @@ function replaceOldest(server: Server, most: number): KeepConnection {
     const [oldest] = open;
     if (open.size > most) oldest?.destroy();
   });
-  return (socket) => void open.delete(socket);
+  /** Exempts a connection. */
+  return (socket: Socket): void => void open.delete(socket);
 }
 
 /**
@@ -62,11 +59,7 @@ export interface OpsParts {
   /** Host names that requests may have besides those of the machine. */
   readonly names: readonly string[];
   /** Adds routes that need the operator's token. */
-  readonly addRoutes: (server: FastifyInstance, keep: KeepConnection) => void;
-}
-
-interface OpsServer extends Stoppable {
-  readonly url: string;
+  readonly addRoutes: (server: FastifyInstance, keep: (socket: Socket) => void) => void;
 }
 
 const starting: Problem = {
@@ -85,7 +78,7 @@ const maxConnections = 100;
 const headTimeoutMs = 10_000;
 
 /**
- * Serves the operator's address from the supervisor, whichever process is down: `GET /healthz` (200), `GET /readyz`
+ * Serves the operator's address from the supervisor, even if a process is down: `GET /healthz` (200), `GET /readyz`
  * (200, or 503 with problems) and `GET /metrics` (Prometheus text). It shows apps and volumes without authorization and
  * therefore listens on loopback by default. `view` returns undefined during the start. Errors: `start_failed`.
  */
@@ -94,7 +87,7 @@ export async function startOpsServer(
   port: number,
   view: () => OpsView | undefined,
   { disks, names, addRoutes }: OpsParts,
-): Promise<OpsServer> {
+) {
   // Its error names the setting if the port is in use.
   if (port !== 0) await settlePorts(host, [{ port, what: 'ops port (TRIBUTARY_OPS_PORT)' }]);
   const server = fastify({

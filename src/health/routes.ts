@@ -7,25 +7,20 @@ export type PublicServer = FastifyInstance;
 /** Silence after which the supervisor counts as stuck, ms. It sends its view every few seconds. */
 const silentAfterMs = 10_000;
 
-/** The supervisor's newest view of the service. */
-export interface Readiness {
-  update(view: ServiceView): void;
-  /** Reports whether the role can do its work; false once the view is no longer fresh. */
-  isReady(): boolean;
-  isDraining(): boolean;
-}
+export type Readiness = ReturnType<typeof createReadiness>;
 
-/** Creates the readiness of a role, which is not ready before its first view. */
-export function createReadiness(): Readiness {
+/** Creates the readiness of a role: the supervisor's newest view of the service. Not ready before the first one. */
+export function createReadiness() {
   let current: ServiceView = { ready: false };
   let updatedAtMs = -Infinity;
   return {
-    update(view) {
+    update(view: ServiceView): void {
       current = view;
       updatedAtMs = performance.now();
     },
-    isReady: () => current.ready && performance.now() - updatedAtMs <= silentAfterMs,
-    isDraining: () => current.draining === true,
+    /** Reports whether the role can do its work; false once the view is no longer fresh. */
+    isReady: (): boolean => current.ready && performance.now() - updatedAtMs <= silentAfterMs,
+    isDraining: (): boolean => current.draining === true,
   };
 }
 

@@ -4,7 +4,7 @@ import { dataPaths, type Config } from '../config.ts';
 import { datasets } from '../datasets/dataset.ts';
 import { AppError } from '../runtime/errors.ts';
 import { ensureDataFolder, raiseDataFormat } from '../runtime/files/data-format.ts';
-import { openFolderPins, type FolderPins, startFolderWatch, type FolderWatch } from '../runtime/files/folder-watch.ts';
+import { openFolderPins, type FolderPins, startFolderWatch } from '../runtime/files/folder-watch.ts';
 import { closeToGroup, openToGroup } from '../runtime/files/group-access.ts';
 import { findRival, sweepServiceStates } from '../runtime/processes/service-state.ts';
 import { createStoreWatch } from '../stream/store-files.ts';
@@ -27,14 +27,7 @@ export interface FolderChecks {
   readonly assertOwn: () => void;
 }
 
-interface ServiceFolders extends FolderChecks {
-  readonly pins: FolderPins;
-  readonly watch: FolderWatch;
-  /** Watches the broker's store too; `brokerPid` is undefined while the broker does not run. */
-  watchStore(brokerPid: () => number | undefined): void;
-}
-
-/** Gives the group of the settings access to the lake, or revokes the access of an earlier group. */
+/** Grants the group of the settings access to the lake, or revokes the access of an earlier group. */
 export async function setLakeAccess({ config, logger }: ServiceOptions, groupId: number | undefined): Promise<void> {
   const { lake } = dataPaths(config.dataDir);
   if (groupId !== undefined) {
@@ -68,7 +61,7 @@ function pinFolders(config: Config, own: readonly Role[]): FolderPins {
 }
 
 /** Prepares the data folder for the roles of a service, and pins and watches it. Errors: `locked`, `data_format`, `disk`. */
-export async function openServiceFolders({ options, closers, supervisors }: ServiceStart): Promise<ServiceFolders> {
+export async function openServiceFolders({ options, closers, supervisors }: ServiceStart) {
   const { config, logger, roles: own } = options;
   const paths = dataPaths(config.dataDir);
   await ensureDataFolder(config.dataDir, [paths.run]);
@@ -97,7 +90,8 @@ export async function openServiceFolders({ options, closers, supervisors }: Serv
     watch,
     assertAlone: checkAlone,
     assertOwn: watch.assertWhole,
-    watchStore(brokerPid) {
+    /** Watches the broker's store too; `brokerPid` is undefined while the broker does not run. */
+    watchStore(brokerPid: () => number | undefined): void {
       findBrokerPid = brokerPid;
     },
   };

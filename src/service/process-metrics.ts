@@ -5,21 +5,8 @@ type Measured = Pick<RoleChild, 'send'>;
 /** The processes by name. `current()` is undefined while a process does not run. */
 type Processes = ReadonlyMap<string, { current(): Measured | undefined }>;
 
-/** The metrics of the service's processes, collected at each scrape. */
-interface ProcessMetrics {
-  /** Stores the metrics that a process has sent. */
-  take(name: string, metrics: unknown[]): void;
-  /** Drops the metrics of an ended process: those of its successor begin at zero. */
-  forget(name: string): void;
-  /**
-   * Requests the metrics of each running process. A process that does not send them in time keeps its last ones. A
-   * stopped process has none: its last gauges would be wrong.
-   */
-  collect(processes: Processes): Promise<readonly unknown[][]>;
-}
-
-/** Creates the collection. Concurrent calls of `collect` share one request. `answerMs`: timeout of a process. */
-export function createProcessMetrics(answerMs = 1000): ProcessMetrics {
+/** Creates the collection of the processes' metrics, one per scrape. `answerMs`: timeout of a process. */
+export function createProcessMetrics(answerMs = 1000) {
   const newest = new Map<string, unknown[]>();
   const awaited = new Map<string, () => void>();
   let collecting: Promise<void> | undefined;
@@ -44,12 +31,18 @@ export function createProcessMetrics(answerMs = 1000): ProcessMetrics {
   }
 
   return {
-    take(name, metrics) {
+    /** Stores the metrics that a process has sent. */
+    take(name: string, metrics: unknown[]): void {
       newest.set(name, metrics);
       awaited.get(name)?.();
     },
-    forget: (name) => void newest.delete(name),
-    async collect(processes) {
+    /** Drops the metrics of an ended process: those of its successor begin at zero. */
+    forget: (name: string): void => void newest.delete(name),
+    /**
+     * Requests the metrics of each running process. A process that does not send them in time keeps its last ones. A
+     * stopped process has none: its last gauges would be wrong.
+     */
+    async collect(processes: Processes): Promise<readonly unknown[][]> {
       collecting ??= askAll(processes).finally(() => {
         collecting = undefined;
       });

@@ -15,7 +15,7 @@ const graceMs = 30_000;
 const fewArenas = { MALLOC_ARENA_MAX: '2' };
 
 /** The last report of a role's process, and its time by the monotonic clock. */
-export interface Report {
+interface Report {
   readonly facts: Readonly<Record<string, unknown>>;
   readonly atMs: number;
 }
@@ -27,12 +27,7 @@ interface RoleDependencies extends ServiceStart {
   readonly watch: FolderWatch;
 }
 
-export interface RoleProcesses {
-  readonly supervisors: readonly Supervisor<RoleChild>[];
-  /** Last reports by process name. */
-  readonly reports: ReadonlyMap<string, Report>;
-  readonly collectMetrics: () => Promise<readonly unknown[][]>;
-}
+export type RoleProcesses = Awaited<ReturnType<typeof startRoles>>;
 
 function namesOf(role: Role, config: Config): readonly string[] {
   return role === 'ingest' ? Array.from({ length: config.ingestWorkers }, (_, index) => `ingest-${index + 1}`) : [role];
@@ -57,7 +52,7 @@ export async function startRoles({
   supervisors,
   closers,
   signal,
-}: RoleDependencies): Promise<RoleProcesses> {
+}: RoleDependencies) {
   const { logger, entry } = options;
   const reports = new Map<string, Report>();
   const metrics = createProcessMetrics();

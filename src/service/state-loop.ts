@@ -9,7 +9,6 @@ import { describeError } from '../runtime/errors.ts';
 import { createDescriptorWatch, type DescriptorWatch } from '../runtime/files/disk-watch.ts';
 import { findStamp } from '../runtime/files/file-checks.ts';
 import type { FolderPins, FolderWatch } from '../runtime/files/folder-watch.ts';
-import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { RunningChild, RoleChild } from '../runtime/processes/child.ts';
 import { createNews, type News, createSilenceWatch, type SilenceWatch } from '../runtime/processes/news.ts';
 import { findProcessStart } from '../runtime/processes/procfs.ts';
@@ -123,16 +122,11 @@ function sendView(supervisor: Supervisor<RoleChild>, news: News, view: ServiceVi
     news.pass(`${child.pid} ${JSON.stringify(view)}`, () => child.send({ type: 'service', view }));
 }
 
-interface StateLoop extends Stoppable {
-  /** Makes every port not ready and closes each connection after its next response. */
-  drain(): void;
-}
-
 /**
  * Collects the state of the service every second for commands (run/), the operator's address, the log and the roles'
  * /readyz. `stop` removes the state.
  */
-export function startStateLoop(dependencies: StateDependencies): StateLoop {
+export function startStateLoop(dependencies: StateDependencies) {
   const { options, clock, pins, roles, onView } = dependencies;
   const { config, logger } = options;
   const { run } = dataPaths(config.dataDir);
@@ -174,11 +168,12 @@ export function startStateLoop(dependencies: StateDependencies): StateLoop {
     pausesFirst: true,
   });
   return {
-    drain() {
+    /** Makes every port not ready and closes each connection after its next response. */
+    drain(): void {
       isDraining = true;
       publish();
     },
-    async stop() {
+    async stop(): Promise<void> {
       await loop.stop();
       if (pins.findLost().length === 0) removeServiceState(run, process.pid);
     },

@@ -20,8 +20,6 @@ import { homedir, platform } from 'node:os';
 import { promisify } from 'node:util';
 import { findTextFile, moveFile } from '../runtime/files/durable-file.ts';
 
-type NatsProvision = { readonly how: 'external' } | LocalNatsServer;
-
 /** A server on this machine. */
 export type LocalNatsServer = { readonly how: 'found' | 'fetched' } & NatsServer;
 
@@ -41,9 +39,9 @@ const rollingSuites = {
 } as const;
 
 /** Returns the cluster of `TRIBUTARY_NATS_URL`, or a server on this machine (`ensureLocalNatsServer`). */
-export async function ensureNatsServer(environment: Environment, options: EnsureOptions = {}): Promise<NatsProvision> {
-  if ((environment['TRIBUTARY_NATS_URL'] ?? '') !== '') return { how: 'external' };
-  return ensureLocalNatsServer(environment, options);
+export async function ensureNatsServer(environment: Environment, options: EnsureOptions = {}) {
+  const isExternal = (environment['TRIBUTARY_NATS_URL'] ?? '') !== '';
+  return isExternal ? { how: 'external' as const } : await ensureLocalNatsServer(environment, options);
 }
 
 /**
@@ -264,5 +262,5 @@ const commands: Readonly<Record<string, string>> = {
 /** Returns the command that installs nats-server on a system. */
 export function installCommand(system: System): string {
   const name = [system.platform, ...system.family].find((candidate) => Object.hasOwn(commands, candidate));
-  return name === undefined ? withGo : (commands[name] ?? withGo);
+  return commands[name ?? ''] ?? withGo;
 }

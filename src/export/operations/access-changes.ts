@@ -108,7 +108,8 @@ const isPacking = (text: string): text is 'auto' | 'gzip' => text === 'auto' || 
 
 /** Parses 1 or 0; undefined for other texts. */
 function parseSwitch(given: Arguments, name: string): boolean | undefined {
-  return { '1': true, '0': false }[single(given, name) ?? ''];
+  const text = single(given, name);
+  return text === '1' || text === '0' ? text === '1' : undefined;
 }
 
 function parseUser(given: Arguments): NewUser | Refusal {
