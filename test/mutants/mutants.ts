@@ -118,8 +118,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/compact/seal-fence.test.ts',
   },
   'a rewrite is committed although its files are gone from the table': {
-    find: "if (gone !== undefined) throw new AppError('log_damaged', `${gone.remove?.path}",
-    replace: "if (false) throw new AppError('log_damaged', `${gone?.remove?.path}",
+    find: "if (gone !== undefined)\n            throw new AppError('commit_conflict'",
+    replace: "if (false)\n            throw new AppError('commit_conflict'",
     test: 'unit/compact/seal-fence.test.ts',
   },
   'a request is found from another account': {
@@ -396,8 +396,8 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/export/worker/derived-query.test.ts',
   },
   'a session is cut off where the first look at it ends': {
-    find: 'if (unfinished === undefined || (await engine.run(unfinished, paths)) === 0) return;',
-    replace: 'return;',
+    find: 'return unfinished === undefined || (await engine.run(unfinished, paths)) === 0;',
+    replace: 'return true;',
     test: 'unit/export/worker/derived-query.test.ts',
   },
   'the rows of another app are repeats within a load': {
