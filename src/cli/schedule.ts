@@ -2,7 +2,7 @@ import { openAccessReader } from '../access/store.ts';
 import { parseArguments } from '../export/api/arguments.ts';
 import { createZoneDays } from '../export/api/calendar.ts';
 import { isRefusal, type Refusal } from '../export/api/envelope.ts';
-import { createRequestRules } from '../export/api/request-rules.ts';
+import { createRequestRules } from '../export/api/parse-request.ts';
 import { tableDirOf } from '../export/jobs/read-plan.ts';
 import { createAccountSchedules, type AccountSchedules } from '../export/schedules/account-schedules.ts';
 import { createSlotClock } from '../export/schedules/slot-clock.ts';

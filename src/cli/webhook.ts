@@ -1,4 +1,4 @@
-import { mostWebhooks, parseWebhookUrl } from '../export/api/webhook-routes.ts';
+import { mostWebhooks, parseWebhookUrl } from '../export/api/account-routes.ts';
 import { AppError } from '../runtime/errors.ts';
 import { createOutgoingRules } from '../runtime/http/outgoing-rules.ts';
 import { addWebhook, listWebhooks, removeWebhook } from '../webhooks/webhook-store.ts';

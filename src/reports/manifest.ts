@@ -1,14 +1,14 @@
-import { sign, verify, type KeyObject, createPrivateKey, generateKeyPairSync } from 'node:crypto';
+import { createPrivateKey, generateKeyPairSync, sign, verify, type KeyObject } from 'node:crypto';
 import path from 'node:path';
-import { publicKeyHex, toPublicKey } from '../runtime/sealed-text.ts';
+import type { Problem } from '../runtime/conditions/problem.ts';
 import { AppError } from '../runtime/errors.ts';
+import type { Logger } from '../runtime/logger.ts';
+import { publicKeyHex, toPublicKey } from '../runtime/sealed-text.ts';
+import { ensureRecord } from '../runtime/store/keys.ts';
+import { openStore } from '../runtime/store/open-store.ts';
+import { createRecords } from '../runtime/store/records.ts';
 import { isCount, shapeOf } from '../runtime/store/shape.ts';
 import { isReportBasis, isReportFile, type ReportBasis, type ReportFile, type ReportJob } from './reports.ts';
-import type { Problem } from '../runtime/conditions/problem.ts';
-import type { Logger } from '../runtime/logger.ts';
-import { openStore } from '../runtime/store/open-store.ts';
-import { ensureRecord } from '../runtime/store/keys.ts';
-import { createRecords } from '../runtime/store/records.ts';
 
 /**
  * The contents of a finished export under the service's signature: holders of a file and the manifest can verify the

@@ -1,5 +1,5 @@
+import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { ServerResponse } from 'node:http';
-import { createHmac, timingSafeEqual, randomBytes } from 'node:crypto';
 import path from 'node:path';
 import type { Clock } from '../runtime/clock.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';

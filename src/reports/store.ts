@@ -1,18 +1,20 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { inParallel } from '../runtime/async/in-parallel.ts';
+import { startPollLoop } from '../runtime/async/poll-loop.ts';
+import { runAtHalfPace } from '../runtime/async/retry.ts';
 import { createKeyedSemaphore } from '../runtime/async/semaphore.ts';
 import type { Clock } from '../runtime/clock.ts';
 import { describeError, isDamage, isSystemError } from '../runtime/errors.ts';
 import { ensureFolder, removeFile, syncFolder } from '../runtime/files/durable-file.ts';
 import { makeWorkFolder, removeTree } from '../runtime/files/work-files.ts';
+import type { Stoppable } from '../runtime/lifecycle.ts';
 import type { Logger } from '../runtime/logger.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import { createJobAttempts } from './job-attempts.ts';
-import { createJobRecords } from './job-records.ts';
-import { createProgressNotes } from './progress-notes.ts';
+import { createJobRecords, createProgressNotes } from './job-records.ts';
 import { jobPath, listReportIds, readHighestId, writeHighestId } from './report-records.ts';
-import { isInProgress, partsFolder, type NewReport, type ReportJob } from './reports.ts';
+import { isExpired, isInProgress, partsFolder, type NewReport, type ReportJob } from './reports.ts';
 
 export type ReportStore = Awaited<ReturnType<typeof openReportStore>>;
 
@@ -159,4 +161,38 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     /** Absolute path of a published file. */
     filePath: (id: number, name: string): string => path.join(records.folderOf(id), partsFolder, name),
   };
+}
+
+const sweepEveryMs = 1000;
+
+/**
+ * Starts the sweeper, which deletes each request and its files after its links expired and frees their disk space.
+ * Failed deletions are retried. A request that `isHeld` reports stays for now.
+ */
+export function startSweeper(
+  store: ReportStore,
+  clock: Clock,
+  logger: Logger,
+  isHeld: (job: ReportJob) => boolean = () => false,
+): Stoppable {
+  async function remove(job: ReportJob): Promise<void> {
+    // The clock may have been set back since.
+    if (!isExpired(job, clock.nowMs()) || isHeld(job)) return;
+    try {
+      await store.remove(job.id);
+      logger.info({ idReport: job.id, files: job.files?.length ?? 0 }, 'report files deleted after their links ended');
+    } catch (error) {
+      logger.error({ idReport: job.id, error: describeError(error) }, 'report files cannot be deleted');
+    }
+  }
+
+  async function sweep(signal: AbortSignal): Promise<void> {
+    const expired = store.list().filter((job) => isExpired(job, clock.nowMs()));
+    await runAtHalfPace(expired, 1, remove, signal);
+  }
+
+  return startPollLoop(sweep, {
+    everyMs: sweepEveryMs,
+    onError: (error) => logger.error({ error: describeError(error) }, 'expired report files cannot be listed'),
+  });
 }

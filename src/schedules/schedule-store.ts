@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { AppError, isAppError } from '../runtime/errors.ts';
-import { openStore } from '../runtime/store/open-store.ts';
 import { openMarkedRecords, type MarkedRecords } from '../runtime/store/marked-records.ts';
+import { openStore } from '../runtime/store/open-store.ts';
 import { createRecords, type RecordKind, type Records } from '../runtime/store/records.ts';
 import {
   isCount,
@@ -14,8 +14,7 @@ import {
   optional,
   shapeOf,
 } from '../runtime/store/shape.ts';
-import { frequencies, type SlotRule, type SlotSpan } from './slot-rule.ts';
-import { noProgress, type Progress, type Schedule } from './schedules.ts';
+import { frequencies, noProgress, type Progress, type Schedule, type SlotRule, type SlotSpan } from './schedules.ts';
 
 const damaged = {
   code: 'record_damaged',

@@ -18,7 +18,7 @@ import type { JobRunner } from '../jobs/scheduler.ts';
 import type { Arguments } from './arguments.ts';
 import { badRequest, isRefusal, lacksPermission, unavailable, type Refusal } from './envelope.ts';
 import { parseId } from './methods-routes.ts';
-import type { ParseRequest } from './request-rules.ts';
+import type { ParseRequest } from './parse-request.ts';
 
 export type Exports = ReturnType<typeof createExports>;
 

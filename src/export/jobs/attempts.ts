@@ -1,7 +1,6 @@
-import type { AttemptEnd } from '../../reports/job-attempts.ts';
-import { type ReportEnd, endedAttempts, fileStem, type ReportJob } from '../../reports/reports.ts';
-import type { AttemptOutcome, RunAttempt } from './worker-process.ts';
 import type { AccessReader } from '../../access/access.ts';
+import type { AttemptEnd } from '../../reports/job-attempts.ts';
+import { endedAttempts, fileStem, type ReportEnd, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import type { Clock } from '../../runtime/clock.ts';
@@ -10,6 +9,7 @@ import type { Logger } from '../../runtime/logger.ts';
 import { parseExportSpec } from './export-spec.ts';
 import { planRead, type ListFault, type ReadOptions } from './read-plan.ts';
 import type { ReadPlan } from './worker-messages.ts';
+import type { AttemptOutcome, RunAttempt } from './worker-process.ts';
 
 /** The consequence of an outcome for its request. */
 export interface Settlement {

@@ -13,8 +13,14 @@ import { describeError } from '../../runtime/errors.ts';
 import { findStamp } from '../../runtime/files/file-checks.ts';
 import type { Stoppable } from '../../runtime/lifecycle.ts';
 import type { Logger } from '../../runtime/logger.ts';
-import { readToldNotices, toldTo, writeToldNotices, type ToldNotices } from '../../webhooks/told-notices.ts';
-import { listWebhooks, type Webhook } from '../../webhooks/webhook-store.ts';
+import {
+  listWebhooks,
+  readToldNotices,
+  toldTo,
+  writeToldNotices,
+  type ToldNotices,
+  type Webhook,
+} from '../../webhooks/webhook-store.ts';
 import { renderNotice } from './message.ts';
 import { createSender, type SenderDependencies, type Sent } from './sender.ts';
 import {

@@ -1,7 +1,6 @@
 import type { AccessReader, User } from '../../access/access.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { isAppError } from '../../runtime/errors.ts';
-import { findDueSlot, findNextSlot, stopReason, type Schedule } from '../../schedules/schedules.ts';
 import {
   addSchedule,
   changeSchedule,
@@ -11,11 +10,11 @@ import {
   readProgress,
   removeSchedule,
 } from '../../schedules/schedule-store.ts';
-import { slotName, weekdays } from '../../schedules/slot-rule.ts';
+import { findDueSlot, findNextSlot, slotName, stopReason, weekdays, type Schedule } from '../../schedules/schedules.ts';
 import type { Arguments } from '../api/arguments.ts';
 import { badRequest, defined, isRefusal, lacksPermission, notFound, type Refusal } from '../api/envelope.ts';
 import { single, type AddMethod, type Answer } from '../api/methods-routes.ts';
-import type { ParseRequest } from '../api/request-rules.ts';
+import type { ParseRequest } from '../api/parse-request.ts';
 import { argumentsOfSlot, parseScheduleOrder } from './schedule-arguments.ts';
 import type { SlotClock } from './slot-clock.ts';
 import { refuseApps } from './turn.ts';

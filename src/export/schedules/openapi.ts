@@ -1,6 +1,15 @@
-import type { OpenApiPart, Schema } from '../../runtime/http/openapi.ts';
-import { choice, listOf, note, object, parameter, reference, text } from '../../runtime/http/openapi.ts';
-import { frequencies, weekdays } from '../../schedules/slot-rule.ts';
+import {
+  type OpenApiPart,
+  type Schema,
+  choice,
+  listOf,
+  note,
+  object,
+  parameter,
+  reference,
+  text,
+} from '../../runtime/http/openapi.ts';
+import { frequencies, weekdays } from '../../schedules/schedules.ts';
 import { scheduleExamples } from '../api/openapi-examples.ts';
 import { describeParameter, method, notFound, paramsParameter } from '../api/openapi.ts';
 import { parameters } from '../api/parameters.ts';

@@ -1,5 +1,11 @@
-import type { Schedule } from '../../schedules/schedules.ts';
-import { frequencies, periodOf, weekdays, type Frequency, type SlotRule } from '../../schedules/slot-rule.ts';
+import {
+  type Schedule,
+  frequencies,
+  periodOf,
+  weekdays,
+  type Frequency,
+  type SlotRule,
+} from '../../schedules/schedules.ts';
 import { quote, type Arguments } from '../api/arguments.ts';
 import { badRequest, isRefusal, type Refusal } from '../api/envelope.ts';
 import { basisParameters, parametersByName } from '../api/parameters.ts';

@@ -1,6 +1,5 @@
 import { isCompleteUpTo } from '../../lake/watermark.ts';
 import type { Clock } from '../../runtime/clock.ts';
-import type { Schedule } from '../../schedules/schedules.ts';
 import {
   hourSlotMs,
   newestHourSlot,
@@ -8,8 +7,9 @@ import {
   slotOfDate,
   toDate,
   toDay,
+  type Schedule,
   type SlotRule,
-} from '../../schedules/slot-rule.ts';
+} from '../../schedules/schedules.ts';
 import type { ZoneDays } from '../api/calendar.ts';
 import type { ExportSpec } from '../jobs/export-spec.ts';
 import { tableDirOf } from '../jobs/read-plan.ts';

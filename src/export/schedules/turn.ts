@@ -2,20 +2,20 @@ import type { AccessReader, User } from '../../access/access.ts';
 import { isInProgress, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
+import { findSchedule, readProgress, writeProgress } from '../../schedules/schedule-store.ts';
 import {
   addSlot,
   findDueSlot,
   findNextSlot,
   isMade,
+  slotName,
   stopReason,
   type Progress,
   type Schedule,
 } from '../../schedules/schedules.ts';
-import { findSchedule, readProgress, writeProgress } from '../../schedules/schedule-store.ts';
-import { slotName } from '../../schedules/slot-rule.ts';
 import { isRefusal } from '../api/envelope.ts';
 import type { Exports } from '../api/exports.ts';
-import type { ParseRequest } from '../api/request-rules.ts';
+import type { ParseRequest } from '../api/parse-request.ts';
 import { selectApps, type ExportSpec } from '../jobs/export-spec.ts';
 import { argumentsOfSlot } from './schedule-arguments.ts';
 import { createSlotWait, type SlotWaitDependencies } from './slot-clock.ts';

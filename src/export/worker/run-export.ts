@@ -2,30 +2,30 @@ import path from 'node:path';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import type { Snapshot } from '../../lake/log/snapshot.ts';
 import { hasColumns } from '../../lake/table-schema.ts';
-import { AppError, isAppError, describeError, isDamage, isDiskFull } from '../../runtime/errors.ts';
+import type { ReportFile } from '../../reports/reports.ts';
+import { AppError, describeError, isAppError, isDamage, isDiskFull } from '../../runtime/errors.ts';
 import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
-import { writeWorkFile, makeWorkFolder, removeTree } from '../../runtime/files/work-files.ts';
-import type { WorkerPlan, WorkerOutcome } from '../jobs/worker-messages.ts';
+import { makeWorkFolder, removeTree, writeWorkFile } from '../../runtime/files/work-files.ts';
+import type { WorkerOutcome, WorkerPlan } from '../jobs/worker-messages.ts';
+import { describeBasis, findBasis, pinLists } from './basis.ts';
 import { copySlices, planSlices, type Slice } from './copy-slices.ts';
 import type { ExportQuery } from './export-query.ts';
-import { type Format, chooseFormat } from './formats/format.ts';
+import { chooseFormat, type Format } from './formats/format.ts';
 import { startResultFiles, type ResultFiles } from './formats/result-files.ts';
-import { fileFilter, isEmptyResult, isFiltered, planQuery } from './query.ts';
 import { openQueryEngine, type QueryEngine } from './query-engine.ts';
+import { fileFilter, isEmptyResult, isFiltered, planQuery } from './query.ts';
 import {
   before,
   createReadFiles,
   createVerify,
-  usePaths,
   prepare,
+  usePaths,
   type ReadFiles,
   type Source,
   type Verify,
 } from './read-files.ts';
 import { LimitError, tooManyBytes, watch, type OnShare } from './watch-statement.ts';
-import type { ReportFile } from '../../reports/reports.ts';
-import { describeBasis, findBasis, pinLists } from './basis.ts';
 
 /** The preparation's share of a query. */
 const preparationShare = 0.6;

@@ -1,7 +1,6 @@
 import * as fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { addSlot, findDueSlot, findNextSlot, isMade } from '../../../src/schedules/schedules.ts';
-import type { SlotSpan } from '../../../src/schedules/slot-rule.ts';
+import { addSlot, findDueSlot, findNextSlot, isMade, type SlotSpan } from '../../../src/schedules/schedules.ts';
 
 const addAll = (slots: readonly number[]): readonly SlotSpan[] =>
   slots.reduce<readonly SlotSpan[]>((made, slot) => addSlot(made, slot), []);

@@ -8,7 +8,7 @@ import {
   slotName,
   slotOfDate,
   type SlotRule,
-} from '../../../src/schedules/slot-rule.ts';
+} from '../../../src/schedules/schedules.ts';
 
 const daily: SlotRule = { every: 'day', at: '04:00', timezone: 'UTC' };
 const hourly: SlotRule = { every: 'hour', at: ':20', timezone: 'UTC' };

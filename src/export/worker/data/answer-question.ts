@@ -6,19 +6,19 @@
  * Invariant: only rows of the plan's apps are counted, exactly; what was not counted is stated.
  * Crash: nothing is left.
  */
-import { localFiles } from '../../../runtime/store/local-files.ts';
-import { events, type Dataset, datasets } from '../../../datasets/dataset.ts';
+import { datasets, events, type Dataset } from '../../../datasets/dataset.ts';
 import { enrichedFields, eventFields } from '../../../datasets/event-fields.ts';
 import type { Column } from '../../../datasets/field-schema.ts';
+import { readCurrentCatalogue } from '../../../lake/catalogue/current-catalogue.ts';
 import { pruneFiles, type FileFilter } from '../../../lake/files/prune.ts';
-import { tablePaths, listTables } from '../../../lake/lake.ts';
+import { listTables, tablePaths } from '../../../lake/lake.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../../lake/log/snapshot.ts';
 import { sqlName } from '../../../lake/sql/literals.ts';
-import type { DataPlan, DateSpan, DayCount, Fields, DataOutcome, DataQuestion } from '../../jobs/worker-messages.ts';
-import { filesSql } from '../export-query.ts';
-import { type QueryEngine, openReadEngine } from '../query-engine.ts';
-import { readCurrentCatalogue } from '../../../lake/catalogue/current-catalogue.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
+import { localFiles } from '../../../runtime/store/local-files.ts';
+import type { DataOutcome, DataPlan, DataQuestion, DateSpan, DayCount, Fields } from '../../jobs/worker-messages.ts';
+import { filesSql } from '../export-query.ts';
+import { openReadEngine, type QueryEngine } from '../query-engine.ts';
 
 /** The files of a table that may have rows of a query. */
 export interface Chosen {

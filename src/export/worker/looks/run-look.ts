@@ -7,35 +7,35 @@
  * Crash: nothing is left.
  */
 import path from 'node:path';
+import { getSelector } from '../../../datasets/dictionaries.ts';
+import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
+import { findSize } from '../../../runtime/files/file-checks.ts';
+import { openUnnamedFile, unnamedFolder } from '../../../runtime/files/work-files.ts';
 import type {
   Bounds,
   Estimate,
-  OverLimit,
-  ReadPlan,
   LookOutcome,
   LookPlan,
+  OverLimit,
   Preview,
+  ReadPlan,
 } from '../../jobs/worker-messages.ts';
-import { openUnnamedFile, unnamedFolder } from '../../../runtime/files/work-files.ts';
-import { type Basis, assertListWhole, describeBasis, findBasis } from '../basis.ts';
+import { assertListWhole, describeBasis, findBasis, type Basis } from '../basis.ts';
+import { planSlices, type Slice } from '../copy-slices.ts';
 import { filesSql, type ExportQuery, type Statement } from '../export-query.ts';
 import { chooseFormat } from '../formats/format.ts';
+import { openReadEngine, type QueryEngine } from '../query-engine.ts';
 import { buildEmptyQuery, planQuery } from '../query.ts';
-import { type QueryEngine, openReadEngine } from '../query-engine.ts';
 import {
   before,
+  createReadFiles,
+  createVerify,
   prepare,
   usePaths,
   type ReadFiles,
   type Verify,
-  createReadFiles,
-  createVerify,
 } from '../read-files.ts';
-import { watch, LimitError } from '../watch-statement.ts';
-import { getSelector } from '../../../datasets/dictionaries.ts';
-import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
-import { findSize } from '../../../runtime/files/file-checks.ts';
-import { planSlices, type Slice } from '../copy-slices.ts';
+import { LimitError, watch } from '../watch-statement.ts';
 
 /** Timeouts of counting a result, and of counting its apps or sampling bytes, ms. */
 const defaultTimes = { countMs: 8000, sampleMs: 4000 };

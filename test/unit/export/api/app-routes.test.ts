@@ -3,7 +3,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { addApp } from '../../../../src/access/apps.ts';
 import { addUser } from '../../../../src/access/users.ts';
 import { openAccessReader } from '../../../../src/access/store.ts';
-import { addAppRoutes } from '../../../../src/export/api/app-routes.ts';
+import { addAppRoutes } from '../../../../src/export/api/account-routes.ts';
 import type { CallContext, Method } from '../../../../src/export/api/methods-routes.ts';
 import { testFolder } from '../../../helpers/folder.ts';
 import { silentLogger } from '../../../helpers/nats.ts';

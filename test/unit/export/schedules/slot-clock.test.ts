@@ -4,7 +4,7 @@ import { timezones } from '../../../../src/datasets/dictionaries.ts';
 import { createZoneDays } from '../../../../src/export/api/calendar.ts';
 import { createSlotClock, type SlotClock } from '../../../../src/export/schedules/slot-clock.ts';
 import { openDuckdb, type Duckdb } from '../../../../src/lake/sql/duckdb.ts';
-import { periodOf, slotName, slotOfDate, type SlotRule } from '../../../../src/schedules/slot-rule.ts';
+import { periodOf, slotName, slotOfDate, type SlotRule } from '../../../../src/schedules/schedules.ts';
 import { firstMoment } from '../../../helpers/slot-oracle.ts';
 
 let duckdb: Duckdb;
