@@ -55,6 +55,8 @@ vi.mock('node:fs/promises', async (importOriginal) => {
   };
 });
 
+const youngFsync = 'fsync events/_young';
+
 test('A flush is written, fsynced, committed and purged in this order, and in no other', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
@@ -80,10 +82,12 @@ test('A flush is written, fsynced, committed and purged in this order, and in no
 
   const begun = actions.done.indexOf('pull from the stream');
   const flush = actions.done.slice(begun, actions.done.indexOf('purge the stream', begun) + 1);
-  expect(flush).toEqual([
+  // The first cleanup runs beside the first flush, and fsyncs the same folder once more.
+  const ofFlush = flush.filter((done, n) => done !== youngFsync || flush[n - 1]?.startsWith(`${youngFsync}/`) === true);
+  expect(ofFlush).toEqual([
     'pull from the stream',
     'fsync events/_young/<uuid>.parquet',
-    'fsync events/_young',
+    youngFsync,
     'fsync failed/pending-<N>-<uuid>.ndjson',
     'fsync failed',
     'ask whose the stream is',
