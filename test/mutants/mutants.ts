@@ -317,7 +317,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
   // sessions, webhooks, segments, changes of the lake, records, the flush loop.
   'another app is shown a row of the lake': {
     find: "sought.idApp === undefined ? '' : 'AND id_app = $3'",
-    replace: "sought.idApp === undefined ? '' : 'AND $3 IS NOT NULL'",
+    replace: "sought.idApp === undefined ? '' : 'AND $3 > 0'",
     test: 'unit/lake/find-rows.test.ts',
   },
   'another app is shown an event that waits in the stream': {
