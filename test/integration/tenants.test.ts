@@ -670,7 +670,7 @@ describe('what others have', () => {
     };
     for (const [url, operations] of Object.entries(reference.paths))
       for (const verb of Object.keys(operations)) if (verb !== 'servers') routes.add(nameRoute(verb, url));
-  }, 120_000);
+  }, 240_000);
   afterAll(async () => {
     for (const close of closers.toReversed()) await close();
   });
