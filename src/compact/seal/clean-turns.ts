@@ -51,7 +51,8 @@ export function createCleanTurns(dependencies: TableDependencies, retentionMs: n
       const { forgetBefore, forgetAtMs = 0 } = table.lake();
       if (forgetBefore !== goneBefore && cleaning.nowMs >= forgetAtMs) {
         const forget = await mustForget(table, cleaning.nowMs);
-        const now = forget === 'now' ? { ...cleaning, retentionMs: 0 } : cleaning;
+        // As of no time: readers get none, also where the clock is behind the commits.
+        const now = forget === 'now' ? { ...cleaning, nowMs: Infinity, retentionMs: 0 } : cleaning;
         if (forget === 'no') goneBefore = forgetBefore;
         else await underMaintenanceLock(dependencies, () => removeOld(now));
       }

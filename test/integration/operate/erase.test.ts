@@ -291,3 +291,17 @@ test('A sealed file is replaced by its rewrite when the retention of its readers
   expect(new Set(sealed)).toEqual(new Set((await readSnapshot(table)).files.map((each) => each.path)));
   await expectLog('user-2');
 });
+
+test('An erasure without a retention removes a sealed file also where the clock of the compactor is behind', async () => {
+  const folder = testFolder();
+  const lakeDir = path.join(folder, 'lake');
+  await addSealedFile(lakeDir, 300, 3);
+  const stream = createMemoryStream();
+  const clock = createSteppedClock();
+  const compact = await startTestCompact(folder, stream, { clock, retentionMs: 60_000 });
+  await erase(folder, stream, { users: ['user-0'] }, { retentionMs: 60_000 }, { clock });
+  clock.advance(-30_000);
+  await erase(folder, stream, { users: ['user-0'] }, { retentionMs: 60_000, now: true }, { clock });
+  expect(await findFilesWith(lakeDir, 'user-0')).toEqual([]);
+  await compact.stop();
+});
