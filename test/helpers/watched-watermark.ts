@@ -30,15 +30,15 @@ export function watchWatermark(lakeDir: string): WatchedWatermark {
   let eventsBeforeWatermarks = 0;
 
   async function readNames(): Promise<Set<string>> {
-    const names: string[] = [];
+    const names = new Set<string>();
     for (const [table, column] of Object.entries(columns)) {
       const { files } = await readSnapshot(path.join(lakeDir, table));
       if (files.length === 0) continue;
       const list = sqlList(files.map(({ absolutePath }) => absolutePath));
       const rows = await query(`SELECT ${column} AS name FROM read_parquet(${list}, hive_partitioning = false)`);
-      names.push(...rows.map((row) => String(row['name'])));
+      for (const row of rows) names.add(String(row['name']));
     }
-    return new Set(names);
+    return names;
   }
 
   return {
