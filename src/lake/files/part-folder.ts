@@ -71,7 +71,8 @@ export function openPartFolder(folder: string, { end, readCovers, nameOf, leftov
     /** Writes a part; `copy` writes its rows to a file. */
     async write(covers: ReadonlySet<string>, copy: (file: string) => Promise<void>): Promise<Part> {
       await ensureFolder(folder);
-      const temporary = path.join(folder, `${Date.now()}.${randomUUID()}${temporaryEnd}`);
+      const startedAt = leftoverMs > 0 ? `${Date.now()}.` : '';
+      const temporary = path.join(folder, `${startedAt}${randomUUID()}${temporaryEnd}`);
       try {
         await copy(temporary);
         await syncFile(temporary);
