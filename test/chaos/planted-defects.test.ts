@@ -46,8 +46,8 @@ const defects: Readonly<Record<string, Defect>> = {
   },
   'an export request ends before its end is written': {
     file: 'src/reports/job-records.ts',
-    from: 'await writeJobFile(folderOf(job.id), job);\n    jobs.keep(job);',
-    to: 'jobs.keep(job); await writeJobFile(folderOf(job.id), job);',
+    from: 'await writeJob(reportsDir, job);\n      unsynced.delete(job.id);\n      return keep(job);',
+    to: 'const kept = keep(job); await writeJob(reportsDir, job); unsynced.delete(job.id); return kept;',
     part: 'export requests',
   },
 };
