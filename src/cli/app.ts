@@ -62,20 +62,26 @@ const set = dataVerb({
   },
 });
 
-const token = dataVerb({
-  name: 'token',
-  summary: 'give an app a further token, or end one',
+const addToken = dataVerb({
+  name: 'token add',
+  summary: 'add a token to an app; prints it once',
   words: id,
-  options: { revoke: text("ends the token that begins so ('tributary app list' shows the prefixes)", 'PREFIX') },
-  details: ['A token is shown once.'],
-  examples: ['app token 7', 'app token 7 --revoke Kx2mQ0aZ'],
-  async run({ ID: idApp, revoke }, { paths, clock, answer, note }) {
-    if (revoke === undefined) return addAppToken(paths, idApp, clock.nowMs());
-    const { tokens, ...revoked } = await revokeAppToken(paths, idApp, revoke);
+  examples: ['app token add 7'],
+  run: ({ ID: idApp }, { paths, clock }) => addAppToken(paths, idApp, clock.nowMs()),
+});
+
+const revokeToken = dataVerb({
+  name: 'token revoke',
+  summary: 'revoke a token of an app',
+  words: { ...id, PREFIX: text("first characters of the token, as 'tributary app list' shows them") },
+  details: ['Put -- before a PREFIX that begins with a dash.'],
+  examples: ['app token revoke 7 Kx2mQ0aZ', 'app token revoke 7 -- -x2mQ0aZ'],
+  async run({ ID: idApp, PREFIX: prefix }, { paths, answer, note }) {
+    const { tokens, ...revoked } = await revokeAppToken(paths, idApp, prefix);
     answer(revoked);
     if (tokens.length === 0)
       note(
-        `app ${idApp} has no token left: every import for it is answered 403 until 'tributary app token ${idApp}' makes one`,
+        `app ${idApp} has no token left: its imports are rejected with 403 until 'tributary app token add ${idApp}' adds one`,
       );
     return 0;
   },
@@ -125,5 +131,5 @@ const restore = dataVerb({
 export const appCommand: Group = {
   name: 'app',
   summary: 'register apps, change them, give and end their tokens, list, remove and restore them',
-  verbs: [add, set, token, list, remove, restore],
+  verbs: [add, set, addToken, revokeToken, list, remove, restore],
 };

@@ -60,9 +60,7 @@ function noteOutcome(outcome: ImportOutcome, { note, show }: CommandContext): vo
   const { file: name, importedAt, isInterrupted, stored, refused, refusedFile, lines, unknownParameters } = outcome;
   const isAllRefused = stored === 0 && !isInterrupted && name !== '-';
   if (importedAt !== undefined)
-    note(
-      `tributary: ${name} was imported already, until ${importedAt}; nothing was sent. --again imports it once more`,
-    );
+    note(`tributary: ${name} was imported already, until ${importedAt}; nothing was sent. --reimport imports it again`);
   if (unknownParameters.length > 0)
     note(`tributary: the service knows no fields ${unknownParameters.join(', ')}, and stores the events without them`);
   if (refused > 0)
@@ -92,12 +90,9 @@ export const importCommand = verb({
     map: many(parsed('the field that a column of CSV becomes; none drops it', 'COLUMN=FIELD', parsePair)),
     parallel: withDefault(positive('requests on their way at a time', 'N', 256), 8),
     state: file('where the state of the import is kept, instead of beside the file'),
-    again: flag('import a file once more, also where it has changed since; what was stored is then there twice'),
-    wait: flag('end when the events are in the lake, and so in exports'),
-    patience: withDefault(
-      positive('how long the service may take nothing before the command gives up', 'SECONDS'),
-      3600,
-    ),
+    reimport: flag('import a finished file again, changed or not; duplicates the stored events'),
+    wait: flag('wait until the events are committed to the lake'),
+    retryTimeout: withDefault(positive('longest time without a successful request', 'SECONDS'), 3600),
     ...callerOptions,
   },
   details: [
@@ -144,8 +139,8 @@ export const importCommand = verb({
           format: given.format ?? formatOf(name),
           map: Object.fromEntries(given.map),
           parallel: given.parallel,
-          patienceMs: given.patience * 1000,
-          again: given.again,
+          patienceMs: given.retryTimeout * 1000,
+          again: given.reimport,
           nowMs: () => Date.now(),
           signal: stop,
           ...(given.state === undefined ? {} : { stateFile: given.state }),
@@ -159,7 +154,7 @@ export const importCommand = verb({
         noteOutcome(outcome, context);
         if (given.wait && !outcome.isInterrupted) {
           const onWait = (why: string | undefined): void => show?.(why ?? '');
-          await waitForLake(area, lastKeys, { signal: stop, patienceMs: given.patience * 1000, onWait });
+          await waitForLake(area, lastKeys, { signal: stop, patienceMs: given.retryTimeout * 1000, onWait });
           show?.('');
         }
         const seconds = Math.round((performance.now() - startedAt) / 100) / 10;

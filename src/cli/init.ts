@@ -98,11 +98,11 @@ function noteMissing(name: string, { apps, users }: FirstAccess, profile: Profil
   const [app, user] = [apps[0]?.idApp, users[0]?.idUser];
   if (app !== undefined && profile.token === undefined)
     note(
-      `The profile ${name} has no token: 'tributary app token ${app}' makes a further one, 'tributary profile add ${name} --app ${app} --stdin' takes it.`,
+      `The profile ${name} has no token: 'tributary app token add ${app}' makes a further one, 'tributary profile add ${name} --app ${app} --stdin' takes it.`,
     );
   if (user !== undefined && profile.secret === undefined)
     note(
-      `The profile ${name} has no secret: 'tributary user secret ${user}' makes a new one, 'tributary profile add ${name} --user ${user} --stdin' takes it.`,
+      `The profile ${name} has no secret: 'tributary user rotate-secret ${user}' makes a new one, 'tributary profile add ${name} --user ${user} --stdin' takes it.`,
     );
 }
 

@@ -3,6 +3,7 @@ import { AppError, describeError, isAppError, isDiskFull } from '../runtime/erro
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import { showAnswers } from './answers.ts';
 import { commonOptions, type Command, type CommandContext, type Declarations, type Verb } from './command.ts';
+import { replaceFormerNames } from './former-names.ts';
 import { refuse, type Declared } from './words.ts';
 
 interface Call {
@@ -228,23 +229,31 @@ function toUsageError(error: unknown, program: Parser, words: readonly string[])
   return new AppError('usage', message, { hint });
 }
 
+/** Joins the two words of a verb such as `token add`, which is one word for the parser. */
+function joinVerb(command: Command | undefined, words: readonly string[]): readonly string[] {
+  const [name = '', first = '', second = '', ...rest] = words;
+  const joined = `${first} ${second}`;
+  const isVerb = command !== undefined && 'verbs' in command && command.verbs.some((verb) => verb.name === joined);
+  return isVerb ? [name, joined, ...rest] : words;
+}
+
 /**
- * Runs the command that `words` name; handles `help`, `--help` and `--version`. Returns the exit code. Errors: `usage`,
+ * Runs the command that `given` names; handles `help`, `--help` and `--version`. Returns the exit code. Errors: `usage`,
  * with the usage as its hint; those of the command.
  */
 export async function runProgram(
   commands: readonly Command[],
-  words: readonly string[],
+  given: readonly string[],
   context: CommandContext,
 ): Promise<number> {
+  const command = commands.find(({ name }) => name === given[0]);
+  const words = joinVerb(command, replaceFormerNames(given, context));
   const call: Call = { words, context, exitCode: 0 };
   const details = ['Events in over HTTP, an open Parquet lake, raw exports out.'];
   const program = addVersion(createParser({ name: 'tributary', details }, call))
     .usage('tributary COMMAND ...')
     .enablePositionalOptions();
-  for (const command of commands)
-    program.addCommand(toParser(command, call), { hidden: command.summary === undefined });
-  const command = commands.find(({ name }) => name === words[0]);
+  for (const each of commands) program.addCommand(toParser(each, call), { hidden: each.summary === undefined });
   try {
     // After an unknown command nothing is read, `--help` included.
     const isRead = words[0] === undefined || command !== undefined || words[0].startsWith('-');

@@ -49,7 +49,7 @@ const set = dataVerb({
     ),
     files,
   },
-  details: ['It holds for what is asked from then on. Name and account stay; a new secret comes from user secret.'],
+  details: ["Applies to new requests only. 'tributary user rotate-secret' replaces the secret."],
   examples: ['user set 1 --max-exports 2', 'user set 1 --export no'],
   async run({ ID: idUser, export: mayExport, maxExports, files: form }, { paths }) {
     if ((mayExport ?? maxExports ?? form) === undefined)
@@ -83,16 +83,16 @@ const remove = dataVerb({
   },
 });
 
-const secret = dataVerb({
-  name: 'secret',
+const rotateSecret = dataVerb({
+  name: 'rotate-secret',
   summary: 'give a user a new secret, which ends the old one and is shown this once',
   words: id,
-  examples: ['user secret 1'],
+  examples: ['user rotate-secret 1'],
   run: ({ ID: idUser }, { paths }) => renewSecret(paths, idUser),
 });
 
 export const userCommand: Group = {
   name: 'user',
   summary: 'add, change, list and remove users of the export area; give one a new secret',
-  verbs: [add, set, list, remove, secret],
+  verbs: [add, set, list, remove, rotateSecret],
 };

@@ -84,7 +84,7 @@ function assertUseful(name: string, event: string, columns: readonly string[], f
   const ids = identities.filter((id) => Object.hasOwn(properties, id));
   const lacking = required.filter((field) => !heads.includes(field));
   if (ids.length > 0 && !ids.some((id) => heads.includes(id)))
-    lacking.unshift(getKind(kind).ofDevice ? `any of ${ids.join(', ')}` : 'customUserId');
+    lacking.unshift(getKind(kind).allowsDeviceOnly ? `any of ${ids.join(', ')}` : 'customUserId');
   if (lacking.length === 0) return;
   const unknown = columns.filter((_, index) => !Object.hasOwn(properties, heads[index] ?? ''));
   const shown = unknown.slice(0, shownColumns).map((column) => JSON.stringify(column));

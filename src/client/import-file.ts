@@ -57,8 +57,8 @@ function openRecord(stateFile: string, refusedFile: string): ImportRecord {
 
 /** Returns the outcome of a call that sends nothing. */
 function atRest(file: string, refusedFile: string, state: ImportState | undefined): ImportOutcome {
-  const { settled, finishedAt, lastKeys = [] } = state ?? {};
-  const { stored = 0, refused = 0, place = startPlace } = settled ?? {};
+  const { acknowledgedThrough, finishedAt, lastKeys = [] } = state ?? {};
+  const { stored = 0, refused = 0, place = startPlace } = acknowledgedThrough ?? {};
   return {
     file,
     ...(finishedAt === undefined ? {} : { importedAt: finishedAt }),
@@ -97,7 +97,7 @@ export async function importFile(
     const begun = await openImportState({ file, stateFile, area, options, insist });
     if (begun === undefined || begun.finishedAt !== undefined) return atRest(file, refusedFile, begun);
     const source = createFileSource(file, { format, event, map: new Map(Object.entries(map)) });
-    if (begun.sendable === 0) {
+    if (begun.sendLimit === 0) {
       await assertWhole(file, options);
       // Finds an unsuitable header before the state says that events may have been sent.
       await assertReadable(source);
@@ -105,10 +105,10 @@ export async function importFile(
     // Keys depend on content and method; a repeated import has a salt.
     const seed = `${begun.identity.sha256} ${event} ${begun.salt}`;
     const method = batchMethods.get(event) ?? '';
-    const { settled, sendable, aheadMs = 0 } = begun;
-    const from = { number: settled.batches, place: settled.place };
+    const { acknowledgedThrough, sendLimit, aheadMs = 0 } = begun;
+    const from = { number: acknowledgedThrough.batches, place: acknowledgedThrough.place };
     const earlierMs = mayBeBehind(begun, nowMs())
-      ? await findEarlier({ source, area, insist, method, seed, from, first: sendable })
+      ? await findEarlier({ source, area, insist, method, seed, from, first: sendLimit })
       : undefined;
     // Nothing is written either, so that the next call asks again.
     if (options.signal.aborted) return atRest(file, refusedFile, begun);
@@ -117,7 +117,7 @@ export async function importFile(
       area,
       method,
       seed,
-      state: earlierMs === undefined ? begun : { ...begun, doubtSinceMs: earlierMs + aheadMs },
+      state: earlierMs === undefined ? begun : { ...begun, unconfirmedSinceMs: earlierMs + aheadMs },
       record: openRecord(stateFile, refusedFile),
       sizeBytes: isPacked(file) ? undefined : await getSize(file),
       ...options,

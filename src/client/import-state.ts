@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
-import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
+import { parseChecked, renameMembers, renderChecked } from '../runtime/files/checked-json.ts';
 import { findTextFile, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { hashFile } from '../runtime/files/file-checks.ts';
 import { startPlace, type SourceFormat, type Place } from './event-source.ts';
@@ -27,10 +27,10 @@ export interface Settled {
 
 /**
  * The state of a file's import, stored next to it. It is written before what it permits is sent: only batches from
- * `settled` up to `sendable` may have been sent.
+ * `acknowledgedThrough` up to `sendLimit` may have been sent.
  */
 export interface ImportState {
-  readonly format: 1;
+  readonly format: 2;
   readonly identity: ImportIdentity;
   /** Distinguishes the keys of a repeated import; empty for the first. */
   readonly salt: string;
@@ -38,15 +38,15 @@ export interface ImportState {
   readonly service: readonly string[];
   readonly startedAt: string;
   readonly finishedAt?: string;
-  readonly settled: Settled;
+  readonly acknowledgedThrough: Settled;
   /** First batch that cannot have been sent. */
-  readonly sendable: number;
+  readonly sendLimit: number;
   /** No batch in doubt was sent before this time, Unix milliseconds of the client's clock. */
   readonly sinceMs: number;
   /** Client's clock minus the service's, ms. After a change of it the age of batches is unknown. */
   readonly aheadMs?: number;
   /** The whole file may have been sent since then, by an import whose state is lost. */
-  readonly doubtSinceMs?: number;
+  readonly unconfirmedSinceMs?: number;
   /** Lines refused in batches that are not settled, by the number of the batch. */
   readonly apart: Readonly<Record<string, readonly number[]>>;
   /** Of the last acknowledged batches. */
@@ -60,14 +60,22 @@ export function refusedPath(file: string, stateFile: string): string {
 }
 
 const isState = (value: Readonly<Record<string, unknown>>): boolean =>
-  value['format'] === 1 && typeof value['settled'] === 'object' && typeof value['identity'] === 'object';
+  value['format'] === 2 && typeof value['acknowledgedThrough'] === 'object' && typeof value['identity'] === 'object';
+
+/** Members of format 1, which version 0.3 wrote; it is read until version 0.5. */
+const formerMembers = {
+  settled: 'acknowledgedThrough',
+  sendable: 'sendLimit',
+  doubtSinceMs: 'unconfirmedSinceMs',
+};
 
 /** Reads a state; undefined if there is none. Error: `record_damaged`. */
 async function findImportState(file: string): Promise<ImportState | undefined> {
   const text = await findTextFile(file);
   if (text === undefined) return undefined;
   try {
-    const { version: _, ...state } = parseChecked(text);
+    const { version: _, ...found } = parseChecked(text);
+    const state = found['format'] === 1 ? { ...renameMembers(found, formerMembers), format: 2 } : found;
     if (isState(state)) return state as unknown as ImportState;
     throw new Error('it is none of this version of tributary');
   } catch (error) {
@@ -112,23 +120,23 @@ function findOtherTarget(stateFile: string, state: ImportState, now: ImportSubje
 function findOtherInput(
   stateFile: string,
   input: string,
-  { identity, startedAt, finishedAt, settled }: ImportState,
+  { identity, startedAt, finishedAt, acknowledgedThrough }: ImportState,
   { identity: now }: ImportSubject,
 ): AppError | undefined {
   const when = finishedAt === undefined ? `began at ${startedAt}` : `ended at ${finishedAt}`;
   const anew = `with ${stateFile} removed, or another named by --state,`;
   if (identity.sha256 !== now.sha256)
     return conflict(
-      `${input} has changed since its import ${when}, and ${settled.stored} of its events are stored`,
+      `${input} has changed since its import ${when}, and ${acknowledgedThrough.stored} of its events are stored`,
       finishedAt !== undefined
-        ? 'Import what is new, or was refused, as a file of its own. --again imports all of it: what is stored already is then there twice.'
+        ? 'Import what is new, or was refused, as a file of its own. --reimport imports all of it: what is stored already is then there twice.'
         : `Put it back as it was, or import what is new as a file of its own: ${anew} all that comes behind the first change would be stored a second time.`,
     );
   if (identity.format !== now.format || JSON.stringify(identity.map) !== JSON.stringify(now.map))
     return conflict(
-      `${input} was read in another way when its import ${when}, and ${settled.stored} of its events are stored`,
+      `${input} was read in another way when its import ${when}, and ${acknowledgedThrough.stored} of its events are stored`,
       finishedAt !== undefined
-        ? 'Repeat the command with --again to import all of it in the new way: what is stored already is then there twice.'
+        ? 'Repeat the command with --reimport to import all of it in the new way: what is stored already is then there twice.'
         : `Give the same --format and --map as then: ${anew} it begins anew, and what is stored already would be there twice.`,
     );
   return undefined;
@@ -138,8 +146,10 @@ function findOtherInput(
  * Reports whether an import has ended without storing an event, so that another one cannot repeat any. Unknown for a
  * repeated import and one in doubt.
  */
-function hasStoredNothing({ finishedAt, settled, salt, doubtSinceMs }: ImportState): boolean {
-  return finishedAt !== undefined && settled.stored === 0 && salt === '' && doubtSinceMs === undefined;
+function hasStoredNothing({ finishedAt, acknowledgedThrough, salt, unconfirmedSinceMs }: ImportState): boolean {
+  return (
+    finishedAt !== undefined && acknowledgedThrough.stored === 0 && salt === '' && unconfirmedSinceMs === undefined
+  );
 }
 
 export interface ImportOptions {
@@ -189,7 +199,7 @@ function goesOn(state: ImportState, now: ImportSubject, { file, stateFile, optio
   if (otherInput !== undefined) throw otherInput;
   if (options.again && state.salt === '')
     throw new AppError('conflict', `the import of ${file} that began at ${state.startedAt} is not finished`, {
-      hint: 'Finish it without --again first.',
+      hint: 'Finish it without --reimport first.',
     });
   return true;
 }
@@ -222,13 +232,13 @@ export async function openImportState(opening: ImportOpening): Promise<ImportSta
 /** Creates the state of an import of which nothing was sent. */
 export function newState(identity: ImportIdentity, nowMs: number): ImportState {
   return {
-    format: 1,
+    format: 2,
     identity,
     salt: '',
     service: [],
     startedAt: new Date(nowMs).toISOString(),
-    settled: { batches: 0, place: startPlace, stored: 0, refused: 0, refusedBytes: 0 },
-    sendable: 0,
+    acknowledgedThrough: { batches: 0, place: startPlace, stored: 0, refused: 0, refusedBytes: 0 },
+    sendLimit: 0,
     sinceMs: nowMs,
     apart: {},
     lastKeys: [],
@@ -238,13 +248,13 @@ export function newState(identity: ImportIdentity, nowMs: number): ImportState {
 /** Adjusts a state to the client's clock: if that was set, batches in doubt may have any age. */
 function withClock(state: ImportState, aheadMs: number): ImportState {
   const wasSet = Math.abs(aheadMs - (state.aheadMs ?? aheadMs)) > clockSlackMs;
-  const ofAnyAge = { sinceMs: 0, ...(state.doubtSinceMs === undefined ? {} : { doubtSinceMs: 0 }) };
+  const ofAnyAge = { sinceMs: 0, ...(state.unconfirmedSinceMs === undefined ? {} : { unconfirmedSinceMs: 0 }) };
   return { ...state, aheadMs, ...(wasSet ? ofAnyAge : {}) };
 }
 
 /** Reports whether a copy of the file and state may have been imported further elsewhere. */
-export function mayBeBehind({ sendable, sinceMs, salt, doubtSinceMs }: ImportState, nowMs: number): boolean {
+export function mayBeBehind({ sendLimit, sinceMs, salt, unconfirmedSinceMs }: ImportState, nowMs: number): boolean {
   // A new import without a state asks too; a repeated one has new keys.
-  const isNew = sendable === 0 && salt === '';
-  return doubtSinceMs === undefined && (isNew || (sendable > 0 && Math.abs(nowMs - sinceMs) > resumedSoonMs));
+  const isNew = sendLimit === 0 && salt === '';
+  return unconfirmedSinceMs === undefined && (isNew || (sendLimit > 0 && Math.abs(nowMs - sinceMs) > resumedSoonMs));
 }

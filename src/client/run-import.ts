@@ -57,16 +57,19 @@ interface RunImportOptions
 type ImportProgress = ReturnType<typeof createImportProgress>;
 
 function positionOf(progress: ImportProgress, sizeBytes: number | undefined): ImportPosition {
-  const { stored, refused, settled } = progress.figures();
+  const { stored, refused, acknowledgedThrough } = progress.figures();
   const percent =
-    sizeBytes === undefined || sizeBytes === 0 ? {} : { percent: (settled.place.offset * 100) / sizeBytes };
+    sizeBytes === undefined || sizeBytes === 0 ? {} : { percent: (acknowledgedThrough.place.offset * 100) / sizeBytes };
   return { stored, refused, ...percent };
 }
 
 /** Sends batches concurrently until the input ends, the signal aborts or a sender fails. */
 async function sendAll(options: RunImportOptions, progress: ImportProgress, unknown: Set<string>): Promise<void> {
   const { source, state, parallel, hooks, sizeBytes } = options;
-  const batches = cutBatches(source, { number: state.settled.batches, place: state.settled.place });
+  const batches = cutBatches(source, {
+    number: state.acknowledgedThrough.batches,
+    place: state.acknowledgedThrough.place,
+  });
   const failed = new AbortController();
   const signal = AbortSignal.any([options.signal, failed.signal]);
   const dependencies: SendDependencies = {
@@ -107,7 +110,7 @@ export async function runImport(options: RunImportOptions): Promise<ImportTotals
   const progress = createImportProgress({ ...options, onWait: hooks.onWait });
   const unknown = new Set<string>();
   // A killed run may have written more refused events than its state says.
-  await options.record.writeRefused('', options.state.settled.refusedBytes);
+  await options.record.writeRefused('', options.state.acknowledgedThrough.refusedBytes);
   try {
     await sendAll(options, progress, unknown);
   } catch (error) {
@@ -117,11 +120,11 @@ export async function runImport(options: RunImportOptions): Promise<ImportTotals
   }
   assertUnchanged?.();
   await progress.write(!signal.aborted);
-  const { settled, stored, refused, lastKeys } = progress.figures();
+  const { acknowledgedThrough, stored, refused, lastKeys } = progress.figures();
   return {
     stored,
     refused,
-    lines: settled.place.line - 1,
+    lines: acknowledgedThrough.place.line - 1,
     isInterrupted: signal.aborted,
     lastKeys,
     unknownParameters: [...unknown].toSorted(),
@@ -171,7 +174,7 @@ export async function importInput(
     seed: randomUUID(),
     state: newState({ idApp, event, format, map, sha256: '' }, nowMs()),
     record: {
-      writeState: async ({ settled }) => void ({ line } = settled.place),
+      writeState: async ({ acknowledgedThrough }) => void ({ line } = acknowledgedThrough.place),
       writeRefused: (lines, atByte) => writeRefused(refusedFile, lines, atByte),
     },
     sizeBytes: undefined,

@@ -163,7 +163,7 @@ async function askFor(events: readonly SourceEvent[], question: EarlierQuestion)
     if (!('why' in answer)) return answer;
     return {
       ...answer,
-      why: `the service cannot say whether it has this file already (--again does not ask): ${answer.why}`,
+      why: `the service cannot say whether it has this file already (--reimport does not ask): ${answer.why}`,
     };
   });
   if (found === undefined || found.isKnown) return found;

@@ -73,7 +73,7 @@ function createSkippedFiles(clock: Clock, dataset: Dataset) {
         code: 'files_unsealed',
         ...(dataset === events ? {} : { subject: dataset.table }),
         what: `${more} more young files of ${of} have not been sealed`,
-        todo: "They are tried again by themselves; the log has a line 'left out of sealing' for each.",
+        todo: "They are tried again by themselves; the log has a line 'file skipped by sealing, will retry' for each.",
       };
       return [...named, others];
     },
@@ -150,7 +150,10 @@ export function createSealTurns(dependencies: TableDependencies, { sealAgeMs, se
       } finally {
         for (const [file, error] of files)
           if (!noted.has(error))
-            logger.warn({ ...nameTable(dataset), file, error: describeError(error) }, 'left out of sealing');
+            logger.warn(
+              { ...nameTable(dataset), file, error: describeError(error) },
+              'file skipped by sealing, will retry',
+            );
         noteSkipped(files);
       }
     },

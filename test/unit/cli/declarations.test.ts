@@ -92,8 +92,8 @@ describe('what the commands declare', () => {
         [...(/^\|((?:\\\||[^|])*)\|/.exec(line)?.[1] ?? '').matchAll(/`([^`]+)`/g)].map(([, words = '']) => words),
       );
     const listed = calls.map((words) => {
-      const [first = '', second = ''] = words.split(' ');
-      return known.has(`${first} ${second}`) ? `${first} ${second}` : first;
+      const named = words.split(' ').map((_, index, all) => all.slice(0, index + 1).join(' '));
+      return named.findLast((name) => known.has(name)) ?? words;
     });
     expect([...new Set(listed)].toSorted()).toEqual([...known].toSorted());
   });
