@@ -67,7 +67,7 @@ function parseApps(
     .filter((each) => each.idAccount === idAccount)
     .map(({ idApp }) => Number(idApp));
   if (apps.length === 0)
-    throw new AppError('not_found', `account ${idAccount} has no app`, { hint: "'tributary app list' names them." });
+    throw new AppError('not_found', `account ${idAccount} has no app`, { hint: "Run 'tributary app list' for all apps." });
   return apps;
 }
 
@@ -103,7 +103,7 @@ function findAmbiguous(found: readonly UserMeaning[], of: (meaning: UserMeaning)
 }
 
 /**
- * Refuses ids of several people: user ids of several kinds, or in apps of several accounts. Error: `usage`, with the
+ * Rejects ids of several people: user ids of several types, or in apps of several accounts. Error: `usage`, with the
  * option that distinguishes them.
  */
 export function assertOneMeaning(
@@ -115,8 +115,8 @@ export function assertOneMeaning(
     const accounts = new Map(listAllApps().map(({ idApp, idAccount }) => [Number(idApp), idAccount]));
     const several = findAmbiguous(found, ({ idApp }) => accounts.get(idApp) ?? `the account of app ${idApp}`);
     if (several.length > 0)
-      throw new AppError('usage', `${describeIds(several)} stands in events of several accounts: nothing was erased`, {
-        hint: 'Name the account by --account, or the app by --app.',
+      throw new AppError('usage', `${describeIds(several)} occurs in events of several accounts; nothing was erased`, {
+        hint: 'Pass --account or --app.',
       });
   }
   if (target.userKind !== undefined) return;
@@ -124,7 +124,7 @@ export function assertOneMeaning(
   if (several.length > 0)
     throw new AppError(
       'usage',
-      `${describeIds(several)} stands in events as user ids of several kinds (${[...new Set(found.map(({ kind }) => kind))].join(', ')}): nothing was erased`,
+      `${describeIds(several)} occurs as user ids of several types (${[...new Set(found.map(({ kind }) => kind))].join(', ')}); nothing was erased`,
       { hint: 'Pass --user-id-type.' },
     );
 }
@@ -163,10 +163,10 @@ async function confirmErasure({ now, context }: Erasure, survey: ErasureSurvey):
   const { config, clock } = context;
   const { rows, failedEvents, filesToRewrite } = survey;
   const history = now
-    ? 'now, and whoever still reads ends with an error'
+    ? 'at once; running queries fail'
     : `at ${new Date(clock.nowMs() + config.retentionMs).toISOString()}`;
   context.note(
-    `${rows} events in ${filesToRewrite} files and ${failedEvents} failed events match, and what still waits in the stream. They are removed for good; the lake's history before this moment goes with them, ${history}.`,
+    `${rows} events in ${filesToRewrite} files, ${failedEvents} failed events and matching events of the backlog will be erased permanently. Older versions of the lake are deleted ${history}.`,
   );
   if (!(await context.confirm?.('Erase them?')))
     throw new AppError('usage', 'nothing was erased', { hint: 'Answer yes, or pass --yes.' });
@@ -184,7 +184,7 @@ async function openErasureStream({ config, paths, entry, environment }: DataCont
   const broker = findBroker(config);
   if (broker === undefined)
     throw new AppError('broker_away', 'cannot find the broker of the running service', {
-      hint: 'Name it by TRIBUTARY_NATS_URL.',
+      hint: 'Set TRIBUTARY_NATS_URL.',
     });
   const connection = await openConnection({ url: broker.url, name: 'tributary erase', logger });
   closers.add('stream', () => connection.close());
@@ -219,15 +219,15 @@ async function erase({ target, forgotten, listAllApps, context, now }: Erasure, 
   };
 }
 
-/** With the service stopped, it runs a broker and a compactor for the erasure. */
+/** Runs a broker and a compactor for the erasure if the service is stopped. */
 export const eraseCommand = dataVerb({
   name: 'erase',
-  summary: 'remove the events of users, devices or an app for good',
+  summary: 'permanently erase the events of users, devices or an app',
   usage: [
     '[--user ID] [--device ID] [--file FILE [--id-type user|device]] [--user-id-type custom|platform|game] [--app ID | --account N] [--dry-run] [--yes] [--skip-retention] [--data DIR]',
   ],
   details: [
-    'Of several of --user, --device, --file, --app and --account, the events that match all; each is given once.',
+    'Erases the events that match all of --user, --device, --file, --app and --account.',
   ],
   options: eraseOptions,
   examples: ['erase --user 4711 --dry-run', 'erase --file ids.txt --id-type device --account 1'],

@@ -44,8 +44,8 @@ function usagesOf(verb: Verb, path: string): readonly string[] {
 }
 
 const exitCodes: Readonly<Record<number, string>> = {
-  0: 'done',
-  1: 'refused or failed: one sentence on standard error says why, and what to do',
+  0: 'success',
+  1: 'failure: standard error has the reason and what to do',
 };
 
 function renderEnd({ examples = [], exitCodes: own = {} }: Verb): string {
@@ -99,7 +99,7 @@ function parseOption(parser: Parser, option: Option, { parse, isMany }: Declared
   const flag = String(option.long);
   return (text: string, previous: unknown): unknown => {
     const isGiven = parser.getOptionValueSource(option.attributeName()) === 'cli';
-    if (isGiven && isMany !== true) refuse(`${flag} is given twice, and takes one value`);
+    if (isGiven && isMany !== true) refuse(`${flag} is given twice; it takes one value`);
     // An unset variable of a script (`--data "$DATA"`) must not become the default.
     if (text === '') refuse(`${flag} has an empty value`);
     // A value may begin with a dash: the prefix of a token, the id of a client.
@@ -215,14 +215,13 @@ function toUsageError(error: unknown, program: Parser, words: readonly string[])
   const { parser, path } = findParser(program, words);
   const hint =
     parser.commands.length > 0
-      ? `'${path} --help' lists what there is.`
+      ? `Run '${path} --help' for a list of commands.`
       : `Usage: ${parser.usage().split(usageSeparator).join(', ')}`;
   if (isAppError(error, 'usage') && error.hint === undefined && parser !== program)
     return new AppError('usage', error.message, { hint, cause: error.cause });
   if (!(error instanceof CommanderError)) return error;
   const message = error.message
     .replace(/^error: /, '')
-    .replace(/^unknown command/, 'there is no command')
     .replace(/\n\(Did you mean (.*?)\?\)$/s, ' (did you mean $1?)')
     .replace(/^option '(--[\w-]+) <.+?>' argument missing/, '$1 has no value')
     .replace(/^missing required argument '(.+)'/, '$1 is missing');

@@ -5,9 +5,9 @@ import type { RefusedEvent, Place } from './event-source.ts';
 import type { ImportState, Settled } from './import-state.ts';
 import type { SendOutcome } from './send-batch.ts';
 
-/** Batches that may be sent beyond the settled ones: after a kill they are in doubt. */
+/** Maximum batches in flight beyond the acknowledged ones; after a crash they are unconfirmed. */
 const windowBatches = 512;
-/** The state is written after this many settled batches, or this much time. */
+/** Acknowledged batches, and ms, after which the state is written. */
 const writeBatches = 128;
 const writeEveryMs = 1000;
 const diskPauseMs = 1000;
@@ -15,7 +15,7 @@ const diskPauseMs = 1000;
 /** Durable storage of the state and of refused events. */
 export interface ImportRecord {
   writeState(state: ImportState): Promise<void>;
-  /** Truncates the file of refused events to `atByte` and appends lines; returns its length. */
+  /** Truncates the file of rejected events to `atByte` and appends lines; returns its length. */
   writeRefused(lines: string, atByte: number): Promise<number>;
 }
 
@@ -29,14 +29,14 @@ interface ProgressOptions {
   readonly onWait: (why: string | undefined) => void;
 }
 
-/** A batch that is not settled on disk. */
+/** A batch that is not yet acknowledged in the stored state. */
 interface Open {
   readonly next: Place;
   readonly sinceMs: number;
   outcome?: { readonly stored: number; readonly refused: readonly RefusedEvent[] };
 }
 
-/** Settles all batches up to the first open one; `lines` are those of refused events. */
+/** Advances the position to the first open batch; `lines` are those of rejected events. */
 function advance(acknowledgedThrough: Settled, open: ReadonlyMap<number, Open>) {
   let { batches, place, stored, refused } = acknowledgedThrough;
   let lines = '';
@@ -63,7 +63,7 @@ function createWriter(writeOnce: (isFinished: boolean) => Promise<void>, { signa
         return await writeOnce(isFinished);
       } catch (error) {
         if (!isDiskFull(error) || signal.aborted) throw error;
-        onWait('the disk that the state of the import is on is full');
+        onWait('the disk of the import state is full');
         await pause(diskPauseMs, signal);
       }
     }
@@ -106,7 +106,7 @@ export function createImportProgress(options: ProgressOptions) {
   /** Returns since when any batch from this one on may have been sent. */
   function sinceOf(from: number): number {
     const times = [...open].filter(([number]) => number >= from).map(([, { sinceMs }]) => sinceMs);
-    // Batches of an earlier run that this run has not reached stay in doubt.
+    // Batches of an earlier run that this run has not reached stay unconfirmed.
     if (taken < begun.sendLimit) times.push(begun.sinceMs);
     return Math.min(nowMs(), ...times);
   }
@@ -152,9 +152,9 @@ export function createImportProgress(options: ProgressOptions) {
       open.set(batch.number, { next: batch.next, sinceMs });
       return { sinceMs, isInDoubt: isBefore || unconfirmedSinceMs !== undefined };
     },
-    /** Returns the lines of a batch that were refused before. */
+    /** Returns the lines of a batch that an earlier attempt has rejected. */
     apartOf: ({ number }: Batch): ReadonlySet<number> => new Set(apart.get(number)),
-    /** Stores them. */
+    /** Stores the lines of a batch that must be sent individually. */
     async keepApart({ number }: Batch, lines: readonly number[]): Promise<void> {
       apart.set(number, lines);
       await writer.write();

@@ -12,7 +12,7 @@ import { sendBatch, type SendDependencies } from './send-batch.ts';
 interface ImportTotals {
   readonly stored: number;
   readonly refused: number;
-  /** Lines before which everything is settled. */
+  /** Lines up to the acknowledged position. */
   readonly lines: number;
   readonly isInterrupted: boolean;
   /** Of the last acknowledged batches: once these are in the lake, all are. */
@@ -81,7 +81,7 @@ async function sendAll(options: RunImportOptions, progress: ImportProgress, unkn
   const failures: unknown[] = [];
   const work = async (): Promise<void> => {
     try {
-      // The generator gives each batch to one sender.
+      // The generator yields each batch to one sender.
       while (!signal.aborted) {
         const next = await batches.next();
         // An aborted input may end anywhere.
@@ -109,12 +109,12 @@ export async function runImport(options: RunImportOptions): Promise<ImportTotals
   const { signal, hooks, assertUnchanged } = options;
   const progress = createImportProgress({ ...options, onWait: hooks.onWait });
   const unknown = new Set<string>();
-  // A killed run may have written more refused events than its state says.
+  // A killed run may have written more rejected events than its state names.
   await options.record.writeRefused('', options.state.acknowledgedThrough.refusedBytes);
   try {
     await sendAll(options, progress, unknown);
   } catch (error) {
-    // Saves settled batches; without it they stay in doubt.
+    // Saves acknowledged batches, which otherwise stay unconfirmed.
     await progress.write().catch(() => undefined);
     throw error;
   }
@@ -181,11 +181,11 @@ export async function importInput(
     hooks,
   });
   const totals = await run.catch((error: unknown) => {
-    // Their hints say to repeat the command, which would send everything again.
+    // Their hints suggest a retry, which would send everything again.
     if (!isAppError(error, 'service_away') && !isAppError(error, 'service_refused')) throw error;
     throw new AppError(error.code, error.message, {
       cause: error.cause,
-      hint: `Up to line ${line - 1} of standard input everything is settled, and what follows was sent in part: import that as a file, which can be repeated.`,
+      hint: `Standard input is imported up to line ${line - 1}; later lines were sent in part. Pass the remaining lines as a file, which can be resumed.`,
     });
   });
   return { file: '-', ...totals, ...(totals.refused === 0 ? {} : { refusedFile }) };
