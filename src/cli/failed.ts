@@ -33,7 +33,7 @@ const list = dataVerb({
     for (const dataset of datasets.values()) {
       const { table } = tablePaths(lakeDir, dataset);
       const { files } = await listFailedRows(failedRowsFolder(failed, table), (await readSnapshot(table)).txns);
-      for (const file of files) listed.push(...(await readFailedFile(file)));
+      for (const file of files) for (const event of await readFailedFile(file)) listed.push(event);
     }
     return listed;
   },
