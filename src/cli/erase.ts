@@ -190,7 +190,10 @@ async function openErasureStream({ config, paths, entry, environment }: DataCont
   closers.add('stream', () => connection.close());
   const guard = await openGuard(connection, { streamName: broker.streamName, claimFile: paths.claim, logger });
   closers.add('stream guard', () => guard.stop());
-  return { publisher: openPublisher(connection, guard), ...(broker.isOwn ? { storeDir: path.join(paths.nats, 'store') } : {}) };
+  return {
+    publisher: openPublisher(connection, guard),
+    ...(broker.isOwn ? { storeDir: path.join(paths.nats, 'store') } : {}),
+  };
 }
 
 async function erase(

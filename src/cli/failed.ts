@@ -1,12 +1,7 @@
 import { datasets } from '../datasets/dataset.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
 import { dropFailed, readFailedEvents, replayFailed } from '../operate/replay.ts';
-import {
-  failureReasons,
-  readFailedFile,
-  failedRowsFolder,
-  listFailedRows,
-} from '../lake/files/failed-events.ts';
+import { failureReasons, readFailedFile, failedRowsFolder, listFailedRows } from '../lake/files/failed-events.ts';
 import { lakePaths, tablePaths } from '../lake/lake.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
 import { AppError } from '../runtime/errors.ts';
