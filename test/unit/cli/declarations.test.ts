@@ -14,7 +14,7 @@ const verbs = commands.flatMap((command) =>
     : [{ name: command.name, verb: command }],
 );
 
-/** How the table names a command: each dataset stands below load as DATASET, each event below export as EVENT. */
+/** Returns the name of a command in the table: datasets of load are DATASET, events of export are EVENT. */
 function placeOf(name: string): string {
   const [group = '', verb = ''] = name.split(' ');
   if (group === 'load' && !['titles', 'list', 'undo'].includes(verb)) return 'load DATASET';
@@ -52,7 +52,7 @@ async function parse(words: readonly string[]): Promise<string> {
   return called;
 }
 
-/** The words of a command line, of which one may stand in quotes; a pipe or a redirection ends them. */
+/** Splits a command line into words, which may be quoted; a pipe or a redirection ends them. */
 const split = (line: string): string[] =>
   [...line.split(/ [|<>] /)[0]!.matchAll(/'([^']*)'|"([^"]*)"|(\S+)/g)].map(([, a, b, c]) => a ?? b ?? c ?? '');
 
@@ -71,7 +71,7 @@ describe('what the commands declare', () => {
     }
   });
 
-  it('What a command says of itself and its words is in the form of the lists of the help', () => {
+  it('The texts of a command and its options have the form of the lists of the help', () => {
     for (const { name, verb } of verbs) {
       const { summary, words = {}, options = {}, details = [] } = verb;
       const abouts = [...Object.values(words), ...Object.values(options)].map(({ about }) => about);
@@ -81,7 +81,7 @@ describe('what the commands declare', () => {
     }
   });
 
-  it('The table of commands in docs/operating.md has every command, and none that there is not', () => {
+  it('The table of commands in docs/operating.md has exactly the commands of the program', () => {
     const page = readFileSync(path.join(packageRoot, 'docs/operating.md'), 'utf8');
     const table = page.slice(page.indexOf('| command | does |')).split('\n\n')[0] ?? '';
     const known = new Set(verbs.filter(({ verb }) => verb.summary !== undefined).map(({ name }) => placeOf(name)));
