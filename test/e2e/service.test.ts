@@ -171,7 +171,7 @@ describe('a command', () => {
       ['start', '--s2s-port', '40017', '--api-port', '40017'],
       /api port \(TRIBUTARY_API_PORT\): 127\.0\.0\.1:40017 is in use\. Choose another port/,
     ],
-    [['nothing'], /there is no command 'nothing'/],
+    [['nothing'], /unknown command 'nothing'/],
   ])('The command %j fails with one clear sentence', async (words, sentence) => {
     const failed = await runCommand([
       ...words,

@@ -206,7 +206,7 @@ describe('the prompt of a query', () => {
     const noted: string[] = [];
     const note = (line: string): void => {
       noted.push(line);
-      if (!line.startsWith('SQL on the lake')) return;
+      if (!line.startsWith('Read-only SQL')) return;
       renameSync(events, moved);
       setImmediate(() => input.end('SELECT sum(age) FROM events;\n'));
     };
