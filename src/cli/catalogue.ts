@@ -60,8 +60,8 @@ export const catalogueCommand = dataVerb({
     }
     for (const notice of notices) answer({ notice });
     if (more.names > 0) note(`${more.names} more custom events, with ${more.events} events, are not listed`);
-    if (!isWhole) note('there are more events than were counted: the catalogue is being made');
-    if (sealedUntil !== undefined) note(`parameters are as of ${sealedUntil}: later events are counted, not looked at`);
+    if (!isWhole) note('counts are incomplete: the catalogue is being built');
+    if (sealedUntil !== undefined) note(`parameters are as of ${sealedUntil}; later events are only counted`);
     if (missingFiles > 0) note(`${missingFiles} sealed files are not in the catalogue yet`);
     if (version === undefined) note('no catalogue yet: the running service builds it from sealed files');
   },

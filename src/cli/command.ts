@@ -95,7 +95,7 @@ export interface Verb<
   /** Arguments, in their order. */
   readonly words?: W;
   readonly options?: O;
-  /** Calls of it, without `tributary`; a test parses each. */
+  /** Sample calls, without `tributary`; a test parses each. */
   readonly examples?: readonly string[];
   /** Meanings of exit codes other than success and failure. */
   readonly exitCodes?: Readonly<Record<number, string>>;

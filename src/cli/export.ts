@@ -153,7 +153,7 @@ async function noteUnknownApps({ area }: ExportCaller, parameters: ExportArgumen
 const order = (event: string) =>
   verb({
     name: event,
-    summary: `export ${event} into a file`,
+    summary: `export ${event} to a file`,
     usage: ['[-o FILE] [--from DAY] [--to DAY] [--selectors A,B] [OPTION]...'],
     isWithoutData: true,
     options: { ...outputOption, ...requestOptions, ...userOptions },

@@ -66,8 +66,8 @@ async function enrichAll(context: DataContext) {
   try {
     const { databaseDate: geoDate } = enricher;
     if (geoDate === undefined)
-      throw new AppError('geo_database_damaged', enricher.problems()[0]?.what ?? 'there is no geo database', {
-        hint: 'Name a good MMDB file by TRIBUTARY_GEO_DB, or leave it out for the database of the package.',
+      throw new AppError('geo_database_damaged', enricher.problems()[0]?.what ?? 'no geo database found', {
+        hint: 'Set TRIBUTARY_GEO_DB to a valid MMDB file, or unset it to use the bundled database.',
       });
     const common = { lakeDir: paths.lake, enricher, clock, crashPoint: noCrashPoint, signal };
     const { retentionMs } = config;
@@ -96,7 +96,7 @@ const check = dataVerb({
     answer(report);
     if (report.ok) return 0;
     note(
-      "restore missing and damaged files from a backup, under the same paths; 'tributary lake repair' undoes what another engine has committed (foreign_commit); an orphan_file says itself what to do with it",
+      "restore missing and damaged files from a backup to the same paths; run 'tributary lake repair' for foreign_commit; other problems have the action in 'detail'",
     );
     return 1;
   },

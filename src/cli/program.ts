@@ -25,7 +25,7 @@ function optionsOf({ options = {}, isWithoutData }: Verb): Declarations {
 const show = (text: string, isBare: boolean, isMany = false): string =>
   `${isBare ? text : `[${text}]`}${isMany ? '...' : ''}`;
 
-/** Renders the usage, one line per way to call: `tributary app add ID --platform P [--title T] [--data DIR]`. */
+/** Renders the usage, one line per form: `tributary app add ID --platform P [--title T] [--data DIR]`. */
 function usagesOf(verb: Verb, path: string): readonly string[] {
   if (verb.usage !== undefined) return verb.usage.map((usage) => `${path} ${usage}`);
   const words = Object.entries(verb.words ?? {}).map(([name, { isOptional, isMany }]) =>

@@ -113,7 +113,7 @@ export const statusCommand = dataVerb({
     const addNew = (found: readonly Problem[]): void =>
       void problems.push(...found.filter((one) => !problems.some((known) => isSameProblem(known, one))));
 
-    // The remains of lost folders say nothing about the service.
+    // Folders that were replaced do not describe the service.
     const isLost = problems.some(({ code }) => code === 'folder_lost');
     const broker = findBroker(config);
     const todo = services.some(({ processes }) => processes.some(({ name }) => name === 'nats-server'))

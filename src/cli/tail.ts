@@ -86,7 +86,6 @@ function showMessage(
 ): void {
   const hasLeftOut = eventsLeftOut + refusalsLeftOut > 0;
   if (columns === undefined) {
-    // The lines are JSON.
     for (const line of events) print(`{"event":${line}}`);
     for (const line of refusals) print(`{"refusal":${line}}`);
     if (hasLeftOut) answer({ leftOut: { events: eventsLeftOut, refusals: refusalsLeftOut } });
@@ -156,7 +155,7 @@ export const tailCommand = dataVerb({
   details: [
     'A sample: up to 20 events a second of each import process; what is left out is counted.',
     'On a terminal a line for each; in a pipe, or with --json, objects with event, refusal or leftOut.',
-    'It goes on when the service is started anew.',
+    'It reconnects after a restart of the service.',
   ],
   words: { APP: positive('app id') },
   examples: ['tail 7', 'tail 7 --json'],

@@ -200,7 +200,7 @@ describe('the fields of an answer', () => {
     ).toEqual(['services', '  pid  1', '  processes', '    name', '    a', '    b', '', '  pid    2', '  facts  none']);
   });
 
-  it('A sentence is shown whole, in as many lines as it takes', () => {
+  it('A sentence is wrapped and never cut', () => {
     const what = 'the folder was taken from under the running service: it was moved, removed or replaced';
     const lines = renderFields({ problems: [{ code: 'folder_lost', what }] }, 50);
     expect(lines).toEqual([
