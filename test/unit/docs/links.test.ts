@@ -84,6 +84,20 @@ describe('the pages', () => {
     expect(bytes.reduce((sum, size) => sum + size, 0)).toBeLessThan(500_000);
   });
 
+  it('Every page and anchor that a source or a test names exists', () => {
+    const faults = ['src', 'test'].flatMap((folder) =>
+      readdirSync(path.join(packageRoot, folder), { recursive: true, encoding: 'utf8' })
+        .filter((name) => /\.tsx?$/.test(name) && !name.includes('node_modules'))
+        .flatMap((name) => {
+          const text = readFileSync(path.join(packageRoot, folder, name), 'utf8');
+          const links = [...text.matchAll(/\bdocs\/[\w./-]+\.md(?:#[\w-]+)?/g)].map(([link]) => link);
+          return links.map((link) => findFault('README.md', link)?.replace('README.md', `${folder}/${name}`));
+        })
+        .filter((fault) => fault !== undefined),
+    );
+    expect(faults).toEqual([]);
+  });
+
   it('Every page can be reached from the README', () => {
     const reached = new Set(['README.md']);
     for (const page of reached) {
