@@ -13,6 +13,8 @@ BUNDLER := .build/bundle.mjs
 # Makes the client that the package exports, of the OpenAPI document.
 CLIENT := .build/client.mjs
 PAGES_BUNDLER := .build/console.mjs
+# Finds discouraged words; `node .build/words.mjs --lower` lowers the accepted numbers.
+WORDS := .build/words.mjs
 # Folders too: one's time changes when a file in it goes.
 SOURCES := $(shell find src)
 
@@ -114,10 +116,11 @@ nodes: build ## unit, process and end-to-end tests on other Nodes; NODES='/opt/n
 
 ##@ Pieces
 
-lint: rules layout ## oxlint with type-aware rules, and the layout of the code
+lint: rules layout ## oxlint with type-aware rules, discouraged words, and the layout of the code
 
 rules: $(PROGRAM)
 	node node_modules/oxlint/bin/oxlint --type-aware --deny-warnings src test .build
+	node $(WORDS)
 
 layout: $(PACKAGES)
 	node node_modules/oxfmt/bin/oxfmt --check $(CODE)
@@ -127,6 +130,7 @@ format: $(PACKAGES) ## lays the code out as make lint wants it
 
 room-rules:
 	node node_modules/oxlint/bin/oxlint --type-aware --deny-warnings src/$(ROOM) $(ROOM_TESTS)
+	node $(WORDS)
 
 room-layout:
 	node node_modules/oxfmt/bin/oxfmt --check src/$(ROOM) $(ROOM_TESTS)

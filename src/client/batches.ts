@@ -2,7 +2,7 @@ import { openAppendedFile } from '../runtime/files/appended-file.ts';
 import { removeFile } from '../runtime/files/durable-file.ts';
 import { maxBodyBytes, type EventSource, type RefusedEvent, type SourceEvent, type Place } from './event-source.ts';
 
-/** Most events of a batch (service.md 2.3). */
+/** Maximum events of a batch (docs/api.md#limits). */
 export const maxBatchEvents = 20;
 
 export interface Batch {

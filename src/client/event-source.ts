@@ -130,7 +130,7 @@ export interface EventSource {
 
 export const startPlace: Place = { line: 1, offset: 0 };
 
-/** Most bytes of a body (service.md 8); a batch has two brackets around its events. */
+/** Maximum bytes of a body (docs/api.md#limits); a batch has two brackets around its events. */
 export const maxBodyBytes = 10_240;
 const maxEventBytes = maxBodyBytes - 2;
 const tooLarge = `is larger than the ${maxEventBytes} bytes that an event may have`;

@@ -27,7 +27,7 @@ export interface FieldSchema {
   readonly 'x-column-type': ColumnType;
   readonly 'x-unit'?: string;
   readonly 'x-platforms'?: readonly Platform[];
-  /** One of the seven device identifiers of service.md 2.2. */
+  /** Whether it is a device identifier (docs/api.md#event-identity). */
   readonly 'x-device-id'?: boolean;
   /** The selector whose ids it is the title of. */
   readonly 'x-title-of'?: string;
@@ -68,7 +68,7 @@ export function toColumn(name: string, schema: FieldSchema): Column {
 /** A kind of imported event: one of `importKinds` (dataset.ts). */
 export type EventKind = string;
 
-/** Path name of an import method (service.md 4.1, 4.2): one of `importMethods` (dataset.ts). */
+/** Path name of an import method (docs/api.md#import): one of `importMethods` (dataset.ts). */
 export type ImportMethod = string;
 
 /** Platforms of apps; they determine subjects and defaults. */

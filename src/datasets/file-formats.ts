@@ -66,7 +66,7 @@ function findLineEnds(buffer: Buffer): number[] {
 const csvCells = "DELIMITER ',', QUOTE '\"', ESCAPE '\"'";
 
 export const fileFormats = {
-  /** CSV of service.md 5: a header row, RFC 4180 quoting, LF. */
+  /** CSV with a header row, RFC 4180 quoting and LF (docs/api.md#files). */
   csv: {
     kind: 'text',
     title: 'CSV',

@@ -5,6 +5,7 @@
  * of an address, names and versions of a User-Agent; unknown values are absent.
  * Invariant: no address or User-Agent throws, or takes longer than its length allows. An unreadable database leaves
  * places empty and is a problem, never an error.
+ * Crash: nothing is stored here.
  */
 import { findPackagedFile } from '../runtime/files/package-files.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';

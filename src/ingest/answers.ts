@@ -72,7 +72,7 @@ export function createAnswers({ metrics, logger, isClosing }: AnswerDependencies
   const send = (response: ServerResponse, head: readonly string[], body: string): void =>
     void response.writeHead(200, [...head, ...lastOne()]).end(body);
   return {
-    /** Writes the confirmation of service.md 4.1: every event is stored, or what else the message says. */
+    /** Writes the confirmation (docs/api.md#responses): every event is stored, or what else the message says. */
     accept(response: ServerResponse, { unknownNames = [], message = 'Ok', receipt }: Accepted = {}): void {
       if (unknownNames.length === 0 && message === 'Ok' && receipt === undefined)
         return send(response, acceptedHead, accepted);

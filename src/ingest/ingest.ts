@@ -27,7 +27,7 @@ import { createTrouble } from './trouble.ts';
 /**
  * Ingest: HTTP requests become events in the stream.
  *
- * In: POST /v1/<method>, JSON of one event or a batch (service.md 2.1 to 2.3, 4.1, 4.2), from clients' servers.
+ * In: POST /v1/<method>, JSON of one event or a batch (docs/api.md#import), from clients' servers.
  * Out: lines of NDJSON, many requests per message of the stream; 200 once that message is fsynced, else a refusal.
  * Invariant: a request is taken completely or not at all; lines are rendered from validated fields, never the client's
  * bytes; every request gets a response within two seconds of its last byte.

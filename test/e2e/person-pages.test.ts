@@ -103,7 +103,7 @@ type Person = Awaited<ReturnType<typeof createPerson>>;
 
 async function readReadme({ home, environment, pasteBlocks }: Person): Promise<void> {
   writeFileSync(path.join(home, 'events.ndjson'), `${eventLines(500).join('\n')}\n`);
-  const [block = ''] = blocksOf('README.md', 'From nothing to a CSV');
+  const [, block = ''] = blocksOf('README.md', 'Quick start');
   expect(block.trim().split('\n').length).toBe(3);
   const answers = answersIn(await pasteBlocks([block]));
   expect(answers).toMatchObject([{ made: ['idApp', 'idUser'] }, { stored: 500, refused: 0 }, { rows: 500 }]);

@@ -25,7 +25,7 @@ interface ValueRule {
   suggest?(value: string): string | undefined;
 }
 
-/** A parameter of the create call (service.md 2.4). */
+/** A parameter of the create call (docs/api.md#parameters-of-create). */
 export interface Parameter {
   readonly name: string;
   readonly meaning: string;
@@ -41,7 +41,7 @@ export interface Parameter {
   readonly isFilter?: true;
 }
 
-/** A set must have fewer values (service.md 8). */
+/** A set must have fewer values (docs/api.md#limits). */
 export const setSizeLimit = 1000;
 
 const maxId = 2n ** 63n - 1n;

@@ -7,6 +7,7 @@ const pages = [
   'README.md',
   'CONTRIBUTING.md',
   'CHANGELOG.md',
+  'SECURITY.md',
   ...readdirSync(path.join(packageRoot, 'docs'))
     .filter((name) => name.endsWith('.md'))
     .map((name) => `docs/${name}`),
@@ -82,6 +83,20 @@ describe('the pages', () => {
     const bytes = files.map((file) => statSync(path.join(packageRoot, file)).size);
     expect(Math.max(...bytes)).toBeLessThan(150_000);
     expect(bytes.reduce((sum, size) => sum + size, 0)).toBeLessThan(500_000);
+  });
+
+  it('Every page and anchor that a source or a test names exists', () => {
+    const faults = ['src', 'test'].flatMap((folder) =>
+      readdirSync(path.join(packageRoot, folder), { recursive: true, encoding: 'utf8' })
+        .filter((name) => /\.tsx?$/.test(name) && !name.includes('node_modules'))
+        .flatMap((name) => {
+          const text = readFileSync(path.join(packageRoot, folder, name), 'utf8');
+          const links = [...text.matchAll(/\bdocs\/[\w./-]+\.md(?:#[\w-]+)?/g)].map(([link]) => link);
+          return links.map((link) => findFault('README.md', link)?.replace('README.md', `${folder}/${name}`));
+        })
+        .filter((fault) => fault !== undefined),
+    );
+    expect(faults).toEqual([]);
   });
 
   it('Every page can be reached from the README', () => {

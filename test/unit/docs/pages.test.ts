@@ -25,7 +25,7 @@ describe('README.md', () => {
   });
 
   it('The figures of the README are those of docs/benchmarks.md', () => {
-    const [, figures = ''] = read('README.md').split('\n## Figures\n');
+    const [, figures = ''] = read('README.md').split('\n## Performance\n');
     const stated = (figures.split('\n## ')[0] ?? '').match(/\d[\d,]*\.\d+|\d{1,3}(?:,\d{3})+/g) ?? [];
     const measured = read('docs/benchmarks.md');
     expect(stated.length).toBeGreaterThan(8);
