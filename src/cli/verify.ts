@@ -206,9 +206,7 @@ export const verifyCommand = verb({
   ],
   words: {
     FILE: many(
-      file(
-        'downloaded files and, last, their manifest; or an import receipt, alone or in the response of the import',
-      ),
+      file('downloaded files and, last, their manifest; or an import receipt, alone or in the response of the import'),
     ),
   },
   options,

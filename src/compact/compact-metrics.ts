@@ -12,10 +12,10 @@ const secondsBuckets = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
 export type CompactMetrics = ReturnType<typeof createCompactMetrics>;
 
 export function createCompactMetrics(metrics: Metrics) {
-  const events = metrics.counter('compact_events_total', 'Events read from the stream, by result.', [
-    'outcome',
+  const events = metrics.counter('compact_events_total', 'Events read from the stream, by result.', ['outcome']);
+  const bytes = metrics.counter('compact_written_bytes_total', 'Bytes of Parquet files that flushes and seals wrote.', [
+    'step',
   ]);
-  const bytes = metrics.counter('compact_written_bytes_total', 'Bytes of Parquet files that flushes and seals wrote.', ['step']);
   const flushes = metrics.counter('compact_flushes_total', 'Batches committed, by the way that they took.', ['way']);
   const flushSeconds = metrics.histogram(
     'compact_flush_seconds',
@@ -71,7 +71,10 @@ interface BacklogDependencies {
  * a response the gauges are left out.
  */
 export function followBacklog(metrics: Metrics, { reader, clock, findEpoch }: BacklogDependencies): void {
-  const lag = metrics.gauge('compact_lag_messages', 'Messages of the stream that are not in the lake yet. A message has the events of one or more requests.');
+  const lag = metrics.gauge(
+    'compact_lag_messages',
+    'Messages of the stream that are not in the lake yet. A message has the events of one or more requests.',
+  );
   const oldest = metrics.gauge(
     'compact_oldest_waiting_seconds',
     'Age of the oldest message that is not in the lake yet; 0 without any.',

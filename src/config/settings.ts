@@ -46,8 +46,8 @@ function integer(name: string, { fallback, min, max, ...texts }: Range & Texts):
     ...texts,
     values: max === undefined ? `at least ${min}` : `${min} to ${max}`,
     fallback,
-    parse(text, refuse) {
-      const value = /^-?\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
+    parse(given, refuse) {
+      const value = /^-?\d{1,16}$/.test(given) ? Number(given) : Number.NaN;
       if (value >= min && value <= most) return value;
       refuse(`must be a whole number from ${min} to ${most}`);
       return fallback;
@@ -57,7 +57,7 @@ function integer(name: string, { fallback, min, max, ...texts }: Range & Texts):
 
 type Rest<T> = Texts & Pick<Setting<T>, 'values' | 'fallback'>;
 
-function text<T extends string | undefined>(name: string, rest: Rest<T>): Setting<string | T> {
+function word<T extends string | undefined>(name: string, rest: Rest<T>): Setting<string | T> {
   return { name, ...rest, parse: (given) => given };
 }
 
@@ -102,9 +102,9 @@ function address(name: string, texts: Texts): Setting<string | undefined> {
 
 function parseQuotas(given: string, refuse: (rule: string) => void): readonly Quota[] {
   if (given === 'off') return [];
-  const quotas = given.split(',').map((part) => /^([1-9]\d{0,8})\/(s|min|h)$/.exec(part.trim()));
-  if (quotas.some((quota) => quota === null)) refuse("must be limits such as '10/s,100/min,1000/h', or 'off'");
-  return quotas.flatMap((quota) =>
+  const parts = given.split(',').map((part) => /^([1-9]\d{0,8})\/(s|min|h)$/.exec(part.trim()));
+  if (parts.some((quota) => quota === null)) refuse("must be limits such as '10/s,100/min,1000/h', or 'off'");
+  return parts.flatMap((quota) =>
     quota === null ? [] : [{ limit: Number(quota[1]), windowMs: quotaUnitsMs[quota[2] ?? ''] ?? 0 }],
   );
 }
@@ -121,7 +121,7 @@ export const settings = {
     usual: './data',
     about: 'Data folder, on a local file system with hard links.',
   }),
-  host: text('HOST', {
+  host: word('HOST', {
     fallback: '127.0.0.1',
     values: 'address or name',
     about: 'Address of the import and the export port.',
@@ -138,7 +138,7 @@ export const settings = {
     about: "Operator's port: metrics and readiness. 0: any free port, also the default if the export port is 0.",
     notes: 'It shows apps and volumes without a password. Keep it on loopback or on a private network.',
   }),
-  opsHost: text('OPS_HOST', {
+  opsHost: word('OPS_HOST', {
     fallback: '127.0.0.1',
     values: 'address or name',
     about: "Address of the operator's port.",
@@ -221,7 +221,11 @@ export const settings = {
     about: 'Waiting bytes that start a flush early.',
     notes: 'The limit is at most a sixteenth of `TRIBUTARY_DUCKDB_MEMORY_MB`.',
   }),
-  flushMaxRows: integer('FLUSH_MAX_ROWS', { fallback: 250_000, min: 1, about: 'Waiting rows that start a flush early.' }),
+  flushMaxRows: integer('FLUSH_MAX_ROWS', {
+    fallback: 250_000,
+    min: 1,
+    about: 'Waiting rows that start a flush early.',
+  }),
   sealAgeMs: integer('SEAL_AGE_MS', {
     fallback: 3_600_000,
     min: 10,
@@ -343,7 +347,7 @@ export const settings = {
     about: "Offset of the service's clock, for tests of ages and expiries.",
   }),
   logLevel: oneOf('LOG_LEVEL', logLevels, { fallback: 'info', about: 'Lowest level of log lines on standard error.' }),
-  lakeGroup: text('LAKE_GROUP', {
+  lakeGroup: word('LAKE_GROUP', {
     fallback: undefined,
     values: 'name or number of a group',
     about: 'Group that may read the lake. The service must be a member.',
@@ -352,7 +356,8 @@ export const settings = {
   }),
   enrich: oneOf('ENRICH', ['on', 'off'], {
     fallback: 'on',
-    about: 'Whether events are stored with the country of their address and the device and browser of their User-Agent.',
+    about:
+      'Whether events are stored with the country of their address and the device and browser of their User-Agent.',
   }),
   geoDatabase: place('GEO_DB', {
     fallback: undefined,

@@ -85,8 +85,7 @@ export const fieldsSchema = readPackageJson('schemas/events/fields.json') as {
 export const geoDateColumn: Column = {
   name: 'geo_date',
   type: 'DATE',
-  description:
-    'Date of the geo database that filled country and region; NULL if the row had its own.',
+  description: 'Date of the geo database that filled country and region; NULL if the row had its own.',
 };
 
 export const timeColumn = (name: string, description: string): Column => ({

@@ -23,25 +23,22 @@ function countByCode(found: readonly Problem[]): ReadonlyMap<string, number> {
 /** Adds the gauges of the service and its build. */
 export function followService(metrics: Metrics, figures: () => ServiceFigures): void {
   const problems = metrics.gauge('service_problems', 'Current problems, as /readyz lists them.');
-  const problemsByCode = metrics.gauge('service_problems_by_code', 'Current problems by code; 0 for codes without one.', [
-    'code',
-  ]);
+  const problemsByCode = metrics.gauge(
+    'service_problems_by_code',
+    'Current problems by code; 0 for codes without one.',
+    ['code'],
+  );
   const noticesByCode = metrics.gauge('service_notices_by_code', "Notices of 'tributary status' now, by code.", [
     'code',
   ]);
-  const running = metrics.gauge('service_process_running', 'Whether the process runs: 1 or 0.', [
-    'process',
-  ]);
+  const running = metrics.gauge('service_process_running', 'Whether the process runs: 1 or 0.', ['process']);
   const restarts = metrics.counter(
     'service_process_restarts_total',
     'Restarts of the process since the service started.',
     ['process'],
   );
   metrics
-    .gauge(
-      'service_start_time_seconds',
-      'Start time of the supervisor, Unix seconds.',
-    )
+    .gauge('service_start_time_seconds', 'Start time of the supervisor, Unix seconds.')
     .set(Math.floor(performance.timeOrigin / 1000));
   const { version, commit } = findBuild();
   metrics
@@ -76,7 +73,11 @@ export function followDisks(
   { folders, reserveBytes }: WatchedDisks,
   readRoom: (folder: string) => Promise<DiskRoom> = readDiskRoom,
 ): void {
-  const free = metrics.gauge('disk_free_bytes', 'Free space on the disk of a folder. Folders on one disk have the same value.', ['folder']);
+  const free = metrics.gauge(
+    'disk_free_bytes',
+    'Free space on the disk of a folder. Folders on one disk have the same value.',
+    ['folder'],
+  );
   const size = metrics.gauge('disk_size_bytes', 'Size of the disk of a folder.', ['folder']);
   const reserve = metrics.gauge('disk_reserve_bytes', 'Reserved free space (TRIBUTARY_DISK_RESERVE_BYTES).');
   reserve.set(reserveBytes);

@@ -5,7 +5,7 @@ import type { Declared } from '../../src/cli/words.ts';
 import { createCompactMetrics, followBacklog, followTables } from '../../src/compact/compact-metrics.ts';
 import { commandVariables, settings, type Setting } from '../../src/config/settings.ts';
 import { createSignInGuard } from '../../src/console/sign-in-guard.ts';
-import { datasets, events, type Dataset } from '../../src/datasets/dataset.ts';
+import { datasets, events, getExport, type Dataset } from '../../src/datasets/dataset.ts';
 import { eventAliases } from '../../src/datasets/dictionaries.ts';
 import { eventFields } from '../../src/datasets/event-fields.ts';
 import type { Column, FieldSchema } from '../../src/datasets/field-schema.ts';
@@ -13,7 +13,7 @@ import { describeOrders } from '../../src/export/api/order-dictionary.ts';
 import { parameters } from '../../src/export/api/parameters.ts';
 import { createExportMetrics, followRequests } from '../../src/export/export-health.ts';
 import { followDisks, followService } from '../../src/health/service-gauges.ts';
-import { createIngestMetrics } from '../../src/ingest/ingest-metrics.ts';
+import { createIngestMetrics, followIngest } from '../../src/ingest/ingest-metrics.ts';
 import { machineClock } from '../../src/runtime/clock.ts';
 import { problemTable, type Urgency } from '../../src/runtime/conditions/problem-table.ts';
 import { createLogger } from '../../src/runtime/logger.ts';
@@ -28,7 +28,7 @@ const codes = (texts: readonly string[]): string => texts.map(code).join(', ');
 /** Lets a line break only where the table's row ends, and a bar only between cells. */
 const toCell = (text: string): string => text.replaceAll(/\s+/g, ' ').replaceAll('|', '\\|');
 
-function table(heads: readonly string[], rows: readonly (readonly string[])[]): string {
+function toTable(heads: readonly string[], rows: readonly (readonly string[])[]): string {
   const lines = [heads, heads.map(() => '---'), ...rows.map((cells) => cells.map(toCell))];
   return lines.map((cells) => `| ${cells.join(' | ')} |`).join('\n');
 }
@@ -61,7 +61,7 @@ function showNumber(value: number, unit: Setting<unknown>['unit']): string {
 }
 
 function showDefault({ usual, fallback, unit }: Setting<unknown>): string {
-  if (usual !== undefined) return /^[\w./,]+$/.test(usual) ? code(usual) : usual;
+  if (usual !== undefined) return /[/.]/.test(usual) && !usual.includes(' ') ? code(usual) : usual;
   if (typeof fallback === 'number') return showNumber(fallback, unit);
   return typeof fallback === 'string' ? code(fallback) : 'none';
 }
@@ -69,10 +69,9 @@ function showDefault({ usual, fallback, unit }: Setting<unknown>): string {
 function renderSettings(): string {
   const all: readonly Setting<unknown>[] = Object.values(settings);
   const rows = all.map((setting) => {
-    const { name, values, unit, about } = setting;
+    const { name, values, unit = '', about } = setting;
     const variable = `TRIBUTARY_${name}`;
-    const allowed = `${values}${unit === undefined ? '' : ` ${unit}`}`;
-    return [`${anchor(variable.toLowerCase())}${code(variable)}`, showDefault(setting), allowed, about];
+    return [`${anchor(variable.toLowerCase())}${code(variable)}`, showDefault(setting), unit, values, about];
   });
   const notes = all.flatMap(({ name, notes: text }) =>
     text === undefined ? [] : [`- [${code(`TRIBUTARY_${name}`)}](#tributary_${name.toLowerCase()}): ${text}`],
@@ -85,11 +84,11 @@ function renderSettings(): string {
     'Settings',
     'The service reads its settings from environment variables when it starts, and reports all invalid ones at once.',
     'An empty variable counts as unset. Options of commands, such as `--data`, override variables.',
-    table(['Variable', 'Default', 'Values', 'Description'], rows),
+    toTable(['Variable', 'Default', 'Unit', 'Values', 'Description'], rows),
     '## Notes',
     notes.join('\n'),
     '## Variables of commands',
-    table(['Variable', 'Description'], others),
+    toTable(['Variable', 'Description'], others),
   );
 }
 
@@ -104,7 +103,7 @@ function renderProblems(): string {
   const parts = Object.entries(urgencies).flatMap(([urgency, title]) => {
     const kinds = Object.entries(problemTable).filter(([, kind]) => kind.urgency === urgency);
     const rows = kinds.map(([name, { about, action }]) => [`${anchor(name)}${code(name)}`, about, action]);
-    return [`## ${title}`, table(['Code', 'Meaning', 'Action'], rows)];
+    return [`## ${title}`, toTable(['Code', 'Meaning', 'Action'], rows)];
   });
   return page(
     'Problems and warnings',
@@ -153,10 +152,13 @@ function createRecorder(): { readonly metrics: Metrics; readonly recorded: Metri
   return { metrics, recorded };
 }
 
+const never = (): Promise<never> => Promise.reject(new Error('no broker'));
+const none = (): number => 0;
+
 /** Registers the metrics of every process. */
 function registerAll(metrics: Metrics): void {
-  const never = (): Promise<never> => Promise.reject(new Error('no broker'));
   createIngestMetrics(metrics);
+  followIngest(metrics, none, none);
   createCompactMetrics(metrics).followWatermark(machineClock, () => undefined);
   followBacklog(metrics, {
     reader: { state: never, findMessage: never },
@@ -165,11 +167,7 @@ function registerAll(metrics: Metrics): void {
   });
   followTables(metrics, () => new Map());
   createExportMetrics(metrics);
-  followRequests(
-    metrics,
-    () => 0,
-    () => 0,
-  );
+  followRequests(metrics, none, none);
   createSignInGuard({ metrics, logger: createLogger('silent', {}) }, false);
   followService(metrics, () => ({ problems: [], notices: [], processes: [] }));
   followDisks(metrics, { folders: {}, reserveBytes: 0 });
@@ -201,7 +199,7 @@ async function renderMetrics(): Promise<string> {
     'Metrics',
     "Prometheus metrics at `/metrics` of the operator's port.",
     'Counters restart at 0 with their process. A value that is not available within half a second is left out. [Problem codes](problems.md) are the values of `code`.',
-    table(['Metric', 'Type', 'Labels', 'Description'], rows),
+    toTable(['Metric', 'Type', 'Labels', 'Description'], rows),
   );
 }
 
@@ -222,21 +220,33 @@ function listShown(group: string, verbs: readonly Verb[]): readonly ShownVerb[] 
   return [...shown.values()];
 }
 
-function renderWord(name: string, { about, choices, isMany, isOptional }: Declared<unknown>): readonly string[] {
-  const values = choices === undefined ? '' : `: ${choices.join(', ')}`;
-  return [code(`${name}${isMany === true ? '...' : ''}`), isOptional === true ? 'optional' : 'required', sentence(`${about}${values}`)];
+/** More choices than this are not listed. */
+const mostChoices = 12;
+
+function showChoices({ choices = [], shown }: Declared<unknown>): string {
+  const isListed = choices.length > 0 && choices.length <= mostChoices && shown !== choices.join('|');
+  return isListed ? `: ${choices.join(', ')}` : '';
+}
+
+function renderWord(name: string, declared: Declared<unknown>): readonly string[] {
+  const { about, isMany, isOptional } = declared;
+  const use = isOptional === true ? 'optional' : 'required';
+  return [code(`${name}${isMany === true ? '...' : ''}`), use, sentence(`${about}${showChoices(declared)}`)];
 }
 
 function renderOption(name: string, declared: Declared<unknown>): readonly string[] {
-  const { about, shown, letter, choices, fallback, isRequired, isMany } = declared;
-  const values = choices === undefined || shown === choices.join('|') ? '' : `: ${choices.join(', ')}`;
+  const { about, shown, letter, fallback, isRequired, isMany } = declared;
   const flags = [...(letter === undefined ? [] : [`-${letter}`]), flagOf(name)].join(', ');
   const use = [
     ...(isRequired === true ? ['required'] : []),
     ...(isMany === true ? ['repeatable'] : []),
     ...(typeof fallback === 'string' || typeof fallback === 'number' ? [code(String(fallback))] : []),
   ];
-  return [code(`${flags}${shown === undefined ? '' : ` ${shown}`}`), use.join(', '), sentence(`${about}${values}`)];
+  return [
+    code(`${flags}${shown === undefined ? '' : ` ${shown}`}`),
+    use.join(', '),
+    sentence(`${about}${showChoices(declared)}`),
+  ];
 }
 
 function renderVerb({ path, verb }: ShownVerb, level: string): readonly string[] {
@@ -252,7 +262,7 @@ function renderVerb({ path, verb }: ShownVerb, level: string): readonly string[]
     `${level} ${path}`,
     [summary, ...details].map(sentence).join(' '),
     `\`\`\`text\n${usagesOf(verb, `tributary ${path}`).join('\n')}\n\`\`\``,
-    ...(rows.length === 0 ? [] : [table(['Argument', 'Use or default', 'Description'], rows)]),
+    ...(rows.length === 0 ? [] : [toTable(['Argument', 'Use or default', 'Description'], rows)]),
     ...(meanings.length === 0 ? [] : [meanings.join('\n')]),
     ...(examples.length === 0 ? [] : [`\`\`\`sh\n${examples.map((call) => `tributary ${call}`).join('\n')}\n\`\`\``]),
   ];
@@ -275,20 +285,29 @@ async function renderCommands(): Promise<string> {
     'Commands',
     'Every command of `tributary`, with its arguments, options and exit codes.',
     'Each command also takes `--help` and `--version`. Exit code 0 means done, 1 means rejected or failed.',
-    table(['Option of every command', 'Use or default', 'Description'], common),
-    table(['Command', 'Description'], index),
+    toTable(['Option of every command', 'Use or default', 'Description'], common),
+    toTable(['Command', 'Description'], index),
     ...parts,
   );
 }
 
 /** Shows the permitted values of a field, as far as its schema bounds them. */
-function showRange({ enum: values, minimum, maximum, minLength, maxLength, pattern, decimalRange }: FieldSchema): string {
+function showRange({
+  enum: values,
+  minimum,
+  maximum,
+  minLength,
+  maxLength,
+  pattern,
+  decimalRange,
+}: FieldSchema): string {
   if (values !== undefined) return values.join(', ');
   if (decimalRange !== undefined) return `${decimalRange.minimum} to ${decimalRange.maximum}`;
-  if (minimum !== undefined)
-    return maximum === undefined ? `at least ${minimum}` : `${minimum} to ${maximum}`;
+  if (minimum !== undefined) return maximum === undefined ? `at least ${minimum}` : `${minimum} to ${maximum}`;
   if (pattern !== undefined) return code(pattern);
-  return maxLength === undefined ? '' : `${minLength ?? 0} to ${maxLength} characters`;
+  if (maxLength === undefined) return '';
+  if (minLength === maxLength) return `${maxLength} characters`;
+  return `${minLength === undefined ? 'at most' : `${minLength} to`} ${maxLength} characters`;
 }
 
 const schemaOf = ({ fields }: Dataset, name: string | undefined): FieldSchema | undefined =>
@@ -307,7 +326,7 @@ function renderColumns(dataset: Dataset, columns: readonly Column[], prefix: str
       description,
     ];
   });
-  return table(['Column', 'Type', 'Field', 'Values', 'Description'], rows);
+  return toTable(['Column', 'Type', 'Field', 'Values', 'Description'], rows);
 }
 
 function renderColumnPage(): string {
@@ -324,22 +343,35 @@ function renderColumnPage(): string {
     events.description,
     renderColumns(events, events.columns, ''),
     '## Columns of every other table',
-    renderColumns(first, first.columns.filter(({ name }) => common.includes(name)), 'rows-'),
+    renderColumns(
+      first,
+      first.columns.filter(({ name }) => common.includes(name)),
+      'rows-',
+    ),
     ...others.flatMap((dataset) => [
       `## ${dataset.table}`,
       dataset.description,
-      renderColumns(dataset, dataset.columns.filter(({ name }) => !common.includes(name)), `${dataset.table}-`),
+      renderColumns(
+        dataset,
+        dataset.columns.filter(({ name }) => !common.includes(name)),
+        `${dataset.table}-`,
+      ),
     ]),
   );
 }
 
 const orders = describeOrders();
 
-/** Names events by those that are left out, if these are fewer. */
+const datasetOf = (event: string): string => getExport(event).dataset.table;
+
+/** Lists events; datasets stand for all of their events. */
 function showEvents(names: readonly string[]): string {
   const others = orders.events.flatMap(({ name }) => (names.includes(name) ? [] : [name]));
   if (others.length === 0) return 'all';
-  return others.length < names.length ? `all but ${codes(others)}` : codes(names);
+  if (others.length > names.length) return codes(names);
+  const tables = [...new Set(others.map(datasetOf))];
+  const isWhole = tables.every((name) => !names.map(datasetOf).includes(name));
+  return isWhole ? `all but those of dataset ${codes(tables)}` : `all but ${codes(others)}`;
 }
 
 const groups: Readonly<Record<(typeof orders)['selectors'][number]['group'], string>> = {
@@ -355,6 +387,7 @@ function renderSelectors(): string {
   const aliases = new Map([...eventAliases].map(([alias, name]) => [name, alias]));
   const eventRows = orders.events.map(({ name, about }) => [
     `${anchor(name)}${code(name)}`,
+    code(datasetOf(name)),
     codes([aliases.get(name) ?? []].flat()),
     about,
   ]);
@@ -367,7 +400,7 @@ function renderSelectors(): string {
         meaning,
         showEvents(orders.events.flatMap((event) => (event.selectors.includes(name) ? [event.name] : []))),
       ]);
-    return [`### ${title}`, table(['Selector', 'Type', 'Description', 'Events'], rows)];
+    return [`### ${title}`, toTable(['Selector', 'Type', 'Description', 'Events'], rows)];
   });
   const shapes = { one: 'one value', set: 'several', list: 'several, repeated' } as const;
   const filterRows = parameters.map(({ name, shape, meaning, events: of }) => [
@@ -381,12 +414,12 @@ function renderSelectors(): string {
     'What an export request may name: one event, its selectors, and parameters that choose rows.',
     'A selector is a column of the result. It is empty for an event that does not have it.',
     '## Events',
-    table(['Event', 'Former name', 'Rows'], eventRows),
+    toTable(['Event', 'Dataset', 'Former name', 'Rows'], eventRows),
     '## Selectors',
     ...parts,
     '## Parameters',
     'The parameter `params[NAME]=VALUE` also selects custom events by one of their parameters.',
-    table(['Parameter', 'Values', 'Description', 'Events'], filterRows),
+    toTable(['Parameter', 'Values', 'Description', 'Events'], filterRows),
   );
 }
 
