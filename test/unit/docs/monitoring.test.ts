@@ -21,12 +21,6 @@ function listCells(heading: string): readonly string[] {
   return cells.flatMap((cell) => [...cell.matchAll(/`(\w+)`/gi)].map(([, name = '']) => name));
 }
 
-test('The page docs/operating.md lists every metric once, and none that does not exist', () => {
-  expect(metrics.length).toBeGreaterThan(30);
-  const listed = listCells('Metrics').filter((name) => name.startsWith('tributary_'));
-  expect(listed.toSorted()).toEqual(metrics);
-});
-
 test('The page docs/operating.md says of every alert what to do, and promtool is given a case in which it fires and one in which it is quiet', () => {
   const alerts = readAlerts().map(({ alert }) => alert);
   expect(listCells('Alerts').toSorted()).toEqual(alerts.toSorted());
