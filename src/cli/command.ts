@@ -96,6 +96,8 @@ export interface Verb<
   /** Words that must be given in this order. */
   readonly words?: W;
   readonly options?: O;
+  /** Placeholder and summary for the reference, if it differs from other verbs of its group by its name only. */
+  readonly family?: { readonly name: string; readonly summary: string };
   /** Calls of it, without `tributary`; a test parses each. */
   readonly examples?: readonly string[];
   /** Meanings of exit codes, if they are more than done and failed. */

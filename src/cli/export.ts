@@ -153,6 +153,7 @@ async function noteUnknownApps({ area }: ExportCaller, parameters: ExportArgumen
 const order = (event: string) =>
   verb({
     name: event,
+    family: { name: 'EVENT', summary: 'create an export of an event and download it' },
     summary: `export ${event} into a file`,
     usage: ['[-o FILE] [--from DAY] [--to DAY] [--selectors A,B] [OPTION]...'],
     isWithoutData: true,

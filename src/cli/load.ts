@@ -132,6 +132,7 @@ const withoutCapital = (sentence: string): string =>
 const loadDataset = (dataset: Dataset) =>
   dataVerb({
     name: dataset.table,
+    family: { name: 'DATASET', summary: 'load rows of a dataset from files' },
     summary: `load ${withoutCapital(dataset.description).replace(/\.$/, '')}`,
     words: {
       FILE: many(file('CSV with a header, JSON lines, a JSON array or Parquet, also gzip; - for standard input')),

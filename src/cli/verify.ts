@@ -206,9 +206,7 @@ export const verifyCommand = verb({
   ],
   words: {
     FILE: many(
-      file(
-        'downloaded files, and last the file that the answer of an export names as manifest; or alone the answer of an import that was sent with Prefer: receipt, or the receipt in it',
-      ),
+      file('downloaded files and, last, their manifest; or an import receipt, alone or in the response of the import'),
     ),
   },
   options,

@@ -9,11 +9,11 @@ const secondsBuckets = [0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
 export function followRequests(metrics: Metrics, inProgress: () => number, running: () => number): void {
   const waiting = (): number => Math.max(0, inProgress() - running());
   metrics.readGauge('export_requests_waiting', 'Export requests that wait for a worker.', waiting);
-  metrics.readGauge('export_requests_running', 'Export requests that a worker is at work on.', running);
+  metrics.readGauge('export_requests_running', 'Export requests that a worker processes.', running);
 }
 
 export function createExportMetrics(metrics: Metrics) {
-  const ended = metrics.counter('export_requests_total', 'Export requests that ended, by their state.', ['state']);
+  const ended = metrics.counter('export_requests_total', 'Finished export requests, by final state.', ['state']);
   // Starts at zero, so that the first one is a step.
   for (const state of ['success', 'failed', 'user_failed', 'canceled'] satisfies ReportState[]) ended.inc({ state }, 0);
   const seconds = metrics.histogram(

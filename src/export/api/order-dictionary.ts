@@ -101,7 +101,7 @@ function describeEvent({ description, table }: Dataset, event: ExportEvent): str
     return event.derive === 'days' ? `The days on which each ${of} was active.` : `The sessions of each ${of}.`;
   }
   const what =
-    table === 'events' ? `Imported ${event.kind?.replaceAll('_', ' ') ?? 'event'}s, a row each.` : description;
+    table === 'events' ? `Imported ${event.kind?.replaceAll('_', ' ') ?? 'event'}s, one row per event.` : description;
   const requires = event.requires === undefined ? '' : ` Only those with a ${event.requires} identifier.`;
   return `${what}${requires}`;
 }

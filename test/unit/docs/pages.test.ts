@@ -1,14 +1,11 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { datasets, events } from '../../../src/datasets/dataset.ts';
-import { eventColumns } from '../../../src/datasets/event-fields.ts';
 import { lineColumns } from '../../../src/datasets/event-line.ts';
 import { digestEvent } from '../../../src/receipts/event-digest.ts';
 import { arrayLiteral } from '../../../src/export/worker/selector-sql.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlList } from '../../../src/lake/sql/literals.ts';
-import { problemCodes } from '../../../src/runtime/conditions/problem.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 
 const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
@@ -16,7 +13,7 @@ const read = (file: string): string => readFileSync(path.join(packageRoot, file)
 const pages = [
   'README.md',
   'CONTRIBUTING.md',
-  ...readdirSync(path.join(packageRoot, 'docs')).map((name) => `docs/${name}`),
+  ...readdirSync(path.join(packageRoot, 'docs'), { recursive: true }).map((name) => `docs/${String(name)}`),
 ].filter((file) => file.endsWith('.md') && existsSync(path.join(packageRoot, file)));
 
 describe('README.md', () => {
@@ -43,78 +40,6 @@ describe('README.md', () => {
       .split('\n')
       .flatMap((line) => [...(line.split('|')[1] ?? '').matchAll(/`([^`]+)`/g)].map(([, name = '']) => name));
     expect(named.toSorted()).toEqual([...Object.keys(dependencies), ...Object.keys(devDependencies)].toSorted());
-  });
-});
-
-describe('docs/operating.md', () => {
-  it('The page docs/operating.md lists every setting, and none that does not exist', () => {
-    const settings = [...read('src/config.ts').matchAll(/read\.\w+\(\s*'([A-Z0-9_]+)'/g)].map(
-      ([, name]) => `TRIBUTARY_${name}`,
-    );
-    const setup = ['TRIBUTARY_CACHE_DIR'];
-    const listed = read('docs/operating.md')
-      .split('\n')
-      .filter((line) => line.startsWith('| `TRIBUTARY_'))
-      .flatMap((line) => line.split('|')[1]?.match(/TRIBUTARY_[A-Z0-9_]+/g) ?? []);
-    expect(listed.toSorted()).toEqual([...settings, ...setup].toSorted());
-  });
-
-  it('The page docs/operating.md lists every code of a problem once, none that does not exist, and every code is reported by some part', () => {
-    const page = read('docs/operating.md');
-    const tables = page.slice(page.indexOf('| now: events are refused'), page.indexOf('### Endpoints'));
-    const listed = tables
-      .split('\n')
-      .flatMap((line) => [...(line.split('|')[1] ?? '').matchAll(/`([^`]+)`/g)].map(([, code = '']) => code));
-    expect(listed.toSorted()).toEqual(problemCodes.toSorted());
-    const sources = readdirSync(path.join(packageRoot, 'src'), { recursive: true })
-      .map(String)
-      .filter((name) => name.endsWith('.ts') && !name.endsWith('conditions/problem.ts'))
-      .map((name) => read(`src/${name}`));
-    const unused = problemCodes.filter((code) => !sources.some((text) => text.includes(`code: '${code}'`)));
-    expect(unused).toEqual([]);
-  });
-});
-
-describe('docs/lake.md', () => {
-  const page = read('docs/lake.md');
-
-  it('The page docs/lake.md lists every table beside that of the events, with the columns of its own', () => {
-    const followers = [...datasets.values()].filter((dataset) => dataset !== events);
-    const names = followers.map(({ columns }) => columns.map(({ name }) => name));
-    const common = names.reduce((shared, list) => shared.filter((name) => list.includes(name)));
-    const listed = [...page.matchAll(/^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|$/gm)].map(
-      ([, table, description, columns = '']) => ({
-        table,
-        description,
-        columns: [...columns.matchAll(/`(\w+)`/g)].flatMap(([, name]) => name ?? []).toSorted(),
-      }),
-    );
-    expect(listed.toSorted((a, b) => ((a.table ?? '') < (b.table ?? '') ? -1 : 1))).toEqual(
-      followers
-        .map(({ table, description, columns }) => ({
-          table,
-          description,
-          columns: columns.flatMap(({ name }) => (common.includes(name) ? [] : [name])).toSorted(),
-        }))
-        .toSorted((a, b) => (a.table < b.table ? -1 : 1)),
-    );
-  });
-
-  it('The page docs/lake.md lists every column with its type and its field', () => {
-    const listed = [...page.matchAll(/^\| `(\w+)` \| ([^|]+) \| ([^|]*) \| (?:`(\w+)`: )?([^|]+) \|$/gm)].map(
-      ([, name, type, unit, field, description]) => ({
-        name,
-        type,
-        description,
-        ...(unit?.trim() ? { unit: unit.trim() } : {}),
-        ...(field === undefined ? {} : { field }),
-      }),
-    );
-    const columns = eventColumns.map((column) => {
-      const { default: _, ...rest } = column;
-      return rest;
-    });
-    expect(listed).toEqual(columns);
   });
 });
 
