@@ -99,8 +99,7 @@ export const fileFormats = {
   parquet: {
     kind: 'binary',
     title: 'Parquet',
-    about:
-      'One file with the types of `jsonl`, written by one thread: the same rows give the same bytes.',
+    about: 'One file with the types of `jsonl`, written by one thread: the same rows give the same bytes.',
     endings: ['.parquet'],
     contentType: 'application/vnd.apache.parquet',
     cells: 'typed',

@@ -238,7 +238,8 @@ describe('webhooks', () => {
     const page = readFileSync(path.join(packageRoot, 'docs', 'api.md'), 'utf8');
     const section = page.slice(page.indexOf('### Webhooks'), page.indexOf('### Schedules'));
     const [, given = ''] = / -d '(url=[^']+)'/.exec(section) ?? [];
-    const recipe = readFileSync(path.join(packageRoot, 'docs/verification.md'), 'utf8').split('\n## Webhooks\n')[1] ?? '';
+    const recipe =
+      readFileSync(path.join(packageRoot, 'docs/verification.md'), 'utf8').split('\n## Webhooks\n')[1] ?? '';
     const [, code = ''] = /```js\n([^`]*(?:`[^`\n]+`[^`]*)*)```/.exec(recipe) ?? [];
     const [, shown = ''] = /```json\n(\{"id":"wh_[^`]+"export\.finished"[^`]+)```/.exec(section) ?? [];
     const { url, received } = await startReceiver(200);

@@ -12,14 +12,11 @@ import { problemCodes } from '../../../src/runtime/conditions/problem.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 
 const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
-interface Bounds {
-  readonly minimum?: unknown;
-  readonly maximum?: unknown;
-  readonly minLength?: unknown;
-  readonly maxLength?: unknown;
-  readonly places?: unknown;
-  readonly enum?: readonly unknown[];
-}
+
+/** Rules of a field that its documented value repeats. */
+type Bounds = Readonly<
+  Partial<Record<'minimum' | 'maximum' | 'minLength' | 'maxLength' | 'places', number | string>>
+> & { readonly enum?: readonly (number | string)[] };
 
 /** What speaks of the present state; the changelog speaks of former ones, too. */
 const pages = [
@@ -98,16 +95,16 @@ describe('docs/verification.md', () => {
   });
 });
 
-describe('docs/api.md', () => {
-  /** The rows of the first table of a section: the names of the first cell, the text of the second. */
-  function readRows(section: string): { readonly names: readonly string[]; readonly text: string }[] {
-    const part = read('docs/api.md').split(`\n### ${section}\n`)[1]?.split('\n### ')[0] ?? '';
-    return [...part.matchAll(/^\| (`.+?) \| (.+) \|$/gm)].map(([, cell = '', text = '']) => ({
-      names: [...cell.matchAll(/`([^`=]+)[^`]*`/g)].map(([, name = '']) => name),
-      text,
-    }));
-  }
+/** Reads the two-column table of a section of docs/api.md: names in the first cell, text of the second. */
+function readRows(section: string): { readonly names: readonly string[]; readonly text: string }[] {
+  const part = read('docs/api.md').split(`\n### ${section}\n`)[1]?.split('\n### ')[0] ?? '';
+  return [...part.matchAll(/^\| (`.+?) \| (.+) \|$/gm)].map(([, cell = '', text = '']) => ({
+    names: [...cell.matchAll(/`([^`=]+)[^`]*`/g)].map(([, name = '']) => name),
+    text,
+  }));
+}
 
+describe('docs/api.md', () => {
   it('The page docs/api.md has every field of an imported event with its bounds and its default', () => {
     const rows = readRows('Fields and defaults');
     expect(rows.flatMap(({ names }) => names).toSorted()).toEqual(eventFields.map(({ name }) => name).toSorted());
@@ -122,7 +119,7 @@ describe('docs/api.md', () => {
           const { minimum, maximum, minLength, maxLength, places, enum: allowed = [] } = (rule ?? {}) as Bounds;
           return [minimum, maximum, minLength, maxLength, places, ...allowed];
         })
-        .map((bound) => String(bound ?? '').replace('-', ''))
+        .flatMap((bound) => (bound === undefined ? [] : String(bound).replace('-', '')))
         .filter((bound) => !new RegExp(`(?<![\\w])${bound}(?![\\w])`).test(shown))
         .map((bound) => `${name}: ${bound}`);
     });
@@ -130,7 +127,7 @@ describe('docs/api.md', () => {
     const defaults = eventFields.filter(({ schema }) => schema['default'] !== undefined);
     const undocumented = defaults.filter(({ name, schema }) => {
       const { text = '' } = rows.find(({ names }) => names.includes(name)) ?? {};
-      return !new RegExp(`${String(schema['default'])} \\w+ \\(default`).test(text);
+      return !new RegExp(`${schema['default'] as number} \\w+ \\(default`).test(text);
     });
     expect(undocumented.map(({ name }) => name)).toEqual([]);
   });
