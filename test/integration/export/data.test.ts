@@ -149,7 +149,7 @@ describe('what data an account has', () => {
 
   it('The calls of docs/api.md are answered with the members that it shows', async () => {
     const page = readFileSync(path.join(packageRoot, 'docs/api.md'), 'utf8');
-    const section = page.slice(page.indexOf('### What data an account has'), page.indexOf('### Operations'));
+    const section = page.slice(page.indexOf('### Data overview'), page.indexOf('### Operations'));
     const targets = [...section.matchAll(/^curl .*"http:\/\/127\.0\.0\.1:8081\/api\/data\/v1\/([^"]+)"/gm)].map(
       ([, target = '']) => target,
     );

@@ -234,11 +234,13 @@ describe('webhooks', () => {
     expect(received).toEqual([]);
   });
 
-  it('The examples of docs/api.md are accepted, say what a webhook gets, and tell its messages from others', async () => {
+  it('The examples of the documents are accepted, show what a webhook gets, and distinguish its messages from others', async () => {
     const page = readFileSync(path.join(packageRoot, 'docs', 'api.md'), 'utf8');
     const section = page.slice(page.indexOf('### Webhooks'), page.indexOf('### Schedules'));
     const [, given = ''] = / -d '(url=[^']+)'/.exec(section) ?? [];
-    const [, code = ''] = /```js\n([^`]*(?:`[^`\n]+`[^`]*)*)```/.exec(section) ?? [];
+    const recipe =
+      readFileSync(path.join(packageRoot, 'docs/verification.md'), 'utf8').split('\n## Webhooks\n')[1] ?? '';
+    const [, code = ''] = /```js\n([^`]*(?:`[^`\n]+`[^`]*)*)```/.exec(recipe) ?? [];
     const [, shown = ''] = /```json\n(\{"id":"wh_[^`]+"export\.finished"[^`]+)```/.exec(section) ?? [];
     const { url, received } = await startReceiver(200);
     const area = createExportArea(testFolder());
