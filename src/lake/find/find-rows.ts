@@ -1,4 +1,4 @@
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import { type EventHead, lineColumns } from '../../datasets/event-line.ts';
 import type { Column } from '../../datasets/field-schema.ts';

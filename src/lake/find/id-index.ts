@@ -1,4 +1,4 @@
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { isHashedSql, requestKeyOf } from '../../datasets/event-id.ts';
