@@ -224,6 +224,21 @@ export async function openDuckdb(options: DuckdbOptions): Promise<Duckdb> {
   };
 }
 
+/** Creates an engine that its first statement opens. Errors of a statement: also those of `openDuckdb`. */
+export function createLazyDuckdb(options: DuckdbOptions): Statements & { close(): Promise<void> } {
+  let opened: Promise<Duckdb> | undefined;
+  const open = (): Promise<Duckdb> =>
+    (opened ??= openDuckdb(options).catch((error: unknown) => {
+      opened = undefined;
+      throw error;
+    }));
+  return {
+    run: async (sql, values) => (await open()).run(sql, values),
+    rows: async (sql, values) => (await open()).rows(sql, values),
+    close: async () => (await opened)?.close(),
+  };
+}
+
 /**
  * Reports whether an error of a query is that of the files that it read, and not of an engine that was interrupted or
  * failed permanently. Not every error of a damaged file names it.
