@@ -3,7 +3,7 @@ import { findSinceMs, nextPlace, parsePlace } from '../lake/log/change-feed.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../lake/sql/literals.ts';
 import { readMarkedSnapshot } from '../lake/watermark.ts';
-import { localFiles } from '../runtime/store/local-files.ts';
+import { localFiles } from '../runtime/store/open-store.ts';
 import { machineClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';

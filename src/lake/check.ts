@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { datasets, events } from '../datasets/dataset.ts';
-import { localFiles } from '../runtime/store/local-files.ts';
+import { localFiles } from '../runtime/store/open-store.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { checkCheckpoints, checkCommits, logPath, type Problem, checkPoints } from './check-log.ts';

@@ -1,4 +1,4 @@
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { describeError, isAppError, isDamage } from '../../runtime/errors.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import type { Dataset } from '../../datasets/dataset.ts';

@@ -1,5 +1,5 @@
 import { events as eventsDataset } from '../../datasets/dataset.ts';
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { pruneFiles } from '../files/prune.ts';
 import { tablePaths } from '../lake.ts';

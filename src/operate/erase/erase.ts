@@ -9,7 +9,7 @@
  * (lake/files/places.ts).
  * Crash: at any instruction; rewritten files stay, and the erasure can be repeated.
  */
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import type { Lock } from '../../runtime/files/lock.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';

@@ -15,7 +15,7 @@ import { listTables, tablePaths } from '../../../lake/lake.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../../lake/log/snapshot.ts';
 import { sqlName } from '../../../lake/sql/literals.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
-import { localFiles } from '../../../runtime/store/local-files.ts';
+import { localFiles } from '../../../runtime/store/open-store.ts';
 import type { DataOutcome, DataPlan, DataQuestion, DateSpan, DayCount, Fields } from '../../jobs/worker-messages.ts';
 import { filesSql } from '../export-query.ts';
 import { openReadEngine, type QueryEngine } from '../query-engine.ts';
