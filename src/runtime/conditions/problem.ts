@@ -3,23 +3,24 @@
  */
 
 /**
- * The closed list of problem and notice codes, which operators' rules may match; `what` and `todo` are for people and
+ * The closed list of problem and warning codes, which operators' rules may match; `message` and `action` are for people and
  * may change. docs/operating.md has their urgency.
  */
 export const problemCodes = [
   'access_missing',
   'access_unreadable',
-  'agents_unparsed',
+  'broker_ack_timeout',
   'broker_clock_ahead',
-  'broker_frozen',
-  'broker_hung',
   'broker_overloaded',
-  'broker_refuses',
-  'broker_silent',
+  'broker_permission_denied',
   'broker_store_replaced',
-  'broker_unconfirmed',
-  'claim_missing',
+  'broker_store_write_failed',
+  'broker_unreachable',
+  'broker_unresponsive',
   'clock_behind_lake',
+  'data_folder_replaced',
+  'data_folder_shared',
+  'dedupe_keys_lost',
   'descriptors_exhausted',
   'enrichment_failing',
   'erased_ids_damaged',
@@ -27,13 +28,9 @@ export const problemCodes = [
   'export_met_damage',
   'export_request_unreadable',
   'exports_unreadable',
-  'file_unsealed',
-  'files_unsealed',
   'flush_failing',
-  'folder_lost',
   'foreign_commit',
   'geo_database_unreadable',
-  'keys_unknown',
   'lake_disk_low',
   'lake_unreadable',
   'lake_unwritable',
@@ -41,33 +38,35 @@ export const problemCodes = [
   'link_keys_unreadable',
   'maintenance_failing',
   'manifest_key_unreadable',
+  'process_crash_looping',
   'process_down',
-  'process_silent',
-  'process_unsteady',
+  'process_unresponsive',
   'receipt_keys_unreadable',
   'record_missing',
   'report_file_damaged',
   'reports_disk_low',
   'role_closed',
   'schedule_unreadable',
+  'seal_failed',
   'sealed_columns_missing',
-  'second_service',
-  'service_ended',
+  'secrets_key_missing',
+  'service_crashed',
   'session_key_unreadable',
   'starting',
   'stopping',
+  'stream_claim_missing',
   'stream_disk_low',
   'stream_fault',
   'stream_full',
-  'stream_mended',
   'stream_missing',
+  'stream_repaired',
   'stream_taken',
   'stream_unclaimed',
   'stream_unreadable',
   'stream_unsafe',
-  'supervisor_silent',
+  'supervisor_unresponsive',
   'table_unnamed',
-  'users_key_gone',
+  'user_agent_parser_failed',
   'users_unreadable',
   'webhook_unreadable',
 ] as const;
@@ -76,15 +75,15 @@ export type ProblemCode = (typeof problemCodes)[number];
 
 /**
  * A condition in one sentence and the operator's next step in another, as `/readyz`, the log and `tributary status`
- * show it. A notice has the same shape and does not affect readiness.
+ * show it. A warning has the same shape and does not affect readiness.
  */
 export interface Problem {
   readonly code: ProblemCode;
   /** The process, file or time, if one code can apply to several at once. */
   readonly subject?: string;
   /** The condition; may contain figures that change. */
-  readonly what: string;
-  readonly todo: string;
+  readonly message: string;
+  readonly action: string;
   /** When it was first observed, ISO 8601; absent in reports of a stage. */
   readonly since?: string;
 }
