@@ -1,4 +1,5 @@
 import { listApps } from '../access/apps.ts';
+import { withFormerNames } from '../runtime/former-names.ts';
 import { readRefusals } from '../refusals/refusal-files.ts';
 import { dataVerb } from './command.ts';
 import { positive, withDefault, refuse, text } from './words.ts';
@@ -46,17 +47,18 @@ export const catalogueCommand = dataVerb({
     if (from === undefined && to !== undefined) refuse('--to is given without --from');
     const dates =
       from === undefined ? undefined : { from: toDay(from, 'UTC', nowMs), to: toDay(to ?? 'today', 'UTC', nowMs) };
-    const { customEvents, more, notices, missingFiles, version, isWhole, sealedUntil } = await readCurrentCatalogue(
+    const { customEvents, more, notices, missingFiles, version, isComplete, sealedUntil } = await readCurrentCatalogue(
       paths.lake,
       { idApp, customEventName: name, dates },
     );
     for (const { parameters, ...event } of customEvents) {
-      answer(event);
-      if (name !== undefined) for (const parameter of parameters) answer({ parameter });
+      answer(withFormerNames('event', event));
+      if (name !== undefined)
+        for (const parameter of parameters) answer({ parameter: withFormerNames('parameter', parameter) });
     }
-    for (const notice of notices) answer({ notice });
+    for (const notice of notices) answer({ notice: withFormerNames('notice', notice) });
     if (more.names > 0) note(`${more.names} more custom events, with ${more.events} events, are not listed`);
-    if (!isWhole) note('there are more events than were counted: the catalogue is being made');
+    if (!isComplete) note('there are more events than were counted: the catalogue is being made');
     if (sealedUntil !== undefined) note(`parameters are as of ${sealedUntil}: later events are counted, not looked at`);
     if (missingFiles > 0) note(`${missingFiles} sealed files are not in the catalogue yet`);
     if (version === undefined) note('there is no catalogue yet: a running service makes it of sealed files');

@@ -6,6 +6,7 @@ import { readMarkedSnapshot } from '../lake/watermark.ts';
 import { localFiles } from '../runtime/store/open-store.ts';
 import { machineClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
+import { withFormerNames } from '../runtime/former-names.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
 import { enrichLake } from '../operate/enrich.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
@@ -66,7 +67,7 @@ async function enrichAll(context: DataContext) {
   try {
     const { databaseDate: geoDate } = enricher;
     if (geoDate === undefined)
-      throw new AppError('geo_database_damaged', enricher.problems()[0]?.what ?? 'there is no geo database', {
+      throw new AppError('geo_database_damaged', enricher.problems()[0]?.message ?? 'there is no geo database', {
         hint: 'Name a good MMDB file by TRIBUTARY_GEO_DB, or leave it out for the database of the package.',
       });
     const common = { lakeDir: paths.lake, enricher, clock, crashPoint: noCrashPoint, signal };
@@ -93,10 +94,10 @@ const check = dataVerb({
   exitCodes: { 1: 'something is wrong: the answer lists it' },
   async run(_given, { paths, answer, note }) {
     const report = await checkLake(paths.lake);
-    answer(report);
+    answer({ ...report, problems: report.problems.map((problem) => withFormerNames('finding', problem)) });
     if (report.ok) return 0;
     note(
-      "restore missing and damaged files from a backup, under the same paths; 'tributary lake repair' undoes what another engine has committed (foreign_commit); an orphan_file says itself what to do with it",
+      "restore missing and damaged files from a backup, under the same paths; 'tributary lake repair' undoes what another engine has committed (foreign_commit); an unreferenced_file says itself what to do with it",
     );
     return 1;
   },

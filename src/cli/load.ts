@@ -120,7 +120,7 @@ async function loadFiles(
     context.note(`tributary: ${word} was not loaded: ${outcome.refused.detail}`);
     exitCode = 1;
   }
-  for (const { what, todo } of enricher?.problems() ?? []) context.note(`tributary: ${what}. ${todo}`);
+  for (const { message, action } of enricher?.problems() ?? []) context.note(`tributary: ${message}. ${action}`);
   enricher?.close();
   return exitCode;
 }

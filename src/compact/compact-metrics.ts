@@ -16,7 +16,7 @@ export function createCompactMetrics(metrics: Metrics) {
   const bytes = metrics.counter('compact_written_bytes_total', 'Bytes of Parquet files that flushes and seals wrote.', [
     'step',
   ]);
-  const flushes = metrics.counter('compact_flushes_total', 'Batches committed, by the way that they took.', ['way']);
+  const flushes = metrics.counter('compact_flushes_total', 'Batches committed, by path: direct or staged.', ['path']);
   const flushSeconds = metrics.histogram(
     'compact_flush_seconds',
     'Time from reading a batch to its commit and purge.',
@@ -29,7 +29,7 @@ export function createCompactMetrics(metrics: Metrics) {
   // From zero, so that a rate shows the first of a kind.
   for (const outcome of ['stored', 'failed', 'repeat']) events.inc({ outcome }, 0);
   for (const step of ['flush', 'seal']) bytes.inc({ step }, 0);
-  for (const way of ['straight', 'judged']) flushes.inc({ way }, 0);
+  for (const path of ['direct', 'staged']) flushes.inc({ path }, 0);
   for (const fault of Object.keys(faultExplanations)) faults.inc({ fault }, 0);
   return {
     flushed(flushed: Flushed, durationMs: number): void {
@@ -37,7 +37,7 @@ export function createCompactMetrics(metrics: Metrics) {
       events.inc({ outcome: 'failed' }, flushed.failed);
       events.inc({ outcome: 'repeat' }, flushed.repeats);
       bytes.inc({ step: 'flush' }, flushed.sizeBytes);
-      flushes.inc({ way: flushed.straight ? 'straight' : 'judged' });
+      flushes.inc({ path: flushed.straight ? 'direct' : 'staged' });
       flushSeconds.observe(durationMs / 1000);
     },
     sealed(sealed: { readonly sizeBytes: number }, durationMs: number): void {

@@ -21,10 +21,11 @@ export function createExportMetrics(metrics: Metrics) {
     'Time from the creation of an export request to its end.',
     secondsBuckets,
   );
-  const answered = metrics.counter('export_answers_total', 'Answers of the export area, by method and HTTP status.', [
-    'method',
-    'status',
-  ]);
+  const answered = metrics.counter(
+    'export_responses_total',
+    'Responses of the export area, by method and HTTP status.',
+    ['method', 'status'],
+  );
   return {
     ended(job: ReportJob, took: number): void {
       ended.inc({ state: job.state });
@@ -47,20 +48,21 @@ export function describeDamage(
     ...[...damages].slice(-newestDamages).map((damage) => ({
       code: 'export_met_damage' as const,
       subject: damage,
-      what: `an export failed on damage: ${damage}`,
-      todo: "Run 'tributary lake check', and restore what it names from a backup.",
+      message: `an export failed on damage: ${damage}`,
+      action: "Run 'tributary lake check', and restore what it names from a backup.",
     })),
     ...files.slice(-newestDamages).map(({ idReport, detail }) => ({
       code: 'report_file_damaged' as const,
       subject: `${idReport} ${detail}`,
-      what: `a report file of export request ${idReport} cannot be downloaded: ${detail}`,
-      todo: 'Restore it from a backup, or have its user create the export again.',
+      message: `a report file of export request ${idReport} cannot be downloaded: ${detail}`,
+      action: 'Restore it from a backup, or have its user create the export again.',
     })),
     ...requests.slice(0, newestDamages).map((damage) => ({
       code: 'export_request_unreadable' as const,
       subject: damage,
-      what: `an export request cannot be read and is not served: ${damage}`,
-      todo: 'Do what it says, then start the service again: requests are read when it starts. All others are served meanwhile.',
+      message: `an export request cannot be read and is not served: ${damage}`,
+      action:
+        'Do what it says, then start the service again: requests are read when it starts. All others are served meanwhile.',
     })),
   ];
 }

@@ -9,7 +9,7 @@ import { readDiskRoom, type DiskRoom } from '../runtime/files/disk-watch.ts';
 /** The values of the supervisor's metrics. */
 export interface ServiceFigures {
   readonly problems: readonly Problem[];
-  readonly notices: readonly Problem[];
+  readonly warnings: readonly Problem[];
   readonly processes: readonly ProcessState[];
 }
 
@@ -28,7 +28,7 @@ export function followService(metrics: Metrics, figures: () => ServiceFigures): 
     'Current problems by code; 0 for codes without one.',
     ['code'],
   );
-  const noticesByCode = metrics.gauge('service_notices_by_code', "Notices of 'tributary status' now, by code.", [
+  const warningsByCode = metrics.gauge('service_warnings_by_code', "Warnings of 'tributary status' now, by code.", [
     'code',
   ]);
   const running = metrics.gauge('service_process_running', 'Whether the process runs: 1 or 0.', ['process']);
@@ -49,7 +49,7 @@ export function followService(metrics: Metrics, figures: () => ServiceFigures): 
     const shown = figures();
     problems.set(shown.problems.length);
     for (const [code, count] of countByCode(shown.problems)) problemsByCode.set({ code }, count);
-    for (const [code, count] of countByCode(shown.notices)) noticesByCode.set({ code }, count);
+    for (const [code, count] of countByCode(shown.warnings)) warningsByCode.set({ code }, count);
     restarts.reset();
     for (const { name, state, restarts: count } of shown.processes) {
       running.set({ process: name }, state === 'running' ? 1 : 0);

@@ -151,7 +151,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     ...metrics.counts(),
     waitingBytes: groupCommit.waitingBytes(),
     problems: trouble.problems(),
-    notices: receiptKeys?.notices() ?? [],
+    warnings: receiptKeys?.notices() ?? [],
   });
   return { port, facts, stop: () => (stopped ??= stop()) };
 }

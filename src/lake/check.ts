@@ -131,7 +131,7 @@ const foreignDetail =
 async function listPutAside(lakeDir: string): Promise<Problem[]> {
   const names = await findNames(lakePaths(lakeDir).orphans);
   return names.map((name) => ({
-    problem: 'orphan_file',
+    problem: 'unreferenced_file',
     path: path.posix.join('orphans', name),
     detail: isForeignFile(name) ? foreignDetail : putAsideDetail,
   }));
@@ -152,7 +152,7 @@ async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]
     const found = names.filter((name) => !known.has(name) && !isInHand(name));
     if (found.length === 0 || performance.now() >= deadline || !isCompactorRunning(lakeDir)) {
       return found.map((name) => ({
-        problem: 'orphan_file',
+        problem: 'unreferenced_file',
         path: path.posix.join(path.basename(tableDir), name),
         detail: orphanDetail(name),
       }));

@@ -169,7 +169,7 @@ function registerAll(metrics: Metrics): void {
   createExportMetrics(metrics);
   followRequests(metrics, none, none);
   createSignInGuard({ metrics, logger: createLogger('silent', {}) }, false);
-  followService(metrics, () => ({ problems: [], notices: [], processes: [] }));
+  followService(metrics, () => ({ problems: [], warnings: [], processes: [] }));
   followDisks(metrics, { folders: {}, reserveBytes: 0 });
 }
 

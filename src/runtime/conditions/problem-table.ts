@@ -24,19 +24,19 @@ export const problemTable = {
     '`access.json` is missing, or the data folder has no apps and users.',
     'Restore the file from a backup, set the right data folder, or add apps and users.',
   ),
-  broker_frozen: blocking(
+  broker_store_write_failed: blocking(
     'nats-server cannot write its store.',
     'Free space on its disk or repair the disk. The service then restarts nats-server.',
   ),
-  broker_hung: blocking(
+  broker_unresponsive: blocking(
     'nats-server runs but does not respond.',
     'Check its disk. If nothing is stalled, kill the process; the service restarts it.',
   ),
-  broker_refuses: blocking(
+  broker_permission_denied: blocking(
     'The broker denies an operation: a permission, its storage or JetStream is missing.',
     "Grant what the message names, in the broker's configuration.",
   ),
-  broker_silent: blocking(
+  broker_unreachable: blocking(
     'The broker does not answer.',
     'Wait if it restarts. Otherwise check its log and disk, or the cluster of `TRIBUTARY_NATS_URL`.',
   ),
@@ -44,16 +44,16 @@ export const problemTable = {
     "Files of the broker's store were removed or replaced while the service ran.",
     'Check that the data folder is the right one, then restart the service.',
   ),
-  broker_unconfirmed: blocking(
+  broker_ack_timeout: blocking(
     'The broker does not acknowledge events in time. Clients retry.',
     'Check whether the disk of its store is slow, failing or full.',
   ),
-  claim_missing: blocking('`stream-claim.json` is missing or damaged.', 'Restart the service.'),
+  stream_claim_missing: blocking('`stream-claim.json` is missing or damaged.', 'Restart the service.'),
   descriptors_exhausted: blocking(
     'A process has no file descriptors left and refuses connections.',
     'Close client connections, or raise `LimitNOFILE` and restart.',
   ),
-  folder_lost: blocking(
+  data_folder_replaced: blocking(
     'The data folder was moved, removed or replaced while the service ran.',
     'Put the folder back, or restart the service on the right folder.',
   ),
@@ -61,7 +61,7 @@ export const problemTable = {
     'Free space on the disk of the lake is below the reserve.',
     'Free space. Events wait in the stream until it is full.',
   ),
-  process_unsteady: blocking(
+  process_crash_looping: blocking(
     'A process exits again and again.',
     'Read the log lines of this process. The problem ends after a minute without an exit.',
   ),
@@ -73,8 +73,8 @@ export const problemTable = {
     'A process rejects every request because of another problem.',
     'Resolve that problem, which is also listed. The process then restarts.',
   ),
-  second_service: blocking('Another service runs on the same data folder.', 'Stop one of the two.'),
-  service_ended: blocking(
+  data_folder_shared: blocking('Another service runs on the same data folder.', 'Stop one of the two.'),
+  service_crashed: blocking(
     'The service ended without being stopped.',
     'Start it. Check the end of its log, and the system log for lack of memory.',
   ),
@@ -113,12 +113,8 @@ export const problemTable = {
     'Set the clock if it is behind. Otherwise run `tributary lake repair`.',
   ),
   exports_unreadable: degraded('The command cannot read the exports.', 'Check the permissions of the data folder.'),
-  file_unsealed: degraded(
-    'A young file could not be sealed. The service retries.',
-    'If it lasts, run `tributary lake check` and restore the named files.',
-  ),
-  files_unsealed: degraded(
-    'Several young files could not be sealed. The service retries.',
+  seal_failed: degraded(
+    'One or more young files could not be sealed. The service retries.',
     'If it lasts, run `tributary lake check` and restore the named files.',
   ),
   flush_failing: degraded(
@@ -162,7 +158,7 @@ export const problemTable = {
     'A table has no dataset. It is not exported, sealed or erased.',
     'Restore its pipeline and row schema in `TRIBUTARY_DATASETS_DIR`, then restart.',
   ),
-  users_key_gone: degraded(
+  secrets_key_missing: degraded(
     '`keys/secrets.key` is missing. Users can sign in until the next start.',
     'Restore it before the restart, from the backup of `access.json`.',
   ),
@@ -175,18 +171,18 @@ export const problemTable = {
     'A process has exited.',
     'Wait: the supervisor restarts it. If it lasts, read the log lines of this process.',
   ),
-  process_silent: transient(
+  process_unresponsive: transient(
     'A process sends no heartbeat.',
     'Wait: the supervisor kills and restarts it after half a minute.',
   ),
   starting: transient('The service is starting.', 'Wait a few seconds.'),
   stopping: transient('The service is stopping.', 'No action needed.'),
-  supervisor_silent: transient(
+  supervisor_unresponsive: transient(
     'The supervisor does not write its state.',
     'Check whether its process is stopped or its disk is full.',
   ),
 
-  agents_unparsed: warning(
+  user_agent_parser_failed: warning(
     'The parser of User-Agents fails. Events are stored without device and browser.',
     'Report the error. Run `tributary lake enrich` after an upgrade.',
   ),
@@ -218,7 +214,7 @@ export const problemTable = {
     'The geo database cannot be read. Its last valid content stays in use, if there is one.',
     'Replace the MMDB file, then run `tributary lake enrich`.',
   ),
-  keys_unknown: warning(
+  dedupe_keys_lost: warning(
     'Idempotency-Keys of a damaged file are unknown. Retries under them are stored twice.',
     'Run `tributary lake check`, restore the file, then restart the service.',
   ),
@@ -246,7 +242,7 @@ export const problemTable = {
     'The stream was damaged, purged or created again.',
     "Check nats-server's log and disk. Have clients send again what the message names.",
   ),
-  stream_mended: warning(
+  stream_repaired: warning(
     'The service repaired the stream or its settings.',
     'Have clients send again what the message names.',
   ),

@@ -9,15 +9,15 @@ export const problemCodes = Object.keys(problemTable) as readonly ProblemCode[];
 
 /**
  * A condition in one sentence and the operator's next step in another, as `/readyz`, the log and `tributary status`
- * show it. A notice has the same shape and does not affect readiness.
+ * show it. A warning has the same shape and does not affect readiness.
  */
 export interface Problem {
   readonly code: ProblemCode;
   /** The process, file or time, if one code can apply to several at once. */
   readonly subject?: string;
   /** The condition; may contain figures that change. */
-  readonly what: string;
-  readonly todo: string;
+  readonly message: string;
+  readonly action: string;
   /** When it was first observed, ISO 8601; absent in reports of a stage. */
   readonly since?: string;
 }
