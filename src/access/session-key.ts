@@ -8,7 +8,7 @@ import { ensureRecord, newKey, openKeys } from '../runtime/store/keys.ts';
 import { createRecords, type Records } from '../runtime/store/records.ts';
 import { isCount, shapeOf } from '../runtime/store/shape.ts';
 
-const keyHint = "Restore it from a backup, or run 'tributary key sessions': everybody then signs in again.";
+const keyHint = "Restore it from a backup, or run 'tributary key rotate sessions': everybody then signs in again.";
 const keyName = 'sessions';
 
 const openSessionKeys = (keysFolder: string): Records<Buffer> =>

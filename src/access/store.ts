@@ -47,7 +47,7 @@ function openUsers(users: readonly UserRecord[], getKey: () => Buffer, before: U
   const isSameKey = key !== undefined && before.key?.equals(key) === true;
   const secrets = new Map<string, { readonly sealed: string; readonly secret: string }>();
   let lacksUsers = false;
-  for (const { idUser: id, sealedSecret: sealed } of users) {
+  for (const { idUser: id, encryptedSecret: sealed } of users) {
     const idUser = String(id);
     const known = before.secrets.get(idUser);
     const opened = known?.sealed === sealed ? known : undefined;
@@ -93,7 +93,7 @@ function createView({ apps, users }: Pick<AccessFile, 'apps' | 'users'>, { secre
     findUser(idUser): User | undefined {
       const [user, opened] = [usersById.get(idUser), secrets.get(idUser)];
       if (user === undefined || opened === undefined) return undefined;
-      const { sealedSecret: _, maxExports, files = 'auto', operator, ...rest } = user;
+      const { encryptedSecret: _, maxExports, files = 'auto', operator, ...rest } = user;
       return { ...rest, idUser, secret: opened.secret, maxExports, files, isOperator: operator === true };
     },
     appsOfAccount: (idAccount) =>

@@ -40,7 +40,7 @@ const timeOf = (ms: number): string => (Number.isNaN(ms) ? '' : clock.format(ms)
 const show = (value: unknown): string => (typeof value === 'string' ? value : JSON.stringify(value));
 
 export function tailHead(columns: number): string {
-  return layOut(['time', 'kind', 'whose', 'what'], columns);
+  return layOut(['time', 'kind', 'subject', 'fields'], columns);
 }
 
 /** Lays out an event, a line of the stream. */
@@ -101,13 +101,13 @@ function showMessage(
 /** Errors: `broker_away`, `broker_refused`. */
 async function assertReady(channel: LiveChannel): Promise<void> {
   const hindrance = await channel.findHindrance();
-  if (hindrance === 'away') throw new AppError('broker_away', 'the broker of the service does not answer');
+  if (hindrance === 'away') throw new AppError('broker_away', 'the broker does not respond');
   if (hindrance === 'denied')
-    throw new AppError('broker_refused', 'the broker denies what is shown live', { hint: rightsTodo });
+    throw new AppError('broker_refused', 'the broker denies live subjects', { hint: rightsTodo });
 }
 
-const away = 'the service does not answer; what arrives is shown again when it does';
-const back = 'the service answers again';
+const away = 'service unreachable, will retry';
+const back = 'service reachable again';
 
 /**
  * Follows an app, also across a restart of the service, which gets another broker. Errors of the start: `broker_away`,
@@ -153,22 +153,22 @@ async function follow(
 
 export const tailCommand = dataVerb({
   name: 'tail',
-  summary: 'show the events and refusals of an app as they arrive',
+  summary: 'show events and rejected imports of an app as they arrive',
   details: [
     'A sample: up to 20 events a second of each import process; dropped ones are counted.',
     'On a terminal a line for each; in a pipe, or with --json, objects with event, refusal or dropped.',
-    'It goes on when the service is started anew.',
+    'It reconnects after a restart of the service.',
   ],
-  words: { APP: positive('the id of an app') },
+  words: { APP: positive('app id') },
   examples: ['tail 7', 'tail 7 --json'],
   async run({ APP: idApp, json }, context) {
     const { config, paths, screen, print, note, stop, unread } = context;
     const columns = json ? undefined : screen?.columns;
     const broker = findBroker(config);
     if (broker === undefined)
-      throw new AppError('broker_away', 'no service runs on this data folder', { hint: 'Start it first.' });
+      throw new AppError('broker_away', 'no service runs on this data folder', { hint: "Run 'tributary start' first." });
     if (!(await listApps(paths)).some((app) => app.idApp === String(idApp)))
-      note(`there is no app ${idApp} here: 'tributary app list' names those that there are`);
+      note(`app ${idApp} does not exist; 'tributary app list' lists all apps`);
     // The state of the connection is reported by notes.
     const logger = createLogger('silent');
     function open({ url, streamName }: Broker): LiveChannel {
@@ -182,7 +182,7 @@ export const tailCommand = dataVerb({
     const following = await follow(idApp, broker, open, context);
     try {
       if (columns !== undefined) {
-        note(`What arrives of app ${idApp}; Ctrl-C ends it.`);
+        note(`Events and rejected imports of app ${idApp}. Press Ctrl-C to stop.`);
         print(tailHead(columns));
       }
       const end = AbortSignal.any(unread === undefined ? [stop] : [stop, unread]);

@@ -79,10 +79,7 @@ export function createSignInGuard(
   // Starts all counters at zero, so that the first increment is visible.
   for (const outcome of outcomes) signIns.inc({ outcome }, 0);
   const count = (outcome: (typeof outcomes)[number]): void => signIns.inc({ outcome });
-  const log = createBoundedLog(
-    (fields) => logger.warn(fields, 'wrong secrets, the next sign-in has to wait'),
-    logBound,
-  );
+  const log = createBoundedLog((fields) => logger.warn(fields, 'sign-in locked after wrong secrets'), logBound);
   const isByAddress = ({ browser }: SignInTry): boolean => hasClientAddresses && browser === undefined;
 
   function find(who: SignInTry, nowMs: number): number {

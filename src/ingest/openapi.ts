@@ -86,7 +86,7 @@ function describeKind(kind: EventKind): OpenApiObject {
   const fields = eventFields.filter((field) => field.kinds.includes(kind));
   return {
     title,
-    description: `${description} ${keyNote(kind)}${identification[getKind(kind).ofDevice ? 'userOrDevice' : 'user']} Unknown parameters are ignored.`,
+    description: `${description} ${keyNote(kind)}${identification[getKind(kind).allowsDeviceOnly ? 'userOrDevice' : 'user']} Unknown parameters are ignored.`,
     type: 'object',
     ...(required === undefined ? {} : { required }),
     properties: Object.fromEntries(fields.map(({ name, schema }) => [name, describeField(schema)])),

@@ -16,6 +16,7 @@ import { findNames } from '../runtime/files/folder-names.ts';
 import {
   isCompactorRunning,
   lakePaths,
+  listQuarantined,
   listUnnamedTables,
   tablePaths,
   unnamedTableTodo,
@@ -127,13 +128,12 @@ const putAsideDetail =
 const foreignDetail =
   'put aside by a repair: another engine had added it; see whether it has rows that are wanted (load them by an import), then remove it';
 
-/** Lists the files that were put aside: young ones when the stream contradicted the log, and those of other engines. */
+/** Lists the quarantined files: young ones of a log that the stream contradicted, and those of other engines. */
 async function listPutAside(lakeDir: string): Promise<Problem[]> {
-  const names = await findNames(lakePaths(lakeDir).orphans);
-  return names.map((name) => ({
+  return (await listQuarantined(lakeDir)).map((file) => ({
     problem: 'unreferenced_file',
-    path: path.posix.join('orphans', name),
-    detail: isForeignFile(name) ? foreignDetail : putAsideDetail,
+    path: path.relative(path.resolve(lakeDir), file),
+    detail: isForeignFile(path.basename(file)) ? foreignDetail : putAsideDetail,
   }));
 }
 

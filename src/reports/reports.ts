@@ -72,14 +72,14 @@ export interface ReportSlot {
   /** Its name in responses: its date or hour. */
   readonly name: string;
   /** Whether events acknowledged before the end of its period may be missing. */
-  readonly mayLack?: true;
+  readonly mayBeIncomplete?: true;
 }
 
 /** Renders the slot of a request for responses and messages. */
 export function describeSlot({ slot }: Pick<ReportJob, 'slot'>): Readonly<Record<string, unknown>> {
   if (slot === undefined) return {};
-  const { idSchedule, name, mayLack } = slot;
-  const isIncomplete = mayLack === undefined ? {} : { slotMayBeIncomplete: true };
+  const { idSchedule, name, mayBeIncomplete } = slot;
+  const isIncomplete = mayBeIncomplete === undefined ? {} : { slotMayBeIncomplete: true };
   return addFormerNames('export', { idSchedule, slot: name, ...isIncomplete });
 }
 
@@ -93,7 +93,7 @@ export const isReportSlot = shapeOf<ReportSlot>({
   idSchedule: isText,
   slot: isInteger,
   name: isText,
-  mayLack: oneOf([undefined, true]),
+  mayBeIncomplete: oneOf([undefined, true]),
 });
 
 /** An export request, as in job.json. Times are Unix ms unless named otherwise. */

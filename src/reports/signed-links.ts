@@ -141,7 +141,7 @@ interface KeyRecord {
 const longestLinkMs = 604_800_000;
 
 const keysHint =
-  "Restore it from a backup, or remove it and run 'tributary key rotate': links given out before then stop working.";
+  "Restore it from a backup, or remove it and run 'tributary key rotate links': links given out before then stop working.";
 
 /** Returns the path of the key file: JSON, mode 0600, the current key last. */
 export function signingKeysPath(keysDir: string): string {

@@ -74,7 +74,7 @@ function createSkippedFiles(clock: Clock, dataset: Dataset) {
         code: 'seal_failed',
         ...(dataset === events ? {} : { subject: dataset.table }),
         message: `${more} more young files of ${of} have not been sealed`,
-        action: "They are tried again by themselves; the log has a line 'left out of sealing' for each.",
+        action: "They are retried automatically; the log has a line 'file skipped by sealing, will retry' for each.",
       };
       return [...named, others];
     },
@@ -151,7 +151,10 @@ export function createSealTurns(dependencies: TableDependencies, { sealAgeMs, se
       } finally {
         for (const [file, error] of files)
           if (!noted.has(error))
-            logger.warn({ ...nameTable(dataset), file, error: describeError(error) }, 'left out of sealing');
+            logger.warn(
+              { ...nameTable(dataset), file, error: describeError(error) },
+              'file skipped by sealing, will retry',
+            );
         noteSkipped(files);
       }
     },

@@ -22,8 +22,8 @@ import { readSnapshot, type Snapshot } from '../../lake/log/snapshot.ts';
 import { drainStream, waitUntil, type DrainDependencies } from './drain.ts';
 import {
   eraseFailed,
-  eraseOrphans,
-  findOrphanHits,
+  eraseQuarantined,
+  findQuarantinedHits,
   listFailedHits,
   listFailedIds,
   type EraseAsideDependencies,
@@ -280,14 +280,14 @@ export async function eraseEvents(
   let pendingMs = 0;
   try {
     found = await lockTables(dependencies, target, retentionMs, locks);
-    const orphans = await findOrphanHits(dependencies, target);
+    const quarantined = await findQuarantinedHits(dependencies, target);
     const meanings: UserMeaning[] = [];
     for (const { erasure, hits } of found)
       for (const one of await findMeanings(duckdb, erasure.table.snapshot(), hits, target)) meanings.push(one);
     assertMeant?.(meanings);
     await rememberErased(dependencies, found, target);
     for (const { erasure, hits } of found) await rewriteHits(erasure, hits, target);
-    await eraseOrphans(dependencies, orphans, target);
+    await eraseQuarantined(dependencies, quarantined, target);
     for (const one of found) one.failed = await eraseFailed(one.erasure, target);
     await crashPoint('erase-rewritten');
 
@@ -295,7 +295,7 @@ export async function eraseEvents(
     for (const one of found) {
       const { erasure, hits } = one;
       const { forgetAtMs = 0 } = erasure.table.lake();
-      const others = one.failed + (erasure.dataset === events ? orphans.length : 0);
+      const others = one.failed + (erasure.dataset === events ? quarantined.length : 0);
       // Removed files may have matching rows until their retention has passed.
       const mayBePending = now || forgetAtMs > clock.nowMs();
       const isPending = hits.length === 0 && mayBePending && (await isInRemovedFiles(duckdb, erasure.table, target));

@@ -138,7 +138,7 @@ const changes: Readonly<Record<string, Change>> = {
     make: (engine) => engine.append("SELECT 'x1' AS event_id, 'login' AS kind"),
     repaired: () => ({
       filesRestored: 0,
-      filesTakenOut: [{ rows: 1, to: expect.stringMatching(/^orphans\/foreign-\d+-part-/) as string }],
+      filesTakenOut: [{ rows: 1, to: expect.stringMatching(/^quarantine\/foreign-\d+-part-/) as string }],
     }),
     aside: 1,
   },
@@ -234,7 +234,7 @@ test('Any change by another engine stops the flushes with one problem, and a rep
   }
   await compact.stop();
   expect((await checkLake(lakeDir)).problems.map((found) => `${found.problem} ${path.dirname(found.path)}`)).toEqual(
-    Array.from({ length: aside }, () => 'unreferenced_file orphans'),
+    Array.from({ length: aside }, () => 'unreferenced_file quarantine'),
   );
   expect((await repair(folder)).repaired).toBe(false);
 });
@@ -278,7 +278,7 @@ test('A repair that is killed at any step is finished by the next one', async ()
     expect((await readSnapshot(table)).foreign).toBeUndefined();
     for (const name of (await readdir(logFolder(table))).filter((entry) => entry.endsWith('.tmp')))
       await rm(path.join(logFolder(table), name));
-    expect((await checkLake(lakeDir)).problems.filter(({ path: at }) => !at.startsWith('orphans'))).toEqual([]);
+    expect((await checkLake(lakeDir)).problems.filter(({ path: at }) => !at.startsWith('quarantine'))).toEqual([]);
   }
 });
 
