@@ -19,7 +19,6 @@ const exceptions: readonly string[] = [
   'docs/console.md',
   'docs/exporting.md',
   'docs/lake.md',
-  'docs/operating.md',
   'docs/reliability.md',
   'docs/sending.md',
 ];
