@@ -102,8 +102,11 @@ function describeEvent({ description, table }: Dataset, event: ExportEvent): str
   }
   const what =
     table === 'events' ? `Imported ${event.kind?.replaceAll('_', ' ') ?? 'event'}s, one row per event.` : description;
-  const requires = event.requires === undefined ? '' : ` Only those with a ${event.requires} identifier.`;
-  return `${what}${requires}`;
+  const conditions = [
+    ...Object.entries(event.where ?? {}).map(([name, value]) => `${name} ${value}`),
+    ...(event.requires === undefined ? [] : [`a ${event.requires} identifier`]),
+  ];
+  return conditions.length === 0 ? what : `${what} Only those with ${conditions.join(' and ')}.`;
 }
 
 function describeFilter({ name, meaning, shape }: Parameter): OrderFilter {
