@@ -6,7 +6,6 @@ import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { buildWithClosers } from '../runtime/lifecycle.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
-import { readServiceStates } from '../runtime/processes/service-state.ts';
 import { startService } from '../service.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
@@ -31,26 +30,21 @@ async function assertNoStream({ config: { dataDir }, paths }: OpenData): Promise
 function findStreamOf(context: DataContext, logger: Logger): BackupSource['withStream'] {
   const { config, paths, entry, environment, stop } = context;
   return async (work) => {
-    // A service of the export role alone has no broker.
-    const running = readServiceStates(paths.run).find(({ natsUrl }) => natsUrl !== undefined);
-    if (findBroker(config) === undefined && !(await exists(path.join(paths.nats, 'store')))) {
+    const known = findBroker(config);
+    if (known === undefined && !(await exists(path.join(paths.nats, 'store')))) {
       await assertNoStream(context);
       return work(undefined);
     }
     return buildWithClosers(logger, async (closers) => {
       try {
-        const isOwn =
-          running === undefined
-            ? config.natsUrl === undefined
-            : running.processes.some(({ name }) => name === 'nats-server');
-        if (running === undefined && isOwn) {
+        if (known === undefined) {
           const service = await startService({ config, roles: [], entry, environment, logger, signal: stop });
           closers.add('broker', () => service.stop());
         }
         const broker = findBroker(config);
         if (broker === undefined)
           throw new AppError('broker_away', 'the service ended while the backup began', { hint: 'Repeat the backup.' });
-        const { url, streamName } = broker;
+        const { url, streamName, isOwn } = broker;
         const connection = await openConnection({ url, name: 'tributary-backup', logger });
         closers.add('stream', () => connection.close());
         if (!(await hasStream(connection, streamName))) return await work(undefined);

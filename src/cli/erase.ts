@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { listApps } from '../access/apps.ts';
 import { ensureLake, isCompactorRunning } from '../lake/lake.ts';
+import type { DrainDependencies } from '../operate/erase/drain.ts';
 import { eraseEvents, surveyErasure, type ErasureSurvey } from '../operate/erase/erase.ts';
 import type { UserMeaning } from '../operate/erase/erase-table.ts';
 import { userKinds, type ErasureTarget } from '../operate/erase/erase-target.ts';
@@ -17,7 +18,6 @@ import { startService } from '../service.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openPublisher } from '../stream/publisher.ts';
-import type { StreamPublisher } from '../stream/stream.ts';
 import { dataVerb, queryRooms, type DataContext, type OpenData, type OptionValues } from './command.ts';
 import { file, flag, oneOf, positive, present, refuse, text, withDefault } from './words.ts';
 import { withEvents } from './lake-engine.ts';
@@ -191,14 +191,19 @@ async function openErasureStream({ config, paths, entry, environment }: DataCont
   closers.add('stream', () => connection.close());
   const guard = await openGuard(connection, { streamName: broker.streamName, claimFile: paths.claim, logger });
   closers.add('stream guard', () => guard.stop());
-  return openPublisher(connection, guard);
+  return {
+    publisher: openPublisher(connection, guard),
+    ...(broker.isOwn ? { storeDir: path.join(paths.nats, 'store') } : {}),
+  };
 }
 
-async function erase({ target, forgotten, listAllApps, context, now }: Erasure, publisher: StreamPublisher) {
+async function erase(
+  { target, forgotten, listAllApps, context, now }: Erasure,
+  stream: Pick<DrainDependencies, 'publisher' | 'storeDir'>,
+) {
   const { config, paths, clock, stop: signal } = context;
-  const storeDir = config.natsUrl === undefined ? { storeDir: path.join(paths.nats, 'store') } : {};
   const erased = await withEvents(context, engineLimits(context), (events) =>
-    eraseEvents({ ...events, publisher, signal, ...storeDir }, target, {
+    eraseEvents({ ...events, ...stream, signal }, target, {
       retentionMs: config.retentionMs,
       now,
       assertMeant: (found) => assertOneMeaning(found, target, listAllApps),
@@ -253,8 +258,8 @@ export const eraseCommand = dataVerb({
     }
     const logger = createLogger(config.logLevel, { role: 'erase' });
     const opened = await buildWithClosers(logger, async (closers) => {
-      const publisher = await openErasureStream(context, logger, closers);
-      return { closers, erased: await erase(erasure, publisher) };
+      const stream = await openErasureStream(context, logger, closers);
+      return { closers, erased: await erase(erasure, stream) };
     });
     await opened.closers.stop();
     return withFormerNames('erasure', opened.erased);

@@ -2,13 +2,7 @@ import { withFormerNames } from '../runtime/former-names.ts';
 import { datasets } from '../datasets/dataset.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
 import { dropFailed, readFailedEvents, replayFailed } from '../operate/replay.ts';
-import {
-  failureReasons,
-  readFailedFile,
-  failedRowsFolder,
-  listFailedRows,
-  type FailedEvent,
-} from '../lake/files/failed-events.ts';
+import { failureReasons, readFailedFile, failedRowsFolder, listFailedRows } from '../lake/files/failed-events.ts';
 import { lakePaths, tablePaths } from '../lake/lake.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
 import { AppError } from '../runtime/errors.ts';
@@ -26,17 +20,16 @@ const list = dataVerb({
   isList: true,
   examples: ['failed list'],
   opens: 'lake',
-  async run(_given, { paths: { lake: lakeDir } }) {
+  async run(_given, { paths: { lake: lakeDir }, answer }) {
     const { failed } = lakePaths(lakeDir);
     // The compactor's first start makes the folder.
-    if (!(await exists(failed))) return [];
-    const listed: FailedEvent[] = await readFailedEvents(lakeDir, {});
+    if (!(await exists(failed))) return;
+    for (const event of await readFailedEvents(lakeDir, {})) answer(event);
     for (const dataset of datasets.values()) {
       const { table } = tablePaths(lakeDir, dataset);
       const { files } = await listFailedRows(failedRowsFolder(failed, table), (await readSnapshot(table)).txns);
-      for (const file of files) listed.push(...(await readFailedFile(file)));
+      for (const file of files) for (const event of await readFailedFile(file)) answer(event);
     }
-    return listed;
   },
 });
 

@@ -165,14 +165,12 @@ const list = dataVerb({
   summary: 'list the loads of every dataset',
   isList: true,
   examples: ['load list'],
-  async run(_given, { config, paths }) {
-    const listed = [];
+  async run(_given, { config, paths, answer }) {
     for (const dataset of loadable) {
       if (!(await hasTable(paths.lake, dataset))) continue;
       const { table } = tablePaths(paths.lake, dataset);
-      listed.push(...(await listLoads(table, dataset.table, engineLimits(config, 256, 512))));
+      for (const load of await listLoads(table, dataset.table, engineLimits(config, 256, 512))) answer(load);
     }
-    return listed;
   },
 });
 

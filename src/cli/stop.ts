@@ -11,13 +11,17 @@ import { dataVerb } from './command.ts';
 export interface Broker {
   readonly url: string;
   readonly streamName: string;
+  /** Whether it is the embedded nats-server, whose store is in the data folder. */
+  readonly isOwn: boolean;
 }
 
 /** Returns the broker of the running service, or of TRIBUTARY_NATS_URL; undefined if neither is known. */
 export function findBroker({ dataDir, natsUrl, streamName }: Config): Broker | undefined {
   const running = readServiceStates(dataPaths(dataDir).run).find((state) => state.natsUrl !== undefined);
   const url = running?.natsUrl ?? natsUrl;
-  return url === undefined ? undefined : { url, streamName: running?.streamName ?? streamName };
+  if (url === undefined) return undefined;
+  const isOwn = running?.processes.some(({ name }) => name === 'nats-server') ?? false;
+  return { url, streamName: running?.streamName ?? streamName, isOwn };
 }
 
 const startPatienceMs = 120_000;

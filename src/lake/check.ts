@@ -273,8 +273,8 @@ async function checkTable(lakeDir: string, tableDir: string): Promise<TableRepor
       path: logPath(tableDir, commitName(0)),
       detail: 'there are files and no log',
     });
-  problems.push(...found.problems, ...orphans, ...(await checkPoints(tableDir, lake?.restamps)));
-  return { version, files: files.length, rows: found.rows, commits, problems, lake };
+  const all = [...problems, ...found.problems, ...orphans, ...(await checkPoints(tableDir, lake?.restamps))];
+  return { version, files: files.length, rows: found.rows, commits, problems: all, lake };
 }
 
 /** Lists the other tables with a folder: those of datasets, then those that no pipeline names. */
@@ -326,7 +326,8 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
     const { problems: found, lake: own, ...report } = await checkTable(lakeDir, dir);
     // The folder of a table that does not exist yet.
     if (report.version < 0 && found.length === 0) continue;
-    problems.push(...found, ...(own === undefined ? [] : await checkTotals(lakeDir, dataset, own, report.rows)));
+    const totals = own === undefined ? [] : await checkTotals(lakeDir, dataset, own, report.rows);
+    for (const problem of [...found, ...totals]) problems.push(problem);
     tables[dataset.table] = report;
   }
   return {

@@ -87,8 +87,15 @@ export async function openStreamWatch(
       change();
     },
   });
-  const forget = connection.onDisconnect(change);
-  await connection.ping(answerMs);
+  const forgetDisconnects = connection.onDisconnect(change);
+  function forget(): void {
+    forgetDisconnects();
+    subscription.unsubscribe();
+  }
+  await connection.ping(answerMs).catch((error: unknown) => {
+    forget();
+    throw error;
+  });
 
   function onError(error: unknown): void {
     // Not the first: JetStream comes up a moment after its server.
@@ -114,7 +121,6 @@ export async function openStreamWatch(
     async stop(): Promise<void> {
       const stopped = loop?.stop();
       forget();
-      subscription.unsubscribe();
       await stopped;
     },
   };

@@ -17,7 +17,7 @@ import {
 } from '../../webhooks/webhook-store.ts';
 import { quote, type Arguments } from './arguments.ts';
 import { accessDenied, badRequest, lacksPermission, notFound, retryAfterSeconds, type Refusal } from './envelope.ts';
-import { parseLimit, single, type AddMethod } from './methods-routes.ts';
+import { parseId, parseLimit, single, type AddMethod } from './methods-routes.ts';
 
 /** The imports of apps, as their users see them. */
 export interface AppView {
@@ -43,9 +43,8 @@ const refusals: Readonly<Record<NotServed, Refusal>> = {
 /** Parses the app, which must be of the user's account. */
 function parseOwnApp(access: AccessReader, { idAccount, canExport }: User, given: Arguments): number | Refusal {
   if (!canExport) return lacksPermission;
-  const text = single(given, 'idApp') ?? '';
-  if (!/^[1-9]\d{0,15}$/.test(text)) return badRequest('Argument idApp is expected: the id of one app');
-  const idApp = Number(text);
+  const idApp = parseId(single(given, 'idApp'));
+  if (idApp === undefined) return badRequest('Argument idApp is expected: the id of one app');
   return access.current().findApp(idApp)?.idAccount === idAccount ? idApp : notFound('The app is not found');
 }
 

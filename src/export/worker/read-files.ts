@@ -28,7 +28,7 @@ export function createReadFiles(
   function reachOut(reachSeconds: number): void {
     const known = new Set(files);
     const reached = pruneFiles(snapshot.files, fileFilter(request, apps, { reachSeconds, sinceMs }));
-    files.push(...reached.filter((file) => !known.has(file)));
+    for (const file of reached) if (!known.has(file)) files.push(file);
   }
   if (preparation === undefined && select.sql.includes('$files')) reachOut(0);
   return { files, reachOut };

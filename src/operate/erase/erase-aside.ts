@@ -65,7 +65,7 @@ export async function listFailedHits(
   const parts = targetParts(target);
   const hits: FailedEvent[] = [];
   for (const file of await listFailedOf(lakeDir, dataset, state))
-    hits.push(...(await readFailedFile(file)).filter((event) => isHit(event, parts)));
+    for (const event of await readFailedFile(file)) if (isHit(event, parts)) hits.push(event);
   return hits;
 }
 

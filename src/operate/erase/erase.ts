@@ -122,7 +122,7 @@ export async function surveyErasure(
   let failedEvents = 0;
   const look = async (dataset: Dataset, snapshot: Snapshot): Promise<{ rows: number; filesToRewrite: number }> => {
     const hits = await findHits(duckdb, snapshot, target);
-    meanings.push(...(await findMeanings(duckdb, snapshot, hits, target)));
+    for (const meaning of await findMeanings(duckdb, snapshot, hits, target)) meanings.push(meaning);
     failedEvents += (await listFailedHits(lakeDir, dataset, snapshot, target)).length;
     return { rows: sumHits(hits), filesToRewrite: hits.length };
   };
@@ -188,7 +188,7 @@ async function rememberErased(
     let from = 0;
     for (const { erasure, hits } of found) {
       const own = paths.slice(from, (from += hits.length));
-      selects.push(...listHitIdsSql(erasure.table.snapshot(), own, target));
+      for (const select of listHitIdsSql(erasure.table.snapshot(), own, target)) selects.push(select);
       const ids = await listFailedIds(erasure, target);
       if (ids.length > 0) selects.push(valuesSql(ids));
     }
@@ -283,7 +283,7 @@ export async function eraseEvents(
     const orphans = await findOrphanHits(dependencies, target);
     const meanings: UserMeaning[] = [];
     for (const { erasure, hits } of found)
-      meanings.push(...(await findMeanings(duckdb, erasure.table.snapshot(), hits, target)));
+      for (const one of await findMeanings(duckdb, erasure.table.snapshot(), hits, target)) meanings.push(one);
     assertMeant?.(meanings);
     await rememberErased(dependencies, found, target);
     for (const { erasure, hits } of found) await rewriteHits(erasure, hits, target);
