@@ -116,6 +116,9 @@ nodes: build ## unit, process and end-to-end tests on other Nodes; NODES='/opt/n
 
 ##@ Pieces
 
+docs: $(PACKAGES) ## writes docs/reference again, from the declarations in the code
+	$(VITEST) unit/docs/reference --update
+
 lint: rules layout ## oxlint with type-aware rules, discouraged words, and the layout of the code
 
 rules: $(PROGRAM)
@@ -173,4 +176,4 @@ tools:
 	  { echo "tributary needs Node.js 20.19 or newer, and this is $$(node --version): get a newer one from https://nodejs.org." >&2; exit 1; }
 	@command -v npm >/dev/null 2>&1 || { echo 'tributary needs npm, and there is no npm on PATH: it comes with Node.js from https://nodejs.org, or as the package npm.' >&2; exit 1; }
 
-.PHONY: demo test check format start init stop build chaos bench bench-quick mutants coverage nightly nodes lint rules layout types room-rules room-layout room-types static clean help nats-server tools
+.PHONY: demo test check format start init stop build chaos bench bench-quick mutants coverage nightly nodes docs lint rules layout types room-rules room-layout room-types static clean help nats-server tools

@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { platforms } from '../datasets/field-schema.ts';
 import { AppError } from '../runtime/errors.ts';
-import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
+import { isRecord, parseChecked, renameMembers, renderChecked } from '../runtime/files/checked-json.ts';
 import { ensureDataFolder } from '../runtime/files/data-format.ts';
 import { openStore } from '../runtime/store/open-store.ts';
 import type { StoredObject } from '../runtime/store/object-store.ts';
@@ -35,12 +35,12 @@ export interface RemovedApp extends Omit<AppRecord, 'tokens'> {
   readonly removedAt: string;
 }
 
-/** A stored user; `sealedSecret` is encrypted under keys/secrets.key. */
+/** A stored user; `encryptedSecret` is encrypted under keys/secrets.key. */
 export interface UserRecord {
   readonly idUser: number;
   readonly name: string;
   readonly idAccount: number;
-  readonly sealedSecret: string;
+  readonly encryptedSecret: string;
   readonly canExport: boolean;
   readonly maxExports?: number;
   /** Absent for `auto`. */
@@ -80,7 +80,7 @@ const isUserRecord = shapeOf<UserRecord>({
   idUser: isId,
   name: isText,
   idAccount: isCount,
-  sealedSecret: isText,
+  encryptedSecret: isText,
   canExport: isFlag,
   maxExports: optional(isId),
   files: oneOf([undefined, 'gzip']),
@@ -88,6 +88,13 @@ const isUserRecord = shapeOf<UserRecord>({
 });
 const isUser = (value: unknown): boolean =>
   isUserRecord(value) && (value.idAccount !== noAccount || value.operator !== undefined);
+
+/** Renames a member of all users; a document of another shape is returned as it is. */
+function renameOfUsers(document: Readonly<Record<string, unknown>>, names: Readonly<Record<string, string>>) {
+  const { users } = document;
+  if (!Array.isArray(users)) return document;
+  return { ...document, users: users.map((user: unknown) => (isRecord(user) ? renameMembers(user, names) : user)) };
+}
 
 const accessKind: RecordKind<AccessFile> = {
   isValid: shapeOf<AccessFile>({
@@ -104,10 +111,15 @@ const accessKind: RecordKind<AccessFile> = {
   codec: {
     parse(text) {
       const { version, ...document } = parseChecked(text);
-      return version === 1 || version === 2 ? document : undefined;
+      if (version !== 1 && version !== 2) return undefined;
+      return renameOfUsers(document, { sealedSecret: 'encryptedSecret' });
     },
+    // Version 0.3 reads data folders of this format, and knows the former name only.
     render: (access) =>
-      renderChecked({ ...access }, access.apps.length + access.users.length > readableRecords ? undefined : 2),
+      renderChecked(
+        renameOfUsers({ ...access }, { encryptedSecret: 'sealedSecret' }),
+        access.apps.length + access.users.length > readableRecords ? undefined : 2,
+      ),
   },
 };
 

@@ -121,7 +121,7 @@ function newToken(idApp: number, nowMs: number): { readonly issued: IssuedToken;
 function assertNewApp({ apps, removedApps }: AccessFile, idApp: number, sdkKey: string): void {
   if (apps.some((other) => other.idApp === idApp))
     throw new AppError('conflict', `app ${idApp} exists already`, {
-      hint: `A further token comes from 'tributary app token ${idApp}'.`,
+      hint: `A further token comes from 'tributary app token add ${idApp}'.`,
     });
   const removed = removedApps?.find((other) => other.idApp === idApp || other.sdkKey === sdkKey);
   if (removed !== undefined) {
@@ -213,7 +213,7 @@ export async function restoreApp(paths: AccessPaths, idApp: number, nowMs: numbe
     const removed = access.removedApps?.find((app) => app.idApp === idApp);
     if (removed === undefined && access.apps.some((app) => app.idApp === idApp)) {
       throw new AppError('conflict', `app ${idApp} is there: it was not removed`, {
-        hint: `A further token comes from 'tributary app token ${idApp}'.`,
+        hint: `A further token comes from 'tributary app token add ${idApp}'.`,
       });
     }
     if (removed === undefined) throw noSuchApp(access, idApp);

@@ -74,7 +74,11 @@ export async function ensureSecretsKey(keysFolder: string): Promise<Buffer> {
 }
 
 const openOperatorToken = (keysFolder: string): Records<Buffer> =>
-  openKeys(keysFolder, { code: 'file_damaged', what: "an operator's token", hint: "Run 'tributary key operator'." });
+  openKeys(keysFolder, {
+    code: 'file_damaged',
+    what: "an operator's token",
+    hint: "Run 'tributary key rotate operator'.",
+  });
 
 /** Rotates the operator's token and returns the new one, which cannot be shown again. */
 export async function renewOperatorToken(keysFolder: string): Promise<string> {

@@ -8,7 +8,7 @@ import { ensureRecord, newKey, openKeys } from '../runtime/store/keys.ts';
 import { createRecords, type Records } from '../runtime/store/records.ts';
 import { isCount, shapeOf } from '../runtime/store/shape.ts';
 
-const keyHint = "Restore it from a backup, or run 'tributary key sessions': everybody then signs in again.";
+const keyHint = "Restore it from a backup, or run 'tributary key rotate sessions': everybody then signs in again.";
 const keyName = 'sessions';
 
 const openSessionKeys = (keysFolder: string): Records<Buffer> =>
@@ -44,7 +44,7 @@ export async function openSessionKey(keysFolder: string, logger: Logger) {
       if (why === undefined) return [];
       const isDown = watched.current() === undefined;
       const effect = isDown ? 'nobody can sign in to the console' : 'all sessions end with the next start';
-      return [{ code: 'session_key_unreadable', what: `${effect}: ${why}`, todo: keyHint }];
+      return [{ code: 'session_key_unreadable', message: `${effect}: ${why}`, action: keyHint }];
     },
     isReadable: (): boolean => watched.current() !== undefined,
     close: (): void => watched.close(),

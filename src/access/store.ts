@@ -47,7 +47,7 @@ function openUsers(users: readonly UserRecord[], getKey: () => Buffer, before: U
   const isSameKey = key !== undefined && before.key?.equals(key) === true;
   const secrets = new Map<string, { readonly sealed: string; readonly secret: string }>();
   let lacksUsers = false;
-  for (const { idUser: id, sealedSecret: sealed } of users) {
+  for (const { idUser: id, encryptedSecret: sealed } of users) {
     const idUser = String(id);
     const known = before.secrets.get(idUser);
     const opened = known?.sealed === sealed ? known : undefined;
@@ -93,7 +93,7 @@ function createView({ apps, users }: Pick<AccessFile, 'apps' | 'users'>, { secre
     findUser(idUser): User | undefined {
       const [user, opened] = [usersById.get(idUser), secrets.get(idUser)];
       if (user === undefined || opened === undefined) return undefined;
-      const { sealedSecret: _, maxExports, files = 'auto', operator, ...rest } = user;
+      const { encryptedSecret: _, maxExports, files = 'auto', operator, ...rest } = user;
       return { ...rest, idUser, secret: opened.secret, maxExports, files, isOperator: operator === true };
     },
     appsOfAccount: (idAccount) =>
@@ -119,8 +119,8 @@ const keyTodo =
 function missingProblem(file: string): Problem {
   return {
     code: 'access_missing',
-    what: `${file} is gone, beside data that was sent to its apps: no event is taken`,
-    todo: fileTodo,
+    message: `${file} is gone, beside data that was sent to its apps: no event is taken`,
+    action: fileTodo,
   };
 }
 
@@ -138,18 +138,22 @@ function describeReading({ userErrors, lacksUsers }: Reading, error: string | un
   if (error !== undefined)
     problems.push({
       code: 'access_unreadable',
-      what: `the access data cannot be read, ${lacksUsers && userErrors.length === 0 ? 'no event is accepted and nobody can sign in' : 'its last good reading stays in force'}: ${error}`,
-      todo: fileTodo,
+      message: `the access data cannot be read, ${lacksUsers && userErrors.length === 0 ? 'no event is accepted and nobody can sign in' : 'its last good reading stays in force'}: ${error}`,
+      action: fileTodo,
     });
   const userError = userErrors.at(-1)?.error;
   if (userError === undefined) return problems;
   problems.push(
     lacksUsers
-      ? { code: 'users_unreadable', what: `users of the export area cannot sign in: ${userError}`, todo: usersTodo }
+      ? {
+          code: 'users_unreadable',
+          message: `users of the export area cannot sign in: ${userError}`,
+          action: usersTodo,
+        }
       : {
-          code: 'users_key_gone',
-          what: `users of the export area cannot sign in after the next start: ${userError}`,
-          todo: keyTodo,
+          code: 'secrets_key_missing',
+          message: `users of the export area cannot sign in after the next start: ${userError}`,
+          action: keyTodo,
         },
   );
   return problems;

@@ -17,7 +17,7 @@ import { createToken, ensureSecretsKey, getSecretsKey, openSecret, sealSecret } 
  */
 
 /** A user to add. `idAccount` is `noAccount` only for operators. */
-export type NewUser = Omit<UserRecord, 'idUser' | 'sealedSecret'>;
+export type NewUser = Omit<UserRecord, 'idUser' | 'encryptedSecret'>;
 
 /** Settings of a user; absent members stay. */
 export interface UserSettings {
@@ -101,14 +101,14 @@ export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUs
   const { users } = await readAccessFile(paths);
   // A new key would lock out the users of a lost key permanently; a damaged key would lock out this user once restored.
   const key = users.length > 0 ? await getSecretsKey(paths.keys) : await ensureSecretsKey(paths.keys);
-  for (const { sealedSecret, idUser } of users.slice(0, 1)) openSecret(key, sealedSecret, String(idUser));
+  for (const { encryptedSecret, idUser } of users.slice(0, 1)) openSecret(key, encryptedSecret, String(idUser));
   const secret = createToken();
   return changeAccessFile(paths, (access) => {
     const namesake = access.users.find((other) => other.idAccount === user.idAccount && other.name === user.name);
     if (namesake !== undefined) {
       const where = user.idAccount === noAccount ? 'there is an operator' : `account ${user.idAccount} has a user`;
       throw new AppError('conflict', `${where} ${user.name} already: ${namesake.idUser}`, {
-        hint: `'tributary user secret ${namesake.idUser}' gives that one a new secret; another user needs another name.`,
+        hint: `'tributary user rotate-secret ${namesake.idUser}' gives that one a new secret; another user needs another name.`,
       });
     }
     const idUser = access.nextIdUser;
@@ -117,7 +117,7 @@ export async function addUser(paths: AccessPaths, user: NewUser): Promise<{ idUs
       idUser,
       name,
       idAccount,
-      sealedSecret: sealSecret(key, secret, String(idUser)),
+      encryptedSecret: sealSecret(key, secret, String(idUser)),
       canExport,
       ...(maxExports === undefined ? {} : { maxExports }),
       ...(files === undefined ? {} : { files }),
@@ -152,9 +152,9 @@ export async function renewSecret(paths: AccessPaths, idUser: number): Promise<{
   const key = witness === undefined ? await ensureSecretsKey(paths.keys) : await getSecretsKey(paths.keys);
   // A secret under another key than the other users' would be lost when their key is restored. This user's old secret
   // may be the damaged one.
-  if (witness !== undefined) openSecret(key, witness.sealedSecret, String(witness.idUser));
+  if (witness !== undefined) openSecret(key, witness.encryptedSecret, String(witness.idUser));
   const secret = createToken();
-  await changeUser(paths, idUser, (user) => ({ ...user, sealedSecret: sealSecret(key, secret, String(idUser)) }));
+  await changeUser(paths, idUser, (user) => ({ ...user, encryptedSecret: sealSecret(key, secret, String(idUser)) }));
   return { idUser: String(idUser), secret };
 }
 

@@ -146,7 +146,7 @@ interface Column extends GridColumn {
 
 function measure({ name, cells, isNumeric, isWhole = false }: GridColumn): Column {
   const [head = '', ...shown] = [name, ...cells].map(escapeText);
-  const width = Math.max(...[head, ...shown].map((cell) => stringWidth(cell)));
+  const width = shown.reduce((most, cell) => Math.max(most, stringWidth(cell)), stringWidth(head));
   const least = isNumeric || isWhole ? width : Math.min(width, narrowest);
   return { name: head, cells: shown, isNumeric, width, least };
 }

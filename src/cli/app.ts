@@ -23,18 +23,18 @@ import {
   withDefault,
 } from './words.ts';
 
-const id = { ID: positive('the id of the app: a positive integer') };
+const id = { ID: positive('app id') };
 
 const add = dataVerb({
   name: 'add',
-  summary: 'register an app; answers its token, which is shown this once',
+  summary: 'create an app and print its token, which is shown only once',
   words: id,
   options: {
-    platform: required(oneOf(platforms, 'what its events come from')),
-    title: text('its name in lists', 'T'),
-    sdkKey: text('names the app in the SDKKey filter of exports', 'K'),
-    account: withDefault(positive('whose app it is: its users export it'), 1),
-    project: positive('for the idProject filter of exports'),
+    platform: required(oneOf(platforms, 'platform of its events')),
+    title: text('display name', 'T'),
+    sdkKey: text('value for the SDKKey filter of exports', 'K'),
+    account: withDefault(positive('id of the account that owns the app'), 1),
+    project: positive('value for the idProject filter of exports'),
   },
   examples: ['app add 7 --platform web --title "My shop"'],
   opens: 'named',
@@ -51,31 +51,37 @@ const set = dataVerb({
   summary: 'change the title or the project of an app',
   words: id,
   options: {
-    title: text('its name in lists', 'T'),
-    project: parsed('for the idProject filter of exports; none takes it away', 'N|none', parsePositiveOrNone),
+    title: text('display name', 'T'),
+    project: parsed('value for the idProject filter of exports; none removes it', 'N|none', parsePositiveOrNone),
   },
-  details: ['Account, platform and SDK key stay: they say whose its rows are, and what is in them.'],
+  details: ['Account, platform and SDK key cannot be changed: stored rows depend on them.'],
   examples: ['app set 7 --title "My shop"', 'app set 7 --project none'],
   async run({ ID: idApp, title, project }, { paths }) {
-    if (title === undefined && project === undefined) refuse('nothing is to be changed: give --title or --project');
+    if (title === undefined && project === undefined) refuse('nothing to change: pass --title or --project');
     return setApp(paths, idApp, present({ title, idProject: project === 'none' ? null : project }));
   },
 });
 
-const token = dataVerb({
-  name: 'token',
-  summary: 'give an app a further token, or end one',
+const addToken = dataVerb({
+  name: 'token add',
+  summary: 'add a token to an app and print it, which is shown only once',
   words: id,
-  options: { revoke: text("ends the token that begins so ('tributary app list' shows the prefixes)", 'PREFIX') },
-  details: ['A token is shown once.'],
-  examples: ['app token 7', 'app token 7 --revoke Kx2mQ0aZ'],
-  async run({ ID: idApp, revoke }, { paths, clock, answer, note }) {
-    if (revoke === undefined) return addAppToken(paths, idApp, clock.nowMs());
-    const { tokens, ...revoked } = await revokeAppToken(paths, idApp, revoke);
+  examples: ['app token add 7'],
+  run: ({ ID: idApp }, { paths, clock }) => addAppToken(paths, idApp, clock.nowMs()),
+});
+
+const revokeToken = dataVerb({
+  name: 'token revoke',
+  summary: 'revoke a token of an app',
+  words: { ...id, PREFIX: text("first characters of the token, as 'tributary app list' shows them") },
+  details: ['Put -- before a PREFIX that begins with a dash.'],
+  examples: ['app token revoke 7 Kx2mQ0aZ', 'app token revoke 7 -- -x2mQ0aZ'],
+  async run({ ID: idApp, PREFIX: prefix }, { paths, answer, note }) {
+    const { tokens, ...revoked } = await revokeAppToken(paths, idApp, prefix);
     answer(revoked);
     if (tokens.length === 0)
       note(
-        `app ${idApp} has no token left: every import for it is answered 403 until 'tributary app token ${idApp}' makes one`,
+        `app ${idApp} has no token left: its imports are rejected with 403 until 'tributary app token add ${idApp}' adds one`,
       );
     return 0;
   },
@@ -85,38 +91,38 @@ const list = dataVerb({
   name: 'list',
   summary: 'list the apps, with the prefixes of their tokens',
   isList: true,
-  options: { removed: flag('those that were removed') },
+  options: { removed: flag('list removed apps instead') },
   examples: ['app list', 'app list --removed'],
   async run({ removed }, { paths, answer, note }) {
     const apps = await listApps(paths, removed);
     for (const app of apps) answer(app);
-    // An earlier version took any key.
+    // Earlier versions accepted any key.
     for (const { idApp, sdkKey } of apps)
       if (!isSdkKey(sdkKey))
         note(
-          `app ${idApp}: no SDKKey filter can name its SDK key, which has a comma or more than 255 characters; exports name the app by idApp`,
+          `app ${idApp}: the SDKKey filter cannot match its SDK key, which has a comma or more than 255 characters; filter exports by idApp`,
         );
   },
 });
 
 const remove = dataVerb({
   name: 'remove',
-  summary: 'remove an app with all its tokens; its rows stay',
+  summary: 'remove an app and revoke its tokens; its rows stay',
   words: id,
   options: yesOption,
   examples: ['app remove 7', 'app remove 7 --yes'],
   async run({ ID: idApp, yes }, context) {
-    await assertConfirmed(`End all tokens of app ${idApp} and refuse its imports?`, yes, context);
+    await assertConfirmed(`Revoke all tokens of app ${idApp} and reject its imports?`, yes, context);
     context.answer(await removeApp(context.paths, idApp, context.clock.nowMs()));
     context.note(
-      `imports of app ${idApp} are answered 403 from now on; its rows stay in the lake until 'tributary erase --app ${idApp}', and 'tributary app restore ${idApp}' brings it back`,
+      `imports of app ${idApp} are now rejected with 403; 'tributary app restore ${idApp}' restores it, 'tributary erase --app ${idApp}' erases its rows`,
     );
   },
 });
 
 const restore = dataVerb({
   name: 'restore',
-  summary: 'bring a removed app back, with a new token',
+  summary: 'restore a removed app with a new token',
   words: id,
   examples: ['app restore 7'],
   run: ({ ID: idApp }, { paths, clock }) => restoreApp(paths, idApp, clock.nowMs()),
@@ -124,6 +130,6 @@ const restore = dataVerb({
 
 export const appCommand: Group = {
   name: 'app',
-  summary: 'register apps, change them, give and end their tokens, list, remove and restore them',
-  verbs: [add, set, token, list, remove, restore],
+  summary: 'create, change, list, remove and restore apps, and manage their tokens',
+  verbs: [add, set, addToken, revokeToken, list, remove, restore],
 };

@@ -6,7 +6,6 @@ import { AppError } from '../runtime/errors.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { buildWithClosers } from '../runtime/lifecycle.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
-import { readServiceStates } from '../runtime/processes/service-state.ts';
 import { startService } from '../service.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
@@ -22,35 +21,30 @@ async function assertNoStream({ config: { dataDir }, paths }: OpenData): Promise
   if (lake?.epoch === undefined || lake.restoredFrom !== undefined) return;
   throw new AppError(
     'broker_away',
-    `the lake of ${dataDir} follows the stream ${lake.epoch.streamId}, and no broker is known that has it`,
-    { hint: 'Name the broker by TRIBUTARY_NATS_URL, or start the service, and repeat the backup.', retryable: false },
+    `the lake of ${dataDir} reads the stream ${lake.epoch.streamId}, and its broker is unknown`,
+    { hint: 'Set TRIBUTARY_NATS_URL or start the service, then repeat the backup.', retryable: false },
   );
 }
 
-/** Finds the stream: of the running service, of the named broker, or of the folder's own broker, started for this. */
+/** Finds the stream of the running service, of the configured broker, or of an embedded broker started for the backup. */
 function findStreamOf(context: DataContext, logger: Logger): BackupSource['withStream'] {
   const { config, paths, entry, environment, stop } = context;
   return async (work) => {
-    // A service of the export role alone has no broker.
-    const running = readServiceStates(paths.run).find(({ natsUrl }) => natsUrl !== undefined);
-    if (findBroker(config) === undefined && !(await exists(path.join(paths.nats, 'store')))) {
+    const known = findBroker(config);
+    if (known === undefined && !(await exists(path.join(paths.nats, 'store')))) {
       await assertNoStream(context);
       return work(undefined);
     }
     return buildWithClosers(logger, async (closers) => {
       try {
-        const isOwn =
-          running === undefined
-            ? config.natsUrl === undefined
-            : running.processes.some(({ name }) => name === 'nats-server');
-        if (running === undefined && isOwn) {
+        if (known === undefined) {
           const service = await startService({ config, roles: [], entry, environment, logger, signal: stop });
           closers.add('broker', () => service.stop());
         }
         const broker = findBroker(config);
         if (broker === undefined)
-          throw new AppError('broker_away', 'the service ended while the backup began', { hint: 'Repeat the backup.' });
-        const { url, streamName } = broker;
+          throw new AppError('broker_away', 'the service stopped while the backup started', { hint: 'Repeat the backup.' });
+        const { url, streamName, isOwn } = broker;
         const connection = await openConnection({ url, name: 'tributary-backup', logger });
         closers.add('stream', () => connection.close());
         if (!(await hasStream(connection, streamName))) return await work(undefined);
@@ -69,12 +63,10 @@ function findStreamOf(context: DataContext, logger: Logger): BackupSource['withS
 
 export const backupCommand = dataVerb({
   name: 'backup',
-  summary: 'back the data folder up into DIR, while the service runs or not',
-  words: { DIR: folder('a folder of its own, best on another disk; a later run adds what has changed') },
+  summary: 'back up the data folder to DIR; the service may be running',
+  words: { DIR: folder('backup folder, best on another disk; later runs copy changes only') },
   options: {
-    link: flag(
-      'hard links to the files of the lake, where DIR is on the same file system: no second copy of their bytes',
-    ),
+    link: flag('hard-link lake files instead of copying them, if DIR is on the same file system'),
   },
   examples: ['backup /mnt/backup/tributary'],
   run: ({ DIR: dir, link }, context) => {

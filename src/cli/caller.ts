@@ -10,9 +10,9 @@ import type { CommandContext, OptionValues } from './command.ts';
 import { parsePositive, text, present } from './words.ts';
 
 export const callerOptions = {
-  url: text('the address of the service (TRIBUTARY_IMPORT_URL, TRIBUTARY_EXPORT_URL, or the profile)', 'URL'),
+  url: text('URL of the service (TRIBUTARY_IMPORT_URL, TRIBUTARY_EXPORT_URL, or the profile)', 'URL'),
   profile: text(
-    "the profile to take addresses and secrets from (TRIBUTARY_PROFILE, that of ./data, or 'tributary profile use')",
+    "profile with URLs and secrets (TRIBUTARY_PROFILE, the profile of ./data, or 'tributary profile use')",
     'NAME',
   ),
 };
@@ -33,8 +33,8 @@ function profileOf({ environment }: CommandContext): Profile {
 }
 
 /**
- * Merges options over the environment over the profile. Refuses the current profile if it is of another data folder:
- * events would reach the service of another checkout. Errors: `not_found` for a profile, `config_invalid`, `usage`.
+ * Merges options over the environment over the profile. Rejects a current profile of another data folder: events
+ * would reach the service of another checkout. Errors: `not_found` for a profile, `config_invalid`, `usage`.
  */
 async function resolve({ profile }: Given, context: CommandContext, options: Profile): Promise<Profile> {
   const { environment } = context;
@@ -45,42 +45,42 @@ async function resolve({ profile }: Given, context: CommandContext, options: Pro
   const isOther = name === undefined && chosen.dataDir !== undefined && chosen.dataDir !== dataDir;
   const isByAddress = (given.importUrl ?? given.exportUrl) !== undefined;
   if (isOther && !isByAddress && (await exists(dataPaths(dataDir).access)))
-    throw new AppError('usage', `the current profile is of the data folder ${chosen.dataDir}, not of ${dataDir}`, {
-      hint: "Run 'tributary init' for a profile of this folder, or pass --profile or --url.",
+    throw new AppError('usage', `the current profile belongs to the data folder ${chosen.dataDir}, not to ${dataDir}`, {
+      hint: "Run 'tributary init' to create a profile of this folder, or pass --profile or --url.",
     });
   return { ...chosen, ...given };
 }
 
 function missing(what: string, way: string): AppError {
-  return new AppError('usage', `${what} is not known`, {
-    hint: `Give it by ${way}, or by a profile: 'tributary profile add' and 'tributary init' make one.`,
+  return new AppError('usage', `${what} is not set`, {
+    hint: `Set ${way}, or create a profile with 'tributary profile add' or 'tributary init'.`,
   });
 }
 
-/** Resolves the address, app and token of an import. Errors: `usage` for what is missing; those of profiles. */
+/** Resolves the URL, app and token of an import. Errors: `usage` for a missing value; those of profiles. */
 export async function resolveImport(
   given: Given & { readonly app?: number | undefined },
   context: CommandContext,
 ): Promise<ImportAccess> {
   const options = present({ importUrl: given.url, idApp: given.app });
   const { importUrl, idApp, token } = await resolve(given, context, options);
-  if (importUrl === undefined) throw missing('the address of the import area', '--url or TRIBUTARY_IMPORT_URL');
+  if (importUrl === undefined) throw missing('the URL of the import area', '--url or TRIBUTARY_IMPORT_URL');
   if (idApp === undefined) throw missing('the app', '--app or TRIBUTARY_APP');
   if (token === undefined) throw missing(`the token of app ${idApp}`, 'TRIBUTARY_TOKEN');
-  return { url: parseServiceUrl(importUrl, 'the address of the import area'), idApp, token };
+  return { url: parseServiceUrl(importUrl, 'the URL of the import area'), idApp, token };
 }
 
-/** Resolves the address, user and secret of an export. Errors as above. */
+/** Resolves the URL, user and secret of an export. Errors as `resolveImport`. */
 export async function resolveExport(
   given: Given & { readonly user?: number | undefined },
   context: CommandContext,
 ): Promise<ExportAccess> {
   const options = present({ exportUrl: given.url, idUser: given.user?.toString() });
   const { exportUrl, idUser, secret } = await resolve(given, context, options);
-  if (exportUrl === undefined) throw missing('the address of the export area', '--url or TRIBUTARY_EXPORT_URL');
+  if (exportUrl === undefined) throw missing('the URL of the export area', '--url or TRIBUTARY_EXPORT_URL');
   if (idUser === undefined) throw missing('the user', '--user or TRIBUTARY_USER');
   if (secret === undefined) throw missing(`the secret of user ${idUser}`, 'TRIBUTARY_SECRET');
-  return { url: parseServiceUrl(exportUrl, 'the address of the export area'), idUser, secret };
+  return { url: parseServiceUrl(exportUrl, 'the URL of the export area'), idUser, secret };
 }
 
 const noteEveryMs = 30_000;

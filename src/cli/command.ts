@@ -56,8 +56,8 @@ export type Declarations = Readonly<Record<string, Declared<unknown>>>;
 
 /** Options of every command, unless it has one of that name. */
 export const commonOptions = {
-  data: folder('the data folder (TRIBUTARY_DATA_DIR, or ./data)'),
-  json: flag('answer as JSON lines on a terminal too'),
+  data: folder('data folder (TRIBUTARY_DATA_DIR, or ./data)'),
+  json: flag('print JSON lines, also on a terminal'),
 };
 type CommonOptions = typeof commonOptions;
 
@@ -96,6 +96,8 @@ export interface Verb<
   /** Words that must be given in this order. */
   readonly words?: W;
   readonly options?: O;
+  /** Placeholder and summary for the reference, if it differs from other verbs of its group by its name only. */
+  readonly family?: { readonly name: string; readonly summary: string };
   /** Calls of it, without `tributary`; a test parses each. */
   readonly examples?: readonly string[];
   /** Meanings of exit codes, if they are more than done and failed. */
@@ -171,8 +173,8 @@ export function openData(
   const config = resolveConfig(environment, { TRIBUTARY_DATA_DIR: data }, use);
   const paths = dataPaths(config.dataDir);
   if (use === 'lake' && findNames(paths.lake) === undefined)
-    throw new AppError('not_found', `there is no lake in ${config.dataDir} yet`, {
-      hint: "The first 'tributary start' makes it.",
+    throw new AppError('not_found', `no lake found in ${config.dataDir}`, {
+      hint: "Run 'tributary start' to create it.",
     });
   return { config, paths, clock: createClock(config.clockOffsetSeconds) };
 }
@@ -192,10 +194,10 @@ function findNames(dir: string): readonly string[] | undefined {
     return findNamesSync(dir);
   } catch (error) {
     if (isSystemError(error, 'ENOTDIR'))
-      throw new AppError('usage', `${dir} is a file and no folder`, { hint: 'Name the data folder by --data.' });
-    throw new AppError('disk', `the data folder ${dir} cannot be read`, {
+      throw new AppError('usage', `${dir} is not a folder`, { hint: 'Pass the data folder with --data.' });
+    throw new AppError('disk', `cannot read the data folder ${dir}`, {
       cause: error,
-      hint: 'Run the command as the user that the service runs as.',
+      hint: 'Run the command as the user of the service.',
       retryable: false,
     });
   }
@@ -206,18 +208,18 @@ function assertDataFolder(dataDir: string, use: DataFolderUse, isNamed: boolean)
   const names = findNames(dataDir);
   if (use === 'named') {
     if (names !== undefined || isNamed) return;
-    throw new AppError('not_found', `there is no data folder ${dataDir}`, {
-      hint: 'Run the command where the service runs, or name the folder by --data or TRIBUTARY_DATA_DIR: a folder that is named is made.',
+    throw new AppError('not_found', `data folder ${dataDir} does not exist`, {
+      hint: 'Run the command where the service runs, or pass --data: a named folder is created.',
     });
   }
   const ours = Object.values(dataPaths(dataDir)).map((file) => file.slice(dataDir.length).replaceAll('/', ''));
   if (names?.some((name) => ours.includes(name)) === true) return;
   const what =
     names === undefined
-      ? `there is no data folder ${dataDir}`
-      : `${dataDir} is no data folder: nothing of tributary is in it`;
+      ? `data folder ${dataDir} does not exist`
+      : `${dataDir} is not a data folder: it has no files of tributary`;
   throw new AppError('not_found', what, {
-    hint: "Name the folder by --data or TRIBUTARY_DATA_DIR; 'tributary start' and 'tributary app add' make a new one.",
+    hint: "Pass --data or set TRIBUTARY_DATA_DIR. 'tributary start' creates a new data folder.",
   });
 }
 
@@ -236,7 +238,7 @@ export function useDatasetsOf(words: readonly string[], environment: Environment
 }
 
 /** The option of a command that asks before it removes something. */
-export const yesOption = { yes: flag('do not ask on a terminal') } as const;
+export const yesOption = { yes: flag('skip the confirmation prompt') } as const;
 
 /** Asks a person at the terminal whether to continue; a script is not asked. Error: `usage` unless it is yes. */
 export async function assertConfirmed(

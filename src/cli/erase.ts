@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { listApps } from '../access/apps.ts';
 import { ensureLake, isCompactorRunning } from '../lake/lake.ts';
+import type { DrainDependencies } from '../operate/erase/drain.ts';
 import { eraseEvents, surveyErasure, type ErasureSurvey } from '../operate/erase/erase.ts';
 import type { UserMeaning } from '../operate/erase/erase-table.ts';
 import { userKinds, type ErasureTarget } from '../operate/erase/erase-target.ts';
@@ -10,29 +11,29 @@ import { AppError } from '../runtime/errors.ts';
 import { getTextFile } from '../runtime/files/input-file.ts';
 import { clearWorkRooms } from '../runtime/files/work-files.ts';
 import { buildWithClosers, type Closers } from '../runtime/lifecycle.ts';
+import { withFormerNames } from '../runtime/former-names.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/processes/service-state.ts';
 import { startService } from '../service.ts';
 import { openConnection } from '../stream/connection.ts';
 import { openGuard } from '../stream/guard.ts';
 import { openPublisher } from '../stream/publisher.ts';
-import type { StreamPublisher } from '../stream/stream.ts';
 import { dataVerb, queryRooms, type DataContext, type OpenData, type OptionValues } from './command.ts';
 import { file, flag, oneOf, positive, present, refuse, text, withDefault } from './words.ts';
 import { withEvents } from './lake-engine.ts';
 import { findBroker } from './stop.ts';
 
 const eraseOptions = {
-  user: text('events of this user', 'ID'),
-  device: text('events of this device', 'ID'),
-  file: file('ids, one a line, of users or, with --as device, of devices'),
-  as: withDefault(oneOf(['user', 'device'], 'what the ids of --file are'), 'user'),
-  kind: oneOf(userKinds, 'what kind of user id it is, where several are meant'),
-  app: positive('events of this app', 'ID'),
-  account: positive('the apps of one account only'),
-  dryRun: flag('count, and change nothing'),
-  yes: flag('do not ask on a terminal'),
-  now: flag('wait for no reader of the lake: its queries may fail'),
+  user: text('id of the user whose events to erase', 'ID'),
+  device: text('id of the device whose events to erase', 'ID'),
+  file: file('file of user or device ids to erase, one per line'),
+  idType: withDefault(oneOf(['user', 'device'], 'type of the ids in --file'), 'user'),
+  userIdType: oneOf(userKinds, 'type of the user ids; needed if an id exists in several types'),
+  app: positive('id of the app whose events to erase', 'ID'),
+  account: positive('only apps of this account'),
+  dryRun: flag('count matching events without erasing them'),
+  yes: flag('skip the confirmation prompt'),
+  skipRetention: flag('delete old versions at once; running queries may fail'),
 } as const;
 
 type EraseWords = Partial<OptionValues<typeof eraseOptions>>;
@@ -67,20 +68,20 @@ function parseApps(
     .filter((each) => each.idAccount === idAccount)
     .map(({ idApp }) => Number(idApp));
   if (apps.length === 0)
-    throw new AppError('not_found', `account ${idAccount} has no app`, { hint: "'tributary app list' names them." });
+    throw new AppError('not_found', `account ${idAccount} has no app`, { hint: "Run 'tributary app list' for all apps." });
   return apps;
 }
 
 export async function parseErasure(
-  { user, device, app, account, kind: userKind, file: list, as = 'user' }: EraseWords,
+  { user, device, app, account, userIdType: userKind, file: list, idType = 'user' }: EraseWords,
   listAllApps: () => readonly AccountOfApp[],
 ): Promise<ErasureTarget> {
-  if (list !== undefined && (as === 'user' ? user : device) !== undefined)
-    refuse(`--${as} and --file name the same kind of id: put them into the file`);
+  if (list !== undefined && (idType === 'user' ? user : device) !== undefined)
+    refuse(`--${idType} and --file exclude each other: add the id to the file`);
   const ids = list === undefined ? undefined : await readIds(list);
-  const users = ids !== undefined && as === 'user' ? ids : user === undefined ? undefined : [user];
-  const devices = ids !== undefined && as === 'device' ? ids : device === undefined ? undefined : [device];
-  if (userKind !== undefined && users === undefined) refuse('--kind says what kind of id --user or --file names');
+  const users = ids !== undefined && idType === 'user' ? ids : user === undefined ? undefined : [user];
+  const devices = ids !== undefined && idType === 'device' ? ids : device === undefined ? undefined : [device];
+  if (userKind !== undefined && users === undefined) refuse('--user-id-type needs --user or --file');
   const apps = parseApps(app, account, listAllApps);
   // `--account` alone would erase a whole account.
   if (users === undefined && devices === undefined && app === undefined)
@@ -103,7 +104,7 @@ function findAmbiguous(found: readonly UserMeaning[], of: (meaning: UserMeaning)
 }
 
 /**
- * Refuses ids of several people: user ids of several kinds, or in apps of several accounts. Error: `usage`, with the
+ * Rejects ids of several people: user ids of several types, or in apps of several accounts. Error: `usage`, with the
  * option that distinguishes them.
  */
 export function assertOneMeaning(
@@ -115,8 +116,8 @@ export function assertOneMeaning(
     const accounts = new Map(listAllApps().map(({ idApp, idAccount }) => [Number(idApp), idAccount]));
     const several = findAmbiguous(found, ({ idApp }) => accounts.get(idApp) ?? `the account of app ${idApp}`);
     if (several.length > 0)
-      throw new AppError('usage', `${describeIds(several)} stands in events of several accounts: nothing was erased`, {
-        hint: 'Name the account by --account, or the app by --app.',
+      throw new AppError('usage', `${describeIds(several)} occurs in events of several accounts; nothing was erased`, {
+        hint: 'Pass --account or --app.',
       });
   }
   if (target.userKind !== undefined) return;
@@ -124,8 +125,8 @@ export function assertOneMeaning(
   if (several.length > 0)
     throw new AppError(
       'usage',
-      `${describeIds(several)} stands in events as user ids of several kinds (${[...new Set(found.map(({ kind }) => kind))].join(', ')}): nothing was erased`,
-      { hint: 'Name the kind by --kind.' },
+      `${describeIds(several)} occurs as user ids of several types (${[...new Set(found.map(({ kind }) => kind))].join(', ')}); nothing was erased`,
+      { hint: 'Pass --user-id-type.' },
     );
 }
 
@@ -163,10 +164,10 @@ async function confirmErasure({ now, context }: Erasure, survey: ErasureSurvey):
   const { config, clock } = context;
   const { rows, failedEvents, filesToRewrite } = survey;
   const history = now
-    ? 'now, and whoever still reads ends with an error'
+    ? 'at once; running queries fail'
     : `at ${new Date(clock.nowMs() + config.retentionMs).toISOString()}`;
   context.note(
-    `${rows} events in ${filesToRewrite} files and ${failedEvents} failed events match, and what still waits in the stream. They are removed for good; the lake's history before this moment goes with them, ${history}.`,
+    `${rows} events in ${filesToRewrite} files, ${failedEvents} failed events and matching events of the backlog will be erased permanently. Older versions of the lake are deleted ${history}.`,
   );
   if (!(await context.confirm?.('Erase them?')))
     throw new AppError('usage', 'nothing was erased', { hint: 'Answer yes, or pass --yes.' });
@@ -184,20 +185,25 @@ async function openErasureStream({ config, paths, entry, environment }: DataCont
   const broker = findBroker(config);
   if (broker === undefined)
     throw new AppError('broker_away', 'cannot find the broker of the running service', {
-      hint: 'Name it by TRIBUTARY_NATS_URL.',
+      hint: 'Set TRIBUTARY_NATS_URL.',
     });
   const connection = await openConnection({ url: broker.url, name: 'tributary erase', logger });
   closers.add('stream', () => connection.close());
   const guard = await openGuard(connection, { streamName: broker.streamName, claimFile: paths.claim, logger });
   closers.add('stream guard', () => guard.stop());
-  return openPublisher(connection, guard);
+  return {
+    publisher: openPublisher(connection, guard),
+    ...(broker.isOwn ? { storeDir: path.join(paths.nats, 'store') } : {}),
+  };
 }
 
-async function erase({ target, forgotten, listAllApps, context, now }: Erasure, publisher: StreamPublisher) {
+async function erase(
+  { target, forgotten, listAllApps, context, now }: Erasure,
+  stream: Pick<DrainDependencies, 'publisher' | 'storeDir'>,
+) {
   const { config, paths, clock, stop: signal } = context;
-  const storeDir = config.natsUrl === undefined ? { storeDir: path.join(paths.nats, 'store') } : {};
   const erased = await withEvents(context, engineLimits(context), (events) =>
-    eraseEvents({ ...events, publisher, signal, ...storeDir }, target, {
+    eraseEvents({ ...events, ...stream, signal }, target, {
       retentionMs: config.retentionMs,
       now,
       assertMeant: (found) => assertOneMeaning(found, target, listAllApps),
@@ -219,18 +225,18 @@ async function erase({ target, forgotten, listAllApps, context, now }: Erasure, 
   };
 }
 
-/** With the service stopped, it runs a broker and a compactor for the erasure. */
+/** Runs a broker and a compactor for the erasure if the service is stopped. */
 export const eraseCommand = dataVerb({
   name: 'erase',
-  summary: 'remove the events of users, devices or an app for good',
+  summary: 'permanently erase the events of users, devices or an app',
   usage: [
-    '[--user ID] [--device ID] [--file FILE [--as user|device]] [--kind custom|platform|game] [--app ID | --account N] [--dry-run] [--yes] [--now] [--data DIR]',
+    '[--user ID] [--device ID] [--file FILE [--id-type user|device]] [--user-id-type custom|platform|game] [--app ID | --account N] [--dry-run] [--yes] [--skip-retention] [--data DIR]',
   ],
   details: [
-    'Of several of --user, --device, --file, --app and --account, the events that match all; each is given once.',
+    'Erases the events that match all of --user, --device, --file, --app and --account.',
   ],
   options: eraseOptions,
-  examples: ['erase --user 4711 --dry-run', 'erase --file ids.txt --as device --account 1'],
+  examples: ['erase --user 4711 --dry-run', 'erase --file ids.txt --id-type device --account 1'],
   async run(given, context) {
     const { config, paths, clock } = context;
     // A list that cannot be read matters only if it is needed: not with --app.
@@ -241,7 +247,7 @@ export const eraseCommand = dataVerb({
       },
     );
     const target = await parseErasure(given, listAllApps);
-    const erasure = { target, forgotten: findForgotten(target, given), listAllApps, context, now: given.now };
+    const erasure = { target, forgotten: findForgotten(target, given), listAllApps, context, now: given.skipRetention };
     await ensureLake(paths.lake, { clock, retentionMs: config.retentionMs });
     if (given.dryRun || (!given.yes && context.confirm !== undefined)) {
       const survey = await withEvents(context, engineLimits(context), (events) => surveyErasure(events, target));
@@ -252,10 +258,10 @@ export const eraseCommand = dataVerb({
     }
     const logger = createLogger(config.logLevel, { role: 'erase' });
     const opened = await buildWithClosers(logger, async (closers) => {
-      const publisher = await openErasureStream(context, logger, closers);
-      return { closers, erased: await erase(erasure, publisher) };
+      const stream = await openErasureStream(context, logger, closers);
+      return { closers, erased: await erase(erasure, stream) };
     });
     await opened.closers.stop();
-    return opened.erased;
+    return withFormerNames('erasure', opened.erased);
   },
 });

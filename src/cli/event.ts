@@ -36,17 +36,17 @@ function parseSought(
   mask: KeyMask,
 ): readonly Sought[] {
   if ([id, key, transaction].filter((one) => one !== undefined).length !== 1)
-    refuse('expected ID, or --key, or --transaction');
+    refuse('pass exactly one of ID, --key and --transaction');
   if (id !== undefined) {
     const eventId = id.toLowerCase();
-    if (!isUuid(eventId)) refuse(`'${id}' is not the id of an event: a UUID, as exports have it`);
+    if (!isUuid(eventId)) refuse(`'${id}' is not an event id: it must be a UUID`);
     return [{ idApp, eventId }];
   }
-  if (idApp === undefined) refuse(`--${key === undefined ? 'transaction' : 'key'} needs the app`);
+  if (idApp === undefined) refuse(`--${key === undefined ? 'transaction' : 'key'} needs --app`);
   const makeId = ownKeyFields.get('idTransaction');
   if (transaction !== undefined && makeId !== undefined) return [{ idApp, eventId: makeId(idApp, transaction) }];
   const sent = readKeyTexts(key ?? '').filter((one) => one !== '');
-  if (sent.length === 0) refuse('a key is not empty');
+  if (sent.length === 0) refuse('--key must not be empty');
   return sent.flatMap((one) => makeRequestKeys(idApp, one, mask).map((requestKey) => ({ idApp, requestKey })));
 }
 
@@ -60,14 +60,14 @@ async function listMeant(
   const known = [...(await listApps(paths)), ...(await listApps(paths, true))].map((app) => Number(app.idApp));
   // An id that is a hash cannot be found without its app.
   if (known.length === 0 && id !== undefined && receivedAtOf(id) === undefined)
-    refuse('no app is known here: --app must say which one has sent it');
+    refuse('no app exists here: pass --app');
   return known;
 }
 
 async function findFirst(finder: Finder, soughts: readonly Sought[], idApps: readonly number[]): Promise<EventAnswer> {
   const deadlineMs = performance.now() + answerWithinMs;
   const [sought, ...others] = soughts;
-  if (sought === undefined) throw new Error('something is sought');
+  if (sought === undefined) throw new Error('there is nothing to look up');
   if (others.length === 0) return finder.find({ sought, idApps, deadlineMs });
   try {
     const found = await finder.find({ sought, idApps, deadlineMs });
@@ -79,14 +79,14 @@ async function findFirst(finder: Finder, soughts: readonly Sought[], idApps: rea
   return findFirst(finder, others, idApps);
 }
 
-/** Opens the stream; undefined if the broker does not run or cannot be reached: the lake is searched anyway. */
+/** Opens the stream; undefined if the broker is unreachable: the lake is searched anyway. */
 async function openTail(config: Config, logger: Logger, closers: Closers): Promise<ReadTail | undefined> {
   const broker = findBroker(config);
   if (broker === undefined) return undefined;
   const { url, streamName } = broker;
   const connection = await openConnection({ url, name: 'tributary event', logger }).catch((error: unknown) => {
     if (!isAppError(error, 'broker_away')) throw error;
-    logger.warn({ error: describeError(error) }, 'the stream cannot be looked through');
+    logger.warn({ error: describeError(error) }, 'cannot read the stream');
     return undefined;
   });
   if (connection === undefined) return undefined;
@@ -96,13 +96,13 @@ async function openTail(config: Config, logger: Logger, closers: Closers): Promi
 
 export const eventCommand = dataVerb({
   name: 'event',
-  summary: 'where an event is: in the stream, in the lake, failed, erased, never seen',
+  summary: 'look up an event: in the stream, in the lake, failed, erased or never seen',
   usage: ['ID [--app N] [--data DIR]', '--key KEY --app N [--data DIR]', '--transaction T --app N [--data DIR]'],
-  words: { ID: optional(text('the id of an event, as exports have it')) },
+  words: { ID: optional(text('event id, as in exports')) },
   options: {
-    key: text('the Idempotency-Key of a request: each of its events is looked for', 'KEY'),
-    transaction: text('the idTransaction of a customRevenue, which counts instead of a key', 'T'),
-    app: positive('the app that has sent it: another app has no such event'),
+    key: text('Idempotency-Key of a request, to look up its events', 'KEY'),
+    transaction: text('idTransaction of a customRevenue event', 'T'),
+    app: positive('id of the app that sent the event'),
   },
   examples: ['event 01928f3e-6a2b-7c4d-8e5f-0123456789ab', 'event --key order-4711 --app 7'],
   opens: 'lake',

@@ -33,23 +33,20 @@ const ownOptions: Readonly<Record<string, string>> = {
 function parseOther(value: string, what: string): readonly [string, string] {
   const at = value.indexOf('=');
   const name = at < 1 ? refuse(`${what} must be NAME=VALUE, not '${value}'`) : value.slice(0, at);
-  if (name === 'event') refuse(`${what} takes no event: it is the word behind export`);
+  if (name === 'event') refuse(`${what} cannot set event: pass it as the first argument`);
   const option = Object.hasOwn(ownOptions, name) ? ownOptions[name] : undefined;
-  return option === undefined ? [name, value.slice(at + 1)] : refuse(`${what} takes no ${name}: give it by ${option}`);
+  return option === undefined ? [name, value.slice(at + 1)] : refuse(`${what} cannot set ${name}: use ${option}`);
 }
 
 /** Options of an export request; `--where` takes the other parameters of the API. */
 export const requestOptions = {
-  from: day('the first day: YYYY-MM-DD, today or yesterday (yesterday, or with --since-version everything)'),
-  to: day('the last day (that of --from yesterday, else today)'),
-  all: flag('every row that there is, whatever its day'),
-  timezone: text("in which days are meant (this machine's)", 'ZONE'),
-  selectors: text(
-    'the fields, with commas between them: the columns in their order (the usual ones of the event)',
-    'A,B',
-  ),
-  app: many(positive('rows of this app; all of the account otherwise', 'ID')),
-  eventName: many(text('custom events of this name', 'NAME')),
+  from: day('first day: YYYY-MM-DD, today or yesterday (yesterday; any day with --since-version)'),
+  to: day('last day (today; yesterday without --from)'),
+  all: flag('all rows, regardless of day'),
+  timezone: text("time zone of the days (this machine's)", 'ZONE'),
+  selectors: text('fields, comma-separated, in the order of the columns (depends on the event)', 'A,B'),
+  app: many(positive('app id (all apps of the account)', 'ID')),
+  eventName: many(text('name of a custom event (all)', 'NAME')),
   where: many(
     parsed(
       'any other parameter of the API, such as idCountry=188, params[level]=3 or order=time',
@@ -57,10 +54,10 @@ export const requestOptions = {
       parseOther,
     ),
   ),
-  sinceVersion: text('only what came after this place: nextSinceVersion of the export before', 'PLACE'),
-  asOf: text('the data as they were at this place', 'PLACE'),
-  format: oneOf(formatNames, `the kind of file (that of the output, ${defaultFormat})`),
-  compression: oneOf(compressions, 'of the files (that of the output)'),
+  sinceVersion: text('only rows after this cursor: nextSinceVersion of the previous export', 'CURSOR'),
+  asOf: text('data as of this cursor', 'CURSOR'),
+  format: oneOf(formatNames, `file format (by the name of the output, else ${defaultFormat})`),
+  compression: oneOf(compressions, 'compression of the files (by the name of the output)'),
 };
 
 export type GivenRequest = OptionValues<typeof requestOptions>;
@@ -108,7 +105,7 @@ function findDays(event: string, given: GivenRequest, timezone: string, nowMs: n
     return 'derive' in getExport(event).event ? { from: '1970-01-01', to: dayBefore(0, timezone, nowMs) } : undefined;
   const hasOwnTime = where.some(([name]) => ['dateFrom', 'dateTo', 'tsFrom', 'tsTo'].includes(name));
   if (from === undefined && (hasOwnTime || sinceVersion !== undefined)) {
-    return to === undefined ? undefined : refuse('--to is given without --from');
+    return to === undefined ? undefined : refuse('--to needs --from');
   }
   const first = toDay(from ?? 'yesterday', timezone, nowMs);
   return { from: first, to: toDay(to ?? (from === undefined ? 'yesterday' : 'today'), timezone, nowMs) };
@@ -125,16 +122,16 @@ export function toRequest(
   const machineZone = findTimezone(new Intl.DateTimeFormat().resolvedOptions().timeZone) ?? 'UTC';
   const timezone = given.timezone === undefined ? machineZone : findTimezone(given.timezone);
   if (timezone === undefined)
-    return refuse(`--timezone must be a zone such as Europe/Berlin, not '${given.timezone ?? ''}'`);
+    return refuse(`--timezone must be a time zone such as Europe/Berlin, not '${given.timezone ?? ''}'`);
   const named = output === undefined ? undefined : findForm(output);
   const format = given.format ?? named?.format ?? defaultFormat;
   if (named !== undefined && named.format !== format)
-    refuse(`--format ${format} does not suit the name ${output ?? ''}`);
+    refuse(`--format ${format} conflicts with the file name ${output ?? ''}`);
   // The client unpacks gzip, but not zstd.
   const isZstd = (packing: string | undefined): boolean => packing === 'zstd' && getFormat(format).kind === 'text';
   const { compression: asked = named?.compression } = given;
   if (named !== undefined && isZstd(asked) !== isZstd(named.compression))
-    refuse(`--compression ${asked ?? ''} does not suit the name ${output ?? ''}`);
+    refuse(`--compression ${asked ?? ''} conflicts with the file name ${output ?? ''}`);
   // Parquet compresses itself; text is unpacked here unless the file's name is that of a compressed file.
   const compression =
     given.compression ?? (named === undefined || named.compression === 'none' ? undefined : named.compression);

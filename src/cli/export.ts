@@ -15,7 +15,7 @@ import { oneOf, parsed, positive, refuse, text } from './words.ts';
 
 const standardOutput = '-';
 
-/** Fetches a finished export and verifies it against the signed manifest. */
+/** Downloads a finished export and verifies it against the signed manifest. */
 async function fetchFiles(
   caller: ExportCaller,
   report: ExportReport,
@@ -44,7 +44,7 @@ async function fetchFiles(
   } catch (error) {
     if (stop.aborted || isAppError(error, 'service_away') || isDiskFull(error))
       context.note(
-        `tributary: what came is kept: 'tributary export download ${report.id} -o ${named}' goes on from there`,
+        `tributary: downloaded data is kept; run 'tributary export download ${report.id} -o ${named}' to resume`,
       );
     throw error;
   } finally {
@@ -52,7 +52,7 @@ async function fetchFiles(
   }
 }
 
-/** Writes a fetched file on standard output, as long as it is read, and removes it. */
+/** Writes a downloaded file to standard output until the reader closes it, then removes the file. */
 async function writeOut(file: string, { write, unread }: CommandContext): Promise<void> {
   try {
     for await (const piece of readPlain(file, false)) {
@@ -65,8 +65,8 @@ async function writeOut(file: string, { write, unread }: CommandContext): Promis
 }
 
 /**
- * Fetches a finished export to its output and answers with its files. Standard output gets the verified bytes alone; the
- * rest is a note. `ending` is that of the file: `.csv.gz`.
+ * Downloads a finished export and prints its files. Standard output gets only the verified bytes; the rest is a note.
+ * `ending` is the extension of the file: `.csv.gz`.
  */
 async function deliver(
   caller: ExportCaller,
@@ -89,24 +89,24 @@ async function deliver(
 }
 
 const interruptedExit = 130;
-const interrupted = { [interruptedExit]: 'interrupted: the sentence on standard error says how to go on' };
+const interrupted = { [interruptedExit]: 'interrupted: standard error says how to resume' };
 
 const userOptions = {
-  user: positive('the user whose exports they are (TRIBUTARY_USER, or the profile)', 'ID'),
+  user: positive('user id (TRIBUTARY_USER, or the profile)', 'ID'),
   ...callerOptions,
 };
 const outputOption = {
   output: {
     ...text(
-      'the file, or with a slash at its end the folder; its name says the form: .csv, .csv.gz, .jsonl, .parquet; - is standard output',
+      'output file, with the format by extension (.csv, .csv.gz, .jsonl, .parquet); a folder with a trailing slash; - for standard output',
       'FILE',
     ),
     letter: 'o',
   },
 };
 const id = {
-  ID: parsed("the export, as 'tributary export list' has it", 'ID', (value, what) =>
-    /^[1-9]\d{0,15}$/.test(value) ? value : refuse(`${what} must be the number of an export, not '${value}'`),
+  ID: parsed("export id, see 'tributary export list'", 'ID', (value, what) =>
+    /^[1-9]\d{0,15}$/.test(value) ? value : refuse(`${what} must be an export id, not '${value}'`),
   ),
 };
 
@@ -136,30 +136,31 @@ async function assertOutput(output: string | undefined): Promise<void> {
   if (fileOf(output) !== undefined) await assertPlace(output ?? '');
 }
 
-/** Notes the apps of a filter that the account does not have: they have no rows, and are not an error. */
+/** Notes apps of a filter that the account does not have: the export succeeds without their rows. */
 async function noteUnknownApps({ area }: ExportCaller, parameters: ExportArguments, { note }: CommandContext) {
   for (const [name, idApp] of parameters) {
     if (name !== 'idApp') continue;
-    // A service without the method exports anyway.
+    // A service without this method can still export.
     const { apps } = await area.call('/api/data/v1/apps.json', [['search', idApp]]).catch((error: unknown) => {
       if (!isAppError(error, 'service_refused')) throw error;
       return { apps: undefined };
     });
     const isThere = !Array.isArray(apps) || apps.some((app: { readonly idApp?: unknown }) => app.idApp === idApp);
-    if (!isThere) note(`tributary: your account has no app ${idApp}: there are no rows of it`);
+    if (!isThere) note(`tributary: your account has no app ${idApp}; the export has no rows of it`);
   }
 }
 
 const order = (event: string) =>
   verb({
     name: event,
-    summary: `export ${event} into a file`,
+    summary: `export ${event} to a file`,
     usage: ['[-o FILE] [--from DAY] [--to DAY] [--selectors A,B] [OPTION]...'],
     isWithoutData: true,
+    family: { name: 'EVENT', summary: 'create an export of an event and download it' },
     options: { ...outputOption, ...requestOptions, ...userOptions },
     details: [
-      'Orders the export, waits for it and downloads it; what was interrupted goes on by export download.',
-      'Each file is compared with its SHA-256 and the signed manifest, and has its name once it is whole.',
+      'Creates the export, waits for it and downloads it. Resume an interrupted download with export download.',
+      'Each file is verified by the signed manifest before it gets its name.',
     ],
     examples: [
       `export ${event} --from yesterday -o ${event}.csv`,
@@ -184,7 +185,7 @@ const order = (event: string) =>
       ),
   });
 
-const known = oneOf(eventNames, 'what would be exported', 'EVENT');
+const known = oneOf(eventNames, 'event to export', 'EVENT');
 const eventWord: typeof known = {
   ...known,
   parse: (name, what) => known.parse?.(eventAliases.get(name) ?? name, what),
@@ -193,7 +194,7 @@ const eventWord: typeof known = {
 const dryRun = (name: 'estimate' | 'preview', summary: string) =>
   verb({
     name,
-    summary: `${summary}; nothing is ordered`,
+    summary: `${summary}; creates no export`,
     usage: ['EVENT [--from DAY] [--to DAY] [--selectors A,B] [OPTION]...'],
     isWithoutData: true,
     words: { EVENT: eventWord },
@@ -223,7 +224,7 @@ const ofOneExport = { isWithoutData: true, words: id, options: userOptions } as 
 
 const get = verb({
   name: 'get',
-  summary: 'say how an export is: its progress, or its files with their links',
+  summary: "show an export's status, progress and download links",
   ...ofOneExport,
   examples: ['export get 17'],
   run: ({ ID: exportId, ...given }, context) =>
@@ -232,7 +233,7 @@ const get = verb({
 
 const wait = verb({
   name: 'wait',
-  summary: 'wait until an export has ended, and answer as get does',
+  summary: 'wait until an export ends, then show its status and links',
   ...ofOneExport,
   examples: ['export wait 17'],
   exitCodes: interrupted,
@@ -253,7 +254,7 @@ const cancel = verb({
 
 const download = verb({
   name: 'download',
-  summary: 'wait for an export and fetch it, from where an earlier download has stopped',
+  summary: 'wait for an export and download it; resumes an earlier download',
   ...ofOneExport,
   options: { ...outputOption, ...userOptions },
   examples: ['export download 17 -o may.csv', 'export download 17 -o may/'],
@@ -279,15 +280,15 @@ const orderAs = ([name, event]: readonly [string, string]): Verb => {
 
 export const exportCommand: Group = {
   name: 'export',
-  summary: 'order an export from a running service and fetch it; list, get, wait, cancel, estimate, preview, download',
+  summary: 'create, list, wait for, download, cancel, estimate and preview exports of a running service',
   verbs: [
     list,
     get,
     wait,
     download,
     cancel,
-    dryRun('estimate', 'say how many rows and bytes an export would have, and how long it would take'),
-    dryRun('preview', 'show the first twenty rows that an export would have'),
+    dryRun('estimate', 'estimate the rows, bytes and duration of an export'),
+    dryRun('preview', 'show the first 20 rows of an export'),
     ...eventNames.map(order),
     ...[...eventAliases].map(orderAs),
   ],

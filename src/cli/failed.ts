@@ -1,13 +1,8 @@
+import { withFormerNames } from '../runtime/former-names.ts';
 import { datasets } from '../datasets/dataset.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
 import { dropFailed, readFailedEvents, replayFailed } from '../operate/replay.ts';
-import {
-  failureReasons,
-  readFailedFile,
-  failedRowsFolder,
-  listFailedRows,
-  type FailedEvent,
-} from '../lake/files/failed-events.ts';
+import { failureReasons, readFailedFile, failedRowsFolder, listFailedRows } from '../lake/files/failed-events.ts';
 import { lakePaths, tablePaths } from '../lake/lake.ts';
 import { readSnapshot } from '../lake/log/snapshot.ts';
 import { AppError } from '../runtime/errors.ts';
@@ -21,47 +16,48 @@ const engineLimits = ({ config }: OpenData) => ({ memoryMb: config.duckdbMemoryM
 
 const list = dataVerb({
   name: 'list',
-  summary: 'list the events that could not be written, with the reason',
+  summary: 'list failed events, with reasons',
   isList: true,
   examples: ['failed list'],
   opens: 'lake',
-  async run(_given, { paths: { lake: lakeDir } }) {
+  async run(_given, { paths: { lake: lakeDir }, answer }) {
     const { failed } = lakePaths(lakeDir);
-    // The compactor's first start makes the folder.
-    if (!(await exists(failed))) return [];
-    const listed: FailedEvent[] = await readFailedEvents(lakeDir, {});
+    // The first start of the compactor creates the folder.
+    if (!(await exists(failed))) return;
+    for (const event of await readFailedEvents(lakeDir, {})) answer(event);
     for (const dataset of datasets.values()) {
       const { table } = tablePaths(lakeDir, dataset);
       const { files } = await listFailedRows(failedRowsFolder(failed, table), (await readSnapshot(table)).txns);
-      for (const file of files) listed.push(...(await readFailedFile(file)));
+      for (const file of files) for (const event of await readFailedFile(file)) answer(event);
     }
-    return listed;
   },
 });
 
 const replay = dataVerb({
   name: 'replay',
-  summary: 'try to write them again',
+  summary: 'retry failed events',
   examples: ['failed replay'],
   opens: 'lake',
   async run(_given, context) {
     const enricher = context.config.enriches ? await openEnrichment(context.config) : undefined;
     try {
-      return await withEvents(context, engineLimits(context), (events) => replayFailed({ ...events, enricher }));
+      const replayed = await withEvents(context, engineLimits(context), (events) =>
+        replayFailed({ ...events, enricher }),
+      );
+      return withFormerNames('replay', replayed);
     } finally {
       enricher?.close();
     }
   },
 });
 
-const reason = oneOf(failureReasons, 'those that failed for this reason');
-const app = positive('those of one app');
+const reason = oneOf(failureReasons, 'only events that failed for this reason');
+const app = positive('only events of this app');
 
 const exportVerb = dataVerb({
   name: 'export',
-  summary:
-    'write imported events that could not be written to the lake to a new file, a line each as failed list has it',
-  words: { FILE: filePath('the file, which must not exist') },
+  summary: 'write failed imported events to a new file, one JSON line per event',
+  words: { FILE: filePath('file to create') },
   options: { reason, app },
   examples: ['failed export reused.ndjson --reason key_reused'],
   opens: 'lake',
@@ -69,21 +65,21 @@ const exportVerb = dataVerb({
     const events = await readFailedEvents(paths.lake, { reason: given, idApp });
     const text = events.map((event) => `${JSON.stringify(event)}\n`).join('');
     if ((await createExclusive(name, text)) === 'exists')
-      throw new AppError('usage', `${name} exists`, { hint: 'Pass the name of a new file.' });
+      throw new AppError('usage', `${name} already exists`, { hint: 'Pass the name of a new file.' });
     return { file: name, events: events.length };
   },
 });
 
 const drop = dataVerb({
   name: 'drop',
-  summary: 'remove imported events that could not be written to the lake and never will be, for good',
+  summary: 'permanently delete failed imported events',
   options: { reason: required(reason), app, ...yesOption },
   examples: ['failed drop --reason key_reused', 'failed drop --reason bad_value --app 7 --yes'],
   opens: 'lake',
   async run({ reason: given, app: idApp, yes }, context) {
     const filter = { reason: given, idApp };
     const { length } = await readFailedEvents(context.paths.lake, filter);
-    if (length > 0) await assertConfirmed(`Remove ${length} failed events?`, yes, context);
+    if (length > 0) await assertConfirmed(`Permanently delete ${length} failed events?`, yes, context);
     const dropped = await withEvents(context, engineLimits(context), (events) => dropFailed(events, filter));
     return { dropped };
   },
@@ -91,6 +87,6 @@ const drop = dataVerb({
 
 export const failedCommand: Group = {
   name: 'failed',
-  summary: 'list the events that could not be written; try them again, export or remove them',
+  summary: 'list, retry, export or delete failed events',
   verbs: [list, replay, exportVerb, drop],
 };

@@ -14,12 +14,12 @@ import { file, flag, many, oneOf, parsed, positive, refuse, withDefault } from '
 
 const refusedExit = 2;
 const interruptedExit = 130;
-/** How long a starting service is waited for, ms. */
+/** Timeout for a service that is starting, ms. */
 const firstAnswerMs = 30_000;
 const firstAnswerEveryMs = 500;
 const showEveryMs = 200;
 
-/** Returns a new file for the refused events of standard input: they exist nowhere else. */
+/** Returns a new file for the rejected events of standard input, which exist nowhere else. */
 function nameInputRefused(): string {
   const time = new Date().toISOString().slice(0, 19).replaceAll(/[-:]/g, '');
   return `import-${time}-${process.pid}.refused.ndjson`;
@@ -47,7 +47,7 @@ function createMeter(name: string, { show }: CommandContext): (position: ImportP
     const part = percent - (begin.percent ?? 0);
     const left = part <= 0 ? '' : `, ${formatDuration((seconds * (100 - percent)) / part)} left`;
     const done = position.percent === undefined ? '' : `${Math.floor(percent)} %, `;
-    const bad = refused === 0 ? '' : `, ${formatCount(refused)} refused`;
+    const bad = refused === 0 ? '' : `, ${formatCount(refused)} rejected`;
     show(`${name}: ${done}${formatCount(stored)} stored${bad}, ${formatCount(rate)} events/s${left}`);
   };
 }
@@ -60,53 +60,48 @@ function noteOutcome(outcome: ImportOutcome, { note, show }: CommandContext): vo
   const { file: name, importedAt, isInterrupted, stored, refused, refusedFile, lines, unknownParameters } = outcome;
   const isAllRefused = stored === 0 && !isInterrupted && name !== '-';
   if (importedAt !== undefined)
-    note(
-      `tributary: ${name} was imported already, until ${importedAt}; nothing was sent. --again imports it once more`,
-    );
+    note(`tributary: ${name} was already imported at ${importedAt}; nothing was sent. Pass --reimport to import it again`);
   if (unknownParameters.length > 0)
-    note(`tributary: the service knows no fields ${unknownParameters.join(', ')}, and stores the events without them`);
+    note(`tributary: the service ignored unknown fields: ${unknownParameters.join(', ')}`);
   if (refused > 0)
     note(
-      `tributary: ${formatCount(refused)} of ${name} were refused: ${refusedFile ?? ''} has each with its line and the reason${isAllRefused ? '. Nothing is stored: mend the file, or give --map, and repeat the command' : ''}`,
+      `tributary: ${formatCount(refused)} events of ${name} were rejected: ${refusedFile ?? ''} has each with its line and the reason${isAllRefused ? '. No event is stored: fix the file or pass --map, then repeat the command' : ''}`,
     );
   if (isInterrupted)
     note(
       name === '-'
-        ? `tributary: interrupted: up to line ${lines} of standard input all is settled; what follows was sent in part, at most`
-        : `tributary: interrupted: the same command goes on where it was`,
+        ? `tributary: interrupted: standard input is imported up to line ${lines}; later lines were sent in part, at most`
+        : `tributary: interrupted: repeat the command to resume`,
     );
 }
 
 export const importCommand = verb({
   name: 'import',
-  summary: 'send events of files to a running service, each once, whatever is stopped in between',
+  summary: 'import events from files exactly once; resumes after an interruption',
   usage: ['FILE... [--event EVENT] [--app ID] [--map COLUMN=FIELD]... [OPTION]...'],
   isWithoutData: true,
   words: {
-    FILE: many(file('JSON lines, an event each, or CSV with a header (.csv, .tsv); .gz too; - for standard input')),
+    FILE: many(file('JSON lines or CSV with a header (.csv, .tsv), also gzip (.gz); - for standard input')),
   },
   options: {
-    event: withDefault(oneOf([...batchMethods.keys()], 'what each line is'), 'customEvent'),
-    app: positive('whose events they are (TRIBUTARY_APP, or the profile)', 'ID'),
-    format: oneOf(['ndjson', 'csv'], 'what the files are, where their names do not say it'),
-    map: many(parsed('the field that a column of CSV becomes; none drops it', 'COLUMN=FIELD', parsePair)),
-    parallel: withDefault(positive('requests on their way at a time', 'N', 256), 8),
-    state: file('where the state of the import is kept, instead of beside the file'),
-    again: flag('import a file once more, also where it has changed since; what was stored is then there twice'),
-    wait: flag('end when the events are in the lake, and so in exports'),
-    patience: withDefault(
-      positive('how long the service may take nothing before the command gives up', 'SECONDS'),
-      3600,
-    ),
+    event: withDefault(oneOf([...batchMethods.keys()], 'import method of the events'), 'customEvent'),
+    app: positive('app id (TRIBUTARY_APP, or the profile)', 'ID'),
+    format: oneOf(['ndjson', 'csv'], 'format of the files (by their names)'),
+    map: many(parsed('field of a CSV column; an empty FIELD drops the column', 'COLUMN=FIELD', parsePair)),
+    parallel: withDefault(positive('maximum number of concurrent requests', 'N', 256), 8),
+    state: file('file for the state of the import (FILE.import.json)'),
+    reimport: flag('import a finished file again, changed or not; duplicates the stored events'),
+    wait: flag('wait until the events are committed to the lake'),
+    retryTimeout: withDefault(positive('longest time without a successful request', 'SECONDS'), 3600),
     ...callerOptions,
   },
   details: [
-    'The token comes from TRIBUTARY_TOKEN or the profile.',
-    'FILE.import.json says how far the import is: the same command goes on from there, and an event is stored once.',
-    'FILE.refused.ndjson has the events that were refused, each with its line, the field and the reason; of standard input it is import-TIME.refused.ndjson.',
-    'Where nothing of a file was stored, it is imported anew once it is mended, or with another --map.',
-    'CSV has commas between its cells, or what its header has instead: semicolons, tabs, bars.',
-    'Cells of CSV that are empty are left out; a field customEventParams.level is a parameter of the event.',
+    'The token is read from TRIBUTARY_TOKEN or the profile.',
+    'FILE.import.json has the progress: the same command resumes from it, and stores no event twice.',
+    'FILE.refused.ndjson has the rejected events with line, field and reason; import-TIME.refused.ndjson those of standard input.',
+    'If no event of a file is stored yet, the fixed file, or another --map, starts a new import.',
+    'The CSV separator is that of the header: comma, semicolon, tab or bar.',
+    'Empty CSV cells are omitted. The field customEventParams.level is the parameter level of the event.',
   ],
   examples: [
     'import events.ndjson',
@@ -114,15 +109,15 @@ export const importCommand = verb({
     'import --wait day-1.ndjson.gz day-2.ndjson.gz',
   ],
   exitCodes: {
-    2: 'some events were refused, and the others stored',
-    [interruptedExit]: 'interrupted: the same command goes on',
+    2: 'some events were rejected; the others are stored',
+    [interruptedExit]: 'interrupted: repeat the command to resume',
   },
   async run({ FILE: files, ...given }, context) {
     const { input, stop, answer, show, note } = context;
-    if (files.filter((name) => name === '-').length > 1) refuse('standard input can be read once');
-    if (given.state !== undefined && (files.length > 1 || files[0] === '-')) refuse('--state is for one file');
+    if (files.filter((name) => name === '-').length > 1) refuse('standard input can be given only once');
+    if (given.state !== undefined && (files.length > 1 || files[0] === '-')) refuse('--state needs exactly one file');
     const { key } = importKinds.get(getMethod(given.event).kind) ?? {};
-    if (given.wait && (key?.length ?? 0) > 0) refuse(`--wait cannot follow ${given.event}: it is known by its own id`);
+    if (given.wait && (key?.length ?? 0) > 0) refuse(`--wait does not support ${given.event}: its events have no Idempotency-Key`);
     const access = await resolveImport(given, context);
     const http = createHttpClient({ connections: given.parallel });
     const area = createImportArea(http, access);
@@ -144,13 +139,13 @@ export const importCommand = verb({
           format: given.format ?? formatOf(name),
           map: Object.fromEntries(given.map),
           parallel: given.parallel,
-          patienceMs: given.patience * 1000,
-          again: given.again,
+          patienceMs: given.retryTimeout * 1000,
+          again: given.reimport,
           nowMs: () => Date.now(),
           signal: stop,
           ...(given.state === undefined ? {} : { stateFile: given.state }),
         };
-        const bytes = name === '-' ? (input?.() ?? refuse('there is no standard input')) : undefined;
+        const bytes = name === '-' ? (input?.() ?? refuse('standard input is not available')) : undefined;
         const outcome =
           bytes === undefined
             ? await importFile(name, area, options, hooks)
@@ -159,7 +154,7 @@ export const importCommand = verb({
         noteOutcome(outcome, context);
         if (given.wait && !outcome.isInterrupted) {
           const onWait = (why: string | undefined): void => show?.(why ?? '');
-          await waitForLake(area, lastKeys, { signal: stop, patienceMs: given.patience * 1000, onWait });
+          await waitForLake(area, lastKeys, { signal: stop, patienceMs: given.retryTimeout * 1000, onWait });
           show?.('');
         }
         const seconds = Math.round((performance.now() - startedAt) / 100) / 10;

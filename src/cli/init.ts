@@ -25,9 +25,9 @@ import { file, flag, oneOf, parsed, positive, refuse, text, withDefault } from '
 const [firstApp, firstAccount] = [1, 1];
 const defaultProfile = 'default';
 const lookEveryMs = 250;
-/** How long a running service may take to accept a new app, ms. */
+/** Timeout for a running service to accept a new app, ms. */
 const knownMs = 15_000;
-/** How long a service may take to stop, ms. */
+/** Timeout for a service to stop, ms. */
 const stopMs = 60_000;
 
 interface FirstAccess {
@@ -69,11 +69,11 @@ function examplesOf({ importUrl, exportUrl, idApp, token, idUser, secret }: Prof
   const event = '{"customUserId":"u-1","customEventName":"level_up","customEventParams":{"level":"3"}}';
   const query = 'event=customEvents&selectors=eventId,tsEvent,eventName,params.name,params.value&sinceVersion=0';
   const ofApp = [
-    'An event:',
+    'Import an event:',
     `  curl -X POST '${importUrl}/v1/customEvent/?idApp=${idApp}' -H 'Authorization: ${token}' -d '${event}'`,
   ];
   const ofUser = [
-    'An export, and its state with the links to its files:',
+    'Create an export, then get its status and download links:',
     `  curl -u '${idUser}:${secret}' '${exportUrl}/api/raw/v1/export/create.json?${query}'`,
     `  curl -u '${idUser}:${secret}' '${exportUrl}/api/raw/v1/export/get.json?idRawExport=1'`,
   ];
@@ -98,33 +98,30 @@ function noteMissing(name: string, { apps, users }: FirstAccess, profile: Profil
   const [app, user] = [apps[0]?.idApp, users[0]?.idUser];
   if (app !== undefined && profile.token === undefined)
     note(
-      `The profile ${name} has no token: 'tributary app token ${app}' makes a further one, 'tributary profile add ${name} --app ${app} --stdin' takes it.`,
+      `Profile ${name} has no token: add one with 'tributary app token add ${app}', then pass it to 'tributary profile add ${name} --app ${app} --stdin'.`,
     );
   if (user !== undefined && profile.secret === undefined)
     note(
-      `The profile ${name} has no secret: 'tributary user secret ${user}' makes a new one, 'tributary profile add ${name} --user ${user} --stdin' takes it.`,
+      `Profile ${name} has no secret: rotate it with 'tributary user rotate-secret ${user}', then pass it to 'tributary profile add ${name} --user ${user} --stdin'.`,
     );
 }
 
 const options = {
-  platform: withDefault(oneOf(platforms, 'what the events of the first app come from'), 'web'),
-  title: withDefault(text('the title of the first app'), 'My app'),
+  platform: withDefault(oneOf(platforms, 'platform of the first app'), 'web'),
+  title: withDefault(text('display name of the first app'), 'My app'),
   profile: parsed(
-    'the profile that gets the addresses and the secrets (that of the data folder, or default)',
+    'profile for the URLs and secrets (the profile of the data folder, or default)',
     'NAME',
     parseProfileName,
   ),
-  wait: flag('wait until the service on the data folder runs'),
-  started: positive(
-    'with --wait, the process that was started for it: when it ends, so does the waiting, and a failure stops it',
-    'PID',
-  ),
-  log: file('what that process writes, for the reason of its end'),
+  wait: flag('wait until the service is running'),
+  started: positive('with --wait: id of the starting process; its exit ends the wait, a failure stops it', 'PID'),
+  log: file('with --wait: log file of that process, to report why it exited'),
 } as const;
 
 type Given = GivenOptions<typeof options>;
 
-/** Returns a profile unless it is of another service. */
+/** Returns a profile unless it belongs to another service. */
 function findSuitable(profile: Profile, { importUrl }: Profile, dataDir: string): Profile | undefined {
   const isOther =
     profile.dataDir === undefined ? (profile.importUrl ?? importUrl) !== importUrl : profile.dataDir !== dataDir;
@@ -151,15 +148,15 @@ async function stopStarted(pid: number, { note, force }: CommandContext): Promis
   askToStop({ pid });
   for (const begun = performance.now(); !hasEnded(pid); await pause(lookEveryMs, force))
     if (force.aborted || performance.now() - begun > stopMs)
-      return note(`tributary: the service that was started, process ${pid}, was asked to stop and still runs`);
-  note('tributary: the service that was started is stopped again');
+      return note(`tributary: the started service, process ${pid}, still runs after SIGTERM`);
+  note('tributary: the started service was stopped');
 }
 
 async function init({ platform, title, profile: wanted, wait, started, log }: Given, context: DataContext) {
   const { config, paths, clock, environment, answer, note, stop } = context;
   const { dataDir } = config;
   const profiles = profilesPath(environment);
-  if (!wait && (started ?? log) !== undefined) refuse('--started and --log are for --wait');
+  if (!wait && (started ?? log) !== undefined) refuse('--started and --log need --wait');
   const running = wait
     ? await awaitService({ dataDir, runFolder: paths.run, pid: started, log, signal: stop, note })
     : readServiceStates(paths.run)[0];
@@ -168,8 +165,8 @@ async function init({ platform, title, profile: wanted, wait, started, log }: Gi
   const found = await changeProfiles(profiles, (known) => known);
   const other = wanted === undefined ? undefined : found.profiles[wanted];
   if (other !== undefined && findSuitable(other, addresses, dataDir) === undefined)
-    throw new AppError('conflict', `the profile ${wanted} is of another service, ${other.importUrl ?? other.dataDir}`, {
-      hint: 'Pass another name by --profile.',
+    throw new AppError('conflict', `profile ${wanted} belongs to another service, ${other.importUrl ?? other.dataDir}`, {
+      hint: 'Pass another name with --profile.',
     });
   const access = await ensureAccess(paths, clock, { platform, title });
   const isNew = Object.keys(access.made).length > 0;
@@ -198,18 +195,18 @@ async function init({ platform, title, profile: wanted, wait, started, log }: Gi
   if (isKept) for (const line of examplesOf(profile)) note(line);
   noteMissing(name, access, profile, context);
   if (running !== undefined && wait)
-    note("The service runs on: 'tributary stop', or 'make stop' in a checkout, ends it.");
-  if (running === undefined) note("No service runs on this data folder: 'tributary start' runs it.");
+    note("The service keeps running. Stop it with 'tributary stop', or 'make stop' in a checkout.");
+  if (running === undefined) note("No service is running on this data folder. Start it with 'tributary start'.");
 }
 
 export const initCommand = dataVerb({
   opens: 'any',
   name: 'init',
-  summary: 'make the first app and user, and a profile, and print calls that work; again, say what there is',
+  summary: 'create the first app, user and profile, and print sample requests',
   options,
   details: [
-    'The service may run or not; what is there already is never changed.',
-    'import and export use the profile of the data folder at hand, ./data or TRIBUTARY_DATA_DIR, before the current one.',
+    'The service may be running or stopped. Existing apps, users and secrets are never changed.',
+    'import and export use the profile of the data folder (TRIBUTARY_DATA_DIR, or ./data), else the current profile.',
   ],
   examples: [
     'init',

@@ -16,16 +16,12 @@ const keyVerb = (name: string, summary: string, renew: (keysDir: string, clock: 
 
 export const keyCommand: Group = {
   name: 'key',
-  summary: "renew the key that signs download links, those of receipts and sessions, or the operator's token",
+  summary: 'rotate the keys of download links, receipts and console sessions, or the operator token',
   verbs: [
-    keyVerb(
-      'rotate',
-      'sign new links with a new key; the old ones verify until their links have ended',
-      rotateSigningKey,
-    ),
-    keyVerb('receipts', 'sign receipts with a new key; those of before verify on', rotateReceiptKey),
-    keyVerb('sessions', 'everybody signs in to the console again', renewSessionKey),
-    keyVerb('operator', "make a new token for the operator's address, which ends the one before", async (keysDir) => ({
+    keyVerb('rotate links', 'rotate the key that signs download links; issued links stay valid', rotateSigningKey),
+    keyVerb('rotate receipts', 'rotate the key that signs receipts; issued receipts stay valid', rotateReceiptKey),
+    keyVerb('rotate sessions', 'rotate the key of console sessions; all users must sign in again', renewSessionKey),
+    keyVerb('rotate operator', 'rotate the operator token; the old token is revoked at once', async (keysDir) => ({
       operatorToken: await renewOperatorToken(keysDir),
     })),
   ],

@@ -32,7 +32,7 @@ interface EventsTable extends Pick<OpenData, 'clock'> {
   readonly crashPoint: typeof noCrashPoint;
 }
 
-/** Runs work on the events table, as `withEngine`; a missing lake is made. */
+/** Runs work on the events table, as `withEngine`; creates a missing lake. */
 export async function withEvents<T>(opened: OpenData, limits: Limits, work: (events: EventsTable) => Promise<T>) {
   const { clock, config, paths } = opened;
   await ensureLake(paths.lake, { clock, retentionMs: config.retentionMs });

@@ -3,9 +3,10 @@ import { findSinceMs, nextPlace, parsePlace } from '../lake/log/change-feed.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../lake/sql/literals.ts';
 import { readMarkedSnapshot } from '../lake/watermark.ts';
-import { localFiles } from '../runtime/store/local-files.ts';
+import { localFiles } from '../runtime/store/open-store.ts';
 import { machineClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
+import { withFormerNames } from '../runtime/former-names.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
 import { enrichLake } from '../operate/enrich.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
@@ -27,8 +28,8 @@ import { flag, oneOf, positive, text, withDefault } from './words.ts';
 export async function readChanges(tableDir: string, since: string | undefined) {
   const place = parsePlace(since ?? '0');
   if (place === undefined)
-    throw new AppError('usage', `'${since}' is no place in the history of a table`, {
-      hint: "Give a version, or what the last answer of 'tributary lake changes' has as next.",
+    throw new AppError('usage', `'${since}' is not a valid cursor`, {
+      hint: "Pass a version, or 'next' of the last output of 'tributary lake changes'.",
     });
   const { snapshot, watermarkMs } = await readMarkedSnapshot(tableDir, machineClock);
   const sinceMs = since === undefined ? 0 : await findSinceMs(place, snapshot);
@@ -66,8 +67,8 @@ async function enrichAll(context: DataContext) {
   try {
     const { databaseDate: geoDate } = enricher;
     if (geoDate === undefined)
-      throw new AppError('geo_database_damaged', enricher.problems()[0]?.what ?? 'there is no geo database', {
-        hint: 'Name a good MMDB file by TRIBUTARY_GEO_DB, or leave it out for the database of the package.',
+      throw new AppError('geo_database_damaged', enricher.problems()[0]?.message ?? 'no geo database found', {
+        hint: 'Set TRIBUTARY_GEO_DB to a valid MMDB file, or unset it to use the bundled database.',
       });
     const common = { lakeDir: paths.lake, enricher, clock, crashPoint: noCrashPoint, signal };
     const { retentionMs } = config;
@@ -80,7 +81,7 @@ async function enrichAll(context: DataContext) {
   }
 }
 
-const table = withDefault(oneOf([...datasets.keys()], 'the table', 'NAME'), events.table);
+const table = withDefault(oneOf([...datasets.keys()], 'table name', 'NAME'), events.table);
 
 const tableDirOf = ({ paths }: OpenData, name: string): string =>
   tablePaths(paths.lake, datasets.get(name) ?? events).table;
@@ -88,15 +89,15 @@ const tableDirOf = ({ paths }: OpenData, name: string): string =>
 const check = dataVerb({
   opens: 'lake',
   name: 'check',
-  summary: 'read every live file, the log and the hashes of erased ids, and list what is wrong',
+  summary: 'verify every live file, the log and the hashes of erased ids',
   examples: ['lake check'],
-  exitCodes: { 1: 'something is wrong: the answer lists it' },
+  exitCodes: { 1: 'problems were found; the output lists them' },
   async run(_given, { paths, answer, note }) {
     const report = await checkLake(paths.lake);
-    answer(report);
+    answer({ ...report, problems: report.problems.map((problem) => withFormerNames('finding', problem)) });
     if (report.ok) return 0;
     note(
-      "restore missing and damaged files from a backup, under the same paths; 'tributary lake repair' undoes what another engine has committed (foreign_commit); an orphan_file says itself what to do with it",
+      "restore missing and damaged files from a backup to the same paths; run 'tributary lake repair' for foreign_commit; other problems have the action in 'detail'",
     );
     return 1;
   },
@@ -130,7 +131,7 @@ const log = dataVerb({
   name: 'log',
   summary: 'list the newest commits of a table',
   isList: true,
-  options: { limit: withDefault(positive('so many'), 50), table },
+  options: { limit: withDefault(positive('maximum number of commits'), 50), table },
   examples: ['lake log --limit 10'],
   run: ({ limit, table: name }, { paths }) => readHistory(paths.lake, limit, datasets.get(name) ?? events),
 });
@@ -138,9 +139,9 @@ const log = dataVerb({
 const changes = dataVerb({
   opens: 'lake',
   name: 'changes',
-  summary: 'show how many rows came since a place in the history, and SQL that reads them',
-  details: ['Answers the place to ask from next time, and up to when what it read is complete, too.'],
-  options: { since: text('a version, or `next` of the last answer; all rows when it is left out', 'PLACE'), table },
+  summary: 'count the rows after a cursor, and print SQL that reads them',
+  details: ['Also prints the next cursor and the completeness watermark.'],
+  options: { since: text("version, or 'next' of the last output (all rows)", 'CURSOR'), table },
   examples: ['lake changes --since 12'],
   run: ({ since, table: name }, context) => readChanges(tableDirOf(context, name), since),
 });
@@ -148,10 +149,10 @@ const changes = dataVerb({
 const repair = dataVerb({
   opens: 'lake',
   name: 'repair',
-  summary: 'undo what another engine has committed, and give rows of a clock that was ahead a time that has passed',
-  options: { acceptLoss: flag('takes files out of the table that are missing and nowhere to be found') },
+  summary: 'revert commits of other engines and repair future timestamps',
+  options: { acceptLoss: flag('give up missing files and hashes of erased ids that cannot be restored') },
   examples: ['lake repair'],
-  exitCodes: { 1: 'files are missing that only a backup can bring back' },
+  exitCodes: { 1: 'files are missing that only a backup can restore' },
   async run({ acceptLoss }, context) {
     const { paths, clock } = context;
     const repaired = await withEngine(context, engineLimits(context), (duckdb) =>
@@ -160,7 +161,7 @@ const repair = dataVerb({
     context.answer(repaired);
     if ([repaired, ...Object.values(repaired.tables ?? {})].every(({ missing }) => missing.length === 0)) return 0;
     context.note(
-      "files that the table names are missing: put them back from a backup, or, when there is none, run 'tributary lake repair --accept-loss'",
+      "live files are missing: restore them from a backup, or run 'tributary lake repair --accept-loss' if there is none",
     );
     return 1;
   },
@@ -169,8 +170,7 @@ const repair = dataVerb({
 const enrich = dataVerb({
   opens: 'lake',
   name: 'enrich',
-  summary:
-    'fill countries, systems, devices and browsers where rows do not say them and their addresses and User-Agents do',
+  summary: 'fill missing countries, systems, devices and browsers from IP address and User-Agent',
   examples: ['lake enrich'],
   run: (_given, context) => enrichAll(context),
 });
@@ -179,7 +179,7 @@ const snapshot = dataVerb({
   opens: 'lake',
   name: 'snapshot',
   summary: 'print the SQL of the views over the lake',
-  options: { root: text('where its reader finds the lake', 'DIR_OR_URL') },
+  options: { root: text('path or URL of the lake for its reader', 'DIR_OR_URL') },
   examples: ['lake snapshot > lake.sql', 'lake snapshot --root s3://bucket/lake'],
   async run({ root }, { config, print }) {
     const { renderLakeSnapshot } = await import('./query.ts');
@@ -189,6 +189,6 @@ const snapshot = dataVerb({
 
 export const lakeCommand: Group = {
   name: 'lake',
-  summary: 'verify the lake, show its files, history, rows and what came since; mend it',
+  summary: 'verify, inspect, enrich and repair the lake',
   verbs: [check, stats, files, log, changes, repair, enrich, snapshot],
 };

@@ -25,33 +25,33 @@ const mostBad = 100_000;
 
 function parseMaxBad(value: string): number {
   if (/^\d{1,6}$/.test(value) && Number(value) <= mostBad) return Number(value);
-  return refuse(`--max-bad takes a number from 0 to ${mostBad}, not '${value}'`);
+  return refuse(`--max-bad must be a number from 0 to ${mostBad}, not '${value}'`);
 }
 
 const loadOptions = {
-  map: file('JSON: names of the file and the fields that they are, null to drop one: {"sum": "total", "note": null}'),
-  app: positive('the app of rows that name none by idApp or SDKKey', 'ID'),
-  maxBad: parsed('so many rows may be bad, and are kept as failed ones (0)', 'N', parseMaxBad),
-  restoreErased: flag('store rows again that were erased'),
-  format: oneOf(sourceFormats, 'what the files are, where their names do not say it'),
-  allowEmpty: flag('a file without any text is one without rows, and no error'),
+  map: file('JSON file with the field of each column, null to drop it: {"sum": "total", "note": null}'),
+  app: positive('app id of rows without idApp and SDKKey', 'ID'),
+  maxBad: parsed('maximum number of bad rows, which are kept as failed rows (0)', 'N', parseMaxBad),
+  restoreErased: flag('store erased rows again'),
+  format: oneOf(sourceFormats, 'format of the files (by their names)'),
+  allowEmpty: flag('accept an empty file as a file without rows'),
   // For health/load-routes.ts, which forwards the input.
   byHttp: {
-    ...flag('answers an error as JSON, and takes standard input as whole only when it is said to be'),
+    ...flag('report errors as JSON, and require the end of standard input to be confirmed'),
     isHidden: true,
   },
 } as const;
 
 async function readMap(name: string): Promise<FieldMap> {
   const hint =
-    'Write an object of names in the file and names of fields, or null to drop one: {"sum": "total", "note": null}.';
+    'Pass a JSON object with the field of each column, or null to drop it: {"sum": "total", "note": null}.';
   try {
     const value: unknown = JSON.parse(await getTextFile(name));
     if (!isRecord(value) || Object.values(value).some((field) => field !== null && typeof field !== 'string'))
-      throw new Error('it is no object of names');
+      throw new Error('it is not an object of field names');
     return value as FieldMap;
   } catch (error) {
-    throw new AppError('usage', `--map ${name} cannot be used: ${describeError(error)}`, { hint });
+    throw new AppError('usage', `cannot use --map ${name}: ${describeError(error)}`, { hint });
   }
 }
 
@@ -67,9 +67,9 @@ async function toOptions({ map, app, maxBad, format, restoreErased, allowEmpty }
 }
 
 const phases: Readonly<Record<Progress['phase'], string>> = {
-  hash: 'compares the content',
-  read: 'reads the rows',
-  commit: 'takes out repeats',
+  hash: 'comparing the content',
+  read: 'reading the rows',
+  commit: 'removing duplicates',
 };
 
 function showProgress(name: string, context: CommandContext): Pick<LoadDependencies, 'onProgress'> {
@@ -78,7 +78,7 @@ function showProgress(name: string, context: CommandContext): Pick<LoadDependenc
     onProgress({ phase, percent, bytesPerSecond = 0, secondsLeft = 0 }) {
       const rate =
         percent === undefined ? '' : `: ${percent} %, ${(bytesPerSecond / 1e6).toFixed(1)} MB/s, ${secondsLeft} s left`;
-      context.note(`${name} ${phases[phase]}${rate}`);
+      context.note(`${name}: ${phases[phase]}${rate}`);
     },
   };
 }
@@ -93,10 +93,10 @@ async function openLoadable({ config, paths, clock }: DataContext, dataset: Data
 }
 
 function assertOneInput(files: readonly string[]): void {
-  if (files.filter((word) => word === '-').length > 1) refuse('standard input can be read once');
+  if (files.filter((word) => word === '-').length > 1) refuse('standard input can be given only once');
 }
 
-/** Loads each file completely or not at all. Returns 1 if one was refused. */
+/** Loads each file atomically. Returns 1 if one was rejected. */
 async function loadFiles(
   dataset: Dataset,
   { FILE: files, ...words }: LoadWords & { readonly FILE: readonly string[] },
@@ -120,7 +120,7 @@ async function loadFiles(
     context.note(`tributary: ${word} was not loaded: ${outcome.refused.detail}`);
     exitCode = 1;
   }
-  for (const { what, todo } of enricher?.problems() ?? []) context.note(`tributary: ${what}. ${todo}`);
+  for (const { message, action } of enricher?.problems() ?? []) context.note(`tributary: ${message}. ${action}`);
   enricher?.close();
   return exitCode;
 }
@@ -132,26 +132,25 @@ const withoutCapital = (sentence: string): string =>
 const loadDataset = (dataset: Dataset) =>
   dataVerb({
     name: dataset.table,
+    family: { name: 'DATASET', summary: 'load rows of a dataset from files' },
     summary: `load ${withoutCapital(dataset.description).replace(/\.$/, '')}`,
     words: {
       FILE: many(file('CSV with a header, JSON lines, a JSON array or Parquet, also gzip; - for standard input')),
     },
     options: loadOptions,
-    details: ['Fields have the names of selectors; each file is loaded whole or not at all, and never twice.'],
+    details: ['Columns have the names of selectors. Each file is loaded atomically, and never twice.'],
     examples: [`load ${dataset.table} rows.csv`, `load ${dataset.table} --map map.json --max-bad 10 rows.ndjson.gz`],
-    exitCodes: { 1: 'a file was refused: its line says why' },
+    exitCodes: { 1: 'a file was rejected; its output has the reason' },
     run: (given, context) => loadFiles(dataset, given, context),
   });
 
 const titles = dataVerb({
   name: 'titles',
-  summary: 'load what ids of campaigns, partners, links and the like are called in exports',
-  words: { FILE: many(file('rows of field, id and title, such as idCampaign,66,Winter: CSV or JSON lines; - too')) },
-  details: [
-    'A row replaces the title that its id had, and an empty title takes it away; all files are taken, or none.',
-  ],
+  summary: 'load display titles for ids, such as campaigns, partners and links',
+  words: { FILE: many(file('CSV or JSON lines of field, id and title, such as idCampaign,66,Winter; - for standard input')) },
+  details: ['A row replaces the title of its id; an empty title removes it. All files are loaded, or none.'],
   examples: ['load titles titles.csv'],
-  exitCodes: { 1: 'a file has bad lines, which are answered; nothing was changed' },
+  exitCodes: { 1: 'a file has bad lines, which are listed; nothing was changed' },
   async run({ FILE: files }, context) {
     assertOneInput(files);
     const inputs = files.map((word) => openList(word, context));
@@ -165,21 +164,19 @@ const list = dataVerb({
   summary: 'list the loads of every dataset',
   isList: true,
   examples: ['load list'],
-  async run(_given, { config, paths }) {
-    const listed = [];
+  async run(_given, { config, paths, answer }) {
     for (const dataset of loadable) {
       if (!(await hasTable(paths.lake, dataset))) continue;
       const { table } = tablePaths(paths.lake, dataset);
-      listed.push(...(await listLoads(table, dataset.table, engineLimits(config, 256, 512))));
+      for (const load of await listLoads(table, dataset.table, engineLimits(config, 256, 512))) answer(load);
     }
-    return listed;
   },
 });
 
 const undo = dataVerb({
   name: 'undo',
-  summary: 'take the rows of a load out again',
-  words: { ID: text("the load, as 'tributary load list' has it") },
+  summary: 'remove the rows of a load',
+  words: { ID: text("load id, see 'tributary load list'") },
   examples: ['load undo 4f1c2a90'],
   async run({ ID: loadId }, context) {
     for (const dataset of loadable) {
@@ -191,13 +188,13 @@ const undo = dataVerb({
         if (!isAppError(error, 'not_found')) throw error;
       }
     }
-    throw new AppError('not_found', `there is no load ${loadId}`, { hint: "'tributary load list' lists them." });
+    throw new AppError('not_found', `load ${loadId} does not exist`, { hint: "Run 'tributary load list' for all loads." });
   },
 });
 
 export const loadCommand: Group = {
   name: 'load',
-  summary: 'load rows of a dataset, or titles, from files; list loads, undo one',
+  summary: 'load rows or titles from files; list and undo loads',
   usage: [
     'DATASET FILE... [--map FILE] [--app ID] [--max-bad N] [--restore-erased] [--format csv|ndjson|parquet] [--allow-empty] [--data DIR]',
     'titles FILE... [--data DIR]',

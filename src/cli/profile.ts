@@ -12,7 +12,7 @@ import {
 import { verb, type CommandContext, type Group } from './command.ts';
 import { flag, parsed, positive, refuse, present } from './words.ts';
 
-const name = { NAME: parsed('the name of the profile', 'NAME', parseProfileName) };
+const name = { NAME: parsed('profile name', 'NAME', parseProfileName) };
 const maxSecretsBytes = 64 * 1024;
 
 const url = (about: string) => parsed(about, 'URL', parseServiceUrl);
@@ -21,14 +21,14 @@ async function readSecrets({ input }: CommandContext): Promise<Pick<Profile, 'to
   let given = '';
   for await (const piece of input?.() ?? []) {
     given += Buffer.from(piece).toString('utf8');
-    if (given.length > maxSecretsBytes) refuse('standard input has more than a token and a secret');
+    if (given.length > maxSecretsBytes) refuse('standard input is larger than a token and a secret');
   }
   const secrets: { token?: string; secret?: string } = {};
   for (const line of given.split(/\r?\n/)) {
     const [, member, value] = /^(token|secret)=(\S+)$/.exec(line.trim()) ?? [];
     if (line.trim() === '') continue;
     if (member === undefined || value === undefined)
-      refuse('standard input has lines of token=... and secret=... only');
+      refuse('standard input must have only lines of token=... and secret=...');
     else secrets[member as 'token' | 'secret'] = value;
   }
   return secrets;
@@ -39,18 +39,18 @@ const shown = ({ profiles, current }: Profiles, chosen: string) =>
 
 const add = verb({
   name: 'add',
-  summary: 'add a profile, or change what is given of it',
+  summary: 'create a profile, or change the given values of one',
   words: name,
   options: {
-    importUrl: url('the address of the import area'),
-    exportUrl: url('the address of the export area'),
-    app: positive('the app whose events are imported', 'ID'),
-    user: positive('the user who exports', 'ID'),
+    importUrl: url('URL of the import area'),
+    exportUrl: url('URL of the export area'),
+    app: positive('app id for imports', 'ID'),
+    user: positive('user id for exports', 'ID'),
     stdin: flag('read secrets from standard input, in lines of token=TOKEN and secret=SECRET'),
   },
   isWithoutData: true,
   details: [
-    'Secrets never stand on the command line: they come from TRIBUTARY_TOKEN and TRIBUTARY_SECRET, or from standard input.',
+    'Secrets are read from TRIBUTARY_TOKEN and TRIBUTARY_SECRET or from standard input, never from the command line.',
     'The first profile becomes the current one.',
   ],
   examples: [
@@ -122,6 +122,6 @@ const remove = verb({
 
 export const profileCommand: Group = {
   name: 'profile',
-  summary: 'keep addresses and secrets of services for import and export, in a file of your own',
+  summary: 'manage profiles: URLs and secrets of services for import and export',
   verbs: [add, list, use, remove],
 };

@@ -3,6 +3,7 @@ import { AppError, describeError, isAppError, isDiskFull } from '../runtime/erro
 import { readPackageJson } from '../runtime/files/package-files.ts';
 import { showAnswers } from './answers.ts';
 import { commonOptions, type Command, type CommandContext, type Declarations, type Verb } from './command.ts';
+import { replaceFormerNames } from './former-names.ts';
 import { refuse, type Declared } from './words.ts';
 
 interface Call {
@@ -12,7 +13,7 @@ interface Call {
 }
 
 /** Returns the option of a name: `--max-exports` for `maxExports`. */
-function flagOf(name: string): string {
+export function flagOf(name: string): string {
   return `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
@@ -25,7 +26,7 @@ const show = (text: string, isBare: boolean, isMany = false): string =>
   `${isBare ? text : `[${text}]`}${isMany ? '...' : ''}`;
 
 /** Renders the usage, one line per way to call: `tributary app add ID --platform P [--title T] [--data DIR]`. */
-function usagesOf(verb: Verb, path: string): readonly string[] {
+export function usagesOf(verb: Verb, path: string): readonly string[] {
   if (verb.usage !== undefined) return verb.usage.map((usage) => `${path} ${usage}`);
   const words = Object.entries(verb.words ?? {}).map(([name, { isOptional, isMany }]) =>
     show(`${name}${isMany === true ? '...' : ''}`, isOptional !== true),
@@ -43,8 +44,8 @@ function usagesOf(verb: Verb, path: string): readonly string[] {
 }
 
 const exitCodes: Readonly<Record<number, string>> = {
-  0: 'done',
-  1: 'refused or failed: one sentence on standard error says why, and what to do',
+  0: 'success',
+  1: 'failure: standard error has the reason and what to do',
 };
 
 function renderEnd({ examples = [], exitCodes: own = {} }: Verb): string {
@@ -98,7 +99,7 @@ function parseOption(parser: Parser, option: Option, { parse, isMany }: Declared
   const flag = String(option.long);
   return (text: string, previous: unknown): unknown => {
     const isGiven = parser.getOptionValueSource(option.attributeName()) === 'cli';
-    if (isGiven && isMany !== true) refuse(`${flag} is given twice, and takes one value`);
+    if (isGiven && isMany !== true) refuse(`${flag} is given twice; it takes one value`);
     // An unset variable of a script (`--data "$DATA"`) must not become the default.
     if (text === '') refuse(`${flag} has an empty value`);
     // A value may begin with a dash: the prefix of a token, the id of a client.
@@ -214,37 +215,44 @@ function toUsageError(error: unknown, program: Parser, words: readonly string[])
   const { parser, path } = findParser(program, words);
   const hint =
     parser.commands.length > 0
-      ? `'${path} --help' lists what there is.`
+      ? `Run '${path} --help' for a list of commands.`
       : `Usage: ${parser.usage().split(usageSeparator).join(', ')}`;
   if (isAppError(error, 'usage') && error.hint === undefined && parser !== program)
     return new AppError('usage', error.message, { hint, cause: error.cause });
   if (!(error instanceof CommanderError)) return error;
   const message = error.message
     .replace(/^error: /, '')
-    .replace(/^unknown command/, 'there is no command')
     .replace(/\n\(Did you mean (.*?)\?\)$/s, ' (did you mean $1?)')
     .replace(/^option '(--[\w-]+) <.+?>' argument missing/, '$1 has no value')
     .replace(/^missing required argument '(.+)'/, '$1 is missing');
   return new AppError('usage', message, { hint });
 }
 
+/** Joins the two words of a verb such as `token add`, which is one word for the parser. */
+function joinVerb(command: Command | undefined, words: readonly string[]): readonly string[] {
+  const [name = '', first = '', second = '', ...rest] = words;
+  const joined = `${first} ${second}`;
+  const isVerb = command !== undefined && 'verbs' in command && command.verbs.some((verb) => verb.name === joined);
+  return isVerb ? [name, joined, ...rest] : words;
+}
+
 /**
- * Runs the command that `words` name; handles `help`, `--help` and `--version`. Returns the exit code. Errors: `usage`,
+ * Runs the command that `given` names; handles `help`, `--help` and `--version`. Returns the exit code. Errors: `usage`,
  * with the usage as its hint; those of the command.
  */
 export async function runProgram(
   commands: readonly Command[],
-  words: readonly string[],
+  given: readonly string[],
   context: CommandContext,
 ): Promise<number> {
+  const command = commands.find(({ name }) => name === given[0]);
+  const words = joinVerb(command, replaceFormerNames(given, context));
   const call: Call = { words, context, exitCode: 0 };
   const details = ['Events in over HTTP, an open Parquet lake, raw exports out.'];
   const program = addVersion(createParser({ name: 'tributary', details }, call))
     .usage('tributary COMMAND ...')
     .enablePositionalOptions();
-  for (const command of commands)
-    program.addCommand(toParser(command, call), { hidden: command.summary === undefined });
-  const command = commands.find(({ name }) => name === words[0]);
+  for (const each of commands) program.addCommand(toParser(each, call), { hidden: each.summary === undefined });
   try {
     // After an unknown command nothing is read, `--help` included.
     const isRead = words[0] === undefined || command !== undefined || words[0].startsWith('-');

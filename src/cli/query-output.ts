@@ -29,8 +29,8 @@ export function chooseQueryFormat(
 ): QueryFormat {
   const chosen = format ?? (file === undefined ? undefined : byEnding[path.extname(file).toLowerCase()]);
   if (file !== undefined && chosen === undefined)
-    refuse(`the name of ${file} says no format: name it by --format, or end it with .csv, .json or .parquet`);
-  if (file !== undefined && chosen === 'table') refuse('a table is for the terminal: --format csv, json or parquet');
+    refuse(`unknown format of ${file}: pass --format, or use the extension .csv, .json or .parquet`);
+  if (file !== undefined && chosen === 'table') refuse('--format table is for the terminal: use csv, json or parquet');
   if (file === undefined && chosen === 'parquet') refuse('--format parquet needs a file: -o FILE');
   return chosen ?? (isForPerson ? 'table' : 'json');
 }
@@ -55,7 +55,7 @@ export async function writeQueryFile(
   { file, written }: QueryFile,
   format: QueryFormat,
 ): Promise<number> {
-  if (format === 'table') throw new Error('a file is no table');
+  if (format === 'table') throw new Error('a table cannot be written to a file');
   try {
     const rows = await engine.copy(sql, copyFormats[format]);
     await moveFile(written, file);
@@ -134,11 +134,11 @@ const first = 'tributary> ';
 const further = '       ... ';
 
 const help = `Statements end with a semicolon and may take several lines.
-.tables         the views and their columns
-.refresh        the newest version of the lake
-.help           this
-.quit, Ctrl-D   ends
-Ctrl-C ends the running statement, or drops the one that is being written.`;
+.tables         list views and columns
+.refresh        read the newest version of the lake
+.help           show this help
+.quit, Ctrl-D   exit
+Ctrl-C cancels the running statement, or clears the input.`;
 
 const tablesSql = `SELECT table_name AS "view", string_agg(column_name, ', ' ORDER BY column_index) AS columns
 FROM duckdb_columns() WHERE NOT internal AND schema_name = current_schema() AND database_name = current_database()
@@ -146,7 +146,7 @@ GROUP BY table_name ORDER BY table_name`;
 
 /** A prompt may stay open for longer than the retention of its version. */
 const goneFile = /No such file or directory|No files found/;
-const refreshHint = 'The files of this version are gone from the lake: .refresh reads the newest one.';
+const refreshHint = 'Files of this version were deleted. Run .refresh to read the newest version.';
 
 /** Keeps the engine's lines: a mark below a word stays below it. */
 function describe(error: unknown): string {
@@ -187,7 +187,7 @@ export async function runQueryPrompt(openPrompt: () => Interface, work: PromptWo
       await engine.remove();
       engine = newer;
     } else if (word === '.help') note(help);
-    else note(`there is no ${escapeText(word)}: .help lists what there is`);
+    else note(`unknown command ${escapeText(word)}; see .help`);
     return true;
   };
   const take = async (line: string): Promise<boolean> => {
@@ -198,7 +198,7 @@ export async function runQueryPrompt(openPrompt: () => Interface, work: PromptWo
     return true;
   };
   try {
-    note("SQL on the lake as it is now, which is only read. '.help' lists what else there is.");
+    note("Read-only SQL on the current version of the lake. '.help' lists the commands.");
     ask();
     for await (const line of prompt) {
       isRunning = true;

@@ -36,8 +36,8 @@ export async function renderLakeSnapshot(config: Config, root: string | undefine
   if (root === undefined) {
     const { commits, checkpoints } = await listLog(table);
     if (commits.length + checkpoints.length === 0)
-      throw new AppError('not_found', `there is no lake in ${config.dataDir}`, {
-        hint: 'Name the data folder by --data, or where the lake lies by --root.',
+      throw new AppError('not_found', `no lake found in ${config.dataDir}`, {
+        hint: 'Pass the data folder with --data, or the lake with --root.',
       });
   }
   const at = root === undefined ? own : isAddress(root) ? root.replace(/\/+$/, '') : path.resolve(root);
@@ -52,7 +52,7 @@ interface QueryAnswers {
   readonly output?: QueryFile | undefined;
 }
 
-/** Opens a folder to spill into; removes the rows that a killed query has left. */
+/** Opens a spill folder; removes leftovers of killed queries. */
 async function openSpill(parent: string): Promise<WorkRoom> {
   try {
     return await openWorkRoom(parent, 'a query');
@@ -99,7 +99,7 @@ function explainMissing(error: unknown, sql: string): unknown {
   if (!isAppError(error, 'sql') || !typedViews.test(sql) || !error.message.includes('does not exist')) return error;
   return new AppError('sql', error.message.replace(/!?\n.*|!$/s, ''), {
     cause: error.cause,
-    hint: 'A custom event has its view, such as app_1.level_up(), once some of it are sealed: an hour after they came (TRIBUTARY_SEAL_AGE_MS). Until then ask custom_event for it, which has every event.',
+    hint: 'Query custom_event, which has every event. A typed view such as app_1.level_up() exists once events of that name are sealed (TRIBUTARY_SEAL_AGE_MS).',
   });
 }
 
@@ -125,7 +125,7 @@ async function runStatement(
     const begun = performance.now();
     const { shown, isCut } = await showQueryTable(engine, sql, rows, { print, columns: screen?.columns ?? 120 });
     const seconds = ((performance.now() - begun) / 1000).toFixed(2);
-    const more = isCut ? `, and there are more: --rows shows more of them, --format csv or -o FILE all` : '';
+    const more = isCut ? `; there are more: raise --rows, or use --format csv or -o FILE for all rows` : '';
     note(`${isCut ? 'the first ' : ''}${shown} ${shown === 1 ? 'row' : 'rows'} in ${seconds} s${more}`);
   } catch (error) {
     throw explainMissing(error, sql);
@@ -164,8 +164,8 @@ async function runStatements(
 ): Promise<number> {
   const { statements, rest } = splitSql(sql);
   const all = rest === '' ? statements : [...statements, rest];
-  if (all.length === 0) refuse('there is no SQL: name it, or give it on standard input');
-  if (answers.output !== undefined && all.length > 1) refuse('-o takes the rows of one statement');
+  if (all.length === 0) refuse('no SQL given: pass it as an argument or on standard input');
+  if (answers.output !== undefined && all.length > 1) refuse('-o needs exactly one statement');
   const engine = await openEngine(config, typedViews.test(sql), answers.output);
   const settle = interruptOn(engine, context);
   try {
@@ -184,16 +184,17 @@ async function runStatements(
 export const queryCommand = dataVerb({
   opens: 'lake',
   name: 'query',
-  summary: 'run SQL on the lake, which it only reads; without SQL, a prompt',
-  words: { SQL: optional(text('statements of DuckDB, with semicolons between; without, a prompt or standard input')) },
+  summary: 'run read-only SQL on the lake; without SQL, open a prompt',
+  words: { SQL: optional(text('DuckDB statements, separated by semicolons (prompt, or standard input)')) },
   options: {
-    format: oneOf(queryFormats, 'of the rows: a table on a terminal, otherwise JSON lines'),
-    output: { ...file('writes the rows of one statement to a file'), letter: 'o' },
-    rows: withDefault(positive('most rows of a table'), 200),
+    format: oneOf(queryFormats, 'output format (table on a terminal, else JSON lines)'),
+    output: { ...file('file for the rows of one statement'), letter: 'o' },
+    rows: withDefault(positive('maximum number of rows of a table'), 200),
   },
   details: [
-    'The views are those of snapshot.sql (events, registration, login, custom_event, and one for each other table), of the moment at which the command begins, and of views.sql (app_7.purchase()), which has an event once some of it are sealed.',
-    'Files outside the lake, extensions and the network are out of reach.',
+    'Views of snapshot.sql: events, registration, login, custom_event and one per other table, as of the start of the command.',
+    'Views of views.sql, such as app_7.purchase(), exist once events of that name are sealed.',
+    'Statements cannot use files outside the lake, extensions or the network.',
   ],
   examples: [
     'query "SELECT kind, count(*) FROM events GROUP BY kind"',
@@ -209,7 +210,7 @@ export const queryCommand = dataVerb({
     const { config, openPrompt } = context;
     if (sql !== undefined || openPrompt === undefined)
       return runStatements(config, sql ?? (await readInput(context)), answers, context);
-    if (output !== undefined) refuse('-o takes the rows of one statement: name it');
+    if (output !== undefined) refuse('-o needs a statement as an argument');
     return runQueryPrompt(openPrompt, {
       context,
       openEngine: () => openEngine(config, true, undefined),

@@ -55,7 +55,7 @@ const missing = (reason: string): Classified => ({ state: 'missing', reason });
 function classifyAbsent({ group }: Receipt, log: Snapshot, table: Snapshot, isComplete: boolean): Classified {
   const { epoch, restoredFrom } = log.lake ?? {};
   if (epoch === undefined) return { state: 'pending' };
-  if (epoch.streamId !== group.stream) return missing(`the lake follows another stream by now, ${epoch.streamId}`);
+  if (epoch.streamId !== group.stream) return missing(`the lake now reads another stream, ${epoch.streamId}`);
   if (group.sequence > epoch.position)
     // A backup includes the backlog of its stream, and the restore has committed it.
     return restoredFrom === undefined
@@ -65,7 +65,7 @@ function classifyAbsent({ group }: Receipt, log: Snapshot, table: Snapshot, isCo
   const erased = table.lake?.totals.erased ?? 0;
   if (erased === 0) return missing(`${read}, and nothing was erased`);
   if (isComplete) return missing(`${read}, and its id is not among those that were erased`);
-  return { state: 'erased', reason: `${read}, ${erased} events were erased from the table, and which is not known` };
+  return { state: 'erased', reason: `${read}, ${erased} events were erased from the table, and their ids are unknown` };
 }
 
 /**
@@ -129,7 +129,7 @@ async function findRows(
   return await findWholeRows({ dataset, snapshot }, ids, filter);
 }
 
-function judgeRow({ eventId, sha256 }: ReceiptEvent, row: WholeRow, receipt: Receipt): Classified {
+function classifyRow({ eventId, sha256 }: ReceiptEvent, row: WholeRow, receipt: Receipt): Classified {
   const { kind } = getMethod(receipt.method);
   const values: EventValues = { ...row.values, event_id: eventId, kind };
   const isEvent = (replaced: Readonly<Record<string, unknown>>): boolean =>
@@ -142,16 +142,20 @@ function judgeRow({ eventId, sha256 }: ReceiptEvent, row: WholeRow, receipt: Rec
   if (isRepeat) return { state: 'repeat' };
   // A natural key alone identifies an event.
   return eventId.charAt(14) === '5'
-    ? { state: 'repeat', reason: 'the first one, which the lake has, says something else' }
+    ? { state: 'repeat', reason: 'the stored event with this natural key has other values' }
     : { state: 'changed' };
 }
 
-/** Finds the row of an event. A key may be used again after a day: the best of several rows counts. */
+/** Finds the best row of an event: a key may be used again after a day. */
 function findBest(event: ReceiptEvent, rows: readonly WholeRow[], receipt: Receipt, snapshot: Snapshot) {
-  const judged = rows
+  const classified = rows
     .filter(({ eventId }) => formsOf(event.eventId, snapshot).includes(eventId))
-    .map((row) => ({ row, ...judgeRow(event, row, receipt) }));
-  return judged.find(({ state }) => state === 'stored') ?? judged.find(({ state }) => state === 'repeat') ?? judged[0];
+    .map((row) => ({ row, ...classifyRow(event, row, receipt) }));
+  return (
+    classified.find(({ state }) => state === 'stored') ??
+    classified.find(({ state }) => state === 'repeat') ??
+    classified[0]
+  );
 }
 
 async function findFailed(lakeDir: string, { events, salt }: Receipt): Promise<ReadonlyMap<string, string>> {
@@ -180,8 +184,8 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
   const log = await readSnapshot(tablePaths(lakeDir, leader).table);
   if (log.version < 0)
     // Without a lake no state is known, not even `pending`.
-    throw new AppError('not_found', `there is no lake in ${lakeDir}`, {
-      hint: 'Name the folder that holds events/_delta_log, as lake of the data folder does.',
+    throw new AppError('not_found', `no lake found in ${lakeDir}`, {
+      hint: 'Pass the folder that contains events/_delta_log, such as lake/ of the data folder.',
     });
   const snapshot = dataset === leader ? log : await readSnapshot(tablePaths(lakeDir, dataset).table);
   const rows = await findRows(snapshot, dataset, receipt);
@@ -204,8 +208,8 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
     const fit = best[index];
     const reason = failed.get(eventId);
     if (fit !== undefined) {
-      const { row, ...judged } = fit;
-      found.push({ eventId, ...judged, ...(await findSince(row)) });
+      const { row, ...state } = fit;
+      found.push({ eventId, ...state, ...(await findSince(row)) });
     } else if (reason !== undefined) found.push({ eventId, state: 'failed', reason });
     else found.push({ eventId, state: 'missing', ...absences.get(eventId) });
   }

@@ -9,13 +9,13 @@ import { folder, required } from './words.ts';
 
 export const restoreCommand = verb({
   name: 'restore',
-  summary: 'make a new data folder of the backup in DIR',
-  words: { DIR: folder("the folder that 'tributary backup' was given") },
+  summary: 'restore the backup in DIR to a new data folder',
+  words: { DIR: folder('backup folder') },
   // The folder of the environment is the one in use.
-  options: { data: required(folder('the data folder to make; it must be named, and hold nothing yet', 'NEW')) },
+  options: { data: required(folder('data folder to create; must be empty or missing', 'NEW')) },
   examples: ['restore /mnt/backup/tributary --data /srv/tributary/restored'],
   async run({ DIR: dir, data }, { environment, stop: signal }) {
-    // Not opened as by other commands, which refuse the folder of an unfinished restore.
+    // Other commands refuse the folder of an unfinished restore; this one continues it.
     const config = parseConfig({ ...environment, TRIBUTARY_DATA_DIR: data });
     const { dataDir } = config;
     const paths = dataPaths(dataDir);
@@ -36,7 +36,7 @@ export const restoreCommand = verb({
     return restoreBackup(path.resolve(dir), dataDir, {
       completeLake: async ({ lakeVersion, madeAt }, tail) => {
         if (lakeVersion < 0 && tail === undefined) return;
-        // It loads the datasets, which the restore has just copied.
+        // Loads the datasets, which the restore has just copied.
         const { completeRestore } = await import('../compact/complete-restore.ts');
         await completeRestore({ clock, logger, signal }, tail, madeAt, options);
         if (groupId !== undefined) await openToGroup(dataDir, paths.lake, groupId);

@@ -13,11 +13,11 @@ import { oneOf } from './words.ts';
 export const roleCommand = verb({
   name: 'role',
   isWithoutData: true,
-  words: { ROLE: oneOf(roles, 'the part of the service') },
+  words: { ROLE: oneOf(roles, 'role to run') },
   async run({ ROLE: role }, { environment, entry }) {
     const config = parseConfig(environment);
     if (environment['TRIBUTARY_FOLDERS'] === undefined)
-      throw new AppError('usage', "'role' is what the service runs its processes with", {
+      throw new AppError('usage', "'role' is an internal command of the service", {
         hint: "Use 'tributary start --role ROLE'.",
       });
     const logger = createLogger(config.logLevel, { role });

@@ -53,26 +53,24 @@ async function withSchedules<T>(
 }
 
 function assertDone<T extends object>(result: T | Refusal): asserts result is T {
-  if (isRefusal(result)) refuse(result.detail ?? 'the schedule is refused');
+  if (isRefusal(result)) refuse(result.detail ?? 'the schedule is invalid');
 }
 
 const add = dataVerb({
   name: 'add',
-  summary: 'add a schedule',
+  summary: 'create a schedule',
   words: {
     ARGUMENTS: many(
-      text('those of POST /api/schedule/v1/create.json, each NAME=VALUE, or all as one word with & between'),
+      text('parameters of POST /api/schedule/v1/create.json: NAME=VALUE each, or joined by &'),
     ),
   },
   options: {
-    user: required(
-      positive('whose exports they are: with the permissions, the limits and the webhooks of that user', 'ID'),
-    ),
+    user: required(positive('id of the user whose permissions, limits and webhooks apply', 'ID')),
   },
   details: [
-    'Values are as in an address: %26 is an &, %2B a plus.',
-    'every: hour, day or week; at: the time on the clocks of the zone; weekday: of a week; catchUp: slots that are made up after a stop.',
-    'An export has the hour, the day or the week before its slot; with sinceVersion=PLACE what came since the last one.',
+    'Values are URL-encoded: %26 for &, %2B for +.',
+    'every: hour, day or week. at: local time. weekday: day of a weekly slot. catchUp: number of missed slots to export after downtime.',
+    'Each export covers the hour, day or week before its slot; with sinceVersion=CURSOR, the rows since the previous export.',
   ],
   examples: [
     'schedule add --user 1 every=day at=04:00 timezone=Europe/Berlin event=customEvents selectors=eventId,tsEvent',
@@ -85,7 +83,7 @@ const add = dataVerb({
     return withSchedules(context, async ({ schedules, findUser }) => {
       const user = findUser(idUser);
       if (user === undefined)
-        throw new AppError('not_found', `there is no user ${idUser}`, { hint: "'tributary user list' names them." });
+        throw new AppError('not_found', `user ${idUser} does not exist`, { hint: "Run 'tributary user list' for all users." });
       const added = await schedules.create(user, given);
       assertDone(added);
       return added;
@@ -93,7 +91,7 @@ const add = dataVerb({
   },
 });
 
-const account = required(positive('whose schedules they are'));
+const account = required(positive('account id'));
 
 const list = dataVerb({
   name: 'list',
@@ -115,7 +113,7 @@ const changeVerb = (name: string, summary: string, change: Change) =>
   dataVerb({
     name,
     summary,
-    words: { ID: text("the schedule, as 'tributary schedule list' has it") },
+    words: { ID: text("schedule id, see 'tributary schedule list'") },
     options: { account },
     examples: [`schedule ${name} sc_8b7f9a0b78ee61cb --account 1`],
     run: ({ ID: idSchedule, account: idAccount }, context) =>
@@ -123,21 +121,21 @@ const changeVerb = (name: string, summary: string, change: Change) =>
         const changed = await change(schedules, idAccount, idSchedule);
         if (changed !== undefined) return changed;
         throw new AppError('not_found', `account ${idAccount} has no schedule ${idSchedule}`, {
-          hint: "'tributary schedule list' names them.",
+          hint: "Run 'tributary schedule list' for all schedules.",
         });
       }),
   });
 
 export const scheduleCommand: Group = {
   name: 'schedule',
-  summary: 'add, list, remove, pause and resume schedules: exports that are made again and again',
+  summary: 'create, list, remove, pause and resume schedules of recurring exports',
   verbs: [
     add,
     list,
     changeVerb('remove', 'remove a schedule', async (schedules, idAccount, idSchedule) =>
       (await schedules.remove(idAccount, idSchedule)) ? { idSchedule, removed: true } : undefined,
     ),
-    changeVerb('pause', 'make no exports by it for now', (schedules, ...id) => schedules.pause(...id)),
-    changeVerb('resume', 'make exports by it again', (schedules, ...id) => schedules.resume(...id)),
+    changeVerb('pause', 'pause a schedule', (schedules, ...id) => schedules.pause(...id)),
+    changeVerb('resume', 'resume a schedule', (schedules, ...id) => schedules.resume(...id)),
   ],
 };

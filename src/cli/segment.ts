@@ -8,20 +8,20 @@ import { addSegment } from '../operate/lists/add-segment.ts';
 import { listSegments, removeSegment, segmentKinds, type SegmentId } from '../segments/segment-store.ts';
 import { file, oneOf, positive, required, withDefault } from './words.ts';
 
-/** Opens the list that a word names: a file, or standard input for `-`. Error: `usage`. */
+/** Opens a list: a file, or standard input for `-`. Error: `usage`. */
 export function openList(word: string, { input }: Pick<CommandContext, 'input'>): ListInput {
   if (word !== '-') return { name: word, pieces: streamFile(path.resolve(word)) };
   if (input === undefined)
-    throw new AppError('usage', 'there is no standard input to read', { hint: 'Name a file instead of -.' });
+    throw new AppError('usage', 'standard input is not available', { hint: 'Pass a file instead of -.' });
   return { name: 'standard input', pieces: input() };
 }
 
-/** Answers the refused lists; returns the exit code. */
+/** Prints the rejected lists; returns the exit code. */
 export function answerRefused(refused: readonly RefusedList[], { answer, note }: CommandContext): number {
   for (const list of refused) {
     answer(list);
     const [first] = list.first;
-    note(`${list.file}: ${list.badLines} bad lines, the first is line ${first?.line}, which ${first?.reason}`);
+    note(`${list.file}: ${list.badLines} bad lines; the first, line ${first?.line}, ${first?.reason}`);
   }
   note('nothing was changed');
   return 1;
@@ -36,24 +36,24 @@ export function toListOptions({ config, clock, stop }: DataContext) {
   return { clock, memoryMb: config.duckdbMemoryMb, signal: stop };
 }
 
-const account = required(positive('whose segment it is: to other accounts it does not exist'));
+const account = required(positive('id of the account that owns the segment'));
 
 const add = dataVerb({
   name: 'add',
-  summary: 'add a segment; one of the account that has its id is replaced',
+  summary: 'create a segment, or replace the one with this id',
   words: {
-    ID: positive('a whole number, which clients give as idSegment'),
-    FILE: file('one id a line, also compressed by gzip; - for standard input'),
+    ID: positive('segment id, for the idSegment filter of exports'),
+    FILE: file('ids, one per line, also gzip; - for standard input'),
   },
   options: {
     account,
     kind: withDefault(
-      oneOf(segmentKinds, 'what the ids are: custom user ids, or ids of devices of whichever kind'),
+      oneOf(segmentKinds, 'type of the ids: custom user ids, or device ids of any type'),
       'custom',
     ),
   },
   examples: ['segment add 5 --account 1 payers.txt', 'segment add 6 --account 1 --kind device -'],
-  exitCodes: { 1: 'the file has bad lines, which are answered; nothing was changed' },
+  exitCodes: { 1: 'the file has bad lines, which are listed; nothing was changed' },
   async run({ ID: idSegment, FILE: name, account: idAccount, kind }, context) {
     await assertAccount(context.paths, idAccount);
     const segment = { idSegment, idAccount, kind };
@@ -67,7 +67,7 @@ const list = dataVerb({
   name: 'list',
   summary: 'list the segments',
   isList: true,
-  options: { account: positive('those of one account') },
+  options: { account: positive('only segments of this account') },
   examples: ['segment list', 'segment list --account 1'],
   async run({ account: idOfAll }, { paths }) {
     const segments = await listSegments(paths.segments, idOfAll);
@@ -80,7 +80,7 @@ const list = dataVerb({
 const remove = dataVerb({
   name: 'remove',
   summary: 'remove a segment',
-  words: { ID: positive("the segment, as 'tributary segment list' has it") },
+  words: { ID: positive("segment id, see 'tributary segment list'") },
   options: { account },
   examples: ['segment remove 5 --account 1'],
   async run({ ID: idSegment, account: idAccount }, { paths }) {
@@ -92,6 +92,6 @@ const remove = dataVerb({
 
 export const segmentCommand: Group = {
   name: 'segment',
-  summary: 'add, list and remove segments: sets of users or devices, for the idSegment filter of exports',
+  summary: 'create, list and remove segments: users or devices for the idSegment filter of exports',
   verbs: [add, list, remove],
 };

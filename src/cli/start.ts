@@ -10,7 +10,7 @@ import { parsed, refuse, text } from './words.ts';
 function parseRoles(list: string): readonly Role[] {
   const named = list.split(',');
   const unknown = named.find((name) => !roles.includes(name as Role));
-  if (unknown !== undefined) refuse(`--role takes ${roles.join(', ')}, not '${unknown}'`);
+  if (unknown !== undefined) refuse(`--role must be one of ${roles.join(', ')}, not '${unknown}'`);
   return roles.filter((role) => named.includes(role));
 }
 
@@ -25,11 +25,11 @@ async function startUnlessStopped(options: ServiceOptions, stop: AbortSignal): P
         ? error
         : new AppError('start_failed', `the service did not start: ${describeError(error)}`, {
             cause: error,
-            hint: `See whether ${options.config.dataDir} can be read and written, and whether its disk has room.`,
+            hint: `Check the permissions of ${options.config.dataDir} and the free space on its disk.`,
           });
     options.logger.info(
       { reason: isAppError(error, 'stopping') ? undefined : describeError(error) },
-      'service stopped while it started',
+      'service stopped during start',
     );
     return undefined;
   }
@@ -38,12 +38,12 @@ async function startUnlessStopped(options: ServiceOptions, stop: AbortSignal): P
 export const startCommand = verb({
   name: 'start',
   summary: 'run the service until it is stopped',
-  details: ['Prints one line when it is ready. SIGTERM drains it, a second signal forces it.'],
+  details: ['Prints one line when ready. SIGTERM drains the service, a second signal forces it to exit.'],
   options: {
-    role: parsed('only these parts of the service, with commas between', roles.join(','), parseRoles),
-    s2sPort: text('port of the import area (8080); 0: any free one', 'N'),
-    apiPort: text('port of the export area (8081); 0: any free one', 'N'),
-    host: text('address that both listen on (127.0.0.1)', 'H'),
+    role: parsed('roles to run, comma-separated (all)', roles.join(','), parseRoles),
+    s2sPort: text('port of the import area (8080); 0 for any free port', 'N'),
+    apiPort: text('port of the export area (8081); 0 for any free port', 'N'),
+    host: text('listen address of both ports (127.0.0.1)', 'H'),
   },
   examples: ['start', 'start --data /srv/tributary/data --host 0.0.0.0', 'start --role export --api-port 9081'],
   async run({ role: named = roles, s2sPort, apiPort, host, data }, { environment, entry, answer, stop, force }) {
@@ -54,7 +54,7 @@ export const startCommand = verb({
     );
     const logger = createLogger(config.logLevel, { role: 'supervisor' });
     for (const { variable, probably } of findUnknownSettings(environment))
-      logger.warn({ variable, probably }, 'unknown setting is ignored');
+      logger.warn({ variable, probably }, 'unknown setting ignored');
     const service = await startUnlessStopped(
       { config, roles: named, entry, environment, logger, withOps: true, setsLakeAccess: true },
       stop,
@@ -64,7 +64,7 @@ export const startCommand = verb({
     const { ready, s2s, api, ops } = service;
     answer({ ready, s2s, api, ops });
     if (!stop.aborted) await once(stop, 'abort');
-    logger.info({}, 'service drains');
+    logger.info({}, 'service draining');
     await service.stop();
     logger.info({}, 'service stopped');
   },

@@ -11,13 +11,17 @@ import { dataVerb } from './command.ts';
 export interface Broker {
   readonly url: string;
   readonly streamName: string;
+  /** Whether it is the embedded nats-server, whose store is in the data folder. */
+  readonly isOwn: boolean;
 }
 
 /** Returns the broker of the running service, or of TRIBUTARY_NATS_URL; undefined if neither is known. */
 export function findBroker({ dataDir, natsUrl, streamName }: Config): Broker | undefined {
   const running = readServiceStates(dataPaths(dataDir).run).find((state) => state.natsUrl !== undefined);
   const url = running?.natsUrl ?? natsUrl;
-  return url === undefined ? undefined : { url, streamName: running?.streamName ?? streamName };
+  if (url === undefined) return undefined;
+  const isOwn = running?.processes.some(({ name }) => name === 'nats-server') ?? false;
+  return { url, streamName: running?.streamName ?? streamName, isOwn };
 }
 
 const startPatienceMs = 120_000;
@@ -29,7 +33,7 @@ const endBytes = 16_384;
 interface AwaitedService {
   readonly dataDir: string;
   readonly runFolder: string;
-  /** Its process, if known: its end ends the waiting. */
+  /** Its process, if known: its exit ends the wait. */
   readonly pid?: number | undefined;
   /** The log of that process. */
   readonly log?: string | undefined;
@@ -55,9 +59,9 @@ export async function awaitService(awaited: AwaitedService): Promise<ServiceStat
   const { dataDir, runFolder, pid, log, signal, note } = awaited;
   const begun = performance.now();
   let isNoted = false;
-  const whole = log === undefined ? 'the log of its start' : log;
+  const whole = log === undefined ? 'the start log' : log;
   for (;;) {
-    // Read before the states: a service that runs already ends the second one, and is the one to return.
+    // Checked before the states are read: a second service exits because the first one runs, which is returned.
     const isOver = pid !== undefined && hasEnded(pid);
     const running = readServiceStates(runFolder).find(({ s2s, api }) => s2s !== undefined && api !== undefined);
     if (running !== undefined) return running;
@@ -65,14 +69,14 @@ export async function awaitService(awaited: AwaitedService): Promise<ServiceStat
     if (isOver) {
       const why = log === undefined ? undefined : await findLastSentence(log);
       throw new AppError('start_failed', `the service did not start: ${why || `the process ${pid} has ended`}`, {
-        hint: `Look at ${whole} for more, then repeat the command.`,
+        hint: `Check ${whole}, then retry the command.`,
       });
     }
     if (signal.aborted)
       throw new AppError('stopping', `interrupted after ${seconds} s: no service runs on ${dataDir} yet`);
     if (performance.now() - begun > startPatienceMs)
       throw new AppError('start_failed', `no service runs on ${dataDir} after ${seconds} s`, {
-        hint: `Look at ${whole}; 'tributary start' runs it.`,
+        hint: `Check ${whole}, or run 'tributary start'.`,
       });
     if (!isNoted)
       note(`tributary: waiting for the service on ${dataDir}${log === undefined ? '' : `, which logs into ${log}`}`);
@@ -81,7 +85,7 @@ export async function awaitService(awaited: AwaitedService): Promise<ServiceStat
   }
 }
 
-/** Longer than a service waits before it kills its processes. */
+/** Longer than the time after which a service kills its processes, ms. */
 const patienceMs = 300_000;
 const lookEveryMs = 100;
 
@@ -91,17 +95,17 @@ export function askToStop({ pid }: Pick<ServiceState, 'pid'>): void {
     process.kill(pid, 'SIGTERM');
   } catch (error) {
     if (isSystemError(error, 'ESRCH')) return;
-    throw new AppError('disk', `the service of pid ${pid} cannot be stopped`, {
+    throw new AppError('disk', `cannot stop the service of pid ${pid}`, {
       cause: error,
-      hint: 'Run the command as the user that the service runs as.',
+      hint: 'Run the command as the user of the service.',
     });
   }
 }
 
 export const stopCommand = dataVerb({
   name: 'stop',
-  summary: 'end the service that runs on the data folder, and wait until it has ended',
-  details: ['As SIGTERM does: what was acknowledged is kept. One that a service manager runs is stopped by that.'],
+  summary: 'stop the running service, and wait until it has exited',
+  details: ['Sends SIGTERM: acknowledged events are kept. Stop a service of a service manager with that manager.'],
   examples: ['stop', 'stop --data /srv/tributary/data'],
   async run(_given, { config, paths, answer, note, show, stop }) {
     const services = readServiceStates(paths.run);
@@ -114,10 +118,10 @@ export const stopCommand = dataVerb({
         if (stop.aborted || performance.now() - begun > patienceMs)
           throw new AppError(
             'stopping',
-            `the service of pid ${pid} was asked to stop ${seconds} s ago, and still runs`,
-            { hint: 'Repeat the command to wait longer, or look at its log.' },
+            `the service of pid ${pid} still runs ${seconds} s after SIGTERM`,
+            { hint: 'Run the command again to wait longer, or check the log.' },
           );
-        show?.(`waiting for the service of pid ${pid} to end, ${seconds} s`);
+        show?.(`waiting for the service of pid ${pid} to exit, ${seconds} s`);
         await pause(lookEveryMs, stop);
       }
       show?.('');

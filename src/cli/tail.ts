@@ -6,6 +6,7 @@ import { parseObject } from '../client/http-client.ts';
 import { parseMessage, type LiveMessage } from '../live/live-source.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { AppError } from '../runtime/errors.ts';
+import { withFormerNames } from '../runtime/former-names.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { rightsTodo } from '../stream/broker-errors.ts';
 import { createLiveChannel, type LiveChannel } from '../stream/live-channel.ts';
@@ -39,7 +40,7 @@ const timeOf = (ms: number): string => (Number.isNaN(ms) ? '' : clock.format(ms)
 const show = (value: unknown): string => (typeof value === 'string' ? value : JSON.stringify(value));
 
 export function tailHead(columns: number): string {
-  return layOut(['time', 'kind', 'whose', 'what'], columns);
+  return layOut(['time', 'kind', 'subject', 'fields'], columns);
 }
 
 /** Lays out an event, a line of the stream. */
@@ -61,8 +62,8 @@ export function showEvent(line: string, columns: number): string {
 export function showRefusal(line: string, columns: number): string {
   const refusal = parseRecord(line);
   if (refusal === undefined) return layOut(['', 'refused', '', line], columns);
-  const { time, method, status, detail, faults, requests } = refusal;
-  const hint = faults[0]?.hint === undefined ? '' : ` (${faults[0].hint})`;
+  const { time, method, status, detail, errors, requests } = refusal;
+  const hint = errors[0]?.hint === undefined ? '' : ` (${errors[0].hint})`;
   const alike = requests > 1 ? ` (${requests} requests alike)` : '';
   return layOut([timeOf(Date.parse(time)), 'REFUSED', `${method} ${status}`, `${detail}${hint}${alike}`], columns);
 }
@@ -89,7 +90,7 @@ function showMessage(
     // The lines are JSON.
     for (const line of events) print(`{"event":${line}}`);
     for (const line of refusals) print(`{"refusal":${line}}`);
-    if (hasLeftOut) answer({ leftOut: { events: eventsLeftOut, refusals: refusalsLeftOut } });
+    if (hasLeftOut) answer(withFormerNames('tail', { dropped: { events: eventsLeftOut, refusals: refusalsLeftOut } }));
     return;
   }
   for (const line of events) print(showEvent(line, columns));
@@ -100,13 +101,13 @@ function showMessage(
 /** Errors: `broker_away`, `broker_refused`. */
 async function assertReady(channel: LiveChannel): Promise<void> {
   const hindrance = await channel.findHindrance();
-  if (hindrance === 'away') throw new AppError('broker_away', 'the broker of the service does not answer');
+  if (hindrance === 'away') throw new AppError('broker_away', 'the broker does not respond');
   if (hindrance === 'denied')
-    throw new AppError('broker_refused', 'the broker denies what is shown live', { hint: rightsTodo });
+    throw new AppError('broker_refused', 'the broker denies live subjects', { hint: rightsTodo });
 }
 
-const away = 'the service does not answer; what arrives is shown again when it does';
-const back = 'the service answers again';
+const away = 'service unreachable, will retry';
+const back = 'service reachable again';
 
 /**
  * Follows an app, also across a restart of the service, which gets another broker. Errors of the start: `broker_away`,
@@ -152,22 +153,22 @@ async function follow(
 
 export const tailCommand = dataVerb({
   name: 'tail',
-  summary: 'show the events and refusals of an app as they arrive',
+  summary: 'show events and rejected imports of an app as they arrive',
   details: [
-    'A sample: up to 20 events a second of each import process; what is left out is counted.',
-    'On a terminal a line for each; in a pipe, or with --json, objects with event, refusal or leftOut.',
-    'It goes on when the service is started anew.',
+    'A sample: up to 20 events a second of each import process; dropped ones are counted.',
+    'On a terminal a line for each; in a pipe, or with --json, objects with event, refusal or dropped.',
+    'It reconnects after a restart of the service.',
   ],
-  words: { APP: positive('the id of an app') },
+  words: { APP: positive('app id') },
   examples: ['tail 7', 'tail 7 --json'],
   async run({ APP: idApp, json }, context) {
     const { config, paths, screen, print, note, stop, unread } = context;
     const columns = json ? undefined : screen?.columns;
     const broker = findBroker(config);
     if (broker === undefined)
-      throw new AppError('broker_away', 'no service runs on this data folder', { hint: 'Start it first.' });
+      throw new AppError('broker_away', 'no service runs on this data folder', { hint: "Run 'tributary start' first." });
     if (!(await listApps(paths)).some((app) => app.idApp === String(idApp)))
-      note(`there is no app ${idApp} here: 'tributary app list' names those that there are`);
+      note(`app ${idApp} does not exist; 'tributary app list' lists all apps`);
     // The state of the connection is reported by notes.
     const logger = createLogger('silent');
     function open({ url, streamName }: Broker): LiveChannel {
@@ -181,7 +182,7 @@ export const tailCommand = dataVerb({
     const following = await follow(idApp, broker, open, context);
     try {
       if (columns !== undefined) {
-        note(`What arrives of app ${idApp}; Ctrl-C ends it.`);
+        note(`Events and rejected imports of app ${idApp}. Press Ctrl-C to stop.`);
         print(tailHead(columns));
       }
       const end = AbortSignal.any(unread === undefined ? [stop] : [stop, unread]);

@@ -3,29 +3,27 @@ import { addUser, listUsers, removeUser, renewSecret, setUser } from '../access/
 import { assertConfirmed, dataVerb, yesOption, type Group } from './command.ts';
 import { flag, oneOf, parsed, parsePositiveOrNone, positive, present, refuse, text, withDefault } from './words.ts';
 
-const id = { ID: positive("the id of the user, as 'tributary user list' has it") };
+const id = { ID: positive("user id, see 'tributary user list'") };
 const files = oneOf(
   ['auto', 'gzip'],
-  'gzip: every file compressed where a request does not say otherwise; auto: large ones',
+  'default compression of files: gzip, or auto for large files only',
 );
 
 const add = dataVerb({
   name: 'add',
-  summary: 'add a user of the export area; answers the secret, which is shown this once',
-  words: { NAME: text('the name; it stands once in an account') },
+  summary: 'create a user of the export area and print the secret, which is shown only once',
+  words: { NAME: text('user name, unique in the account') },
   options: {
-    account: positive('whose apps the user exports; an operator may go without'),
-    operator: flag(
-      'may see how the service is, and change apps and users of every account, in the console or by the API',
-    ),
-    noExport: flag('may read reports of the account, and order none'),
-    maxExports: positive("simultaneous requests of this user, within the account's", 'K'),
+    account: positive('id of the account whose apps the user exports; optional for an operator'),
+    operator: flag('may view the service status, and change apps and users of all accounts'),
+    noExport: flag('may read reports of the account, but not create exports'),
+    maxExports: positive("maximum concurrent exports of this user, within the account's limit", 'K'),
     files: withDefault(files, 'auto'),
   },
   examples: ['user add ann --account 1', 'user add root --operator', 'user add python --account 1 --files gzip'],
   opens: 'named',
   async run({ NAME: name, account, operator, noExport, maxExports, files: form }, { paths }) {
-    if (account === undefined && !operator) refuse('--account is expected: only an operator goes without');
+    if (account === undefined && !operator) refuse('--account is required without --operator');
     return addUser(paths, {
       name,
       idAccount: account ?? noAccount,
@@ -38,22 +36,22 @@ const add = dataVerb({
 
 const set = dataVerb({
   name: 'set',
-  summary: 'change what a user may, and how files come',
+  summary: 'change the permissions, limits and compression of a user',
   words: id,
   options: {
-    export: oneOf(['yes', 'no'], 'whether the user orders exports, or reads reports of the account only'),
+    export: oneOf(['yes', 'no'], 'whether the user may create exports'),
     maxExports: parsed(
-      "simultaneous requests of this user, within the account's; none: as many as the account",
+      "maximum concurrent exports of this user, within the account's limit; none removes it",
       'K|none',
       parsePositiveOrNone,
     ),
     files,
   },
-  details: ['It holds for what is asked from then on. Name and account stay; a new secret comes from user secret.'],
+  details: ["Applies to new requests only. 'tributary user rotate-secret' replaces the secret."],
   examples: ['user set 1 --max-exports 2', 'user set 1 --export no'],
   async run({ ID: idUser, export: mayExport, maxExports, files: form }, { paths }) {
     if ((mayExport ?? maxExports ?? form) === undefined)
-      refuse('nothing is to be changed: give --export, --max-exports or --files');
+      refuse('nothing to change: pass --export, --max-exports or --files');
     const settings = present({
       canExport: mayExport === undefined ? undefined : mayExport === 'yes',
       maxExports: maxExports === 'none' ? null : maxExports,
@@ -78,21 +76,21 @@ const remove = dataVerb({
   options: yesOption,
   examples: ['user remove 1', 'user remove 1 --yes'],
   async run({ ID: idUser, yes }, context) {
-    await assertConfirmed(`Remove user ${idUser} for good, with every link that was given to them?`, yes, context);
+    await assertConfirmed(`Permanently remove user ${idUser} and invalidate their download links?`, yes, context);
     return removeUser(context.paths, idUser);
   },
 });
 
-const secret = dataVerb({
-  name: 'secret',
-  summary: 'give a user a new secret, which ends the old one and is shown this once',
+const rotateSecret = dataVerb({
+  name: 'rotate-secret',
+  summary: 'replace the secret of a user and print the new one, which is shown only once',
   words: id,
-  examples: ['user secret 1'],
+  examples: ['user rotate-secret 1'],
   run: ({ ID: idUser }, { paths }) => renewSecret(paths, idUser),
 });
 
 export const userCommand: Group = {
   name: 'user',
-  summary: 'add, change, list and remove users of the export area; give one a new secret',
-  verbs: [add, set, list, remove, secret],
+  summary: 'create, change, list and remove users of the export area, and rotate secrets',
+  verbs: [add, set, list, remove, rotateSecret],
 };

@@ -25,9 +25,9 @@ interface ReceiptWords {
 }
 
 export interface ReceiptVerdict {
-  /** The body, if given, matches, and no event is missing or changed. */
+  /** Whether the body, if given, matches, and no event is missing or changed. */
   readonly ok: boolean;
-  /** The key was named by the caller or is one of the data folder. */
+  /** Whether the key was passed by the caller or is one of the data folder. */
   readonly trusted: boolean;
   readonly receipt: Readonly<Record<string, unknown>>;
   /** Whether the body matches the receipt; absent if none was given. */
@@ -38,7 +38,7 @@ export interface ReceiptVerdict {
 const isGzip = (body: Buffer): boolean => body[0] === 0x1f && body[1] === 0x8b;
 
 /** Compares a body, gzip or not, with a receipt by the code of the import. */
-function judgeBody(body: Buffer, { method, idApp, platform, receivedAt, salt, events }: Receipt) {
+function compareBody(body: Buffer, { method, idApp, platform, receivedAt, salt, events }: Receipt) {
   const imported = parseImportRequest({
     method,
     head: { headers: isGzip(body) ? { 'content-encoding': 'gzip' } : {}, headersDistinct: {} },
@@ -46,13 +46,13 @@ function judgeBody(body: Buffer, { method, idApp, platform, receivedAt, salt, ev
     app: { idApp, platform },
     receivedAtMs: Date.parse(receivedAt),
   });
-  if ('reason' in imported) return { ok: false, why: `it is refused: ${imported.detail}` };
+  if ('reason' in imported) return { ok: false, why: `it is invalid: ${imported.detail}` };
   // Event ids are random.
   const digests = readLines(imported.lines).map((values, index) =>
     digestEvent(salt, { ...values, event_id: events[index]?.eventId ?? '' }),
   );
   const isSame = digests.length === events.length && digests.every((sha256, index) => sha256 === events[index]?.sha256);
-  return isSame ? { ok: true } : { ok: false, why: 'it is another request' };
+  return isSame ? { ok: true } : { ok: false, why: 'it is the body of another request' };
 }
 
 /** Returns the lake to search and the trusted keys; undefined if unknown. */
@@ -61,8 +61,8 @@ async function findPlaces({ key, data, lake }: ReceiptWords, environment: Enviro
   if (lake !== undefined) {
     const lakeDir = path.resolve(lake);
     if (!(await exists(lakeDir)))
-      throw new AppError('not_found', `there is no folder ${lakeDir}`, {
-        hint: 'Name the folder of a lake by --lake.',
+      throw new AppError('not_found', `folder ${lakeDir} does not exist`, {
+        hint: 'Pass the folder of a lake with --lake.',
       });
     return { lakeDir, trusted: given };
   }
@@ -84,9 +84,9 @@ export async function verifyReceipt(
   const receipt = parseReceipt(text, trusted);
   if (!importMethods.has(receipt.method))
     throw new AppError('not_found', `this program has no import method ${receipt.method}`, {
-      hint: 'Verify the receipt with the pipelines of the service that gave it.',
+      hint: 'Run the command with the pipelines of the service that issued the receipt.',
     });
-  const body = words.body === undefined ? undefined : judgeBody(words.body, receipt);
+  const body = words.body === undefined ? undefined : compareBody(words.body, receipt);
   const lake = lakeDir === undefined ? undefined : await findReceiptInLake(lakeDir, receipt);
   const { idApp, method, receivedAt, events, group } = receipt;
   const { stream, sequence, storedAt, key } = group;
@@ -99,14 +99,14 @@ export async function verifyReceipt(
 }
 
 const untrusted = (what: string): string =>
-  `the ${what} was verified with the key that it names itself, and anyone can sign with a key of their own: pass the key of the service with --key, or --any-key to accept that`;
+  `the ${what} is signed by an untrusted key: pass the public key of the service with --key, or --any-key to accept it`;
 
 async function readable<T>(name: string, read: () => Promise<T>): Promise<T> {
   try {
     return await read();
   } catch (error) {
     if (!isSystemError(error, 'ENOENT', 'EISDIR', 'EACCES')) throw error;
-    throw new AppError('not_found', `${name} cannot be read`, { hint: 'Name a file that is there.', cause: error });
+    throw new AppError('not_found', `cannot read ${name}`, { hint: 'Check the path and its permissions.', cause: error });
   }
 }
 
@@ -128,8 +128,8 @@ async function findSigned(name: string): Promise<string | undefined> {
 async function getManifest(name: string, trusted: string | undefined): Promise<Manifest> {
   const text = await findSigned(name);
   if (text !== undefined && isManifestText(text)) return parseManifest(text, trusted);
-  throw new AppError('manifest_invalid', `${name} is no manifest as the service writes it`, {
-    hint: 'Name the files first and the manifest last. If this is the manifest, download it again.',
+  throw new AppError('manifest_invalid', `${name} is not a manifest`, {
+    hint: 'Pass the files first and the manifest last. If this is the manifest, download it again.',
   });
 }
 
@@ -156,10 +156,10 @@ function matchParts({ files }: Manifest, given: readonly GivenFile[]) {
 
 function describeOdd({ name, sha256, bytes }: GivenFile, { files }: Manifest): string {
   if (files.some((part) => part.sha256 === sha256 && part.bytes === bytes)) return 'the same part is given twice';
-  if (files.some((part) => part.name === path.basename(name))) return 'its content is another one';
+  if (files.some((part) => part.name === path.basename(name))) return 'its content differs';
   return path.extname(name) === '.zip'
-    ? 'it is an archive, and a manifest is of the files in it: unpack it, and name those'
-    : 'it is none of the files of the manifest';
+    ? 'it is an archive: unpack it and pass its files'
+    : 'it is not in the manifest';
 }
 
 async function readGiven(name: string): Promise<GivenFile> {
@@ -169,15 +169,15 @@ async function readGiven(name: string): Promise<GivenFile> {
 
 const options = {
   key: parsed(
-    'the public key, as /manifest-key.json or /v1/receipt-key gives it over a connection that you trust',
+    'public key of the service, from /manifest-key.json or /v1/receipt-key over a trusted connection',
     'HEX',
-    (value) => (/^[0-9a-f]{64}$/.test(value) ? value : refuse('--key is 64 hexadecimal digits, in lower case')),
+    (value) => (/^[0-9a-f]{64}$/.test(value) ? value : refuse('--key must be 64 lower-case hexadecimal digits')),
   ),
-  anyKey: flag('accept the key that the manifest or the receipt names itself'),
-  partial: flag('accept that files of the export are missing'),
-  body: file('the body of the import: is it the one that the receipt is of?'),
-  data: folder('a data folder, whose keys are trusted: is each event there, and since which version?'),
-  lake: folder('the folder of a lake: is each event there, and since which version?'),
+  anyKey: flag('accept any signing key of the manifest or receipt'),
+  partial: flag('accept missing files of the export'),
+  body: file('body of the import, to compare with the receipt'),
+  data: folder('data folder to look up the events in; its keys are trusted'),
+  lake: folder('lake folder to look up the events in'),
 } as const;
 
 async function runReceipt(
@@ -188,7 +188,7 @@ async function runReceipt(
   if (data !== undefined && lake !== undefined) refuse('--data and --lake exclude each other');
   // Text that is not UTF-8 fails as a receipt, too.
   const receipt = (await findSigned(name)) ?? '';
-  if (isManifestText(receipt)) refuse(`${name} is a manifest: name the files that it is to be compared with before it`);
+  if (isManifestText(receipt)) refuse(`${name} is a manifest: pass its files before it`);
   const body = bodyFile === undefined ? undefined : await readable(bodyFile, () => getBytes(bodyFile));
   const verdict = await verifyReceipt(receipt, { key, body, data, lake }, environment);
   if (!verdict.trusted) note(untrusted('receipt'));
@@ -199,36 +199,34 @@ async function runReceipt(
 
 export const verifyCommand = verb({
   name: 'verify',
-  summary: 'tell whether downloaded files are those of an export, or where the events of a receipt are',
+  summary: 'verify downloaded files by their manifest, or a receipt and its events',
   usage: [
     'FILE... MANIFEST [--key HEX | --any-key] [--partial]',
     'RECEIPT [--key HEX | --any-key] [--body FILE] [--data DIR | --lake DIR]',
   ],
   words: {
     FILE: many(
-      file(
-        'downloaded files, and last the file that the answer of an export names as manifest; or alone the answer of an import that was sent with Prefer: receipt, or the receipt in it',
-      ),
+      file('downloaded files and, last, their manifest; or an import receipt, alone or in the response of the import'),
     ),
   },
   options,
   details: [
-    'Without --key, trusted is false: anyone can sign with a key of their own. --data trusts the keys of that data folder.',
+    'Without --key or --data, trusted is false: anyone can sign with their own key.',
   ],
   examples: ['verify part-0.csv manifest.json --any-key', 'verify receipt.json --body events.json --data data'],
   exitCodes: {
-    1: 'a file is another one, missing or given twice, an event of the receipt is missing or changed, or the key is not trusted',
+    1: 'a file differs, is missing or is given twice; an event is missing or changed; or the key is not trusted',
   },
   async run({ FILE: names, ...given }, context) {
     const { key: trusted, anyKey, partial } = given;
     if (anyKey && trusted !== undefined) refuse('--key and --any-key exclude each other');
     const manifestFile = names.at(-1) ?? '';
     if (names.length < 2) {
-      if (partial) refuse('--partial is for the files of an export');
+      if (partial) refuse('--partial needs a manifest');
       return await runReceipt(manifestFile, given, context);
     }
     for (const name of ['body', 'data', 'lake'] as const)
-      if (given[name] !== undefined) refuse(`--${name} is for a receipt`);
+      if (given[name] !== undefined) refuse(`--${name} needs a receipt`);
     const { answer, note } = context;
     const manifest = await getManifest(manifestFile, trusted);
     const files: GivenFile[] = [];

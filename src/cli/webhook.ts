@@ -6,20 +6,20 @@ import { dataVerb, type Group } from './command.ts';
 import { positive, refuse, required, text } from './words.ts';
 import { assertAccount } from '../access/users.ts';
 
-const account = required(positive('whose exports are told of', 'ID'));
+const account = required(positive('account id', 'ID'));
 
 const add = dataVerb({
   name: 'add',
-  summary: 'add a webhook; answers the secret that messages are signed with, which is shown this once',
-  words: { URL: text('a public address, or one that TRIBUTARY_WEBHOOKS_ALLOW allows') },
+  summary: 'create a webhook and print its signing secret, which is shown only once',
+  words: { URL: text('public URL, or one that TRIBUTARY_WEBHOOKS_ALLOW allows') },
   options: { account },
   examples: ['webhook add https://hooks.example.com/exports --account 1'],
   async run({ URL: word, account: idAccount }, { config, paths, clock }) {
     await assertAccount(paths, idAccount);
     const rules = createOutgoingRules(config.webhooksAllow);
     if (typeof rules === 'string')
-      throw new AppError('config_invalid', `TRIBUTARY_WEBHOOKS_ALLOW holds '${rules}'`, {
-        hint: 'Name networks such as 10.1.0.0/16 and names such as hooks.example.com.',
+      throw new AppError('config_invalid', `TRIBUTARY_WEBHOOKS_ALLOW has the invalid entry '${rules}'`, {
+        hint: 'Set networks such as 10.1.0.0/16 and host names such as hooks.example.com.',
       });
     const url = parseWebhookUrl(word, rules);
     if (typeof url === 'string') refuse(`URL ${url}`);
@@ -46,19 +46,19 @@ const list = dataVerb({
 const remove = dataVerb({
   name: 'remove',
   summary: 'remove a webhook',
-  words: { ID: text("the webhook, as 'tributary webhook list' has it") },
+  words: { ID: text("webhook id, see 'tributary webhook list'") },
   options: { account },
   examples: ['webhook remove wh_3f2a90c1d84b7e65 --account 1'],
   async run({ ID: idWebhook, account: idAccount }, { paths }) {
     if (await removeWebhook(paths, idAccount, idWebhook)) return { idWebhook, removed: true };
     throw new AppError('not_found', `account ${idAccount} has no webhook ${idWebhook}`, {
-      hint: "'tributary webhook list' names them.",
+      hint: "Run 'tributary webhook list' for all webhooks.",
     });
   },
 });
 
 export const webhookCommand: Group = {
   name: 'webhook',
-  summary: 'add, list and remove webhooks: addresses that are told of ended exports and of notices',
+  summary: 'create, list and remove webhooks for ended exports and catalogue notices',
   verbs: [add, list, remove],
 };

@@ -53,15 +53,15 @@ export async function* cutBatches(
   if (events.length + refused.length > 0) yield cut();
 }
 
-/** Renders the line of a refused event, which keeps its bytes. */
+/** Renders the line of a rejected event, byte for byte. */
 export function renderRefused({ json, ...what }: RefusedEvent): string {
   const text = JSON.stringify(what);
   return json === undefined ? `${text}\n` : `${text.slice(0, -1)},"event":${json}}\n`;
 }
 
 /**
- * Writes lines to the file of refused events after its first `atByte` bytes, durably except for the folder. An empty
- * file is removed. Returns the length.
+ * Writes lines to the file of rejected events after its first `atByte` bytes, durably except for the folder. Removes an
+ * empty file. Returns the length.
  */
 export async function writeRefused(file: string, lines: string, atByte: number): Promise<number> {
   if (lines === '' && atByte === 0) {

@@ -9,23 +9,23 @@ type ColumnMap = ReadonlyMap<string, string>;
 /** Separates an object from the name of its member. */
 const dot = '.';
 
-/** Maps a header to fields; undefined for dropped columns. Throws for an unsuitable map. */
+/** Maps a header to fields; undefined for dropped columns. Throws if the map does not match the header. */
 function mapHeader(header: readonly string[], map: ColumnMap): readonly (string | undefined)[] {
   const unknown = [...map.keys()].find((column) => !header.includes(column));
   if (unknown !== undefined)
-    throw new Error(`--map names the column ${unknown}, and the header has ${header.join(', ')}`);
+    throw new Error(`--map names the column ${unknown}, but the header has ${header.join(', ')}`);
   const fields = header.map((column) => {
     const field = map.get(column) ?? column;
     return field === '' ? undefined : field;
   });
   const twice = fields.find((field, index) => field !== undefined && fields.indexOf(field) !== index);
-  if (twice !== undefined) throw new Error(`two columns become the field ${twice}: name another, or none, by --map`);
+  if (twice !== undefined) throw new Error(`two columns map to the field ${twice}: change or drop one with --map`);
   const both = fields.find(
     (field) => field?.includes(dot) === true && fields.includes(field.slice(0, field.indexOf(dot))),
   );
   if (both !== undefined)
     throw new Error(
-      `a column becomes ${both}, and another all of ${both.slice(0, both.indexOf(dot))}: drop one by --map`,
+      `one column maps to ${both}, another one to all of ${both.slice(0, both.indexOf(dot))}: drop one with --map`,
     );
   return fields;
 }
@@ -50,7 +50,7 @@ export function toEvent(fields: readonly (string | undefined)[], cells: readonly
   return event;
 }
 
-/** Makes `__proto__` a name like any other. */
+/** Defines a member, also one with the name `__proto__`. */
 function define(object: Record<string, unknown>, name: string, value: unknown): void {
   Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
 }
@@ -72,11 +72,11 @@ const identities = [
   'sezamUserId',
   ...eventFields.filter(({ schema }) => schema['x-device-id'] === true).map(({ name }) => name),
 ];
-/** Most columns that a message names. */
+/** Maximum number of columns in a message. */
 const shownColumns = 10;
 const byteOrderMark = '\uFEFF';
 
-/** Refuses columns that can never make a valid event. Error: `usage`. */
+/** Rejects columns that cannot form a valid event. Error: `usage`. */
 function assertUseful(name: string, event: string, columns: readonly string[], fields: CsvColumns['fields']): void {
   const { kind } = getMethod(event);
   const { properties = {}, required = [] } = eventSchemas.get(kind) ?? {};
@@ -84,19 +84,19 @@ function assertUseful(name: string, event: string, columns: readonly string[], f
   const ids = identities.filter((id) => Object.hasOwn(properties, id));
   const lacking = required.filter((field) => !heads.includes(field));
   if (ids.length > 0 && !ids.some((id) => heads.includes(id)))
-    lacking.unshift(getKind(kind).ofDevice ? `any of ${ids.join(', ')}` : 'customUserId');
+    lacking.unshift(getKind(kind).allowsDeviceOnly ? `any of ${ids.join(', ')}` : 'customUserId');
   if (lacking.length === 0) return;
   const unknown = columns.filter((_, index) => !Object.hasOwn(properties, heads[index] ?? ''));
   const shown = unknown.slice(0, shownColumns).map((column) => JSON.stringify(column));
   const more = unknown.length > shownColumns ? ', ...' : '';
-  const what = unknown.length === 0 ? '' : `; no fields are its columns ${shown.join(', ')}${more}`;
+  const what = unknown.length === 0 ? '' : `; unknown fields are ${shown.join(', ')}${more}`;
   throw new AppError('usage', `${name} has no column for ${lacking.join(', and none for ')} of ${event}${what}`, {
-    hint: 'Write --map COLUMN=FIELD for a column of another name, such as --map user=customUserId; nothing was sent.',
+    hint: 'Pass --map COLUMN=FIELD for a column of another name, such as --map user=customUserId. No event was sent.',
   });
 }
 
 /**
- * Reads the header of a CSV. Error: `usage` if it is not one, the map is unsuitable, or no valid event is possible.
+ * Reads the header of a CSV. Error: `usage` if it is not one, the map does not match, or no valid event is possible.
  */
 export function readHeader(name: string, { event, map }: HeaderReading, bytes: Buffer | undefined): CsvColumns {
   const text = bytes?.toString('utf8').replace(byteOrderMark, '') ?? '';
@@ -104,8 +104,8 @@ export function readHeader(name: string, { event, map }: HeaderReading, bytes: B
   const separator = separators.find((one) => unquoted.includes(one)) ?? ',';
   const columns = parseCells(text, separator);
   if (columns === undefined || text.trim() === '')
-    throw new AppError('usage', `${name} has no header of CSV in its first line`, {
-      hint: 'Put the names of the columns there, with commas between them.',
+    throw new AppError('usage', `${name} has no CSV header in its first line`, {
+      hint: 'Add a first line with the column names, separated by commas.',
     });
   try {
     const fields = mapHeader(columns, map);
@@ -113,6 +113,6 @@ export function readHeader(name: string, { event, map }: HeaderReading, bytes: B
     return { separator, fields };
   } catch (error) {
     if (error instanceof AppError) throw error;
-    throw new AppError('usage', `${name}: ${describeError(error)}`, { hint: 'Write --map column=field.' });
+    throw new AppError('usage', `${name}: ${describeError(error)}`, { hint: 'Pass --map COLUMN=FIELD.' });
   }
 }

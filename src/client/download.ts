@@ -15,7 +15,7 @@ export interface DownloadOptions {
   /** Bytes received or found, of all files. */
   readonly onBytes: (bytes: number) => void;
   readonly onWait: (why: string | undefined) => void;
-  /** How long a file may make no progress, ms. */
+  /** Timeout without progress of a file, ms. */
   readonly patienceMs?: number;
 }
 
@@ -39,7 +39,7 @@ async function fetchRest(file: ExportFile, place: string, options: DownloadOptio
     if (answer.status === 403 || answer.status === 404) return 'ended';
     if (answer.status === 412 || answer.status === 416) return from > 0 ? 'other' : 'cut';
     if (answer.status !== 200 && (from === 0 || answer.status !== 206))
-      throw new AppError('service_away', `the download of ${file.name} is answered ${answer.status}`);
+      throw new AppError('service_away', `the download of ${file.name} failed with status ${answer.status}`);
     if (from > 0 && answer.status === 200) {
       // A proxy may ignore ranges: the file restarts.
       await part.close();
@@ -90,21 +90,21 @@ export async function downloadFile(wanted: ExportFile, folder: string, options: 
         onBytes(-file.bytes);
         wrong += 1;
         if (wrong === 3)
-          throw new AppError('file_damaged', `${file.name} came three times with other bytes than it has`, {
-            hint: 'Look what stands between you and the service, then repeat the command.',
+          throw new AppError('file_damaged', `${file.name} failed checksum verification three times`, {
+            hint: 'Check proxies between you and the service, then retry.',
           });
       } else if (tried === 'ended') {
         const renewed = (await options.renew()).find(({ sha256 }) => sha256 === wanted.sha256);
         if (renewed === undefined || renewed.link === file.link)
-          throw new AppError('service_refused', `the service has ${file.name} no more`, {
-            hint: 'Order the export again.',
+          throw new AppError('service_refused', `${file.name} has expired`, {
+            hint: 'Create the export again.',
           });
         file = renewed;
         continue;
       } else if (tried === 'other') {
         onBytes(-Math.min((await findSize(place)) ?? 0, file.bytes));
         await removeFile(place);
-      } else why = 'the connection broke off';
+      } else why = 'the connection was closed';
     } catch (error) {
       if (!isAppError(error, 'service_away')) throw error;
       why = describeError(error);
@@ -112,7 +112,7 @@ export async function downloadFile(wanted: ExportFile, folder: string, options: 
     const now = (await findSize(place)) ?? 0;
     if (now !== size) [size, movedAt] = [now, performance.now()];
     if (performance.now() - movedAt > patienceMs)
-      throw new AppError('service_away', `nothing came of ${file.name} for ${patienceMs / 1000} s: ${why ?? ''}`);
+      throw new AppError('service_away', `no data of ${file.name} received for ${patienceMs / 1000} s: ${why ?? ''}`);
     if (why === undefined) continue;
     onWait(why);
     await pause(backoff.currentMs(), signal);

@@ -25,7 +25,7 @@ export interface Place {
 const lineFeed = 0x0a;
 const carriageReturn = 0x0d;
 const quote = 0x22;
-/** More than a body may have. */
+/** Larger than the body limit. */
 const maxRecordBytes = 64 * 1024;
 
 function countQuotes(bytes: Uint8Array): number {
@@ -101,7 +101,7 @@ export interface SourceEvent {
   readonly json: string;
 }
 
-/** A refused event, or a line that is not an event. */
+/** A rejected event, or a line that is not an event. */
 export interface RefusedEvent {
   readonly line: number;
   /** Path of the wrong field, without its first slash. */
@@ -133,7 +133,7 @@ export const startPlace: Place = { line: 1, offset: 0 };
 /** Maximum bytes of a body (docs/api.md#limits); a batch has two brackets around its events. */
 export const maxBodyBytes = 10_240;
 const maxEventBytes = maxBodyBytes - 2;
-const tooLarge = `is larger than the ${maxEventBytes} bytes that an event may have`;
+const tooLarge = `is larger than the maximum of ${maxEventBytes} bytes per event`;
 const shownText = 1000;
 
 const refuse = ({ line, next, bytes }: InputRecord, reason: string, hint?: string): SourceItem => ({
@@ -152,7 +152,7 @@ function withinSize(record: InputRecord, json: string): SourceItem {
     : { next: record.next, event: { line: record.line, json } };
 }
 
-const oneOnEach = 'Write one event, and nothing else, on each line.';
+const oneOnEach = 'Write exactly one event per line.';
 
 /** Reads a line of JSON and keeps its text: numbers stay exact. */
 function readJson(record: InputRecord): SourceItem {
@@ -161,27 +161,27 @@ function readJson(record: InputRecord): SourceItem {
   try {
     if (isRecord(JSON.parse(text))) return withinSize(record, text);
   } catch {
-    return refuse(record, 'is no JSON', oneOnEach);
+    return refuse(record, 'is not JSON', oneOnEach);
   }
-  return refuse(record, 'is no JSON object', oneOnEach);
+  return refuse(record, 'is not a JSON object', oneOnEach);
 }
 
 function readCsv(record: InputRecord, { separator, fields }: CsvColumns): SourceItem {
   const text = record.bytes.toString('utf8');
   if (text.trim() === '') return { next: record.next };
   const cells = parseCells(text, separator);
-  if (cells === undefined) return refuse(record, 'is no record of CSV: a quote stands where none may');
+  if (cells === undefined) return refuse(record, 'is not a CSV record: unexpected quote');
   if (cells.length !== fields.length)
-    return refuse(record, `has ${cells.length} cells, and the header has ${fields.length}`);
+    return refuse(record, `has ${cells.length} cells, but the header has ${fields.length}`);
   return withinSize(record, JSON.stringify(toEvent(fields, cells)));
 }
 
 function readItem(record: InputRecord, columns: CsvColumns | undefined): SourceItem {
   const last = record.next.line - 1;
   if (record.isCut && last > record.line)
-    return refuse(record, tooLarge, `It takes the lines up to ${last}: look for a quote that is not closed.`);
+    return refuse(record, tooLarge, `Check for an unclosed quote: the record extends to line ${last}.`);
   if (record.isCut) return refuse(record, tooLarge);
-  if (!isUtf8(record.bytes)) return refuse(record, 'is no UTF-8 text');
+  if (!isUtf8(record.bytes)) return refuse(record, 'is not UTF-8');
   return columns === undefined ? readJson(record) : readCsv(record, columns);
 }
 

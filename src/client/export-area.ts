@@ -51,7 +51,7 @@ interface ExportAreaOptions {
   readonly signal: AbortSignal;
   /** Reports why a call waits; undefined when it continues. */
   readonly onWait: (why: string | undefined) => void;
-  /** How long the service may be away, ms. */
+  /** Timeout for an unavailable service, ms. */
   readonly patienceMs?: number;
 }
 
@@ -77,24 +77,24 @@ function describe({ status, text }: HttpAnswer): string {
 }
 
 const hints: Readonly<Record<number, string>> = {
-  403: "Compare the user's id and secret with those that 'tributary user add' has answered.",
-  404: "'tributary export list' shows the requests that there are.",
+  403: "Check the user id and secret against the output of 'tributary user add'.",
+  404: "Run 'tributary export list' for all export requests.",
 };
 
-/** Names the exports in progress that fill the limit; undefined for another refusal. */
+/** Returns a hint that lists the exports in progress if they fill the limit; undefined for another error. */
 function hintOfFull({ text }: HttpAnswer): string | undefined {
   const exports = parseEnvelope(text).data?.error?.info?.exports;
   if (!Array.isArray(exports) || exports.length === 0) return undefined;
   const ids = (exports as { readonly idRawExport?: unknown }[]).map(({ idRawExport }) => toLine(String(idRawExport)));
-  return `Wait until one of these ends, or run 'tributary export cancel ID' for one of them: ${ids.join(', ')}.`;
+  return `Wait until one of these exports ends, or run 'tributary export cancel ID': ${ids.join(', ')}.`;
 }
 
 function refusal(url: string, answer: HttpAnswer): AppError {
-  return new AppError('service_refused', `${url} refuses: ${describe(answer)}`, {
+  return new AppError('service_refused', `${url} rejected the request: ${describe(answer)}`, {
     hint:
       hintOfFull(answer) ??
       hints[answer.status] ??
-      "'tributary export EVENT --help' and docs/api.md have what is allowed.",
+      "Check the arguments in 'tributary export EVENT --help' and docs/api.md.",
   });
 }
 
@@ -102,9 +102,9 @@ function refusal(url: string, answer: HttpAnswer): AppError {
 const unsent = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH'];
 
 function unknownChange(url: string, why: string, cause?: unknown): AppError {
-  return new AppError('service_away', `${url} has not said what became of it: ${why}`, {
+  return new AppError('service_away', `the outcome of the request to ${url} is unknown: ${why}`, {
     cause,
-    hint: "Look at 'tributary export list' before you repeat the command: it may be ordered already.",
+    hint: "Check 'tributary export list' before you retry: the export may exist already.",
   });
 }
 
@@ -112,7 +112,7 @@ function unknownChange(url: string, why: string, cause?: unknown): AppError {
 function nameOf(link: string): string {
   const name = URL.canParse(link) ? (new URL(link).pathname.split('/').at(-1) ?? '') : '';
   if (/^\w[\w.-]*$/.test(name)) return name;
-  throw new AppError('service_refused', `the service names a file by ${link.slice(0, 200)}, which is no link to one`);
+  throw new AppError('service_refused', `the service sent ${link.slice(0, 200)}, which is not a download link`);
 }
 
 function toFile(value: unknown): ExportFile {
@@ -178,8 +178,8 @@ export function createExportArea(
     if (answer.status === 200) {
       const { data } = parseEnvelope(answer.text);
       if (typeof data === 'object' && data !== null) return { data };
-      throw new AppError('service_refused', `${url} does not answer as an export area does: ${why}`, {
-        hint: 'Look whether the address is that of the export area, and what stands between.',
+      throw new AppError('service_refused', `${url} is not an export area: ${why}`, {
+        hint: 'Check the URL of the export area, and proxies between you and the service.',
       });
     }
     if (answer.status === 429) return { why, waitMs, isQuota: true };
@@ -199,10 +199,10 @@ export function createExportArea(
         return tried.data;
       }
       const { why, waitMs, isQuota } = tried;
-      // Quotas are waited for, up to an hour.
+      // Waits for quotas, up to an hour.
       if (!isQuota && performance.now() > untilMs)
-        throw new AppError('service_away', `${url} cannot do it now: ${why}`, {
-          hint: 'Repeat the command when the service runs again.',
+        throw new AppError('service_away', `${url} is unavailable: ${why}`, {
+          hint: 'Retry when the service is running.',
         });
       onWait(why);
       await pause(waitMs ?? backoff.currentMs(), signal);
@@ -237,13 +237,13 @@ export async function waitForExport(
     onProgress(report);
     if (report.files !== undefined) return report;
     if (report.status !== 'In progress')
-      throw new AppError('service_refused', `export ${id} has ended: ${report.error ?? report.status}`, {
-        hint: 'Order it anew, with other arguments where these were refused.',
+      throw new AppError('service_refused', `export ${id} failed: ${report.error ?? report.status}`, {
+        hint: 'Create the export again, with other arguments if these were rejected.',
       });
     await pause(pauseMs, signal);
     if (signal.aborted)
-      throw new AppError('stopping', `export ${id} goes on without being waited for`, {
-        hint: `'tributary export download ${id}' waits for it and fetches it.`,
+      throw new AppError('stopping', `export ${id} continues in the background`, {
+        hint: `Run 'tributary export download ${id}' to wait for it and download it.`,
       });
     pauseMs = Math.min(pauseMs * growth, longestPauseMs);
   }

@@ -19,11 +19,11 @@ const knownEndings = new Intl.ListFormat('en', { type: 'disjunction' }).format(
   formatNames.map((format) => endingOf({ format, compression: 'none' })),
 );
 
-/** Endings without a format; other letters and digits, such as a date, are not endings. */
+/** Extensions without a format; other letters and digits, such as a date, are not extensions. */
 const neutralEnding = /\.(txt|tmp|part|gz|zst)$/i;
 
 /**
- * Refuses an output, before the request is created: an unknown ending such as `.xlsx`, or a missing folder. Errors:
+ * Rejects an output before the request is created: an unknown extension such as `.xlsx`, or a missing folder. Errors:
  * `usage`, `not_found`.
  */
 export async function assertPlace(output: string): Promise<void> {
@@ -38,17 +38,17 @@ export async function assertPlace(output: string): Promise<void> {
     if (!isThere && !isSystemError(error, 'ENOENT', 'ENOTDIR')) throw error;
     throw new AppError(
       'not_found',
-      isThere ? `nothing can be written into ${folder}` : `there is no folder ${folder}`,
+      isThere ? `cannot write to ${folder}` : `folder ${folder} does not exist`,
       {
         cause: error,
-        hint: 'Make it, or name another place by -o.',
+        hint: 'Create the folder, or pass another path with -o.',
       },
     );
   }
   const isKnown = findForm(output) !== undefined || neutralEnding.test(output);
   if (isKnown || !/\.[a-z][a-z\d]{0,7}$/i.test(output) || isIntoFolder) return;
-  throw new AppError('usage', `the name ${output} says a form that exports do not have`, {
-    hint: `Name a file that ends in ${knownEndings}, or a folder with a slash at its end.`,
+  throw new AppError('usage', `the extension of ${output} is not an export format`, {
+    hint: `Pass a file with the extension ${knownEndings}, or a folder with a trailing slash.`,
   });
 }
 
@@ -74,7 +74,7 @@ function packingOf(name: string): string {
 const isAsItIs = (names: readonly string[], output: string): boolean =>
   names.length === 1 && packingOf(names[0] ?? '') === packingOf(output);
 
-/** Refuses an output, before the download, that the files cannot become. Error: `usage`. */
+/** Rejects an output to which the files cannot be converted, before the download. Error: `usage`. */
 function assertFits({ id, files = [] }: ExportReport, output: string): void {
   const names = files.map(({ name }) => name);
   const forms = names.flatMap((name) => findForm(name) ?? []);
@@ -83,8 +83,8 @@ function assertFits({ id, files = [] }: ExportReport, output: string): void {
   const wanted = findForm(output)?.format;
   const isOther = wanted !== undefined && forms.some(({ format }) => format !== wanted);
   if (!isOther && (isPlain || isAsItIs(names, output))) return;
-  throw new AppError('usage', `${names.join(', ')} cannot become ${output}`, {
-    hint: `'tributary export download ${id} -o FOLDER/' fetches them as they are.`,
+  throw new AppError('usage', `cannot convert ${names.join(', ')} to ${output}`, {
+    hint: `Run 'tributary export download ${id} -o FOLDER/' to download the files unchanged.`,
   });
 }
 
@@ -112,8 +112,8 @@ function assertOfManifest(files: readonly ExportFile[], named: ReturnType<ReadMa
       !named.some((other) => other.name === name && other.bytes === bytes && other.sha256 === sha256),
   );
   if (odd !== undefined || files.length !== named.length)
-    throw new AppError('manifest_invalid', `${odd?.name ?? 'a file'} is not that of the manifest`, {
-      hint: 'Repeat the command. If that does not help, do not trust the files.',
+    throw new AppError('manifest_invalid', `${odd?.name ?? 'a file'} does not match the manifest`, {
+      hint: 'Retry the command. If the error persists, do not trust the files.',
     });
 }
 
@@ -124,7 +124,7 @@ async function checkManifest(
 ): Promise<string | undefined> {
   if (manifestLink === undefined) return undefined;
   const { status, text } = await http.send({ method: 'GET', url: manifestLink, headers: {} });
-  if (status !== 200) throw new AppError('service_away', `the manifest of the export is answered ${status}`);
+  if (status !== 200) throw new AppError('service_away', `the download of the manifest failed with status ${status}`);
   assertOfManifest(files, readManifest(text));
   return text;
 }
@@ -139,9 +139,9 @@ async function isFolder(output: string): Promise<boolean> {
 }
 
 /**
- * Fetches a finished export into one file, or its files and manifest into a folder. Files are verified by hash and
+ * Downloads a finished export to one file, or its files and manifest to a folder. Files are verified by hash and
  * manifest, and get their names when they are complete. An interrupted download leaves `OUTPUT.export-ID` for the next
- * call. Errors: `locked` while another process fetches the same; those of `downloadFile`; `manifest_invalid`; `disk`,
+ * call. Errors: `locked` while another process downloads the same; those of `downloadFile`; `manifest_invalid`; `disk`,
  * with the parts kept.
  */
 export async function fetchExport(
@@ -178,6 +178,6 @@ export async function fetchExport(
 /** Reads the public key of manifests, hex. */
 export async function getManifestKey(url: string, { http }: Pick<DownloadOptions, 'http'>): Promise<string> {
   const { status, text } = await http.send({ method: 'GET', url: `${url}/manifest-key.json`, headers: {} });
-  if (status !== 200) throw new AppError('service_away', `${url}/manifest-key.json is answered ${status}`);
+  if (status !== 200) throw new AppError('service_away', `${url}/manifest-key.json failed with status ${status}`);
   return String((JSON.parse(text) as { readonly data?: { readonly key?: unknown } }).data?.key);
 }

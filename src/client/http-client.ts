@@ -4,7 +4,7 @@ import { AppError, describeError } from '../runtime/errors.ts';
 import { isRecord } from '../runtime/files/checked-json.ts';
 
 /**
- * The client of a running service, over HTTP: imports files of events, fetches exports, stores profiles.
+ * The client of a running service, over HTTP: imports files of events, downloads exports, stores profiles.
  * In: files and options, responses of the service. Out: requests as in docs/api.md, files. Invariant: no event is
  * stored twice (send-batch.ts, import-state.ts); a downloaded file gets its name when it is complete (download.ts).
  * Crash: an import leaves its state next to the input, a download its parts; the same command resumes.
@@ -36,7 +36,7 @@ export interface HttpClient {
 const maxAnswerBytes = 16 * 1024 * 1024;
 
 const away = (url: string, cause: unknown): AppError =>
-  new AppError('service_away', `${new URL(url).origin} gives no answer: ${describeError(cause)}`, { cause });
+  new AppError('service_away', `no response from ${new URL(url).origin}: ${describeError(cause)}`, { cause });
 
 function headOf({ statusCode = 0, headers }: IncomingMessage): Omit<HttpAnswer, 'text'> {
   return {
@@ -53,7 +53,7 @@ async function readText(body: IncomingMessage): Promise<string> {
   let bytes = 0;
   for await (const piece of body) {
     bytes += (piece as Buffer).length;
-    if (bytes > maxAnswerBytes) throw new Error(`the answer has more than ${maxAnswerBytes} bytes`);
+    if (bytes > maxAnswerBytes) throw new Error(`the response is larger than ${maxAnswerBytes} bytes`);
     pieces.push(piece as Buffer);
   }
   return Buffer.concat(pieces).toString('utf8');
@@ -67,7 +67,7 @@ async function* readPieces(url: string, body: IncomingMessage): AsyncGenerator<U
   }
 }
 
-/** Creates a client with up to `connections` connections. `timeoutMs`: how long a connection may be silent. */
+/** Creates a client with up to `connections` connections. `timeoutMs`: timeout of an idle connection. */
 export function createHttpClient({
   connections = 4,
   timeoutMs = 30_000,
@@ -81,7 +81,7 @@ export function createHttpClient({
       const length = body === undefined ? {} : { 'content-length': String(Buffer.byteLength(body)) };
       const settings = { method, agent: isTls ? tls : plain, headers: { ...headers, ...length }, timeout: timeoutMs };
       const request = isTls ? requestTls(url, settings) : requestPlain(url, settings);
-      request.on('timeout', () => request.destroy(new Error(`silent for ${timeoutMs / 1000} s`)));
+      request.on('timeout', () => request.destroy(new Error(`timed out after ${timeoutMs / 1000} s`)));
       request.on('error', reject);
       request.on('response', resolve);
       request.end(body);

@@ -26,14 +26,14 @@ export type BatchAnswer =
   | { readonly state: 'refused'; readonly faults: readonly ServiceFault[] }
   | { readonly state: 'later'; readonly why: string; readonly waitMs: number | undefined };
 
-/** Where the events of a key are. `receivedAtMs`: of the first event, if known. */
+/** State of the events of a key. `receivedAtMs`: of the first event, if known. */
 export interface KeyAnswer {
   readonly isKnown: boolean;
   readonly isInLake: boolean;
   readonly receivedAtMs: number | undefined;
 }
 
-/** No definite response: try again. */
+/** No definite response: the request must be retried. */
 export interface Later {
   readonly why: string;
   readonly waitMs: number | undefined;
@@ -61,7 +61,7 @@ function readFault(value: unknown): ServiceFault {
   return {
     index: at === null ? undefined : Number(at[1]),
     field: at?.[2],
-    reason: typeof reason === 'string' ? reason : 'is refused',
+    reason: typeof reason === 'string' ? reason : 'is invalid',
     hint: typeof hint === 'string' ? hint : undefined,
   };
 }
@@ -87,19 +87,19 @@ function later(answer: HttpAnswer): Later {
 }
 
 const refusal = ({ url, idApp }: ImportAccess, answer: HttpAnswer): AppError =>
-  new AppError('service_refused', `${url} refuses to take events of app ${idApp}: ${describe(answer)}`, {
+  new AppError('service_refused', `${url} rejects events of app ${idApp}: ${describe(answer)}`, {
     hint:
       answer.status === 403
-        ? "Compare --app and the token with 'tributary app list' on the service's host."
-        : 'Look whether the address is that of the import area.',
+        ? "Check --app and the token against 'tributary app list' on the host of the service."
+        : 'Check the URL of the import area.',
   });
 
 /** Parses a response of the service. A proxy may respond with 200, too, and has stored nothing. */
 function parseOurs({ url }: ImportAccess, answer: HttpAnswer, member: string): Readonly<Record<string, unknown>> {
   const fields = parseObject(answer.text);
   if (typeof fields[member] === 'string') return fields;
-  throw new AppError('service_refused', `${url} does not answer as an import area does: ${describe(answer)}`, {
-    hint: 'Look whether the address is that of the import area, and what stands between.',
+  throw new AppError('service_refused', `${url} is not an import area: ${describe(answer)}`, {
+    hint: 'Check the URL of the import area, and proxies between you and the service.',
   });
 }
 
@@ -153,7 +153,7 @@ export function createImportArea(http: HttpClient, access: ImportAccess): Import
       const answer = await http.send({ method: 'POST', url: target, headers, body: 'true' });
       if (answer.status === 200) return void parseOurs(access, answer, 'message');
       if (!isLater(answer.status)) throw refusal(access, answer);
-      throw new AppError('service_away', `${url} cannot take events now: ${describe(answer)}`);
+      throw new AppError('service_away', `${url} cannot accept events: ${describe(answer)}`);
     },
     async identify() {
       const answer = await http.send({ method: 'GET', url: `${url}/v1/receipt-key`, headers: {} });
@@ -172,7 +172,7 @@ const longestWaitMs = 10_000;
 
 interface InsistOptions {
   readonly signal: AbortSignal;
-  /** How long no request may succeed before `service_away`, ms. */
+  /** Longest time without a successful request before `service_away`, ms. */
   readonly patienceMs: number;
   /** Reports why a request waits; undefined when it continues. */
   readonly onWait: (why: string | undefined) => void;
@@ -181,7 +181,7 @@ interface InsistOptions {
 /** Retries a request until the response is definite; undefined if aborted. Errors: those of `ask`. */
 export type Insist = <T extends object>(ask: () => Promise<T | Later>) => Promise<T | undefined>;
 
-/** Creates the retries of one import, which share their patience. */
+/** Creates the retries of one import, which share their timeout. */
 export function createInsist({ signal, patienceMs, onWait }: InsistOptions): Insist {
   let answeredAt = performance.now();
   return async (ask) => {
@@ -199,8 +199,8 @@ export function createInsist({ signal, patienceMs, onWait }: InsistOptions): Ins
       if (signal.aborted) return undefined;
       const { why, waitMs = backoff.currentMs() * (0.5 + Math.random() / 2) } = answer;
       if (performance.now() - answeredAt > patienceMs)
-        throw new AppError('service_away', `nothing was taken for ${Math.round(patienceMs / 1000)} s: ${why}`, {
-          hint: 'Repeat the command when the service runs again: it goes on where it was.',
+        throw new AppError('service_away', `no request succeeded within ${Math.round(patienceMs / 1000)} s: ${why}`, {
+          hint: 'Retry when the service is running: the import resumes.',
         });
       onWait(why);
       await pause(waitMs, signal);
@@ -224,7 +224,7 @@ export const batchMethods: ReadonlyMap<string, string> = new Map(
 const everyMs = 500;
 
 /**
- * Waits until the batches of the keys are in the lake, each for the patience. Errors: `service_away`; `stopping` when
+ * Waits until the batches of the keys are in the lake, each with the timeout. Errors: `service_away`; `stopping` when
  * aborted; `service_refused`.
  */
 export async function waitForLake(
@@ -232,11 +232,11 @@ export async function waitForLake(
   keys: readonly string[],
   { signal, patienceMs, onWait }: InsistOptions,
 ): Promise<void> {
-  // The last key first: the others are usually there by then.
+  // The last key first: the others are usually stored by then.
   for (const key of keys.toReversed()) {
     const until = performance.now() + patienceMs;
     for (;;) {
-      let why = 'the events are on their way to the lake';
+      let why = 'the events are not committed to the lake yet';
       let waitMs = everyMs;
       try {
         const answer = await area.findKey(key);
@@ -249,7 +249,7 @@ export async function waitForLake(
       if (performance.now() > until) throw new AppError('service_away', `timed out waiting for the lake: ${why}`);
       onWait(why);
       await pause(waitMs, signal);
-      if (signal.aborted) throw new AppError('stopping', 'the events are stored, and on their way to the lake');
+      if (signal.aborted) throw new AppError('stopping', 'the events are stored, but not committed to the lake yet');
     }
   }
 }

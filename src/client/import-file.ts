@@ -20,11 +20,11 @@ import {
 import { writeRefused } from './batches.ts';
 import { runImport, type ImportHooks, type ImportOutcome } from './run-import.ts';
 
-/** Refuses a truncated gzip file: the complete one would be another import. */
+/** Rejects a truncated gzip file: the complete one would be another import. */
 async function assertWhole(file: string, { signal }: ImportOptions): Promise<void> {
   if (!isPacked(file) || (await isWholeGzip(file, signal))) return;
-  throw new AppError('file_damaged', `${file} is no whole gzip file: it is cut off, or damaged`, {
-    hint: 'Wait until it is there as a whole, or fetch it again; nothing of it was sent.',
+  throw new AppError('file_damaged', `${file} is not a complete gzip file: truncated or corrupted`, {
+    hint: 'Retry with the complete file. No event was sent.',
   });
 }
 
@@ -41,9 +41,9 @@ function openRecord(stateFile: string, refusedFile: string): ImportRecord {
         await writeImportState(stateFile, state);
       } catch (error) {
         if (!isSystemError(error, 'EACCES', 'EPERM', 'EROFS', 'ENOENT', 'ENOTDIR')) throw error;
-        throw new AppError('disk', `the state of the import cannot be written to ${stateFile}`, {
+        throw new AppError('disk', `cannot write the state of the import to ${stateFile}`, {
           cause: error,
-          hint: 'Name another place for it by --state.',
+          hint: 'Pass another state file with --state.',
         });
       }
     },
@@ -55,10 +55,10 @@ function openRecord(stateFile: string, refusedFile: string): ImportRecord {
   };
 }
 
-/** Returns the outcome of a call that sends nothing. */
+/** Returns the outcome of a call that sends no events. */
 function atRest(file: string, refusedFile: string, state: ImportState | undefined): ImportOutcome {
-  const { settled, finishedAt, lastKeys = [] } = state ?? {};
-  const { stored = 0, refused = 0, place = startPlace } = settled ?? {};
+  const { acknowledgedThrough, finishedAt, lastKeys = [] } = state ?? {};
+  const { stored = 0, refused = 0, place = startPlace } = acknowledgedThrough ?? {};
   return {
     file,
     ...(finishedAt === undefined ? {} : { importedAt: finishedAt }),
@@ -74,7 +74,7 @@ function atRest(file: string, refusedFile: string, state: ImportState | undefine
 
 /**
  * Imports a file, resuming an earlier import. Every event is then stored exactly once, or written to the file of
- * refused events. Errors: `locked` while another process imports the file; `conflict` if the file or the options have
+ * rejected events. Errors: `locked` while another process imports the file; `conflict` if the file or the options have
  * changed; `service_refused`, `service_away`; `usage` for a file of another format; `not_found`; `record_damaged`.
  */
 export async function importFile(
@@ -86,10 +86,10 @@ export async function importFile(
   const { stateFile = statePath(file), format, map, nowMs, event } = options;
   const refusedFile = refusedPath(file, stateFile);
   const stamp = findStamp(file);
-  if (stamp === undefined) throw new AppError('not_found', `there is no file ${file}`, { hint: 'Name one of events.' });
+  if (stamp === undefined) throw new AppError('not_found', `file ${file} does not exist`, { hint: 'Pass a file of events.' });
   if (!(await isRegularFile(file)))
-    throw new AppError('usage', `${file} is no regular file, and cannot be read more than once`, {
-      hint: "Give what a pipe has on standard input: 'tributary import -'.",
+    throw new AppError('usage', `${file} is not a regular file, and can be read only once`, {
+      hint: "Pass the data of a pipe on standard input: 'tributary import -'.",
     });
   const insist = createInsist({ ...options, onWait: hooks.onWait });
   const lock = acquireFileLock(file, 'import');
@@ -97,18 +97,18 @@ export async function importFile(
     const begun = await openImportState({ file, stateFile, area, options, insist });
     if (begun === undefined || begun.finishedAt !== undefined) return atRest(file, refusedFile, begun);
     const source = createFileSource(file, { format, event, map: new Map(Object.entries(map)) });
-    if (begun.sendable === 0) {
+    if (begun.sendLimit === 0) {
       await assertWhole(file, options);
-      // Finds an unsuitable header before the state says that events may have been sent.
+      // Rejects an invalid header before the state permits sending.
       await assertReadable(source);
     }
     // Keys depend on content and method; a repeated import has a salt.
     const seed = `${begun.identity.sha256} ${event} ${begun.salt}`;
     const method = batchMethods.get(event) ?? '';
-    const { settled, sendable, aheadMs = 0 } = begun;
-    const from = { number: settled.batches, place: settled.place };
+    const { acknowledgedThrough, sendLimit, aheadMs = 0 } = begun;
+    const from = { number: acknowledgedThrough.batches, place: acknowledgedThrough.place };
     const earlierMs = mayBeBehind(begun, nowMs())
-      ? await findEarlier({ source, area, insist, method, seed, from, first: sendable })
+      ? await findEarlier({ source, area, insist, method, seed, from, first: sendLimit })
       : undefined;
     // Nothing is written either, so that the next call asks again.
     if (options.signal.aborted) return atRest(file, refusedFile, begun);
@@ -117,15 +117,15 @@ export async function importFile(
       area,
       method,
       seed,
-      state: earlierMs === undefined ? begun : { ...begun, doubtSinceMs: earlierMs + aheadMs },
+      state: earlierMs === undefined ? begun : { ...begun, unconfirmedSinceMs: earlierMs + aheadMs },
       record: openRecord(stateFile, refusedFile),
       sizeBytes: isPacked(file) ? undefined : await getSize(file),
       ...options,
       hooks,
       assertUnchanged() {
         if (findStamp(file) !== stamp)
-          throw new AppError('conflict', `${file} was changed while it was imported`, {
-            hint: 'Compare what it has with what is in the lake; import a file that nobody writes to.',
+          throw new AppError('conflict', `${file} changed during the import`, {
+            hint: 'Check which events are in the lake, and import only files that no process writes to.',
           });
       },
     });

@@ -5,9 +5,9 @@ import type { RefusedEvent, Place } from './event-source.ts';
 import type { ImportState, Settled } from './import-state.ts';
 import type { SendOutcome } from './send-batch.ts';
 
-/** Batches that may be sent beyond the settled ones: after a kill they are in doubt. */
+/** Maximum batches in flight beyond the acknowledged ones; after a crash they are unconfirmed. */
 const windowBatches = 512;
-/** The state is written after this many settled batches, or this much time. */
+/** Acknowledged batches, and ms, after which the state is written. */
 const writeBatches = 128;
 const writeEveryMs = 1000;
 const diskPauseMs = 1000;
@@ -15,7 +15,7 @@ const diskPauseMs = 1000;
 /** Durable storage of the state and of refused events. */
 export interface ImportRecord {
   writeState(state: ImportState): Promise<void>;
-  /** Truncates the file of refused events to `atByte` and appends lines; returns its length. */
+  /** Truncates the file of rejected events to `atByte` and appends lines; returns its length. */
   writeRefused(lines: string, atByte: number): Promise<number>;
 }
 
@@ -29,16 +29,16 @@ interface ProgressOptions {
   readonly onWait: (why: string | undefined) => void;
 }
 
-/** A batch that is not settled on disk. */
+/** A batch that is not yet acknowledged in the stored state. */
 interface Open {
   readonly next: Place;
   readonly sinceMs: number;
   outcome?: { readonly stored: number; readonly refused: readonly RefusedEvent[] };
 }
 
-/** Settles all batches up to the first open one; `lines` are those of refused events. */
-function advance(settled: Settled, open: ReadonlyMap<number, Open>) {
-  let { batches, place, stored, refused } = settled;
+/** Advances the position to the first open batch; `lines` are those of rejected events. */
+function advance(acknowledgedThrough: Settled, open: ReadonlyMap<number, Open>) {
+  let { batches, place, stored, refused } = acknowledgedThrough;
   let lines = '';
   for (let next = open.get(batches); next?.outcome !== undefined; next = open.get(batches)) {
     place = next.next;
@@ -47,7 +47,7 @@ function advance(settled: Settled, open: ReadonlyMap<number, Open>) {
     lines += next.outcome.refused.map(renderRefused).join('');
     batches += 1;
   }
-  return { reached: { ...settled, batches, place, stored, refused }, lines };
+  return { reached: { ...acknowledgedThrough, batches, place, stored, refused }, lines };
 }
 
 /** Writes one state at a time. A caller of `write` gets a write that begins after its call. */
@@ -63,7 +63,7 @@ function createWriter(writeOnce: (isFinished: boolean) => Promise<void>, { signa
         return await writeOnce(isFinished);
       } catch (error) {
         if (!isDiskFull(error) || signal.aborted) throw error;
-        onWait('the disk that the state of the import is on is full');
+        onWait('the disk of the import state is full');
         await pause(diskPauseMs, signal);
       }
     }
@@ -96,62 +96,65 @@ function createWriter(writeOnce: (isFinished: boolean) => Promise<void>, { signa
 /** Creates the progress of an import, in memory and on disk. */
 export function createImportProgress(options: ProgressOptions) {
   const { state: begun, record, nowMs, parallel } = options;
-  const { doubtSinceMs } = begun;
+  const { unconfirmedSinceMs } = begun;
   const open = new Map<number, Open>();
   const apart = new Map(Object.entries(begun.apart).map(([number, lines]) => [Number(number), lines]));
-  let { settled, lastKeys } = begun;
-  let [taken, sendable] = [settled.batches, 0];
-  let [stored, refused] = [settled.stored, settled.refused];
+  let { acknowledgedThrough, lastKeys } = begun;
+  let [taken, sendLimit] = [acknowledgedThrough.batches, 0];
+  let [stored, refused] = [acknowledgedThrough.stored, acknowledgedThrough.refused];
 
   /** Returns since when any batch from this one on may have been sent. */
   function sinceOf(from: number): number {
     const times = [...open].filter(([number]) => number >= from).map(([, { sinceMs }]) => sinceMs);
-    // Batches of an earlier run that this run has not reached stay in doubt.
-    if (taken < begun.sendable) times.push(begun.sinceMs);
+    // Batches of an earlier run that this run has not reached stay unconfirmed.
+    if (taken < begun.sendLimit) times.push(begun.sinceMs);
     return Math.min(nowMs(), ...times);
   }
 
   const writer = createWriter(async (isFinished) => {
-    const { reached, lines } = advance(settled, open);
-    const refusedBytes = lines === '' ? settled.refusedBytes : await record.writeRefused(lines, settled.refusedBytes);
-    const permitted = Math.max(begun.sendable, taken + windowBatches);
+    const { reached, lines } = advance(acknowledgedThrough, open);
+    const refusedBytes =
+      lines === ''
+        ? acknowledgedThrough.refusedBytes
+        : await record.writeRefused(lines, acknowledgedThrough.refusedBytes);
+    const permitted = Math.max(begun.sendLimit, taken + windowBatches);
     const isOpen = ([number]: readonly [number, unknown]): boolean => number >= reached.batches;
     const next = { ...reached, refusedBytes };
     await record.writeState({
       ...begun,
-      settled: next,
-      sendable: permitted,
+      acknowledgedThrough: next,
+      sendLimit: permitted,
       sinceMs: sinceOf(reached.batches),
       apart: Object.fromEntries([...apart].filter(isOpen)),
       lastKeys,
       ...(isFinished ? { finishedAt: new Date(nowMs()).toISOString() } : {}),
     });
-    for (let number = settled.batches; number < next.batches; number += 1) {
+    for (let number = acknowledgedThrough.batches; number < next.batches; number += 1) {
       open.delete(number);
       apart.delete(number);
     }
-    [settled, sendable] = [next, permitted];
+    [acknowledgedThrough, sendLimit] = [next, permitted];
   }, options);
 
   return {
-    /** `stored` and `refused` include events beyond `settled`. */
-    figures: () => ({ settled, stored, refused, lastKeys }),
+    /** `stored` and `refused` include events beyond `acknowledgedThrough`. */
+    figures: () => ({ acknowledgedThrough, stored, refused, lastKeys }),
     /**
      * Waits until the stored state permits to send a batch. Returns since when it may have been sent, and whether an
      * earlier run may have.
      */
     async take(batch: Batch) {
-      while (batch.number >= sendable) await writer.write();
+      while (batch.number >= sendLimit) await writer.write();
       writer.assertWritable();
       taken = Math.max(taken, batch.number + 1);
-      const isBefore = batch.number < begun.sendable;
-      const sinceMs = Math.min(doubtSinceMs ?? Number.POSITIVE_INFINITY, isBefore ? begun.sinceMs : nowMs());
+      const isBefore = batch.number < begun.sendLimit;
+      const sinceMs = Math.min(unconfirmedSinceMs ?? Number.POSITIVE_INFINITY, isBefore ? begun.sinceMs : nowMs());
       open.set(batch.number, { next: batch.next, sinceMs });
-      return { sinceMs, isInDoubt: isBefore || doubtSinceMs !== undefined };
+      return { sinceMs, isInDoubt: isBefore || unconfirmedSinceMs !== undefined };
     },
-    /** Returns the lines of a batch that were refused before. */
+    /** Returns the lines of a batch that an earlier attempt has rejected. */
     apartOf: ({ number }: Batch): ReadonlySet<number> => new Set(apart.get(number)),
-    /** Stores them. */
+    /** Stores the lines of a batch that must be sent individually. */
     async keepApart({ number }: Batch, lines: readonly number[]): Promise<void> {
       apart.set(number, lines);
       await writer.write();

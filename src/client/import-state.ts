@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
-import { parseChecked, renderChecked } from '../runtime/files/checked-json.ts';
+import { parseChecked, renameMembers, renderChecked } from '../runtime/files/checked-json.ts';
 import { findTextFile, writeFileDurably } from '../runtime/files/durable-file.ts';
 import { hashFile } from '../runtime/files/file-checks.ts';
 import { startPlace, type SourceFormat, type Place } from './event-source.ts';
@@ -16,7 +16,7 @@ export interface ImportIdentity {
   readonly sha256: string;
 }
 
-/** The position before which each event is stored or in the file of refused events. */
+/** The position before which each event is stored or in the file of rejected events. */
 export interface Settled {
   readonly batches: number;
   readonly place: Place;
@@ -27,10 +27,10 @@ export interface Settled {
 
 /**
  * The state of a file's import, stored next to it. It is written before what it permits is sent: only batches from
- * `settled` up to `sendable` may have been sent.
+ * `acknowledgedThrough` up to `sendLimit` may have been sent.
  */
 export interface ImportState {
-  readonly format: 1;
+  readonly format: 2;
   readonly identity: ImportIdentity;
   /** Distinguishes the keys of a repeated import; empty for the first. */
   readonly salt: string;
@@ -38,41 +38,49 @@ export interface ImportState {
   readonly service: readonly string[];
   readonly startedAt: string;
   readonly finishedAt?: string;
-  readonly settled: Settled;
+  readonly acknowledgedThrough: Settled;
   /** First batch that cannot have been sent. */
-  readonly sendable: number;
-  /** No batch in doubt was sent before this time, Unix milliseconds of the client's clock. */
+  readonly sendLimit: number;
+  /** No unconfirmed batch was sent before this time, Unix ms of the client's clock. */
   readonly sinceMs: number;
   /** Client's clock minus the service's, ms. After a change of it the age of batches is unknown. */
   readonly aheadMs?: number;
   /** The whole file may have been sent since then, by an import whose state is lost. */
-  readonly doubtSinceMs?: number;
-  /** Lines refused in batches that are not settled, by the number of the batch. */
+  readonly unconfirmedSinceMs?: number;
+  /** Lines rejected in unacknowledged batches, by the number of the batch. */
   readonly apart: Readonly<Record<string, readonly number[]>>;
   /** Of the last acknowledged batches. */
   readonly lastKeys: readonly string[];
 }
 
 export const statePath = (file: string): string => `${file}.import.json`;
-/** Returns the file of refused events: next to a separate state, since the file may be imported elsewhere too. */
+/** Returns the file of rejected events: next to a separate state, since the file may be imported elsewhere too. */
 export function refusedPath(file: string, stateFile: string): string {
   return `${stateFile === statePath(file) ? file : stateFile}.refused.ndjson`;
 }
 
 const isState = (value: Readonly<Record<string, unknown>>): boolean =>
-  value['format'] === 1 && typeof value['settled'] === 'object' && typeof value['identity'] === 'object';
+  value['format'] === 2 && typeof value['acknowledgedThrough'] === 'object' && typeof value['identity'] === 'object';
+
+/** Members of format 1, which version 0.3 wrote; it is read until version 0.5. */
+const formerMembers = {
+  settled: 'acknowledgedThrough',
+  sendable: 'sendLimit',
+  doubtSinceMs: 'unconfirmedSinceMs',
+};
 
 /** Reads a state; undefined if there is none. Error: `record_damaged`. */
 async function findImportState(file: string): Promise<ImportState | undefined> {
   const text = await findTextFile(file);
   if (text === undefined) return undefined;
   try {
-    const { version: _, ...state } = parseChecked(text);
+    const { version: _, ...found } = parseChecked(text);
+    const state = found['format'] === 1 ? { ...renameMembers(found, formerMembers), format: 2 } : found;
     if (isState(state)) return state as unknown as ImportState;
-    throw new Error('it is none of this version of tributary');
+    throw new Error('it has an unknown format');
   } catch (error) {
-    throw new AppError('record_damaged', `${file} is no state of an import: ${describeError(error)}`, {
-      hint: 'Move it away: the import then asks the service for each batch that it may have stored.',
+    throw new AppError('record_damaged', `${file} is not an import state: ${describeError(error)}`, {
+      hint: 'Move the file away. The import then looks up batches that may be stored already.',
     });
   }
 }
@@ -91,55 +99,57 @@ function conflict(what: string, hint: string): AppError {
   return new AppError('conflict', what, { hint });
 }
 
-/** Returns the conflict of a state with another app, method or service. */
+/** Returns the conflict with a state of another app, method or service. */
 function findOtherTarget(stateFile: string, state: ImportState, now: ImportSubject): AppError | undefined {
   const { identity, service } = state;
   const { idApp, event } = identity;
   if (idApp !== now.identity.idApp || event !== now.identity.event)
     return conflict(
       `${stateFile} is the state of an import of ${event} into app ${idApp}`,
-      'Name another file for this import by --state.',
+      'Pass another state file with --state.',
     );
   if (service.length > 0 && now.service.length > 0 && !service.some((key) => now.service.includes(key)))
     return conflict(
       `${stateFile} is the state of an import into another service`,
-      'Name the address of that one, or another file for this import by --state.',
+      'Pass the URL of that service, or another state file with --state.',
     );
   return undefined;
 }
 
-/** Returns the conflict of a state with another content or another reading of it. */
+/** Returns the conflict with a state of other content, format or mapping. */
 function findOtherInput(
   stateFile: string,
   input: string,
-  { identity, startedAt, finishedAt, settled }: ImportState,
+  { identity, startedAt, finishedAt, acknowledgedThrough }: ImportState,
   { identity: now }: ImportSubject,
 ): AppError | undefined {
   const when = finishedAt === undefined ? `began at ${startedAt}` : `ended at ${finishedAt}`;
-  const anew = `with ${stateFile} removed, or another named by --state,`;
+  const restart = `A new import (remove ${stateFile}, or pass --state)`;
   if (identity.sha256 !== now.sha256)
     return conflict(
-      `${input} has changed since its import ${when}, and ${settled.stored} of its events are stored`,
+      `${input} has changed since its import ${when}, and ${acknowledgedThrough.stored} of its events are stored`,
       finishedAt !== undefined
-        ? 'Import what is new, or was refused, as a file of its own. --again imports all of it: what is stored already is then there twice.'
-        : `Put it back as it was, or import what is new as a file of its own: ${anew} all that comes behind the first change would be stored a second time.`,
+        ? 'Import new and rejected events as a separate file. --reimport imports the whole file and duplicates the stored events.'
+        : `Restore the original file, or import new events as a separate file. ${restart} would duplicate stored events behind the first change.`,
     );
   if (identity.format !== now.format || JSON.stringify(identity.map) !== JSON.stringify(now.map))
     return conflict(
-      `${input} was read in another way when its import ${when}, and ${settled.stored} of its events are stored`,
+      `${input} had another --format or --map when its import ${when}, and ${acknowledgedThrough.stored} of its events are stored`,
       finishedAt !== undefined
-        ? 'Repeat the command with --again to import all of it in the new way: what is stored already is then there twice.'
-        : `Give the same --format and --map as then: ${anew} it begins anew, and what is stored already would be there twice.`,
+        ? 'Pass --reimport to import the whole file with the new options; this duplicates the stored events.'
+        : `Pass the same --format and --map as before. ${restart} would duplicate the stored events.`,
     );
   return undefined;
 }
 
 /**
- * Reports whether an import has ended without storing an event, so that another one cannot repeat any. Unknown for a
- * repeated import and one in doubt.
+ * Reports whether an import has ended without storing an event, so that a new one cannot duplicate any. False if that
+ * is unknown: for a repeated import, and with unconfirmed batches.
  */
-function hasStoredNothing({ finishedAt, settled, salt, doubtSinceMs }: ImportState): boolean {
-  return finishedAt !== undefined && settled.stored === 0 && salt === '' && doubtSinceMs === undefined;
+function hasStoredNothing({ finishedAt, acknowledgedThrough, salt, unconfirmedSinceMs }: ImportState): boolean {
+  return (
+    finishedAt !== undefined && acknowledgedThrough.stored === 0 && salt === '' && unconfirmedSinceMs === undefined
+  );
 }
 
 export interface ImportOptions {
@@ -151,16 +161,16 @@ export interface ImportOptions {
   readonly patienceMs: number;
   /** Instead of the one next to the file. */
   readonly stateFile?: string;
-  /** Imports a finished import again. */
+  /** Whether to import a finished file again. */
   readonly again: boolean;
   readonly nowMs: () => number;
   readonly signal: AbortSignal;
 }
 
-/** Largest drift of clocks that were not set, ms. */
+/** Maximum drift of a clock that was not set, ms. */
 const clockSlackMs = 3_600_000;
 /**
- * Shorter than the service remembers keys: an import resumed within it cannot have been resumed elsewhere before, ms.
+ * Shorter than the key window of the service, ms: an import resumed within it cannot have been resumed elsewhere.
  */
 const resumedSoonMs = 3_600_000;
 
@@ -170,15 +180,15 @@ async function readIdentity(file: string, options: ImportOptions): Promise<Impor
     return { idApp, event, format, map, sha256: await hashFile(file) };
   } catch (error) {
     if (!isSystemError(error, 'ENOENT', 'EISDIR', 'EACCES')) throw error;
-    throw new AppError('not_found', `${file} cannot be read`, { cause: error, hint: 'Name a file of events.' });
+    throw new AppError('not_found', `cannot read ${file}`, { cause: error, hint: 'Pass a readable file of events.' });
   }
 }
 
 /**
- * Reports whether a state is to be continued. A new import begins if the first has stored nothing and differs, or is
- * repeated on purpose. Error: `conflict`.
+ * Reports whether a state is resumed. A new import starts if the first has stored nothing and differs, or is repeated
+ * on purpose. Error: `conflict`.
  */
-function goesOn(state: ImportState, now: ImportSubject, { file, stateFile, options }: ImportOpening): boolean {
+function isResumed(state: ImportState, now: ImportSubject, { file, stateFile, options }: ImportOpening): boolean {
   const isFinished = state.finishedAt !== undefined;
   const otherTarget = findOtherTarget(stateFile, state, now);
   const otherInput = findOtherInput(stateFile, file, state, now);
@@ -189,7 +199,7 @@ function goesOn(state: ImportState, now: ImportSubject, { file, stateFile, optio
   if (otherInput !== undefined) throw otherInput;
   if (options.again && state.salt === '')
     throw new AppError('conflict', `the import of ${file} that began at ${state.startedAt} is not finished`, {
-      hint: 'Finish it without --again first.',
+      hint: 'Run the command without --reimport first.',
     });
   return true;
 }
@@ -214,37 +224,37 @@ export async function openImportState(opening: ImportOpening): Promise<ImportSta
   if (service === undefined) return undefined;
   const { keys, atMs } = service;
   const aheadMs = atMs === undefined ? 0 : nowMs() - atMs;
-  if (found !== undefined && goesOn(found, { identity, service: keys }, opening))
+  if (found !== undefined && isResumed(found, { identity, service: keys }, opening))
     return found.finishedAt === undefined ? withClock(found, aheadMs) : found;
   return { ...newState(identity, nowMs()), salt: again ? randomUUID() : '', service: keys, aheadMs };
 }
 
-/** Creates the state of an import of which nothing was sent. */
+/** Creates the state of a new import. */
 export function newState(identity: ImportIdentity, nowMs: number): ImportState {
   return {
-    format: 1,
+    format: 2,
     identity,
     salt: '',
     service: [],
     startedAt: new Date(nowMs).toISOString(),
-    settled: { batches: 0, place: startPlace, stored: 0, refused: 0, refusedBytes: 0 },
-    sendable: 0,
+    acknowledgedThrough: { batches: 0, place: startPlace, stored: 0, refused: 0, refusedBytes: 0 },
+    sendLimit: 0,
     sinceMs: nowMs,
     apart: {},
     lastKeys: [],
   };
 }
 
-/** Adjusts a state to the client's clock: if that was set, batches in doubt may have any age. */
+/** Adjusts a state to the client's clock: if that was set, unconfirmed batches may have any age. */
 function withClock(state: ImportState, aheadMs: number): ImportState {
   const wasSet = Math.abs(aheadMs - (state.aheadMs ?? aheadMs)) > clockSlackMs;
-  const ofAnyAge = { sinceMs: 0, ...(state.doubtSinceMs === undefined ? {} : { doubtSinceMs: 0 }) };
+  const ofAnyAge = { sinceMs: 0, ...(state.unconfirmedSinceMs === undefined ? {} : { unconfirmedSinceMs: 0 }) };
   return { ...state, aheadMs, ...(wasSet ? ofAnyAge : {}) };
 }
 
-/** Reports whether a copy of the file and state may have been imported further elsewhere. */
-export function mayBeBehind({ sendable, sinceMs, salt, doubtSinceMs }: ImportState, nowMs: number): boolean {
-  // A new import without a state asks too; a repeated one has new keys.
-  const isNew = sendable === 0 && salt === '';
-  return doubtSinceMs === undefined && (isNew || (sendable > 0 && Math.abs(nowMs - sinceMs) > resumedSoonMs));
+/** Reports whether a copy of the file and state may have been resumed elsewhere. */
+export function mayBeBehind({ sendLimit, sinceMs, salt, unconfirmedSinceMs }: ImportState, nowMs: number): boolean {
+  // A new import may have lost its state; a repeated one has new keys.
+  const isNew = sendLimit === 0 && salt === '';
+  return unconfirmedSinceMs === undefined && (isNew || (sendLimit > 0 && Math.abs(nowMs - sinceMs) > resumedSoonMs));
 }

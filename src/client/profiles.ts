@@ -5,7 +5,7 @@ import { ensureFolder, writeFileDurably } from '../runtime/files/durable-file.ts
 import { waitForLock } from '../runtime/files/lock.ts';
 import { findPrivateFile } from '../runtime/files/input-file.ts';
 
-/** Addresses and secrets of a service. */
+/** URLs and secrets of a service. */
 export interface Profile {
   readonly importUrl?: string;
   readonly exportUrl?: string;
@@ -24,7 +24,7 @@ export interface Profiles {
 }
 
 const none: Profiles = { profiles: {} };
-/** Changes exclude each other; on a slow disk each takes a second, ms. */
+/** Timeout for the lock of a change, ms. */
 const lockWaitMs = 30_000;
 const nameRule = /^[A-Za-z0-9][\w.-]{0,63}$/;
 const urlMembers = ['importUrl', 'exportUrl'] as const;
@@ -35,8 +35,8 @@ export function profilesPath(environment: Readonly<Record<string, string | undef
   // The XDG specification ignores relative paths.
   if (path.isAbsolute(config)) return path.join(config, 'tributary', 'profiles.json');
   if (path.isAbsolute(home)) return path.join(home, '.config', 'tributary', 'profiles.json');
-  throw new AppError('config_invalid', 'neither HOME nor XDG_CONFIG_HOME names a folder for the profiles', {
-    hint: 'Set one of them.',
+  throw new AppError('config_invalid', 'neither HOME nor XDG_CONFIG_HOME is an absolute path', {
+    hint: 'Set one of them: the profiles are stored there.',
   });
 }
 
@@ -44,18 +44,15 @@ export function profilesPath(environment: Readonly<Record<string, string | undef
 export function parseServiceUrl(text: string, what: string): string {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || !['http:', 'https:'].includes(url.protocol) || url.search !== '' || url.hash !== '')
-    throw new AppError('usage', `${what} must be an address such as https://events.example.com, not '${text}'`);
+    throw new AppError('usage', `${what} must be a URL such as https://events.example.com, not '${text}'`);
   if (url.username !== '' || url.password !== '')
-    throw new AppError('usage', `${what} must not hold a user or a password`);
+    throw new AppError('usage', `${what} must not contain a user or a password`);
   return text.replace(/\/+$/, '');
 }
 
 export function parseProfileName(name: string): string {
   if (nameRule.test(name)) return name;
-  throw new AppError(
-    'usage',
-    `'${name}' is no name of a profile: letters, digits and . _ - make one, up to 64 of them`,
-  );
+  throw new AppError('usage', `'${name}' is not a profile name: use up to 64 letters, digits and . _ -`);
 }
 
 function isProfile(value: unknown): value is Profile {
@@ -75,13 +72,13 @@ function parseProfiles(file: string, text: string): Profiles {
       isRecord(profiles) &&
       Object.entries(profiles).every(([name, profile]) => nameRule.test(name) && isProfile(profile)) &&
       (current === undefined || typeof current === 'string');
-    if (!isKnown) throw new Error('a member is missing, or none of a profile');
+    if (!isKnown) throw new Error('a member is missing or invalid');
     for (const profile of Object.values(profiles as Record<string, Profile>))
       for (const member of urlMembers) if (profile[member] !== undefined) parseServiceUrl(profile[member], member);
     return { profiles: profiles as Profiles['profiles'], ...(current === undefined ? {} : { current }) };
   } catch (error) {
-    throw new AppError('config_invalid', `${file} cannot be read as profiles: ${describeError(error)}`, {
-      hint: "Mend it, or move it away and use 'tributary profile add'.",
+    throw new AppError('config_invalid', `cannot read the profiles in ${file}: ${describeError(error)}`, {
+      hint: "Fix the file, or move it away and run 'tributary profile add'.",
     });
   }
 }
@@ -107,11 +104,11 @@ export async function changeProfiles(file: string, change: (profiles: Profiles) 
 }
 
 export function noSuchProfile({ profiles }: Profiles, name: string): AppError {
-  return new AppError('not_found', `there is no profile ${name}`, {
+  return new AppError('not_found', `profile ${name} does not exist`, {
     hint:
       Object.keys(profiles).length === 0
-        ? "'tributary profile add' and 'tributary init' make one."
-        : `There are: ${Object.keys(profiles).join(', ')}.`,
+        ? "Run 'tributary profile add' or 'tributary init' to create one."
+        : `Pass one of: ${Object.keys(profiles).join(', ')}.`,
   });
 }
 

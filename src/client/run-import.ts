@@ -12,7 +12,7 @@ import { sendBatch, type SendDependencies } from './send-batch.ts';
 interface ImportTotals {
   readonly stored: number;
   readonly refused: number;
-  /** Lines before which everything is settled. */
+  /** Lines up to the acknowledged position. */
   readonly lines: number;
   readonly isInterrupted: boolean;
   /** Of the last acknowledged batches: once these are in the lake, all are. */
@@ -57,16 +57,19 @@ interface RunImportOptions
 type ImportProgress = ReturnType<typeof createImportProgress>;
 
 function positionOf(progress: ImportProgress, sizeBytes: number | undefined): ImportPosition {
-  const { stored, refused, settled } = progress.figures();
+  const { stored, refused, acknowledgedThrough } = progress.figures();
   const percent =
-    sizeBytes === undefined || sizeBytes === 0 ? {} : { percent: (settled.place.offset * 100) / sizeBytes };
+    sizeBytes === undefined || sizeBytes === 0 ? {} : { percent: (acknowledgedThrough.place.offset * 100) / sizeBytes };
   return { stored, refused, ...percent };
 }
 
 /** Sends batches concurrently until the input ends, the signal aborts or a sender fails. */
 async function sendAll(options: RunImportOptions, progress: ImportProgress, unknown: Set<string>): Promise<void> {
   const { source, state, parallel, hooks, sizeBytes } = options;
-  const batches = cutBatches(source, { number: state.settled.batches, place: state.settled.place });
+  const batches = cutBatches(source, {
+    number: state.acknowledgedThrough.batches,
+    place: state.acknowledgedThrough.place,
+  });
   const failed = new AbortController();
   const signal = AbortSignal.any([options.signal, failed.signal]);
   const dependencies: SendDependencies = {
@@ -78,7 +81,7 @@ async function sendAll(options: RunImportOptions, progress: ImportProgress, unkn
   const failures: unknown[] = [];
   const work = async (): Promise<void> => {
     try {
-      // The generator gives each batch to one sender.
+      // The generator yields each batch to one sender.
       while (!signal.aborted) {
         const next = await batches.next();
         // An aborted input may end anywhere.
@@ -106,22 +109,22 @@ export async function runImport(options: RunImportOptions): Promise<ImportTotals
   const { signal, hooks, assertUnchanged } = options;
   const progress = createImportProgress({ ...options, onWait: hooks.onWait });
   const unknown = new Set<string>();
-  // A killed run may have written more refused events than its state says.
-  await options.record.writeRefused('', options.state.settled.refusedBytes);
+  // A killed run may have written more rejected events than its state names.
+  await options.record.writeRefused('', options.state.acknowledgedThrough.refusedBytes);
   try {
     await sendAll(options, progress, unknown);
   } catch (error) {
-    // Saves settled batches; without it they stay in doubt.
+    // Saves acknowledged batches, which otherwise stay unconfirmed.
     await progress.write().catch(() => undefined);
     throw error;
   }
   assertUnchanged?.();
   await progress.write(!signal.aborted);
-  const { settled, stored, refused, lastKeys } = progress.figures();
+  const { acknowledgedThrough, stored, refused, lastKeys } = progress.figures();
   return {
     stored,
     refused,
-    lines: settled.place.line - 1,
+    lines: acknowledgedThrough.place.line - 1,
     isInterrupted: signal.aborted,
     lastKeys,
     unknownParameters: [...unknown].toSorted(),
@@ -171,18 +174,18 @@ export async function importInput(
     seed: randomUUID(),
     state: newState({ idApp, event, format, map, sha256: '' }, nowMs()),
     record: {
-      writeState: async ({ settled }) => void ({ line } = settled.place),
+      writeState: async ({ acknowledgedThrough }) => void ({ line } = acknowledgedThrough.place),
       writeRefused: (lines, atByte) => writeRefused(refusedFile, lines, atByte),
     },
     sizeBytes: undefined,
     hooks,
   });
   const totals = await run.catch((error: unknown) => {
-    // Their hints say to repeat the command, which would send everything again.
+    // Their hints suggest a retry, which would send everything again.
     if (!isAppError(error, 'service_away') && !isAppError(error, 'service_refused')) throw error;
     throw new AppError(error.code, error.message, {
       cause: error.cause,
-      hint: `Up to line ${line - 1} of standard input everything is settled, and what follows was sent in part: import that as a file, which can be repeated.`,
+      hint: `Standard input is imported up to line ${line - 1}; later lines were sent in part. Pass the remaining lines as a file, which can be resumed.`,
     });
   });
   return { file: '-', ...totals, ...(totals.refused === 0 ? {} : { refusedFile }) };

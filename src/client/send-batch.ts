@@ -4,14 +4,14 @@ import type { EventSource, RefusedEvent, SourceEvent, Place } from './event-sour
 import type { BatchAnswer, ImportArea, Insist, KeyAnswer, ServiceFault } from './import-area.ts';
 
 /**
- * The service remembers a key for 24 hours between receipts. Older batches in doubt are looked up before they are sent
- * again; the difference is for clock drift and slow requests.
+ * The service keeps a key for 24 hours. Older unconfirmed batches are looked up before they are sent again; the
+ * difference is slack for clock drift and slow requests.
  */
 const keySafeMs = 20 * 3600 * 1000;
 
 interface Sending {
   readonly events: readonly SourceEvent[];
-  /** Lines refused before, which are sent individually. */
+  /** Lines rejected before, which are sent individually. */
   readonly apart: ReadonlySet<number>;
   /** When the batch may have been sent first, Unix milliseconds. */
   readonly sinceMs: number;
@@ -52,11 +52,11 @@ function toRefused({ line, json }: SourceEvent, faults: readonly ServiceFault[])
   };
 }
 
-type Judged = Exclude<BatchAnswer, { readonly state: 'later' }>;
-const storedAlready: Judged = { state: 'stored', unknownParameters: [] };
+type Definite = Exclude<BatchAnswer, { readonly state: 'later' }>;
+const storedAlready: Definite = { state: 'stored', unknownParameters: [] };
 
-/** Sends events with their key until they are stored or refused; undefined if aborted. */
-type Post = (events: readonly SourceEvent[]) => Promise<Judged | undefined>;
+/** Sends events with their key until they are stored or rejected; undefined if aborted. */
+type Post = (events: readonly SourceEvent[]) => Promise<Definite | undefined>;
 
 function createPost(dependencies: SendDependencies, { sinceMs, isInDoubt }: Sending): Post {
   const { area, method, seed, nowMs, insist, onUnknown, onKey } = dependencies;
@@ -85,7 +85,7 @@ function createPost(dependencies: SendDependencies, { sinceMs, isInDoubt }: Send
   };
 }
 
-/** Splits a refused batch. If the service has named no event, `alone` has all: each is sent individually. */
+/** Splits a rejected batch. If no error names an event, `alone` has all: each is sent individually. */
 function part(events: readonly SourceEvent[], faults: readonly ServiceFault[]) {
   const ofEvent = (at: number): readonly ServiceFault[] =>
     events.length === 1 ? faults : faults.filter(({ index }) => index === at);
@@ -99,14 +99,14 @@ function part(events: readonly SourceEvent[], faults: readonly ServiceFault[]) {
 }
 
 /**
- * Sends a batch until the state of each event is known. One refused event makes the service refuse the batch: the
+ * Sends a batch until the state of each event is known. One invalid event makes the service reject the batch: the
  * others are sent without it. Undefined if aborted: each may be stored or not. Errors: `service_refused`,
  * `service_away`; those of `keepApart`.
  */
 export async function sendBatch(
   dependencies: SendDependencies,
   sending: Sending,
-  /** Stores the refused lines before the rest is sent without them. */
+  /** Stores the rejected lines before the rest is sent without them. */
   keepApart: (lines: readonly number[]) => Promise<void>,
 ): Promise<SendOutcome | undefined> {
   const post = createPost(dependencies, sending);
@@ -138,7 +138,7 @@ export async function sendBatch(
 }
 
 /** A lookup of events that the state does not know. */
-interface EarlierQuestion extends Pick<SendDependencies, 'area' | 'insist' | 'method' | 'seed'> {
+interface EarlierLookup extends Pick<SendDependencies, 'area' | 'insist' | 'method' | 'seed'> {
   readonly source: EventSource;
   /** Where to read from. */
   readonly from: { readonly number: number; readonly place: Place };
@@ -146,15 +146,15 @@ interface EarlierQuestion extends Pick<SendDependencies, 'area' | 'insist' | 'me
   readonly first: number;
 }
 
-/** `refused`: all its events, so that it proves nothing. */
+/** `refused`: all events were rejected, so that the batch proves nothing. */
 type Known = KeyAnswer | 'refused';
 
 /**
- * Looks up whether a batch was stored, without the events that `sendBatch` would leave out, as they change the key.
+ * Looks up whether a batch was stored, without the events that `sendBatch` would omit, since they change the key.
  * Undefined if aborted.
  */
-async function askFor(events: readonly SourceEvent[], question: EarlierQuestion): Promise<Known | undefined> {
-  const { area, insist, method, seed } = question;
+async function askFor(events: readonly SourceEvent[], lookup: EarlierLookup): Promise<Known | undefined> {
+  const { area, insist, method, seed } = lookup;
   const [first] = events;
   if (first === undefined) return 'refused';
   const body = renderBody(events);
@@ -163,22 +163,22 @@ async function askFor(events: readonly SourceEvent[], question: EarlierQuestion)
     if (!('why' in answer)) return answer;
     return {
       ...answer,
-      why: `the service cannot say whether it has this file already (--again does not ask): ${answer.why}`,
+      why: `cannot check whether this file was imported before (--reimport skips the check): ${answer.why}`,
     };
   });
   if (found === undefined || found.isKnown) return found;
-  const judged = await insist<Judged>(async () => {
+  const checked = await insist<Definite>(async () => {
     const answer = await area.checkBatch(method, body);
     return answer.state === 'later' ? { why: answer.why, waitMs: answer.waitMs } : answer;
   });
-  if (judged?.state !== 'refused') return judged === undefined ? undefined : found;
+  if (checked?.state !== 'refused') return checked === undefined ? undefined : found;
   if (events.length === 1) return 'refused';
-  const { alone, rest } = part(events, judged.faults);
+  const { alone, rest } = part(events, checked.faults);
   for (const event of alone) {
-    const answer = await askFor([event], question);
+    const answer = await askFor([event], lookup);
     if (answer !== 'refused') return answer;
   }
-  return askFor(rest, question);
+  return askFor(rest, lookup);
 }
 
 /**
@@ -186,10 +186,10 @@ async function askFor(events: readonly SourceEvent[], question: EarlierQuestion)
  * copy of the file was imported further elsewhere. Batches are sent in order, so the first one decides. Returns since
  * when, by the service's clock; undefined if not, or if aborted. Errors: those of `insist`.
  */
-export async function findEarlier(question: EarlierQuestion): Promise<number | undefined> {
-  for await (const { number, events } of cutBatches(question.source, question.from)) {
-    if (number < question.first || events.length === 0) continue;
-    const answer = await askFor(events, question);
+export async function findEarlier(lookup: EarlierLookup): Promise<number | undefined> {
+  for await (const { number, events } of cutBatches(lookup.source, lookup.from)) {
+    if (number < lookup.first || events.length === 0) continue;
+    const answer = await askFor(events, lookup);
     if (answer !== 'refused') return answer?.isKnown === true ? (answer.receivedAtMs ?? 0) : undefined;
   }
   return undefined;

@@ -71,14 +71,15 @@ export function createSignInGuard(
   hasClientAddresses: boolean,
 ) {
   const [users, addresses] = [createLockOut(ofUser), createLockOut(ofAddress)];
-  const signIns = metrics.counter('console_sign_ins_total', 'Sign-ins to the console, by how they ended.', ['outcome']);
+  const signIns = metrics.counter(
+    'console_sign_ins_total',
+    'Sign-ins to the console, by result; locked_out: rejected after wrong secrets.',
+    ['outcome'],
+  );
   // Starts all counters at zero, so that the first increment is visible.
   for (const outcome of outcomes) signIns.inc({ outcome }, 0);
   const count = (outcome: (typeof outcomes)[number]): void => signIns.inc({ outcome });
-  const log = createBoundedLog(
-    (fields) => logger.warn(fields, 'wrong secrets, the next sign-in has to wait'),
-    logBound,
-  );
+  const log = createBoundedLog((fields) => logger.warn(fields, 'sign-in locked after wrong secrets'), logBound);
   const isByAddress = ({ browser }: SignInTry): boolean => hasClientAddresses && browser === undefined;
 
   function find(who: SignInTry, nowMs: number): number {

@@ -1,12 +1,12 @@
 import path from 'node:path';
 import { listDatasetFiles, listPackageJson, readPackageJson } from '../runtime/files/package-files.ts';
-import { isRecord } from '../runtime/files/checked-json.ts';
+import { isRecord, renameMembers } from '../runtime/files/checked-json.ts';
 
 /** A kind of imported event; in a file possibly its schema path alone. */
 export interface KindSpec {
   readonly schema: string;
-  /** Events may be about a device only; else they have a user. */
-  readonly ofDevice: boolean;
+  /** Whether an event may name a device and no user; `ofDevice` before version 0.4. */
+  readonly allowsDeviceOnly: boolean;
   /** Natural key: fields that with the app identify a row permanently; empty: none. */
   readonly key: readonly string[];
   readonly values: Readonly<Record<string, number | string>>;
@@ -52,7 +52,9 @@ export interface PipelineFile {
 
 const name = /^[a-z][a-zA-Z0-9_]*$/;
 const columnName = /^[a-z][a-z0-9_]*$/;
-const takenNames = ['failed', 'staging', 'orphans', 'catalogue'];
+const takenNames = ['failed', 'staging', 'quarantine', 'orphans', 'catalogue'];
+/** Members of a kind by their names before version 0.4; accepted until 0.5. */
+const formerMembers = { ofDevice: 'allowsDeviceOnly' };
 const requirements = [undefined, 'user', 'device'];
 const derivations = ['first', 'days', 'sessions'];
 
@@ -65,8 +67,11 @@ function isNameList(value: unknown): value is readonly string[] {
   );
 }
 
-function findFaultOfKind({ ofDevice, key = [], values = {} }: Readonly<Record<string, unknown>>, isOfRows: boolean) {
-  if (!['undefined', 'boolean'].includes(typeof ofDevice)) return 'ofDevice must be true or false';
+function findFaultOfKind(
+  { allowsDeviceOnly, key = [], values = {} }: Readonly<Record<string, unknown>>,
+  isOfRows: boolean,
+) {
+  if (!['undefined', 'boolean'].includes(typeof allowsDeviceOnly)) return 'allowsDeviceOnly must be true or false';
   if (!Array.isArray(key) || key.some((field) => typeof field !== 'string') || (key.length > 0 && !isOfRows))
     return 'key must be a list of fields, of a table of rows';
   if (isOfRows && key.length === 0) return 'key must name the fields by which a row that is sent again is known';
@@ -86,7 +91,7 @@ function findFaultOfKinds(kinds: unknown, methods: unknown, isOfRows: boolean): 
     const parts = typeof spec === 'string' ? { schema: spec } : spec;
     if (!columnName.test(kind) || !isRecord(parts) || typeof parts['schema'] !== 'string')
       return `kinds.${kind} must be a lower-case name with the path of a schema file`;
-    const fault = findFaultOfKind(parts, isOfRows);
+    const fault = findFaultOfKind(renameMembers(parts, formerMembers), isOfRows);
     if (fault !== undefined) return `kinds.${kind}.${fault}`;
   }
   if (!isRecord(methods)) return 'methods must be an object';
@@ -158,8 +163,9 @@ export function parsePipeline(file: string, value: unknown, root = ''): Pipeline
   if (fault !== undefined) throw new Error(`${file}: ${fault}`);
   const { kinds: some = {}, enriched = [], methods: given = {}, rows, ...pipeline } = value as Partial<PipelineFile>;
   const kinds = Object.entries(some).map(([kind, spec]: [string, string | Partial<KindSpec>]) => {
-    const { schema = '', ...more } = typeof spec === 'string' ? { schema: spec } : spec;
-    return [kind, { ofDevice: false, key: [], values: {}, ...more, schema: path.join(root, schema) }];
+    const { schema = '', ...more }: Partial<KindSpec> =
+      typeof spec === 'string' ? { schema: spec } : renameMembers({ ...spec }, formerMembers);
+    return [kind, { allowsDeviceOnly: false, key: [], values: {}, ...more, schema: path.join(root, schema) }];
   });
   const methods = Object.entries(given).map(
     ([method, { kind, batch = false }]: [string, Partial<ImportMethodSpec>]) => [method, { kind, batch }],

@@ -283,7 +283,7 @@ async function buildExport(
       exportsInProgress: store.inProgress().length,
       reports: store.count(),
       problems: reports.problems(),
-      notices: [
+      warnings: [
         ...describeDamage(
           damages,
           store.damaged(),

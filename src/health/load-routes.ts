@@ -194,7 +194,7 @@ export function addLoadRoute(options: LoadRouteOptions): OpsParts['addRoutes'] {
           if (token === undefined || !(await isOperatorToken(options.keysDir, token)))
             return reply
               .code(401)
-              .send({ error: "The operator's token is needed: 'tributary key operator' makes one." });
+              .send({ error: "The operator's token is needed: 'tributary key rotate operator' makes one." });
           const { dataset } = request.params;
           if (datasets.get(dataset)?.isLoadable !== true)
             return reply.code(404).send({ error: `There is no dataset ${dataset} that files can be loaded into.` });

@@ -16,7 +16,7 @@ import { createAnswers, type Answers } from './answers.ts';
 import { createEventLookUp } from './event-look-up.ts';
 import { createGroupCommit } from './group-commit.ts';
 import { createImportHandler, type Fail, type LiveEvents } from './import-handler.ts';
-import { createIngestMetrics } from './ingest-metrics.ts';
+import { createIngestMetrics, followIngest } from './ingest-metrics.ts';
 import { createReceiptSigner } from './receipts.ts';
 import { noRefusalKeeper, type RefusalKeeper } from './refusal-keeper.ts';
 import { addSenderRoutes, type SenderView } from './sender-routes.ts';
@@ -106,9 +106,11 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     { publisher, logger, onGroup: (figures) => metrics.group(figures), isDiskLow, trouble, signReceipts },
     { maxWaitingBytes, answerWithinMs },
   );
-  const gauges = dependencies.metrics;
-  gauges.readGauge('ingest_waiting_bytes', 'Bytes that wait for the broker.', () => groupCommit.waitingBytes());
-  gauges.readGauge('ingest_live_listeners', 'Clients that are shown what arrives.', () => senderView?.hub.size() ?? 0);
+  followIngest(
+    dependencies.metrics,
+    () => groupCommit.waitingBytes(),
+    () => senderView?.hub.size() ?? 0,
+  );
 
   const answers = createAnswers({ metrics, logger, isClosing: () => isClosing(server) });
   const fail = createFail(answers, logger);
@@ -149,7 +151,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     ...metrics.counts(),
     waitingBytes: groupCommit.waitingBytes(),
     problems: trouble.problems(),
-    notices: receiptKeys?.notices() ?? [],
+    warnings: receiptKeys?.notices() ?? [],
   });
   return { port, facts, stop: () => (stopped ??= stop()) };
 }

@@ -42,7 +42,8 @@ export interface Refusal {
 
 export interface FaultList {
   readonly faults: readonly Fault[];
-  readonly leftOut: number;
+  /** Number of further faults. */
+  readonly omitted: number;
 }
 
 export interface Fault {

@@ -25,7 +25,7 @@ const ofAnybody: Identity = { names: ['customUserId', ...deviceIds], isAny: true
 
 function identityOf(kind: EventKind, platform: Platform): Identity {
   if (platform === 'mini-app') return ofMiniApp;
-  if (!getKind(kind).ofDevice) return ofUser;
+  if (!getKind(kind).allowsDeviceOnly) return ofUser;
   return platform === 'game' ? ofGame : ofAnybody;
 }
 

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { datasets, events } from '../datasets/dataset.ts';
-import { localFiles } from '../runtime/store/local-files.ts';
+import { localFiles } from '../runtime/store/open-store.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { checkCheckpoints, checkCommits, logPath, type Problem, checkPoints } from './check-log.ts';
@@ -16,6 +16,7 @@ import { findNames } from '../runtime/files/folder-names.ts';
 import {
   isCompactorRunning,
   lakePaths,
+  listQuarantined,
   listUnnamedTables,
   tablePaths,
   unnamedTableTodo,
@@ -127,13 +128,12 @@ const putAsideDetail =
 const foreignDetail =
   'put aside by a repair: another engine had added it; see whether it has rows that are wanted (load them by an import), then remove it';
 
-/** Lists the files that were put aside: young ones when the stream contradicted the log, and those of other engines. */
+/** Lists the quarantined files: young ones of a log that the stream contradicted, and those of other engines. */
 async function listPutAside(lakeDir: string): Promise<Problem[]> {
-  const names = await findNames(lakePaths(lakeDir).orphans);
-  return names.map((name) => ({
-    problem: 'orphan_file',
-    path: path.posix.join('orphans', name),
-    detail: isForeignFile(name) ? foreignDetail : putAsideDetail,
+  return (await listQuarantined(lakeDir)).map((file) => ({
+    problem: 'unreferenced_file',
+    path: path.relative(path.resolve(lakeDir), file),
+    detail: isForeignFile(path.basename(file)) ? foreignDetail : putAsideDetail,
   }));
 }
 
@@ -152,7 +152,7 @@ async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]
     const found = names.filter((name) => !known.has(name) && !isInHand(name));
     if (found.length === 0 || performance.now() >= deadline || !isCompactorRunning(lakeDir)) {
       return found.map((name) => ({
-        problem: 'orphan_file',
+        problem: 'unreferenced_file',
         path: path.posix.join(path.basename(tableDir), name),
         detail: orphanDetail(name),
       }));
@@ -273,8 +273,8 @@ async function checkTable(lakeDir: string, tableDir: string): Promise<TableRepor
       path: logPath(tableDir, commitName(0)),
       detail: 'there are files and no log',
     });
-  problems.push(...found.problems, ...orphans, ...(await checkPoints(tableDir, lake?.restamps)));
-  return { version, files: files.length, rows: found.rows, commits, problems, lake };
+  const all = [...problems, ...found.problems, ...orphans, ...(await checkPoints(tableDir, lake?.restamps))];
+  return { version, files: files.length, rows: found.rows, commits, problems: all, lake };
 }
 
 /** Lists the other tables with a folder: those of datasets, then those that no pipeline names. */
@@ -326,7 +326,8 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
     const { problems: found, lake: own, ...report } = await checkTable(lakeDir, dir);
     // The folder of a table that does not exist yet.
     if (report.version < 0 && found.length === 0) continue;
-    problems.push(...found, ...(own === undefined ? [] : await checkTotals(lakeDir, dataset, own, report.rows)));
+    const totals = own === undefined ? [] : await checkTotals(lakeDir, dataset, own, report.rows);
+    for (const problem of [...found, ...totals]) problems.push(problem);
     tables[dataset.table] = report;
   }
   return {

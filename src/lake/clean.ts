@@ -185,7 +185,7 @@ export async function listLeftovers(
   const temporaries: string[] = [];
   for (const folder of [...beside, tableDir, logFolder(tableDir)]) {
     const names = await listNames(folder);
-    temporaries.push(...names.filter((name) => name.endsWith('.tmp')).map((name) => path.join(folder, name)));
+    for (const name of names) if (name.endsWith('.tmp')) temporaries.push(path.join(folder, name));
   }
   const young = await listYoungPaths(tableDir);
   const former = await listFormerPaths(tableDir);

@@ -11,12 +11,12 @@
  *
  * Layout: events/ (the table of the imported events), a folder like it for each other dataset that has had rows
  * (tablePaths), failed/ (events that could not be written), staging/ (work in hand, that of the other tables in folders
- * of their names), orphans/ (files put aside), snapshot.sql, erased-ids.parquet (once there was an erasure). The lake's folder and the tables' are locked themselves.
+ * of their names), quarantine/ (files that no commit names), snapshot.sql, erased-ids.parquet (once there was an erasure). The lake's folder and the tables' are locked themselves.
  */
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { ensureFolder, removeFile } from '../runtime/files/durable-file.ts';
+import { ensureFolder, moveFile, removeEmptyFolder, removeFile, syncFolder } from '../runtime/files/durable-file.ts';
 import { exists } from '../runtime/files/file-checks.ts';
 import { AppError, isSystemError } from '../runtime/errors.ts';
 import { isLocked } from '../runtime/files/lock.ts';
@@ -47,7 +47,7 @@ import {
   type TableColumn,
 } from './table-schema.ts';
 import { listDataFiles, statsProperty, tableStore } from './files/data-file.ts';
-import { findNames } from '../runtime/files/folder-names.ts';
+import { findNames, listNames } from '../runtime/files/folder-names.ts';
 import { youngFolder } from './log/young-folder.ts';
 
 /** Paths below the lake's folder. */
@@ -58,10 +58,12 @@ export function lakePaths(lakeDir: string) {
     ...tablePaths(lakeDir, events),
     failed: path.join(root, 'failed'),
     /**
-     * Young files without a commit, put aside when the stream contradicted the log: they may have events that the lake
-     * has lost.
+     * Files that no commit names: young ones that were moved when the stream contradicted the log, so that they may
+     * have events that the lake has lost, and those of other engines.
      */
-    orphans: path.join(root, 'orphans'),
+    quarantine: path.join(root, 'quarantine'),
+    /** Their folder before version 0.4. Read until 0.5. */
+    formerQuarantine: path.join(root, 'orphans'),
     /** The last stream sequence that the compactor has seen. */
     streamEnd: path.join(root, 'stream-end.json'),
     /** The watermark of the newest commit's position, if later than the commit's own. */
@@ -180,9 +182,30 @@ async function completeLake(lakeDir: string, options: LakeOptions): Promise<void
   await ensureFolder(paths.root);
   await followGroupAccess(paths.root);
   for (const folder of [paths.failed, paths.staging]) await ensureFolder(folder);
+  await moveFormerQuarantine(paths);
   await completeTable(lakeDir, events, options);
   await completeSnapshotFile(lakeDir, options);
   await ensureViews(lakeDir);
+}
+
+/** Moves the quarantined files of version 0.3. One whose name is taken stays, since both may have lost events. */
+async function moveFormerQuarantine({ formerQuarantine, quarantine }: ReturnType<typeof lakePaths>): Promise<void> {
+  if (!(await exists(formerQuarantine))) return;
+  await ensureFolder(quarantine);
+  const taken = new Set(await listNames(quarantine));
+  for (const name of await findNames(formerQuarantine))
+    if (!taken.has(name)) await moveFile(path.join(formerQuarantine, name), path.join(quarantine, name));
+  await syncFolder(quarantine);
+  await removeEmptyFolder(formerQuarantine);
+}
+
+/** Lists the paths of the quarantined files of all tables. */
+export async function listQuarantined(lakeDir: string): Promise<string[]> {
+  const { quarantine, formerQuarantine } = lakePaths(lakeDir);
+  const files: string[] = [];
+  for (const folder of [quarantine, formerQuarantine])
+    for (const name of await findNames(folder)) files.push(path.join(folder, name));
+  return files;
 }
 
 /** Ensures that snapshot.sql names the existing tables. */
@@ -247,8 +270,8 @@ export async function findUnnamedTables(lakeDir: string): Promise<Problem[]> {
   return (await listUnnamedTables(lakeDir)).map(({ table }) => ({
     code: 'table_unnamed',
     subject: table,
-    what: `no pipeline names the table lake/${table}: its rows are not exported, not sealed and cannot be erased`,
-    todo: unnamedTableTodo,
+    message: `no pipeline names the table lake/${table}: its rows are not exported, not sealed and cannot be erased`,
+    action: unnamedTableTodo,
   }));
 }
 
@@ -340,16 +363,12 @@ async function openUpgraded(lakeDir: string, dataset: Dataset, options: LakeOpti
   return table;
 }
 
-/**
- * Young files that were put aside are in one folder: those of the imported events under their own names, others with
- * the prefix `TABLE.`.
- */
-
-export function orphanName({ table }: Pick<Dataset, 'table'>, file: string): string {
+/** Returns the name of a table's file in quarantine: its own name for imported events, else with the prefix `TABLE.`. */
+export function quarantinedName({ table }: Pick<Dataset, 'table'>, file: string): string {
   return table === events.table ? file : `${table}.${file}`;
 }
 
-/** Returns the dataset of a file that was put aside. */
-export function orphanDataset(name: string): Dataset {
+/** Returns the dataset of a quarantined file. */
+export function quarantinedDataset(name: string): Dataset {
   return datasets.get(name.split('.')[0] ?? '') ?? events;
 }

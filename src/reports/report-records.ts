@@ -3,9 +3,10 @@
  * deliveries of its end; and `reports/highest-id`, so that no id is used twice.
  */
 import path from 'node:path';
+import { isRecord, renameMembers } from '../runtime/files/checked-json.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
 import { openStore } from '../runtime/store/open-store.ts';
-import { createRecords, numberCodec, type Records } from '../runtime/store/records.ts';
+import { createRecords, jsonCodec, numberCodec, type Codec, type Records } from '../runtime/store/records.ts';
 import { isCount, isText, listOf, matching, oneOf, optional, shapeOf } from '../runtime/store/shape.ts';
 import { isInProgress, isReportBasis, isReportFile, isReportSlot, reportStates, type ReportJob } from './reports.ts';
 
@@ -35,9 +36,20 @@ function isReportJob(value: unknown): value is ReportJob {
   return (isInProgress(value) || isEnded) && (value.state !== 'success' || value.files !== undefined);
 }
 
+/** Reads the member `mayLack` of a slot of version 0.3. */
+const jobCodec: Codec<ReportJob> = {
+  parse(text) {
+    const document = jsonCodec.parse(text);
+    if (!isRecord(document) || !isRecord(document['slot'])) return document;
+    return { ...document, slot: renameMembers(document['slot'], { mayLack: 'mayBeIncomplete' }) };
+  },
+  render: jsonCodec.render,
+};
+
 const openJobs = (reportsDir: string): Records<ReportJob> =>
   createRecords(openStore(reportsDir), {
     isValid: isReportJob,
+    codec: jobCodec,
     idOf: ({ id }) => String(id),
     ending: '/job.json',
     damaged: {

@@ -10,6 +10,7 @@
  * job.json.
  */
 
+import { addFormerNames } from '../runtime/former-names.ts';
 import { isCount, isInteger, isText, matching, oneOf, optional, shapeOf } from '../runtime/store/shape.ts';
 
 /** Prefix of the folders of attempts. */
@@ -71,14 +72,15 @@ export interface ReportSlot {
   /** Its name in responses: its date or hour. */
   readonly name: string;
   /** Whether events acknowledged before the end of its period may be missing. */
-  readonly mayLack?: true;
+  readonly mayBeIncomplete?: true;
 }
 
 /** Renders the slot of a request for responses and messages. */
 export function describeSlot({ slot }: Pick<ReportJob, 'slot'>): Readonly<Record<string, unknown>> {
   if (slot === undefined) return {};
-  const { idSchedule, name, mayLack } = slot;
-  return { idSchedule, slot: name, ...(mayLack === undefined ? {} : { slotMayLackEvents: true }) };
+  const { idSchedule, name, mayBeIncomplete } = slot;
+  const isIncomplete = mayBeIncomplete === undefined ? {} : { slotMayBeIncomplete: true };
+  return addFormerNames('export', { idSchedule, slot: name, ...isIncomplete });
 }
 
 /** Sums up files for responses and messages. */
@@ -91,7 +93,7 @@ export const isReportSlot = shapeOf<ReportSlot>({
   idSchedule: isText,
   slot: isInteger,
   name: isText,
-  mayLack: oneOf([undefined, true]),
+  mayBeIncomplete: oneOf([undefined, true]),
 });
 
 /** An export request, as in job.json. Times are Unix ms unless named otherwise. */

@@ -141,7 +141,7 @@ interface KeyRecord {
 const longestLinkMs = 604_800_000;
 
 const keysHint =
-  "Restore it from a backup, or remove it and run 'tributary key rotate': links given out before then stop working.";
+  "Restore it from a backup, or remove it and run 'tributary key rotate links': links given out before then stop working.";
 
 /** Returns the path of the key file: JSON, mode 0600, the current key last. */
 export function signingKeysPath(keysDir: string): string {
@@ -221,7 +221,9 @@ export async function openSigningKeys(keysDir: string, clock: Clock, logger: Log
     problems(): readonly Problem[] {
       const why = watched.problem();
       const effect = watched.current() === undefined ? 'no link works' : 'no link works after the next start';
-      return why === undefined ? [] : [{ code: 'link_keys_unreadable', what: `${effect}: ${why}`, todo: keysHint }];
+      return why === undefined
+        ? []
+        : [{ code: 'link_keys_unreadable', message: `${effect}: ${why}`, action: keysHint }];
     },
     close: (): void => watched.close(),
   };

@@ -10,7 +10,7 @@
 import path from 'node:path';
 import type { Environment } from '../config.ts';
 import { AppError, describeError, isSystemError } from '../runtime/errors.ts';
-import { assertExecutable, assertWritableFolder, linkOrCopy } from '../runtime/files/file-checks.ts';
+import { assertExecutable, assertWritableFolder, copyNew } from '../runtime/files/file-checks.ts';
 import { listNames } from '../runtime/files/folder-names.ts';
 import { makeFolder } from '../runtime/files/make-folder.ts';
 import { makeTemporaryFolder, removeTree, setMode } from '../runtime/files/work-files.ts';
@@ -127,7 +127,7 @@ async function keepInCache(tree: string, cache: string): Promise<NatsServer> {
 async function copyFromPackage(tree: string, target: string): Promise<void> {
   for (const folder of ['usr/sbin', 'usr/bin']) {
     try {
-      return await linkOrCopy(path.join(tree, folder, 'nats-server'), target);
+      return await copyNew(path.join(tree, folder, 'nats-server'), target);
     } catch (error) {
       if (folder === 'usr/bin')
         throw new AppError('broker_missing', 'the package holds no nats-server', { cause: error });

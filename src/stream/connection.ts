@@ -174,6 +174,7 @@ export async function openConnection(options: ConnectionOptions) {
     /** Opens a connection for pulls under the same name; it ends with this one. Error: `broker_away`. */
     async openPulls(): Promise<PullConnection> {
       const client = await connectClient(options, { reconnect: false });
+      guardConnectionSocket(client);
       const opened = createPullConnection(client, (error) => reported.record(error));
       for (const older of pulls) if (!older.isOpen()) pulls.delete(older);
       pulls.add(opened);

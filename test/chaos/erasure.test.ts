@@ -118,8 +118,8 @@ test(
       // A file put aside, as after damage to the log; and a report, which ends with its link.
       if (n === 0) {
         const [sealed] = (await readSnapshot(paths.table)).files;
-        mkdirSync(paths.orphans, { recursive: true });
-        copyFileSync(sealed?.absolutePath ?? '', path.join(paths.orphans, 'aside.parquet'));
+        mkdirSync(paths.quarantine, { recursive: true });
+        copyFileSync(sealed?.absolutePath ?? '', path.join(paths.quarantine, 'aside.parquet'));
         await exportAll(service);
       }
       if (random.chance(0.7) && (await eraseAndKill(dataDir, id, random.integer(100, 1500))) === 'SIGKILL') kills += 1;
@@ -152,7 +152,7 @@ test(
     expect(await findFilesWith(dataDir, ...ids)).toEqual([]);
     expect(await findFilesWith(dataDir, 'kept beside')).not.toEqual([]);
     expect((await checkLake(path.join(dataDir, 'lake'))).problems.map((problem) => problem.path)).toEqual([
-      'orphans/aside.parquet',
+      'quarantine/aside.parquet',
     ]);
     const totals = await readTotals(path.join(dataDir, 'lake'));
     expect(totals).toMatchObject({ streamed, stored: people + 3, failed: 2, erased: 4 * people });

@@ -8,13 +8,13 @@ const keyMemoryMs = 24 * 3_600_000;
 
 /** An import of nothing so far. */
 export const emptyState: ImportState = {
-  format: 1,
+  format: 2,
   identity: { idApp: 1, event: 'customEvent', format: 'ndjson', map: {}, sha256: '' },
   salt: '',
   service: [],
   startedAt: '',
-  settled: { batches: 0, place: startPlace, stored: 0, refused: 0, refusedBytes: 0 },
-  sendable: 0,
+  acknowledgedThrough: { batches: 0, place: startPlace, stored: 0, refused: 0, refusedBytes: 0 },
+  sendLimit: 0,
   sinceMs: 0,
   apart: {},
   lastKeys: [],

@@ -75,7 +75,8 @@ export function createImportProcess(
     },
     settled() {
       if (!existsSync(stateFile)) return 0;
-      return (JSON.parse(readFileSync(stateFile, 'utf8')) as { settled: { stored: number } }).settled.stored;
+      return (JSON.parse(readFileSync(stateFile, 'utf8')) as { acknowledgedThrough: { stored: number } })
+        .acknowledgedThrough.stored;
     },
     notes: () => said,
   };

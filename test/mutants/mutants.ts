@@ -224,7 +224,7 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/client/import-model.test.ts',
   },
   'a copy of an import goes on without asking what the other has sent': {
-    find: '(sendable > 0 && Math.abs(nowMs - sinceMs) > resumedSoonMs)',
+    find: '(sendLimit > 0 && Math.abs(nowMs - sinceMs) > resumedSoonMs)',
     replace: 'false',
     test: 'unit/client/import-file.test.ts',
   },
@@ -239,17 +239,17 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     test: 'unit/client/foreign-answers.test.ts',
   },
   'what an import has not come to again is in doubt since now': {
-    find: 'if (taken < begun.sendable) times.push(begun.sinceMs);',
+    find: 'if (taken < begun.sendLimit) times.push(begun.sinceMs);',
     replace: '',
     test: 'unit/client/import-model.test.ts',
   },
   'a file is imported anew of which some was stored': {
-    find: 'finishedAt !== undefined && settled.stored === 0 &&',
+    find: 'finishedAt !== undefined && acknowledgedThrough.stored === 0 &&',
     replace: 'finishedAt !== undefined &&',
     test: 'unit/client/import-anew.test.ts',
   },
   'a file is imported anew where only its repeated import stored nothing': {
-    find: "&& salt === '' && doubtSinceMs === undefined",
+    find: "&& salt === '' && unconfirmedSinceMs === undefined",
     replace: '',
     test: 'unit/client/import-anew.test.ts',
   },

@@ -181,7 +181,7 @@ export function createLakeJudge({ world, ledger, broker, lakeDir }: Judged, loss
     // Where the stream has lost messages, a file that no commit names may be all there is of them: it is put aside and
     // told of.
     const unexplained = problems.filter(
-      ({ path: at }) => !at.startsWith(brokerLosses === 0 ? 'orphans/foreign-' : 'orphans/'),
+      ({ path: at }) => !at.startsWith(brokerLosses === 0 ? 'quarantine/foreign-' : 'quarantine/'),
     );
     const names = readdirSync(lakeDir, { recursive: true, encoding: 'utf8' });
     const left = names.filter(

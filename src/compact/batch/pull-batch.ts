@@ -11,6 +11,7 @@ import {
   type StreamReader,
 } from '../../stream/stream.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
+import { takeBounded } from '../seal/maintenance-task.ts';
 
 /** Messages of one flush, spooled as NDJSON in stream order. */
 export interface Batch {
@@ -33,12 +34,6 @@ export interface BatchLimits {
   /** Maximum age of the oldest message, ms. */
   readonly maxAgeMs: number;
   readonly lastSequence?: number | undefined;
-}
-
-function takeWithin(messages: readonly StreamMessage[], maxBytes: number): readonly StreamMessage[] {
-  let bytes = 0;
-  const end = messages.findIndex(({ payload }, index) => (bytes += payload.length) > maxBytes && index > 0);
-  return end === -1 ? messages : messages.slice(0, end);
 }
 
 type PullLimits = Parameters<StreamReader['pull']>[1];
@@ -119,9 +114,9 @@ async function pullBatch(
       more = hole === undefined;
       if (pulled.length === 0) continue;
       // A pull may return more than its limit.
-      const taken = (messages === 0 ? takeWithin(pulled, maxBytes) : pulled).filter(
-        ({ sequence }) => sequence <= lastSequence,
-      );
+      const within =
+        messages > 0 ? pulled : takeBounded(pulled, ({ payload }) => payload.length, pulled.length, maxBytes);
+      const taken = within.filter(({ sequence }) => sequence <= lastSequence);
       more &&= taken.length === pulled.length && taken.at(-1)?.sequence !== lastSequence;
       await writing;
       [into, other] = [other, into];

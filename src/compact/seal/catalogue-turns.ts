@@ -176,7 +176,7 @@ export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs:
       try {
         await renew(duckdb, signal);
       } catch (error) {
-        const isMended = !signal.aborted && isAppError(error, 'sql') && (await opened?.packs.mend(duckdb, signal));
+        const isMended = !signal.aborted && isAppError(error, 'sql') && (await opened?.packs.mend(duckdb));
         if (isMended !== true) throw error;
         settledVersion = undefined;
         logger.warn({ error: describeError(error) }, 'parts of the catalogue could not be read, and are made anew');

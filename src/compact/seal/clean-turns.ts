@@ -11,7 +11,7 @@ import {
 } from '../../lake/clean.ts';
 import { renewPlaces, type SettledPlaces } from '../../lake/files/places.ts';
 import { listStaged } from '../../lake/files/staging.ts';
-import { orphanName } from '../../lake/lake.ts';
+import { quarantinedName } from '../../lake/lake.ts';
 import { assertOwner } from '../lake-owner.ts';
 import { underMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
@@ -80,13 +80,13 @@ export async function sweepLeftovers(
   putAside: boolean,
 ): Promise<boolean> {
   const { dataset, table, paths, crashPoint, logger } = dependencies;
-  const aside = { folder: paths.orphans, toName: (file: string) => orphanName(dataset, file) };
+  const aside = { folder: paths.quarantine, toName: (file: string) => quarantinedName(dataset, file) };
   const swept = await underMaintenanceLock(dependencies, () =>
     sweep(table, leftovers, crashPoint, putAside ? aside : undefined),
   );
   if (swept !== undefined && swept > 0)
     logger[putAside ? 'error' : 'info'](
-      { table: dataset.table, swept, ...(putAside ? { putAside: paths.orphans } : {}) },
+      { table: dataset.table, swept, ...(putAside ? { putAside: paths.quarantine } : {}) },
       'swept files that no commit names',
     );
   return swept !== undefined;

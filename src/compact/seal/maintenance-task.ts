@@ -62,8 +62,9 @@ export function createMaintenanceTask(
       trouble.problems(({ since, error }) => ({
         code: 'maintenance_failing',
         subject: what,
-        what: `${what} since ${since}: ${error}`,
-        todo: 'Remove the cause, such as a full disk: it then goes on by itself. Import, exports and SQL work meanwhile.',
+        message: `${what} since ${since}: ${error}`,
+        action:
+          'Remove the cause, such as a full disk: it then goes on by itself. Import, exports and SQL work meanwhile.',
         since,
       })),
   };

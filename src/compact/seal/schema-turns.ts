@@ -1,4 +1,4 @@
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { describeError, isAppError, isDamage } from '../../runtime/errors.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
@@ -96,8 +96,8 @@ function describeLeft(dataset: Dataset, { left, waiting, endMs, failures, isCrow
   return {
     code: 'sealed_columns_missing',
     subject: dataset.table,
-    what: `sealed files of ${describeTable(dataset)} lack columns that were added later: ${left.length} (${size}) are still to be rewritten, ${waiting} rewritten files wait to replace theirs${end}${cause}`,
-    todo: isCrowded
+    message: `sealed files of ${describeTable(dataset)} lack columns that were added later: ${left.length} (${size}) are still to be rewritten, ${waiting} rewritten files wait to replace theirs${end}${cause}`,
+    action: isCrowded
       ? 'Free space on the disk of the data folder: the rewrite waits for it.'
       : 'Read folders with union_by_name until then, or read the log. The service rewrites the files in the background.',
   };

@@ -1,6 +1,7 @@
 import type { AccessReader, User } from '../../access/access.ts';
 import type { LiveHub, NotServed } from '../../live/live-hub.ts';
 import type { RefusalRecord } from '../../refusals/refusal-files.ts';
+import { withFormerNames } from '../../runtime/former-names.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { refuseUrl } from '../../runtime/http/outgoing-post.ts';
@@ -16,7 +17,7 @@ import {
 } from '../../webhooks/webhook-store.ts';
 import { quote, type Arguments } from './arguments.ts';
 import { accessDenied, badRequest, lacksPermission, notFound, retryAfterSeconds, type Refusal } from './envelope.ts';
-import { parseLimit, single, type AddMethod } from './methods-routes.ts';
+import { parseId, parseLimit, single, type AddMethod } from './methods-routes.ts';
 
 /** The imports of apps, as their users see them. */
 export interface AppView {
@@ -42,9 +43,8 @@ const refusals: Readonly<Record<NotServed, Refusal>> = {
 /** Parses the app, which must be of the user's account. */
 function parseOwnApp(access: AccessReader, { idAccount, canExport }: User, given: Arguments): number | Refusal {
   if (!canExport) return lacksPermission;
-  const text = single(given, 'idApp') ?? '';
-  if (!/^[1-9]\d{0,15}$/.test(text)) return badRequest('Argument idApp is expected: the id of one app');
-  const idApp = Number(text);
+  const idApp = parseId(single(given, 'idApp'));
+  if (idApp === undefined) return badRequest('Argument idApp is expected: the id of one app');
   return access.current().findApp(idApp)?.idAccount === idAccount ? idApp : notFound('The app is not found');
 }
 
@@ -98,13 +98,13 @@ export function parseWebhookUrl(text: string | undefined, rules: OutgoingRules):
 const toSeconds = (ms: number): string => String(Math.floor(ms / 1000));
 
 function describe({ idWebhook, url, createdMs }: Webhook, last?: Try): Record<string, string> {
-  return {
+  return withFormerNames('webhook', {
     idWebhook,
     url,
     timestampCreated: toSeconds(createdMs),
-    ...(last === undefined ? {} : { timestampLastTry: toSeconds(last.atMs) }),
-    ...(last?.problem === undefined ? {} : { lastProblem: last.problem }),
-  };
+    ...(last === undefined ? {} : { timestampLastAttempt: toSeconds(last.atMs) }),
+    ...(last?.problem === undefined ? {} : { lastError: last.problem }),
+  });
 }
 
 /** Adds the methods on the webhooks of the account: create, list, delete. */

@@ -154,7 +154,7 @@ export function createTurns(dependencies: TurnDependencies) {
     }
     const { user, request, isOverdue } = ordered;
     const name = slotName(rule, slot);
-    const ofSlot = { idSchedule, slot, name, ...(isOverdue ? { mayLack: true as const } : {}) };
+    const ofSlot = { idSchedule, slot, name, ...(isOverdue ? { mayBeIncomplete: true as const } : {}) };
     const job = await exports.createForSlot(user, request, ofSlot);
     await crashPoint('slot-ordered' satisfies SlotStep);
     if (job === undefined) return { progress };

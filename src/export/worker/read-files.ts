@@ -1,4 +1,4 @@
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
 import type { ReadPlan } from '../jobs/worker-messages.ts';
@@ -28,7 +28,7 @@ export function createReadFiles(
   function reachOut(reachSeconds: number): void {
     const known = new Set(files);
     const reached = pruneFiles(snapshot.files, fileFilter(request, apps, { reachSeconds, sinceMs }));
-    files.push(...reached.filter((file) => !known.has(file)));
+    for (const file of reached) if (!known.has(file)) files.push(file);
   }
   if (preparation === undefined && select.sql.includes('$files')) reachOut(0);
   return { files, reachOut };

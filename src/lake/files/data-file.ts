@@ -269,7 +269,7 @@ function holdsRows(lakeDir: string, { table, partitionBy }: Dataset): boolean {
 /** Reports whether rows were ever written to a lake, by its folders only: also correct if the log is damaged. */
 export function holdsEvents(lakeDir: string): boolean {
   return (
-    ['failed', 'orphans'].some((folder) => listReadableNames(path.join(lakeDir, folder)).length > 0) ||
+    ['failed', 'quarantine', 'orphans'].some((folder) => listReadableNames(path.join(lakeDir, folder)).length > 0) ||
     [...datasets.values()].some((dataset) => holdsRows(lakeDir, dataset))
   );
 }

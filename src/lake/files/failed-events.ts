@@ -134,7 +134,7 @@ export async function recoverFailed(folder: string, tableDir: string): Promise<v
 
 /** Returns the lowest version below a pending file: later commits must stay. Infinity if all are settled. */
 export async function oldestPendingBase(folder: string): Promise<number> {
-  return Math.min(...(await listNames(folder)).map(({ base = Infinity }) => base));
+  return (await listNames(folder)).reduce((least, { base = Infinity }) => Math.min(least, base), Infinity);
 }
 
 /** Lists the files whose events count as failed, by name. */

@@ -24,11 +24,11 @@ import {
   findInfo,
 } from '../log/actions.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
-import { listNames, findNames, listTree } from '../../runtime/files/folder-names.ts';
+import { listNames, listTree } from '../../runtime/files/folder-names.ts';
 import { changesTable, toForeignCommit, type ForeignCommit, type TableState } from '../log/table-state.ts';
 import { findLakeState, findStateOf } from '../log/lake-state.ts';
 import { hashCommit, renderCommit, type Commit, logFolder, findCommit } from '../log/log-files.ts';
-import { orphanName } from '../lake.ts';
+import { listQuarantined, quarantinedName } from '../lake.ts';
 import { loadOwnState, loadTableState } from '../log/snapshot.ts';
 import { linkCommit, toCommitInfo, type Change } from '../log/table.ts';
 
@@ -37,7 +37,7 @@ export const repairSteps = ['repair-put-aside', 'repair-committed'] as const;
 export interface RepairDependencies {
   readonly tableDir: string;
   /** Destination of the other engine's files. */
-  readonly orphansDir: string;
+  readonly quarantineDir: string;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
 }
@@ -130,49 +130,46 @@ function rowsOf(add: AddAction): number | undefined {
 
 const asidePrefix = 'foreign-';
 
-/** Returns the name under which a file of another engine is put aside. */
+/** Returns the name of another engine's file in quarantine. */
 function toAsideName(tableDir: string, name: string): string {
-  return orphanName({ table: path.basename(tableDir) }, `${asidePrefix}${name}`);
+  return quarantinedName({ table: path.basename(tableDir) }, `${asidePrefix}${name}`);
 }
 
-/** Reports whether a file that was put aside is another engine's. */
+/** Reports whether a quarantined file is another engine's. */
 export function isForeignFile(name: string): boolean {
   return name.startsWith(asidePrefix) || name.includes(`.${asidePrefix}`);
 }
 
-/** Lists the files of other engines that repairs have put aside from a table. */
-export async function listForeignFiles(orphansDir: string, tableDir: string): Promise<string[]> {
-  const names = await findNames(orphansDir);
-  return names
-    .filter((name) => name.startsWith(toAsideName(tableDir, '')))
-    .toSorted()
-    .map((name) => path.join(orphansDir, name));
+/** Lists the files of other engines that repairs have moved from a table to quarantine. */
+export async function listForeignFiles(lakeDir: string, tableDir: string): Promise<string[]> {
+  const files = await listQuarantined(lakeDir);
+  return files.filter((file) => path.basename(file).startsWith(toAsideName(tableDir, ''))).toSorted();
 }
 
 /**
- * Puts aside uncommitted files of another engine in the table's own folder, which has none of ours. Returns how many.
+ * Quarantines uncommitted files of another engine in the table's own folder, where the service has none. Returns how many.
  */
 export async function putUnnamedAside(
   tableDir: string,
-  orphansDir: string,
+  quarantineDir: string,
   state: Readonly<TableState>,
 ): Promise<number> {
   const names = (await listNames(tableDir)).filter(
     (name) => name.endsWith('.parquet') && !name.startsWith('_') && !state.files.has(encodeURI(name)),
   );
   for (const name of names) {
-    await ensureFolder(orphansDir);
-    await moveFile(path.join(tableDir, name), path.join(orphansDir, toAsideName(tableDir, `unnamed-${name}`)));
+    await ensureFolder(quarantineDir);
+    await moveFile(path.join(tableDir, name), path.join(quarantineDir, toAsideName(tableDir, `unnamed-${name}`)));
   }
   if (names.length > 0) {
-    await syncFolder(orphansDir);
+    await syncFolder(quarantineDir);
     await syncFolder(tableDir);
   }
   return names.length;
 }
 
 async function takeOut(
-  { tableDir, orphansDir }: RepairDependencies,
+  { tableDir, quarantineDir }: RepairDependencies,
   { own, commits }: Damage,
 ): Promise<Repaired['filesTakenOut']> {
   const taken = new Map<string, Repaired['filesTakenOut'][number]>();
@@ -187,15 +184,15 @@ async function takeOut(
       }
       const name = toAsideName(tableDir, `${version}-${path.basename(place.relative)}`);
       if ((await findSize(place.absolute)) !== undefined) {
-        await ensureFolder(orphansDir);
-        await moveFile(place.absolute, path.join(orphansDir, name));
+        await ensureFolder(quarantineDir);
+        await moveFile(place.absolute, path.join(quarantineDir, name));
       }
-      taken.set(add.path, { path: place.relative, rows, to: path.join(path.basename(orphansDir), name) });
+      taken.set(add.path, { path: place.relative, rows, to: path.join(path.basename(quarantineDir), name) });
     }
   }
   if (taken.size > 0) {
-    await ensureFolder(orphansDir);
-    await syncFolder(orphansDir);
+    await ensureFolder(quarantineDir);
+    await syncFolder(quarantineDir);
     await syncFolder(tableDir);
   }
   return [...taken.values()];

@@ -18,10 +18,17 @@ import { listFailedFilesAt, readFailedText, failedRowsFolder, listFailedRows } f
 import { createErasedIdsSearch } from '../../lake/find/erased-ids.ts';
 import { ensureLakeId, identityPath } from '../../lake/identity.ts';
 import { recoverChanges } from '../../lake/files/change.ts';
-import { lakePaths, listOtherTables, listUnnamedTables, tablePaths, type TableName } from '../../lake/lake.ts';
+import {
+  lakePaths,
+  listOtherTables,
+  listQuarantined,
+  listUnnamedTables,
+  tablePaths,
+  type TableName,
+} from '../../lake/lake.ts';
 import { openTable, type Table } from '../../lake/log/table.ts';
 import type { Clock } from '../../runtime/clock.ts';
-import { findNames, listNames } from '../../runtime/files/folder-names.ts';
+import { listNames } from '../../runtime/files/folder-names.ts';
 import { acquireLock } from '../../runtime/files/lock.ts';
 import { retry } from '../../runtime/async/retry.ts';
 
@@ -235,7 +242,7 @@ async function putFirst(
 }
 
 /**
- * Copies what is beside the tables: failed events of the version, files put aside, hashes of erased ids, the lake's id.
+ * Copies what is beside the tables: failed events of the version, quarantined files, hashes of erased ids, the lake's id.
  */
 async function copyBeside(table: Table, target: BackupFolder, { lakeDir }: LakeCopyOptions): Promise<BackupFile[]> {
   const paths = lakePaths(lakeDir);
@@ -243,10 +250,7 @@ async function copyBeside(table: Table, target: BackupFolder, { lakeDir }: LakeC
   for (const { files: candidates, name } of await listFailedFilesAt(paths.failed, table.dir, table.state().version)) {
     files.push(await putFirst(target, pathBelow(lakeDir, path.join(paths.failed, name)), candidates));
   }
-  for (const name of await findNames(paths.orphans)) {
-    const file = path.join(paths.orphans, name);
-    files.push(await target.put(pathBelow(lakeDir, file), file));
-  }
+  for (const file of await listQuarantined(lakeDir)) files.push(await target.put(pathBelow(lakeDir, file), file));
   if ((await createErasedIdsSearch(paths)()).file !== undefined)
     files.push(await target.put(pathBelow(lakeDir, paths.erasedIds), paths.erasedIds));
   const id = identityPath(lakeDir);

@@ -3,7 +3,6 @@ import { moveFile, removeFile, syncFolder, writeNewFile } from '../../runtime/fi
 import { AppError, describeError } from '../../runtime/errors.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { exists } from '../../runtime/files/file-checks.ts';
-import { findNames } from '../../runtime/files/folder-names.ts';
 import { writeDataFile } from '../../lake/files/data-file.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
@@ -19,7 +18,7 @@ import {
 } from '../../lake/files/failed-events.ts';
 import { openChange, type FollowUp, type OpenChange } from '../../lake/files/change.ts';
 import { openStagingFolder, hasRunningLoad } from '../../lake/files/staging.ts';
-import { lakePaths, tablePaths, orphanDataset } from '../../lake/lake.ts';
+import { lakePaths, listQuarantined, tablePaths, quarantinedDataset } from '../../lake/lake.ts';
 import { filesSql, stagingOf } from '../tables.ts';
 import { emptyFilePath, type Snapshot } from '../../lake/log/snapshot.ts';
 import type { Change, Table } from '../../lake/log/table.ts';
@@ -65,7 +64,7 @@ export async function listFailedHits(
   const parts = targetParts(target);
   const hits: FailedEvent[] = [];
   for (const file of await listFailedOf(lakeDir, dataset, state))
-    hits.push(...(await readFailedFile(file)).filter((event) => isHit(event, parts)));
+    for (const event of await readFailedFile(file)) if (isHit(event, parts)) hits.push(event);
   return hits;
 }
 
@@ -141,39 +140,37 @@ export async function rewriteFailed(
   return { moves, unlink };
 }
 
-interface OrphanHit {
+interface QuarantinedHit {
   readonly file: string;
   readonly rows: number;
   readonly hits: number;
 }
 
 /** SQL of a quarantined file, with all columns of its table if that exists, and of its rows to erase. */
-async function orphanSql(lakeDir: string, file: string, target: ErasureTarget) {
-  const dataset = orphanDataset(path.basename(file));
+async function quarantinedSql(lakeDir: string, file: string, target: ErasureTarget) {
+  const dataset = quarantinedDataset(path.basename(file));
   const empty = emptyFilePath(tablePaths(lakeDir, dataset).table);
   const source = filesSql((await exists(empty)) ? [empty, file] : [file]);
   return { source, matches: matchSql(target, new Set(dataset.columns.map(({ name }) => name))) };
 }
 
 /** Finds the quarantined files with rows to erase. Error: `file_damaged` for an unreadable file, which may have some. */
-export async function findOrphanHits(
+export async function findQuarantinedHits(
   { lakeDir, duckdb }: EraseAsideDependencies,
   target: ErasureTarget,
-): Promise<OrphanHit[]> {
-  const found: OrphanHit[] = [];
-  const folder = lakePaths(lakeDir).orphans;
-  for (const name of await findNames(folder)) {
-    const file = path.join(folder, name);
+): Promise<QuarantinedHit[]> {
+  const found: QuarantinedHit[] = [];
+  for (const file of await listQuarantined(lakeDir)) {
     try {
-      const { source, matches } = await orphanSql(lakeDir, file, target);
+      const { source, matches } = await quarantinedSql(lakeDir, file, target);
       const counting = `SELECT count(*) AS rows, count(*) FILTER (WHERE ${matches}) AS hits FROM ${source}`;
       const [row] = await duckdb.rows(counting);
       const hit = { file, rows: Number(row?.['rows']), hits: Number(row?.['hits']) };
       if (hit.hits > 0) found.push(hit);
     } catch (error) {
-      throw new AppError('file_damaged', `${file}, which was put aside, cannot be read: ${describeError(error)}`, {
+      throw new AppError('file_damaged', `cannot read ${file} in quarantine: ${describeError(error)}`, {
         cause: error,
-        hint: 'It may have rows to erase: remove it, or move it out of the data folder, and repeat the erasure.',
+        hint: 'Remove it, or move it out of the data folder, then repeat the erasure: it may have rows to erase.',
       });
     }
   }
@@ -181,9 +178,9 @@ export async function findOrphanHits(
 }
 
 /** Rewrites quarantined files without the rows to erase; they are in no table, so nothing is committed. */
-export async function eraseOrphans(
+export async function eraseQuarantined(
   { lakeDir, duckdb }: EraseAsideDependencies,
-  hits: readonly OrphanHit[],
+  hits: readonly QuarantinedHit[],
   target: ErasureTarget,
 ): Promise<void> {
   if (hits.length === 0) return;
@@ -196,11 +193,11 @@ export async function eraseOrphans(
         continue;
       }
       const staged = path.join(staging.folder, path.basename(file));
-      const { source, matches } = await orphanSql(lakeDir, file, target);
+      const { source, matches } = await quarantinedSql(lakeDir, file, target);
       await writeDataFile(duckdb, `SELECT * FROM ${source} WHERE NOT (${matches})`, staged);
       await moveFile(staged, file);
     }
-    await syncFolder(paths.orphans);
+    for (const folder of new Set(hits.map(({ file }) => path.dirname(file)))) await syncFolder(folder);
   } finally {
     await staging.close();
   }

@@ -9,7 +9,7 @@
  * (lake/files/places.ts).
  * Crash: at any instruction; rewritten files stay, and the erasure can be repeated.
  */
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import type { Lock } from '../../runtime/files/lock.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
@@ -22,8 +22,8 @@ import { readSnapshot, type Snapshot } from '../../lake/log/snapshot.ts';
 import { drainStream, waitUntil, type DrainDependencies } from './drain.ts';
 import {
   eraseFailed,
-  eraseOrphans,
-  findOrphanHits,
+  eraseQuarantined,
+  findQuarantinedHits,
   listFailedHits,
   listFailedIds,
   type EraseAsideDependencies,
@@ -95,7 +95,7 @@ export interface Erased {
   /** Changed secondary tables, by name. */
   readonly tables?: Readonly<Record<string, ErasedFromTable>>;
   /** Tables with concurrent loads, which may have added matching rows: to be repeated after them. Absent if none. */
-  readonly repeatAfterLoads?: readonly string[];
+  readonly tablesToRepeat?: readonly string[];
   /** The first version of the events table that stays readable; absent if nothing of it matched. */
   readonly historyFrom?: number;
   /** When the compactor removes the last traces, of earlier erasures too, ISO 8601; absent if nothing matched. */
@@ -122,7 +122,7 @@ export async function surveyErasure(
   let failedEvents = 0;
   const look = async (dataset: Dataset, snapshot: Snapshot): Promise<{ rows: number; filesToRewrite: number }> => {
     const hits = await findHits(duckdb, snapshot, target);
-    meanings.push(...(await findMeanings(duckdb, snapshot, hits, target)));
+    for (const meaning of await findMeanings(duckdb, snapshot, hits, target)) meanings.push(meaning);
     failedEvents += (await listFailedHits(lakeDir, dataset, snapshot, target)).length;
     return { rows: sumHits(hits), filesToRewrite: hits.length };
   };
@@ -188,7 +188,7 @@ async function rememberErased(
     let from = 0;
     for (const { erasure, hits } of found) {
       const own = paths.slice(from, (from += hits.length));
-      selects.push(...listHitIdsSql(erasure.table.snapshot(), own, target));
+      for (const select of listHitIdsSql(erasure.table.snapshot(), own, target)) selects.push(select);
       const ids = await listFailedIds(erasure, target);
       if (ids.length > 0) selects.push(valuesSql(ids));
     }
@@ -233,13 +233,13 @@ function listErasedTables(found: readonly FoundInTable[]): Map<string, ErasedFro
   return tables;
 }
 
-async function listLoadsBeside(found: readonly FoundInTable[]): Promise<{ repeatAfterLoads?: string[] }> {
-  const repeatAfterLoads: string[] = [];
+async function listLoadsBeside(found: readonly FoundInTable[]): Promise<{ tablesToRepeat?: string[] }> {
+  const tablesToRepeat: string[] = [];
   for (const { erasure, loads } of found.slice(1)) {
     const { dataset, table, lakeDir } = erasure;
-    if (await hadLoadBeside(table, lakeDir, loads)) repeatAfterLoads.push(dataset.table);
+    if (await hadLoadBeside(table, lakeDir, loads)) tablesToRepeat.push(dataset.table);
   }
-  return repeatAfterLoads.length === 0 ? {} : { repeatAfterLoads };
+  return tablesToRepeat.length === 0 ? {} : { tablesToRepeat };
 }
 
 /** Waits until the compactor has removed the old files and their part of the catalogue. */
@@ -280,14 +280,14 @@ export async function eraseEvents(
   let pendingMs = 0;
   try {
     found = await lockTables(dependencies, target, retentionMs, locks);
-    const orphans = await findOrphanHits(dependencies, target);
+    const quarantined = await findQuarantinedHits(dependencies, target);
     const meanings: UserMeaning[] = [];
     for (const { erasure, hits } of found)
-      meanings.push(...(await findMeanings(duckdb, erasure.table.snapshot(), hits, target)));
+      for (const one of await findMeanings(duckdb, erasure.table.snapshot(), hits, target)) meanings.push(one);
     assertMeant?.(meanings);
     await rememberErased(dependencies, found, target);
     for (const { erasure, hits } of found) await rewriteHits(erasure, hits, target);
-    await eraseOrphans(dependencies, orphans, target);
+    await eraseQuarantined(dependencies, quarantined, target);
     for (const one of found) one.failed = await eraseFailed(one.erasure, target);
     await crashPoint('erase-rewritten');
 
@@ -295,7 +295,7 @@ export async function eraseEvents(
     for (const one of found) {
       const { erasure, hits } = one;
       const { forgetAtMs = 0 } = erasure.table.lake();
-      const others = one.failed + (erasure.dataset === events ? orphans.length : 0);
+      const others = one.failed + (erasure.dataset === events ? quarantined.length : 0);
       // Removed files may have matching rows until their retention has passed.
       const mayBePending = now || forgetAtMs > clock.nowMs();
       const isPending = hits.length === 0 && mayBePending && (await isInRemovedFiles(duckdb, erasure.table, target));

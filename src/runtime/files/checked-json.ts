@@ -7,6 +7,15 @@ export function isRecord(value: unknown): value is Readonly<Record<string, unkno
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
+/** Returns a record with members of other names: `names` has the new name of each old one. */
+export function renameMembers(
+  record: Readonly<Record<string, unknown>>,
+  names: Readonly<Record<string, string>>,
+): Readonly<Record<string, unknown>> {
+  const entries = Object.entries(record);
+  return Object.fromEntries(entries.map(([name, value]) => [Object.hasOwn(names, name) ? names[name] : name, value]));
+}
+
 function checksum(text: string): string {
   return createHash('sha256').update(text).digest('hex');
 }

@@ -126,9 +126,14 @@ export async function assertHardLinks(folder: string, linkFile: typeof link = li
   }
 }
 
+/** Copies a file; a symbolic link is followed. Error: EEXIST. */
+export async function copyNew(file: string, second: string): Promise<void> {
+  await copyFile(file, second, constants.COPYFILE_EXCL);
+}
+
 /** Creates a hard link, or a copy where links are not possible. Error: EEXIST. */
 export async function linkOrCopy(file: string, second: string): Promise<void> {
-  if (!(await tryLink(file, second))) await copyFile(file, second, constants.COPYFILE_EXCL);
+  if (!(await tryLink(file, second))) await copyNew(file, second);
 }
 
 /** Creates a hard link; false if the two are on different file systems or links are not allowed. */

@@ -61,6 +61,8 @@ const closedUmask = 0o077;
 /** Folders of the lake that stay private. Files get their group in `staging`, before they move into the tables. */
 const privateFolders: Readonly<Record<string, number>> = {
   failed: 0o700,
+  quarantine: 0o700,
+  /** Of version 0.3. */
   orphans: 0o700,
   catalogue: 0o700,
   staging: setGroupId | 0o700,

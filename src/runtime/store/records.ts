@@ -11,7 +11,7 @@ export interface RecordKind<T> {
   /** Returns the id in a record, if it has one: it must be that of its key. */
   readonly idOf?: (record: T) => string;
   readonly damaged: { readonly code: ErrorCode; readonly hint: string; readonly what?: string };
-  /** Checked JSON (checked-json.ts) by default. */
+  /** `jsonCodec` by default. */
   readonly codec?: Codec<T>;
   /** Suffix of the keys; `.json` by default. */
   readonly ending?: string;
@@ -67,7 +67,8 @@ export const numberCodec: Codec<{ readonly number: number }> = {
   render: ({ number }) => `${number} ${checksum(String(number))}\n`,
 };
 
-const jsonCodec: Codec<object> = {
+/** Checked JSON (checked-json.ts). */
+export const jsonCodec: Codec<object> = {
   parse(text) {
     const { version, ...document } = parseChecked(text);
     return version === undefined || version === 1 || version === 2 ? document : undefined;

@@ -127,7 +127,7 @@ test('A lost message in the middle is reported, and those around it are stored',
 
 test('A log that lost its newest entries is reported, and the young file they named is moved aside instead of swept', async () => {
   const { folder, stream } = await withTwoEvents();
-  const { table, young, orphans } = lakePaths(path.join(folder, 'lake'));
+  const { table, young, quarantine } = lakePaths(path.join(folder, 'lake'));
   const log = path.join(table, '_delta_log');
   const newest =
     (await readdir(log))
@@ -137,25 +137,29 @@ test('A log that lost its newest entries is reported, and the young file they na
   const before = await readdir(young);
   await rm(path.join(log, newest));
   const compact = await startTestCompact(folder, stream);
-  await waitFor('the file is put aside', async () => (await readdir(orphans).catch(() => [])).length === 1);
+  await waitFor('the file is put aside', async () => (await readdir(quarantine).catch(() => [])).length === 1);
   expect(facts(compact)).toEqual(['anchor_gone']);
   await compact.stop();
-  expect([...(await readdir(young)), ...(await readdir(orphans))].toSorted()).toEqual(expect.arrayContaining(before));
+  expect([...(await readdir(young)), ...(await readdir(quarantine))].toSorted()).toEqual(
+    expect.arrayContaining(before),
+  );
   const again = await startTestCompact(folder, stream);
   stream.publish([eventLine()]);
   await waitForStored(folder, 3);
   await again.stop();
-  expect((await checkLake(path.join(folder, 'lake'))).problems.map(({ problem }) => problem)).toEqual(['orphan_file']);
+  expect((await checkLake(path.join(folder, 'lake'))).problems.map(({ problem }) => problem)).toEqual([
+    'unreferenced_file',
+  ]);
 });
 
 test('A young file that no commit names is swept when the stream still has its events', async () => {
   const { folder, stream } = await withTwoEvents();
-  const { young, orphans } = lakePaths(path.join(folder, 'lake'));
+  const { young, quarantine } = lakePaths(path.join(folder, 'lake'));
   await writeFile(path.join(young, 'leftover.parquet'), '');
   const compact = await startTestCompact(folder, stream);
   await waitFor('the leftover is gone', async () => !(await readdir(young)).includes('leftover.parquet'));
   await compact.stop();
-  expect(await readdir(orphans).catch(() => [])).toEqual([]);
+  expect(await readdir(quarantine).catch(() => [])).toEqual([]);
 });
 
 test('A second compactor takes over, and the first can commit nothing more', async () => {

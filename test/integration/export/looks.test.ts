@@ -103,7 +103,7 @@ describe('looks at exports', () => {
       rows: { atLeast: 60, expected: 60, atMost: 60 },
       parts: { atLeast: 1, atMost: 1 },
       overLimit: true,
-      overLimits: [{ limit: 'rows', allowed: 59, isCertain: true, todo: expect.stringContaining('fewer days') }],
+      overLimits: [{ limit: 'rows', allowed: 59, isCertain: true, action: expect.stringContaining('fewer days') }],
       version: '0',
     });
     const id = await running.create(owner, query);
@@ -116,7 +116,7 @@ describe('looks at exports', () => {
     const told = dataOf(await running.call(owner, `${estimate}?${narrow}`));
     const [csv = ''] = await running.export(owner, narrow);
     const [header, ...rows] = parseCsv(csv);
-    expect(looked).toMatchObject({ columns: header, isCut: true });
+    expect(looked).toMatchObject({ columns: header, isTruncated: true, isCut: true });
     expect((looked['rows'] as (string | null)[][]).map((row) => row.map((cell) => cell ?? ''))).toEqual(
       rows.slice(0, 20),
     );
@@ -152,6 +152,7 @@ describe('looks at exports', () => {
     expect(dataOf(await running.call(owner, `${preview}?${none}`))).toMatchObject({
       columns: ['eventId'],
       rows: [],
+      isTruncated: false,
       isCut: false,
     });
   });

@@ -113,7 +113,7 @@ async function newDataFolder(): Promise<{ data: string; lake: string; stream: Me
   await addEvents(data, stream, 10);
   await addEvents(data, stream, 3_600_000);
   const lake = path.join(data, 'lake');
-  for (const folder of ['keys', 'nats', 'reports', 'lake/orphans']) {
+  for (const folder of ['keys', 'nats', 'reports', 'lake/quarantine']) {
     mkdirSync(path.join(data, folder), { mode: 0o700 });
     writeFileSync(path.join(data, folder, 'secret'), 'x');
   }

@@ -101,7 +101,7 @@ test('An ambiguous id is refused, with the option that distinguishes the people,
   await expect(lake.erase({ users: ['12'] })).rejects.toMatchObject({
     code: 'usage',
     message: expect.stringContaining('of several kinds (custom, platform, game)'),
-    hint: expect.stringContaining('--kind'),
+    hint: expect.stringContaining('--user-id-type'),
   });
   await expect(lake.erase({ users: ['dave', 'carol'] })).rejects.toMatchObject({
     code: 'usage',
@@ -155,13 +155,18 @@ test('A dry run of an erasure counts rows and failed events, and changes nothing
 });
 
 test('The options of an erasure name whom, what kind, and whose', async () => {
-  expect(await parseErasure({ user: '12', kind: 'game', account: 1 }, list)).toEqual({
+  expect(await parseErasure({ user: '12', userIdType: 'game', account: 1 }, list)).toEqual({
     users: ['12'],
     userKind: 'game',
     apps: [1, 2],
   });
   expect(await parseErasure({ device: 'd', app: 3 }, list)).toEqual({ devices: ['d'], apps: [3] });
-  for (const words of [{ device: 'd', kind: 'game' }, { account: 1 }, { user: '1', app: 1, account: 1 }, {}] as const)
+  for (const words of [
+    { device: 'd', userIdType: 'game' },
+    { account: 1 },
+    { user: '1', app: 1, account: 1 },
+    {},
+  ] as const)
     await expect(parseErasure(words, list)).rejects.toMatchObject({ code: 'usage' });
   await expect(parseErasure({ user: '1', account: 9 }, list)).rejects.toMatchObject({ code: 'not_found' });
 });

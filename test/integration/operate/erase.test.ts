@@ -226,11 +226,11 @@ test('An erasure that fails leaves nothing behind, and the lake as it was', asyn
 test('A sealed file is replaced by its rewrite when the retention of its readers is over, through a second erasure, a restart and a copy of the folder', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
-  const { table, orphans } = lakePaths(lakeDir);
+  const { table, quarantine } = lakePaths(lakeDir);
   const file = await addSealedFile(lakeDir, 3000, 3);
   const emptied = await addSealedFile(lakeDir, 100, 1);
-  await ensureFolder(orphans);
-  await copyFile(file?.absolutePath ?? '', path.join(orphans, 'aside.parquet'));
+  await ensureFolder(quarantine);
+  await copyFile(file?.absolutePath ?? '', path.join(quarantine, 'aside.parquet'));
   const stream = createMemoryStream();
   const clock = createSteppedClock();
   const options = { clock, retentionMs: 60_000, checkpointEvery: 2 };
@@ -245,7 +245,9 @@ test('A sealed file is replaced by its rewrite when the retention of its readers
     expect(new Set((await readRows(folder, 'custom_user_id, event_id')).map((row) => row['custom_user_id']))).toEqual(
       new Set(ids),
     );
-    expect((await checkLake(lakeDir)).problems.filter((problem) => !problem.path.startsWith('orphans/'))).toEqual([]);
+    expect((await checkLake(lakeDir)).problems.filter((problem) => !problem.path.startsWith('quarantine/'))).toEqual(
+      [],
+    );
   };
 
   const first = await startTestCompact(folder, stream, options);
@@ -253,7 +255,7 @@ test('A sealed file is replaced by its rewrite when the retention of its readers
   const erased = await erase(folder, stream, { users: ['user-0'] }, { retentionMs: 60_000 }, { clock });
   expect(erased).toMatchObject({ filesRewritten: 2, finishesAt: new Date(clock.nowMs() + 60_000).toISOString() });
   await expectLog('user-1', 'user-2');
-  expect(await findFilesWith(orphans, 'user-0')).toEqual([]);
+  expect(await findFilesWith(quarantine, 'user-0')).toEqual([]);
   expect(await glob()).toEqual(inGlob);
   await assertFilesWhole(before.files);
   clock.advance(30_000);

@@ -137,7 +137,7 @@ describe('a user', () => {
     await expect(addUser(paths, { ...ann, canExport: false })).rejects.toMatchObject({
       code: 'conflict',
       message: 'account 1 has a user ann already: 1',
-      hint: expect.stringContaining('user secret 1'),
+      hint: expect.stringContaining('user rotate-secret 1'),
     });
     expect((await addUser(paths, { ...ann, idAccount: 2 })).idUser).toBe('2');
     const both = await Promise.allSettled([
@@ -200,7 +200,7 @@ describe('removal of access', () => {
       { timeout: 2000 },
     );
     expect(reader.current().findUser('2')?.secret).toBe(other.secret);
-    expect(reader.problems().map(({ what }) => what)).toEqual([
+    expect(reader.problems().map(({ message }) => message)).toEqual([
       expect.stringContaining('cannot sign in after the next start'),
     ]);
   });

@@ -68,7 +68,7 @@ const map = { what: 'customEventName', customEventName: '' };
 describe('a file of which nothing was stored', () => {
   it.each<[string, Partial<ImportOptions>]>([
     ['another map', { map }],
-    ['another map and --again', { map, again: true }],
+    ['another map and --reimport', { map, again: true }],
     ['another event and app', { map, event: 'customEvent', idApp: 2 }],
   ])('It is imported with %s as if it had never been', async (_, changes) => {
     const { file, run, taken } = begin(csvOf('bad', 'bad'));
@@ -95,7 +95,7 @@ describe('a file of which nothing was stored', () => {
       message: expect.stringMatching(
         /has changed since its import ended at .*, and 1 of its events are stored/,
       ) as string,
-      hint: expect.stringMatching(/as a file of its own\. --again imports all/) as string,
+      hint: expect.stringMatching(/as a file of its own\. --reimport imports all/) as string,
     });
     await expect(run({ map })).rejects.toThrow(/has changed/);
     expect(taken).toHaveLength(1);
@@ -106,7 +106,7 @@ describe('a file of which nothing was stored', () => {
     const { file, run, taken } = begin(csvOf('good'));
     await run();
     await expect(run({ map: { what: '' } })).rejects.toMatchObject({
-      hint: expect.stringMatching(/--again to import all of it in the new way: .* there twice/) as string,
+      hint: expect.stringMatching(/--reimport to import all of it in the new way: .* there twice/) as string,
     });
     expect(await run({ map: { what: '' }, again: true })).toMatchObject({ stored: 1 });
     expect(taken).toHaveLength(2);

@@ -117,7 +117,7 @@ describe('an import that is killed anywhere', () => {
       expect(model.refusedLines()).toEqual(wanted);
       expect(model.state()).toMatchObject({
         finishedAt: expect.any(String) as string,
-        settled: { stored: stored.size, refused: wanted.length },
+        acknowledgedThrough: { stored: stored.size, refused: wanted.length },
       });
     },
   );

@@ -32,7 +32,7 @@ describe('a pipeline file', () => {
     [{ table: 'failed' }, 'table'],
     [{ kinds: {} }, 'kinds'],
     [{ kinds: { login: { schema: 1 } } }, 'kinds.login'],
-    [{ kinds: { login: { schema: 's', ofDevice: 'yes' } } }, 'kinds.login.ofDevice'],
+    [{ kinds: { login: { schema: 's', allowsDeviceOnly: 'yes' } } }, 'kinds.login.allowsDeviceOnly'],
     [{ kinds: { login: { schema: 's', key: ['customUserId'] } } }, 'kinds.login.key'],
     [{ kinds: { login: { schema: 's', values: { isTest: 0 } } } }, 'kinds.login.values'],
     [{ rows: 's', kinds: { login: { schema: 's', key: ['id'], values: { isTest: null } } } }, 'kinds.login.values'],
@@ -65,11 +65,16 @@ describe('an import method of a table of rows', () => {
     expect(getMethod('customRevenueBatch')).toEqual({ kind: 'revenue', batch: true });
     expect(getKind('revenue')).toEqual({
       schema: 'schemas/events/revenue.json',
-      ofDevice: true,
+      allowsDeviceOnly: true,
       key: ['idTransaction'],
       values: { isVerified: 0, idPurchaseType: 6, isTest: 0, isTrial: 0 },
     });
-    expect(getKind('login')).toEqual({ schema: 'schemas/events/login.json', ofDevice: false, key: [], values: {} });
+    expect(getKind('login')).toEqual({
+      schema: 'schemas/events/login.json',
+      allowsDeviceOnly: false,
+      key: [],
+      values: {},
+    });
     expect([...importMethods.keys()]).toHaveLength(8);
   });
 

@@ -1,22 +1,27 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { datasets, events } from '../../../src/datasets/dataset.ts';
-import { eventColumns } from '../../../src/datasets/event-fields.ts';
+import { eventFields } from '../../../src/datasets/event-fields.ts';
 import { lineColumns } from '../../../src/datasets/event-line.ts';
 import { digestEvent } from '../../../src/receipts/event-digest.ts';
+import { parameters, paramsName } from '../../../src/export/api/parameters.ts';
 import { arrayLiteral } from '../../../src/export/worker/selector-sql.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlList } from '../../../src/lake/sql/literals.ts';
-import { problemCodes } from '../../../src/runtime/conditions/problem.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 
 const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
+
+/** Rules of a field that its documented value repeats. */
+type Bounds = Readonly<
+  Partial<Record<'minimum' | 'maximum' | 'minLength' | 'maxLength' | 'places', number | string>>
+> & { readonly enum?: readonly (number | string)[] };
+
 /** What speaks of the present state; the changelog speaks of former ones, too. */
 const pages = [
   'README.md',
   'CONTRIBUTING.md',
-  ...readdirSync(path.join(packageRoot, 'docs')).map((name) => `docs/${name}`),
+  ...readdirSync(path.join(packageRoot, 'docs'), { recursive: true }).map((name) => `docs/${String(name)}`),
 ].filter((file) => file.endsWith('.md') && existsSync(path.join(packageRoot, file)));
 
 describe('README.md', () => {
@@ -46,89 +51,60 @@ describe('README.md', () => {
   });
 });
 
-describe('docs/operating.md', () => {
-  it('The page docs/operating.md lists every setting, and none that does not exist', () => {
-    const settings = [...read('src/config.ts').matchAll(/read\.\w+\(\s*'([A-Z0-9_]+)'/g)].map(
-      ([, name]) => `TRIBUTARY_${name}`,
-    );
-    const setup = ['TRIBUTARY_CACHE_DIR'];
-    const listed = read('docs/operating.md')
-      .split('\n')
-      .filter((line) => line.startsWith('| `TRIBUTARY_'))
-      .flatMap((line) => line.split('|')[1]?.match(/TRIBUTARY_[A-Z0-9_]+/g) ?? []);
-    expect(listed.toSorted()).toEqual([...settings, ...setup].toSorted());
-  });
-
-  it('The page docs/operating.md lists every code of a problem once, none that does not exist, and every code is reported by some part', () => {
-    const page = read('docs/operating.md');
-    const tables = page.slice(page.indexOf('| now: events are refused'), page.indexOf('### Endpoints'));
-    const listed = tables
-      .split('\n')
-      .flatMap((line) => [...(line.split('|')[1] ?? '').matchAll(/`([^`]+)`/g)].map(([, code = '']) => code));
-    expect(listed.toSorted()).toEqual(problemCodes.toSorted());
-    const sources = readdirSync(path.join(packageRoot, 'src'), { recursive: true })
-      .map(String)
-      .filter((name) => name.endsWith('.ts') && !name.endsWith('conditions/problem.ts'))
-      .map((name) => read(`src/${name}`));
-    const unused = problemCodes.filter((code) => !sources.some((text) => text.includes(`code: '${code}'`)));
-    expect(unused).toEqual([]);
-  });
-});
-
-describe('docs/lake.md', () => {
-  const page = read('docs/lake.md');
-
-  it('The page docs/lake.md lists every table beside that of the events, with the columns of its own', () => {
-    const followers = [...datasets.values()].filter((dataset) => dataset !== events);
-    const names = followers.map(({ columns }) => columns.map(({ name }) => name));
-    const common = names.reduce((shared, list) => shared.filter((name) => list.includes(name)));
-    const listed = [...page.matchAll(/^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|$/gm)].map(
-      ([, table, description, columns = '']) => ({
-        table,
-        description,
-        columns: [...columns.matchAll(/`(\w+)`/g)].flatMap(([, name]) => name ?? []).toSorted(),
-      }),
-    );
-    expect(listed.toSorted((a, b) => ((a.table ?? '') < (b.table ?? '') ? -1 : 1))).toEqual(
-      followers
-        .map(({ table, description, columns }) => ({
-          table,
-          description,
-          columns: columns.flatMap(({ name }) => (common.includes(name) ? [] : [name])).toSorted(),
-        }))
-        .toSorted((a, b) => (a.table < b.table ? -1 : 1)),
-    );
-  });
-
-  it('The page docs/lake.md lists every column with its type and its field', () => {
-    const listed = [...page.matchAll(/^\| `(\w+)` \| ([^|]+) \| ([^|]*) \| (?:`(\w+)`: )?([^|]+) \|$/gm)].map(
-      ([, name, type, unit, field, description]) => ({
-        name,
-        type,
-        description,
-        ...(unit?.trim() ? { unit: unit.trim() } : {}),
-        ...(field === undefined ? {} : { field }),
-      }),
-    );
-    const columns = eventColumns.map((column) => {
-      const { default: _, ...rest } = column;
-      return rest;
-    });
-    expect(listed).toEqual(columns);
-  });
-});
-
-describe('docs/api.md', () => {
-  it('The page docs/api.md lists the columns of the digest of an event, and its worked example is right', () => {
-    const page = read('docs/api.md');
+describe('docs/verification.md', () => {
+  it('The page docs/verification.md lists the columns of the digest of an event, and its worked example is right', () => {
+    const page = read('docs/verification.md');
     const [, list = '', salt = '', content = '', digest] =
-      /The columns:\n(.+)\n\n```sh\nprintf '%s\\n%s' (\w+) '(.+)' \| sha256sum\n# (\w+) {2}-\n/.exec(page) ?? [];
-    expect(list.replaceAll('`', '').split(', ')).toEqual(lineColumns.map(({ name }) => name).toSorted());
+      /```text\n(.+)\n```\n\n```sh\nprintf '%s\\n%s' (\w+) '(.+)' \| sha256sum\n# (\w+) {2}-\n/.exec(page) ?? [];
+    expect(list.split(', ')).toEqual(lineColumns.map(({ name }) => name).toSorted());
     const entries = JSON.parse(content) as [string, unknown][];
     const values = Object.fromEntries(
       entries.map(([name, value]) => [name, Array.isArray(value) ? Object.fromEntries(value as []) : value]),
     );
     expect(digestEvent(salt, { event_id: '', ...values })).toBe(digest);
+  });
+});
+
+/** Reads the two-column table of a section of docs/api.md: names in the first cell, text of the second. */
+function readRows(section: string): { readonly names: readonly string[]; readonly text: string }[] {
+  const part = read('docs/api.md').split(`\n### ${section}\n`)[1]?.split('\n### ')[0] ?? '';
+  return [...part.matchAll(/^\| (`.+?) \| (.+) \|$/gm)].map(([, cell = '', text = '']) => ({
+    names: [...cell.matchAll(/`([^`=]+)[^`]*`/g)].map(([, name = '']) => name),
+    text,
+  }));
+}
+
+describe('docs/api.md', () => {
+  it('The page docs/api.md has every field of an imported event with its bounds and its default', () => {
+    const rows = readRows('Fields and defaults');
+    expect(rows.flatMap(({ names }) => names).toSorted()).toEqual(eventFields.map(({ name }) => name).toSorted());
+    const [, revenue = ''] = read('docs/api.md').split('\n### Revenue\n');
+    const missing = eventFields.flatMap(({ name, schema }) => {
+      const { text = '' } = rows.find(({ names }) => names.includes(name)) ?? {};
+      const shown = text.includes('#revenue') ? (revenue.split('\n### ')[0] ?? '') : text;
+      const nested = ['oneOf', 'additionalProperties', 'propertyNames', 'decimalRange'].map((word) => schema[word]);
+      const rules = [schema, ...nested.flatMap((rule) => (Array.isArray(rule) ? rule.slice(0, 1) : rule))];
+      return rules
+        .flatMap((rule) => {
+          const { minimum, maximum, minLength, maxLength, places, enum: allowed = [] } = (rule ?? {}) as Bounds;
+          return [minimum, maximum, minLength, maxLength, places, ...allowed];
+        })
+        .flatMap((bound) => (bound === undefined ? [] : String(bound).replace('-', '')))
+        .filter((bound) => !new RegExp(`(?<![\\w])${bound}(?![\\w])`).test(shown))
+        .map((bound) => `${name}: ${bound}`);
+    });
+    expect(missing).toEqual([]);
+    const defaults = eventFields.filter(({ schema }) => schema['default'] !== undefined);
+    const undocumented = defaults.filter(({ name, schema }) => {
+      const { text = '' } = rows.find(({ names }) => names.includes(name)) ?? {};
+      return !new RegExp(`${schema['default'] as number} \\w+ \\(default`).test(text);
+    });
+    expect(undocumented.map(({ name }) => name)).toEqual([]);
+  });
+
+  it('The page docs/api.md has every parameter of the create call', () => {
+    const listed = readRows('Parameters of create').flatMap(({ names }) => names);
+    expect(listed.toSorted()).toEqual([...parameters.map(({ name }) => name), paramsName].toSorted());
   });
 
   it('The page docs/api.md has an expression by which DuckDB reads the array literals of a report as they were sent', async () => {

@@ -1,6 +1,13 @@
+import { randomUUID } from 'node:crypto';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { expect, test } from 'vitest';
+import { events } from '../../../src/datasets/dataset.ts';
+import { lakePaths } from '../../../src/lake/lake.ts';
+import { listFailedHits } from '../../../src/operate/erase/erase-aside.ts';
 import { matchesFailedRow, targetParts, type ErasureTarget } from '../../../src/operate/erase/erase-target.ts';
 import type { FailedEvent } from '../../../src/lake/files/failed-events.ts';
+import { testFolder } from '../../helpers/folder.ts';
 
 type Given = Pick<NonNullable<FailedEvent['load']>, 'map' | 'idApp'>;
 
@@ -53,4 +60,16 @@ test('A line that is no row is erased by an id anywhere in it, as CSV or JSON wr
   expect(isErased('7,bob', ann)).toBe(false);
   expect(isErased('12,ann', { apps: [2] })).toBe(false);
   expect(isErased('2,ann', { apps: [2] })).toBe(true);
+});
+
+test('More failed events of one file than a call takes arguments match an erasure', async () => {
+  const folder = testFolder();
+  const lakeDir = path.join(folder, 'lake');
+  const { failed } = lakePaths(lakeDir);
+  mkdirSync(failed, { recursive: true });
+  const line = JSON.stringify({ id_app: 7 });
+  const event = { reason: 'bad_value', failedAt: '2026-01-01T00:00:00.000Z', line } as const;
+  const count = 200_000;
+  writeFileSync(path.join(failed, `${randomUUID()}.ndjson`), `${JSON.stringify(event)}\n`.repeat(count));
+  expect(await listFailedHits(lakeDir, events, { txns: new Map() }, { apps: [7] })).toHaveLength(count);
 });

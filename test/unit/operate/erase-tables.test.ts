@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { datasets, events } from '../../../src/datasets/dataset.ts';
-import { orphanDataset, orphanName } from '../../../src/lake/lake.ts';
+import { quarantinedDataset, quarantinedName } from '../../../src/lake/lake.ts';
 import { matchSql } from '../../../src/operate/erase/erase-target.ts';
 
 it('A target matches by the columns that a table has, and nothing of a table without any of them', () => {
@@ -19,5 +19,6 @@ it('Every table has the columns by which users, devices and apps are found', () 
 });
 
 it('A file that was put aside is known by its name as one of its table', () => {
-  for (const dataset of datasets.values()) expect(orphanDataset(orphanName(dataset, '0b5e-1.parquet'))).toBe(dataset);
+  for (const dataset of datasets.values())
+    expect(quarantinedDataset(quarantinedName(dataset, '0b5e-1.parquet'))).toBe(dataset);
 });

@@ -1,0 +1,107 @@
+import { execFileSync, spawn, spawnSync, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { connect, createServer, type AddressInfo } from 'node:net';
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { temporaryFolder } from '../helpers/folder.ts';
+import { readRows } from '../helpers/lake.ts';
+import { natsBinary } from '../helpers/nats.ts';
+import { addTestApp } from '../helpers/service-access.ts';
+import { startTestService, type TestService } from '../helpers/service.ts';
+import { waitFor } from '../helpers/wait.ts';
+
+const noOpenssl = spawnSync('openssl', ['version']).status === 0 ? false : 'openssl is missing';
+
+/** Makes a certificate for this machine, which is its own authority. */
+function makeCertificate(folder: string): { readonly certificate: string; readonly key: string } {
+  const [certificate, key] = [path.join(folder, 'server.pem'), path.join(folder, 'server.key')];
+  const subject = ['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1'];
+  const kind = ['-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2'];
+  execFileSync('openssl', ['req', ...kind, ...subject, '-keyout', key, '-out', certificate], { stdio: 'ignore' });
+  return { certificate, key };
+}
+
+async function findPort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+const accepts = (port: number): Promise<boolean> =>
+  new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1');
+    socket.once('connect', () => resolve(true)).once('error', () => resolve(false));
+    socket.once('connect', () => socket.destroy());
+  });
+
+describe.skipIf(noOpenssl)('a broker behind TLS', () => {
+  const folder = temporaryFolder();
+  let broker: ChildProcess;
+  let startBroker: () => Promise<void>;
+  let service: TestService;
+  let token: string;
+
+  beforeAll(async () => {
+    const { certificate, key } = makeCertificate(folder);
+    const port = await findPort();
+    const config = path.join(folder, 'nats.conf');
+    writeFileSync(
+      config,
+      `listen: "127.0.0.1:${port}"
+jetstream { store_dir: "${folder}/store", sync_interval: always }
+authorization { user: sender, password: secret }
+tls { cert_file: "${certificate}", key_file: "${key}" }\n`,
+    );
+    const binary = await natsBinary();
+    startBroker = async () => {
+      broker = spawn(binary, ['-c', config], { stdio: 'ignore' });
+      await waitFor('nats-server listens', () => accepts(port));
+    };
+    await startBroker();
+    const dataDir = path.join(folder, 'data');
+    token = await addTestApp(dataDir);
+    service = await startTestService({
+      dataDir,
+      settings: {
+        TRIBUTARY_NATS_URL: `tls://sender:secret@localhost:${port}`,
+        NODE_EXTRA_CA_CERTS: certificate,
+      },
+    });
+  });
+  afterAll(async () => {
+    await service.destroy();
+    broker.kill('SIGKILL');
+  });
+
+  const send = async (customUserId: string): Promise<number> => {
+    const body = JSON.stringify({ customUserId, customEventName: 'level_start' });
+    const headers = { authorization: token };
+    return (await fetch(`${service.s2s}/v1/customEvent/?idApp=1`, { method: 'POST', headers, body })).status;
+  };
+
+  const readUsers = async (): Promise<string[]> =>
+    (await readRows(service.dataDir, 'custom_user_id').catch(() => [])).map((row) => String(row['custom_user_id']));
+  const waitForUsers = (count: number): Promise<void> =>
+    waitFor(`${count} events are in the lake`, async () => (await readUsers()).length === count);
+
+  it('Events are committed, and no process of the service ends when the broker is killed and started again', async () => {
+    expect(await send('before')).toBe(200);
+    await waitForUsers(1);
+    const pids = service.processes().map(({ pid }) => pid);
+    for (let round = 0; round < 3; round += 1) {
+      const ended = once(broker, 'exit');
+      broker.kill('SIGKILL');
+      await ended;
+      expect(await send(`away ${round}`)).toBe(500);
+      await startBroker();
+      await waitFor('an event is taken again', async () => (await send(`again ${round}`)) === 200);
+      await waitForUsers(round + 2);
+    }
+    expect(service.processes().map(({ pid }) => pid)).toEqual(pids);
+    expect((await readUsers()).toSorted()).toEqual(['again 0', 'again 1', 'again 2', 'before']);
+  });
+});
