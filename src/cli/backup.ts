@@ -43,7 +43,9 @@ function findStreamOf(context: DataContext, logger: Logger): BackupSource['withS
         }
         const broker = findBroker(config);
         if (broker === undefined)
-          throw new AppError('broker_away', 'the service stopped while the backup started', { hint: 'Repeat the backup.' });
+          throw new AppError('broker_away', 'the service stopped while the backup started', {
+            hint: 'Repeat the backup.',
+          });
         const { url, streamName, isOwn } = broker;
         const connection = await openConnection({ url, name: 'tributary-backup', logger });
         closers.add('stream', () => connection.close());

@@ -68,7 +68,9 @@ function parseApps(
     .filter((each) => each.idAccount === idAccount)
     .map(({ idApp }) => Number(idApp));
   if (apps.length === 0)
-    throw new AppError('not_found', `account ${idAccount} has no app`, { hint: "Run 'tributary app list' for all apps." });
+    throw new AppError('not_found', `account ${idAccount} has no app`, {
+      hint: "Run 'tributary app list' for all apps.",
+    });
   return apps;
 }
 
@@ -232,9 +234,7 @@ export const eraseCommand = dataVerb({
   usage: [
     '[--user ID] [--device ID] [--file FILE [--id-type user|device]] [--user-id-type custom|platform|game] [--app ID | --account N] [--dry-run] [--yes] [--skip-retention] [--data DIR]',
   ],
-  details: [
-    'Erases the events that match all of --user, --device, --file, --app and --account.',
-  ],
+  details: ['Erases the events that match all of --user, --device, --file, --app and --account.'],
   options: eraseOptions,
   examples: ['erase --user 4711 --dry-run', 'erase --file ids.txt --id-type device --account 1'],
   async run(given, context) {

@@ -47,10 +47,7 @@ const add = dataVerb({
   },
   options: {
     account,
-    kind: withDefault(
-      oneOf(segmentKinds, 'type of the ids: custom user ids, or device ids of any type'),
-      'custom',
-    ),
+    kind: withDefault(oneOf(segmentKinds, 'type of the ids: custom user ids, or device ids of any type'), 'custom'),
   },
   examples: ['segment add 5 --account 1 payers.txt', 'segment add 6 --account 1 --kind device -'],
   exitCodes: { 1: 'the file has bad lines, which are listed; nothing was changed' },

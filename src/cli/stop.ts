@@ -116,11 +116,9 @@ export const stopCommand = dataVerb({
       while (isSameProcess(pid, processStart)) {
         const seconds = Math.round((performance.now() - begun) / 1000);
         if (stop.aborted || performance.now() - begun > patienceMs)
-          throw new AppError(
-            'stopping',
-            `the service of pid ${pid} still runs ${seconds} s after SIGTERM`,
-            { hint: 'Run the command again to wait longer, or check the log.' },
-          );
+          throw new AppError('stopping', `the service of pid ${pid} still runs ${seconds} s after SIGTERM`, {
+            hint: 'Run the command again to wait longer, or check the log.',
+          });
         show?.(`waiting for the service of pid ${pid} to exit, ${seconds} s`);
         await pause(lookEveryMs, stop);
       }

@@ -166,7 +166,9 @@ export const tailCommand = dataVerb({
     const columns = json ? undefined : screen?.columns;
     const broker = findBroker(config);
     if (broker === undefined)
-      throw new AppError('broker_away', 'no service runs on this data folder', { hint: "Run 'tributary start' first." });
+      throw new AppError('broker_away', 'no service runs on this data folder', {
+        hint: "Run 'tributary start' first.",
+      });
     if (!(await listApps(paths)).some((app) => app.idApp === String(idApp)))
       note(`app ${idApp} does not exist; 'tributary app list' lists all apps`);
     // The state of the connection is reported by notes.

@@ -106,7 +106,10 @@ async function readable<T>(name: string, read: () => Promise<T>): Promise<T> {
     return await read();
   } catch (error) {
     if (!isSystemError(error, 'ENOENT', 'EISDIR', 'EACCES')) throw error;
-    throw new AppError('not_found', `cannot read ${name}`, { hint: 'Check the path and its permissions.', cause: error });
+    throw new AppError('not_found', `cannot read ${name}`, {
+      hint: 'Check the path and its permissions.',
+      cause: error,
+    });
   }
 }
 
@@ -157,9 +160,7 @@ function matchParts({ files }: Manifest, given: readonly GivenFile[]) {
 function describeOdd({ name, sha256, bytes }: GivenFile, { files }: Manifest): string {
   if (files.some((part) => part.sha256 === sha256 && part.bytes === bytes)) return 'the same part is given twice';
   if (files.some((part) => part.name === path.basename(name))) return 'its content differs';
-  return path.extname(name) === '.zip'
-    ? 'it is an archive: unpack it and pass its files'
-    : 'it is not in the manifest';
+  return path.extname(name) === '.zip' ? 'it is an archive: unpack it and pass its files' : 'it is not in the manifest';
 }
 
 async function readGiven(name: string): Promise<GivenFile> {
@@ -210,9 +211,7 @@ export const verifyCommand = verb({
     ),
   },
   options,
-  details: [
-    'Without --key or --data, trusted is false: anyone can sign with their own key.',
-  ],
+  details: ['Without --key or --data, trusted is false: anyone can sign with their own key.'],
   examples: ['verify part-0.csv manifest.json --any-key', 'verify receipt.json --body events.json --data data'],
   exitCodes: {
     1: 'a file differs, is missing or is given twice; an event is missing or changed; or the key is not trusted',
