@@ -37,12 +37,9 @@ export function readOperatorPages(): readonly Block[] {
 
 /** A machine as the pages assume it, below a folder of a test. */
 export interface OperationsMachine {
-  /**
-   * Runs a block of commands as it is written, but for the places of the machine. Returns what it printed; throws with
-   * it.
-   */
+  /** Runs a block as written, except for the paths of the machine. Returns its output; an error has it too. */
   run(block: Block): Promise<string>;
-  /** Runs commands that are no block. */
+  /** Runs commands that are not a block. */
   sh(commands: string): Promise<string>;
   /** Returns the path in the test's folder. */
   place(file: string): string;
@@ -176,7 +173,7 @@ ln -s ${root}/deploy "$4/lib/node_modules/tributary/docs/deploy"
     async destroy() {
       const pids = [pidOf('tributary'), pidOf('nginx')].filter((pid) => pid !== undefined).flatMap(listTree);
       for (const pid of pids) signalProcess(pid, 'SIGKILL');
-      await waitFor('every process of the machine is gone', () => !pids.some(isAlive));
+      await waitFor('every process of the machine has exited', () => !pids.some(isAlive));
     },
   };
 }
