@@ -21,7 +21,7 @@ interface OpenSchedules {
   readonly findUser: (idUser: string) => User | undefined;
 }
 
-/** Memory of the engine, MiB: it computes days only. */
+/** Memory of the engine, which only computes days, MiB. */
 const engineMemoryMb = 64;
 
 async function withSchedules<T>(

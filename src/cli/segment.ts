@@ -27,7 +27,7 @@ export function answerRefused(refused: readonly RefusedList[], { answer, note }:
   return 1;
 }
 
-/** Ids are texts in JSON. */
+/** Renders ids as texts. */
 function showId<T extends SegmentId>({ idAccount, idSegment, ...rest }: T) {
   return { idSegment: String(idSegment), idAccount: String(idAccount), ...rest };
 }

@@ -26,7 +26,7 @@ export function findBroker({ dataDir, natsUrl, streamName }: Config): Broker | u
 
 const startPatienceMs = 120_000;
 const startLookEveryMs = 250;
-/** Bytes of the end of a log, more than its last line has. */
+/** Bytes of the end of a log: more than its last line. */
 const endBytes = 16_384;
 
 /** A service that is starting. */

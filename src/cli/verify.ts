@@ -19,7 +19,7 @@ interface ReceiptWords {
   /** Public key of the service, hex. */
   readonly key: string | undefined;
   readonly body: Buffer | undefined;
-  /** A data folder, whose keys are trusted, or the folder of a lake. */
+  /** A data folder, whose keys are trusted. */
   readonly data: string | undefined;
   readonly lake: string | undefined;
 }
@@ -47,7 +47,7 @@ function compareBody(body: Buffer, { method, idApp, platform, receivedAt, salt, 
     receivedAtMs: Date.parse(receivedAt),
   });
   if ('reason' in imported) return { ok: false, why: `it is invalid: ${imported.detail}` };
-  // Event ids are random.
+  // Event ids are random, so those of the receipt are used.
   const digests = readLines(imported.lines).map((values, index) =>
     digestEvent(salt, { ...values, event_id: events[index]?.eventId ?? '' }),
   );
@@ -115,7 +115,7 @@ async function readable<T>(name: string, read: () => Promise<T>): Promise<T> {
 
 /** Size limit of a manifest and a receipt, bytes. */
 const maxSignedBytes = 64 * 1024 * 1024;
-/** Invalid bytes and a byte order mark would change what is verified. */
+/** Rejects invalid bytes and keeps a byte order mark, since both are signed. */
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /** Reads a manifest or a receipt; undefined if it is too large or not UTF-8. */

@@ -54,7 +54,7 @@ async function show(values: readonly unknown[], words: string[], columns?: numbe
 describe('a value on a terminal', () => {
   it.each([
     ['a number has separators', 'rows', 1234567, '1,234,567'],
-    ['a number beyond the safe ones is whole', 'hwid', 18446744073709551615n, '18,446,744,073,709,551,615'],
+    ['a number above the safe integers is exact', 'hwid', 18446744073709551615n, '18,446,744,073,709,551,615'],
     ['a number that is a name has none', 'idApp', 12345, '12345'],
     ['bytes have a unit', 'sizeBytes', 12_900_000, '12.3 MiB'],
     ['bytes that were added have a unit', 'bytesAdded', 512, '512 B'],
@@ -63,7 +63,7 @@ describe('a value on a terminal', () => {
     ['nothing is a dash', 'title', null, '-'],
     ['a list has commas', 'names', ['a', 'b'], 'a, b'],
     ['an object has its fields', 'token', { prefix: 'ab', uses: 1000 }, 'prefix ab, uses 1,000'],
-    ['digits that are no time of the API stay', 'sdkKey', '1795491508', '1795491508'],
+    ['digits that are not a time of the API stay', 'sdkKey', '1795491508', '1795491508'],
     ['a text that is nearly a time stays', 'day', '2026-03-01', '2026-03-01'],
   ])('A value on a terminal: %s', (_rule, name, value, text) => {
     expect(showValue(value, name)).toBe(text);
