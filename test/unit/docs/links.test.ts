@@ -7,8 +7,7 @@ const pages = [
   'README.md',
   'CONTRIBUTING.md',
   'CHANGELOG.md',
-  ...readdirSync(path.join(packageRoot, 'docs'), { recursive: true })
-    .map(String)
+  ...readdirSync(path.join(packageRoot, 'docs'))
     .filter((name) => name.endsWith('.md'))
     .map((name) => `docs/${name}`),
 ].filter((page) => existsSync(path.join(packageRoot, page)));
@@ -18,9 +17,9 @@ function readProse(page: string): string {
   return readFileSync(path.join(packageRoot, page), 'utf8').replaceAll(/^```.*?^```$/gms, '');
 }
 
-/** The anchors of a page: those that are written out, and those of its headings, made as GitHub makes them. */
+/** The anchors of a page's headings, made as GitHub makes them. */
 function findAnchors(page: string): ReadonlySet<string> {
-  const anchors = new Set([...readProse(page).matchAll(/<a id="([^"]+)"><\/a>/g)].map(([, id = '']) => id));
+  const anchors = new Set<string>();
   for (const [, heading = ''] of readProse(page).matchAll(/^#{1,6} (.*)$/gm)) {
     const name = heading
       .replaceAll(/\[([^\]]*)\]\([^)]*\)/g, '$1')
