@@ -17,9 +17,9 @@ function readProse(page: string): string {
   return readFileSync(path.join(packageRoot, page), 'utf8').replaceAll(/^```.*?^```$/gms, '');
 }
 
-/** The anchors of a page's headings, made as GitHub makes them. */
+/** The anchors of a page: those that GitHub makes of its headings, and explicit ones. */
 function findAnchors(page: string): ReadonlySet<string> {
-  const anchors = new Set<string>();
+  const anchors = new Set([...readProse(page).matchAll(/^<a id="([\w-]+)"><\/a>$/gm)].map(([, id = '']) => id));
   for (const [, heading = ''] of readProse(page).matchAll(/^#{1,6} (.*)$/gm)) {
     const name = heading
       .replaceAll(/\[([^\]]*)\]\([^)]*\)/g, '$1')
