@@ -13,6 +13,8 @@ BUNDLER := .build/bundle.mjs
 # Makes the client that the package exports, of the OpenAPI document.
 CLIENT := .build/client.mjs
 PAGES_BUNDLER := .build/console.mjs
+# Finds discouraged words; `node .build/words.mjs --lower` lowers the accepted numbers.
+WORDS := .build/words.mjs
 # Folders too: one's time changes when a file in it goes.
 SOURCES := $(shell find src)
 
@@ -114,10 +116,14 @@ nodes: build ## unit, process and end-to-end tests on other Nodes; NODES='/opt/n
 
 ##@ Pieces
 
-lint: rules layout ## oxlint with type-aware rules, and the layout of the code
+docs: $(PACKAGES) ## writes docs/reference again, from the declarations in the code
+	$(VITEST) unit/docs/reference --update
+
+lint: rules layout ## oxlint with type-aware rules, discouraged words, and the layout of the code
 
 rules: $(PROGRAM)
 	node node_modules/oxlint/bin/oxlint --type-aware --deny-warnings src test .build
+	node $(WORDS)
 
 layout: $(PACKAGES)
 	node node_modules/oxfmt/bin/oxfmt --check $(CODE)
@@ -127,6 +133,7 @@ format: $(PACKAGES) ## lays the code out as make lint wants it
 
 room-rules:
 	node node_modules/oxlint/bin/oxlint --type-aware --deny-warnings src/$(ROOM) $(ROOM_TESTS)
+	node $(WORDS)
 
 room-layout:
 	node node_modules/oxfmt/bin/oxfmt --check src/$(ROOM) $(ROOM_TESTS)
@@ -169,4 +176,4 @@ tools:
 	  { echo "tributary needs Node.js 20.19 or newer, and this is $$(node --version): get a newer one from https://nodejs.org." >&2; exit 1; }
 	@command -v npm >/dev/null 2>&1 || { echo 'tributary needs npm, and there is no npm on PATH: it comes with Node.js from https://nodejs.org, or as the package npm.' >&2; exit 1; }
 
-.PHONY: demo test check format start init stop build chaos bench bench-quick mutants coverage nightly nodes lint rules layout types room-rules room-layout room-types static clean help nats-server tools
+.PHONY: demo test check format start init stop build chaos bench bench-quick mutants coverage nightly nodes docs lint rules layout types room-rules room-layout room-types static clean help nats-server tools

@@ -32,7 +32,7 @@ export interface User {
   /** `noAccount` for an operator without an account. */
   readonly idAccount: number;
   readonly secret: string;
-  /** Whether the user may create export requests (service.md 5). */
+  /** Whether the user may create export requests (docs/api.md#export). */
   readonly canExport: boolean;
   /** Limit of simultaneous export requests, within the account's limit. */
   readonly maxExports: number | undefined;

@@ -44,7 +44,7 @@ export async function openSessionKey(keysFolder: string, logger: Logger) {
       if (why === undefined) return [];
       const isDown = watched.current() === undefined;
       const effect = isDown ? 'nobody can sign in to the console' : 'all sessions end with the next start';
-      return [{ code: 'session_key_unreadable', what: `${effect}: ${why}`, todo: keyHint }];
+      return [{ code: 'session_key_unreadable', message: `${effect}: ${why}`, action: keyHint }];
     },
     isReadable: (): boolean => watched.current() !== undefined,
     close: (): void => watched.close(),

@@ -1,3 +1,4 @@
+import { addFormerNames } from '../runtime/former-names.ts';
 import { AppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
@@ -119,8 +120,8 @@ const keyTodo =
 function missingProblem(file: string): Problem {
   return {
     code: 'access_missing',
-    what: `${file} is gone, beside data that was sent to its apps: no event is taken`,
-    todo: fileTodo,
+    message: `${file} is gone, beside data that was sent to its apps: no event is taken`,
+    action: fileTodo,
   };
 }
 
@@ -138,18 +139,22 @@ function describeReading({ userErrors, lacksUsers }: Reading, error: string | un
   if (error !== undefined)
     problems.push({
       code: 'access_unreadable',
-      what: `the access data cannot be read, ${lacksUsers && userErrors.length === 0 ? 'no event is accepted and nobody can sign in' : 'its last good reading stays in force'}: ${error}`,
-      todo: fileTodo,
+      message: `the access data cannot be read, ${lacksUsers && userErrors.length === 0 ? 'no event is accepted and nobody can sign in' : 'its last good reading stays in force'}: ${error}`,
+      action: fileTodo,
     });
   const userError = userErrors.at(-1)?.error;
   if (userError === undefined) return problems;
   problems.push(
     lacksUsers
-      ? { code: 'users_unreadable', what: `users of the export area cannot sign in: ${userError}`, todo: usersTodo }
+      ? {
+          code: 'users_unreadable',
+          message: `users of the export area cannot sign in: ${userError}`,
+          action: usersTodo,
+        }
       : {
-          code: 'users_key_gone',
-          what: `users of the export area cannot sign in after the next start: ${userError}`,
-          todo: keyTodo,
+          code: 'secrets_key_missing',
+          message: `users of the export area cannot sign in after the next start: ${userError}`,
+          action: keyTodo,
         },
   );
   return problems;
@@ -205,7 +210,8 @@ export async function openAccessReader(
   const current = (): Reading => watched.current() ?? unread;
   const isMissing = (): boolean => current().isGone && isNeeded;
   const isNeeded = current().isGone && ((await hadAccessFile(paths)) || isExpected());
-  if (isNeeded) logger.error({ file, todo: fileTodo }, 'access file is gone, no event is taken');
+  if (isNeeded)
+    logger.error(addFormerNames('problem', { file, action: fileTodo }), 'access file is gone, no event is taken');
 
   const mayLackApps = (): boolean => isMissing() || watched.problem() !== undefined || !isOwn();
   return {

@@ -12,8 +12,9 @@ import { openStream, watchStoreDisk, withProblems, type Parts } from './stage-pa
 
 const lakeDiskLow: Problem = {
   code: 'lake_disk_low',
-  what: "the lake's disk has come down to its reserve",
-  todo: 'Free some space: events are taken until the stream is full, and once the disk is full they wait there for the lake; nothing is lost.',
+  message: "the lake's disk has come down to its reserve",
+  action:
+    'Free some space: events are taken until the stream is full, and once the disk is full they wait there for the lake; nothing is lost.',
 };
 
 /** Starts the compactor and the responder of event lookups. */

@@ -19,8 +19,9 @@ import { openHealth, startStandIn, watchRecords, watchStoreDisk, withProblems, t
 
 const reportsDiskLow: Problem = {
   code: 'reports_disk_low',
-  what: 'the disk of the reports has come down to its reserve',
-  todo: 'Free some space: once it is full, exports wait for it, for as long as TRIBUTARY_EXPORT_TIMEOUT_MS says; import and the lake go on.',
+  message: 'the disk of the reports has come down to its reserve',
+  action:
+    'Free some space: once it is full, exports wait for it, for as long as TRIBUTARY_EXPORT_TIMEOUT_MS says; import and the lake go on.',
 };
 
 /** Serves the API reference as JSON and as a page. */

@@ -1,6 +1,6 @@
 import { dataPaths } from '../config.ts';
 import type { IngestCounts, LakeStatus, ServiceStatus, StreamStatus } from '../export/operations/operations.ts';
-import { findNotices, findProblems } from '../health/health.ts';
+import { findWarnings, findProblems } from '../health/health.ts';
 import { boundedBy } from '../runtime/async/in-parallel.ts';
 import { readDisks } from '../runtime/files/disk-watch.ts';
 import { createLogger } from '../runtime/logger.ts';
@@ -101,7 +101,7 @@ export function openServiceStatus(parts: Parts): () => Promise<ServiceStatus> {
       diskReserveBytes: config.diskReserveBytes,
       disks: await boundedBy(diskAnswerMs, findDisks()).catch(() => []),
       problems,
-      notices: services.flatMap(findNotices),
+      warnings: services.flatMap(findWarnings),
     };
   });
 }

@@ -1,4 +1,5 @@
 import { listApps } from '../access/apps.ts';
+import { withFormerNames } from '../runtime/former-names.ts';
 import { readRefusals } from '../refusals/refusal-files.ts';
 import { dataVerb } from './command.ts';
 import { positive, withDefault, refuse, text } from './words.ts';
@@ -50,17 +51,18 @@ export const catalogueCommand = dataVerb({
     if (from === undefined && to !== undefined) refuse('--to needs --from');
     const dates =
       from === undefined ? undefined : { from: toDay(from, 'UTC', nowMs), to: toDay(to ?? 'today', 'UTC', nowMs) };
-    const { customEvents, more, notices, missingFiles, version, isWhole, sealedUntil } = await readCurrentCatalogue(
+    const { customEvents, more, notices, missingFiles, version, isComplete, sealedUntil } = await readCurrentCatalogue(
       paths.lake,
       { idApp, customEventName: name, dates },
     );
     for (const { parameters, ...event } of customEvents) {
-      answer(event);
-      if (name !== undefined) for (const parameter of parameters) answer({ parameter });
+      answer(withFormerNames('event', event));
+      if (name !== undefined)
+        for (const parameter of parameters) answer({ parameter: withFormerNames('parameter', parameter) });
     }
-    for (const notice of notices) answer({ notice });
+    for (const notice of notices) answer({ notice: withFormerNames('notice', notice) });
     if (more.names > 0) note(`${more.names} more custom events, with ${more.events} events, are not listed`);
-    if (!isWhole) note('counts are incomplete: the catalogue is being built');
+    if (!isComplete) note('counts are incomplete: the catalogue is being built');
     if (sealedUntil !== undefined) note(`parameters are as of ${sealedUntil}; later events are only counted`);
     if (missingFiles > 0) note(`${missingFiles} sealed files are not in the catalogue yet`);
     if (version === undefined) note('no catalogue yet: the running service builds it from sealed files');

@@ -95,6 +95,8 @@ export interface Verb<
   /** Arguments, in their order. */
   readonly words?: W;
   readonly options?: O;
+  /** Placeholder and summary for the reference, if it differs from other verbs of its group by its name only. */
+  readonly family?: { readonly name: string; readonly summary: string };
   /** Sample calls, without `tributary`; a test parses each. */
   readonly examples?: readonly string[];
   /** Meanings of exit codes other than success and failure. */

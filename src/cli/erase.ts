@@ -11,6 +11,7 @@ import { AppError } from '../runtime/errors.ts';
 import { getTextFile } from '../runtime/files/input-file.ts';
 import { clearWorkRooms } from '../runtime/files/work-files.ts';
 import { buildWithClosers, type Closers } from '../runtime/lifecycle.ts';
+import { withFormerNames } from '../runtime/former-names.ts';
 import { createLogger, type Logger } from '../runtime/logger.ts';
 import { readServiceStates } from '../runtime/processes/service-state.ts';
 import { startService } from '../service.ts';
@@ -261,6 +262,6 @@ export const eraseCommand = dataVerb({
       return { closers, erased: await erase(erasure, stream) };
     });
     await opened.closers.stop();
-    return opened.erased;
+    return withFormerNames('erasure', opened.erased);
   },
 });

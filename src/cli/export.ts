@@ -156,6 +156,7 @@ const order = (event: string) =>
     summary: `export ${event} to a file`,
     usage: ['[-o FILE] [--from DAY] [--to DAY] [--selectors A,B] [OPTION]...'],
     isWithoutData: true,
+    family: { name: 'EVENT', summary: 'create an export of an event and download it' },
     options: { ...outputOption, ...requestOptions, ...userOptions },
     details: [
       'Creates the export, waits for it and downloads it. Resume an interrupted download with export download.',

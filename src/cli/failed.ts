@@ -1,3 +1,4 @@
+import { withFormerNames } from '../runtime/former-names.ts';
 import { datasets } from '../datasets/dataset.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
 import { dropFailed, readFailedEvents, replayFailed } from '../operate/replay.ts';
@@ -40,7 +41,10 @@ const replay = dataVerb({
   async run(_given, context) {
     const enricher = context.config.enriches ? await openEnrichment(context.config) : undefined;
     try {
-      return await withEvents(context, engineLimits(context), (events) => replayFailed({ ...events, enricher }));
+      const replayed = await withEvents(context, engineLimits(context), (events) =>
+        replayFailed({ ...events, enricher }),
+      );
+      return withFormerNames('replay', replayed);
     } finally {
       enricher?.close();
     }

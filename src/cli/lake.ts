@@ -3,9 +3,10 @@ import { findSinceMs, nextPlace, parsePlace } from '../lake/log/change-feed.ts';
 import { openDuckdb } from '../lake/sql/duckdb.ts';
 import { sqlList, sqlText } from '../lake/sql/literals.ts';
 import { readMarkedSnapshot } from '../lake/watermark.ts';
-import { localFiles } from '../runtime/store/local-files.ts';
+import { localFiles } from '../runtime/store/open-store.ts';
 import { machineClock } from '../runtime/clock.ts';
 import { AppError } from '../runtime/errors.ts';
+import { withFormerNames } from '../runtime/former-names.ts';
 import { openEnrichment } from '../enrichment/enrichment.ts';
 import { enrichLake } from '../operate/enrich.ts';
 import { noCrashPoint } from '../runtime/crash-point.ts';
@@ -66,7 +67,7 @@ async function enrichAll(context: DataContext) {
   try {
     const { databaseDate: geoDate } = enricher;
     if (geoDate === undefined)
-      throw new AppError('geo_database_damaged', enricher.problems()[0]?.what ?? 'no geo database found', {
+      throw new AppError('geo_database_damaged', enricher.problems()[0]?.message ?? 'no geo database found', {
         hint: 'Set TRIBUTARY_GEO_DB to a valid MMDB file, or unset it to use the bundled database.',
       });
     const common = { lakeDir: paths.lake, enricher, clock, crashPoint: noCrashPoint, signal };
@@ -93,7 +94,7 @@ const check = dataVerb({
   exitCodes: { 1: 'problems were found; the output lists them' },
   async run(_given, { paths, answer, note }) {
     const report = await checkLake(paths.lake);
-    answer(report);
+    answer({ ...report, problems: report.problems.map((problem) => withFormerNames('finding', problem)) });
     if (report.ok) return 0;
     note(
       "restore missing and damaged files from a backup to the same paths; run 'tributary lake repair' for foreign_commit; other problems have the action in 'detail'",

@@ -119,7 +119,7 @@ async function loadFiles(
     context.note(`tributary: ${word} was not loaded: ${outcome.refused.detail}`);
     exitCode = 1;
   }
-  for (const { what, todo } of enricher?.problems() ?? []) context.note(`tributary: ${what}. ${todo}`);
+  for (const { message, action } of enricher?.problems() ?? []) context.note(`tributary: ${message}. ${action}`);
   enricher?.close();
   return exitCode;
 }
@@ -131,6 +131,7 @@ const withoutCapital = (sentence: string): string =>
 const loadDataset = (dataset: Dataset) =>
   dataVerb({
     name: dataset.table,
+    family: { name: 'DATASET', summary: 'load rows of a dataset from files' },
     summary: `load ${withoutCapital(dataset.description).replace(/\.$/, '')}`,
     words: {
       FILE: many(file('CSV with a header, JSON lines, a JSON array or Parquet, also gzip; - for standard input')),

@@ -13,7 +13,7 @@ interface Call {
 }
 
 /** Returns the option of a name: `--max-exports` for `maxExports`. */
-function flagOf(name: string): string {
+export function flagOf(name: string): string {
   return `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
 }
 
@@ -26,7 +26,7 @@ const show = (text: string, isBare: boolean, isMany = false): string =>
   `${isBare ? text : `[${text}]`}${isMany ? '...' : ''}`;
 
 /** Renders the usage, one line per form: `tributary app add ID --platform P [--title T] [--data DIR]`. */
-function usagesOf(verb: Verb, path: string): readonly string[] {
+export function usagesOf(verb: Verb, path: string): readonly string[] {
   if (verb.usage !== undefined) return verb.usage.map((usage) => `${path} ${usage}`);
   const words = Object.entries(verb.words ?? {}).map(([name, { isOptional, isMany }]) =>
     show(`${name}${isMany === true ? '...' : ''}`, isOptional !== true),

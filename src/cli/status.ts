@@ -1,5 +1,5 @@
 import { findUnknownSettings } from '../config.ts';
-import { findNotices, findProblems } from '../health/health.ts';
+import { findWarnings, findProblems } from '../health/health.ts';
 import { events } from '../datasets/dataset.ts';
 import { readFollowers, summarizeTables } from '../lake/history.ts';
 import { describeClock, isClockBehind, type LakeState } from '../lake/log/lake-state.ts';
@@ -10,6 +10,7 @@ import { listLog } from '../lake/log/log-files.ts';
 import { readSnapshot, type DataFile } from '../lake/log/snapshot.ts';
 import { summarizeReports } from '../reports/report-records.ts';
 import { describeError } from '../runtime/errors.ts';
+import { withFormerStatus } from '../runtime/former-names.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { findFolderId } from '../runtime/files/folder-id.ts';
 import { findMissingRecords } from '../runtime/store/marked-records.ts';
@@ -76,7 +77,7 @@ async function attempt<T>(problems: Problem[], problem: Problem, read: () => Pro
   try {
     return await read();
   } catch (error) {
-    problems.push({ ...problem, what: `${problem.what}: ${describeError(error)}` });
+    problems.push({ ...problem, message: `${problem.message}: ${describeError(error)}` });
     return undefined;
   }
 }
@@ -84,17 +85,17 @@ async function attempt<T>(problems: Problem[], problem: Problem, read: () => Pro
 /** Finds the problems of a service; one with a lost folder cannot write its state, so the folders are checked here. */
 function findServiceProblems(service: ServiceState, nowMs: number): Problem[] {
   const problems = findProblems(service, nowMs);
-  const isSilent = problems.some(({ code }) => code === 'supervisor_silent');
+  const isSilent = problems.some(({ code }) => code === 'supervisor_unresponsive');
   const lost = Object.entries(service.folders ?? {}).find(([folder, id]) => findFolderId(folder) !== id)?.[0];
   return isSilent && lost !== undefined ? [describeLostFolder(lost)] : problems;
 }
 
 const describeLost = ({ pid, writtenAt }: ServiceState): Problem => ({
-  code: 'service_ended',
+  code: 'service_crashed',
   subject: String(pid),
-  what: `the service of pid ${pid} ended without being stopped; it was last seen at ${writtenAt}`,
+  message: `the service of pid ${pid} ended without being stopped; it was last seen at ${writtenAt}`,
   since: writtenAt,
-  todo: "Start it again: nothing acknowledged is lost. The end of its log and the system's (out of memory?) say why.",
+  action: "Start it again: nothing acknowledged is lost. The end of its log and the system's (out of memory?) say why.",
 });
 
 export const statusCommand = dataVerb({
@@ -114,22 +115,22 @@ export const statusCommand = dataVerb({
       void problems.push(...found.filter((one) => !problems.some((known) => isSameProblem(known, one))));
 
     // Folders that were replaced do not describe the service.
-    const isLost = problems.some(({ code }) => code === 'folder_lost');
+    const isLost = problems.some(({ code }) => code === 'data_folder_replaced');
     const broker = findBroker(config);
-    const todo = services.some(({ processes }) => processes.some(({ name }) => name === 'nats-server'))
+    const action = services.some(({ processes }) => processes.some(({ name }) => name === 'nats-server'))
       ? 'Wait a moment: nats-server is restarted by itself.'
       : 'See whether the cluster that TRIBUTARY_NATS_URL names runs.';
     const stream =
       broker === undefined || isLost
         ? undefined
-        : await attempt(problems, { code: 'stream_unreadable', what: 'the stream cannot be read', todo }, () =>
+        : await attempt(problems, { code: 'stream_unreadable', message: 'the stream cannot be read', action }, () =>
             readStream(broker),
           );
     const readOut = isLost
       ? undefined
       : await attempt(
           problems,
-          { code: 'lake_unreadable', what: 'the lake cannot be read', todo: "Run 'tributary lake check'." },
+          { code: 'lake_unreadable', message: 'the lake cannot be read', action: "Run 'tributary lake check'." },
           () => readLake(paths.lake, nowMs),
         );
     const lake = readOut?.answer;
@@ -139,25 +140,27 @@ export const statusCommand = dataVerb({
       problems,
       {
         code: 'exports_unreadable',
-        what: 'the exports cannot be read',
-        todo: 'See whether the data folder is readable.',
+        message: 'the exports cannot be read',
+        action: 'See whether the data folder is readable.',
       },
       () => summarizeReports(paths.reports),
     );
     const position = lake?.streamId === stream?.id ? (lake?.position ?? 0) : 0;
-    answer({
+    const status = {
       running: services.length > 0,
       problems,
-      notices: services.flatMap(findNotices),
+      warnings: services.flatMap(findWarnings),
       // Without the broker's credentials.
       services: services.map(({ pid, startedAt, writtenAt, s2s, api, processes, facts }) => {
-        return { pid, startedAt, writtenAt, s2s, api, processes, facts };
+        const shown = Object.entries(facts).map(([name, reported]) => [name, withFormerStatus(reported)] as const);
+        return { pid, startedAt, writtenAt, s2s, api, processes, facts: Object.fromEntries(shown) };
       }),
       stream:
         stream === undefined ? undefined : { ...stream, lagMessages: Math.max(0, stream.lastSequence - position) },
       lake,
       exports,
-    });
+    };
+    answer(withFormerStatus(status));
     return problems.length === 0 ? 0 : 1;
   },
 });

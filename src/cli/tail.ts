@@ -6,6 +6,7 @@ import { parseObject } from '../client/http-client.ts';
 import { parseMessage, type LiveMessage } from '../live/live-source.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
 import { AppError } from '../runtime/errors.ts';
+import { withFormerNames } from '../runtime/former-names.ts';
 import { createLogger } from '../runtime/logger.ts';
 import { rightsTodo } from '../stream/broker-errors.ts';
 import { createLiveChannel, type LiveChannel } from '../stream/live-channel.ts';
@@ -61,8 +62,8 @@ export function showEvent(line: string, columns: number): string {
 export function showRefusal(line: string, columns: number): string {
   const refusal = parseRecord(line);
   if (refusal === undefined) return layOut(['', 'refused', '', line], columns);
-  const { time, method, status, detail, faults, requests } = refusal;
-  const hint = faults[0]?.hint === undefined ? '' : ` (${faults[0].hint})`;
+  const { time, method, status, detail, errors, requests } = refusal;
+  const hint = errors[0]?.hint === undefined ? '' : ` (${errors[0].hint})`;
   const alike = requests > 1 ? ` (${requests} requests alike)` : '';
   return layOut([timeOf(Date.parse(time)), 'REFUSED', `${method} ${status}`, `${detail}${hint}${alike}`], columns);
 }
@@ -88,7 +89,7 @@ function showMessage(
   if (columns === undefined) {
     for (const line of events) print(`{"event":${line}}`);
     for (const line of refusals) print(`{"refusal":${line}}`);
-    if (hasLeftOut) answer({ leftOut: { events: eventsLeftOut, refusals: refusalsLeftOut } });
+    if (hasLeftOut) answer(withFormerNames('tail', { dropped: { events: eventsLeftOut, refusals: refusalsLeftOut } }));
     return;
   }
   for (const line of events) print(showEvent(line, columns));
@@ -153,8 +154,8 @@ export const tailCommand = dataVerb({
   name: 'tail',
   summary: 'show events and rejected imports of an app as they arrive',
   details: [
-    'A sample: up to 20 events a second of each import process; what is left out is counted.',
-    'On a terminal a line for each; in a pipe, or with --json, objects with event, refusal or leftOut.',
+    'A sample: up to 20 events a second of each import process; dropped ones are counted.',
+    'On a terminal a line for each; in a pipe, or with --json, objects with event, refusal or dropped.',
     'It reconnects after a restart of the service.',
   ],
   words: { APP: positive('app id') },

@@ -12,24 +12,24 @@ const secondsBuckets = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
 export type CompactMetrics = ReturnType<typeof createCompactMetrics>;
 
 export function createCompactMetrics(metrics: Metrics) {
-  const events = metrics.counter('compact_events_total', 'Events taken from the stream, by what became of them.', [
-    'outcome',
+  const events = metrics.counter('compact_events_total', 'Events read from the stream, by result.', ['outcome']);
+  const bytes = metrics.counter('compact_written_bytes_total', 'Bytes of Parquet files that flushes and seals wrote.', [
+    'step',
   ]);
-  const bytes = metrics.counter('compact_written_bytes_total', 'Bytes of Parquet written, by step.', ['step']);
-  const flushes = metrics.counter('compact_flushes_total', 'Batches committed, by the way that they took.', ['way']);
+  const flushes = metrics.counter('compact_flushes_total', 'Batches committed, by path: direct or staged.', ['path']);
   const flushSeconds = metrics.histogram(
     'compact_flush_seconds',
-    'Time from a pulled batch to its commit and purge.',
+    'Time from reading a batch to its commit and purge.',
     secondsBuckets,
   );
-  const sealSeconds = metrics.histogram('compact_seal_seconds', 'Time of a seal.', secondsBuckets);
-  const faults = metrics.counter('compact_stream_faults_total', 'Faults of the stream that began a new epoch.', [
+  const sealSeconds = metrics.histogram('compact_seal_seconds', 'Duration of a seal.', secondsBuckets);
+  const faults = metrics.counter('compact_stream_faults_total', 'Stream faults, each of which started a new epoch.', [
     'fault',
   ]);
   // From zero, so that a rate shows the first of a kind.
   for (const outcome of ['stored', 'failed', 'repeat']) events.inc({ outcome }, 0);
   for (const step of ['flush', 'seal']) bytes.inc({ step }, 0);
-  for (const way of ['straight', 'judged']) flushes.inc({ way }, 0);
+  for (const path of ['direct', 'staged']) flushes.inc({ path }, 0);
   for (const fault of Object.keys(faultExplanations)) faults.inc({ fault }, 0);
   return {
     flushed(flushed: Flushed, durationMs: number): void {
@@ -37,7 +37,7 @@ export function createCompactMetrics(metrics: Metrics) {
       events.inc({ outcome: 'failed' }, flushed.failed);
       events.inc({ outcome: 'repeat' }, flushed.repeats);
       bytes.inc({ step: 'flush' }, flushed.sizeBytes);
-      flushes.inc({ way: flushed.straight ? 'straight' : 'judged' });
+      flushes.inc({ path: flushed.straight ? 'direct' : 'staged' });
       flushSeconds.observe(durationMs / 1000);
     },
     sealed(sealed: { readonly sizeBytes: number }, durationMs: number): void {
@@ -50,7 +50,7 @@ export function createCompactMetrics(metrics: Metrics) {
       const startedMs = clock.nowMs();
       metrics.readGauge(
         'compact_watermark_lag_seconds',
-        'How far the watermark is behind the clock: what was acknowledged before it is in the lake.',
+        'Age of the watermark; without one, time since the compactor started.',
         () => (clock.nowMs() - (findMs() ?? startedMs)) / 1000,
       );
     },
@@ -71,16 +71,19 @@ interface BacklogDependencies {
  * a response the gauges are left out.
  */
 export function followBacklog(metrics: Metrics, { reader, clock, findEpoch }: BacklogDependencies): void {
-  const lag = metrics.gauge('compact_lag_messages', 'Messages of the stream that are not in the lake yet.');
+  const lag = metrics.gauge(
+    'compact_lag_messages',
+    'Messages of the stream that are not in the lake yet. A message has the events of one or more requests.',
+  );
   const oldest = metrics.gauge(
     'compact_oldest_waiting_seconds',
-    'For how long the oldest event that is not in the lake yet has waited for it; 0 without any.',
+    'Age of the oldest message that is not in the lake yet; 0 without any.',
   );
   const bytes = metrics.gauge(
     'stream_bytes',
-    'Bytes that the stream holds, up to the next purge also of what is in the lake.',
+    'Size of the stream. Until the next purge, it includes events that are already in the lake.',
   );
-  const maxBytes = metrics.gauge('stream_max_bytes', 'Bytes at which the stream is full, and imports are refused.');
+  const maxBytes = metrics.gauge('stream_max_bytes', 'Size limit of the stream. Imports beyond it are rejected.');
 
   async function look() {
     const state = await reader.state();
@@ -111,9 +114,9 @@ export function followBacklog(metrics: Metrics, { reader, clock, findEpoch }: Ba
 
 /** Adds the gauges of the size of each table, from its log. */
 export function followTables(metrics: Metrics, sizes: () => ReadonlyMap<string, TableSize>): void {
-  const rows = metrics.gauge('lake_rows', 'Rows of the lake, by table.', ['table']);
-  const bytes = metrics.gauge('lake_bytes', 'Bytes of the data files of the lake, by table.', ['table']);
-  const files = metrics.gauge('lake_files', 'Data files of the lake, by table; young ones wait to be sealed.', [
+  const rows = metrics.gauge('lake_rows', 'Rows of a table.', ['table']);
+  const bytes = metrics.gauge('lake_bytes', 'Size of the data files of a table.', ['table']);
+  const files = metrics.gauge('lake_files', 'Data files of a table. Young files are not sealed yet.', [
     'table',
     'state',
   ]);

@@ -65,29 +65,31 @@ const restoredTodo =
 
 const describeFlushTrouble = ({ since, error }: Lasting): Problem => ({
   code: 'flush_failing',
-  what: `events have not come from the stream into the lake since ${since}: ${error}`,
-  todo: 'Remove the cause, such as a full disk or a missing permission: it then goes on by itself, and nothing is lost while the stream has room.',
+  message: `events have not come from the stream into the lake since ${since}: ${error}`,
+  action:
+    'Remove the cause, such as a full disk or a missing permission: it then goes on by itself, and nothing is lost while the stream has room.',
   since,
 });
 
 const describeFault = ({ fault, at, backupOf }: SeenFault): Problem => ({
   code: 'stream_fault',
   subject: `${fault} ${at}`,
-  what: `at ${at}: ${faultExplanations[fault]}${backupOf === undefined ? '' : ` (the backup was made at ${backupOf})`}`,
-  todo: fault === 'restored' ? restoredTodo : faultTodo,
+  message: `at ${at}: ${faultExplanations[fault]}${backupOf === undefined ? '' : ` (the backup was made at ${backupOf})`}`,
+  action: fault === 'restored' ? restoredTodo : faultTodo,
 });
 
 const describeDamage = (damage: string): Problem => ({
-  code: 'keys_unknown',
+  code: 'dedupe_keys_lost',
   subject: damage,
-  what: `events under a key that this file has are stored again when they are sent again: ${damage}`,
-  todo: "Run 'tributary lake check', restore the file from a copy, and start again.",
+  message: `events under a key that this file has are stored again when they are sent again: ${damage}`,
+  action: "Run 'tributary lake check', restore the file from a copy, and start again.",
 });
 
 const describeFailed = (failed: number): Problem => ({
   code: 'events_failed',
-  what: `events that could not be written to the lake are kept: ${failed}`,
-  todo: "Run 'tributary failed list' for the reasons, and 'tributary failed replay' once they are put right. Those whose key was reused are told to the owners of their apps: keep them by 'tributary failed export FILE --reason key_reused', and remove them by 'tributary failed drop --reason key_reused'.",
+  message: `events that could not be written to the lake are kept: ${failed}`,
+  action:
+    "Run 'tributary failed list' for the reasons, and 'tributary failed replay' once they are put right. Those whose key was reused are told to the owners of their apps: keep them by 'tributary failed export FILE --reason key_reused', and remove them by 'tributary failed drop --reason key_reused'.",
 });
 
 /**
@@ -98,8 +100,9 @@ const brokerToleranceMs = 2000;
 
 const describeBrokerClock = (aheadMs: number): Problem => ({
   code: 'broker_clock_ahead',
-  what: `the broker's clock is ${(aheadMs / 1000).toFixed(1)} seconds ahead of this machine's: the watermark lies in the future and is not told, and scheduled exports of periods wait for it, up to three hours`,
-  todo: 'Have both machines follow a time server; the watermark is told again by itself. Nothing is lost meanwhile, and change feeds go on.',
+  message: `the broker's clock is ${(aheadMs / 1000).toFixed(1)} seconds ahead of this machine's: the watermark lies in the future and is not told, and scheduled exports of periods wait for it, up to three hours`,
+  action:
+    'Have both machines follow a time server; the watermark is told again by itself. Nothing is lost meanwhile, and change feeds go on.',
 });
 
 interface PartStates {
@@ -107,7 +110,7 @@ interface PartStates {
   readonly watermarkMs: number | undefined;
   readonly brokerAheadMs: number;
   readonly problems: readonly Problem[];
-  readonly notices: readonly Problem[];
+  readonly warnings: readonly Problem[];
   readonly followers: ReadonlyMap<string, Snapshot>;
 }
 
@@ -149,7 +152,7 @@ export function createFactRecord({ logger, clock, counted, table }: FactRecordDe
         if (!damages.includes(error)) damages.push(error);
       }
     },
-    /** Returns the status. With `problems` the service is not ready; `notices` are for an operator while all works. */
+    /** Returns the status. With `problems` the service is not ready; `warnings` are for an operator while all works. */
     facts(states: PartStates): Readonly<Record<string, unknown>> {
       const { watermarkMs, brokerAheadMs, followers } = states;
       const { totals, epoch } = table.lake();
@@ -162,8 +165,8 @@ export function createFactRecord({ logger, clock, counted, table }: FactRecordDe
         ...(foreign === undefined ? flushTrouble.problems(describeFlushTrouble) : [describeForeign(foreign)]),
         ...states.problems,
       ];
-      const notices = [
-        ...states.notices,
+      const warnings = [
+        ...states.warnings,
         ...(brokerAheadMs <= brokerToleranceMs ? [] : [describeBrokerClock(brokerAheadMs)]),
         ...streamFaults.map(describeFault),
         ...damages.map(describeDamage),
@@ -178,7 +181,7 @@ export function createFactRecord({ logger, clock, counted, table }: FactRecordDe
         ...(followers.size === 0 ? {} : { tables: summarizeTables(followers) }),
         streamFaults,
         problems,
-        notices,
+        warnings,
       };
     },
   };

@@ -143,7 +143,7 @@ async function build(closers: Closers, dependencies: CompactDependencies, option
         watermarkMs: tellWatermark(findWatermarkMs(), machineClock),
         brokerAheadMs: watermark.brokerAheadMs(),
         problems: [...watches.problems(), ...maintenance.problems()],
-        notices: [...(enrichment?.problems() ?? []), ...maintenance.notices(), ...watches.notices()],
+        warnings: [...(enrichment?.problems() ?? []), ...maintenance.notices(), ...watches.notices()],
         followers: maintenance.followers(),
       }),
   };

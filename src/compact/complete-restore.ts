@@ -70,7 +70,7 @@ async function takeIn(
       if (purged.below > before) movedMs = performance.now();
       const [problem] = compact.facts()['problems'] as readonly Problem[];
       if (problem !== undefined && performance.now() - movedMs > stuckMs)
-        throw new AppError('disk', problem.what, {
+        throw new AppError('disk', problem.message, {
           retryable: false,
           hint: 'Remove the cause, and run the restore again: it begins anew.',
         });

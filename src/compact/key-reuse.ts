@@ -57,7 +57,7 @@ function toRecord({ first, requests, events }: Reused, nowMs: number): RefusalRe
     status: 200,
     error: 'Not stored',
     detail: `the Idempotency-Key of a request received at ${receivedAt} stands for another request: its events are not in the lake, send them under a new key`,
-    faults: [],
+    errors: [],
     bytes: 0,
     hasIdempotencyKey: true,
     isValidation: false,

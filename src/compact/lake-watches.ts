@@ -21,7 +21,7 @@ interface WriteProbeOptions {
   readonly lastingMs?: number;
 }
 
-const todo =
+const action =
   'Make its folders writable for the service: see whether the disk is full, or mounted read-only, and whose the folders are. It then goes on by itself; events are taken meanwhile, and wait in the stream while that has room.';
 
 export type WriteProbe = ReturnType<typeof startWriteProbe>;
@@ -67,8 +67,8 @@ export function startWriteProbe(
     problems: (): Problem[] =>
       trouble.problems(({ since, error }) => ({
         code: 'lake_unwritable',
-        what: `the lake cannot be written since ${since}: ${error}`,
-        todo,
+        message: `the lake cannot be written since ${since}: ${error}`,
+        action,
       })),
     stop: () => loop.stop(),
   };
@@ -87,7 +87,7 @@ function watchErasedIds(find: FindErasedIds) {
     } catch (error) {
       // The loops that read the lake report what else is wrong with it.
       if (!isAppError(error, 'file_damaged')) return;
-      found = [{ code: 'erased_ids_damaged', what: error.message, todo: error.hint ?? '' }];
+      found = [{ code: 'erased_ids_damaged', message: error.message, action: error.hint ?? '' }];
     }
   }
 

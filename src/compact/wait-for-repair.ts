@@ -6,7 +6,7 @@ import type { Logger } from '../runtime/logger.ts';
 /** A running compactor. `failed` rejects when it cannot continue: the process ends, and a new one starts. */
 export interface Compact extends Stoppable {
   readonly failed: Promise<never>;
-  /** Fields of the service's status, with `problems` and `notices` (compact-status.ts). */
+  /** Fields of the service's status, with `problems` and `warnings` (compact-status.ts). */
   facts(): Readonly<Record<string, unknown>>;
 }
 
@@ -47,7 +47,7 @@ export async function startWhenRepaired(start: () => Promise<Compact>, logger: L
     },
     facts: () =>
       current instanceof AppError
-        ? { problems: [{ code: 'foreign_commit', what: current.message, todo: current.hint ?? '' }], notices: [] }
+        ? { problems: [{ code: 'foreign_commit', message: current.message, action: current.hint ?? '' }], warnings: [] }
         : current.facts(),
   };
 }

@@ -71,7 +71,11 @@ export function createSignInGuard(
   hasClientAddresses: boolean,
 ) {
   const [users, addresses] = [createLockOut(ofUser), createLockOut(ofAddress)];
-  const signIns = metrics.counter('console_sign_ins_total', 'Sign-ins to the console, by how they ended.', ['outcome']);
+  const signIns = metrics.counter(
+    'console_sign_ins_total',
+    'Sign-ins to the console, by result; locked_out: rejected after wrong secrets.',
+    ['outcome'],
+  );
   // Starts all counters at zero, so that the first increment is visible.
   for (const outcome of outcomes) signIns.inc({ outcome }, 0);
   const count = (outcome: (typeof outcomes)[number]): void => signIns.inc({ outcome });

@@ -152,7 +152,7 @@ export const dictionaries: Readonly<Record<DictionaryName, unknown>> = Object.fr
 
 export const eventNames: readonly string[] = [...eventsFile.device, ...eventsFile.user].toSorted();
 
-/** Older singular names of service.md 7.2, with their events. */
+/** Older singular names of events, with the current ones (docs/api.md#events-and-selectors). */
 export const eventAliases: ReadonlyMap<string, string> = new Map(Object.entries(eventsFile.legacyAliases));
 
 export const timezones: ReadonlySet<string> = new Set(dictionaries.timezones as string[]);

@@ -73,14 +73,14 @@ const ownColumns: readonly Column[] = [
   {
     name: 'event_id',
     type: 'VARCHAR',
-    description: 'Identity of the event: unique, unless an Idempotency-Key is used again after its 24 hours.',
+    description: 'Event id, unique unless an Idempotency-Key is reused after its 24 hours.',
   },
-  { name: 'kind', type: 'VARCHAR', description: 'registration, login or custom_event.' },
+  { name: 'kind', type: 'VARCHAR', description: 'Kind of the event: registration, login or custom_event.' },
   { name: 'date', type: 'DATE', description: 'UTC date of event_time.' },
-  { name: 'id_app', type: 'BIGINT', description: 'The app the event was imported for.', field: 'idApp' },
-  { ...timeColumn('event_time', 'When the event happened.'), field: 'eventTimestamp' },
-  timeColumn('received_at', 'When the service received the event.'),
-  timeColumn('available_at', 'When the event appeared in the lake; one value for each flush.'),
+  { name: 'id_app', type: 'BIGINT', description: 'App of the event.', field: 'idApp' },
+  { ...timeColumn('event_time', 'Time of the event.'), field: 'eventTimestamp' },
+  timeColumn('received_at', 'Time at which the service received the event.'),
+  timeColumn('available_at', 'Time at which the event became readable; one value per commit.'),
 ];
 
 /** Fields with a column; the time is among the service's own. */

@@ -27,7 +27,7 @@ export interface FieldSchema {
   readonly 'x-column-type': ColumnType;
   readonly 'x-unit'?: string;
   readonly 'x-platforms'?: readonly Platform[];
-  /** One of the seven device identifiers of service.md 2.2. */
+  /** Whether it is a device identifier (docs/api.md#event-identity). */
   readonly 'x-device-id'?: boolean;
   /** The selector whose ids it is the title of. */
   readonly 'x-title-of'?: string;
@@ -68,7 +68,7 @@ export function toColumn(name: string, schema: FieldSchema): Column {
 /** A kind of imported event: one of `importKinds` (dataset.ts). */
 export type EventKind = string;
 
-/** Path name of an import method (service.md 4.1, 4.2): one of `importMethods` (dataset.ts). */
+/** Path name of an import method (docs/api.md#import): one of `importMethods` (dataset.ts). */
 export type ImportMethod = string;
 
 /** Platforms of apps; they determine subjects and defaults. */
@@ -85,8 +85,7 @@ export const fieldsSchema = readPackageJson('schemas/events/fields.json') as {
 export const geoDateColumn: Column = {
   name: 'geo_date',
   type: 'DATE',
-  description:
-    'Date of the database from which the country and the region were found; empty: the row said them itself.',
+  description: 'Date of the geo database that filled country and region; NULL if the row had its own.',
 };
 
 export const timeColumn = (name: string, description: string): Column => ({
@@ -98,17 +97,17 @@ export const timeColumn = (name: string, description: string): Column => ({
 
 /** The service's columns of every table of rows: no field has their names. */
 export const ownRowColumns: readonly Column[] = [
-  { name: 'event_id', type: 'VARCHAR', description: 'Identity of the row: unique in its table.' },
+  { name: 'event_id', type: 'VARCHAR', description: 'Row id, unique in its table.' },
   { name: 'date', type: 'DATE', description: 'UTC date of event_time.' },
-  { name: 'id_app', type: 'BIGINT', description: 'The app that the row belongs to.' },
-  timeColumn('event_time', 'When the event happened.'),
-  timeColumn('received_at', 'When the service received the row, or began to load it.'),
-  timeColumn('available_at', 'When the row appeared in the lake; one value for each commit.'),
-  { name: 'load_id', type: 'VARCHAR', description: 'The load that brought the row; empty: it was imported.' },
+  { name: 'id_app', type: 'BIGINT', description: 'App of the row.' },
+  timeColumn('event_time', 'Time of the event.'),
+  timeColumn('received_at', 'Time at which the service received the row, or started its load.'),
+  timeColumn('available_at', 'Time at which the row became readable; one value per commit.'),
+  { name: 'load_id', type: 'VARCHAR', description: 'Id of the load that added the row; NULL if it was imported.' },
   {
     name: 'custom_event_params',
     type: 'MAP(VARCHAR, VARCHAR)',
-    description: 'Parameters of the row, as params.name and params.value have them.',
+    description: 'Parameters of the row, which params.name and params.value return.',
   },
   geoDateColumn,
 ];

@@ -66,12 +66,12 @@ function findLineEnds(buffer: Buffer): number[] {
 const csvCells = "DELIMITER ',', QUOTE '\"', ESCAPE '\"'";
 
 export const fileFormats = {
-  /** CSV of service.md 5: a header row, RFC 4180 quoting, LF. */
+  /** CSV with a header row, RFC 4180 quoting and LF (docs/api.md#files). */
   csv: {
     kind: 'text',
     title: 'CSV',
     about:
-      'UTF-8, comma separated, lines end in LF, and every part has the header row. Cells are the imported values, also where they begin with `=`.',
+      'UTF-8, comma separated, LF line ends, a header row in every part. Values are unchanged, even if they begin with `=`.',
     endings: ['.csv'],
     contentType: 'text/csv; charset=utf-8',
     cells: 'text',
@@ -86,7 +86,7 @@ export const fileFormats = {
     kind: 'text',
     title: 'JSON lines',
     about:
-      'An object a row: numbers are numbers, `params.name` and `params.value` lists, an empty cell is `null`. `hwid` may be larger than 2^53, which `JSON.parse` of JavaScript rounds.',
+      'One object per row with typed values; `params.name` and `params.value` are lists, empty cells `null`. `hwid` may exceed 2^53.',
     endings: ['.jsonl', '.ndjson'],
     contentType: 'application/jsonl; charset=utf-8',
     cells: 'typed',
@@ -99,8 +99,7 @@ export const fileFormats = {
   parquet: {
     kind: 'binary',
     title: 'Parquet',
-    about:
-      'One file with the types of `jsonl`. One thread writes it, so that the same rows are the same bytes: CSV is faster on many cores.',
+    about: 'One file with the types of `jsonl`, written by one thread: the same rows give the same bytes.',
     endings: ['.parquet'],
     contentType: 'application/vnd.apache.parquet',
     cells: 'typed',

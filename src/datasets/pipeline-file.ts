@@ -12,7 +12,7 @@ export interface KindSpec {
   readonly values: Readonly<Record<string, number | string>>;
 }
 
-/** An import method of service.md 4.1 and 4.2. */
+/** An import method (docs/api.md#import). */
 export interface ImportMethodSpec {
   readonly kind: string;
   readonly batch: boolean;

@@ -203,7 +203,7 @@ export function openExports(user: ExportAccess, signal: AbortSignal) {
   return { http, area: createExportArea(http, user, { signal, onWait: ignore }), signal };
 }
 
-/** Requests an export by parameters of `create.json` (service.md 2.4). Returns its idRawExport. */
+/** Requests an export by parameters of `create.json` (docs/api.md#parameters-of-create). Returns its idRawExport. */
 export async function createExport({ area }: DemoExports, request: Readonly<Record<string, string>>): Promise<string> {
   const data = await area.call('/api/raw/v1/export/create.json', Object.entries(request), true);
   return String(data['idRawExport']);

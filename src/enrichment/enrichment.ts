@@ -5,6 +5,7 @@
  * of an address, names and versions of a User-Agent; unknown values are absent.
  * Invariant: no address or User-Agent throws, or takes longer than its length allows. An unreadable database leaves
  * places empty and is a problem, never an error.
+ * Crash: nothing is stored here.
  */
 import { findPackagedFile } from '../runtime/files/package-files.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
@@ -45,27 +46,29 @@ function describeGeoFault(subject: string, fault: string, dateInUse: string | un
   return {
     code: 'geo_database_unreadable',
     subject,
-    what:
+    message:
       dateInUse === undefined
         ? `events are stored without the place of their address: ${fault}`
         : `the geo database of ${dateInUse} stays in use: ${fault}`,
-    todo: "Put a good MMDB file in its place, which is read at the next flush, then run 'tributary lake enrich' to fill what was left empty.",
+    action:
+      "Put a good MMDB file in its place, which is read at the next flush, then run 'tributary lake enrich' to fill what was left empty.",
   };
 }
 
 function describeAgentFault(fault: string): Problem {
   return {
-    code: 'agents_unparsed',
-    what: `events are stored without what their User-Agent says: ${fault}`,
-    todo: "Report the error, and run 'tributary lake enrich' with the version that mends it.",
+    code: 'user_agent_parser_failed',
+    message: `events are stored without what their User-Agent says: ${fault}`,
+    action: "Report the error, and run 'tributary lake enrich' with the version that mends it.",
   };
 }
 
 function describeFailure(fault: string): Problem {
   return {
     code: 'enrichment_failing',
-    what: `events are stored without what their addresses or User-Agents say: ${fault}`,
-    todo: "Remove the cause, such as too little memory, then run 'tributary lake enrich' to fill what was left empty.",
+    message: `events are stored without what their addresses or User-Agents say: ${fault}`,
+    action:
+      "Remove the cause, such as too little memory, then run 'tributary lake enrich' to fill what was left empty.",
   };
 }
 

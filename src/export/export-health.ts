@@ -9,11 +9,11 @@ const secondsBuckets = [0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600];
 export function followRequests(metrics: Metrics, inProgress: () => number, running: () => number): void {
   const waiting = (): number => Math.max(0, inProgress() - running());
   metrics.readGauge('export_requests_waiting', 'Export requests that wait for a worker.', waiting);
-  metrics.readGauge('export_requests_running', 'Export requests that a worker is at work on.', running);
+  metrics.readGauge('export_requests_running', 'Export requests that a worker processes.', running);
 }
 
 export function createExportMetrics(metrics: Metrics) {
-  const ended = metrics.counter('export_requests_total', 'Export requests that ended, by their state.', ['state']);
+  const ended = metrics.counter('export_requests_total', 'Finished export requests, by final state.', ['state']);
   // Starts at zero, so that the first one is a step.
   for (const state of ['success', 'failed', 'user_failed', 'canceled'] satisfies ReportState[]) ended.inc({ state }, 0);
   const seconds = metrics.histogram(
@@ -21,10 +21,11 @@ export function createExportMetrics(metrics: Metrics) {
     'Time from the creation of an export request to its end.',
     secondsBuckets,
   );
-  const answered = metrics.counter('export_answers_total', 'Answers of the export area, by method and HTTP status.', [
-    'method',
-    'status',
-  ]);
+  const answered = metrics.counter(
+    'export_responses_total',
+    'Responses of the export area, by method and HTTP status.',
+    ['method', 'status'],
+  );
   return {
     ended(job: ReportJob, took: number): void {
       ended.inc({ state: job.state });
@@ -47,20 +48,21 @@ export function describeDamage(
     ...[...damages].slice(-newestDamages).map((damage) => ({
       code: 'export_met_damage' as const,
       subject: damage,
-      what: `an export failed on damage: ${damage}`,
-      todo: "Run 'tributary lake check', and restore what it names from a backup.",
+      message: `an export failed on damage: ${damage}`,
+      action: "Run 'tributary lake check', and restore what it names from a backup.",
     })),
     ...files.slice(-newestDamages).map(({ idReport, detail }) => ({
       code: 'report_file_damaged' as const,
       subject: `${idReport} ${detail}`,
-      what: `a report file of export request ${idReport} cannot be downloaded: ${detail}`,
-      todo: 'Restore it from a backup, or have its user create the export again.',
+      message: `a report file of export request ${idReport} cannot be downloaded: ${detail}`,
+      action: 'Restore it from a backup, or have its user create the export again.',
     })),
     ...requests.slice(0, newestDamages).map((damage) => ({
       code: 'export_request_unreadable' as const,
       subject: damage,
-      what: `an export request cannot be read and is not served: ${damage}`,
-      todo: 'Do what it says, then start the service again: requests are read when it starts. All others are served meanwhile.',
+      message: `an export request cannot be read and is not served: ${damage}`,
+      action:
+        'Do what it says, then start the service again: requests are read when it starts. All others are served meanwhile.',
     })),
   ];
 }

@@ -50,7 +50,7 @@ import { startSlotRunner } from './schedules/slot-runner.ts';
 /**
  * The export stage: lake -> report files.
  *
- * In: calls of the export area (service.md 4.3, 4.4) and snapshots of the lake. Out: export requests and their files in
+ * In: calls of the export area (docs/api.md#export) and snapshots of the lake. Out: export requests and their files in
  * the report store, envelopes, downloads by signed link. Each request runs in a worker process, which alone queries the
  * data; this process parses, authorizes, schedules and responds.
  * Invariant: a create with status 200 is durable and ends in exactly one result, or in its documented error.
@@ -283,7 +283,7 @@ async function buildExport(
       exportsInProgress: store.inProgress().length,
       reports: store.count(),
       problems: reports.problems(),
-      notices: [
+      warnings: [
         ...describeDamage(
           damages,
           store.damaged(),

@@ -11,7 +11,7 @@ import type { FailedIndex } from '../lake/find/failed-index.ts';
 import { type DatasetTable, type Sought, findRows, idStartOf, isSought } from '../lake/find/find-rows.ts';
 import type { IdIndex } from '../lake/find/id-index.ts';
 import { type VersionSearch, createVersionSearch } from '../lake/log/change-feed.ts';
-import type { Duckdb } from '../lake/sql/duckdb.ts';
+import type { Statements } from '../lake/sql/duckdb.ts';
 import { isMarker } from '../stream/stream.ts';
 import type { TailEnd, TailLimits } from '../stream/tail.ts';
 import {
@@ -31,7 +31,7 @@ export type ReadTail = (
 ) => Promise<TailEnd>;
 
 export interface Places {
-  readonly duckdb: Duckdb;
+  readonly duckdb: Statements;
   readonly tables: FollowedTables;
   readonly index: IdIndex;
   /** Larger files are indexed by the maintenance only [no limit]. */

@@ -21,7 +21,7 @@ import { type DatasetTable, mayHoldHashed } from '../lake/find/find-rows.ts';
 import { type IdIndex, openIdIndex } from '../lake/find/id-index.ts';
 import { lakePaths } from '../lake/lake.ts';
 import type { DataFile } from '../lake/log/snapshot.ts';
-import { openDuckdb, type Duckdb, type DuckdbOptions } from '../lake/sql/duckdb.ts';
+import { createLazyDuckdb, type DuckdbOptions, type Statements } from '../lake/sql/duckdb.ts';
 import { readWatermarkMs } from '../lake/watermark.ts';
 import { machineClock } from '../runtime/clock.ts';
 import type { EventAnswer } from './event-answer.ts';
@@ -57,14 +57,13 @@ export function createFinder(options: FinderOptions) {
     engine: { ...engine, tempDir: path.join(workDir, 'index') },
     isAsked: () => performance.now() - askedAtMs < askedLatelyMs,
   });
-  let duckdb: Duckdb | undefined;
+  const duckdb = createLazyDuckdb({ ...engine, tempDir: path.join(workDir, 'spill') });
   let places: Places | undefined;
   let isClosed = false;
 
   async function open(): Promise<Places> {
     if (places !== undefined) return places;
     if (isClosed) throw new AppError('overloaded', 'the service stops', { hint: 'Ask again in a while.' });
-    duckdb = await openDuckdb({ ...engine, tempDir: path.join(workDir, 'spill') });
     places = {
       duckdb,
       tables: createFollowedTables(lakeDir),
@@ -111,8 +110,7 @@ export function createFinder(options: FinderOptions) {
       oneAtATime.run(nobody, async () => {
         isClosed = true;
         places = undefined;
-        duckdb?.close();
-        duckdb = undefined;
+        await duckdb.close();
         await removeTree(workDir);
       }),
   };
@@ -136,7 +134,7 @@ export function createIndexUpkeep({ engine: engineOptions, isAsked }: IndexUpkee
   const rest = (workedMs: number, signal: AbortSignal): Promise<void> =>
     pause(workedMs * (isAsked?.() === true ? restsFor.asked : restsFor.otherwise), signal);
 
-  async function addAll(duckdb: Duckdb, index: IdIndex, files: readonly DataFile[], signal: AbortSignal) {
+  async function addAll(duckdb: Statements, index: IdIndex, files: readonly DataFile[], signal: AbortSignal) {
     const failures: unknown[] = [];
     for (const file of files) {
       if (signal.aborted) break;
@@ -155,7 +153,7 @@ export function createIndexUpkeep({ engine: engineOptions, isAsked }: IndexUpkee
       const live = tables.flatMap(({ dataset, snapshot }) =>
         snapshot.files.filter((file) => mayHoldHashed(dataset, file)),
       );
-      const duckdb = await openDuckdb(engineOptions);
+      const duckdb = createLazyDuckdb(engineOptions);
       try {
         const failures = await addAll(duckdb, index, await index.keepOnly(duckdb, live), signal);
         for (const merge of index.planMerges(live)) {
@@ -166,7 +164,7 @@ export function createIndexUpkeep({ engine: engineOptions, isAsked }: IndexUpkee
         }
         if (failures.length > 0) throw failures[0];
       } finally {
-        duckdb.close();
+        await duckdb.close();
       }
       if (signal.aborted) return;
       keptUpTo = upTo;

@@ -6,6 +6,8 @@ import {
   problemKey,
 } from '../runtime/conditions/problem.ts';
 import type { ServiceState } from '../runtime/processes/service-state.ts';
+import { isRecord } from '../runtime/files/checked-json.ts';
+import { acceptFormerNames, addFormerNames } from '../runtime/former-names.ts';
 import type { Logger } from '../runtime/logger.ts';
 
 /**
@@ -20,28 +22,24 @@ import type { Logger } from '../runtime/logger.ts';
 /** Silence after which a process or a supervisor counts as stuck, ms. Both report every few seconds. */
 const silentAfterMs = 10_000;
 
-function isProblem(value: unknown): value is Problem {
-  return (
-    typeof value === 'object' &&
-    value !== null &&
-    'code' in value &&
-    isProblemCode(value.code) &&
-    'what' in value &&
-    typeof value.what === 'string' &&
-    'todo' in value &&
-    typeof value.todo === 'string'
-  );
+/** Returns a reported problem, also of a service of 0.3; undefined for any other value. */
+function toProblem(value: unknown): Problem | undefined {
+  if (!isRecord(value)) return undefined;
+  const problem = acceptFormerNames('problem', value);
+  const { code, message, action } = problem;
+  const isProblem = isProblemCode(code) && typeof message === 'string' && typeof action === 'string';
+  return isProblem ? (problem as unknown as Problem) : undefined;
 }
 
 const downWords = { starting: 'is being started again', waiting: 'is down', stopped: 'is stopped' } as const;
 
 /** Problems that keep all processes of a service from running. */
-const closing: readonly ProblemCode[] = ['folder_lost', 'second_service', 'broker_store_replaced'];
+const closing: readonly ProblemCode[] = ['data_folder_replaced', 'data_folder_shared', 'broker_store_replaced'];
 
-function reportedAs(name: 'problems' | 'notices', facts: ServiceState['facts']): Problem[] {
+function reportedAs(name: 'problems' | 'warnings', facts: ServiceState['facts']): Problem[] {
   return Object.values(facts).flatMap((reported) => {
-    const list = reported[name];
-    return Array.isArray(list) ? list.filter(isProblem) : [];
+    const list = acceptFormerNames('status', reported)[name];
+    return Array.isArray(list) ? list.map(toProblem).filter((problem) => problem !== undefined) : [];
   });
 }
 
@@ -53,9 +51,9 @@ export function withSince(problems: readonly Problem[], since: ServiceState['sin
   });
 }
 
-/** Collects the notices of the stages, which do not affect readiness. */
-export function findNotices({ facts, since }: Pick<ServiceState, 'facts' | 'since'>): Problem[] {
-  return withSince(reportedAs('notices', facts), since);
+/** Collects the warnings of the stages, which do not affect readiness. */
+export function findWarnings({ facts, since }: Pick<ServiceState, 'facts' | 'since'>): Problem[] {
+  return withSince(reportedAs('warnings', facts), since);
 }
 
 /** Problems of the supervisor that affect every port. */
@@ -96,9 +94,9 @@ export function findProblems(
   const isClosed = problems.length > 0;
   if (nowMs - Date.parse(state.writtenAt) > silentAfterMs) {
     problems.push({
-      code: 'supervisor_silent',
-      what: `the supervisor has not written its state since ${state.writtenAt}`,
-      todo: 'See whether its process is stopped or its disk is full.',
+      code: 'supervisor_unresponsive',
+      message: `the supervisor has not written its state since ${state.writtenAt}`,
+      action: 'See whether its process is stopped or its disk is full.',
     });
   }
   for (const child of state.processes) {
@@ -106,18 +104,19 @@ export function findProblems(
     if (child.state === 'running') {
       if (child.unsteady === true) {
         problems.push({
-          code: 'process_unsteady',
+          code: 'process_crash_looping',
           subject: child.name,
-          what: `${child.name} keeps ending: it was started again ${child.restarts} times${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
-          todo: `The log lines with "process":"${child.name}", and its own before them, say why. It is no problem any more when it has run for a minute.`,
+          message: `${child.name} keeps ending: it was started again ${child.restarts} times${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
+          action: `The log lines with "process":"${child.name}", and its own before them, say why. It is no problem any more when it has run for a minute.`,
         });
       }
       if (silentMs > silentAfterMs) {
         problems.push({
-          code: 'process_silent',
+          code: 'process_unresponsive',
           subject: child.name,
-          what: `${child.name} (pid ${child.pid}) runs and has reported nothing for ${Math.round(silentMs / 1000)} s`,
-          todo: 'Wait: one that says nothing for half a minute is ended and started again; nothing acknowledged is lost.',
+          message: `${child.name} (pid ${child.pid}) runs and has reported nothing for ${Math.round(silentMs / 1000)} s`,
+          action:
+            'Wait: one that says nothing for half a minute is ended and started again; nothing acknowledged is lost.',
         });
       }
       continue;
@@ -125,8 +124,8 @@ export function findProblems(
     problems.push({
       code: 'process_down',
       subject: child.name,
-      what: `${child.name} ${downWords[child.state]}${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
-      todo: isClosed
+      message: `${child.name} ${downWords[child.state]}${child.lastError === undefined ? '' : ` (${child.lastError})`}`,
+      action: isClosed
         ? 'It is started again once the first problem of this list is over.'
         : `It is restarted by itself; if that goes on, the log lines with "process":"${child.name}" say why.`,
     });
@@ -138,7 +137,7 @@ export function findProblems(
   return withSince(problems, state.since);
 }
 
-/** Begin of each current problem and notice, ISO 8601, by its key (problem.ts). */
+/** Begin of each current problem and warning, ISO 8601, by its key (problem.ts). */
 type SinceByKey = Readonly<Record<string, string>>;
 
 /**
@@ -149,15 +148,18 @@ export function createProblemLog(logger: Logger, nowMs: () => number) {
   let logged: ReadonlyMap<string, Problem> = new Map();
   let since: SinceByKey = {};
   return {
-    /** Sets the current problems and notices, and returns when they began. */
-    update(problems: readonly Problem[], notices: readonly Problem[] = []): SinceByKey {
+    /** Sets the current problems and warnings, and returns when they began. */
+    update(problems: readonly Problem[], warnings: readonly Problem[] = []): SinceByKey {
       const now = new Map(problems.map((problem) => [problemKey(problem), problem]));
       const at = new Date(nowMs()).toISOString();
       const before = since;
-      since = Object.fromEntries([...problems, ...notices].map(problemKey).map((key) => [key, before[key] ?? at]));
-      for (const [key, problem] of now) if (!logged.has(key)) logger.error({ ...problem }, 'problem');
-      for (const [key, { code, subject, what }] of logged)
-        if (!now.has(key)) logger.info({ code, subject, what, since: before[key] }, 'problem resolved');
+      since = Object.fromEntries([...problems, ...warnings].map(problemKey).map((key) => [key, before[key] ?? at]));
+      for (const [key, problem] of now)
+        if (!logged.has(key)) logger.error(addFormerNames('problem', problem), 'problem');
+      for (const [key, { code, subject, message }] of logged) {
+        const resolved = { code, subject, message, since: before[key] };
+        if (!now.has(key)) logger.info(addFormerNames('problem', resolved), 'problem resolved');
+      }
       logged = now;
       return since;
     },

@@ -3,6 +3,7 @@ import { fastify, type FastifyInstance } from 'fastify';
 import { createMetrics, renderMetrics } from '../runtime/metrics.ts';
 import { httpAddress, settlePorts } from '../runtime/http/ports.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
+import { withFormerStatus } from '../runtime/former-names.ts';
 import { ownSchemas, addressOf } from '../runtime/http/request-head.ts';
 import { followDisks, type WatchedDisks, followService, type ServiceFigures } from './service-gauges.ts';
 import { endConnections } from './routes.ts';
@@ -64,15 +65,15 @@ export interface OpsParts {
 
 const starting: Problem = {
   code: 'starting',
-  what: 'the service is starting',
-  todo: 'Ask again in a few seconds; the log says what it does.',
+  message: 'the service is starting',
+  action: 'Ask again in a few seconds; the log says what it does.',
 };
 const foreignHost =
   'The Host header names another host. Use an address of this machine, or add the name to TRIBUTARY_OPS_NAMES.';
 const stopping: Problem = {
   code: 'stopping',
-  what: 'the service is stopping',
-  todo: 'No action needed: it was asked to stop.',
+  message: 'the service is stopping',
+  action: 'No action needed: it was asked to stop.',
 };
 const maxConnections = 100;
 const headTimeoutMs = 10_000;
@@ -119,10 +120,12 @@ export async function startOpsServer(
   server.get('/readyz', async (_request, reply) => {
     const { problems: found, isDraining } = view() ?? { problems: [starting], isDraining: false };
     const problems = isDraining ? [stopping, ...found] : found;
-    return reply.code(problems.length === 0 ? 200 : 503).send({ ready: problems.length === 0, problems });
+    return reply
+      .code(problems.length === 0 ? 200 : 503)
+      .send(withFormerStatus({ ready: problems.length === 0, problems }));
   });
   const metrics = createMetrics();
-  followService(metrics, () => view() ?? { problems: [starting], notices: [], processes: [] });
+  followService(metrics, () => view() ?? { problems: [starting], warnings: [], processes: [] });
   followDisks(metrics, disks);
   server.get('/metrics', async (_request, reply) => {
     const [collected = [], own] = await Promise.all([view()?.collectMetrics(), metrics.snapshot()]);

@@ -9,7 +9,7 @@ import { readDiskRoom, type DiskRoom } from '../runtime/files/disk-watch.ts';
 /** The values of the supervisor's metrics. */
 export interface ServiceFigures {
   readonly problems: readonly Problem[];
-  readonly notices: readonly Problem[];
+  readonly warnings: readonly Problem[];
   readonly processes: readonly ProcessState[];
 }
 
@@ -22,37 +22,34 @@ function countByCode(found: readonly Problem[]): ReadonlyMap<string, number> {
 
 /** Adds the gauges of the service and its build. */
 export function followService(metrics: Metrics, figures: () => ServiceFigures): void {
-  const problems = metrics.gauge('service_problems', 'Problems that /readyz names now.');
-  const problemsByCode = metrics.gauge('service_problems_by_code', 'Problems that /readyz names now, by code.', [
+  const problems = metrics.gauge('service_problems', 'Current problems, as /readyz lists them.');
+  const problemsByCode = metrics.gauge(
+    'service_problems_by_code',
+    'Current problems by code; 0 for codes without one.',
+    ['code'],
+  );
+  const warningsByCode = metrics.gauge('service_warnings_by_code', "Warnings of 'tributary status' now, by code.", [
     'code',
   ]);
-  const noticesByCode = metrics.gauge('service_notices_by_code', "Notices of 'tributary status' now, by code.", [
-    'code',
-  ]);
-  const running = metrics.gauge('service_process_running', '1 while the process runs, 0 while it does not.', [
-    'process',
-  ]);
+  const running = metrics.gauge('service_process_running', 'Whether the process runs: 1 or 0.', ['process']);
   const restarts = metrics.counter(
     'service_process_restarts_total',
-    'How often the process was started again since the service started.',
+    'Restarts of the process since the service started.',
     ['process'],
   );
   metrics
-    .gauge(
-      'service_start_time_seconds',
-      'When the supervisor was started, Unix seconds: another time after each start.',
-    )
+    .gauge('service_start_time_seconds', 'Start time of the supervisor, Unix seconds.')
     .set(Math.floor(performance.timeOrigin / 1000));
   const { version, commit } = findBuild();
   metrics
-    .gauge('build_info', 'What runs: 1.', ['version', 'commit', 'node'])
+    .gauge('build_info', 'Version, commit and Node.js version of the program; always 1.', ['version', 'commit', 'node'])
     .set({ version, commit: commit ?? 'unknown', node: process.version }, 1);
 
   metrics.beforeRead(() => {
     const shown = figures();
     problems.set(shown.problems.length);
     for (const [code, count] of countByCode(shown.problems)) problemsByCode.set({ code }, count);
-    for (const [code, count] of countByCode(shown.notices)) noticesByCode.set({ code }, count);
+    for (const [code, count] of countByCode(shown.warnings)) warningsByCode.set({ code }, count);
     restarts.reset();
     for (const { name, state, restarts: count } of shown.processes) {
       running.set({ process: name }, state === 'running' ? 1 : 0);
@@ -76,9 +73,13 @@ export function followDisks(
   { folders, reserveBytes }: WatchedDisks,
   readRoom: (folder: string) => Promise<DiskRoom> = readDiskRoom,
 ): void {
-  const free = metrics.gauge('disk_free_bytes', 'Bytes free for the service on the disk of a folder.', ['folder']);
+  const free = metrics.gauge(
+    'disk_free_bytes',
+    'Free space on the disk of a folder. Folders on one disk have the same value.',
+    ['folder'],
+  );
   const size = metrics.gauge('disk_size_bytes', 'Size of the disk of a folder.', ['folder']);
-  const reserve = metrics.gauge('disk_reserve_bytes', 'Free bytes at which nothing more is taken.');
+  const reserve = metrics.gauge('disk_reserve_bytes', 'Reserved free space (TRIBUTARY_DISK_RESERVE_BYTES).');
   reserve.set(reserveBytes);
   /** Folders that the current round has not read yet. */
   const awaited = new Set<string>();

@@ -4,6 +4,7 @@ import type { Receipt } from '../receipts/receipt.ts';
 import type { IngestMetrics } from './ingest-metrics.ts';
 import { describeForLog } from './refusal-keeper.ts';
 import { answerOf, renderDetail, renderNames, type Refusal } from './refusal.ts';
+import { addFormerNames } from '../runtime/former-names.ts';
 import { createBoundedLog } from '../runtime/conditions/bounded-log.ts';
 import type { Logger } from '../runtime/logger.ts';
 
@@ -45,8 +46,9 @@ function nameUnknown(names: readonly string[] = []): readonly string[] {
 export function writeRefusal(response: ServerResponse, refusal: Refusal, more: readonly string[] = []): void {
   const { reason, detail, unknownNames, all } = refusal;
   const { status, error, body: short } = answerOf(reason);
-  const leftOut = all === undefined || all.leftOut === 0 ? undefined : all.leftOut;
-  const body = all === undefined ? short : JSON.stringify({ error, errors: all.faults, leftOut });
+  const errorsOmitted = all?.omitted === 0 ? undefined : all?.omitted;
+  const body =
+    all === undefined ? short : JSON.stringify(addFormerNames('errors', { error, errors: all.faults, errorsOmitted }));
   const applied = all === undefined ? [] : ['preference-applied', 'errors=all'];
   const detailHeader = ['x-error-detail', renderDetail(detail)];
   response
@@ -72,7 +74,7 @@ export function createAnswers({ metrics, logger, isClosing }: AnswerDependencies
   const send = (response: ServerResponse, head: readonly string[], body: string): void =>
     void response.writeHead(200, [...head, ...lastOne()]).end(body);
   return {
-    /** Writes the confirmation of service.md 4.1: every event is stored, or what else the message says. */
+    /** Writes the confirmation (docs/api.md#responses): every event is stored, or what else the message says. */
     accept(response: ServerResponse, { unknownNames = [], message = 'Ok', receipt }: Accepted = {}): void {
       if (unknownNames.length === 0 && message === 'Ok' && receipt === undefined)
         return send(response, acceptedHead, accepted);

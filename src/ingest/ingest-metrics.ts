@@ -20,49 +20,55 @@ function createAppLabels(): (idApp: number) => string {
   };
 }
 
-const appHelp = (what: string): string => `${what}, by app; apps after the first ${maxAppLabels} count as other.`;
+/** Adds the gauges of requests in progress and of clients of the live view. */
+export function followIngest(metrics: Metrics, waitingBytes: () => number, listeners: () => number): void {
+  metrics.readGauge('ingest_waiting_bytes', 'Bytes that wait for an acknowledgement of the broker.', waitingBytes);
+  metrics.readGauge('ingest_live_listeners', 'Clients that receive live events.', listeners);
+}
+
+const appHelp = (what: string): string =>
+  `${what}, by app. The first ${maxAppLabels} apps have a label, the others share "other".`;
 
 export type IngestMetrics = ReturnType<typeof createIngestMetrics>;
 
 /** Registers ingest's metrics, and keeps sums for the service's status. */
 export function createIngestMetrics(metrics: Metrics) {
   const labelOf = createAppLabels();
-  const received = metrics.tally(
-    'ingest_events_received_total',
-    'Valid events received, whether acknowledged or not.',
-    'kind',
-  );
+  const received = metrics.tally('ingest_events_received_total', 'Valid events received, acknowledged or not.', 'kind');
   const acknowledged = metrics.tally(
     'ingest_events_acknowledged_total',
-    'Events acknowledged with 200: durable in the stream.',
+    'Events acknowledged with 200, which are durable in the stream.',
     'kind',
   );
   const byApp = metrics.tally('ingest_app_events_acknowledged_total', appHelp('Events acknowledged'), 'id_app');
-  const refused = metrics.counter('ingest_requests_refused_total', 'Requests refused, by reason.', ['reason']);
+  const refused = metrics.counter('ingest_requests_refused_total', 'Rejected requests, by reason.', ['reason']);
   const refusedByApp = metrics.tally(
     'ingest_app_requests_refused_total',
-    appHelp('Requests refused whose token suited their app'),
+    appHelp('Rejected requests with a valid token of the app'),
     'id_app',
   );
-  const unknown = metrics.counter('ingest_unknown_parameters_total', 'Parameters that no schema knows, ignored.');
-  const unknownByApp = metrics.tally(
-    'ingest_app_unknown_parameters_total',
-    appHelp('Parameters that no schema knows'),
-    'id_app',
-  );
+  const unknown = metrics.counter('ingest_unknown_parameters_total', 'Unknown parameters, which are ignored.');
+  const unknownByApp = metrics.tally('ingest_app_unknown_parameters_total', appHelp('Unknown parameters'), 'id_app');
   const seconds = metrics.histogram(
     'ingest_request_seconds',
-    'Time from the headers of an import request to its answer.',
+    'Time from the headers of an import request to its response.',
     latencyBuckets,
     ['method'],
   );
   const groupSeconds = metrics.histogram(
     'ingest_publish_seconds',
-    'Time from sending a group to its PubAck.',
+    "Time from publishing a group of requests to the broker's acknowledgement.",
     latencyBuckets,
   );
-  const grouped = metrics.histogram('ingest_group_requests', 'Requests that shared one message.', groupEventBuckets);
-  const groupBytes = metrics.counter('ingest_published_bytes_total', 'Bytes published to the stream and confirmed.');
+  const grouped = metrics.histogram(
+    'ingest_group_requests',
+    'Requests in one message of the stream.',
+    groupEventBuckets,
+  );
+  const groupBytes = metrics.counter(
+    'ingest_published_bytes_total',
+    'Bytes published to the stream and acknowledged by the broker.',
+  );
 
   for (const kind of importKinds.keys()) for (const count of [received, acknowledged]) count(kind, 0);
   for (const reason of refusalReasons) refused.inc({ reason }, 0);

@@ -16,7 +16,7 @@ import { createAnswers, type Answers } from './answers.ts';
 import { createEventLookUp } from './event-look-up.ts';
 import { createGroupCommit } from './group-commit.ts';
 import { createImportHandler, type Fail, type LiveEvents } from './import-handler.ts';
-import { createIngestMetrics } from './ingest-metrics.ts';
+import { createIngestMetrics, followIngest } from './ingest-metrics.ts';
 import { createReceiptSigner } from './receipts.ts';
 import { noRefusalKeeper, type RefusalKeeper } from './refusal-keeper.ts';
 import { addSenderRoutes, type SenderView } from './sender-routes.ts';
@@ -27,7 +27,7 @@ import { createTrouble } from './trouble.ts';
 /**
  * Ingest: HTTP requests become events in the stream.
  *
- * In: POST /v1/<method>, JSON of one event or a batch (service.md 2.1 to 2.3, 4.1, 4.2), from clients' servers.
+ * In: POST /v1/<method>, JSON of one event or a batch (docs/api.md#import), from clients' servers.
  * Out: lines of NDJSON, many requests per message of the stream; 200 once that message is fsynced, else a refusal.
  * Invariant: a request is taken completely or not at all; lines are rendered from validated fields, never the client's
  * bytes; every request gets a response within two seconds of its last byte.
@@ -106,9 +106,11 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     { publisher, logger, onGroup: (figures) => metrics.group(figures), isDiskLow, trouble, signReceipts },
     { maxWaitingBytes, answerWithinMs },
   );
-  const gauges = dependencies.metrics;
-  gauges.readGauge('ingest_waiting_bytes', 'Bytes that wait for the broker.', () => groupCommit.waitingBytes());
-  gauges.readGauge('ingest_live_listeners', 'Clients that are shown what arrives.', () => senderView?.hub.size() ?? 0);
+  followIngest(
+    dependencies.metrics,
+    () => groupCommit.waitingBytes(),
+    () => senderView?.hub.size() ?? 0,
+  );
 
   const answers = createAnswers({ metrics, logger, isClosing: () => isClosing(server) });
   const fail = createFail(answers, logger);
@@ -149,7 +151,7 @@ export async function startIngest(dependencies: IngestDependencies, options: Ing
     ...metrics.counts(),
     waitingBytes: groupCommit.waitingBytes(),
     problems: trouble.problems(),
-    notices: receiptKeys?.notices() ?? [],
+    warnings: receiptKeys?.notices() ?? [],
   });
   return { port, facts, stop: () => (stopped ??= stop()) };
 }

@@ -18,7 +18,7 @@ const refusals = [
     status: 400,
     error: 'Bad Request',
     detail: '/customEventName is required',
-    faults: [{ pointer: '/customEventName', reason: 'is required' }],
+    errors: [{ pointer: '/customEventName', reason: 'is required' }],
     bytes: 20,
     hasIdempotencyKey: false,
     isValidation: false,

@@ -2,6 +2,7 @@ import { getKind, importKinds, importMethods } from '../datasets/dataset.ts';
 import { eventFields, eventSchemas } from '../datasets/event-fields.ts';
 import type { FieldSchema, EventKind } from '../datasets/field-schema.ts';
 import { jsonNumberPattern } from '../datasets/json-number.ts';
+import { describeFormerNames } from '../runtime/former-names.ts';
 import {
   type OpenApiObject,
   type OpenApiPart,
@@ -133,7 +134,7 @@ const validate = parameter(
 const prefer = parameter(
   'Prefer?',
   text,
-  'errors=all: a refusal lists everything that is wrong, up to 100 faults, as errors beside error, and how many more there are as leftOut. receipt: a 200 has a receipt.',
+  'errors=all: a refusal lists everything that is wrong, up to 100 faults, as errors; errorsOmitted counts those beyond. receipt: a 200 has a receipt.',
   'header',
 );
 const unknownHeader = {
@@ -180,13 +181,16 @@ const answerSchemas = {
     'receipt?': reference('Receipt'),
   }),
   Receipt: receiptSchema,
-  ImportError: object(
-    {
-      error: choice([...new Set(refusalReasons.map((reason) => answerOf(reason).error))]),
-      'leftOut?': { type: 'integer', minimum: 1, description: 'How many faults there are beside those listed.' },
-      'errors?': listOf(fault, 'Only with Prefer: errors=all.'),
-    },
-    { additionalProperties: false },
+  ImportError: describeFormerNames(
+    'errors',
+    object(
+      {
+        error: choice([...new Set(refusalReasons.map((reason) => answerOf(reason).error))]),
+        'errors?': listOf(fault, 'Validation errors; only with Prefer: errors=all.'),
+        'errorsOmitted?': { type: 'integer', minimum: 1, description: 'Number of further validation errors.' },
+      },
+      { additionalProperties: false },
+    ),
   ),
 };
 

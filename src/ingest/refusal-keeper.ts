@@ -144,7 +144,7 @@ const maxKeyLength = 300;
 
 interface Pending {
   readonly records: Map<string, { readonly record: RefusalRecord; requests: number }>;
-  leftOut: number;
+  requestsNotRecorded: number;
 }
 
 /** Describes the body of a record; without faults if the service could not take it or did not read it. */
@@ -162,7 +162,7 @@ function describe({ app, refusal, head, target, body }: RefusedRequest, bodies: 
 function createRecord(request: RefusedRequest, bodies: BodyPolicy, nowMs: number): RefusalRecord {
   const { refusal, head, target, body, bytes, isValidation } = request;
   const { status, error } = answerOf(refusal.reason);
-  const { detail, faults, excerpt } = describe(request, bodies);
+  const { detail, faults: errors, excerpt } = describe(request, bodies);
   return {
     time: new Date(nowMs).toISOString(),
     method:
@@ -170,7 +170,7 @@ function createRecord(request: RefusedRequest, bodies: BodyPolicy, nowMs: number
     status,
     error,
     detail,
-    faults,
+    errors,
     ...(excerpt === undefined ? {} : { excerpt }),
     bytes: bytes ?? body?.length ?? 0,
     hasIdempotencyKey: head.headers['idempotency-key'] !== undefined,
@@ -200,13 +200,13 @@ export function createRefusalKeeper(dependencies: RefusalKeeperDependencies): Re
     const taken = pending;
     pending = new Map();
     waiting = 0;
-    for (const [idApp, { records, leftOut }] of taken) {
+    for (const [idApp, { records, requestsNotRecorded }] of taken) {
       const [first, ...rest] = [...records.values()].map(({ record, requests }) => ({ ...record, requests }));
       if (first === undefined) {
-        openPending(idApp).leftOut += leftOut;
+        openPending(idApp).requestsNotRecorded += requestsNotRecorded;
         continue;
       }
-      const all = [{ ...first, ...(leftOut === 0 ? {} : { leftOut }) }, ...rest];
+      const all = [{ ...first, ...(requestsNotRecorded === 0 ? {} : { requestsNotRecorded }) }, ...rest];
       await write(idApp, all).catch((error: unknown) => failures.add({ idApp, error: describeError(error) }));
     }
   }
@@ -214,7 +214,7 @@ export function createRefusalKeeper(dependencies: RefusalKeeperDependencies): Re
   function openPending(idApp: number): Pending {
     const found = pending.get(idApp);
     if (found !== undefined) return found;
-    const opened: Pending = { records: new Map(), leftOut: 0 };
+    const opened: Pending = { records: new Map(), requestsNotRecorded: 0 };
     pending.set(idApp, opened);
     return opened;
   }
@@ -237,7 +237,7 @@ export function createRefusalKeeper(dependencies: RefusalKeeperDependencies): Re
       else if (waiting < maxWaiting && ofApp.take(app.idApp) && ofAll.take()) {
         ofThis.records.set(key, { record: createRecord(request, bodies, clock.nowMs()), requests: 1 });
         waiting += 1;
-      } else ofThis.leftOut += 1;
+      } else ofThis.requestsNotRecorded += 1;
     },
     stop: () => flush(),
   };

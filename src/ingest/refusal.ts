@@ -1,6 +1,6 @@
 /**
- * Answers of service.md 7.1 by the reason of a refusal: the list is closed. `detail` names for the client's developer
- * the fault (a JSON pointer and the rule), in a header and in the log.
+ * Responses (docs/api.md#responses) by the reason of a refusal: the list is closed. `detail` names for the client's
+ * developer the fault (a JSON pointer and the rule), in a header and in the log.
  */
 const answers = {
   version: { status: 400, error: 'Bad api version' },
@@ -42,7 +42,8 @@ export interface Refusal {
 
 export interface FaultList {
   readonly faults: readonly Fault[];
-  readonly leftOut: number;
+  /** Number of further faults. */
+  readonly omitted: number;
 }
 
 export interface Fault {

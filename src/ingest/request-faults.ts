@@ -55,11 +55,11 @@ export function listFaults(request: ImportRequest, refusal: Refusal): FaultList 
   const keyFault = findKeyFault(request.head);
   const found = [...ofBody, ...(keyFault === undefined ? [] : [{ pointer: '', reason: keyFault }])];
   const faults = found.length === 0 ? [toFault(refusal)] : found.slice(0, maxFaults);
-  return { faults, leftOut: Math.max(0, found.length - maxFaults) };
+  return { faults, omitted: Math.max(0, found.length - maxFaults) };
 }
 
 /** Adds the list of faults to a refusal that has none, with its one fault, if the client asks for it. */
 export function listAsAsked(head: ImportRequest['head'], refusal: Refusal): Refusal {
   const isListed = refusal.all === undefined && answerOf(refusal.reason).status === 400 && wantsAllFaults(head);
-  return isListed ? { ...refusal, all: { faults: [toFault(refusal)], leftOut: 0 } } : refusal;
+  return isListed ? { ...refusal, all: { faults: [toFault(refusal)], omitted: 0 } } : refusal;
 }

@@ -3,7 +3,7 @@ import { eventFields } from '../datasets/event-fields.ts';
 import type { EventKind, Platform } from '../datasets/field-schema.ts';
 import type { GivenFields, Violation } from '../datasets/schema-registry.ts';
 
-/** The seven device identifiers of service.md 2.2. */
+/** The device identifiers (docs/api.md#event-identity). */
 const deviceIds = eventFields.filter((field) => field.schema['x-device-id'] === true).map((field) => field.name);
 
 /** Reports whether a field has a value; an empty text identifies no user. */
@@ -32,8 +32,8 @@ function identityOf(kind: EventKind, platform: Platform): Identity {
 const lackOf = (name: string): Violation => ({ pointer: `/${name}`, reason: 'is required' });
 
 /**
- * Checks that an event identifies a user or device, by service.md 2.2 and the app's platform; returns the first lack.
- * The fields are valid already.
+ * Checks that an event of the app's platform identifies a user or device (docs/api.md#event-identity); returns the
+ * first lack. The fields are valid already.
  */
 export function findMissingIdentity(kind: EventKind, platform: Platform, fields: GivenFields): Violation | undefined {
   const { names, isAny } = identityOf(kind, platform);
@@ -53,8 +53,8 @@ export function listMissingIdentity(kind: EventKind, platform: Platform, fields:
   return missing === undefined ? [] : [missing];
 }
 
-/** Limits the imported data of a request after decompression, bytes (service.md 8). */
+/** Limits the imported data of a request after decompression, bytes (docs/api.md#limits). */
 export const maxBodyBytes = 10_240;
-/** Limits the events of a batch (service.md 2.3). */
+/** Limits the events of a batch (docs/api.md#limits). */
 export const maxBatchEvents = 20;
 export const maxKeyLength = 255;

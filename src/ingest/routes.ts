@@ -51,7 +51,7 @@ export function addImportRoutes(server: ImportServer, dependencies: RouteDepende
       imports.handle(method, request.query as ImportQuery, request.raw, takeOver(reply)),
     );
 
-  // Two methods besides those of service.md: neither reads a body.
+  // Two methods that import nothing: neither reads a body.
   server.post('/v1/version', (_request, reply) => answers.send(takeOver(reply), JSON.stringify({ version })));
   server.post('/v1/test-app-access', (request, reply) => {
     const idApp = idAppOf(request);

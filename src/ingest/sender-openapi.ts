@@ -1,5 +1,6 @@
 /** API reference of a sender's queries: where an event is, refusals, receipts and their keys. */
 import { platforms } from '../datasets/field-schema.ts';
+import { describeFormerNames } from '../runtime/former-names.ts';
 import {
   choice,
   constant,
@@ -159,28 +160,31 @@ const refusals = {
 
 const liveAnswer = {
   description:
-    'Server-sent events, until either side ends them. event: an acknowledged event, as the lake will have it. refusal: a Refusal. left_out: events and refusals that were not shown, sampled or because the client was slow.',
+    'Server-sent events, until either side ends them. event: an acknowledged event, as the lake will have it. refusal: a Refusal. dropped: counts of events and refusals that were not sent, and the reason: sampled or slow. left_out: the same, deprecated, until 0.5.',
   content: { 'text/event-stream': { schema: text } },
 };
 
 export const fault = object({ pointer: text, reason: text, 'hint?': text });
 
-const refusal = object(
-  {
-    time: moment,
-    method: note(text, 'The import method; of another path the path.'),
-    status: { type: 'integer' },
-    error: text,
-    detail: text,
-    faults: listOf(fault),
-    'excerpt?': note(text, 'Of the body of the first one, as far as the operator lets it be seen.'),
-    bytes: note(count, 'Size of the body of the first one, as it was sent.'),
-    'hasIdempotencyKey?': flag,
-    'isValidation?': note(flag, 'It was sent with validate=1.'),
-    requests: { type: 'integer', minimum: 1, description: 'How many they were.' },
-    'leftOut?': note(count, 'Refused requests since the record before that have none.'),
-  },
-  { description: 'Requests that were refused alike within a second or so.' },
+const refusal = describeFormerNames(
+  'refusal',
+  object(
+    {
+      time: moment,
+      method: note(text, 'The import method; of another path the path.'),
+      status: { type: 'integer' },
+      error: text,
+      detail: text,
+      errors: listOf(fault),
+      'excerpt?': note(text, 'Of the body of the first one, as far as the operator lets it be seen.'),
+      bytes: note(count, 'Size of the body of the first one, as it was sent.'),
+      'hasIdempotencyKey?': flag,
+      'isValidation?': note(flag, 'It was sent with validate=1.'),
+      requests: { type: 'integer', minimum: 1, description: 'How many they were.' },
+      'requestsNotRecorded?': note(count, 'Rejected requests without a record since the previous record.'),
+    },
+    { description: 'Requests that were refused alike within a second or so.' },
+  ),
 );
 
 const look = (summary: string, parameters: readonly Schema[], answer: OpenApiObject): OpenApiObject => ({

@@ -5,24 +5,26 @@ import { brokerSilent } from '../stream/broker-monitor.ts';
 const causes = {
   disk: {
     code: 'stream_disk_low',
-    what: "the stream's disk has come down to its reserve, events are refused",
-    todo: 'Free some space: events are taken again by themselves within a second.',
+    message: "the stream's disk has come down to its reserve, events are refused",
+    action: 'Free some space: events are taken again by themselves within a second.',
   },
   full: {
     code: 'stream_full',
-    what: 'the stream is full, events are refused',
-    todo: 'See that the compactor runs and can write the lake, or raise TRIBUTARY_STREAM_MAX_BYTES.',
+    message: 'the stream is full, events are refused',
+    action: 'See that the compactor runs and can write the lake, or raise TRIBUTARY_STREAM_MAX_BYTES.',
   },
   away: brokerSilent,
   unconfirmed: {
-    code: 'broker_unconfirmed',
-    what: 'the broker does not confirm events in time, clients are told to send again',
-    todo: 'See whether the disk of its store is slow, failing or full: a frozen nats-server of the service is restarted by itself once it can write.',
+    code: 'broker_ack_timeout',
+    message: 'the broker does not confirm events in time, clients are told to send again',
+    action:
+      'See whether the disk of its store is slow, failing or full: a frozen nats-server of the service is restarted by itself once it can write.',
   },
   crowded: {
     code: 'broker_overloaded',
-    what: 'more events come than the broker takes, some are refused',
-    todo: 'Nothing, if it passes: clients send again. Otherwise give its store a faster disk, or send larger batches.',
+    message: 'more events come than the broker takes, some are refused',
+    action:
+      'Nothing, if it passes: clients send again. Otherwise give its store a faster disk, or send larger batches.',
   },
 } as const satisfies Record<string, Problem>;
 

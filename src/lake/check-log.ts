@@ -21,7 +21,7 @@ export type ProblemKind =
   | 'missing_file'
   | 'truncated_file'
   | 'damaged_file'
-  | 'orphan_file'
+  | 'unreferenced_file'
   | 'unnamed_table'
   | 'missing_log_entry'
   | 'damaged_log_entry'

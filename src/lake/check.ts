@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { datasets, events } from '../datasets/dataset.ts';
-import { localFiles } from '../runtime/store/local-files.ts';
+import { localFiles } from '../runtime/store/open-store.ts';
 import { describeError, isAppError } from '../runtime/errors.ts';
 import { pause } from '../runtime/async/retry.ts';
 import { checkCheckpoints, checkCommits, logPath, type Problem, checkPoints } from './check-log.ts';
@@ -131,7 +131,7 @@ const foreignDetail =
 /** Lists the quarantined files: young ones of a log that the stream contradicted, and those of other engines. */
 async function listPutAside(lakeDir: string): Promise<Problem[]> {
   return (await listQuarantined(lakeDir)).map((file) => ({
-    problem: 'orphan_file',
+    problem: 'unreferenced_file',
     path: path.relative(path.resolve(lakeDir), file),
     detail: isForeignFile(path.basename(file)) ? foreignDetail : putAsideDetail,
   }));
@@ -152,7 +152,7 @@ async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]
     const found = names.filter((name) => !known.has(name) && !isInHand(name));
     if (found.length === 0 || performance.now() >= deadline || !isCompactorRunning(lakeDir)) {
       return found.map((name) => ({
-        problem: 'orphan_file',
+        problem: 'unreferenced_file',
         path: path.posix.join(path.basename(tableDir), name),
         detail: orphanDetail(name),
       }));

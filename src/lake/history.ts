@@ -1,4 +1,4 @@
-import { localFiles } from '../runtime/store/local-files.ts';
+import { localFiles } from '../runtime/store/open-store.ts';
 import { events } from '../datasets/dataset.ts';
 import { parsePartitionPath } from '../datasets/partition.ts';
 import { openDuckdb } from './sql/duckdb.ts';

@@ -270,8 +270,8 @@ export async function findUnnamedTables(lakeDir: string): Promise<Problem[]> {
   return (await listUnnamedTables(lakeDir)).map(({ table }) => ({
     code: 'table_unnamed',
     subject: table,
-    what: `no pipeline names the table lake/${table}: its rows are not exported, not sealed and cannot be erased`,
-    todo: unnamedTableTodo,
+    message: `no pipeline names the table lake/${table}: its rows are not exported, not sealed and cannot be erased`,
+    action: unnamedTableTodo,
   }));
 }
 

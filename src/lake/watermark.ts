@@ -27,6 +27,7 @@ import { readSnapshot, type Snapshot } from './log/snapshot.ts';
  * A broker's clock that is set back takes the watermark back with it, once the compactor has heard of it. Until then the
  * watermark lies in the future, where it is not told. One that was told before stays true of the times that the clock
  * showed before it was set back; of those that it shows again, it says nothing.
+ * Crash: a missing or damaged `watermark.json` is ignored, and written again within seconds.
  */
 
 export interface WatermarkClaim extends Pick<Epoch, 'appId' | 'position'> {

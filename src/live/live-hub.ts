@@ -1,4 +1,5 @@
 import type { ServerResponse } from 'node:http';
+import { addFormerNames } from '../runtime/former-names.ts';
 import { openEventStream, type EventStream } from '../runtime/http/event-stream.ts';
 import { parseMessage, type LiveMessage } from './live-source.ts';
 
@@ -40,13 +41,19 @@ interface Listener extends ListenerRights {
   missedRefusals: number;
 }
 
-function sendLeftOut(stream: EventStream, events: number, refusals: number, why: 'sampled' | 'slow'): boolean {
-  return events + refusals === 0 || stream.send('left_out', JSON.stringify({ events, refusals, why }));
+/** Sends counts of events and refusals that were not sent. Returns false if the client has not read earlier data. */
+function sendDropped(stream: EventStream, events: number, refusals: number, reason: 'sampled' | 'slow'): boolean {
+  if (events + refusals === 0) return true;
+  const counts = { events, refusals, reason };
+  if (!stream.send('dropped', JSON.stringify(counts))) return false;
+  // The former event, until 0.5.
+  stream.send('left_out', JSON.stringify(addFormerNames('dropped', counts)));
+  return true;
 }
 
 /** Sends a slow client the counts of what it has missed, once it reads again. */
 function tellMissed(listener: Listener): void {
-  if (!sendLeftOut(listener.stream, listener.missedEvents, listener.missedRefusals, 'slow')) return;
+  if (!sendDropped(listener.stream, listener.missedEvents, listener.missedRefusals, 'slow')) return;
   listener.missedEvents = 0;
   listener.missedRefusals = 0;
 }
@@ -57,7 +64,7 @@ function pass(listener: Listener, { events, refusals, eventsLeftOut, refusalsLef
   tellMissed(listener);
   for (const line of events) if (!stream.send('event', line)) listener.missedEvents += 1;
   for (const line of refusals) if (!stream.send('refusal', line)) listener.missedRefusals += 1;
-  if (sendLeftOut(stream, eventsLeftOut, refusalsLeftOut, 'sampled')) return;
+  if (sendDropped(stream, eventsLeftOut, refusalsLeftOut, 'sampled')) return;
   listener.missedEvents += eventsLeftOut;
   listener.missedRefusals += refusalsLeftOut;
 }

@@ -1,3 +1,5 @@
+import { addFormerNames } from '../runtime/former-names.ts';
+
 export interface LiveMessage {
   readonly events: readonly string[];
   readonly refusals: readonly string[];
@@ -61,7 +63,7 @@ const empty = () => ({
 type Sample = ReturnType<typeof empty> & { wantedUntilMs: number };
 
 function takeRefusal(sample: Sample, record: object): void {
-  const line = JSON.stringify(record);
+  const line = JSON.stringify(addFormerNames('refusal', record));
   if (sample.refusals.length >= maxRefusals || sample.bytes + line.length > maxBytes) {
     sample.refusalsLeftOut += 1;
     return;

@@ -5,7 +5,7 @@
  * Crash: a started change is completed or reverted under the maintenance lock. The command can be repeated: a file with
  * nothing to fill is not rewritten.
  */
-import { localFiles } from '../runtime/store/local-files.ts';
+import { localFiles } from '../runtime/store/open-store.ts';
 import type { Clock } from '../runtime/clock.ts';
 import type { CrashPoint } from '../runtime/crash-point.ts';
 import { AppError } from '../runtime/errors.ts';

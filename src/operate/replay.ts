@@ -54,7 +54,7 @@ export interface Replayed {
   readonly repeats: number;
   readonly stillFailed: number;
   /** Those of secondary tables, which are not tried. */
-  readonly notTried?: number;
+  readonly skipped?: number;
 }
 
 /** Events of one commit, rounded up to files: a running compactor classifies its batch again after each commit. */
@@ -197,9 +197,9 @@ export function replayFailed(dependencies: ReplayDependencies): Promise<Replayed
   const { table, lakeDir } = dependencies;
   return withTableLock(table, lakeDir, 'a replay', async () => {
     let total: Replayed = { stored: 0, repeats: 0, stillFailed: 0 };
-    let notTried = 0;
+    let skipped = 0;
     for await (const portion of readPortions(await listSettledFiles(lakePaths(lakeDir).failed))) {
-      for (const { events } of portion) notTried += events.filter((event) => isOfOtherTable(bytesOf(event))).length;
+      for (const { events } of portion) skipped += events.filter((event) => isOfOtherTable(bytesOf(event))).length;
       const one = await replayFiles(dependencies, portion);
       total = {
         stored: total.stored + one.stored,
@@ -207,7 +207,7 @@ export function replayFailed(dependencies: ReplayDependencies): Promise<Replayed
         stillFailed: total.stillFailed + one.stillFailed,
       };
     }
-    return notTried === 0 ? total : { ...total, notTried };
+    return skipped === 0 ? total : { ...total, skipped };
   });
 }
 

@@ -1,4 +1,4 @@
-import { localFiles } from '../runtime/store/local-files.ts';
+import { localFiles } from '../runtime/store/open-store.ts';
 import path from 'node:path';
 import { recoverChanges } from '../lake/files/change.ts';
 import { tablePaths, type TableName } from '../lake/lake.ts';

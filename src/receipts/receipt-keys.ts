@@ -81,8 +81,9 @@ export async function rotateReceiptKey(
 function describeTrouble(why: string, isSigning: boolean): Problem {
   return {
     code: 'receipt_keys_unreadable',
-    what: `the keys of receipts cannot be read, ${isSigning ? 'those read last stay in force' : 'imports are answered without receipts'}: ${why}`,
-    todo: 'Restore keys/receipts.json from a backup, or remove it and start the service again, which makes a new key.',
+    message: `the keys of receipts cannot be read, ${isSigning ? 'those read last stay in force' : 'imports are answered without receipts'}: ${why}`,
+    action:
+      'Restore keys/receipts.json from a backup, or remove it and start the service again, which makes a new key.',
   };
 }
 

@@ -1,10 +1,12 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { isSystemError } from '../runtime/errors.ts';
+import { isRecord } from '../runtime/files/checked-json.ts';
 import { findTextFile, removeEmptyFolder, removeFile } from '../runtime/files/durable-file.ts';
 import { findSize } from '../runtime/files/file-checks.ts';
 import { findNames } from '../runtime/files/folder-names.ts';
 import { makeFolder } from '../runtime/files/make-folder.ts';
+import { acceptFormerNames, withFormerNames } from '../runtime/former-names.ts';
 import { appendText, removeTree } from '../runtime/files/work-files.ts';
 
 /**
@@ -41,8 +43,8 @@ export interface RefusalRecord {
   readonly status: number;
   readonly error: string;
   readonly detail: string;
-  /** Some faults of the first one. */
-  readonly faults: readonly RefusalFault[];
+  /** Some validation errors of the first one. */
+  readonly errors: readonly RefusalFault[];
   /** The event, or the start of the body, as the setting permits. */
   readonly excerpt?: string;
   /** Bytes of the first body as sent; 0 if it was not read. */
@@ -53,26 +55,26 @@ export interface RefusalRecord {
   readonly isValidation: boolean;
   /** Number of requests. */
   readonly requests: number;
-  /** Requests that were refused for other reasons since the previous record and have none: there were too many. */
-  readonly leftOut?: number;
+  /** Requests rejected for other reasons since the previous record, which have none: there were too many. */
+  readonly requestsNotRecorded?: number;
 }
 
-function isRecord(value: unknown): value is RefusalRecord {
-  if (typeof value !== 'object' || value === null) return false;
-  const { time, method, status, error, detail, faults, requests } = value as Partial<RefusalRecord>;
+function isRefusalRecord(value: object): value is RefusalRecord {
+  const { time, method, status, error, detail, errors, requests } = value as Partial<RefusalRecord>;
   return (
     [time, method, error, detail].every((text) => typeof text === 'string') &&
     [status, requests].every((count) => Number.isSafeInteger(count)) &&
     Number.isFinite(Date.parse(time ?? '')) &&
-    Array.isArray(faults)
+    Array.isArray(errors)
   );
 }
 
-/** Parses a line; undefined if it is truncated or damaged. */
+/** Parses a line, also of 0.3; undefined if it is truncated or damaged. Its JSON has the former names too. */
 export function parseRecord(line: string): RefusalRecord | undefined {
   try {
     const value: unknown = JSON.parse(line);
-    return isRecord(value) ? value : undefined;
+    const record = isRecord(value) ? acceptFormerNames('refusal', value) : {};
+    return isRefusalRecord(record) ? withFormerNames('refusal', record) : undefined;
   } catch {
     return undefined;
   }

@@ -36,6 +36,11 @@ async function publish(folder: string, attemptFolder: string): Promise<void> {
 /** Creates the attempts of export requests. The changes of one request are made one after the other. */
 export function createJobAttempts(dependencies: JobAttemptsDependencies) {
   const { records, mutex, clock, linkTtlSeconds, onEnd } = dependencies;
+  const attemptFolderOf = ({ id, attempts, interruptions = 0 }: ReportJob): string =>
+    path.join(records.folderOf(id), `${attemptPrefix}${attempts + interruptions}`);
+  /** An attempt ends when it is released or the next one begins, even if its worker exits later. */
+  const isUnderWay = (job: ReportJob, folder: string): boolean =>
+    job.state === 'running' && folder === attemptFolderOf(job);
 
   async function begin(id: number): Promise<{ job: ReportJob; folder: string }> {
     const open = records.find(id);
@@ -45,7 +50,7 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
     const requestFolder = records.folderOf(id);
     for (const name of await listNames(requestFolder))
       if (name.startsWith(attemptPrefix)) await removeTree(path.join(requestFolder, name));
-    const folder = path.join(requestFolder, `${attemptPrefix}${job.attempts + (job.interruptions ?? 0)}`);
+    const folder = attemptFolderOf(job);
     await makeWorkFolder(folder);
     return { job, folder };
   }
@@ -53,7 +58,7 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
   async function end(id: number, how: ReportEnd, attemptFolder: string | undefined): Promise<ReportJob> {
     const job = records.find(id);
     if (job === undefined) throw new AppError('not_found', `there is no export request ${id}`);
-    if (!isInProgress(job)) {
+    if (!isInProgress(job) || (attemptFolder !== undefined && !isUnderWay(job, attemptFolder))) {
       if (attemptFolder !== undefined) await removeTree(attemptFolder);
       return job;
     }
@@ -68,7 +73,7 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
   async function release(id: number, folder: string, as: AttemptEnd): Promise<void> {
     await removeTree(folder);
     const job = records.find(id);
-    if (job?.state !== 'running') return;
+    if (job === undefined || !isUnderWay(job, folder)) return;
     const counted = as === 'interruption' ? countInterruption(job) : job;
     await records.save({ ...counted, state: 'queued', attempts: as === 'failure' ? job.attempts : endedAttempts(job) });
   }
@@ -81,7 +86,7 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
     beginAttempt: (id: number): Promise<{ job: ReportJob; folder: string }> => mutex.run(id, () => begin(id)),
     /**
      * Ends a request: publishes the attempt's folder as the request's files if it succeeded, then writes job.json. Returns
-     * the request afterwards: of two ends, the first stays.
+     * the request afterwards: of two ends, the first stays, and of attempts only the current one counts.
      */
     end: (id: number, how: ReportEnd, attemptFolder?: string): Promise<ReportJob> =>
       mutex.run(id, () => end(id, how, attemptFolder)),

@@ -167,7 +167,7 @@ export async function openManifestKey(keysDir: string, logger: Logger, isInUse =
       const why = watched.problem();
       const effect =
         watched.current() === undefined ? 'no manifest is given' : 'no manifest is given after the next start';
-      return why === undefined ? [] : [{ code: 'manifest_key_unreadable', what: `${effect}: ${why}`, todo: hint }];
+      return why === undefined ? [] : [{ code: 'manifest_key_unreadable', message: `${effect}: ${why}`, action: hint }];
     },
     close: (): void => watched.close(),
   };

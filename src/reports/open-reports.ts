@@ -49,8 +49,9 @@ export async function openReports(
     return [
       {
         code: 'link_keys_renewed',
-        what: `${keysPath} was gone at the start and was made anew: links given out before are refused`,
-        todo: 'Restore that file from a backup; or let the users ask for the state of their exports again, which gives new links.',
+        message: `${keysPath} was gone at the start and was made anew: links given out before are refused`,
+        action:
+          'Restore that file from a backup; or let the users ask for the state of their exports again, which gives new links.',
       },
     ];
   }

@@ -10,6 +10,7 @@
  * job.json.
  */
 
+import { addFormerNames } from '../runtime/former-names.ts';
 import { isCount, isInteger, isText, matching, oneOf, optional, shapeOf } from '../runtime/store/shape.ts';
 
 /** Prefix of the folders of attempts. */
@@ -78,7 +79,8 @@ export interface ReportSlot {
 export function describeSlot({ slot }: Pick<ReportJob, 'slot'>): Readonly<Record<string, unknown>> {
   if (slot === undefined) return {};
   const { idSchedule, name, mayBeIncomplete } = slot;
-  return { idSchedule, slot: name, ...(mayBeIncomplete === undefined ? {} : { slotMayLackEvents: true }) };
+  const isIncomplete = mayBeIncomplete === undefined ? {} : { slotMayBeIncomplete: true };
+  return addFormerNames('export', { idSchedule, slot: name, ...isIncomplete });
 }
 
 /** Sums up files for responses and messages. */

@@ -221,7 +221,9 @@ export async function openSigningKeys(keysDir: string, clock: Clock, logger: Log
     problems(): readonly Problem[] {
       const why = watched.problem();
       const effect = watched.current() === undefined ? 'no link works' : 'no link works after the next start';
-      return why === undefined ? [] : [{ code: 'link_keys_unreadable', what: `${effect}: ${why}`, todo: keysHint }];
+      return why === undefined
+        ? []
+        : [{ code: 'link_keys_unreadable', message: `${effect}: ${why}`, action: keysHint }];
     },
     close: (): void => watched.close(),
   };

@@ -1,4 +1,5 @@
 import { AggregatorRegistry, Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { addFormerMetrics, type SentMetric } from './former-names.ts';
 
 /**
  * Metrics of one process, named `tributary_<stage>_<what>_<unit>[_total]`, with closed label sets. Counters restart at
@@ -73,6 +74,6 @@ export function createMetrics(): Metrics {
 
 /** Merges the snapshots of several processes into one Prometheus page. */
 export async function renderMetrics(snapshots: readonly unknown[][]): Promise<{ contentType: string; body: string }> {
-  const merged = AggregatorRegistry.aggregate(snapshots as object[]);
+  const merged = AggregatorRegistry.aggregate(snapshots.map((metrics) => addFormerMetrics(metrics as SentMetric[])));
   return { contentType: merged.contentType, body: await merged.metrics() };
 }

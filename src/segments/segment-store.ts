@@ -5,6 +5,7 @@
  * and their files. Other accounts do not find a segment.
  * Layout: `segments/<account>/<id>.json`, the record, and its file (runtime/store/file-records.ts).
  * Invariant: a reader gets the set of one record or an error.
+ * Crash: either record is current; the next change removes files without a record.
  */
 import { AppError } from '../runtime/errors.ts';
 import { openFileRecords, type FileRecords } from '../runtime/store/file-records.ts';

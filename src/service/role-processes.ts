@@ -65,7 +65,7 @@ export async function startRoles({
     const loss = watch.findLoss();
     // Import and export serve clients without their folders.
     if (role === 'compact') watch.assertWhole();
-    const own = { TRIBUTARY_FOLDERS: JSON.stringify(pins.ids()), TRIBUTARY_CLOSED: loss?.what };
+    const own = { TRIBUTARY_FOLDERS: JSON.stringify(pins.ids()), TRIBUTARY_CLOSED: loss?.message };
     const child = await forkRole({
       entry,
       role,
@@ -77,7 +77,7 @@ export async function startRoles({
       onMetrics: (measured) => metrics.take(name, measured),
     });
     // A change during the fork reached no child.
-    if (watch.findLoss()?.what !== loss?.what) {
+    if (watch.findLoss()?.message !== loss?.message) {
       child.kill();
       await child.exited;
       throw new AppError(

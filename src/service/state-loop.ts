@@ -1,6 +1,6 @@
 import process from 'node:process';
 import { dataPaths } from '../config.ts';
-import { findNotices, findOwnProblems, findProblems, withSince, createProblemLog } from '../health/health.ts';
+import { findWarnings, findOwnProblems, findProblems, withSince, createProblemLog } from '../health/health.ts';
 import type { OpsView } from '../health/ops-server.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
 import { startPollLoop } from '../runtime/async/poll-loop.ts';
@@ -51,8 +51,9 @@ export function findAbsentAccess({ config, roles }: ServiceOptions): Problem[] {
   return [
     {
       code: 'access_missing',
-      what: `${access} does not exist: all requests are rejected`,
-      todo: 'Set TRIBUTARY_DATA_DIR to the data folder of the service, or add apps and users by commands on this folder.',
+      message: `${access} does not exist: all requests are rejected`,
+      action:
+        'Set TRIBUTARY_DATA_DIR to the data folder of the service, or add apps and users by commands on this folder.',
     },
   ];
 }
@@ -72,7 +73,7 @@ function collectFacts(
         ...(loss === undefined ? [] : [loss]),
         ...findAbsentAccess(options),
       ],
-      notices: streamOwner?.notices() ?? [],
+      warnings: streamOwner?.notices() ?? [],
     },
     ...(broker?.watch === undefined
       ? {}
@@ -143,10 +144,10 @@ export function startStateLoop(dependencies: StateDependencies) {
     endSilent(silence, roles);
     const state = buildState(dependencies, descriptors);
     const found = findProblems(state, clock.nowMs());
-    const notices = findNotices(state);
-    const since = problemLog.update(found, notices);
+    const warnings = findWarnings(state);
+    const since = problemLog.update(found, warnings);
     const problems = withSince(found, since);
-    onView({ problems, notices, processes: state.processes, collectMetrics: roles.collectMetrics, isDraining });
+    onView({ problems, warnings, processes: state.processes, collectMetrics: roles.collectMetrics, isDraining });
     for (const { supervisor, news } of served) {
       const ready = !isDraining && findOwnProblems(state, supervisor.state().name, clock.nowMs()).length === 0;
       sendView(supervisor, news, isDraining ? { ready, draining: true } : { ready });

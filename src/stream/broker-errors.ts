@@ -92,7 +92,7 @@ export async function wrapErrors<T>(doing: string, work: () => Promise<T>): Prom
 export function describeRefused(error: unknown, doing: string): Problem | undefined {
   const wrapped = wrapBrokerError(error, doing);
   return isAppError(wrapped, 'broker_refused')
-    ? { code: 'broker_refuses', what: wrapped.message, todo: wrapped.hint ?? '' }
+    ? { code: 'broker_permission_denied', message: wrapped.message, action: wrapped.hint ?? '' }
     : undefined;
 }
 

@@ -61,9 +61,10 @@ const pingEveryMs = { well: 3000, silent: 1000 } as const;
 const answerMs = 2000;
 
 export const brokerSilent: Problem = {
-  code: 'broker_silent',
-  what: 'the broker does not take events',
-  todo: 'Nothing, if it is restarting or stalled for a moment: it goes on by itself. Otherwise look at its log lines and its disk; of an external one, at the cluster that TRIBUTARY_NATS_URL names.',
+  code: 'broker_unreachable',
+  message: 'the broker does not take events',
+  action:
+    'Nothing, if it is restarting or stalled for a moment: it goes on by itself. Otherwise look at its log lines and its disk; of an external one, at the cluster that TRIBUTARY_NATS_URL names.',
 };
 
 /** Pings the broker every few seconds: an idle service must not be the last to notice that it is away. */
@@ -83,7 +84,7 @@ export function startBrokerPing(connection: StreamConnection) {
       const refusal = connection.refusal();
       if (refusal === undefined) return problems;
       const what = `the broker refuses what the service asks of it: ${refusal.words}`;
-      return [...problems, { code: 'broker_refuses', what, todo: refusal.todo }];
+      return [...problems, { code: 'broker_permission_denied', message: what, action: refusal.todo }];
     },
     // Not awaited: a stalled broker leaves the ping without a response.
     stop: async (): Promise<void> => void loop.stop(),

@@ -28,9 +28,10 @@ const maxBackoffMs = 15_000;
 const lastingMs = 60_000;
 
 const silent: Problem = {
-  code: 'broker_hung',
-  what: 'nats-server runs and answers nothing',
-  todo: "Nothing, if its disk or the machine is stalled: it goes on where it was. Otherwise end the nats-server process with 'kill -9': it is started again, and nothing acknowledged is lost.",
+  code: 'broker_unresponsive',
+  message: 'nats-server runs and answers nothing',
+  action:
+    "Nothing, if its disk or the machine is stalled: it goes on where it was. Otherwise end the nats-server process with 'kill -9': it is started again, and nothing acknowledged is lost.",
 };
 const frozenTodo =
   'Free space on the disk of its store, or mend that disk: nats-server is restarted by itself once it can write, and what was acknowledged is safe.';
@@ -55,7 +56,11 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
   let wellSinceMs: number | undefined;
 
   async function restart(server: NatsServer, error: string, signal: AbortSignal): Promise<void> {
-    problem = { code: 'broker_frozen', what: `nats-server cannot write to the stream: ${error}`, todo: frozenTodo };
+    problem = {
+      code: 'broker_store_write_failed',
+      message: `nats-server cannot write to the stream: ${error}`,
+      action: frozenTodo,
+    };
     const nowMs = performance.now();
     if (nowMs < nextRestartMs) return;
     const freeBytes = await readFreeBytes(folder);

@@ -224,7 +224,12 @@ export function createStreamRepair(manager: JetStreamManager, options: OwnerOpti
       if (settled === undefined) return;
       last = settled;
       const at = new Date().toISOString();
-      const notice: Problem = { code: 'stream_mended', subject: at, what: `at ${at}: ${what}`, todo: noticeTodo };
+      const notice: Problem = {
+        code: 'stream_repaired',
+        subject: at,
+        message: `at ${at}: ${what}`,
+        action: noticeTodo,
+      };
       notices = [...notices, notice].slice(-newestNotices);
       logger.error({ stream: streamName }, what);
     },

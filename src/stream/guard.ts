@@ -85,7 +85,7 @@ async function assertClaimed({ config }: StreamInfo, { streamName, claimFile }: 
     throw new AppError('stream_shut', `the stream ${streamName} is not claimed by this service yet`);
   if (judgeClaim(found, own) === 'ours') return;
   const problem = takenProblem(streamName, found);
-  throw new AppError('stream_shut', problem.what, { hint: problem.todo });
+  throw new AppError('stream_shut', problem.message, { hint: problem.action });
 }
 
 /** Opens the guard; returns after one check. Errors: `broker_away`, `broker_unsafe`. */
@@ -107,7 +107,7 @@ export async function openGuard(connection: StreamConnection, options: GuardOpti
     enter() {
       const verdict = seen.verdict();
       if (verdict.kind === 'shut')
-        throw new AppError('stream_shut', verdict.problem.what, { hint: verdict.problem.todo });
+        throw new AppError('stream_shut', verdict.problem.message, { hint: verdict.problem.action });
       if (verdict.kind === 'unknown')
         throw new AppError('broker_away', 'the stream has changed, its settings are being looked at');
       const { subject, streamId } = verdict;

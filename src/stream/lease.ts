@@ -130,8 +130,8 @@ export function foreignStream(streamName: string, found: PlacedClaim, lake: stri
 export function takenProblem(streamName: string, { place }: PlacedClaim): Problem {
   return {
     code: 'stream_taken',
-    what: `the stream ${streamName} belongs to the service of ${describePlace(place)} now: this one takes no events and commits none`,
-    todo: 'Let only one of them run: stop this one; or stop that one, and then start this one again.',
+    message: `the stream ${streamName} belongs to the service of ${describePlace(place)} now: this one takes no events and commits none`,
+    action: 'Let only one of them run: stop this one; or stop that one, and then start this one again.',
   };
 }
 

@@ -8,6 +8,7 @@ import { assertExecutable } from '../runtime/files/file-checks.ts';
 import { listNames } from '../runtime/files/folder-names.ts';
 import { AppError, isAppError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
+import { withAnySignal } from '../runtime/async/in-parallel.ts';
 import { retry } from '../runtime/async/retry.ts';
 import { openBrokerMonitor, systemUser, type BrokerMonitor } from './broker-monitor.ts';
 import { describeSupervisor, supervisorVariable } from './store-files.ts';
@@ -123,19 +124,15 @@ async function waitUntilReady(
   systemPassword: string,
   ended: AbortSignal,
 ): Promise<{ port: number; monitor: BrokerMonitor }> {
-  return await retry(
-    async () => {
-      const port = await readPort(options.folder, pid);
-      const monitor = await openBrokerMonitor(port, systemPassword, options.logger);
-      if ((await monitor.readHealth(2000)).state === 'well') return { port, monitor };
-      await monitor.close();
-      throw new AppError('broker_away', 'JetStream is not ready yet');
-    },
-    {
-      forMs: options.readyMs ?? 60_000,
-      everyMs: 20,
-      signal: options.signal === undefined ? ended : AbortSignal.any([ended, options.signal]),
-    },
+  async function attempt(): Promise<{ port: number; monitor: BrokerMonitor }> {
+    const port = await readPort(options.folder, pid);
+    const monitor = await openBrokerMonitor(port, systemPassword, options.logger);
+    if ((await monitor.readHealth(2000)).state === 'well') return { port, monitor };
+    await monitor.close();
+    throw new AppError('broker_away', 'JetStream is not ready yet');
+  }
+  return await withAnySignal(options.signal === undefined ? [ended] : [ended, options.signal], (signal) =>
+    retry(attempt, { forMs: options.readyMs ?? 60_000, everyMs: 20, signal }),
   );
 }
 

@@ -81,7 +81,7 @@ async function repairSettings(
   const left = now === undefined ? deviations : findVital(now, own, options);
   if (left.length === 0) return [];
   const problem = unsafeProblem(streamName, left);
-  return [failed === undefined ? problem : { ...problem, todo: `${problem.todo} The broker says: ${failed}` }];
+  return [failed === undefined ? problem : { ...problem, action: `${problem.action} The broker says: ${failed}` }];
 }
 
 /** Checks the owner and the settings of the stream, and repairs what it may. */
@@ -106,7 +106,7 @@ async function inspectStream(inspection: Inspection): Promise<readonly Problem[]
   presence.begin();
   if (verdict === 'unclaimed' && !(await isAdoptable(info, options))) {
     const { message, hint } = unclaimedError(info, lake);
-    return [{ code: 'stream_unclaimed', what: message, todo: hint ?? '' }];
+    return [{ code: 'stream_unclaimed', message: message, action: hint ?? '' }];
   }
   if (verdict === 'ours' && findVital(info, own, options).length === 0) {
     repair.keep(info);

@@ -17,20 +17,21 @@ export type StreamVerdict =
 
 export const missingProblem = (streamName: string): Problem => ({
   code: 'stream_missing',
-  what: `the stream ${streamName} is gone from the broker: no event is taken`,
-  todo: 'Nothing, if it passes: the service makes it anew. Otherwise see that its account may create streams.',
+  message: `the stream ${streamName} is gone from the broker: no event is taken`,
+  action: 'Nothing, if it passes: the service makes it anew. Otherwise see that its account may create streams.',
 });
 
 export const unsafeProblem = (streamName: string, deviations: readonly Deviation[]): Problem => ({
   code: 'stream_unsafe',
-  what: `the stream ${streamName} would lose acknowledged events, no event is taken: ${describeDeviations(deviations)}`,
-  todo: 'Nothing, if it passes: the service puts it right. Otherwise set it back, or give the account of the service leave to update streams.',
+  message: `the stream ${streamName} would lose acknowledged events, no event is taken: ${describeDeviations(deviations)}`,
+  action:
+    'Nothing, if it passes: the service puts it right. Otherwise set it back, or give the account of the service leave to update streams.',
 });
 
 export const claimMissingProblem = (claimFile: string): Problem => ({
-  code: 'claim_missing',
-  what: `${claimFile} is gone or damaged: no event is taken`,
-  todo: 'Start the service again.',
+  code: 'stream_claim_missing',
+  message: `${claimFile} is gone or damaged: no event is taken`,
+  action: 'Start the service again.',
 });
 
 /** Checks a stream, if there is one, by its settings and by the claim that the data folder keeps. */

@@ -5,6 +5,7 @@
  * file, and the number of titles by field.
  * Layout: `titles/titles.json`, the record, and its file (runtime/store/file-records.ts).
  * Invariant: a reader gets the titles of one record or an error.
+ * Crash: either record is current; the next change removes files without a record.
  */
 import { openFileRecords, type FileRecords, type RecordedFile } from '../runtime/store/file-records.ts';
 import { isInteger, shapeOf } from '../runtime/store/shape.ts';

@@ -4,6 +4,7 @@
  * Layout: `webhooks/<account>/<id>.json`, one record each; the signing secret is encrypted under `keys/webhooks.key`.
  * Ids are random and never repeat. `notices.json` next to them (`told-notices.ts`).
  * Invariant: a damaged record affects no other webhook of its account.
+ * Crash: a record is the previous or the new one.
  */
 import { randomBytes } from 'node:crypto';
 import { AppError } from '../runtime/errors.ts';

@@ -199,8 +199,8 @@ test(
     expect(compact.facts()['problems']).toEqual([
       {
         code: 'clock_behind_lake',
-        what: expect.stringContaining("ahead of this machine's clock") as string,
-        todo: expect.stringContaining('tributary lake repair') as string,
+        message: expect.stringContaining("ahead of this machine's clock") as string,
+        action: expect.stringContaining('tributary lake repair') as string,
       },
     ]);
     expect(compact.facts()['streamFaults']).toEqual([]);

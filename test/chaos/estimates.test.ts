@@ -133,7 +133,7 @@ async function expectPreview(plan: ReadPlan, folder: string): Promise<void> {
   const preview = (looked as { readonly preview: Preview }).preview;
   expect(preview, JSON.stringify(looked)).toMatchObject({
     columns: header,
-    isCut: rows.length > 20,
+    isTruncated: rows.length > 20,
     basis: made.basis,
   });
   expect(preview.rows.map((row) => row.map((cell) => cell ?? ''))).toEqual(rows.slice(0, 20));

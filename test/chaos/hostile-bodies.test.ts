@@ -26,7 +26,7 @@ const bodiesAtOnce = 100;
 
 type Row = Record<string, unknown>;
 
-/** service.md's defaults, written down a second time. */
+/** The defaults: an independent copy of docs/api.md#fields-and-defaults. */
 const platformDefaults: Readonly<Record<Platform, Row>> = {
   'mobile-a': { ad_tracking_enabled: 1 },
   'mobile-b': { ad_tracking_enabled: 1 },

@@ -41,8 +41,8 @@ const hasSince = ({ since }: { readonly since?: unknown }): boolean => Date.pars
 
 /** Waits until the problem stands in all three places, each time with its next step, and with since when it holds. */
 async function isTold(service: TestService, what: RegExp, todo: RegExp, isImportReady = false): Promise<void> {
-  const matches = (problem: { readonly what?: unknown; readonly todo?: unknown }): boolean =>
-    what.test(String(problem.what)) && todo.test(String(problem.todo));
+  const matches = (problem: { readonly message?: unknown; readonly action?: unknown }): boolean =>
+    what.test(String(problem.message)) && todo.test(String(problem.action));
   await waitFor(
     `/readyz tells ${what}`,
     async () => {
@@ -86,7 +86,7 @@ async function isOver(service: TestService, what: RegExp): Promise<void> {
       readLog(service).some(
         (line) =>
           line['msg'] === 'problem resolved' &&
-          what.test(String(line['what'])) &&
+          what.test(String(line['message'])) &&
           Date.parse(String(line['since'])) < Date.parse(String(line['time'])),
       ),
     patienceMs,
@@ -139,7 +139,7 @@ async function fillStream({ service, token }: ServiceWithApp): Promise<void> {
   expect(await readStatusProblems(service)).toEqual([]);
   // one line for each time it begins, however many requests were refused
   expect(
-    readLog(service).filter(({ msg, what }) => msg === 'problem' && /stream is full/.test(String(what))).length,
+    readLog(service).filter(({ msg, message }) => msg === 'problem' && /stream is full/.test(String(message))).length,
   ).toBeLessThanOrEqual(2);
   expect(readLog(service).filter(({ msg }) => msg === 'request refused')).toEqual([]);
 }
@@ -177,7 +177,7 @@ describe('problems in /readyz, the log and status', () => {
         'status tells that the service is gone',
         async () =>
           (await readStatusProblems(service)).some(
-            ({ what, todo }) => /ended without being stopped/.test(what) && /Start it again/.test(todo),
+            ({ message, action }) => /ended without being stopped/.test(message) && /Start it again/.test(action),
           ),
         patienceMs,
       );
@@ -192,7 +192,7 @@ describe('problems in /readyz, the log and status', () => {
       expect(probe.answers.length).toBeGreaterThan(0);
       for (const { status, retryAfter } of probe.answers)
         expect({ status, retryAfter }).toEqual({ status: 500, retryAfter: '1' });
-      expect((await readStatusProblems(service)).map(({ what }) => what)).not.toContainEqual(
+      expect((await readStatusProblems(service)).map(({ message }) => message)).not.toContainEqual(
         expect.stringMatching(/ended without being stopped/),
       );
       await service.stop();

@@ -134,7 +134,8 @@ describe('a second owner', () => {
         const late = send(party, ledgerOfFormer);
         await waitFor(
           'the former owner says whose the stream is',
-          async () => (await readReadiness(party.service))?.problems.some(({ what }) => what.includes(copy)) === true,
+          async () =>
+            (await readReadiness(party.service))?.problems.some(({ message }) => message.includes(copy)) === true,
           patienceMs,
         );
         await waitFor('the former owner refuses', () => ledgerOfFormer.totals().sent > 8);
@@ -230,7 +231,7 @@ describe('services that share a cluster on purpose', () => {
       await operator.streams.update(stream, change);
       await waitFor(
         `${setting} is told`,
-        async () => JSON.stringify((await party.service.status())['notices']).includes(`${setting} is `),
+        async () => JSON.stringify((await party.service.status())['warnings']).includes(`${setting} is `),
         patienceMs,
       );
     }
@@ -262,11 +263,11 @@ describe('services that share a cluster on purpose', () => {
     }
     await waitUntilWorkedOff(party.service);
     // What the processes know reaches the status within a second or two.
-    let notices: { what: string }[] = [];
-    const count = (what: string): number => notices.filter((notice) => notice.what.includes(what)).length;
+    let notices: { message: string }[] = [];
+    const count = (what: string): number => notices.filter((notice) => notice.message.includes(what)).length;
     await waitFor('both deletions are reported, and nothing is wrong any more', async () => {
       const status = await party.service.status();
-      notices = status['notices'] as typeof notices;
+      notices = status['warnings'] as typeof notices;
       return (status['problems'] as unknown[]).length === 0 && count('the stream was created anew') >= 2;
     });
     expect(count('was deleted while the service ran')).toBe(2);

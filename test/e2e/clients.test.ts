@@ -94,12 +94,12 @@ describe('clients', () => {
     expect(stdout).toMatch(/^Ok\nfiles 1, rows [12]\neventName\nlevel_up\n/);
   }, 600_000);
 
-  it('The TypeScript client of the package imports and exports as the page on the API says, and its types hold', async () => {
+  it('The TypeScript client of the package imports and exports as its page says, and its types hold', async () => {
     const folder = path.join(root, 'sender');
     mkdirSync(path.join(folder, 'node_modules/@types'), { recursive: true });
     symlinkSync(packageRoot, path.join(folder, 'node_modules/tributary'));
     symlinkSync(path.join(packageRoot, 'node_modules/@types/node'), path.join(folder, 'node_modules/@types/node'));
-    const block = readBlock('api.md', 'js', '\n## Clients\n');
+    const block = readBlock('clients-typescript.md', 'js');
     const own = block.replace('http://127.0.0.1:8080', service.s2s).replace('http://127.0.0.1:8081', service.api);
     writeFileSync(path.join(folder, 'sender.mjs'), own);
     const { idUser: USER_ID, secret: SECRET } = await addTestUser(dataDir);

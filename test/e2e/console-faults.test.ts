@@ -257,7 +257,7 @@ describe('the form of an export', () => {
       [`${api}/preview.json`]: {
         columns: ['tsEvent'],
         rows: Array.from({ length: 20 }, (_, row) => [String(row)]),
-        isCut: true,
+        isTruncated: true,
       },
     });
     const page = await open('');

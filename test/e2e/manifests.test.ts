@@ -7,10 +7,10 @@ import { testFolder } from '../helpers/folder.ts';
 import { startWithUser } from '../helpers/service-access.ts';
 import { makeShell, noCurl } from '../helpers/shell.ts';
 
-/** The commands of docs/api.md's section on manifests. */
+/** The commands of docs/verification.md's section on manifests. */
 function readExample(): string {
-  const page = readFileSync(path.join(packageRoot, 'docs/api.md'), 'utf8');
-  return /^### Manifests$.*?^```sh\n(.*?)^```$/ms.exec(page)?.[1] ?? '';
+  const page = readFileSync(path.join(packageRoot, 'docs/verification.md'), 'utf8');
+  return /^## Manifests$.*?^```sh\n(.*?)^```$/ms.exec(page)?.[1] ?? '';
 }
 
 it('The documented example orders an export and verifies its files, and a part that is changed or left out is noticed', async (ctx) => {

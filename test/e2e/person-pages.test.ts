@@ -103,7 +103,7 @@ type Person = Awaited<ReturnType<typeof createPerson>>;
 
 async function readReadme({ home, environment, pasteBlocks }: Person): Promise<void> {
   writeFileSync(path.join(home, 'events.ndjson'), `${eventLines(500).join('\n')}\n`);
-  const [block = ''] = blocksOf('README.md', 'From nothing to a CSV');
+  const [, block = ''] = blocksOf('README.md', 'Quick start');
   expect(block.trim().split('\n').length).toBe(3);
   const answers = answersIn(await pasteBlocks([block]));
   expect(answers).toMatchObject([{ made: ['idApp', 'idUser'] }, { stored: 500, refused: 0 }, { rows: 500 }]);
@@ -123,7 +123,7 @@ function readProfile(home: string): Required<Pick<Profile, 'idUser' | 'secret' |
 
 /** A person who begins a page with nothing, or with the service of the one before; `blocks` are what to paste. */
 async function begin(page: string, before: Person): Promise<{ person: Person; blocks: readonly string[] }> {
-  const [first = '', ...others] = blocksOf(page, 'In one paste');
+  const [first = '', ...others] = blocksOf(page, 'Quick start');
   expect(first.startsWith('make init\n')).toBe(true);
   if (isEachFromNothing) return { person: await createPerson(), blocks: [first, ...others] };
   return { person: before, blocks: [first.slice('make init\n'.length), ...others] };
@@ -167,12 +167,12 @@ async function sendAndLoseAnAnswer({ home, environment }: Person): Promise<void>
 async function readSending(before: Person): Promise<void> {
   const page = 'docs/sending.md';
   const { person, blocks } = await begin(page, before);
-  const [sender = ''] = blocksOf(page, 'A sender that loses nothing', 'js');
+  const [sender = ''] = blocksOf(page, 'Reliable client', 'js');
   writeFileSync(path.join(person.home, 'send.mjs'), sender);
   const printed = await person.pasteBlocks([
     ...blocks,
-    ...blocksOf(page, 'A sender that loses nothing'),
-    ...blocksOf(page, 'While you write it'),
+    ...blocksOf(page, 'Reliable client'),
+    ...blocksOf(page, 'Debugging'),
   ]);
   expect(printed).toContain('\nstored\n');
   const answers = answersIn(printed);

@@ -10,10 +10,10 @@ import { startTestService, type TestService } from '../helpers/service.ts';
 import { makeShell, noCurl } from '../helpers/shell.ts';
 import { waitFor } from '../helpers/wait.ts';
 
-/** The commands of docs/api.md's section on receipts. */
+/** The commands of docs/verification.md's section on receipts. */
 function readExample(): string {
-  const page = readFileSync(path.join(packageRoot, 'docs/api.md'), 'utf8');
-  return /^### Receipts$.*?^```sh\n(.*?)^```$/ms.exec(page)?.[1] ?? '';
+  const page = readFileSync(path.join(packageRoot, 'docs/verification.md'), 'utf8');
+  return /^## Receipts$.*?^```sh\n(.*?)^```$/ms.exec(page)?.[1] ?? '';
 }
 
 const readKeys = (dataDir: string): string => readFileSync(path.join(dataDir, 'keys/receipts.json'), 'utf8');

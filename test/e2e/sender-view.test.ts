@@ -197,11 +197,11 @@ describe('what a sender and an account see while nothing is killed', () => {
   it('The examples of docs/api.md show what is wrong, what was refused and what arrives', async (ctx) => {
     if (noCurl !== false) ctx.skip(noCurl);
     const env = { ...process.env, TOKEN: place.token };
-    const checking = exampleOf('While you write a client', place);
+    const checking = exampleOf('Validation and error details', place);
     const checked = await run('bash', ['-c', checking], { env });
     expect(`# ${checked.stdout}`).toBe(checking.split('\n')[1]);
     expect(await post(place, 1, 'login', '{"customUserId":"u-1","age":200}')).toBe(400);
-    const refusals = exampleOf('What of yours was refused', place);
+    const refusals = exampleOf('Rejected requests', place);
     await waitFor('the refusal is shown', async () => {
       const { stdout } = await run('bash', ['-c', refusals], { env });
       return stdout.startsWith('{"refusals":[{"time":"') && stdout.includes('"detail":"/age must be <= 128"');

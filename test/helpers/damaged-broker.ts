@@ -110,7 +110,7 @@ export async function startDamagedBroker(): Promise<DamagedBroker> {
     },
     async stopAndLook() {
       const alarms = faults().map(({ fault }) => fault);
-      const notices = ((compact?.facts()['notices'] ?? []) as unknown[]).length;
+      const notices = ((compact?.facts()['warnings'] ?? []) as unknown[]).length;
       await stop();
       const ids = (await readRows(folder, 'event_id')).map((row) => String(row['event_id']));
       const epochs = (await readHistory(lakeDir, 1000)).filter(({ cause }) => cause === 'epoch').length;

@@ -1,4 +1,4 @@
-/** The 24 parameters of service.md 2.4, as they stand there and not as the service lists them. */
+/** The 24 parameters of docs/api.md#parameters-of-create: a copy that does not depend on the code. */
 export const specParameters = [
   'event',
   'selectors',

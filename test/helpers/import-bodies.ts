@@ -25,7 +25,7 @@ const numeric = (min: number, max: number): fc.Arbitrary<number | string> =>
       fc.constantFrom<number | string>(value, String(value), `${value}.0`, `${value}e0`, `${value * 10}E-1`),
     );
 
-/** Valid values of every field: the rules of service.md 2.1, written down a second time. */
+/** Valid values of every field: an independent copy of docs/api.md#fields-and-defaults. */
 const fieldValues: Readonly<Record<string, fc.Arbitrary<unknown>>> = {
   eventTimestamp: numeric(946_674_000, 4_294_967_295),
   customUserId: text(1, 40),

@@ -19,7 +19,7 @@ const page = read('docs/lake.md');
 /** The first block of SQL below a heading, or of a whole page. */
 const blockBelow = (text: string, heading = ''): string =>
   /```sql\n([\s\S]*?)```/.exec(text.slice(text.indexOf(heading)))?.[1] ?? '';
-const queries = blockBelow(page, '\n## Ten questions')
+const queries = blockBelow(page, '\n## Query examples')
   .split(/\n(?=-- \d+\. )/)
   .map((text) => text.trim());
 /** The block for DuckDB's shell: `.read`, which is a command of the shell, then statements. */

@@ -352,7 +352,7 @@ const table: Readonly<Record<string, Row>> = {
   ],
   'get /api/data/v1/volume.json': [{ ask: ofApp, stranger: 404, shows: countsEvents }],
   'get /api/data/v1/fields.json': [
-    { ask: ({ idApp }) => query({ idApp, kind: 'custom_event' }), stranger: 404, shows: () => /"filled":[1-9]/ },
+    { ask: ({ idApp }) => query({ idApp, kind: 'custom_event' }), stranger: 404, shows: () => /"nonNullEvents":[1-9]/ },
   ],
   ...byBoth('/api/catalogue/v1/get.json', [
     { ask: ofApp, stranger: 404 },

@@ -62,18 +62,12 @@ export function createMaintenanceTask(
       trouble.problems(({ since, error }) => ({
         code: 'maintenance_failing',
         subject: what,
-        what: `${what} since ${since}: ${error}`,
-        todo: 'Remove the cause, such as a full disk: it then goes on by itself. Import, exports and SQL work meanwhile.',
+        message: `${what} since ${since}: ${error}`,
+        action:
+          'Remove the cause, such as a full disk: it then goes on by itself. Import, exports and SQL work meanwhile.',
         since,
       })),
   };
-}
-
-/** Returns the first items up to a number and to a sum of sizes, at least one. */
-export function takeBounded<T>(items: readonly T[], sizeOf: (item: T) => number, most: number, mostSize: number): T[] {
-  let size = 0;
-  const end = items.findIndex((item, index) => (size += sizeOf(item)) > mostSize && index > 0);
-  return items.slice(0, Math.min(most, end === -1 ? items.length : end));
 }
 
 export interface MaintenanceDependencies {

@@ -1,4 +1,4 @@
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { describeError, isAppError, isDamage } from '../../runtime/errors.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
@@ -13,7 +13,8 @@ import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { describeFileSql, hasColumns, sealedColumnsProperty } from '../../lake/table-schema.ts';
 import { describeTable, sumBytes } from './seal-turns.ts';
-import { takeBounded, underMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
+import { takeBounded } from '../compact-options.ts';
+import { underMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
 
 /** Work of one run, ms. The table idles as long afterwards, so that a rewrite takes half a core. */
 const budgetMs = 5000;
@@ -96,8 +97,8 @@ function describeLeft(dataset: Dataset, { left, waiting, endMs, failures, isCrow
   return {
     code: 'sealed_columns_missing',
     subject: dataset.table,
-    what: `sealed files of ${describeTable(dataset)} lack columns that were added later: ${left.length} (${size}) are still to be rewritten, ${waiting} rewritten files wait to replace theirs${end}${cause}`,
-    todo: isCrowded
+    message: `sealed files of ${describeTable(dataset)} lack columns that were added later: ${left.length} (${size}) are still to be rewritten, ${waiting} rewritten files wait to replace theirs${end}${cause}`,
+    action: isCrowded
       ? 'Free space on the disk of the data folder: the rewrite waits for it.'
       : 'Read folders with union_by_name until then, or read the log. The service rewrites the files in the background.',
   };

@@ -1,4 +1,4 @@
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { partitionPath, type Partition, partitionSelectSql, toPartition } from '../../datasets/partition.ts';
 import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Dataset } from '../../datasets/dataset.ts';

@@ -36,10 +36,11 @@ function createSkippedFiles(clock: Clock, dataset: Dataset) {
 
   function describe([path, { since, error }]: readonly [string, Failure]): Problem {
     return {
-      code: 'file_unsealed',
+      code: 'seal_failed',
       subject: `${prefix}${path}`,
-      what: `a young file of ${of} has not been sealed since ${since}: ${describeError(error)}`,
-      todo: "Exports and SQL over the snapshot have its rows, the sealed files have not. It is tried again by itself, and everything else is sealed; if it lasts, run 'tributary lake check', and restore what it names from a backup.",
+      message: `a young file of ${of} has not been sealed since ${since}: ${describeError(error)}`,
+      action:
+        "Exports and SQL over the snapshot have its rows, the sealed files have not. It is tried again by itself, and everything else is sealed; if it lasts, run 'tributary lake check', and restore what it names from a backup.",
       since,
     };
   }
@@ -70,10 +71,10 @@ function createSkippedFiles(clock: Clock, dataset: Dataset) {
       const more = failures.size - named.length;
       if (more <= 0) return named;
       const others: Problem = {
-        code: 'files_unsealed',
+        code: 'seal_failed',
         ...(dataset === events ? {} : { subject: dataset.table }),
-        what: `${more} more young files of ${of} have not been sealed`,
-        todo: "They are tried again by themselves; the log has a line 'file skipped by sealing, will retry' for each.",
+        message: `${more} more young files of ${of} have not been sealed`,
+        action: "They are retried automatically; the log has a line 'file skipped by sealing, will retry' for each.",
       };
       return [...named, others];
     },

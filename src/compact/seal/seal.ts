@@ -6,7 +6,7 @@
  * Invariant: a seal changes no value of a row; the counts in and out are equal; damaged files are left out.
  * Crash: all or nothing, by one change (lake/files/change.ts).
  */
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { AppError, isAppError } from '../../runtime/errors.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
@@ -21,7 +21,7 @@ import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Change, Table } from '../../lake/log/table.ts';
 import { parseSchemaString } from '../../lake/table-schema.ts';
 import { isYoungPath } from '../../lake/log/young-folder.ts';
-import { takeBounded } from './maintenance-task.ts';
+import { takeBounded } from '../compact-options.ts';
 import {
   keyOf,
   type DueOptions,

@@ -2,6 +2,7 @@
 import { platforms } from '../../datasets/field-schema.ts';
 import { noticeKinds } from '../../lake/catalogue/catalogue-files.ts';
 import { parameterTypes } from '../../lake/catalogue/parameter-types.ts';
+import { describeFormerNames } from '../../runtime/former-names.ts';
 import {
   type OpenApiPart,
   type Schema,
@@ -51,7 +52,7 @@ function describeApps(): Record<string, Schema> {
   };
 }
 
-const notice = object({
+const noticeMembers = {
   id: text,
   kind: choice(noticeKinds),
   idApp: count,
@@ -61,39 +62,44 @@ const notice = object({
   foundAt: moment,
   what: text,
   'lastDate?': note(date, 'The newest date by which it was so still.'),
-  'isOver?': note(flag, 'It is so no more; absent otherwise.'),
-});
+  'isResolved?': note(flag, 'Whether the notice is resolved.'),
+};
+const notice = describeFormerNames('notice', object(noticeMembers));
 
 function describeCatalogue(): Record<string, Schema> {
   const seen = { firstSeen: moment, lastSeen: moment };
-  const described = object({
+  const parameterMembers = {
     name: text,
     type: choice(parameterTypes),
-    ...members(count, 'seen', 'values'),
+    seen: count,
+    distinctValues: note(count, 'Approximate number of distinct values.'),
     untyped: note(count, 'Values of another type, empty ones aside: NULL in views.sql.'),
     types: object(members(count, ...parameterTypes)),
     examples: listOf(text),
     ...seen,
-  });
-  const event = object({
+  };
+  const described = describeFormerNames('parameter', object(parameterMembers));
+  const eventMembers = {
     customEventName: text,
     events: note(count, 'Of the given dates; of all dates without them.'),
     sealed: note(count, 'Of all dates, those that parameters are counted in.'),
-    looked: note(count, 'Of the sealed ones, those that were looked at for parameters.'),
+    sampledEvents: note(count, 'Sealed events that were searched for parameters.'),
     moreParameters: count,
     ...seen,
     days: listOf(object({ date, events: count })),
     'parameters?': listOf(described, 'Where customEventName is given.'),
-  });
-  const catalogue = object({
+  };
+  const event = describeFormerNames('event', object(eventMembers));
+  const catalogueMembers = {
     'version?': note(text, 'Version of the data; without it, there is no catalogue yet.'),
-    isWhole: note(flag, 'Whether every event of the dates is counted.'),
+    isComplete: note(flag, 'Whether every event of the dates is counted.'),
     'sealedUntil?': note(moment, 'Events available before it are sealed; absent if no event of the dates is unsealed.'),
     missingFiles: count,
     customEvents: listOf(event),
     more: object(members(count, 'names', 'events')),
     notices: listOf(notice),
-  });
+  };
+  const catalogue = describeFormerNames('catalogue', object(catalogueMembers));
   const given = [
     parameter('idApp', text, 'The app, of the account.'),
     parameter('customEventName?', text, 'The custom event whose parameters are wanted.'),
@@ -124,20 +130,22 @@ function describeData(): Record<string, Schema> {
       'A day and kind without events has no line.',
     ),
   });
-  const field = object({
+  const fieldMembers = {
     ...members(text, 'name', 'column', 'type', 'description'),
-    filled: note(count, 'Of the events that were looked at, those that have a value other than the default.'),
+    nonNullEvents: note(count, 'Sampled events that have a value other than the default.'),
     'default?': { type: 'number', description: 'The value stored if none was sent; absent if there is none.' },
-  });
-  const fields = object({
+  };
+  const field = describeFormerNames('field', object(fieldMembers));
+  const fieldsMembers = {
     version: text,
     kind: choice(dataKinds),
-    looked: note(count, 'The newest events of those dates, in files of about twenty million rows.'),
+    sampledEvents: note(count, 'Examined events: the newest of the dates, in files of about twenty million rows.'),
     'dateFrom?': date,
     'dateTo?': date,
-    isWhole: note(flag, 'Every event of the dates was looked at.'),
+    isComplete: note(flag, 'Whether every event of the dates was examined.'),
     fields: listOf(field),
-  });
+  };
+  const fields = describeFormerNames('fields', object(fieldsMembers));
   const kind = parameter('kind', choice(dataKinds), 'The kind of event, or the dataset.');
   const idApp = parameter('idApp', text, "An app of the caller's account.");
   const anyApp = parameter('idApp?', text, "An app of the caller's account; all of them without it.");
@@ -153,14 +161,15 @@ function describeData(): Record<string, Schema> {
   };
 }
 
-const endedExport = object({
+const endedExportMembers = {
   ...members(text, 'idRawExport', 'idReportFile', 'event', 'status'),
   ...slot,
   'errorMessage?': text,
   ...members(count, 'files?', 'rows?', 'bytes?'),
   'version?': text,
   'nextSinceVersion?': text,
-});
+};
+const endedExport = describeFormerNames('export', object(endedExportMembers));
 
 const describeMessage = (types: readonly string[], data: Schema): Schema =>
   object({ id: text, type: choice(types), timestamp: moment, data });
@@ -195,11 +204,12 @@ const message = {
 
 function describeWebhooks(): Record<string, Schema> {
   const webhook = { idWebhook: text, url: { type: 'string', format: 'uri' }, timestampCreated: text };
-  const items = object({
+  const itemMembers = {
     ...webhook,
-    'timestampLastTry?': note(text, 'Unix seconds: when the newest message was sent, since the service started.'),
-    'lastProblem?': note(text, 'Why it was not taken; absent: it was.'),
-  });
+    'timestampLastAttempt?': note(text, 'Time of the last delivery attempt since the service started, Unix seconds.'),
+    'lastError?': note(text, 'Error of that attempt; absent if it was acknowledged.'),
+  };
+  const items = describeFormerNames('webhook', object(itemMembers));
   const damaged = listOf(text, 'Ids of those whose records are damaged: they are told nothing.');
   const secret = note(text, 'The messages are signed with it; told once.');
   const summary = 'Have the ended exports of the account, and notices of the catalogue, told to an address.';

@@ -1,6 +1,7 @@
 import type { AccessReader, User } from '../../access/access.ts';
 import type { LiveHub, NotServed } from '../../live/live-hub.ts';
 import type { RefusalRecord } from '../../refusals/refusal-files.ts';
+import { withFormerNames } from '../../runtime/former-names.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { refuseUrl } from '../../runtime/http/outgoing-post.ts';
@@ -97,13 +98,13 @@ export function parseWebhookUrl(text: string | undefined, rules: OutgoingRules):
 const toSeconds = (ms: number): string => String(Math.floor(ms / 1000));
 
 function describe({ idWebhook, url, createdMs }: Webhook, last?: Try): Record<string, string> {
-  return {
+  return withFormerNames('webhook', {
     idWebhook,
     url,
     timestampCreated: toSeconds(createdMs),
-    ...(last === undefined ? {} : { timestampLastTry: toSeconds(last.atMs) }),
-    ...(last?.problem === undefined ? {} : { lastProblem: last.problem }),
-  };
+    ...(last === undefined ? {} : { timestampLastAttempt: toSeconds(last.atMs) }),
+    ...(last?.problem === undefined ? {} : { lastError: last.problem }),
+  });
 }
 
 /** Adds the methods on the webhooks of the account: create, list, delete. */

@@ -2,6 +2,7 @@ import type { AccessReader, App, User } from '../../access/access.ts';
 import { datasets, events } from '../../datasets/dataset.ts';
 import type { CurrentCatalogue } from '../../lake/catalogue/current-catalogue.ts';
 import type { Clock } from '../../runtime/clock.ts';
+import { withFormerNames } from '../../runtime/former-names.ts';
 import { lookTimeoutMs, type DataResult, type LookResult, type Looks } from '../jobs/looks.ts';
 import type { DataQuestion, DateSpan, LookKind } from '../jobs/worker-messages.ts';
 import type { Arguments } from './arguments.ts';
@@ -48,11 +49,11 @@ export const dataKinds: readonly string[] = [
 
 const appNotFound = notFound('The app is not found');
 
-/** Refuses by the end of a worker. `todo`: what shortens its work. */
-function refuseEnd({ kind }: LookResult | DataResult, what: string, todo: string): Refusal {
+/** Refuses by the end of a worker. `shorter`: what shortens its work. */
+function refuseEnd({ kind }: LookResult | DataResult, what: string, shorter: string): Refusal {
   if (kind === 'busy') return { code: 429, detail: `Too many ${what} of the account at once`, retryAfterSeconds };
   return kind === 'timed_out'
-    ? badRequest(`The answer takes longer than ${lookTimeoutMs / 1000} s. Ask for fewer days or ${todo}`)
+    ? badRequest(`The answer takes longer than ${lookTimeoutMs / 1000} s. Ask for fewer days or ${shorter}`)
     : unavailable;
 }
 
@@ -113,7 +114,11 @@ const describeApp = ({ idApp, title, platform, idProject }: App) => ({
 });
 
 function renderCounts(result: DataResult, { from, to }: DateSpan): Answer {
-  if (result.kind === 'fields') return { data: { ...result.fields, version: String(result.fields.version) } };
+  if (result.kind === 'fields') {
+    const { fields, version, ...counted } = result.fields;
+    const shown = fields.map((field) => withFormerNames('field', field));
+    return { data: withFormerNames('fields', { ...counted, fields: shown, version: String(version) }) };
+  }
   if (result.kind !== 'volume') return refuseEnd(result, 'questions', 'one app');
   const { version, days } = result.volume;
   return { data: { version: String(version), dateFrom: from, dateTo: to, days } };
@@ -161,13 +166,21 @@ export function addDataRoutes(addMethod: AddMethod, { access, looks, clock }: Da
 const catalogueArguments = ['idApp', 'customEventName', 'dateFrom', 'dateTo', 'days'];
 
 /** Renders a catalogue; a list of events has no parameters. */
-function renderCatalogue({ version, customEvents, more, ...rest }: CurrentCatalogue, isListed: boolean): unknown {
-  return {
+function renderCatalogue(
+  { version, customEvents, more, notices, ...rest }: CurrentCatalogue,
+  isListed: boolean,
+): unknown {
+  const listed = customEvents.map(({ parameters, ...event }) => {
+    const shown = parameters.map((parameter) => withFormerNames('parameter', parameter));
+    return withFormerNames('event', isListed ? event : { ...event, parameters: shown });
+  });
+  return withFormerNames('catalogue', {
     ...(version === undefined ? {} : { version: String(version) }),
-    customEvents: customEvents.map(({ parameters, ...event }) => (isListed ? event : { ...event, parameters })),
+    customEvents: listed,
     more: { names: more.names, events: more.events },
+    notices: notices.map((notice) => withFormerNames('notice', notice)),
     ...rest,
-  };
+  });
 }
 
 /** Adds the method on the parameters of an app's custom events. */
@@ -206,11 +219,12 @@ function renderLook(result: LookResult): Answer {
   switch (result.kind) {
     case 'estimate': {
       const { basis, overLimits, ...estimate } = result.estimate;
-      return { data: { ...estimate, overLimit: overLimits.length > 0, overLimits, ...describeBasis(basis) } };
+      const limits = overLimits.map((limit) => withFormerNames('overLimit', limit));
+      return { data: { ...estimate, overLimit: limits.length > 0, overLimits: limits, ...describeBasis(basis) } };
     }
     case 'preview': {
       const { basis, ...preview } = result.preview;
-      return { data: { ...preview, ...describeBasis(basis) } };
+      return { data: withFormerNames('preview', { ...preview, ...describeBasis(basis) }) };
     }
     case 'failed':
       return result.reason === 'user' ? badRequest(result.error) : unavailable;

@@ -1,4 +1,4 @@
-/** The body of all responses of the export area (service.md 4.3, 7.2, 7.3); `code` repeats the HTTP status. */
+/** The body of all responses of the export area (docs/api.md#export); `code` repeats the HTTP status. */
 export interface Envelope {
   readonly code: number;
   readonly message: string;

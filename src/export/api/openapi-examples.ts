@@ -73,7 +73,7 @@ const estimate = {
 const preview = {
   columns: ['tsEvent', 'eventName', 'params.name'],
   rows: [['1767225600', 'level_up', "['level']"]],
-  isCut: true,
+  isTruncated: true,
   ...basis,
 };
 const key = 'd75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a';
@@ -129,7 +129,7 @@ const refusal = {
   status: 400,
   error: 'Bad Request',
   detail: '/customEventName is required',
-  faults: [{ pointer: '/customEventName', reason: 'is required' }],
+  errors: [{ pointer: '/customEventName', reason: 'is required' }],
   bytes: 20,
   requests: 1,
 };
@@ -139,14 +139,14 @@ export const appExamples: Examples = {
     given: { idApp: '1', customEventName: 'level_up' },
     answer: done({
       version: '812',
-      isWhole: true,
+      isComplete: true,
       missingFiles: 0,
       customEvents: [
         {
           customEventName: 'level_up',
           events: 4200,
           sealed: 4200,
-          looked: 4200,
+          sampledEvents: 4200,
           ...seen,
           moreParameters: 0,
           days: [{ date: '2026-01-01', events: 600 }],
@@ -155,7 +155,7 @@ export const appExamples: Examples = {
               name: 'level',
               type: 'integer',
               seen: 4200,
-              values: 60,
+              distinctValues: 60,
               untyped: 0,
               types: { integer: 4200, long: 0, decimal: 0, boolean: 0, date: 0, time: 0, text: 0, empty: 0 },
               examples: ['3', '4'],
@@ -185,7 +185,7 @@ export const webhookExamples: Examples = {
     answer: done({ ...webhook, secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw' }),
   },
   '/api/webhook/v1/list.json': {
-    answer: done({ webhooks: [{ ...webhook, timestampLastTry: '1767229200', lastProblem: 'it answered 503' }] }),
+    answer: done({ webhooks: [{ ...webhook, timestampLastAttempt: '1767229200', lastError: 'it answered 503' }] }),
   },
   '/api/webhook/v1/delete.json': { given: { idWebhook }, answer: done({ idWebhook }) },
 };
@@ -224,7 +224,7 @@ const field = {
   column: 'custom_event_name',
   type: 'VARCHAR',
   description: 'Name of the custom event.',
-  filled: 4200,
+  nonNullEvents: 4200,
 };
 
 export const dataExamples: Examples = {
@@ -238,7 +238,7 @@ export const dataExamples: Examples = {
   },
   '/api/data/v1/fields.json': {
     given: { idApp: '1', kind: 'custom_event', ...days },
-    answer: done({ version, kind: 'custom_event', looked: 4200, ...days, isWhole: true, fields: [field] }),
+    answer: done({ version, kind: 'custom_event', sampledEvents: 4200, ...days, isComplete: true, fields: [field] }),
   },
 };
 
@@ -261,7 +261,7 @@ const status = {
   diskReserveBytes: 268_435_456,
   disks: [{ holds: ['stream', 'lake', 'reports'], freeBytes: 76_993_232_896, totalBytes: 270_553_174_016 }],
   problems: [],
-  notices: [],
+  warnings: [],
   startedAt: at,
   stream: { messages: 1, bytes: 9312, lagMessages: 0 },
 };

@@ -1,5 +1,6 @@
 /** The schemas of the export area. */
 import { formatNames } from '../../datasets/file-formats.ts';
+import { describeFormerNames } from '../../runtime/former-names.ts';
 import { choice, constant, count, flag, hash, listOf, moment, note } from '../../runtime/http/openapi.ts';
 import { object, reference, text, type Schema } from '../../runtime/http/openapi.ts';
 
@@ -30,7 +31,7 @@ export const slot = {
       'Its slot in that schedule: the date (YYYY-MM-DD), of an hourly schedule the hour in UTC (YYYY-MM-DDTHHZ).',
   },
   // Not `const: true`, which client generators turn into invalid programs.
-  'slotMayLackEvents?': note(flag, 'true: events that were acknowledged before the end of its period may be missing.'),
+  'slotMayBeIncomplete?': note(flag, 'Whether events acknowledged before the end of the period may be missing.'),
 };
 
 const basis = {
@@ -97,27 +98,33 @@ const lookSchemas: Readonly<Record<string, Schema>> = {
     seconds: { type: 'number', description: 'How long it will run, without the time that it waits for its turn.' },
     overLimit: note(flag, 'It may be over a limit.'),
     overLimits: listOf(
-      object({
-        limit: choice(['rows', 'bytes']),
-        allowed: count,
-        isCertain: note(flag, 'true: the export would end in an error.'),
-        todo: text,
-      }),
+      describeFormerNames(
+        'overLimit',
+        object({
+          limit: choice(['rows', 'bytes']),
+          allowed: count,
+          isCertain: note(flag, 'true: the export would end in an error.'),
+          action: text,
+        }),
+      ),
     ),
     ...lookBasis,
   }),
-  Preview: object({
-    columns: listOf(text),
-    rows: {
-      ...listOf(
-        listOf({ type: ['string', 'null'] }),
-        'Cells in the order of the columns, as CSV has them before quoting; null: an empty cell.',
-      ),
-      maxItems: 20,
-    },
-    isCut: note(flag, 'The export has more rows than these.'),
-    ...lookBasis,
-  }),
+  Preview: describeFormerNames(
+    'preview',
+    object({
+      columns: listOf(text),
+      rows: {
+        ...listOf(
+          listOf({ type: ['string', 'null'] }),
+          'Cells in the order of the columns, as CSV has them before quoting; null: an empty cell.',
+        ),
+        maxItems: 20,
+      },
+      isTruncated: note(flag, 'Whether the export has more rows than these.'),
+      ...lookBasis,
+    }),
+  ),
 };
 
 export const exportSchemas: Readonly<Record<string, Schema>> = {
@@ -132,24 +139,30 @@ export const exportSchemas: Readonly<Record<string, Schema>> = {
   }),
   Failed: object({ code: constant(500), message: text, data: { type: ['object', 'null'] } }),
   ReportFile: object({ idReportFile: text, status: choice(states), ...finished }),
-  RawExport: object({
-    idRawExport: text,
-    idReportFile: text,
-    status: choice([...states, 'User error occurred', 'Canceled by user']),
-    ...slot,
-    'isCancellable?': isCancellable,
-    'errorMessage?': text,
-    ...finished,
-  }),
-  ReportSummary: object({
-    ...members(text, 'idReportFile', 'idRawExport', 'event', 'status'),
-    ...slot,
-    timestampCreated: text,
-    'progress?': progress,
-    'errorMessage?': text,
-    'timestampExpires?': text,
-    ...members(count, 'files?', 'rows?', 'bytes?'),
-  }),
+  RawExport: describeFormerNames(
+    'export',
+    object({
+      idRawExport: text,
+      idReportFile: text,
+      status: choice([...states, 'User error occurred', 'Canceled by user']),
+      ...slot,
+      'isCancellable?': isCancellable,
+      'errorMessage?': text,
+      ...finished,
+    }),
+  ),
+  ReportSummary: describeFormerNames(
+    'export',
+    object({
+      ...members(text, 'idReportFile', 'idRawExport', 'event', 'status'),
+      ...slot,
+      timestampCreated: text,
+      'progress?': progress,
+      'errorMessage?': text,
+      'timestampExpires?': text,
+      ...members(count, 'files?', 'rows?', 'bytes?'),
+    }),
+  ),
   Manifest: manifestSchema,
   RawExportPage: object({
     exports: listOf({

@@ -101,9 +101,12 @@ function describeEvent({ description, table }: Dataset, event: ExportEvent): str
     return event.derive === 'days' ? `The days on which each ${of} was active.` : `The sessions of each ${of}.`;
   }
   const what =
-    table === 'events' ? `Imported ${event.kind?.replaceAll('_', ' ') ?? 'event'}s, a row each.` : description;
-  const requires = event.requires === undefined ? '' : ` Only those with a ${event.requires} identifier.`;
-  return `${what}${requires}`;
+    table === 'events' ? `Imported ${event.kind?.replaceAll('_', ' ') ?? 'event'}s, one row per event.` : description;
+  const conditions = [
+    ...Object.entries(event.where ?? {}).map(([name, value]) => `${name} ${value}`),
+    ...(event.requires === undefined ? [] : [`a ${event.requires} identifier`]),
+  ];
+  return conditions.length === 0 ? what : `${what} Only those with ${conditions.join(' and ')}.`;
 }
 
 function describeFilter({ name, meaning, shape }: Parameter): OrderFilter {

@@ -25,7 +25,7 @@ interface ValueRule {
   suggest?(value: string): string | undefined;
 }
 
-/** A parameter of the create call (service.md 2.4). */
+/** A parameter of the create call (docs/api.md#parameters-of-create). */
 export interface Parameter {
   readonly name: string;
   readonly meaning: string;
@@ -41,7 +41,7 @@ export interface Parameter {
   readonly isFilter?: true;
 }
 
-/** A set must have fewer values (service.md 8). */
+/** A set must have fewer values (docs/api.md#limits). */
 export const setSizeLimit = 1000;
 
 const maxId = 2n ** 63n - 1n;
@@ -192,16 +192,16 @@ const ownParameters: readonly Parameter[] = [
   one('availabilityTsTo', 'Last second at which the event appeared in the system, inclusive.', timestampRule),
   one(
     'sinceVersion',
-    'Only rows that became available after this version, each once however late its event was: nextSinceVersion of the answer to the export before. No pair of dates is needed with it.',
+    'Only rows that became available after this cursor, which is nextSinceVersion of the previous export. Dates are optional with it.',
     placeRule,
     storedEvents,
   ),
   one(
     'asOf',
-    'Version of the data to read, as nextSinceVersion of an earlier answer names it: the same request then gives the same bytes.',
+    'Version of the data to read: nextSinceVersion of an earlier export. The same request then returns the same bytes.',
     placeRule,
   ),
-  one('timezone', 'Time zone in which days are read; Europe/Moscow by default.', {
+  one('timezone', 'Time zone of days. Default: Europe/Moscow.', {
     ...oneOf(timezones),
     accept: findTimezone,
   }),
@@ -215,15 +215,15 @@ const ownParameters: readonly Parameter[] = [
   filterOn('idPartner', 'Partners.'),
   filterOn('isVerified', 'Verification of the payment.'),
   filterOn('idPurchaseType', 'Type of the purchase.'),
-  list('eventName', 'Names of custom events; a comma belongs to the name.', eventNameRule, customEvents),
-  one('eventNameInvert', '1: the named custom events are left out. 0 by default.', oneOf(['0', '1']), customEvents),
+  list('eventName', 'Names of custom events. A comma is part of a name.', eventNameRule, customEvents),
+  one('eventNameInvert', '1: exclude the named custom events. Default: 0.', oneOf(['0', '1']), customEvents),
   filterOn('rooted', 'Jailbreak or root access.'),
   filterOn('idAdMediator', 'Ad mediator.'),
-  one('format', `Kind of file; ${defaultFormat} by default.`, oneOf(formatNames)),
-  one('compression', `Compression of the files. By default ${usualCompressions}.`, oneOf(compressions)),
+  one('format', `File format. Default: ${defaultFormat}.`, oneOf(formatNames)),
+  one('compression', `Compression of the files. Default: ${usualCompressions}.`, oneOf(compressions)),
   one(
     'order',
-    "time: rows in the order of the event's time, then of its id. By default they come as they lie in the lake.",
+    "time: rows sorted by event time, then by event id. Default: the order of the lake's files.",
     oneOf(['time']),
   ),
   one('idSegment', "Segment of the caller's account: rows of its users or devices.", segmentRule, ['hits', 'installs']),

@@ -26,7 +26,7 @@ import {
 /** The accepted values of each given parameter. */
 type Values = ReadonlyMap<string, readonly string[]>;
 
-/** service.md 2.4: an availability bound must be this old. */
+/** Minimum age of an availability bound, s (docs/api.md#parameters-of-create). */
 const availabilityLagSeconds = 3 * 3600;
 export const defaultTimezone = 'Europe/Moscow';
 const sayGiven = (text: string, meant: string | undefined): string =>
@@ -198,8 +198,8 @@ function refusePairs(values: Values): Refusal | undefined {
 }
 
 /**
- * Parses the arguments of a create call by the rules of service.md 2.4. The refusal is the first fault; its detail has
- * the argument, the value and the allowed values.
+ * Parses the arguments of a create call (docs/api.md#parameters-of-create). The refusal is the first fault; its
+ * detail has the argument, the value and the allowed values.
  */
 export async function parseExportRequest(
   given: Arguments,

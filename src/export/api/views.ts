@@ -62,7 +62,7 @@ export function createAnswers(keys: SigningKeys, progress: (job: ReportJob) => n
   }
 
   return {
-    /** Renders the report area's view (service.md 2.5): three states, with links of the user. */
+    /** Renders the report area's view (docs/api.md#export): three states, with links of the user. */
     report: (job: ReportJob, user: User, baseUrl: string) => ({
       idReportFile: String(job.id),
       status: reportStatus(job),

@@ -2,6 +2,7 @@ import type { AccessReader } from '../../access/access.ts';
 import type { AttemptEnd } from '../../reports/job-attempts.ts';
 import { endedAttempts, fileStem, type ReportEnd, type ReportJob } from '../../reports/reports.ts';
 import type { ReportStore } from '../../reports/store.ts';
+import { withAnySignal } from '../../runtime/async/in-parallel.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { describeError, isAppError } from '../../runtime/errors.ts';
@@ -196,8 +197,9 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
     running.set(id, { job, plan, abort });
     const onPercent = (percent: number): void => void percents.set(id, Math.max(percent, percents.get(id) ?? 0));
     try {
-      const until = AbortSignal.any([signal, abort.signal]);
-      const outcome = await runAttempt(plan, { timeoutMs, onPercent, signal: until });
+      const outcome = await withAnySignal([signal, abort.signal], (until) =>
+        runAttempt(plan, { timeoutMs, onPercent, signal: until }),
+      );
       const { release, end } = judgeAttempt(job, outcome, dependencies, timeoutMs);
       if (release !== undefined) await store.releaseAttempt(id, folder, release);
       if (end !== undefined) await finish(id, end, release === undefined ? folder : undefined);

@@ -1,4 +1,5 @@
 import type { AccessReader } from '../../access/access.ts';
+import { withAnySignal } from '../../runtime/async/in-parallel.ts';
 import { createKeyedSemaphore } from '../../runtime/async/semaphore.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { ExportApp, ExportSpec } from './export-spec.ts';
@@ -65,25 +66,19 @@ export function createLooks(
   const stopping = new AbortController();
   const underWay = new Set<Promise<unknown>>();
 
-  /** Runs work when a worker is free. A signal that aborts before that ends the wait. */
+  /** Runs work when a worker is free. A signal that aborts before that ends the wait, which then counts no longer. */
   async function runInTurn<End extends LookEnd | DataEnd>(
     idAccount: number,
     signal: AbortSignal,
     work: (until: AbortSignal) => Promise<End>,
   ): Promise<End | WorkerLoss | Busy> {
-    const until = AbortSignal.any([signal, stopping.signal]);
     if (slots.count(idAccount) >= mostOfAccount || slots.count() >= mostOfAll) return { kind: 'busy' };
-    if (until.aborted) return { kind: 'aborted' };
-    let hasBegun = false;
-    const left = new Promise<WorkerLoss>((resolve) =>
-      until.addEventListener('abort', () => hasBegun || resolve({ kind: 'aborted' }), { once: true }),
+    const running = withAnySignal([signal, stopping.signal], (until) =>
+      slots
+        .run<End | WorkerLoss>(idAccount, () => runNow(() => work(until), onDamage), until)
+        // `runNow` never throws: the signal has aborted.
+        .catch((): WorkerLoss => ({ kind: 'aborted' })),
     );
-    const inTurn = slots.run(idAccount, async (): Promise<End | WorkerLoss> => {
-      if (until.aborted) return { kind: 'aborted' };
-      hasBegun = true;
-      return await runNow(() => work(until), onDamage);
-    });
-    const running = Promise.race([inTurn, left]);
     underWay.add(running);
     return await running.finally(() => underWay.delete(running));
   }

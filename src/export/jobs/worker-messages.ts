@@ -100,7 +100,7 @@ export interface OverLimit {
   readonly limit: 'rows' | 'bytes';
   readonly allowed: number;
   readonly isCertain: boolean;
-  readonly todo: string;
+  readonly action: string;
 }
 
 export interface Estimate {
@@ -118,7 +118,7 @@ export interface Estimate {
 export interface Preview {
   readonly columns: readonly string[];
   readonly rows: readonly (readonly (string | null)[])[];
-  readonly isCut: boolean;
+  readonly isTruncated: boolean;
   readonly basis: ReportBasis;
 }
 
@@ -143,7 +143,7 @@ interface FieldFill {
   readonly column: string;
   readonly type: string;
   readonly description: string;
-  readonly filled: number;
+  readonly nonNullEvents: number;
   readonly default?: number;
 }
 
@@ -151,12 +151,12 @@ interface FieldFill {
 export interface Fields {
   readonly version: number;
   readonly kind: string;
-  readonly looked: number;
+  readonly sampledEvents: number;
   /** UTC dates of the first and the last counted event; absent if there is none. */
   readonly dateFrom?: string;
   readonly dateTo?: string;
   /** Whether every event of the dates was counted. */
-  readonly isWhole: boolean;
+  readonly isComplete: boolean;
   readonly fields: readonly FieldFill[];
 }
 

@@ -9,7 +9,7 @@ export interface Message {
 }
 
 /** Renders the message of a notice, without the members that change later. */
-export function renderNotice({ lastDate: _last, isOver: _over, ...notice }: Notice, idWebhook: string): Message {
+export function renderNotice({ lastDate: _last, isResolved: _over, ...notice }: Notice, idWebhook: string): Message {
   const id = `${idWebhook}.${notice.id}`;
   return { id, body: JSON.stringify({ id, type: 'catalogue.notice', timestamp: notice.foundAt, data: notice }) };
 }

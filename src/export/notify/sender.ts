@@ -62,8 +62,9 @@ export function startWebhookFaults(paths: WebhookPaths, logger: Logger) {
       [...faults.values()].map(({ idWebhook, fault }) => ({
         code: 'webhook_unreadable' as const,
         subject: idWebhook,
-        what: `webhook ${idWebhook} gets no messages: ${fault}`,
-        todo: 'Restore its record and keys/webhooks.key from one backup, or have a user of its account delete it and add it anew.',
+        message: `webhook ${idWebhook} gets no messages: ${fault}`,
+        action:
+          'Restore its record and keys/webhooks.key from one backup, or have a user of its account delete it and add it anew.',
       })),
   };
 }

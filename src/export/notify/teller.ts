@@ -1,3 +1,4 @@
+import { withAnySignal } from '../../runtime/async/in-parallel.ts';
 import { pause } from '../../runtime/async/retry.ts';
 import type { Clock } from '../../runtime/clock.ts';
 
@@ -69,7 +70,7 @@ export function createRetryLoops(
       loop.nextMs = nextMs;
       // A clock that was set back must not prolong the wait.
       const waitMs = Math.min(Math.max(nextMs - clock.nowMs(), 0), longestPause(options));
-      await pause(waitMs, AbortSignal.any([signal, waking.signal]));
+      await withAnySignal([signal, waking.signal], (either) => pause(waitMs, either));
       loop.nextMs = Infinity;
     }
     loops.delete(key);

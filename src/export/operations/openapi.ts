@@ -1,5 +1,6 @@
 import { platforms } from '../../datasets/field-schema.ts';
 import type { OpenApiPart, Schema } from '../../runtime/http/openapi.ts';
+import { describeFormerNames } from '../../runtime/former-names.ts';
 import { choice, count, flag, listOf, moment, note, object, parameter, text } from '../../runtime/http/openapi.ts';
 import { pageArguments } from '../api/account-openapi.ts';
 import { operationsExamples } from '../api/openapi-examples.ts';
@@ -7,7 +8,10 @@ import { method, notFound } from '../api/openapi.ts';
 import { members } from '../api/openapi-schemas.ts';
 
 function describeStatus(): Schema {
-  const problem = object({ code: text, what: text, todo: text, 'subject?': text, 'since?': moment });
+  const problem = describeFormerNames(
+    'problem',
+    object({ code: text, message: text, action: text, 'subject?': text, 'since?': moment }),
+  );
   const process = object({
     name: text,
     state: choice(['starting', 'running', 'waiting', 'stopped']),
@@ -18,7 +22,7 @@ function describeStatus(): Schema {
   });
   const refused = { type: 'object', additionalProperties: count };
   const lake = ['version', 'files', 'streamed', 'stored', 'failed', 'repeats', 'erased'];
-  return object({
+  const status = object({
     at: moment,
     ready: flag,
     version: text,
@@ -32,10 +36,11 @@ function describeStatus(): Schema {
     diskReserveBytes: count,
     disks: listOf(object({ holds: listOf(text), freeBytes: count, totalBytes: count })),
     problems: listOf(problem),
-    notices: listOf(problem),
+    warnings: listOf(problem),
     'startedAt?': moment,
     'stream?': object({ messages: count, bytes: count, 'lagMessages?': count }),
   });
+  return describeFormerNames('status', status);
 }
 
 const token = object({ idApp: text, token: note(text, 'Shown this once.') });

@@ -23,6 +23,7 @@ import { platforms, type Platform } from '../../datasets/field-schema.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { Problem } from '../../runtime/conditions/problem.ts';
 import type { Logger } from '../../runtime/logger.ts';
+import { withFormerStatus } from '../../runtime/former-names.ts';
 import type { ProcessState } from '../../runtime/processes/supervisor.ts';
 import type { Arguments } from '../api/arguments.ts';
 import { badRequest, defined, type Refusal } from '../api/envelope.ts';
@@ -253,7 +254,7 @@ export interface ServiceStatus {
   readonly diskReserveBytes: number;
   readonly disks: readonly DiskStatus[];
   readonly problems: readonly Problem[];
-  readonly notices: readonly Problem[];
+  readonly warnings: readonly Problem[];
 }
 
 export function addOperations(
@@ -262,7 +263,9 @@ export function addOperations(
   { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
 ): void {
   const methods = createOperatorMethods(addMethod, logger.child({ stage: 'operations' }));
-  methods.look('/api/operations/v1/status.json', 'operations_status', [], () => readStatus());
+  methods.look('/api/operations/v1/status.json', 'operations_status', [], async () =>
+    withFormerStatus(await readStatus()),
+  );
   addAppChanges(methods, paths, clock);
   addUserChanges(methods, paths);
 }

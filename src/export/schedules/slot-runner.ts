@@ -144,9 +144,11 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies) {
     /** The schedules whose records cannot be read. */
     notices: (): readonly Problem[] =>
       [...known].flatMap(([idSchedule, { damage }]) => {
-        const what = `schedule ${idSchedule} makes no exports: ${damage}`;
-        const todo = 'Restore its records from a backup, or have its user delete it and create it anew.';
-        return damage === undefined ? [] : { code: 'schedule_unreadable' as const, subject: idSchedule, what, todo };
+        const message = `schedule ${idSchedule} makes no exports: ${damage}`;
+        const action = 'Restore its records from a backup, or have its user delete it and create it anew.';
+        return damage === undefined
+          ? []
+          : { code: 'schedule_unreadable' as const, subject: idSchedule, message, action };
       }),
     stop: (): Promise<void> => loop.stop(),
   };

@@ -1,5 +1,5 @@
 import type { DataFile } from '../../lake/log/snapshot.ts';
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { inParallel } from '../../runtime/async/in-parallel.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
 import type { ExportQuery, Statement } from './export-query.ts';

@@ -1,4 +1,4 @@
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { pruneFiles } from '../../lake/files/prune.ts';
 import type { DataFile, Snapshot } from '../../lake/log/snapshot.ts';
 import type { ReadPlan } from '../jobs/worker-messages.ts';

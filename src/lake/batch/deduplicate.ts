@@ -1,4 +1,4 @@
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { type Dataset, events, importDatasets } from '../../datasets/dataset.ts';
 import { isKeyedSql, keyWindowMs } from '../../datasets/event-id.ts';
 import type { EventKind } from '../../datasets/field-schema.ts';

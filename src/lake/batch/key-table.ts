@@ -11,7 +11,7 @@ import {
 import type { DataFile } from '../log/snapshot.ts';
 import type { Duckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { ensureFolder, removeFile } from '../../runtime/files/durable-file.ts';
 import { type KeyHashes, type KeySet, createKeySet, readHashes } from './key-set.ts';
 

@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { acceptFormerNames } from '../../runtime/former-names.ts';
 import { type FileRecords, openFileRecords } from '../../runtime/store/file-records.ts';
 import { openStore } from '../../runtime/store/open-store.ts';
 import { type Records, createRecords } from '../../runtime/store/records.ts';
@@ -62,7 +63,7 @@ export interface Notice {
   /** Newest date on which it was confirmed, if later. */
   readonly lastDate?: string;
   /** A later check found it resolved. */
-  readonly isOver?: true;
+  readonly isResolved?: true;
 }
 
 /** The newest are kept: the maximum of fifty apps. */
@@ -80,7 +81,8 @@ function openLists(lakeDir: string): Records<NoticeList> {
 const [foundId, keysId] = ['notices', 'key-notices'];
 
 async function readList(lakeDir: string, id: string): Promise<readonly Notice[]> {
-  return (await openLists(lakeDir).getSound(id))?.notices ?? [];
+  const { notices = [] } = (await openLists(lakeDir).getSound(id)) ?? {};
+  return notices.map((notice) => acceptFormerNames('notice', notice) as unknown as Notice);
 }
 
 async function writeList(lakeDir: string, id: string, notices: readonly Notice[]): Promise<void> {

@@ -1,5 +1,5 @@
 import { events as eventsDataset } from '../../datasets/dataset.ts';
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { isAppError } from '../../runtime/errors.ts';
 import { pruneFiles } from '../files/prune.ts';
 import { tablePaths } from '../lake.ts';
@@ -28,7 +28,7 @@ type CurrentEvent = CatalogueEvent & { readonly sealed: number };
 /** The catalogue of the newest version: unsealed events are counted, but not searched for parameters. */
 export interface CurrentCatalogue extends Omit<Catalogue, 'keys' | 'customEvents'> {
   readonly customEvents: readonly CurrentEvent[];
-  readonly isWhole: boolean;
+  readonly isComplete: boolean;
   /** ISO 8601: events before it were searched for parameters; absent: all were. */
   readonly sealedUntil?: string;
 }
@@ -128,7 +128,7 @@ function toCurrent(found: CatalogueEvent, fresh: readonly Fresh[], dates: Catalo
 const newEvent = (customEventName: string): CatalogueEvent => ({
   customEventName,
   events: 0,
-  looked: 0,
+  sampledEvents: 0,
   firstSeen: '',
   lastSeen: '',
   moreParameters: 0,
@@ -179,7 +179,7 @@ async function readOnce(lakeDir: string, question: CatalogueQuestion, isLast: bo
   return {
     ...catalogue,
     ...merge(catalogue, fresh, question),
-    isWhole: counted.length === files.length,
+    isComplete: counted.length === files.length,
     ...(since.length === 0 ? {} : { sealedUntil: new Date(since.reduce((a, b) => Math.min(a, b))).toISOString() }),
   };
 }

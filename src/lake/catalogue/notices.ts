@@ -168,14 +168,14 @@ const dayMs = 86_400_000;
 const daysBetween = (from: string, to: string): number => (Date.parse(to) - Date.parse(from)) / dayMs;
 
 function follow(notice: Notice, isSo: boolean, day: string): Notice {
-  const { isOver: _, ...rest } = notice;
+  const { isResolved: _, ...rest } = notice;
   if (day < (notice.lastDate ?? notice.date)) return notice;
-  if (!isSo) return { ...rest, isOver: true };
+  if (!isSo) return { ...rest, isResolved: true };
   return day === notice.date ? rest : { ...rest, lastDate: day };
 }
 
-function isTold({ date, lastDate = date, isOver }: Notice, day: string): boolean {
-  const isAnother = isOver === true && daysBetween(lastDate, day) > r.overDays;
+function isTold({ date, lastDate = date, isResolved }: Notice, day: string): boolean {
+  const isAnother = isResolved === true && daysBetween(lastDate, day) > r.overDays;
   return daysBetween(date, day) < r.repeatDays && !isAnother;
 }
 

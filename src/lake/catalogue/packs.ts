@@ -1,8 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { noCrashPoint, type CrashPoint } from '../../runtime/crash-point.ts';
-import { isAppError } from '../../runtime/errors.ts';
 import { openPartFolder, type Part } from '../files/part-folder.ts';
-import type { Duckdb } from '../sql/duckdb.ts';
+import { isFileError, type Duckdb, type Statements } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 import { catalogueForm } from './catalogue-files.ts';
 import { writeParts, type PartSource } from './parts.ts';
@@ -12,12 +11,12 @@ const mostPacks = 24;
 
 const groupRows = 16_384;
 
-async function readKeys(duckdb: Duckdb, file: string): Promise<ReadonlySet<string> | undefined> {
+async function readKeys(duckdb: Statements, file: string): Promise<ReadonlySet<string> | undefined> {
   try {
     const rows = await duckdb.rows(`SELECT DISTINCT key FROM read_parquet(${sqlText(file)})`);
     return new Set(rows.map((row) => String(row['key'])));
   } catch (error) {
-    if (!isAppError(error, 'sql')) throw error;
+    if (!(await isFileError(duckdb, error))) throw error;
     return undefined;
   }
 }
@@ -86,16 +85,15 @@ export async function openPacks(folder: string, duckdb: Duckdb, crashPoint: Cras
      * Removes unreadable packs, to be made again; returns whether there were any. Errors: of a stopped or failed
      * engine.
      */
-    async mend(engine: Duckdb, signal: AbortSignal) {
+    async mend(engine: Statements) {
       const damaged: Part[] = [];
       for (const pack of packs.list())
         await engine
           .rows(`SELECT sum(hash(pack)) FROM read_parquet(${sqlText(pack.file)}) AS pack`)
-          .catch((error: unknown) => {
-            if (signal.aborted || !isAppError(error, 'sql')) throw error;
+          .catch(async (error: unknown) => {
+            if (!(await isFileError(engine, error))) throw error;
             damaged.push(pack);
           });
-      await engine.rows('SELECT 1');
       await packs.remove(damaged);
       return damaged.length > 0;
     },

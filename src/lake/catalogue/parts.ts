@@ -6,7 +6,7 @@
  * Invariant: a part belongs to the file of its hash; parts of files that the table does not name are removed.
  * Crash: missing parts are made by the next run, leftovers removed.
  */
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { createHash } from 'node:crypto';
 import { pruneFiles } from '../files/prune.ts';
 import type { DataFile } from '../log/snapshot.ts';

@@ -20,7 +20,7 @@ export interface CatalogueParameter {
   /** Non-empty values of another type: NULL in views.sql, listed in `untyped_params`. */
   readonly untyped: number;
   /** Approximate number of distinct values. */
-  readonly values: number;
+  readonly distinctValues: number;
   /** Frequent values that more than one user sent. */
   readonly examples: readonly string[];
   readonly firstSeen: string;
@@ -32,7 +32,7 @@ export interface CatalogueEvent {
   readonly customEventName: string;
   readonly events: number;
   /** Number of events that were searched for parameters. */
-  readonly looked: number;
+  readonly sampledEvents: number;
   readonly firstSeen: string;
   readonly lastSeen: string;
   readonly moreParameters: number;
@@ -81,7 +81,16 @@ const shortRowSql = toRowSql('[]', '[]');
 
 function toParameter({ parameter, seen, types, values, examples, first, last }: FoldRow): CatalogueParameter {
   const name = parameter ?? '';
-  return { name, ...mainType(types), seen, types, values: values ?? 0, examples, firstSeen: first, lastSeen: last };
+  return {
+    name,
+    ...mainType(types),
+    seen,
+    types,
+    distinctValues: values ?? 0,
+    examples,
+    firstSeen: first,
+    lastSeen: last,
+  };
 }
 
 /** Groups the rows of one app into events with their parameters. */
@@ -101,7 +110,7 @@ function toEvents(rows: readonly FoldRow[]): CatalogueEvent[] {
       {
         customEventName: event,
         events,
-        looked: seen,
+        sampledEvents: seen,
         firstSeen: first,
         lastSeen: last,
         moreParameters: more,

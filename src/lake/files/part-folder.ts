@@ -3,7 +3,7 @@ import path from 'node:path';
 import { ensureFolder, moveFile, removeFile, syncFile, syncFolder } from '../../runtime/files/durable-file.ts';
 import { findSize } from '../../runtime/files/file-checks.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
-import type { Duckdb } from '../sql/duckdb.ts';
+import type { Statements } from '../sql/duckdb.ts';
 
 /** A Parquet file with rows that were derived from data files. */
 export interface Part {
@@ -11,13 +11,15 @@ export interface Part {
   readonly bytes: number;
   /** Keys of the data files that it covers. */
   readonly covers: ReadonlySet<string>;
+  /** When it was read or written, by `performance.now()`. */
+  readonly readMs: number;
 }
 
 interface PartForm {
   /** End of the names of parts. */
   readonly end: string;
   /** Reads the keys of a part; undefined: it is not intact, and is removed. */
-  readonly readCovers: (duckdb: Duckdb, file: string) => Promise<ReadonlySet<string> | undefined>;
+  readonly readCovers: (duckdb: Statements, file: string) => Promise<ReadonlySet<string> | undefined>;
   /** Returns the name of a written part, without its end. */
   readonly nameOf: (file: string) => Promise<string>;
   /** Age at which a temporary file is a leftover of a killed process, ms. */
@@ -50,17 +52,18 @@ export function openPartFolder(folder: string, { end, readCovers, nameOf, leftov
     list: () => [...parts.values()],
     /** Keys of all covered data files. */
     covered: (): ReadonlySet<string> => new Set([...parts.values()].flatMap(({ covers }) => [...covers])),
-    /** Reads the parts that the folder has now. `isFresh`: also those that are known. */
-    async follow(duckdb: Duckdb, isFresh = false): Promise<void> {
+    /** Reads the parts that the folder has now, and again those that were read longer ago, ms. */
+    async follow(duckdb: Statements, maxAgeMs = Infinity): Promise<void> {
       const files = new Set((await findNames(folder)).map((name) => path.join(folder, name)));
-      for (const file of parts.keys()) if (isFresh || !files.has(file)) parts.delete(file);
+      for (const file of parts.keys()) if (!files.has(file)) parts.delete(file);
       for (const file of files) {
-        if (!file.endsWith(end) || parts.has(file)) continue;
+        const readMs = performance.now();
+        if (!file.endsWith(end) || readMs - (parts.get(file)?.readMs ?? -Infinity) < maxAgeMs) continue;
         const bytes = await findSize(file);
         if (bytes === undefined) continue;
         const covers = await readCovers(duckdb, file);
         if (covers === undefined) await remove([{ file }]);
-        else parts.set(file, { file, bytes, covers });
+        else parts.set(file, { file, bytes, covers, readMs });
       }
     },
     /** Removes leftovers of killed processes, and files of other forms. */
@@ -78,7 +81,7 @@ export function openPartFolder(folder: string, { end, readCovers, nameOf, leftov
         await syncFile(temporary);
         await afterStep?.('written');
         const file = path.join(folder, `${await nameOf(temporary)}${end}`);
-        const part = { file, bytes: (await findSize(temporary)) ?? 0, covers };
+        const part = { file, bytes: (await findSize(temporary)) ?? 0, covers, readMs: performance.now() };
         await moveFile(temporary, file);
         await syncFolder(folder);
         await afterStep?.('renamed');

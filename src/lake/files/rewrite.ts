@@ -6,7 +6,7 @@
  * Crash: all or nothing, by one change (change.ts).
  */
 import path from 'node:path';
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { AppError } from '../../runtime/errors.ts';

@@ -12,7 +12,7 @@ import { findNewestState } from '../log/change-feed.ts';
 import type { ErasedIdsState } from '../log/lake-state.ts';
 import { listLog } from '../log/log-files.ts';
 import type { Table } from '../log/table.ts';
-import { openDuckdb, type Duckdb } from '../sql/duckdb.ts';
+import { openDuckdb, type Duckdb, type Statements } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
 import { idStartOf, type Sought } from './find-rows.ts';
 
@@ -214,7 +214,7 @@ export const isErasedSql = (file: string): string => `${hashSql('event_id')} IN 
 
 /** Reports whether the event was erased from one of the apps. Errors: `file_damaged`. */
 export async function wasErased(
-  duckdb: Duckdb,
+  duckdb: Statements,
   { file }: ErasedIds,
   sought: Sought,
   idApps: readonly number[],

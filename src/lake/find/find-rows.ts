@@ -1,9 +1,9 @@
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import type { Dataset } from '../../datasets/dataset.ts';
 import { type EventHead, lineColumns } from '../../datasets/event-line.ts';
 import type { Column } from '../../datasets/field-schema.ts';
 import type { DataFile, Snapshot } from '../log/snapshot.ts';
-import { type Duckdb, type SqlValue, openDuckdb } from '../sql/duckdb.ts';
+import { type Statements, type SqlValue, openDuckdb } from '../sql/duckdb.ts';
 import { sqlList, sqlName, sqlText } from '../sql/literals.ts';
 import { isKeyedId, receivedAtOf } from '../../datasets/event-id.ts';
 import { AppError } from '../../runtime/errors.ts';
@@ -96,7 +96,7 @@ interface IndexUse {
 }
 
 async function findCandidates(
-  duckdb: Duckdb,
+  duckdb: Statements,
   { dataset, snapshot }: DatasetTable,
   sought: Sought,
   { index, idApps }: IndexUse,
@@ -118,7 +118,7 @@ async function findCandidates(
 
 /** Indexes missing files before the deadline, and looks the id up in them. */
 async function findInMissing(
-  duckdb: Duckdb,
+  duckdb: Statements,
   missing: readonly DataFile[],
   idStart: string,
   use: IndexUse,
@@ -146,7 +146,7 @@ async function findInMissing(
 }
 
 async function readCandidates(
-  duckdb: Duckdb,
+  duckdb: Statements,
   table: DatasetTable,
   sought: Sought,
   candidates: readonly Candidate[],
@@ -176,7 +176,7 @@ async function readCandidates(
  * was removed since the snapshot.
  */
 export async function findRows(
-  duckdb: Duckdb,
+  duckdb: Statements,
   table: DatasetTable,
   sought: Sought,
   use: IndexUse,

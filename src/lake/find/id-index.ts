@@ -1,12 +1,11 @@
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { isHashedSql, requestKeyOf } from '../../datasets/event-id.ts';
-import { isAppError } from '../../runtime/errors.ts';
 import { hashFile } from '../../runtime/files/file-checks.ts';
 import { openPartFolder, type Part, type PartFolder } from '../files/part-folder.ts';
 import type { DataFile } from '../log/snapshot.ts';
-import type { Duckdb } from '../sql/duckdb.ts';
+import { isFileError, type Statements } from '../sql/duckdb.ts';
 import { sqlList, sqlText } from '../sql/literals.ts';
 
 /** Parts to merge, and the short names of the data files that the result covers. */
@@ -34,6 +33,8 @@ const partsOfMerge = 16;
 /** Larger parts (5 million requests) are not merged, bytes. */
 const mostMergedBytes = 32 * 1024 * 1024;
 const spanMs = 65_536;
+/** Time after which a part is read again before a lookup: damage must not make an event unknown, ms. */
+const trustedMs = 600_000;
 
 const digitsOfKey = 12;
 /** Length of the start of an id that its request's events share. */
@@ -57,7 +58,7 @@ function nameOf({ sha256, path: name, sizeBytes }: DataFile): string {
 const sizeClassOf = ({ bytes }: Part): number => Math.floor(Math.log2(1 + bytes / 4096) / 4);
 
 /** Reads the short names of the data files of a part; undefined: it is not intact. */
-async function readCovers(duckdb: Duckdb, file: string): Promise<ReadonlySet<string> | undefined> {
+async function readCovers(duckdb: Statements, file: string): Promise<ReadonlySet<string> | undefined> {
   if (`${await hashFile(file).catch(() => '')}${partEnd}` !== path.basename(file)) return undefined;
   const [row] = await duckdb.rows(
     `SELECT decode(value) AS covers FROM parquet_kv_metadata(${sqlText(file)}) WHERE decode(key) = 'covers'`,
@@ -67,7 +68,7 @@ async function readCovers(duckdb: Duckdb, file: string): Promise<ReadonlySet<str
 
 /** Looks keys up in the current parts: files that are added meanwhile count as missing. */
 async function lookUp(
-  duckdb: Duckdb,
+  duckdb: Statements,
   parts: PartFolder,
   wanted: ReadonlyMap<string, DataFile>,
   keys: readonly number[],
@@ -124,7 +125,7 @@ function planMerges(parts: readonly Part[], live: readonly DataFile[]): Merge[] 
 export function openIdIndex(folder: string) {
   const parts = openPartFolder(folder, { end: partEnd, readCovers, nameOf: hashFile, leftoverMs: leftAfterMs });
 
-  const write = (duckdb: Duckdb, select: string, covers: ReadonlySet<string>): Promise<Part> =>
+  const write = (duckdb: Statements, select: string, covers: ReadonlySet<string>): Promise<Part> =>
     parts.write(covers, (file) =>
       // Hashes do not compress; version 2 of Parquet packs ordered numbers.
       duckdb.run(
@@ -133,19 +134,18 @@ export function openIdIndex(folder: string) {
     );
 
   return {
-    async find(duckdb: Duckdb, files: readonly DataFile[], keys: readonly number[]): Promise<IndexAnswer> {
+    async find(duckdb: Statements, files: readonly DataFile[], keys: readonly number[]): Promise<IndexAnswer> {
       const wanted = new Map(files.map((file) => [nameOf(file), file]));
-      const before = parts.covered();
-      if ([...wanted.keys()].some((name) => !before.has(name))) await parts.follow(duckdb);
+      await parts.follow(duckdb, trustedMs);
       return lookUp(duckdb, parts, wanted, keys).catch(async (error: unknown) => {
-        if (!isAppError(error, 'sql')) throw error;
+        if (!(await isFileError(duckdb, error))) throw error;
         // A part was removed or damaged since it was read.
-        await parts.follow(duckdb, true);
+        await parts.follow(duckdb, 0);
         return lookUp(duckdb, parts, wanted, keys);
       });
     },
     /** Indexes a file. Errors: the engine's, also if the file is damaged or missing. */
-    async add(duckdb: Duckdb, file: DataFile): Promise<void> {
+    async add(duckdb: Statements, file: DataFile): Promise<void> {
       const name = nameOf(file);
       await localFiles.use([file], (paths) =>
         write(
@@ -157,7 +157,7 @@ export function openIdIndex(folder: string) {
       );
     },
     /** Removes parts that cover none of the files, and leftovers of killed processes. Returns the files without an index. */
-    async keepOnly(duckdb: Duckdb, live: readonly DataFile[]): Promise<DataFile[]> {
+    async keepOnly(duckdb: Statements, live: readonly DataFile[]): Promise<DataFile[]> {
       await parts.follow(duckdb);
       const wanted = new Map(live.map((file) => [nameOf(file), file]));
       const owned = new Set<string>();
@@ -173,7 +173,7 @@ export function openIdIndex(folder: string) {
     /** Lists due merges: of parts that cover a removed file, and of many small parts. */
     planMerges: (live: readonly DataFile[]): Merge[] => planMerges(parts.list(), live),
     /** Merges parts into one, without the rows of removed files. */
-    async merge(duckdb: Duckdb, { parts: some, covers }: Merge): Promise<void> {
+    async merge(duckdb: Statements, { parts: some, covers }: Merge): Promise<void> {
       const source = `read_parquet(${sqlList(some.map(({ file }) => file))}, hive_partitioning = false)`;
       const written = await write(
         duckdb,

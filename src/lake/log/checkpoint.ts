@@ -7,7 +7,7 @@ import type { CrashPoint } from '../../runtime/crash-point.ts';
 import { hashFile, getSize } from '../../runtime/files/file-checks.ts';
 import type { TableState } from './table-state.ts';
 import { openNewFile } from '../../runtime/files/open-file.ts';
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { missingObject, findText } from '../../runtime/store/object-store.ts';
 
 /**

@@ -301,8 +301,9 @@ function describeSpan(ms: number): string {
 export function describeClock(availableAtMs: number, nowMs: number, since?: string): Problem {
   return {
     code: 'clock_behind_lake',
-    what: `the newest available_at of the lake, ${new Date(availableAtMs).toISOString()}, is ${describeSpan(availableAtMs - nowMs)} ahead of this machine's clock${since === undefined ? '' : `, seen since ${since}`}: the clock was ahead when rows were stored, or is behind now; filters by availability miss new rows`,
-    todo: "Set the clock right if it is behind; otherwise run 'tributary lake repair', which gives those rows a time that has passed, in the same order. Nothing is lost meanwhile.",
+    message: `the newest available_at of the lake, ${new Date(availableAtMs).toISOString()}, is ${describeSpan(availableAtMs - nowMs)} ahead of this machine's clock${since === undefined ? '' : `, seen since ${since}`}: the clock was ahead when rows were stored, or is behind now; filters by availability miss new rows`,
+    action:
+      "Set the clock right if it is behind; otherwise run 'tributary lake repair', which gives those rows a time that has passed, in the same order. Nothing is lost meanwhile.",
   };
 }
 

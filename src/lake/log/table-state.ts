@@ -62,19 +62,20 @@ export function describeForeign({ version, engine, operation, at }: ForeignCommi
     return {
       code: 'foreign_commit',
       subject: table,
-      what: `another engine (${engine}) has changed the lake's table ${table}: version ${version}, ${operation}, at ${at ?? 'an unknown time'}; nothing is written to it, and exports read version ${version - 1}`,
-      todo: "Stop that engine's job, then run 'tributary lake repair': it brings the table back by a new commit.",
+      message: `another engine (${engine}) has changed the lake's table ${table}: version ${version}, ${operation}, at ${at ?? 'an unknown time'}; nothing is written to it, and exports read version ${version - 1}`,
+      action: "Stop that engine's job, then run 'tributary lake repair': it brings the table back by a new commit.",
     };
   return {
     code: 'foreign_commit',
-    what: `another engine (${engine}) has changed the lake's table: version ${version}, ${operation}, at ${at ?? 'an unknown time'}; events wait in the stream, and exports read version ${version - 1}`,
-    todo: "Stop that engine's job, then run 'tributary lake repair': it brings the table back by a new commit, and everything goes on by itself. Nothing acknowledged is lost.",
+    message: `another engine (${engine}) has changed the lake's table: version ${version}, ${operation}, at ${at ?? 'an unknown time'}; events wait in the stream, and exports read version ${version - 1}`,
+    action:
+      "Stop that engine's job, then run 'tributary lake repair': it brings the table back by a new commit, and everything goes on by itself. Nothing acknowledged is lost.",
   };
 }
 
 export function foreignError(foreign: ForeignCommit): AppError {
-  const { what, todo } = describeForeign(foreign);
-  return new AppError('foreign_commit', what, { hint: todo });
+  const { message, action } = describeForeign(foreign);
+  return new AppError('foreign_commit', message, { hint: action });
 }
 
 /** Totals of the live files of a table, updated by each commit: reading them costs nothing. */

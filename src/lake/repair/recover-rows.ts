@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { removeFile } from '../../runtime/files/durable-file.ts';
 import type { Action, AddAction } from '../log/actions.ts';
 import { toAdd, writeDataFile } from '../files/data-file.ts';

@@ -1,4 +1,4 @@
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import { isClockBehind } from '../log/lake-state.ts';
 import { newStepsFile, renderSteps } from '../log/version-points.ts';
 import type { Duckdb } from '../sql/duckdb.ts';

@@ -13,7 +13,7 @@ import * as duckdbApi from '@duckdb/node-api';
 import type { DuckDBConnection, DuckDBValue } from '@duckdb/node-api';
 import dataAccessors from '@duckdb/node-api/lib/vectors/dataAccessors.js';
 import { ensureFolder } from '../../runtime/files/durable-file.ts';
-import { AppError, type ErrorCode } from '../../runtime/errors.ts';
+import { AppError, isAppError, type ErrorCode } from '../../runtime/errors.ts';
 
 export { duckdbApi };
 
@@ -69,6 +69,9 @@ export interface Duckdb {
   interrupt(): void;
   close(): void;
 }
+
+/** The statements of an engine, which may be opened by the first of them. */
+export type Statements = Pick<Duckdb, 'run' | 'rows'>;
 
 const hints: Readonly<Partial<Record<ErrorCode, string>>> = {
   disk: 'Free space on the disk of the data folder.',
@@ -219,4 +222,31 @@ export async function openDuckdb(options: DuckdbOptions): Promise<Duckdb> {
     interrupt: () => connection.interrupt(),
     close,
   };
+}
+
+/** Creates an engine that its first statement opens. Errors of a statement: also those of `openDuckdb`. */
+export function createLazyDuckdb(options: DuckdbOptions): Statements & { close(): Promise<void> } {
+  let opened: Promise<Duckdb> | undefined;
+  const open = (): Promise<Duckdb> =>
+    (opened ??= openDuckdb(options).catch((error: unknown) => {
+      opened = undefined;
+      throw error;
+    }));
+  return {
+    run: async (sql, values) => (await open()).run(sql, values),
+    rows: async (sql, values) => (await open()).rows(sql, values),
+    close: async () => (await opened)?.close(),
+  };
+}
+
+/**
+ * Reports whether an error of a query is that of the files that it read, and not of an engine that was interrupted or
+ * failed permanently. Not every error of a damaged file names it.
+ */
+export async function isFileError(duckdb: Statements, error: unknown): Promise<boolean> {
+  if (!isAppError(error, 'sql') || error.message.startsWith('duckdb: INTERRUPT')) return false;
+  return await duckdb.rows('SELECT 1').then(
+    () => true,
+    () => false,
+  );
 }

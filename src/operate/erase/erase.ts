@@ -9,7 +9,7 @@
  * (lake/files/places.ts).
  * Crash: at any instruction; rewritten files stay, and the erasure can be repeated.
  */
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import type { Lock } from '../../runtime/files/lock.ts';
 import type { Clock } from '../../runtime/clock.ts';
 import { events, type Dataset } from '../../datasets/dataset.ts';
@@ -95,7 +95,7 @@ export interface Erased {
   /** Changed secondary tables, by name. */
   readonly tables?: Readonly<Record<string, ErasedFromTable>>;
   /** Tables with concurrent loads, which may have added matching rows: to be repeated after them. Absent if none. */
-  readonly repeatAfterLoads?: readonly string[];
+  readonly tablesToRepeat?: readonly string[];
   /** The first version of the events table that stays readable; absent if nothing of it matched. */
   readonly historyFrom?: number;
   /** When the compactor removes the last traces, of earlier erasures too, ISO 8601; absent if nothing matched. */
@@ -233,13 +233,13 @@ function listErasedTables(found: readonly FoundInTable[]): Map<string, ErasedFro
   return tables;
 }
 
-async function listLoadsBeside(found: readonly FoundInTable[]): Promise<{ repeatAfterLoads?: string[] }> {
-  const repeatAfterLoads: string[] = [];
+async function listLoadsBeside(found: readonly FoundInTable[]): Promise<{ tablesToRepeat?: string[] }> {
+  const tablesToRepeat: string[] = [];
   for (const { erasure, loads } of found.slice(1)) {
     const { dataset, table, lakeDir } = erasure;
-    if (await hadLoadBeside(table, lakeDir, loads)) repeatAfterLoads.push(dataset.table);
+    if (await hadLoadBeside(table, lakeDir, loads)) tablesToRepeat.push(dataset.table);
   }
-  return repeatAfterLoads.length === 0 ? {} : { repeatAfterLoads };
+  return tablesToRepeat.length === 0 ? {} : { tablesToRepeat };
 }
 
 /** Waits until the compactor has removed the old files and their part of the catalogue. */

@@ -1,4 +1,4 @@
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { AppError, isAppError } from '../../runtime/errors.ts';

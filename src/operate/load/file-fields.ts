@@ -94,7 +94,7 @@ export function planFields(
   return { fields };
 }
 
-/** Why a row is bad (docs/operating.md). */
+/** Reasons of bad rows (docs/load.md). */
 export type BadReason =
   | 'bad_line'
   | 'bad_json'

@@ -1,4 +1,4 @@
-import { localFiles } from '../../runtime/store/local-files.ts';
+import { localFiles } from '../../runtime/store/open-store.ts';
 import path from 'node:path';
 import { AppError } from '../../runtime/errors.ts';
 import { countFailedRows, failedRowsFolder, removeFailedRows } from '../../lake/files/failed-events.ts';

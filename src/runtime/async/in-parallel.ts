@@ -40,6 +40,25 @@ export async function boundedBy<T>(ms: number, work: Promise<T>): Promise<T> {
 }
 
 /**
+ * Runs work with a signal that aborts as soon as one of several does. Unlike `AbortSignal.any()`, it leaves nothing with
+ * signals that live on.
+ */
+export async function withAnySignal<T>(
+  signals: readonly AbortSignal[],
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const any = new AbortController();
+  const abort = (): void => any.abort();
+  if (signals.some(({ aborted }) => aborted)) abort();
+  for (const signal of signals) signal.addEventListener('abort', abort, { once: true });
+  try {
+    return await work(any.signal);
+  } finally {
+    for (const signal of signals) signal.removeEventListener('abort', abort);
+  }
+}
+
+/**
  * Runs several starts concurrently. The first failure aborts the signal of the others; its error is thrown when all
  * have settled, so that the caller knows all that did start.
  */

@@ -31,16 +31,30 @@ export function createKeyedSemaphore(width = 1, total = Infinity) {
     }
   }
 
-  return {
-    /** Runs `task` as soon as the limits allow it. */
-    async run<T>(key: Key, task: () => Promise<T>): Promise<T> {
-      if (hasRoom(key)) {
-        add(key, 1);
-      } else {
-        const starts = waiting.get(key) ?? [];
-        waiting.set(key, starts);
-        await new Promise<void>((resolve) => void starts.push(resolve));
+  function waitForTurn(key: Key, signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const starts = waiting.get(key) ?? [];
+      function start(): void {
+        signal?.removeEventListener('abort', leave);
+        resolve();
       }
+      function leave(): void {
+        starts.splice(starts.indexOf(start), 1);
+        if (starts.length === 0) waiting.delete(key);
+        reject(signal?.reason);
+      }
+      starts.push(start);
+      waiting.set(key, starts);
+      signal?.addEventListener('abort', leave, { once: true });
+    });
+  }
+
+  return {
+    /** Runs `task` as soon as the limits allow it. Throws the reason of a signal that aborts before that. */
+    async run<T>(key: Key, task: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+      signal?.throwIfAborted();
+      if (hasRoom(key)) add(key, 1);
+      else await waitForTurn(key, signal);
       try {
         return await task();
       } finally {

@@ -1,96 +1,29 @@
 /**
  * Conditions: problems as values that travel from a stage to the operator, and bounded logs. Nothing is stored here.
  */
+import { problemTable } from './problem-table.ts';
 
-/**
- * The closed list of problem and notice codes, which operators' rules may match; `what` and `todo` are for people and
- * may change. docs/operating.md has their urgency.
- */
-export const problemCodes = [
-  'access_missing',
-  'access_unreadable',
-  'agents_unparsed',
-  'broker_clock_ahead',
-  'broker_frozen',
-  'broker_hung',
-  'broker_overloaded',
-  'broker_refuses',
-  'broker_silent',
-  'broker_store_replaced',
-  'broker_unconfirmed',
-  'claim_missing',
-  'clock_behind_lake',
-  'descriptors_exhausted',
-  'enrichment_failing',
-  'erased_ids_damaged',
-  'events_failed',
-  'export_met_damage',
-  'export_request_unreadable',
-  'exports_unreadable',
-  'file_unsealed',
-  'files_unsealed',
-  'flush_failing',
-  'folder_lost',
-  'foreign_commit',
-  'geo_database_unreadable',
-  'keys_unknown',
-  'lake_disk_low',
-  'lake_unreadable',
-  'lake_unwritable',
-  'link_keys_renewed',
-  'link_keys_unreadable',
-  'maintenance_failing',
-  'manifest_key_unreadable',
-  'process_down',
-  'process_silent',
-  'process_unsteady',
-  'receipt_keys_unreadable',
-  'record_missing',
-  'report_file_damaged',
-  'reports_disk_low',
-  'role_closed',
-  'schedule_unreadable',
-  'sealed_columns_missing',
-  'second_service',
-  'service_ended',
-  'session_key_unreadable',
-  'starting',
-  'stopping',
-  'stream_disk_low',
-  'stream_fault',
-  'stream_full',
-  'stream_mended',
-  'stream_missing',
-  'stream_taken',
-  'stream_unclaimed',
-  'stream_unreadable',
-  'stream_unsafe',
-  'supervisor_silent',
-  'table_unnamed',
-  'users_key_gone',
-  'users_unreadable',
-  'webhook_unreadable',
-] as const;
+export type ProblemCode = keyof typeof problemTable;
 
-export type ProblemCode = (typeof problemCodes)[number];
+export const problemCodes = Object.keys(problemTable) as readonly ProblemCode[];
 
 /**
  * A condition in one sentence and the operator's next step in another, as `/readyz`, the log and `tributary status`
- * show it. A notice has the same shape and does not affect readiness.
+ * show it. A warning has the same shape and does not affect readiness.
  */
 export interface Problem {
   readonly code: ProblemCode;
   /** The process, file or time, if one code can apply to several at once. */
   readonly subject?: string;
   /** The condition; may contain figures that change. */
-  readonly what: string;
-  readonly todo: string;
+  readonly message: string;
+  readonly action: string;
   /** When it was first observed, ISO 8601; absent in reports of a stage. */
   readonly since?: string;
 }
 
 export function isProblemCode(value: unknown): value is ProblemCode {
-  return problemCodes.some((code) => code === value);
+  return typeof value === 'string' && Object.hasOwn(problemTable, value);
 }
 
 /** Returns the identity of a problem: its code and subject. */

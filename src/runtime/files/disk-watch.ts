@@ -121,8 +121,9 @@ export function createDescriptorWatch(who: string): DescriptorWatch {
   const problem: Problem = {
     code: 'descriptors_exhausted',
     subject: who,
-    what: `${who} has no file descriptor left: it refuses new connections`,
-    todo: 'End the clients that hold so many connections, or raise the limit on open files (ulimit -n) and start again; it goes on by itself as soon as there is room.',
+    message: `${who} has no file descriptor left: it refuses new connections`,
+    action:
+      'End the clients that hold so many connections, or raise the limit on open files (ulimit -n) and start again; it goes on by itself as soon as there is room.',
   };
   return {
     problems() {

@@ -87,9 +87,9 @@ const lostTodo =
 
 export function describeLostFolder(folder: string): Problem {
   return {
-    code: 'folder_lost',
-    what: `the folder ${folder} was taken from under the running service: it was moved, removed or replaced`,
-    todo: lostTodo,
+    code: 'data_folder_replaced',
+    message: `the folder ${folder} was taken from under the running service: it was moved, removed or replaced`,
+    action: lostTodo,
   };
 }
 
@@ -110,15 +110,16 @@ export function startFolderWatch({
     const rival = findRival();
     if (rival !== undefined)
       return {
-        code: 'second_service',
-        what: `another service runs on the data folder ${dataDir}: ${rival}`,
-        todo: 'Stop one of the two. No event is taken here meanwhile.',
+        code: 'data_folder_shared',
+        message: `another service runs on the data folder ${dataDir}: ${rival}`,
+        action: 'Stop one of the two. No event is taken here meanwhile.',
       };
     if (!storeReplaced) return undefined;
     return {
       code: 'broker_store_replaced',
-      what: `files of the broker's store in ${dataDir} were removed or replaced while the service ran`,
-      todo: 'Stop the service, see that the data folder is the one you want, and start it again: it compares the stream with the lake. No event is taken meanwhile.',
+      message: `files of the broker's store in ${dataDir} were removed or replaced while the service ran`,
+      action:
+        'Stop the service, see that the data folder is the one you want, and start it again: it compares the stream with the lake. No event is taken meanwhile.',
     };
   }
 
@@ -126,7 +127,7 @@ export function startFolderWatch({
     pins.pin();
     storeReplaced ||= isStoreReplaced();
     const loss = findLoss();
-    if (loss?.what === reported?.what) return;
+    if (loss?.message === reported?.message) return;
     if (loss === undefined) logger.warn({ dataDir }, 'the data folder is back, the service goes on');
     reported = loss;
     onChange(loss);
@@ -141,7 +142,7 @@ export function startFolderWatch({
     findLoss,
     assertWhole() {
       const loss = findLoss();
-      if (loss !== undefined) throw new AppError('folder_lost', loss.what, { hint: loss.todo });
+      if (loss !== undefined) throw new AppError('folder_lost', loss.message, { hint: loss.action });
     },
     stop: () => loop.stop(),
   };

@@ -45,7 +45,7 @@ export function parameter(name: string, schema: Schema, description?: string, pl
   return note({ name: name.replace('?', ''), in: place, required: isRequired, schema }, description);
 }
 
-/** The two areas of the API, each on its own host (service.md 4). */
+/** The two areas of the API, each on its own host (docs/api.md). */
 type OpenApiArea = 'import' | 'export';
 
 /** A Server Object of OpenAPI. */

@@ -29,7 +29,7 @@ export interface ServiceState {
   readonly processes: readonly ProcessState[];
   /** The last report of each process. */
   readonly facts: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
-  /** When each problem and notice was first observed, ISO 8601, by `problemKey`. Absent before 0.3. */
+  /** When each problem and warning was first observed, ISO 8601, by `problemKey`. Absent before 0.3. */
   readonly since?: Readonly<Record<string, string>>;
   /** Time since the last report of each process, ms. */
   readonly silentMs: Readonly<Record<string, number>>;

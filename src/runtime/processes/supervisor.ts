@@ -10,6 +10,7 @@
 import type { RunningChild } from './child.ts';
 import { AppError, describeError, isAppError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
+import { withAnySignal } from '../async/in-parallel.ts';
 import { createBackoff, type Backoff, pause } from '../async/retry.ts';
 
 /** A crash loop: this many exits within `unsteadyMs`, until the child has run for as long. */
@@ -129,7 +130,7 @@ async function supervise<C extends RunningChild>(supervision: Supervision<C>, si
   const { name, stopping, backoff, history, isExplained, logger } = supervision;
   while (supervision.child !== undefined && !stopping.signal.aborted) {
     const exit = await supervision.child.exited;
-    await pause(groupStopMs, AbortSignal.any([stopping.signal, signal]));
+    await withAnySignal([stopping.signal, signal], (either) => pause(groupStopMs, either));
     if (stopping.signal.aborted || signal.aborted) return;
     supervision.child = undefined;
     // A separately reported condition explains the exit.

@@ -100,8 +100,8 @@ export async function findMissingRecords(dataDir: string): Promise<Problem[]> {
     const problem: Problem = {
       code: 'record_missing',
       subject: kind,
-      what: `records of the data folder are missing: ${names.slice(0, namedRecords).join(', ')}${others}`,
-      todo: `Restore them from a backup, or remove them by their command, or remove their marks below ${marksFolder}/.`,
+      message: `records of the data folder are missing: ${names.slice(0, namedRecords).join(', ')}${others}`,
+      action: `Restore them from a backup, or remove them by their command, or remove their marks below ${marksFolder}/.`,
     };
     return names.length === 0 ? [] : [problem];
   });

@@ -1,6 +1,26 @@
 import { createFolderStore, type FolderStoreOptions } from './folder-store.ts';
 import type { ObjectStore } from './object-store.ts';
+
 /** Opens the store at an address. The only kind of address is a folder's path; others are to be distinguished here. */
 export function openStore(address: string, options: FolderStoreOptions = {}): ObjectStore {
   return createFolderStore(address, options);
 }
+
+/** An immutable file at rest, as the log names it. */
+export interface StoredFile {
+  /** Its address: an absolute path, if a folder stores it. */
+  readonly absolutePath: string;
+  /** Undefined if unknown, as is the hash (hex). */
+  readonly sizeBytes?: number | undefined;
+  readonly sha256?: string | undefined;
+}
+
+/** Provides local paths of stored files for SQL. A folder has them; another store has to fetch and verify copies. */
+export interface LocalFiles {
+  /** Runs work with the paths of some files, in their order. The paths are valid until it ends. */
+  use<T>(files: readonly StoredFile[], work: (paths: readonly string[]) => Promise<T>): Promise<T>;
+}
+
+export const localFiles: LocalFiles = {
+  use: async (files, work) => await work(files.map(({ absolutePath }) => absolutePath)),
+};

@@ -73,7 +73,7 @@ async function startOnSmallDisk(
     problem: (what: RegExp) =>
       waitFor(
         `/readyz tells ${what}`,
-        async () => (await readReadiness(service))?.problems.some((problem) => what.test(problem.what)) === true,
+        async () => (await readReadiness(service))?.problems.some((problem) => what.test(problem.message)) === true,
         patienceMs,
       ),
     ready: () =>

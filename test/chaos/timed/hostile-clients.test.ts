@@ -214,7 +214,7 @@ describe(`hostile clients (seed ${seed})`, () => {
           (line) => line['msg'] === message && String(line['what']).includes('no file descriptor left'),
         );
       await waitFor('the log tells what is wrong', () => told('problem').length > 0);
-      expect(String(told('problem')[0]?.['todo'])).toContain('ulimit -n');
+      expect(String(told('problem')[0]?.['action'])).toContain('ulimit -n');
       const answersMeanwhile = good.meeting.answers.length;
       await waitFor(
         'good clients on kept connections are still answered',

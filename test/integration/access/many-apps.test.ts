@@ -89,7 +89,8 @@ describe('access data of many apps', () => {
     onTestFinished(() => reader.close());
     writeFileSync(paths.access, `{"version":1,"padding":"${'x'.repeat(100_000)}"`);
     await vi.waitFor(
-      () => expect(reader.problems()[0]?.what).toMatch(/access\.json is damaged.*Restore access\.json from a backup/),
+      () =>
+        expect(reader.problems()[0]?.message).toMatch(/access\.json is damaged.*Restore access\.json from a backup/),
       { timeout: 10_000 },
     );
     expect(reader.current().findAppByToken(17, tokenOf(17))).toBeDefined();

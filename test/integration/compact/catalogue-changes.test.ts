@@ -223,7 +223,7 @@ describe('catalogue of a lake that changes', () => {
     const { customEvents } = await readCatalogue(lakeDir, 1, 'visit');
     expect(customEvents[0]).toMatchObject({
       events: 400,
-      looked: 400,
+      sampledEvents: 400,
       days: Array.from({ length: 20 }, () => ({ events: 20 })),
     });
     expect(await findFilesWith(cataloguePaths(lakeDir).folder, '.tmp')).toEqual([]);

@@ -72,7 +72,7 @@ function expectParameter(found: CatalogueParameter | undefined, expected: Oracle
     lastSeen: expected.lastSeen,
   });
   const { size } = expected.values;
-  expect(Math.abs((found?.values ?? 0) - size)).toBeLessThanOrEqual(Math.max(1, size / 4));
+  expect(Math.abs((found?.distinctValues ?? 0) - size)).toBeLessThanOrEqual(Math.max(1, size / 4));
   for (const example of found?.examples ?? []) expect(expected.values.get(example)?.size).toBeGreaterThan(1);
 }
 
@@ -82,9 +82,9 @@ async function expectCatalogue(lakeDir: string, sent: readonly SentEvent[], idAp
   expect(new Set(customEvents.map(({ customEventName }) => customEventName))).toEqual(new Set(expected.keys()));
   for (const [name, event] of expected) {
     const [found] = (await readCatalogue(lakeDir, idApp, name)).customEvents;
-    expect({ events: found?.events, looked: found?.looked, days: found?.days }).toEqual({
+    expect({ events: found?.events, sampledEvents: found?.sampledEvents, days: found?.days }).toEqual({
       events: event.events,
-      looked: event.events,
+      sampledEvents: event.events,
       days: event.days,
     });
     expect([found?.firstSeen, found?.lastSeen]).toEqual([event.firstSeen, event.lastSeen]);

@@ -75,10 +75,10 @@ test('A clock that was 400 days ahead is reported at once, increments continue, 
   expect(compact.facts()['problems']).toEqual([
     {
       code: 'clock_behind_lake',
-      what: expect.stringMatching(
+      message: expect.stringMatching(
         /^the newest available_at of the lake, 2027-02-05T.*, is 400 days ahead of this machine's clock, seen since 2026-01-01T/,
       ) as string,
-      todo: expect.stringContaining("'tributary lake repair'") as string,
+      action: expect.stringContaining("'tributary lake repair'") as string,
     },
   ]);
 

@@ -52,7 +52,7 @@ test('The compactor stores events with what their addresses and User-Agents say,
     { custom_user_id: 'c', ...untold },
     { custom_user_id: 'e', ...untold, ...place },
   ]);
-  expect(compact.facts()['notices']).toMatchObject([{ code: 'events_failed' }]);
+  expect(compact.facts()['warnings']).toMatchObject([{ code: 'events_failed' }]);
 });
 
 test('A compactor without a database that can be read stores every event, and says what is wrong as a notice', async () => {
@@ -66,7 +66,7 @@ test('A compactor without a database that can be read stores every event, and sa
   expect(await readRows(folder, 'id_country, geo_date, browser')).toEqual([
     { id_country: null, geo_date: null, browser: 'Firefox' },
   ]);
-  expect(compact.facts()).toMatchObject({ problems: [], notices: [{ code: 'geo_database_unreadable' }] });
+  expect(compact.facts()).toMatchObject({ problems: [], warnings: [{ code: 'geo_database_unreadable' }] });
 });
 
 test.each([

@@ -64,11 +64,11 @@ test('A young file that cannot be read is left out and named, while the others a
   expect((await openFiles(lakeDir)).filter((found) => found.young).map((found) => found.path)).toEqual([name]);
   expect(problems()).toEqual([
     {
-      code: 'file_unsealed',
+      code: 'seal_failed',
       subject: expect.stringContaining(name),
-      what: expect.stringContaining(name),
+      message: expect.stringContaining(name),
       since: expect.any(String),
-      todo: expect.stringContaining('tried again'),
+      action: expect.stringContaining('tried again'),
     },
   ]);
   expect(compact.facts()['stored']).toBe(3);
@@ -85,7 +85,7 @@ test('Maintenance that fails is a named problem, ends no flush, and resumes when
   writeFileSync(staging, 'no folder');
   stream.publish([eventLine()]);
   await waitFor('the problem is named', () =>
-    problems().some(({ what }) => what.startsWith('young rows of the lake have not been sealed since')),
+    problems().some(({ message }) => message.startsWith('young rows of the lake have not been sealed since')),
   );
   stream.publish([eventLine()]);
   await waitFor('the flushes go on', () => compact.facts()['stored'] === 3);

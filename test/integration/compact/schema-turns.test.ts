@@ -61,7 +61,7 @@ async function listSchemas(lakeDir: string, dataset: Dataset): Promise<unknown[]
 
 const namesOf = ({ columns }: Dataset): string[] => columns.map(({ name }) => name);
 const schemaNotices = (facts: Readonly<Record<string, unknown>>): Problem[] =>
-  (facts['notices'] as Problem[]).filter(({ code }) => code === 'sealed_columns_missing');
+  (facts['warnings'] as Problem[]).filter(({ code }) => code === 'sealed_columns_missing');
 const isRewritten = async (lakeDir: string, dataset: Dataset): Promise<boolean> => {
   const schemas = await listSchemas(lakeDir, dataset);
   return schemas.length === 1 && (schemas[0] as string[]).length === dataset.columns.length;
@@ -85,7 +85,7 @@ test('Sealed files from before a column was added get it in the background, what
   await waitFor('the operator sees it', () => schemaNotices(first.facts()).length === 2, 30_000);
   expect(schemaNotices(first.facts())[0]).toMatchObject({
     subject: 'events',
-    what: expect.stringContaining('sealed files of the lake lack columns that were added later'),
+    message: expect.stringContaining('sealed files of the lake lack columns that were added later'),
   });
   await first.stop();
   const second = await startTestCompact(folder, createMemoryStream(), options);
@@ -120,7 +120,8 @@ test('A damaged sealed file keeps its columns and is named, and all others get t
   damageFile(damaged.absolutePath, 'flip', createRandom(1));
   const compact = await startTestCompact(folder, createMemoryStream(), { retentionMs: 400 });
   onTestFinished(() => compact.stop());
-  const notice = (): string => schemaNotices(compact.facts()).find(({ subject }) => subject === 'events')?.what ?? '';
+  const notice = (): string =>
+    schemaNotices(compact.facts()).find(({ subject }) => subject === 'events')?.message ?? '';
   await waitFor(
     'the others are in place',
     () => notice().includes('0 rewritten files wait') && notice().includes('1 cannot be rewritten'),

@@ -147,7 +147,9 @@ test('A log that lost its newest entries is reported, and the young file they na
   stream.publish([eventLine()]);
   await waitForStored(folder, 3);
   await again.stop();
-  expect((await checkLake(path.join(folder, 'lake'))).problems.map(({ problem }) => problem)).toEqual(['orphan_file']);
+  expect((await checkLake(path.join(folder, 'lake'))).problems.map(({ problem }) => problem)).toEqual([
+    'unreferenced_file',
+  ]);
 });
 
 test('A young file that no commit names is swept when the stream still has its events', async () => {

@@ -84,13 +84,13 @@ test('A watermark that lies in the future is not told: a clock is wrong, and nob
 test("A broker's clock that is ahead is a notice, and the status tells no watermark either", async () => {
   const { broker, compact, waitForMark } = await openLake();
   await waitForMark(begin);
-  expect(compact.facts()).toMatchObject({ watermark: new Date(begin).toISOString(), notices: [] });
+  expect(compact.facts()).toMatchObject({ watermark: new Date(begin).toISOString(), warnings: [] });
   broker.now = Date.now() + 600_000;
-  await waitFor('it is noticed', () => JSON.stringify(compact.facts()['notices']).includes('broker_clock_ahead'));
+  await waitFor('it is noticed', () => JSON.stringify(compact.facts()['warnings']).includes('broker_clock_ahead'));
   expect(compact.facts()).not.toHaveProperty('watermark');
   broker.now = begin + 60_000;
   await waitForMark(begin + 60_000);
-  expect(compact.facts()).toMatchObject({ watermark: new Date(begin + 60_000).toISOString(), notices: [] });
+  expect(compact.facts()).toMatchObject({ watermark: new Date(begin + 60_000).toISOString(), warnings: [] });
 });
 
 test('What the file says is passed over where it is damaged, or of another position or epoch', async () => {

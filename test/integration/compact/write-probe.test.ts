@@ -59,7 +59,7 @@ describe('a lake without new events', () => {
       if (readOnly === undefined) context.skip('nothing can be mounted here');
       const what = new RegExp(`^the lake cannot be written since \\d{4}-.*: (EROFS|EACCES).*'${folder}`);
       await waitFor(`${folder} is reported`, () =>
-        probe.problems().some((problem) => what.test(problem.what) && problem.todo.includes('read-only')),
+        probe.problems().some((problem) => what.test(problem.message) && problem.action.includes('read-only')),
       );
       readOnly?.undo();
       await waitFor('it is over', () => probe.problems().length === 0);
@@ -77,7 +77,7 @@ describe('a lake without new events', () => {
     }
     const { probe } = await createScene(path.join(root, 'small'));
     disk.fill(0);
-    await waitFor('it is reported', () => probe.problems().some(({ what }) => what.includes('ENOSPC')));
+    await waitFor('it is reported', () => probe.problems().some(({ message }) => message.includes('ENOSPC')));
     disk.empty();
     await waitFor('it is over', () => probe.problems().length === 0);
     expect(listFiles(root).filter((name) => name.endsWith('.tmp'))).toEqual([]);
@@ -107,7 +107,7 @@ describe('a lake without new events', () => {
       { everyMs: 1, lastingMs: 0 },
     );
     await waitFor('it is reported', () => probe.problems().length === 1);
-    expect(probe.problems()[0]?.what).toContain('a write has not returned');
+    expect(probe.problems()[0]?.message).toContain('a write has not returned');
     disk.emit('answers');
     await waitFor('it is over', () => probe.problems().length === 0);
     await probe.stop();
@@ -123,7 +123,7 @@ describe('a lake without new events', () => {
     const readOnly = makeReadOnly(path.join(folder, 'lake'));
     if (readOnly === undefined) context.skip('nothing can be mounted here');
     stream.publish([eventLine()]);
-    const problems = (): string[] => (compact.facts()['problems'] as readonly Problem[]).map(({ what }) => what);
+    const problems = (): string[] => (compact.facts()['problems'] as readonly Problem[]).map(({ message }) => message);
     await waitFor('it is reported', () =>
       problems().some((what) => what.startsWith('events have not come from the stream into the lake since')),
     );

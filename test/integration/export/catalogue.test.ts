@@ -42,6 +42,7 @@ const level = {
   type: 'integer',
   seen: 30,
   types: { integer: 30, decimal: 0, boolean: 0, date: 0, time: 0, text: 0, empty: 0 },
+  distinctValues: 3,
   values: 3,
 };
 
@@ -59,7 +60,9 @@ test('The documented call answers the parameters of an event, to users of the ac
     missingFiles: 0,
     more: { names: 0, events: 0 },
     notices: [],
-    customEvents: [{ customEventName: 'level_complete', events: 30, looked: 30, parameters: [level] }],
+    customEvents: [
+      { customEventName: 'level_complete', events: 30, sampledEvents: 30, looked: 30, parameters: [level] },
+    ],
   });
   const [whole = ''] = target.split('&');
   const listed = (await api.call(user, whole)).json?.data as { customEvents?: readonly object[] } | null;
@@ -80,7 +83,7 @@ async function runCatalogue(words: readonly string[], notes: string[] = []): Pro
   await runCommandHere(catalogueCommand, words, {
     environment: {},
     entry: '',
-    answer: (value) => void answers.push(value as object),
+    answer: (value) => void answers.push(JSON.parse(JSON.stringify(value)) as object),
     print: () => undefined,
     note: (text) => void notes.push(text),
     isTerminal: false,
@@ -123,7 +126,7 @@ test('Events are listed as many as the chart of the same days has, those that ar
     const charted = (await ask(`data/v1/volume.json?${dates}`))['days'] as { date: string; events: number }[];
     const total = charted.reduce((sum, { events }) => sum + events, 0);
     expect([from, to, listed.reduce((sum, { events }) => sum + events, 0)]).toEqual([from, to, total]);
-    expect(found['isWhole']).toBe(true);
+    expect([found['isComplete'], found['isWhole']]).toEqual([true, true]);
     const printed = await runCatalogue(['1', '--from', from, '--to', to, '--data', area.dataDir]);
     expect(printed.map((event) => ({ ...event, parameters: undefined }))).toEqual(listed);
   }
@@ -135,13 +138,14 @@ test('Events are listed as many as the chart of the same days has, those that ar
         customEventName: 'level_complete',
         events: 55,
         sealed: 50,
+        sampledEvents: 50,
         looked: 50,
         days: [
           { date: days[1], events: 25 },
           { date: days[0], events: 30 },
         ],
       },
-      { customEventName: 'brand_new', events: 7, sealed: 0, looked: 0 },
+      { customEventName: 'brand_new', events: 7, sealed: 0, sampledEvents: 0, looked: 0 },
     ],
   });
   const { young } = await readSnapshot(tableDir);
@@ -167,6 +171,6 @@ test('The documented commands answer the events of an app, and the parameters of
   const answered = [];
   for (const words of commands)
     answered.push(await runCatalogue(words.map((word) => (word === 'data' ? area.dataDir : word))));
-  const event = { customEventName: 'level_complete', events: 30, looked: 30 };
+  const event = { customEventName: 'level_complete', events: 30, sampledEvents: 30, looked: 30 };
   expect(answered).toMatchObject([[event], [event, { parameter: level }]]);
 });

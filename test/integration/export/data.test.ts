@@ -121,17 +121,23 @@ describe('what data an account has', () => {
     expect(answer).toMatchObject({
       version: '0',
       kind: 'registration',
+      sampledEvents: 4,
       looked: 4,
       dateFrom: '2025-05-03',
       dateTo: '2025-05-03',
+      isComplete: true,
       isWhole: true,
     });
-    const fields = answer['fields'] as { readonly name: string; readonly filled: number }[];
-    expect(fields.find(({ name }) => name === 'customUserId')).toMatchObject({ column: 'custom_user_id', filled: 1 });
+    const fields = answer['fields'] as { readonly name: string; readonly nonNullEvents: number }[];
+    expect(fields.find(({ name }) => name === 'customUserId')).toMatchObject({
+      column: 'custom_user_id',
+      nonNullEvents: 1,
+      filled: 1,
+    });
     expect(fields.some(({ name }) => name === 'customEventName')).toBe(false);
     // What no client sent is stored as the default; one event has another value.
     const withDefault = fields.filter((field) => 'default' in field);
-    expect(withDefault.map(({ name, filled }) => `${name} ${filled}`)).toEqual([
+    expect(withDefault.map(({ name, nonNullEvents }) => `${name} ${nonNullEvents}`)).toEqual([
       'connectionType 1',
       'bluetoothEnabled 0',
       'adTrackingEnabled 0',
@@ -139,22 +145,31 @@ describe('what data an account has', () => {
     ]);
     // Beside a hundred of another account's, in the same file.
     const logins = dataOf(await ask(owner, `fields.json?idApp=7&kind=login&${days}`));
-    expect(logins).toMatchObject({ looked: 6, isWhole: true });
-    expect(dataOf(await ask(owner, `fields.json?idApp=7&kind=payments&${days}`))).toMatchObject({ looked: 0 });
-    expect(dataOf(await ask(owner, `fields.json?idApp=9&kind=registration&${days}`))).toMatchObject({
+    expect(logins).toMatchObject({ sampledEvents: 6, looked: 6, isComplete: true, isWhole: true });
+    expect(dataOf(await ask(owner, `fields.json?idApp=7&kind=payments&${days}`))).toMatchObject({
+      sampledEvents: 0,
       looked: 0,
+    });
+    expect(dataOf(await ask(owner, `fields.json?idApp=9&kind=registration&${days}`))).toMatchObject({
+      sampledEvents: 0,
+      looked: 0,
+      isComplete: true,
       isWhole: true,
     });
   });
 
   it('The calls of docs/api.md are answered with the members that it shows', async () => {
     const page = readFileSync(path.join(packageRoot, 'docs/api.md'), 'utf8');
-    const section = page.slice(page.indexOf('### What data an account has'), page.indexOf('### Operations'));
+    const section = page.slice(page.indexOf('### Data overview'), page.indexOf('### Operations'));
     const targets = [...section.matchAll(/^curl .*"http:\/\/127\.0\.0\.1:8081\/api\/data\/v1\/([^"]+)"/gm)].map(
       ([, target = '']) => target,
     );
     expect(targets).toHaveLength(3);
-    const shown = ['apps total', 'dateFrom dateTo days version', 'fields isWhole kind looked version'];
+    const shown = [
+      'apps total',
+      'dateFrom dateTo days version',
+      'fields isComplete isWhole kind looked sampledEvents version',
+    ];
     for (const [index, target] of targets.entries()) {
       // The page asks for an app of its own, and for the last days.
       const answer = await ask(owner, target.replace('idApp=1', 'idApp=7'));

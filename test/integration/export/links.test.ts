@@ -179,7 +179,7 @@ describe('links', () => {
       }
       expect((await send(running.port, linkOf(), { method: 'HEAD' })).status).toBe(500);
       expect((await send(running.port, linkOf(1))).status).toBe(200);
-      expect(JSON.stringify(running.stage.facts()['notices'])).toContain(file);
+      expect(JSON.stringify(running.stage.facts()['warnings'])).toContain(file);
       const archive = await send(running.port, targetOf(data.archive?.link ?? ''));
       expect([archive.status, archive.json?.data?.error?.detail]).toEqual([
         500,
@@ -188,7 +188,7 @@ describe('links', () => {
       writeFileSync(file, whole);
       const again = await send(running.port, linkOf());
       expect([again.status, again.body.equals(whole)]).toEqual([200, true]);
-      expect(running.stage.facts()['notices']).toEqual([]);
+      expect(running.stage.facts()['warnings']).toEqual([]);
     },
   );
 

@@ -161,7 +161,7 @@ describe('schedules', () => {
     await waitForSlots(id, 1);
     const [first] = await madeBy(id);
     expect(first).toMatchObject({ slot: '2026-06-11', rows: 1 });
-    expect(first).not.toHaveProperty('slotMayLackEvents');
+    expect(first).not.toHaveProperty('slotMayBeIncomplete');
     await again.stop();
     clock.now = Date.parse('2026-06-12T02:30:00Z');
     await waitForSlots(feed, 3);
@@ -170,7 +170,11 @@ describe('schedules', () => {
     expect(await madeBy(id)).toHaveLength(1);
     clock.now += 2 * hourMs;
     await waitForSlots(id, 2);
-    expect((await madeBy(id))[1]).toMatchObject({ slot: '2026-06-12', slotMayLackEvents: true });
+    expect((await madeBy(id))[1]).toMatchObject({
+      slot: '2026-06-12',
+      slotMayBeIncomplete: true,
+      slotMayLackEvents: true,
+    });
   });
 
   it('A slot waits while there is no room for its request, and is not lost', async () => {

@@ -95,7 +95,7 @@ describe('import with broker trouble', () => {
       'the loss is seen',
       async () => (await service.post('web', 'login', { customUserId: 'unlucky' })).status === 500,
     );
-    expect(service.ingest.facts()['problems']).toMatchObject([{ what: 'the broker does not take events' }]);
+    expect(service.ingest.facts()['problems']).toMatchObject([{ message: 'the broker does not take events' }]);
     await service.nats.restart();
     await waitFor(
       'the return is seen without a request',
@@ -120,11 +120,11 @@ describe('import with broker trouble', () => {
     expect(refused).toMatchObject({ status: 500, body: '{"error":"Internal Server Error"}' });
     expect(refused.headers.get('x-error-detail')).toBe('not stored: the stream is full');
     expect(await service.newLines()).toHaveLength(accepted);
-    expect(service.ingest.facts()['problems']).toMatchObject([{ what: 'the stream is full, events are refused' }]);
+    expect(service.ingest.facts()['problems']).toMatchObject([{ message: 'the stream is full, events are refused' }]);
     const { jetstreamManager } = await import('@nats-io/jetstream');
     await (await jetstreamManager(service.connection.nats)).streams.purge('TRIBUTARY_EVENTS', { keep: 1 });
     expect(await service.post('web', 'login', { customUserId: 'again' })).toMatchObject({ status: 200 });
-    expect(service.ingest.facts()).toMatchObject({ waitingBytes: 0, problems: [], notices: [] });
+    expect(service.ingest.facts()).toMatchObject({ waitingBytes: 0, problems: [], warnings: [] });
   });
 
   it('Import with its disk at the reserve refuses before anything is sent, and accepts events again by itself', async () => {
@@ -136,12 +136,14 @@ describe('import with broker trouble', () => {
     expect(refused).toMatchObject({ status: 500, body: '{"error":"Internal Server Error"}' });
     expect(refused.headers.get('retry-after')).toBe('1');
     expect(await service.newLines()).toEqual([]);
-    expect(service.ingest.facts()['problems']).toMatchObject([{ what: expect.stringContaining('reserve') as string }]);
+    expect(service.ingest.facts()['problems']).toMatchObject([
+      { message: expect.stringContaining('reserve') as string },
+    ]);
     low = false;
     // Its key stands for nothing: what was refused is surely not stored.
     expect(await keyed('another')).toMatchObject({ status: 200 });
     expect(await keyed('u')).toMatchObject({ status: 400 });
-    expect(service.ingest.facts()).toMatchObject({ waitingBytes: 0, problems: [], notices: [] });
+    expect(service.ingest.facts()).toMatchObject({ waitingBytes: 0, problems: [], warnings: [] });
   });
 
   it('A key whose request had no answer in time is kept for it, since it may be stored', async () => {

@@ -137,7 +137,7 @@ describe('receipts without a key', () => {
       expect(answer.headers.get('preference-applied')).toBeNull();
       expect(await service.newLines()).toHaveLength(1);
       expect((await ask(`${service.url}/v1/receipt-key`, {})).status).toBe(500);
-      expect(service.ingest.facts()['notices']).toMatchObject([{ code: 'receipt_keys_unreadable' }]);
+      expect(service.ingest.facts()['warnings']).toMatchObject([{ code: 'receipt_keys_unreadable' }]);
     } finally {
       await service.stop();
     }

@@ -103,9 +103,9 @@ describe('answers that help the sender', () => {
     const event = { customUserId: 'u', customEventName: 'e', customEventParams: params };
     const answer = await service.post('web', 'customEventBatch', [event, event], all);
     expect(faultsOf(answer)).toHaveLength(100);
-    expect(JSON.parse(answer.body)).toMatchObject({ leftOut: 20 });
+    expect(JSON.parse(answer.body)).toMatchObject({ errorsOmitted: 20, leftOut: 20 });
     const whole = await service.post('web', 'customEventBatch', [event], all);
-    expect([(faultsOf(whole) as unknown[]).length, 'leftOut' in (JSON.parse(whole.body) as object)]).toEqual([
+    expect([(faultsOf(whole) as unknown[]).length, 'errorsOmitted' in (JSON.parse(whole.body) as object)]).toEqual([
       60,
       false,
     ]);

@@ -93,7 +93,7 @@ test('Each kind of damage is found and named', async () => {
 
   const orphan = path.join(path.dirname(sealed), 'orphan.parquet');
   await copyFile(sealed, orphan);
-  expect(await problems()).toEqual(['orphan_file orphan.parquet']);
+  expect(await problems()).toEqual(['unreferenced_file orphan.parquet']);
   await rm(orphan);
 
   const entry = path.join(log, names[4] ?? '');
@@ -129,7 +129,7 @@ test('A lake whose log is missing is reported, and no new log begins beside its 
   expect(ok).toBe(false);
   expect(problems.map(({ problem }) => problem)).toEqual([
     'missing_log_entry',
-    ...Array.from({ length: problems.length - 1 }, () => 'orphan_file'),
+    ...Array.from({ length: problems.length - 1 }, () => 'unreferenced_file'),
   ]);
   const before = (await readdir(lakeDir, { recursive: true })).filter((name) => name.endsWith('.parquet'));
   await expect(startTestCompact(path.dirname(lakeDir), createMemoryStream())).rejects.toMatchObject({

@@ -85,9 +85,9 @@ test('A table that cannot be sealed is named, and the others are sealed', async 
   await waitFor('the file is named', () => problems().length > 0, 30_000);
   expect(problems()).toEqual([
     expect.objectContaining({
-      code: 'file_unsealed',
+      code: 'seal_failed',
       subject: `installs/${file?.path}`,
-      what: expect.stringContaining("a young file of the lake's table installs has not been sealed"),
+      message: expect.stringContaining("a young file of the lake's table installs has not been sealed"),
     }),
   ]);
 });

@@ -80,7 +80,7 @@ test('Hashes of erased ids that are gone, or changed in any byte, are found by a
   await expect(ask(ids[0] ?? '')).rejects.toMatchObject({ code: 'file_damaged' });
   const compact = await start();
   onTestFinished(() => compact.stop());
-  const notices = () => (compact.facts()['notices'] as { code: string }[]).map(({ code }) => code);
+  const notices = () => (compact.facts()['warnings'] as { code: string }[]).map(({ code }) => code);
   await waitFor('the missing file is reported', () => notices().includes('erased_ids_damaged'));
   writeFileSync(paths.erasedIds, whole);
   expect(await ask(ids[0] ?? '')).toEqual({ state: 'erased', events: [] });

@@ -211,10 +211,10 @@ test('Any change by another engine stops the flushes with one problem, and a rep
     await waitFor('the problem is told', () => (compact.facts()['problems'] as unknown[]).length > 0);
     const problem = {
       code: 'foreign_commit',
-      what: expect.stringContaining(
+      message: expect.stringContaining(
         `(delta-rs:py-1.6.6) has changed the lake's table: version ${version + 1}, `,
       ) as string,
-      todo: expect.stringContaining("'tributary lake repair'") as string,
+      action: expect.stringContaining("'tributary lake repair'") as string,
     };
     expect(compact.facts()['problems'], name).toEqual([problem]);
     // What is acknowledged waits in the stream, and readers of ours have what they had.
@@ -234,7 +234,7 @@ test('Any change by another engine stops the flushes with one problem, and a rep
   }
   await compact.stop();
   expect((await checkLake(lakeDir)).problems.map((found) => `${found.problem} ${path.dirname(found.path)}`)).toEqual(
-    Array.from({ length: aside }, () => 'orphan_file quarantine'),
+    Array.from({ length: aside }, () => 'unreferenced_file quarantine'),
   );
   expect((await repair(folder)).repaired).toBe(false);
 });
@@ -252,8 +252,8 @@ test('A compactor that starts on a table changed by another engine waits for the
     problems: [
       {
         code: 'foreign_commit',
-        what: expect.stringContaining('OPTIMIZE') as string,
-        todo: expect.stringContaining('lake repair') as string,
+        message: expect.stringContaining('OPTIMIZE') as string,
+        action: expect.stringContaining('lake repair') as string,
       },
     ],
   });

@@ -338,9 +338,9 @@ test('An erasure names the tables into which files are loaded meanwhile, until t
     },
   );
   await expect(loading).rejects.toThrow('killed');
-  expect(erased).toMatchObject([{ rows: 1, repeatAfterLoads: ['payments'] }]);
+  expect(erased).toMatchObject([{ rows: 1, tablesToRepeat: ['payments'] }]);
   expect(await findFilesWith(path.join(lakeDir, 'failed'), 'torn')).toHaveLength(1);
-  expect(await halfway()).not.toHaveProperty('repeatAfterLoads');
+  expect(await halfway()).not.toHaveProperty('tablesToRepeat');
   expect(await findFilesWith(path.join(lakeDir, 'failed'), 'torn')).toEqual([]);
 });
 
@@ -352,7 +352,7 @@ test('An erasure names the table of a load that has come to its end meanwhile', 
   const { erased } = await eraseFrom(scene, { users: ['ann'] }, {}, async (step) => {
     if (step === 'erase-rewritten') await area.load(file);
   });
-  expect(erased).toMatchObject({ rows: 1, repeatAfterLoads: ['payments'] });
+  expect(erased).toMatchObject({ rows: 1, tablesToRepeat: ['payments'] });
 });
 
 test('A row that was erased is stored again by no later load that has it, whatever its file, and by one that restores erased rows', async () => {

@@ -63,7 +63,7 @@ test('Records whose folders are gone are problems with their names until they ar
     records.map((record) => ({
       code: 'record_missing',
       subject: path.dirname(record).split('/')[0],
-      what: expect.stringContaining(record),
+      message: expect.stringContaining(record),
     })),
   );
   expect((await watch(copy))()).toHaveLength(4);

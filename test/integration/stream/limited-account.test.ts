@@ -151,7 +151,7 @@ describe('an account with limited rights', () => {
     const { state } = await operator.streams.update('SHARED', { no_ack: false, discard: 'old' });
     await waitFor('the import stops', () => publishing.refusal === 'stream_shut');
     await publishing.stop();
-    expect(guard.problems()).toMatchObject([{ what: expect.stringContaining('discard is ') as string }]);
+    expect(guard.problems()).toMatchObject([{ message: expect.stringContaining('discard is ') as string }]);
     expect(await findLost(operator, 'SHARED', publishing, state.last_seq)).toEqual([]);
   });
 
@@ -161,9 +161,11 @@ describe('an account with limited rights', () => {
     const owner = await claimFor(nats as TestNats, folder);
     await deny({ publish: ['$JS.API.STREAM.UPDATE.>'] });
     await operator.streams.update('SHARED', { max_age: 3_600_000_000_000 });
-    await waitFor('what the broker says', () => /The broker says: .*permission/i.test(owner.problems()[0]?.todo ?? ''));
+    await waitFor('what the broker says', () =>
+      /The broker says: .*permission/i.test(owner.problems()[0]?.action ?? ''),
+    );
     expect(owner.problems()).toMatchObject([
-      { what: expect.stringContaining('max_age is 3600000000000, not 0') as string },
+      { message: expect.stringContaining('max_age is 3600000000000, not 0') as string },
     ]);
     await operator.streams.update('SHARED', { max_age: 0 });
     await waitFor('the end of the problem', () => owner.problems().length === 0);
@@ -239,10 +241,10 @@ describe('an account with limited rights', () => {
     );
     expect(ping.problems()).toMatchObject([
       {
-        what: expect.stringContaining(
+        message: expect.stringContaining(
           'the broker refuses what the service asks of it: Permissions Violation',
         ) as string,
-        todo: expect.stringContaining('tributary.>') as string,
+        action: expect.stringContaining('tributary.>') as string,
       },
     ]);
 

@@ -51,7 +51,7 @@ describe('a stream changed by its operator', () => {
       await waitFor('events are taken', () => publishing.acknowledged.size > 20);
       const { state } = await operator.streams.update(stream, change);
       await waitFor('the import stops', () => publishing.refusal === 'stream_shut');
-      expect(guard.problems()).toMatchObject([{ what: expect.stringContaining(`${setting} is `) as string }]);
+      expect(guard.problems()).toMatchObject([{ message: expect.stringContaining(`${setting} is `) as string }]);
       const told = publishing.acknowledged.size;
       await waitFor(
         'it is looked at again',
@@ -77,7 +77,7 @@ describe('a stream changed by its operator', () => {
       const before = publishing.acknowledged.size;
       await waitFor('events are taken again', () => publishing.acknowledged.size > before + 50);
       await publishing.stop();
-      expect(owner.notices()).toMatchObject([{ what: expect.stringContaining(`${setting} is `) as string }]);
+      expect(owner.notices()).toMatchObject([{ message: expect.stringContaining(`${setting} is `) as string }]);
       expect([...owner.problems(), ...guard.problems()]).toEqual([]);
       expect(await findLost(operator, stream, publishing, state.last_seq)).toEqual([]);
     },

@@ -104,7 +104,7 @@ describe('a stream', () => {
       if (how === 'deleted') await operator.streams.delete('SHARED');
       else await operator.streams.update('SHARED', { metadata: {} });
       await claimFor(nats, copy, { lake: lake('lake-1', `SHARED@${created}`) });
-      await waitFor('the former owner says so', () => former.guard.problems()[0]?.what.includes(copy) === true);
+      await waitFor('the former owner says so', () => former.guard.problems()[0]?.message.includes(copy) === true);
       await expect(former.publisher.publish(Buffer.from('x'), 2000)).rejects.toMatchObject({ code: 'stream_shut' });
     },
   );
@@ -150,7 +150,7 @@ describe('a stream', () => {
       message: expect.stringContaining(copy) as string,
     });
     await waitFor('the former owner says so', () => former.guard.problems().length === 1);
-    expect(former.guard.problems()[0]?.what).toContain(copy);
+    expect(former.guard.problems()[0]?.message).toContain(copy);
     const { publisher } = await enterFor(nats, copy);
     expect(await publisher.publish(Buffer.from('2'), 2000)).toMatchObject({ sequence: 2 });
   });

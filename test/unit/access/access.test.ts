@@ -206,7 +206,7 @@ describe('access', () => {
     const refusing = await openAccessReader(paths, logger);
     expect([refusing.mayLackApps(), refusing.problems()]).toMatchObject([
       true,
-      [{ code: 'access_unreadable', what: expect.stringContaining('version to 1') }],
+      [{ code: 'access_unreadable', message: expect.stringContaining('version to 1') }],
     ]);
     refusing.close();
     writeFileSync(paths.access, JSON.stringify({ ...(JSON.parse(changed) as object), version: 1, sha256: undefined }));
@@ -225,7 +225,7 @@ describe('access', () => {
     writeFileSync(paths.access, '{"version":1');
     const later = await openAccessReader(paths, logger);
     expect(later.current().findAppByToken(7, token)).toBeUndefined();
-    expect([later.mayLackApps(), later.mayLackUsers(), later.problems()[0]?.what]).toEqual([
+    expect([later.mayLackApps(), later.mayLackUsers(), later.problems()[0]?.message]).toEqual([
       true,
       true,
       expect.stringContaining('no event is accepted and nobody can sign in'),

@@ -40,7 +40,7 @@ describe('missing access data', () => {
     renameSync(paths.access, `${paths.access}.away`);
     const reader = await openAccessReader(paths, logger);
     expect(judge(reader)).toEqual({ apps: false, users: false, problems: 1 });
-    expect(reader.problems()[0]?.what).toContain(`${paths.access} is gone`);
+    expect(reader.problems()[0]?.message).toContain(`${paths.access} is gone`);
     renameSync(`${paths.access}.away`, paths.access);
     await vi.waitFor(() => expect(judge(reader)).toEqual(whole), { timeout: 5000 });
     expect(reader.current().findAppByToken(7, token)).toBeDefined();
@@ -136,12 +136,12 @@ describe('an older copy of the access data', () => {
     await revokeAppToken(paths, 7, token.slice(0, 8));
     const reader = await openAccessReader(paths, logger);
     copyFileSync(`${paths.access}.old`, paths.access);
-    await vi.waitFor(() => expect(reader.problems()[0]?.what).toContain('older copy'), { timeout: 5000 });
+    await vi.waitFor(() => expect(reader.problems()[0]?.message).toContain('older copy'), { timeout: 5000 });
     expect(reader.current().findAppByToken(7, token)).toBeUndefined();
     reader.close();
     const later = await openAccessReader(paths, logger);
     expect(later.current().findAppByToken(7, token)).toBeUndefined();
-    expect([later.mayLackApps(), later.problems()[0]?.what]).toEqual([true, expect.stringContaining('older copy')]);
+    expect([later.mayLackApps(), later.problems()[0]?.message]).toEqual([true, expect.stringContaining('older copy')]);
     later.close();
     await expect(addApp(paths, { ...webApp, idApp: 8 }, 0)).rejects.toMatchObject({ code: 'access_damaged' });
 

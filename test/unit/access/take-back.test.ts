@@ -200,7 +200,7 @@ describe('removal of access', () => {
       { timeout: 2000 },
     );
     expect(reader.current().findUser('2')?.secret).toBe(other.secret);
-    expect(reader.problems().map(({ what }) => what)).toEqual([
+    expect(reader.problems().map(({ message }) => message)).toEqual([
       expect.stringContaining('cannot sign in after the next start'),
     ]);
   });

@@ -201,14 +201,14 @@ describe('the fields of an answer', () => {
   });
 
   it('A sentence is wrapped and never cut', () => {
-    const what = 'the folder was taken from under the running service: it was moved, removed or replaced';
-    const lines = renderFields({ problems: [{ code: 'folder_lost', what }] }, 50);
+    const message = 'the folder was taken from under the running service: it was moved, removed or replaced';
+    const lines = renderFields({ problems: [{ code: 'data_folder_replaced', message }] }, 50);
     expect(lines).toEqual([
       'problems',
-      '  code  folder_lost',
-      '  what  the folder was taken from under the',
-      '        running service: it was moved, removed or',
-      '        replaced',
+      '  code     data_folder_replaced',
+      '  message  the folder was taken from under the',
+      '           running service: it was moved, removed',
+      '           or replaced',
     ]);
   });
 });

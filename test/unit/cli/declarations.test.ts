@@ -1,10 +1,6 @@
-import { readFileSync } from 'node:fs';
-import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import type { CommandContext, Verb } from '../../../src/cli/command.ts';
 import { runProgram } from '../../../src/cli/program.ts';
-import { eventNames } from '../../../src/datasets/dictionaries.ts';
-import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 import { commandTable, loadDeclaredCommands } from '../../helpers/declared-commands.ts';
 
 const commands = await loadDeclaredCommands();
@@ -13,13 +9,6 @@ const verbs = commands.flatMap((command) =>
     ? command.verbs.map((verb) => ({ name: `${command.name} ${verb.name}`, verb }))
     : [{ name: command.name, verb: command }],
 );
-
-/** Returns the name of a command in the table: datasets of load are DATASET, events of export are EVENT. */
-function placeOf(name: string): string {
-  const [group = '', verb = ''] = name.split(' ');
-  if (group === 'load' && !['titles', 'list', 'undo'].includes(verb)) return 'load DATASET';
-  return group === 'export' && eventNames.includes(verb) ? 'export EVENT' : name;
-}
 
 const silent = (): void => undefined;
 
@@ -79,22 +68,5 @@ describe('what the commands declare', () => {
         expect(about, name).toMatch(/^[^\s.].*[^\s.]$/);
       for (const sentence of details) expect(sentence, name).toMatch(/^\S.*\.$/);
     }
-  });
-
-  it('The table of commands in docs/operating.md has exactly the commands of the program', () => {
-    const page = readFileSync(path.join(packageRoot, 'docs/operating.md'), 'utf8');
-    const table = page.slice(page.indexOf('| command | does |')).split('\n\n')[0] ?? '';
-    const known = new Set(verbs.filter(({ verb }) => verb.summary !== undefined).map(({ name }) => placeOf(name)));
-    const calls = table
-      .split('\n')
-      .slice(2)
-      .flatMap((line) =>
-        [...(/^\|((?:\\\||[^|])*)\|/.exec(line)?.[1] ?? '').matchAll(/`([^`]+)`/g)].map(([, words = '']) => words),
-      );
-    const listed = calls.map((words) => {
-      const named = words.split(' ').map((_, index, all) => all.slice(0, index + 1).join(' '));
-      return named.findLast((name) => known.has(name)) ?? words;
-    });
-    expect([...new Set(listed)].toSorted()).toEqual([...known].toSorted());
   });
 });

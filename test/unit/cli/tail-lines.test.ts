@@ -30,7 +30,7 @@ describe('the lines of tail on a terminal', () => {
       status: 400,
       error: 'Bad Request',
       detail: '/age must be integer',
-      faults: [{ pointer: '/age', reason: 'must be integer', hint: 'a number' }],
+      errors: [{ pointer: '/age', reason: 'must be integer', hint: 'a number' }],
       requests: 8,
     };
     expect(showRefusal(JSON.stringify(refusal), 120)).toBe(

@@ -6,10 +6,10 @@ import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-test('Faults of the stream and kept failed events are notices with a next step, and no problem', async () => {
+test('Faults of the stream and kept failed events are warnings with a next step, and no problem', async () => {
   const stream = createMemoryStream();
   const compact = await startTestCompact(testFolder(), stream);
-  expect(compact.facts()).toMatchObject({ problems: [], notices: [] });
+  expect(compact.facts()).toMatchObject({ problems: [], warnings: [] });
   stream.publish([eventLine(), eventLine({ age: 'x' })]);
   await waitFor('the events are taken in', () => compact.facts()['streamed'] === 2);
   stream.recreate();
@@ -17,16 +17,16 @@ test('Faults of the stream and kept failed events are notices with a next step, 
   await waitFor('the new stream is taken in', () => compact.facts()['streamed'] === 3);
   expect(compact.facts()).toMatchObject({
     problems: [],
-    notices: [
+    warnings: [
       {
         code: 'stream_fault',
-        what: expect.stringMatching(/^at \d{4}-.*Z: the stream was created anew/),
-        todo: expect.stringContaining('Idempotency-Key'),
+        message: expect.stringMatching(/^at \d{4}-.*Z: the stream was created anew/),
+        action: expect.stringContaining('Idempotency-Key'),
       },
       {
         code: 'events_failed',
-        what: 'events that could not be written to the lake are kept: 1',
-        todo: expect.stringContaining('tributary failed list'),
+        message: 'events that could not be written to the lake are kept: 1',
+        action: expect.stringContaining('tributary failed list'),
       },
     ],
   });

@@ -43,9 +43,9 @@ test('Requests that only the compactor knows to reuse a key are told to the owne
   await waitFor('the owner has a notice', async () => (await readNotices(path.join(folder, 'lake'))).length > 0);
   expect(await readNotices(path.join(folder, 'lake'))).toMatchObject([{ kind: 'key_reused', idApp: 1 }]);
 
-  const [notice] = compact.facts()['notices'] as readonly { code: string; what: string; todo: string }[];
-  expect([notice?.code, notice?.what.endsWith(': 7')]).toEqual(['events_failed', true]);
-  expect(notice?.todo).toContain('failed drop --reason key_reused');
+  const [notice] = compact.facts()['warnings'] as readonly { code: string; message: string; action: string }[];
+  expect([notice?.code, notice?.message.endsWith(': 7')]).toEqual(['events_failed', true]);
+  expect(notice?.action).toContain('failed drop --reason key_reused');
   const file = path.join(folder, 'reused.ndjson');
   await run('export', file, '--reason', 'key_reused');
   expect(readFileSync(file, 'utf8').match(/"reason":"key_reused"/g)).toHaveLength(6);
@@ -56,7 +56,7 @@ test('Requests that only the compactor knows to reuse a key are told to the owne
   expect(answers).toEqual([{ file, events: 6 }, { dropped: 0 }, { dropped: 6 }, { dropped: 1 }]);
   stream.publish(linesOf({ key: 'm', names: ['a'] }));
   await taken(11);
-  expect(compact.facts()).toMatchObject({ failed: 0, erased: 7, stored: 4, notices: [] });
+  expect(compact.facts()).toMatchObject({ failed: 0, erased: 7, stored: 4, warnings: [] });
   await compact.stop();
   expect((await checkLake(path.join(folder, 'lake'))).problems).toEqual([]);
 });

@@ -208,7 +208,7 @@ describe('a session of the console', () => {
     const server = await startConsoleServer({ sessionKey: 'not a key\n' });
     const { ann } = server.users;
     expect(server.keyProblems()).toMatchObject([
-      { code: 'session_key_unreadable', what: expect.stringContaining('nobody can sign in to the console') },
+      { code: 'session_key_unreadable', message: expect.stringContaining('nobody can sign in to the console') },
     ]);
     const refused = await server.signIn(ann);
     expect([refused.status, refused.headers['retry-after']]).toEqual([500, '5']);

@@ -12,33 +12,38 @@ const sources = readdirSync(src, { recursive: true })
   .map((name) => readFileSync(path.join(src, name), 'utf8'))
   .join('\n');
 
-/** Says whether a source defines it: a function, a constant or a method. */
+/** Reports whether a source defines it: a function, a constant or a method. */
 function isDefined(name: string): boolean {
   return new RegExp(`function\\*? ${name}\\b|const ${name}\\b|^\\s*(?:async )?${name}(?:\\(|: )`, 'm').test(sources);
 }
 
 describe('docs/ARCHITECTURE.md', () => {
-  const walks = read('docs/ARCHITECTURE.md')
-    .split('\n\n')
-    .filter((paragraph) => paragraph.startsWith('*Walk:*'))
-    .map((paragraph) => [...paragraph.matchAll(/`([^`]+)`/g)].map(([, file = '']) => file));
+  const page = read('docs/ARCHITECTURE.md');
 
-  it('The walks lead from the request to the Parquet file, from the create of an export to its links, and from a question to the last place', () => {
-    expect(walks.map((files) => [files[0], files.at(-1)])).toEqual([
-      ['src/ingest/import-handler.ts', 'src/lake/files/data-file.ts'],
-      ['src/export/api/export-routes.ts', 'src/export/api/views.ts'],
-      ['src/ingest/event-look-up.ts', 'src/lake/find/erased-ids.ts'],
-    ]);
+  it.each([
+    ['Write path', 'src/ingest/import-handler.ts', 'src/stream/guard.ts'],
+    ['Flush path', 'src/compact/flush-loop.ts', 'src/compact/batch/flush-commit.ts'],
+    ['Export path', 'src/export/api/export-routes.ts', 'src/export/api/views.ts'],
+    ['Event lookup path', 'src/ingest/event-look-up.ts', 'src/lake/find/erased-ids.ts'],
+  ])('The %s leads in five steps from %s to %s', (heading, first, last) => {
+    const section = page.split(`\n## ${heading}\n`)[1]?.split('\n## ')[0] ?? '';
+    const steps = [...section.matchAll(/^\d\. (.*)$/gm)].map(([, step = '']) =>
+      [...step.matchAll(/`(src\/[\w/-]+\.ts)`/g)].map(([, file = '']) => file),
+    );
+    expect(steps.length).toBe(5);
+    expect(steps.filter((files) => files.length === 0)).toEqual([]);
+    const files = steps.flat();
+    expect([files[0], files.at(-1)]).toEqual([first, last]);
+    expect(files.length).toBeLessThanOrEqual(12);
+    expect(new Set(files).size).toBe(files.length);
   });
 
-  it.each(walks.map((files) => [files[0], files] as const))(
-    'The walk from %s has at most twelve files, none of them twice',
-    (_, files) => {
-      expect(files.length).toBeLessThanOrEqual(12);
-      expect(new Set(files).size).toBe(files.length);
-      expect(files.filter((file) => !existsSync(path.join(packageRoot, file)))).toEqual([]);
-    },
-  );
+  it('The page has every folder of src in its table', () => {
+    const table = page.split('\n## Source layout\n')[1]?.split('\n## ')[0] ?? '';
+    const listed = [...table.matchAll(/`src\/(\w+)`/g)].map(([, folder]) => folder);
+    const folders = readdirSync(src, { withFileTypes: true }).filter((entry) => entry.isDirectory());
+    expect(folders.map(({ name }) => name).filter((name) => !listed.includes(name))).toEqual([]);
+  });
 });
 
 describe.each(['docs/ARCHITECTURE.md', 'CONTRIBUTING.md'])('%s', (page) => {

@@ -7,7 +7,9 @@ const pages = [
   'README.md',
   'CONTRIBUTING.md',
   'CHANGELOG.md',
-  ...readdirSync(path.join(packageRoot, 'docs'))
+  'SECURITY.md',
+  ...readdirSync(path.join(packageRoot, 'docs'), { recursive: true })
+    .map(String)
     .filter((name) => name.endsWith('.md'))
     .map((name) => `docs/${name}`),
 ].filter((page) => existsSync(path.join(packageRoot, page)));
@@ -17,9 +19,9 @@ function readProse(page: string): string {
   return readFileSync(path.join(packageRoot, page), 'utf8').replaceAll(/^```.*?^```$/gms, '');
 }
 
-/** The anchors of a page's headings, made as GitHub makes them. */
+/** The anchors of a page: those that are written out, and those of its headings, made as GitHub makes them. */
 function findAnchors(page: string): ReadonlySet<string> {
-  const anchors = new Set<string>();
+  const anchors = new Set([...readProse(page).matchAll(/<a id="([^"]+)"><\/a>/g)].map(([, id = '']) => id));
   for (const [, heading = ''] of readProse(page).matchAll(/^#{1,6} (.*)$/gm)) {
     const name = heading
       .replaceAll(/\[([^\]]*)\]\([^)]*\)/g, '$1')
@@ -82,6 +84,20 @@ describe('the pages', () => {
     const bytes = files.map((file) => statSync(path.join(packageRoot, file)).size);
     expect(Math.max(...bytes)).toBeLessThan(150_000);
     expect(bytes.reduce((sum, size) => sum + size, 0)).toBeLessThan(500_000);
+  });
+
+  it('Every page and anchor that a source or a test names exists', () => {
+    const faults = ['src', 'test'].flatMap((folder) =>
+      readdirSync(path.join(packageRoot, folder), { recursive: true, encoding: 'utf8' })
+        .filter((name) => /\.tsx?$/.test(name) && !name.includes('node_modules'))
+        .flatMap((name) => {
+          const text = readFileSync(path.join(packageRoot, folder, name), 'utf8');
+          const links = [...text.matchAll(/\bdocs\/[\w./-]+\.md(?:#[\w-]+)?/g)].map(([link]) => link);
+          return links.map((link) => findFault('README.md', link)?.replace('README.md', `${folder}/${name}`));
+        })
+        .filter((fault) => fault !== undefined),
+    );
+    expect(faults).toEqual([]);
   });
 
   it('Every page can be reached from the README', () => {

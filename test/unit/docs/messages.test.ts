@@ -108,10 +108,10 @@ describe('the messages that an operator meets', () => {
       [],
     );
     const problems = sources.flatMap(({ name, text }) =>
-      [...text.matchAll(/\btodo: (['"`])(.*?)\1(?=[,\s}])/gs)].map(([, , todo = '']) => ({ name, todo })),
+      [...text.matchAll(/\baction: (['"`])(.*?)\1(?=[,\s}])/gs)].map(([, , action = '']) => ({ name, action })),
     );
     expect(problems.length).toBeGreaterThan(20);
-    expect(problems.filter(({ todo }) => !/^(?:[A-Z]|\$\{).*[.}]$/s.test(todo))).toEqual([]);
+    expect(problems.filter(({ action }) => !/^(?:[A-Z]|\$\{).*[.}]$/s.test(action))).toEqual([]);
   });
 
   it('A message that an operator meets has the words that are searched for', () => {

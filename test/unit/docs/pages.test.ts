@@ -1,22 +1,21 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { datasets, events } from '../../../src/datasets/dataset.ts';
-import { eventColumns } from '../../../src/datasets/event-fields.ts';
+import { eventFields } from '../../../src/datasets/event-fields.ts';
 import { lineColumns } from '../../../src/datasets/event-line.ts';
 import { digestEvent } from '../../../src/receipts/event-digest.ts';
 import { arrayLiteral } from '../../../src/export/worker/selector-sql.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlList } from '../../../src/lake/sql/literals.ts';
-import { problemCodes } from '../../../src/runtime/conditions/problem.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 
 const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
+
 /** What speaks of the present state; the changelog speaks of former ones, too. */
 const pages = [
   'README.md',
   'CONTRIBUTING.md',
-  ...readdirSync(path.join(packageRoot, 'docs')).map((name) => `docs/${name}`),
+  ...readdirSync(path.join(packageRoot, 'docs'), { recursive: true }).map((name) => `docs/${String(name)}`),
 ].filter((file) => file.endsWith('.md') && existsSync(path.join(packageRoot, file)));
 
 describe('README.md', () => {
@@ -25,7 +24,7 @@ describe('README.md', () => {
   });
 
   it('The figures of the README are those of docs/benchmarks.md', () => {
-    const [, figures = ''] = read('README.md').split('\n## Figures\n');
+    const [, figures = ''] = read('README.md').split('\n## Performance\n');
     const stated = (figures.split('\n## ')[0] ?? '').match(/\d[\d,]*\.\d+|\d{1,3}(?:,\d{3})+/g) ?? [];
     const measured = read('docs/benchmarks.md');
     expect(stated.length).toBeGreaterThan(8);
@@ -46,89 +45,29 @@ describe('README.md', () => {
   });
 });
 
-describe('docs/operating.md', () => {
-  it('The page docs/operating.md lists every setting, and none that does not exist', () => {
-    const settings = [...read('src/config.ts').matchAll(/read\.\w+\(\s*'([A-Z0-9_]+)'/g)].map(
-      ([, name]) => `TRIBUTARY_${name}`,
-    );
-    const setup = ['TRIBUTARY_CACHE_DIR'];
-    const listed = read('docs/operating.md')
-      .split('\n')
-      .filter((line) => line.startsWith('| `TRIBUTARY_'))
-      .flatMap((line) => line.split('|')[1]?.match(/TRIBUTARY_[A-Z0-9_]+/g) ?? []);
-    expect(listed.toSorted()).toEqual([...settings, ...setup].toSorted());
-  });
-
-  it('The page docs/operating.md lists every code of a problem once, none that does not exist, and every code is reported by some part', () => {
-    const page = read('docs/operating.md');
-    const tables = page.slice(page.indexOf('| now: events are refused'), page.indexOf('### Endpoints'));
-    const listed = tables
-      .split('\n')
-      .flatMap((line) => [...(line.split('|')[1] ?? '').matchAll(/`([^`]+)`/g)].map(([, code = '']) => code));
-    expect(listed.toSorted()).toEqual(problemCodes.toSorted());
-    const sources = readdirSync(path.join(packageRoot, 'src'), { recursive: true })
-      .map(String)
-      .filter((name) => name.endsWith('.ts') && !name.endsWith('conditions/problem.ts'))
-      .map((name) => read(`src/${name}`));
-    const unused = problemCodes.filter((code) => !sources.some((text) => text.includes(`code: '${code}'`)));
-    expect(unused).toEqual([]);
-  });
-});
-
-describe('docs/lake.md', () => {
-  const page = read('docs/lake.md');
-
-  it('The page docs/lake.md lists every table beside that of the events, with the columns of its own', () => {
-    const followers = [...datasets.values()].filter((dataset) => dataset !== events);
-    const names = followers.map(({ columns }) => columns.map(({ name }) => name));
-    const common = names.reduce((shared, list) => shared.filter((name) => list.includes(name)));
-    const listed = [...page.matchAll(/^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|$/gm)].map(
-      ([, table, description, columns = '']) => ({
-        table,
-        description,
-        columns: [...columns.matchAll(/`(\w+)`/g)].flatMap(([, name]) => name ?? []).toSorted(),
-      }),
-    );
-    expect(listed.toSorted((a, b) => ((a.table ?? '') < (b.table ?? '') ? -1 : 1))).toEqual(
-      followers
-        .map(({ table, description, columns }) => ({
-          table,
-          description,
-          columns: columns.flatMap(({ name }) => (common.includes(name) ? [] : [name])).toSorted(),
-        }))
-        .toSorted((a, b) => (a.table < b.table ? -1 : 1)),
-    );
-  });
-
-  it('The page docs/lake.md lists every column with its type and its field', () => {
-    const listed = [...page.matchAll(/^\| `(\w+)` \| ([^|]+) \| ([^|]*) \| (?:`(\w+)`: )?([^|]+) \|$/gm)].map(
-      ([, name, type, unit, field, description]) => ({
-        name,
-        type,
-        description,
-        ...(unit?.trim() ? { unit: unit.trim() } : {}),
-        ...(field === undefined ? {} : { field }),
-      }),
-    );
-    const columns = eventColumns.map((column) => {
-      const { default: _, ...rest } = column;
-      return rest;
-    });
-    expect(listed).toEqual(columns);
-  });
-});
-
-describe('docs/api.md', () => {
-  it('The page docs/api.md lists the columns of the digest of an event, and its worked example is right', () => {
-    const page = read('docs/api.md');
+describe('docs/verification.md', () => {
+  it('The page docs/verification.md lists the columns of the digest of an event, and its worked example is right', () => {
+    const page = read('docs/verification.md');
     const [, list = '', salt = '', content = '', digest] =
-      /The columns:\n(.+)\n\n```sh\nprintf '%s\\n%s' (\w+) '(.+)' \| sha256sum\n# (\w+) {2}-\n/.exec(page) ?? [];
-    expect(list.replaceAll('`', '').split(', ')).toEqual(lineColumns.map(({ name }) => name).toSorted());
+      /```text\n(.+)\n```\n\n```sh\nprintf '%s\\n%s' (\w+) '(.+)' \| sha256sum\n# (\w+) {2}-\n/.exec(page) ?? [];
+    expect(list.split(', ')).toEqual(lineColumns.map(({ name }) => name).toSorted());
     const entries = JSON.parse(content) as [string, unknown][];
     const values = Object.fromEntries(
       entries.map(([name, value]) => [name, Array.isArray(value) ? Object.fromEntries(value as []) : value]),
     );
     expect(digestEvent(salt, { event_id: '', ...values })).toBe(digest);
+  });
+});
+
+describe('docs/api.md', () => {
+  it('The page docs/api.md has the default of every field that has one', () => {
+    const page = read('docs/api.md');
+    const defaults = eventFields.flatMap(({ name, schema }) =>
+      schema['default'] === undefined ? [] : [{ name, value: schema['default'] }],
+    );
+    expect(defaults.length).toBeGreaterThan(3);
+    const isListed = ({ name, value }: (typeof defaults)[number]): boolean => page.includes(`\`${name}\` ${value}`);
+    expect(defaults.filter((one) => !isListed(one))).toEqual([]);
   });
 
   it('The page docs/api.md has an expression by which DuckDB reads the array literals of a report as they were sent', async () => {

@@ -105,7 +105,7 @@ describe('places by a database of the operator', () => {
     await enrichment.refresh();
     expect(enrichment.findPlace('81.2.0.1')).toMatchObject({ idCountryISOAlpha2: 'FR' });
     expect(codesOf(enrichment.problems())).toEqual(['geo_database_unreadable']);
-    expect(enrichment.problems()[0]?.what).toContain('the geo database of 2027-01-15 stays in use');
+    expect(enrichment.problems()[0]?.message).toContain('the geo database of 2027-01-15 stays in use');
   });
 
   it('Without a database that can be read places are unknown, which is a problem until there is one', async () => {

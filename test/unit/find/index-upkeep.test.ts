@@ -1,3 +1,4 @@
+import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it } from 'vitest';
 import { events } from '../../../src/datasets/dataset.ts';
@@ -38,6 +39,17 @@ it('The upkeep keeps the index to the live files, makes its merges, and does nei
   ended.abort();
   await other.run(createSteps(steps), [], ended.signal);
   expect(steps.slice(3)).toEqual(['kept']);
+});
+
+it('The maintenance of the index opens no engine if nothing is to be indexed or merged', async () => {
+  const folder = testFolder();
+  const steps: string[] = [];
+  const index: IdIndex = { ...createSteps(steps), planMerges: () => [] };
+  // An engine makes the folder of what it spills.
+  const upkeep = createIndexUpkeep({ engine: { ...engine(), tempDir: path.join(folder, 'spill', 't') } });
+  await upkeep.run(index, [], new AbortController().signal);
+  expect(steps).toEqual(['kept']);
+  expect(readdirSync(folder)).toEqual([]);
 });
 
 it('A file that cannot be indexed keeps no other from being merged, and is tried again', async () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { pino } from 'pino';
-import { findNotices, findOwnProblems, findProblems, createProblemLog } from '../../../src/health/health.ts';
+import { findWarnings, findOwnProblems, findProblems, createProblemLog } from '../../../src/health/health.ts';
 import type { Problem } from '../../../src/runtime/conditions/problem.ts';
 
 const now = Date.parse('2024-05-01T10:00:00Z');
@@ -13,13 +13,13 @@ const healthy = {
 };
 
 const silent = (seconds: number): Problem => ({
-  code: 'process_silent',
+  code: 'process_unresponsive',
   subject: 'compact',
-  what: `compact is silent for ${seconds} s`,
-  todo: 'End it.',
+  message: `compact is silent for ${seconds} s`,
+  action: 'End it.',
 });
 
-const problemOf = (code: Problem['code']): Problem => ({ code, what: code, todo: '.' });
+const problemOf = (code: Problem['code']): Problem => ({ code, message: code, action: '.' });
 const ownProblems = (facts: object, name: string, down = 'none'): string[] => {
   const processes = ['nats-server', 'ingest-1', 'ingest-2', 'compact', 'export'].map((process) => ({
     ...running,
@@ -44,8 +44,8 @@ describe('health', () => {
       {
         code: 'process_down',
         subject: 'compact',
-        what: 'compact is down (ended with SIGKILL)',
-        todo: expect.stringContaining('"process":"compact"'),
+        message: 'compact is down (ended with SIGKILL)',
+        action: expect.stringContaining('"process":"compact"'),
       },
     ]);
   });
@@ -54,8 +54,8 @@ describe('health', () => {
     for (const name of ['ingest-1', 'export']) {
       expect(ownProblems({}, name, 'compact')).toEqual([]);
       expect(ownProblems({ compact: { problems: [problemOf('lake_unwritable')] } }, name)).toEqual([]);
-      expect(ownProblems({ 'ingest-2': { problems: [problemOf('broker_silent')] } }, name)).toEqual([]);
-      for (const code of ['folder_lost', 'access_missing'] as const)
+      expect(ownProblems({ 'ingest-2': { problems: [problemOf('broker_unreachable')] } }, name)).toEqual([]);
+      for (const code of ['data_folder_replaced', 'access_missing'] as const)
         expect(ownProblems({ supervisor: { problems: [problemOf(code)] } }, name)).toEqual([code]);
       expect(ownProblems({ [name]: { problems: [problemOf('access_unreadable')] } }, name)).toEqual([
         'access_unreadable',
@@ -75,21 +75,21 @@ describe('health', () => {
     };
     expect(findProblems(state, now)).toEqual([
       {
-        code: 'process_unsteady',
+        code: 'process_crash_looping',
         subject: 'compact',
-        what: 'compact keeps ending: it was started again 4 times (ended with exit code 1)',
-        todo: expect.stringContaining('"process":"compact"'),
+        message: 'compact keeps ending: it was started again 4 times (ended with exit code 1)',
+        action: expect.stringContaining('"process":"compact"'),
       },
     ]);
   });
 
   it('Health passes on the problems that a stage reports, and nothing that is not a problem', () => {
-    const reported: Problem = { code: 'stream_full', what: 'the stream is full', todo: 'Start the compactor.' };
+    const reported: Problem = { code: 'stream_full', message: 'the stream is full', action: 'Start the compactor.' };
     expect(
       findProblems(
         {
           ...healthy,
-          facts: { ingest: { problems: [reported, 'text', null, { what: 1 }, { ...reported, code: 'made_up' }] } },
+          facts: { ingest: { problems: [reported, 'text', null, { message: 1 }, { ...reported, code: 'made_up' }] } },
         },
         now,
       ),
@@ -97,30 +97,34 @@ describe('health', () => {
   });
 
   it('What closes the service comes before what follows from it', () => {
-    const lost: Problem = { code: 'folder_lost', what: 'the folder was taken', todo: 'Put it back.' };
+    const lost: Problem = { code: 'data_folder_replaced', message: 'the folder was taken', action: 'Put it back.' };
     const state = {
       ...healthy,
       processes: [{ ...running, state: 'waiting' } as const],
       facts: { compact: { problems: [silent(3)] }, supervisor: { problems: [lost] } },
     };
     const found = findProblems(state, now);
-    expect(found.map(({ code }) => code)).toEqual(['folder_lost', 'process_down', 'process_silent']);
-    expect(found[1]?.todo).toBe('It is started again once the first problem of this list is over.');
+    expect(found.map(({ code }) => code)).toEqual(['data_folder_replaced', 'process_down', 'process_unresponsive']);
+    expect(found[1]?.action).toBe('It is started again once the first problem of this list is over.');
   });
 
-  it('Health lists notices, which are no problems', () => {
-    const noticed: Problem = { code: 'events_failed', what: '3 events are kept', todo: 'Run tributary failed list.' };
+  it('Health lists warnings, which are not problems', () => {
+    const noticed: Problem = {
+      code: 'events_failed',
+      message: '3 events are kept',
+      action: 'Run tributary failed list.',
+    };
     const state = {
       ...healthy,
-      facts: { compact: { notices: [noticed, 1] }, ingest: { notices: 'none' }, export: {} },
+      facts: { compact: { warnings: [noticed, 1] }, ingest: { warnings: 'none' }, export: {} },
     };
-    expect(findNotices(state)).toEqual([noticed]);
+    expect(findWarnings(state)).toEqual([noticed]);
     expect(findProblems(state, now)).toEqual([]);
   });
 
   it('Health has a problem for a process that runs and reports nothing', () => {
     const [problem] = findProblems({ ...healthy, silentMs: { compact: 12_000 } }, now);
-    expect(problem?.what).toBe('compact (pid 1) runs and has reported nothing for 12 s');
+    expect(problem?.message).toBe('compact (pid 1) runs and has reported nothing for 12 s');
   });
 
   it('Health has a problem for a supervisor that reports nothing', () => {
@@ -129,7 +133,7 @@ describe('health', () => {
 
   it('Health lists a problem once that several processes see', () => {
     const seen = {
-      problems: [{ code: 'broker_silent', what: 'the broker does not take events', todo: 'Look at it.' }],
+      problems: [{ code: 'broker_unreachable', message: 'the broker does not take events', action: 'Look at it.' }],
     };
     expect(
       findProblems({ ...healthy, facts: { 'ingest-1': seen, 'ingest-2': seen, compact: seen } }, now),
@@ -151,50 +155,57 @@ function createTestLog() {
 describe('the log of problems', () => {
   it('The log of problems has a line when one begins, with what to do, and one when it is over, however its figures change in between', () => {
     const { log, lines, pass } = createTestLog();
-    const full: Problem = { code: 'stream_full', what: 'the stream is full', todo: 'Raise its limit.' };
+    const full: Problem = { code: 'stream_full', message: 'the stream is full', action: 'Raise its limit.' };
     for (const problems of [[], [silent(10)], [silent(11)], [silent(12), full], [full], []]) {
       log.update(problems);
       pass(1);
     }
-    expect(lines.map(({ msg, what, todo, since }) => ({ msg, what, todo, since }))).toEqual([
-      { msg: 'problem', what: 'compact is silent for 10 s', todo: 'End it.', since: undefined },
-      { msg: 'problem', what: 'the stream is full', todo: 'Raise its limit.', since: undefined },
+    expect(lines.map(({ msg, message, action, since }) => ({ msg, message, action, since }))).toEqual([
+      { msg: 'problem', message: 'compact is silent for 10 s', action: 'End it.', since: undefined },
+      { msg: 'problem', message: 'the stream is full', action: 'Raise its limit.', since: undefined },
       {
         msg: 'problem resolved',
-        what: 'compact is silent for 12 s',
-        todo: undefined,
+        message: 'compact is silent for 12 s',
+        action: undefined,
         since: '2024-05-01T10:00:01.000Z',
       },
-      { msg: 'problem resolved', what: 'the stream is full', todo: undefined, since: '2024-05-01T10:00:03.000Z' },
+      { msg: 'problem resolved', message: 'the stream is full', action: undefined, since: '2024-05-01T10:00:03.000Z' },
     ]);
+    expect(lines[0]).toMatchObject({
+      code: 'process_unresponsive',
+      formerCode: 'process_silent',
+      what: 'compact is silent for 10 s',
+      todo: 'End it.',
+    });
+    expect(lines[2]).toMatchObject({ formerCode: 'process_silent', what: 'compact is silent for 12 s' });
   });
 
-  it('The log of problems knows since when each problem and notice holds, until it is resolved, and starts again for one that returns', () => {
+  it('The log of problems knows since when each problem and warning holds, until it is resolved, and starts again for one that returns', () => {
     const { log, pass } = createTestLog();
-    const noticed: Problem = { code: 'events_failed', what: '3 events are kept', todo: 'List them.' };
-    const full: Problem = { code: 'stream_full', what: 'the stream is full', todo: 'Raise its limit.' };
+    const noticed: Problem = { code: 'events_failed', message: '3 events are kept', action: 'List them.' };
+    const full: Problem = { code: 'stream_full', message: 'the stream is full', action: 'Raise its limit.' };
     expect(log.update([full], [noticed])).toEqual({
       stream_full: '2024-05-01T10:00:00.000Z',
       events_failed: '2024-05-01T10:00:00.000Z',
     });
     pass(2);
-    const since = log.update([full, silent(10)], [{ ...noticed, what: '4 events are kept' }]);
+    const since = log.update([full, silent(10)], [{ ...noticed, message: '4 events are kept' }]);
     expect(since).toEqual({
       stream_full: '2024-05-01T10:00:00.000Z',
       events_failed: '2024-05-01T10:00:00.000Z',
-      'process_silent compact': '2024-05-01T10:00:02.000Z',
+      'process_unresponsive compact': '2024-05-01T10:00:02.000Z',
     });
     // told with each by readyz and status, unless the stage that reports it knows better
     const earlier = '2024-05-01T09:00:00.000Z';
     const facts = {
       ingest: { problems: [full] },
-      compact: { problems: [{ ...silent(10), since: earlier }], notices: [noticed] },
+      compact: { problems: [{ ...silent(10), since: earlier }], warnings: [noticed] },
     };
     expect(findProblems({ ...healthy, facts, since }, now)).toEqual([
       { ...full, since: '2024-05-01T10:00:00.000Z' },
       { ...silent(10), since: earlier },
     ]);
-    expect(findNotices({ facts, since })).toEqual([{ ...noticed, since: '2024-05-01T10:00:00.000Z' }]);
+    expect(findWarnings({ facts, since })).toEqual([{ ...noticed, since: '2024-05-01T10:00:00.000Z' }]);
     log.update([]);
     pass(1);
     expect(log.update([full])).toEqual({ stream_full: '2024-05-01T10:00:03.000Z' });

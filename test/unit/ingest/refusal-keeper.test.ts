@@ -57,7 +57,7 @@ describe('what is kept of a refused request', () => {
       status: 400,
       error: 'Bad Request',
       detail: '/customUserId must be string',
-      faults: [
+      errors: [
         { pointer: '/customUserId', reason: 'must be string', hint: 'write it in quotes' },
         { pointer: '/age', reason: 'must be <= 128' },
       ],
@@ -72,7 +72,7 @@ describe('what is kept of a refused request', () => {
   it('Redacted, it has the shape of the event in question, and neither values nor names of the sender', async () => {
     const [record] = await keep('redacted', refused('customEventBatch', batch));
     expect(JSON.stringify(record)).not.toContain('ivan');
-    expect(record?.faults.map(({ pointer }) => pointer)).toContain('/1/customEventParams/*');
+    expect(record?.errors.map(({ pointer }) => pointer)).toContain('/1/customEventParams/*');
     expect(JSON.parse(record?.excerpt ?? '')).toEqual({
       customUserId: '<text of 16>',
       age: '<text of 1>',
@@ -176,7 +176,7 @@ describe('what is kept of a refused request', () => {
     await keeper.stop();
     const of = (id: number) => written.flatMap(({ idApp, records }) => (idApp === id ? records : []));
     expect(of(1)).toHaveLength(20);
-    expect(of(1)[0]).toMatchObject({ requests: 5000, leftOut: 481 });
+    expect(of(1)[0]).toMatchObject({ requests: 5000, requestsNotRecorded: 481 });
     expect(of(2)).toMatchObject([{ requests: 1 }]);
   });
 });

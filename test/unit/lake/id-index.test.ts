@@ -1,11 +1,12 @@
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { keyedEventIds } from '../../../src/datasets/event-id.ts';
 import { indexKeyOf, openIdIndex, type IdIndex } from '../../../src/lake/find/id-index.ts';
 import type { DataFile } from '../../../src/lake/log/snapshot.ts';
 import { openDuckdb, type Duckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlText } from '../../../src/lake/sql/literals.ts';
+import { AppError } from '../../../src/runtime/errors.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
 const startMs = Date.parse('2024-01-01T00:00:00Z');
@@ -122,6 +123,41 @@ describe('the index of ids', () => {
     expect(missing).toHaveLength(2);
     expect(existsSync(first)).toBe(false);
     expect(await reopened.index.keepOnly(duckdb, files)).toHaveLength(2);
+  });
+
+  it('A part that is damaged while the index is in use counts as not indexed 10 minutes later', async () => {
+    const tested = await indexFiles((duckdb) => writeFiles(duckdb, 1));
+    const { files, folder, names } = tested;
+    expect(await find(tested, files, 0)).toEqual([['0.parquet'], 0]);
+    const file = path.join(folder, names()[0] ?? '');
+    const bytes = readFileSync(file);
+    // Only its key differs: reading it is not an error.
+    const key = Buffer.alloc(8);
+    key.writeBigInt64LE(BigInt(keyOf(0)));
+    bytes.writeUInt8(bytes.readUInt8(bytes.indexOf(key)) ^ 1, bytes.indexOf(key));
+    writeFileSync(file, bytes);
+    const nowMs = performance.now();
+    const now = vi.spyOn(performance, 'now').mockReturnValue(nowMs + 600_000);
+    onTestFinished(() => now.mockRestore());
+    expect(await find(tested, files, 0)).toEqual([[], 1]);
+    expect(names()).toEqual([]);
+  });
+
+  it('An error of the engine does not cause the parts to be read again or removed', async () => {
+    const tested = await indexFiles((duckdb) => writeFiles(duckdb, 2));
+    const { files, duckdb, index, names } = tested;
+    const fatal = 'duckdb: FATAL Error: database has been invalidated';
+    for (const message of ['duckdb: INTERRUPT Error: Interrupted!', fatal]) {
+      const asked: string[] = [];
+      const rows = async (sql: string) => {
+        asked.push(sql);
+        if (message === fatal || sql.includes('read_parquet')) throw new AppError('sql', message);
+        return duckdb.rows(sql);
+      };
+      await expect(index.find({ ...duckdb, rows }, files, [keyOf(0)])).rejects.toThrow(message);
+      expect(asked.filter((sql) => sql.includes('parquet'))).toHaveLength(1);
+    }
+    expect(names()).toHaveLength(2);
   });
 
   it('A part that another process has merged since it was found is looked for again', async () => {

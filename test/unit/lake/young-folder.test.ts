@@ -52,7 +52,7 @@ test('A lake whose young files lie in the former folder is read, checked, sealed
   writeFileSync(path.join(former, 'leftover.parquet'), '');
   expect((await checkLake(lakeDir)).problems).toMatchObject([
     {
-      problem: 'orphan_file',
+      problem: 'unreferenced_file',
       path: 'events/fresh/leftover.parquet',
       detail: expect.stringContaining('next start') as string,
     },

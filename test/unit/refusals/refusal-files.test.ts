@@ -20,7 +20,7 @@ const record = (atMs: number, detail = 'd'): RefusalRecord => ({
   status: 400,
   error: 'Bad Request',
   detail,
-  faults: [],
+  errors: [],
   bytes: 2,
   hasIdempotencyKey: false,
   isValidation: false,

@@ -75,6 +75,38 @@ describe('the report store', () => {
     expect(existsSync(store.filePath(id, file.name))).toBe(true);
   });
 
+  it('The report store ignores an attempt whose worker ends late, after the next attempt has begun', async () => {
+    const folder = testFolder();
+    const store = await open(folder);
+    const { id } = await store.create(report);
+    const late = await store.beginAttempt(id);
+    const current = await store.beginAttempt(id);
+    mkdirSync(late.folder);
+    writeFileSync(path.join(late.folder, 'half.csv'), 'x');
+    writeFileSync(path.join(current.folder, file.name), 'a\n1\n');
+    for (const as of ['failure', 'interruption', 'nothing'] as const) await store.releaseAttempt(id, late.folder, as);
+    mkdirSync(late.folder);
+    const lateEnd = await store.end(id, { state: 'success', files: [] }, late.folder);
+    expect(lateEnd).toEqual(current.job);
+    expect(existsSync(late.folder)).toBe(false);
+    const end = await store.end(id, { state: 'success', files: [file] }, current.folder);
+    expect(end).toMatchObject({ state: 'success', attempts: 1, interruptions: 1, files: [file] });
+    expect(existsSync(store.filePath(id, file.name))).toBe(true);
+    expect(await store.end(id, { state: 'success', files: [] }, late.folder)).toEqual(end);
+  });
+
+  it('The report store publishes no attempt that was released', async () => {
+    const store = await open(testFolder());
+    const { id } = await store.create(report);
+    for (const as of ['failure', 'nothing'] as const) {
+      const { folder: attempt } = await store.beginAttempt(id);
+      await store.releaseAttempt(id, attempt, as);
+      mkdirSync(attempt);
+      expect(await store.end(id, { state: 'success', files: [file] }, attempt)).toMatchObject({ state: 'queued' });
+      expect(existsSync(attempt)).toBe(false);
+    }
+  });
+
   it('The report store ends a request once: the first end stays', async () => {
     const store = await open(testFolder());
     const { id } = await store.create(report);

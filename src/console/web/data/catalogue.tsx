@@ -35,7 +35,7 @@ function loadCatalogue({ period, ...keys }: CatalogueKeys, signal: AbortSignal):
 
 const dateOf = (time: string): string => formatDate(time.slice(0, 10));
 
-const parameterColumns = (looked: number): readonly Column<CatalogueParameter>[] => [
+const parameterColumns = (sampledEvents: number): readonly Column<CatalogueParameter>[] => [
   ['Parameter', ({ name }) => <code>{name}</code>],
   [
     'Type',
@@ -46,8 +46,8 @@ const parameterColumns = (looked: number): readonly Column<CatalogueParameter>[]
       </>
     ),
   ],
-  ['In events', ({ seen }) => <ShareBar share={looked === 0 ? 0 : seen / looked} />],
-  ['Values', ({ values }) => `about ${formatCount(values)}`, 'number wide-only'],
+  ['In events', ({ seen }) => <ShareBar share={sampledEvents === 0 ? 0 : seen / sampledEvents} />],
+  ['Values', ({ distinctValues }) => `about ${formatCount(distinctValues)}`, 'number wide-only'],
   [
     'Examples',
     ({ examples }) =>
@@ -69,7 +69,7 @@ const parameterColumns = (looked: number): readonly Column<CatalogueParameter>[]
 ];
 
 function Parameters({ event }: { readonly event: CatalogueEvent }) {
-  const { looked, sealed, parameters = [], moreParameters } = event;
+  const { sampledEvents, sealed, parameters = [], moreParameters } = event;
   const { found, field } = useSearch('Find a parameter', parameters, ({ name }) => name);
   if (sealed === 0) return <p class="muted">None of its events is sealed yet.</p>;
   if (parameters.length === 0) return <p class="muted">Its events have no parameters.</p>;
@@ -77,7 +77,8 @@ function Parameters({ event }: { readonly event: CatalogueEvent }) {
     <>
       <div class="spread">
         <Note>
-          Of {formatCount(looked)} events that were looked at, of {formatCount(sealed)} that are sealed, of all days.
+          Of {formatCount(sampledEvents)} events that were looked at, of {formatCount(sealed)} that are sealed, of all
+          days.
         </Note>
         {field}
       </div>
@@ -87,7 +88,7 @@ function Parameters({ event }: { readonly event: CatalogueEvent }) {
         <Table
           label="Parameters"
           kind="tall parameters"
-          columns={parameterColumns(looked)}
+          columns={parameterColumns(sampledEvents)}
           rows={found}
           keyOf={({ name }) => name}
         />
@@ -152,7 +153,7 @@ function Notices({ notices }: Pick<Catalogue, 'notices'>) {
   );
 }
 
-function Remarks({ version, more, missingFiles, isWhole, sealedUntil }: Catalogue) {
+function Remarks({ version, more, missingFiles, isComplete, sealedUntil }: Catalogue) {
   return (
     <>
       {version === undefined && (
@@ -164,7 +165,7 @@ function Remarks({ version, more, missingFiles, isWhole, sealedUntil }: Catalogu
           yet.
         </Note>
       )}
-      {!isWhole && <Note>There are more events than were counted: the catalogue is being made.</Note>}
+      {!isComplete && <Note>There are more events than were counted: the catalogue is being made.</Note>}
       {more.names > 0 && (
         <Note>
           {formatCount(more.names)} more names, with {formatCount(more.events)} events, are not listed.

@@ -11,10 +11,10 @@ import { datesOf, kindsOf, nameOf, periods, useVolume, VolumeCard, type Period }
 
 type Fields = AnswerOf<'/api/data/v1/fields.json'>;
 
-const fieldColumns = (looked: number): readonly Column<Fields['fields'][number]>[] => [
+const fieldColumns = (sampledEvents: number): readonly Column<Fields['fields'][number]>[] => [
   ['Field', ({ name, column, type }) => <code title={`Column ${column}, ${type}`}>{name}</code>],
-  ['Filled', ({ filled }) => <ShareBar share={filled / looked} />],
-  ['Events', ({ filled }) => formatCount(filled), 'number wide-only'],
+  ['Filled', ({ nonNullEvents }) => <ShareBar share={nonNullEvents / sampledEvents} />],
+  ['Events', ({ nonNullEvents }) => formatCount(nonNullEvents), 'number wide-only'],
   [
     'Meaning',
     ({ description, default: value }) => (
@@ -27,11 +27,13 @@ const fieldColumns = (looked: number): readonly Column<Fields['fields'][number]>
   ],
 ];
 
-function describeBasis({ looked, dateFrom, dateTo, isWhole }: Fields): string {
+function describeBasis({ sampledEvents, dateFrom, dateTo, isComplete }: Fields): string {
   if (dateFrom === undefined || dateTo === undefined)
-    return isWhole ? 'No events of this kind in these days.' : 'No events of this kind among the newest of these days.';
+    return isComplete
+      ? 'No events of this kind in these days.'
+      : 'No events of this kind among the newest of these days.';
   const days = dateFrom === dateTo ? formatDate(dateFrom) : `${formatDate(dateFrom)} to ${formatDate(dateTo)}`;
-  return `Counted in ${isWhole ? 'all' : 'the newest'} ${formatCount(looked)} events of ${days}.`;
+  return `Counted in ${isComplete ? 'all' : 'the newest'} ${formatCount(sampledEvents)} events of ${days}.`;
 }
 
 interface FieldsProps {
@@ -56,10 +58,10 @@ function FieldsCard({ idApp, period, kinds }: FieldsProps) {
     [name, column, description].join('\n'),
   );
   if (kind === undefined) return null;
-  const found = matching.toSorted((a, b) => b.filled - a.filled);
-  const empty = found.filter(({ filled }) => filled === 0).length;
-  const shown = showsEmpty ? found : found.filter(({ filled }) => filled > 0);
-  const hasEvents = data !== undefined && data.looked > 0;
+  const found = matching.toSorted((a, b) => b.nonNullEvents - a.nonNullEvents);
+  const empty = found.filter(({ nonNullEvents }) => nonNullEvents === 0).length;
+  const shown = showsEmpty ? found : found.filter(({ nonNullEvents }) => nonNullEvents > 0);
+  const hasEvents = data !== undefined && data.sampledEvents > 0;
   const controls = (
     <div class="row">
       <Select
@@ -80,7 +82,7 @@ function FieldsCard({ idApp, period, kinds }: FieldsProps) {
         <Table
           label="How full each field is"
           kind="tall"
-          columns={fieldColumns(data.looked)}
+          columns={fieldColumns(data.sampledEvents)}
           rows={shown}
           keyOf={({ column }) => column}
         />

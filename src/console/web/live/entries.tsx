@@ -17,7 +17,7 @@ export interface Entry {
   readonly title: string;
   /** The user of the event, or the reason of the rejection. */
   readonly about: string;
-  readonly faults: readonly Fault[];
+  readonly errors: readonly Fault[];
   /** The event, or an excerpt of the rejected body. */
   readonly body: string;
   /** Lines of `body` with an invalid field. */
@@ -41,15 +41,15 @@ function spread(text: string): string {
 }
 
 /** Returns the field names in the pointers of errors: for `/3/params/level` each step that is not an index. */
-function namesOf(faults: readonly Fault[]): Set<string> {
-  const steps = faults.flatMap(({ pointer }) => pointer.split('/').slice(1, 4));
+function namesOf(errors: readonly Fault[]): Set<string> {
+  const steps = errors.flatMap(({ pointer }) => pointer.split('/').slice(1, 4));
   return new Set(
     steps.filter((step) => !/^\d*$/.test(step)).map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~')),
   );
 }
 
-function findMarked(body: string, faults: readonly Fault[]): Set<number> {
-  const starts = [...namesOf(faults)].map((name) => `${JSON.stringify(name)}:`);
+function findMarked(body: string, errors: readonly Fault[]): Set<number> {
+  const starts = [...namesOf(errors)].map((name) => `${JSON.stringify(name)}:`);
   return new Set(
     body
       .split('\n')
@@ -69,7 +69,7 @@ function toEvent(id: number, data: Data): Entry {
     atMs: Number(data['received_at']),
     title: textOf(data['kind']).replaceAll('_', ' '),
     about: [name, subject].filter((text) => text !== '').join(' · '),
-    faults: [],
+    errors: [],
     body,
     marked: new Set(),
     text: body.toLowerCase(),
@@ -77,7 +77,7 @@ function toEvent(id: number, data: Data): Entry {
 }
 
 function toRefusal(id: number, data: Data): Entry {
-  const faults = Array.isArray(data['faults']) ? (data['faults'] as Fault[]) : [];
+  const errors = Array.isArray(data['errors']) ? (data['errors'] as Fault[]) : [];
   const body = spread(textOf(data['excerpt']));
   const requests = Number(data['requests'] ?? 1);
   const times = requests > 1 ? ` · ${requests} requests alike` : '';
@@ -87,9 +87,9 @@ function toRefusal(id: number, data: Data): Entry {
     atMs: Date.parse(textOf(data['time'])),
     title: `${textOf(data['method'])} ${textOf(data['status'])}`,
     about: `${textOf(data['detail'])}${times}`,
-    faults,
+    errors,
     body,
-    marked: findMarked(body, faults),
+    marked: findMarked(body, errors),
     text: JSON.stringify(data).toLowerCase(),
   };
 }
@@ -143,7 +143,7 @@ function Body({ body, marked }: Entry) {
 }
 
 function EntryLine({ entry }: { readonly entry: Entry }) {
-  const { kind, title, about, faults, body } = entry;
+  const { kind, title, about, errors, body } = entry;
   // Rendered when it is opened: hundreds of bodies may be large.
   const [isOpen, setOpen] = useState(false);
   const isRefusal = kind === 'refusal';
@@ -155,9 +155,9 @@ function EntryLine({ entry }: { readonly entry: Entry }) {
           <span class={`badge ${isRefusal ? 'bad' : 'good'}`}>{title}</span>
           <span class="about">{about}</span>
         </summary>
-        {isOpen && isRefusal && faults.length > 0 && (
+        {isOpen && isRefusal && errors.length > 0 && (
           <ul class="faults">
-            {faults.map(({ pointer, reason, hint }) => (
+            {errors.map(({ pointer, reason, hint }) => (
               <li key={`${pointer} ${reason}`}>
                 <code>{pointer === '' ? 'the request' : pointer}</code> {reason}
                 {hint !== undefined && <span class="muted"> {hint}</span>}

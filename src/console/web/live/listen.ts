@@ -3,7 +3,7 @@ import { pause } from '../parts/load.ts';
 
 /** A message of the stream: an event, a rejected request, or a number of omitted ones. */
 export interface Arrival {
-  readonly name: 'event' | 'refusal' | 'left_out';
+  readonly name: 'event' | 'refusal' | 'dropped';
   readonly data: Readonly<Record<string, unknown>>;
 }
 
@@ -17,7 +17,7 @@ export type Standing =
 const retryMs = 2000;
 /** Timeout without data, ms: the service sends a heartbeat every ten seconds. */
 const longestSilenceMs = 35_000;
-const names = ['event', 'refusal', 'left_out'];
+const names = ['event', 'refusal', 'dropped'];
 
 /** Parses a block of an event stream; undefined for comments and unknown events. */
 export function parseBlock(block: string): Arrival | undefined {

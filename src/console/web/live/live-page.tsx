@@ -25,14 +25,14 @@ interface Collected {
   /** The newest first. */
   entries: readonly Entry[];
   /** Events that the service did not send, because of sampling or a slow reader. */
-  leftOut: { events: number; refusals: number };
+  dropped: { events: number; refusals: number };
   waiting: number;
 }
 
 function take(collected: Collected, arrival: Arrival): void {
-  if (arrival.name === 'left_out') {
+  if (arrival.name === 'dropped') {
     const { events, refusals } = arrival.data as { readonly events: number; readonly refusals: number };
-    collected.leftOut = { events: collected.leftOut.events + events, refusals: collected.leftOut.refusals + refusals };
+    collected.dropped = { events: collected.dropped.events + events, refusals: collected.dropped.refusals + refusals };
     return;
   }
   collected.entries = [toEntry(arrival), ...collected.entries].slice(0, mostEntries);
@@ -61,9 +61,9 @@ function useOutOfSight(afterMs: number): boolean {
 
 /** Streams an app's arrivals after its earlier rejected requests. The buffer is bounded. */
 function useArrivals(idApp: string) {
-  const collected = useRef<Collected>({ entries: [], leftOut: nothing, waiting: 0 });
+  const collected = useRef<Collected>({ entries: [], dropped: nothing, waiting: 0 });
   const pausing = useRef(false);
-  const [shown, setShown] = useState<Omit<Collected, 'waiting'>>({ entries: [], leftOut: nothing });
+  const [shown, setShown] = useState<Omit<Collected, 'waiting'>>({ entries: [], dropped: nothing });
   const [waiting, setWaiting] = useState(0);
   const [isPaused, setPaused] = useState(false);
   const [standing, setStanding] = useState<Standing>({ kind: 'connecting' });
@@ -71,11 +71,11 @@ function useArrivals(idApp: string) {
   const isOut = useOutOfSight(outOfSightMs);
 
   function show(): void {
-    const { entries, leftOut, waiting: came } = collected.current;
+    const { entries, dropped, waiting: came } = collected.current;
     setWaiting(pausing.current ? came : 0);
     if (pausing.current) return;
     collected.current.waiting = 0;
-    setShown((before) => (before.entries === entries && before.leftOut === leftOut ? before : { entries, leftOut }));
+    setShown((before) => (before.entries === entries && before.dropped === dropped ? before : { entries, dropped }));
   }
 
   useEffect(() => {
@@ -115,8 +115,8 @@ function useArrivals(idApp: string) {
       show();
     },
     clear: (): void => {
-      collected.current = { entries: [], leftOut: nothing, waiting: 0 };
-      setShown({ entries: [], leftOut: nothing });
+      collected.current = { entries: [], dropped: nothing, waiting: 0 };
+      setShown({ entries: [], dropped: nothing });
       setWaiting(0);
     },
   };
@@ -180,9 +180,9 @@ function Controls({ arrivals, filter, onFilter }: ControlsProps) {
 function AppLive({ idApp }: { readonly idApp: string }) {
   const arrivals = useArrivals(idApp);
   const [filter, setFilter] = useState<Filter>({ kind: 'all', text: '' });
-  const { entries, standing, leftOut } = arrivals;
+  const { entries, standing, dropped } = arrivals;
   const shown = select(entries, filter);
-  const out = leftOut.events + leftOut.refusals;
+  const out = dropped.events + dropped.refusals;
   return (
     <>
       <AppHead page="live" idApp={idApp} />
@@ -199,7 +199,7 @@ function AppLive({ idApp }: { readonly idApp: string }) {
         <p class="muted small">
           A sample, of which the newest {formatCount(shown.length)} are shown
           {out > 0 &&
-            `; ${formatCount(leftOut.events)} more events and ${formatCount(leftOut.refusals)} more refusals came`}
+            `; ${formatCount(dropped.events)} more events and ${formatCount(dropped.refusals)} more refusals came`}
           . Times in {ownZone}.
         </p>
       </section>

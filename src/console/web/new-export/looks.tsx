@@ -77,9 +77,9 @@ export function EstimateView({ given }: { readonly given: CallArguments | undefi
         </div>
       </dl>
       {isEmpty && <Message kind="info">There are no such rows. Another period or fewer filters may have some.</Message>}
-      {overLimits.map(({ limit, isCertain, todo }) => (
+      {overLimits.map(({ limit, isCertain, action }) => (
         <Message key={limit} kind={isCertain ? 'error' : 'warning'}>
-          {isCertain ? 'Too many' : 'Perhaps too many'} {limit}: {todo}
+          {isCertain ? 'Too many' : 'Perhaps too many'} {limit}: {action}
         </Message>
       ))}
     </div>
@@ -115,7 +115,7 @@ export function PreviewView({ asked, isOld }: { readonly asked: CallArguments; r
             keyOf={(_, line) => line}
           />
           <Note>
-            {preview.isCut
+            {preview.isTruncated
               ? `The first ${formatCount(preview.rows.length)}; there are more.`
               : `All ${formatCount(preview.rows.length)} of them.`}
           </Note>

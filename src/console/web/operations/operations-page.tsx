@@ -4,7 +4,7 @@ import { Chart } from '../parts/chart.tsx';
 import { formatAway, formatBytes, formatCount, formatShort, formatSpan, formatTime } from '../parts/format.ts';
 import { Card, createParts, LoadState, Message } from '../parts/layout.tsx';
 import { AppsPart } from './apps-part.tsx';
-import { DisksCard, NoticesCard, ProcessesCard, RefusalsCard, useStatus } from './service-cards.tsx';
+import { DisksCard, WarningsCard, ProcessesCard, RefusalsCard, useStatus } from './service-cards.tsx';
 import type { Problem, Sample, Status } from './service-cards.tsx';
 import { UsersPart } from './users-part.tsx';
 
@@ -99,12 +99,12 @@ function RateCard({ samples }: { readonly samples: readonly Sample[] }) {
 function Problems({ problems }: { readonly problems: readonly Problem[] }) {
   return (
     <ul class="stack" aria-label="Problems">
-      {problems.map(({ code, subject = '', what, todo, since: begun }) => (
+      {problems.map(({ code, subject = '', message, action, since: begun }) => (
         <li class="message error" key={`${code} ${subject}`}>
           <p>
-            <b>{what}</b>
+            <b>{message}</b>
           </p>
-          <p>{todo}</p>
+          <p>{action}</p>
           <p class="muted small">
             <code>{code}</code>
             {begun !== undefined && ` since ${formatTime(Date.parse(begun) / 1000)}`}
@@ -145,7 +145,7 @@ function ServicePart() {
       </div>
       <div class="columns">
         <RefusalsCard status={status} />
-        <NoticesCard notices={status.notices} />
+        <WarningsCard warnings={status.warnings} />
       </div>
     </div>
   );

@@ -149,18 +149,18 @@ export function RefusalsCard({ status }: { readonly status: Status }) {
   );
 }
 
-export function NoticesCard({ notices }: { readonly notices: readonly Problem[] }) {
+export function WarningsCard({ warnings }: { readonly warnings: readonly Problem[] }) {
   return (
-    <Card id="notices" title="Worth a look">
-      {notices.length === 0 ? (
+    <Card id="warnings" title="Worth a look">
+      {warnings.length === 0 ? (
         <p class="muted">Nothing.</p>
       ) : (
         <ul class="stack">
-          {notices.map(({ code, subject = '', what, todo, since }) => (
+          {warnings.map(({ code, subject = '', message, action, since }) => (
             <li key={`${code} ${subject}`}>
-              <p>{what}</p>
+              <p>{message}</p>
               <p class="muted small">
-                {todo}
+                {action}
                 {since !== undefined && ` Since ${formatTime(Date.parse(since) / 1000)}.`}
               </p>
             </li>

@@ -15,7 +15,7 @@ import { listTables, tablePaths } from '../../../lake/lake.ts';
 import { readSnapshot, type DataFile, type Snapshot } from '../../../lake/log/snapshot.ts';
 import { sqlName } from '../../../lake/sql/literals.ts';
 import { describeError, isAppError, isDamage } from '../../../runtime/errors.ts';
-import { localFiles } from '../../../runtime/store/local-files.ts';
+import { localFiles } from '../../../runtime/store/open-store.ts';
 import type { DataOutcome, DataPlan, DataQuestion, DateSpan, DayCount, Fields } from '../../jobs/worker-messages.ts';
 import { filesSql } from '../export-query.ts';
 import { openReadEngine, type QueryEngine } from '../query-engine.ts';
@@ -134,7 +134,7 @@ function timeOf({ maxValues }: DataFile): string {
 interface Newest {
   readonly chosen: readonly DataFile[];
   /** Whether no other file has rows of the apps. */
-  readonly isWhole: boolean;
+  readonly isComplete: boolean;
 }
 
 /** Chooses the newest files, at least one; rows of other accounts do not count. */
@@ -154,7 +154,7 @@ async function chooseNewest(engine: QueryEngine, files: readonly DataFile[], { a
     return left < 0 && index > 0;
   });
   const chosen = end === -1 ? own : own.slice(0, end);
-  return { chosen, isWhole: chosen.length === own.length && newest.length === files.length };
+  return { chosen, isComplete: chosen.length === own.length && newest.length === files.length };
 }
 
 /** Counts how many of the newest events of a kind have each field. Error: `sql` if a file cannot be read. */
@@ -171,13 +171,13 @@ export async function countFields(
       column: name,
       type,
       description,
-      filled: filled(index),
+      nonNullEvents: filled(index),
       ...(value === undefined ? {} : { default: value }),
     }));
-  const nothing = { kind, looked: 0, isWhole: true, fields: describe(() => 0) };
+  const nothing = { kind, sampledEvents: 0, isComplete: true, fields: describe(() => 0) };
   if (files.length === 0) return nothing;
-  const { chosen, isWhole } = await chooseNewest(engine, files, plan);
-  if (chosen.length === 0) return { ...nothing, isWhole };
+  const { chosen, isComplete } = await chooseNewest(engine, files, plan);
+  if (chosen.length === 0) return { ...nothing, isComplete };
   const isEvent = dataset === events;
   const counts = columns
     .map(({ name, default: value }) =>
@@ -192,12 +192,12 @@ export async function countFields(
     values: { ...dates, ...(isEvent ? { kind } : {}) },
   };
   const [row = {}] = await localFiles.use(chosen, (paths) => engine.rows(statement, [snapshot.emptyFile, ...paths]));
-  const looked = Number(row['looked']);
+  const sampledEvents = Number(row['looked']);
   return {
     kind,
-    looked,
-    ...(looked === 0 ? {} : { dateFrom: String(row['date_from']), dateTo: String(row['date_to']) }),
-    isWhole,
+    sampledEvents,
+    ...(sampledEvents === 0 ? {} : { dateFrom: String(row['date_from']), dateTo: String(row['date_to']) }),
+    isComplete,
     fields: describe((index) => Number(row[`f${index}`])),
   };
 }

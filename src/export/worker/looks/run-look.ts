@@ -50,7 +50,7 @@ const wholeSampleRows = 65_536;
 const [textMargin, compressedMargin] = [0.08, 0.5];
 /** Start of an export, s, and its throughput per second, as measured (docs/api.md). */
 const [startSeconds, rowsRead, bytesWritten] = [0.7, 4_000_000, 100_000_000];
-const todo = 'Ask for fewer days, apps or fields, one after the other, or have the operator raise the limit.';
+const action = 'Ask for fewer days, apps or fields, one after the other, or have the operator raise the limit.';
 
 const ofApps = `SELECT events.file_index AS file, count(*) AS rows FROM ${filesSql} AS events
   WHERE events.id_app IN (SELECT id_app FROM apps) GROUP BY ALL`;
@@ -182,7 +182,7 @@ function boundParts({ request, limits }: ReadPlan, { atLeast, atMost }: Bounds):
 }
 
 function over(limit: OverLimit['limit'], allowed: number, { atLeast, atMost }: Bounds): OverLimit[] {
-  return (atMost ?? Infinity) > allowed ? [{ limit, allowed, isCertain: atLeast > allowed, todo }] : [];
+  return (atMost ?? Infinity) > allowed ? [{ limit, allowed, isCertain: atLeast > allowed, action }] : [];
 }
 
 /**
@@ -240,7 +240,7 @@ async function preview(look: Look): Promise<Omit<Preview, 'basis'>> {
     rows.push(...found.map((row) => Object.values(row).map((cell) => (typeof cell === 'string' ? cell : null))));
   }
   const columns = plan.request.selectors.map((name) => getSelector(name).name);
-  return { columns, rows: rows.slice(0, previewRows), isCut: rows.length > previewRows };
+  return { columns, rows: rows.slice(0, previewRows), isTruncated: rows.length > previewRows };
 }
 
 /** Compares the sizes of files, and the hash only if a size differs. */

@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events';
 import path from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { openAccessReader } from '../../../../src/access/store.ts';
@@ -100,4 +101,40 @@ test('A stop ends the looks that run and those that wait', async () => {
   await waitFor('two run', () => begun.length === 2);
   await looks.stop();
   expect((await Promise.all(asked)).map(({ kind }) => kind)).toEqual(['aborted', 'aborted', 'aborted']);
+});
+
+test('Looks whose callers disconnected while they waited do not count towards the limit of their account', async () => {
+  const { run, begun, end } = await openLooks();
+  const gone = new AbortController();
+  const first = run(1, 'first');
+  const abandoned = Array.from({ length: 7 }, (_, number) => run(1, `abandoned ${number}`, gone.signal));
+  expect(await run(1, 'refused')).toEqual({ kind: 'busy' });
+  gone.abort();
+  await Promise.all(abandoned);
+  const last = run(1, 'last');
+  await waitFor('one runs', () => begun.includes('first'));
+  end('first');
+  await waitFor('the last one runs', () => begun.includes('last'));
+  end('last');
+  expect(await Promise.all([first, last])).toEqual([{ kind: 'timed_out' }, { kind: 'timed_out' }]);
+});
+
+/** Signals that Node keeps with another one that they depend on. */
+const dependentsOf = (source: AbortSignal): number =>
+  Object.getOwnPropertySymbols(source)
+    .filter(({ description = '' }) => description.startsWith('kDependant'))
+    .map((symbol) => (Reflect.get(source, symbol) as ReadonlySet<unknown> | undefined)?.size ?? 0)
+    .reduce((sum, size) => sum + size, 0);
+
+test('A signal that many looks were given keeps none of them', async () => {
+  const { run, begun, end } = await openLooks();
+  const lasting = new AbortController();
+  for (const event of ['a', 'b', 'c']) {
+    const asked = run(1, event, lasting.signal);
+    await waitFor('it runs', () => begun.includes(event));
+    end(event);
+    await asked;
+  }
+  expect(dependentsOf(lasting.signal)).toBe(0);
+  expect(getEventListeners(lasting.signal, 'abort')).toEqual([]);
 });

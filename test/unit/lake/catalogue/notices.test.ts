@@ -87,11 +87,11 @@ describe('notices of the catalogue', () => {
       '54: volume_fallen 1 twice',
     ]);
     const newest = known.find(({ customEventName }) => customEventName === 'twice');
-    expect(newest).toMatchObject({ date: dateOf(54), isOver: true });
+    expect(newest).toMatchObject({ date: dateOf(54), isResolved: true });
     expect(known.find(({ customEventName, date }) => customEventName === 'twice' && date === dateOf(40))).toMatchObject(
       {
         lastDate: dateOf(41),
-        isOver: true,
+        isResolved: true,
       },
     );
   });

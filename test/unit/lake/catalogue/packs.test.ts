@@ -27,7 +27,11 @@ async function packFolder(keys: Readonly<Record<string, string>>) {
 const failForGood = async (): Promise<never> =>
   Promise.reject(new AppError('sql', 'duckdb: FATAL Error: database has been invalidated'));
 
-const { signal } = new AbortController();
+/** An engine whose queries of files are interrupted. */
+const stopped = (duckdb: Duckdb) => async (sql: string) => {
+  if (!sql.includes('read_parquet')) return duckdb.rows(sql);
+  throw new AppError('sql', 'duckdb: INTERRUPT Error: Interrupted!');
+};
 
 describe('openPacks()', () => {
   it('The parts of an earlier form are removed, to be made anew', async () => {
@@ -41,24 +45,32 @@ describe('openPacks()', () => {
     const { duckdb, folder, fileOf } = await packFolder({ good: catalogueForm, bad: catalogueForm });
     const packs = await openPacks(folder, duckdb);
     await writeFile(fileOf.get('bad') ?? '', 'no Parquet');
-    expect(await packs.mend(duckdb, signal)).toBe(true);
+    expect(await packs.mend(duckdb)).toBe(true);
     expect([...packs.keys()]).toEqual(['good']);
-    expect(await packs.mend(duckdb, signal)).toBe(false);
+    expect(await packs.mend(duckdb)).toBe(false);
   });
 
   it('An engine that has failed for good, or is stopped, takes no pack away', async () => {
     const { duckdb, folder } = await packFolder({ a: catalogueForm, b: catalogueForm });
     const packs = await openPacks(folder, duckdb);
     const failed: Duckdb = { ...duckdb, rows: failForGood };
-    await expect(packs.mend(failed, signal)).rejects.toThrow('invalidated');
-    const stopping = new AbortController();
-    async function stopped(sql: string) {
-      if (!sql.includes('read_parquet')) return duckdb.rows(sql);
-      stopping.abort();
-      throw new AppError('sql', 'duckdb: INTERRUPT Error: Interrupted!');
-    }
-    await expect(packs.mend({ ...duckdb, rows: stopped }, stopping.signal)).rejects.toThrow('Interrupted');
+    await expect(packs.mend(failed)).rejects.toThrow('invalidated');
+    await expect(packs.mend({ ...duckdb, rows: stopped(duckdb) })).rejects.toThrow('Interrupted');
     expect(await findNames(folder)).toHaveLength(2);
     expect([...packs.keys()].toSorted()).toEqual(['a', 'b']);
+  });
+
+  it('An engine that failed permanently, or is stopped while packs are opened, removes none of them', async () => {
+    const { duckdb, folder } = await packFolder({ a: catalogueForm, b: catalogueForm });
+    await expect(openPacks(folder, { ...duckdb, rows: failForGood })).rejects.toThrow('invalidated');
+    await expect(openPacks(folder, { ...duckdb, rows: stopped(duckdb) })).rejects.toThrow('Interrupted');
+    expect(await findNames(folder)).toHaveLength(2);
+  });
+
+  it('A pack that cannot be read when packs are opened is removed', async () => {
+    const { duckdb, folder, fileOf } = await packFolder({ good: catalogueForm, bad: catalogueForm });
+    await writeFile(fileOf.get('bad') ?? '', 'no Parquet');
+    expect([...(await openPacks(folder, duckdb)).keys()]).toEqual(['good']);
+    expect(await findNames(folder)).toEqual([path.basename(fileOf.get('good') ?? '')]);
   });
 });

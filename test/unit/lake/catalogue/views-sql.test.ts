@@ -10,14 +10,14 @@ const parameterOf = (name: string): CatalogueParameter => ({
   seen: 1,
   types,
   untyped: 0,
-  values: 1,
+  distinctValues: 1,
   examples: [],
   ...seen,
 });
 const eventOf = (customEventName: string, names: readonly string[]): CatalogueEvent => ({
   customEventName,
   events: 1,
-  looked: 1,
+  sampledEvents: 1,
   ...seen,
   moreParameters: 0,
   days: [],

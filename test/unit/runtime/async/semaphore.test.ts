@@ -78,3 +78,37 @@ describe('a mutex for the tasks of many', () => {
     expect(steps.at(-1)).toBe('again');
   });
 });
+
+describe('a task with a signal', () => {
+  it('A task whose signal aborts while it waits is not run, counts no longer, and leaves the others their turns', async () => {
+    const steps: string[] = [];
+    const slots = createKeyedSemaphore();
+    const [first, second, third] = ['first', 'second', 'third'].map((name) => createTask(steps, name));
+    if (first === undefined || second === undefined || third === undefined) throw new Error('there are three');
+    const gone = new AbortController();
+    const results = [slots.run(1, first.task), slots.run(1, second.task, gone.signal), slots.run(1, third.task)];
+    expect(slots.count(1)).toBe(3);
+    gone.abort(new Error('the caller has left'));
+    await expect(results[1]).rejects.toThrow('the caller has left');
+    expect(slots.count(1)).toBe(2);
+    for (const task of [first, third]) task.end();
+    expect([await results[0], await results[2]]).toEqual(['first', 'third']);
+    expect(steps).toEqual(['first begins', 'first ends', 'third begins', 'third ends']);
+    expect(slots.count()).toBe(0);
+    await expect(slots.run(1, second.task, gone.signal)).rejects.toThrow('the caller has left');
+  });
+
+  it('A task that has begun ignores its signal, and the last one that leaves a key leaves nothing behind', async () => {
+    const slots = createKeyedSemaphore();
+    const running = createTask([], 'running');
+    const [one, other] = [new AbortController(), new AbortController()];
+    const result = slots.run(1, running.task, one.signal);
+    const waiting = slots.run(1, running.task, other.signal);
+    for (const controller of [one, other]) controller.abort();
+    await expect(waiting).rejects.toThrow('aborted');
+    running.end();
+    expect(await result).toBe('running');
+    expect(slots.count()).toBe(0);
+    expect(await slots.run(1, async () => 'next')).toBe('next');
+  });
+});

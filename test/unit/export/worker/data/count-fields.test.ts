@@ -33,27 +33,31 @@ async function count(own: readonly number[]) {
     },
   } as unknown as QueryEngine;
   const chosen: Chosen = { table: 'events', files: files.toReversed(), snapshot: { emptyFile: 'empty' } as Snapshot };
-  const { looked, isWhole } = await countFields(engine, chosen, plan, { dataset: events, kind: 'login', dates });
-  return { read, looked, isWhole };
+  const { sampledEvents, isComplete } = await countFields(engine, chosen, plan, {
+    dataset: events,
+    kind: 'login',
+    dates,
+  });
+  return { read, sampledEvents, isComplete };
 }
 
 const many = (rows: number): number[] => Array.from({ length: 501 }, () => rows);
 
 describe('how full the fields are', () => {
   it('A file in which only other apps have rows is not read, and leaves the count whole', async () => {
-    expect(await count([10, 0, 10])).toEqual({ read: ['f0', 'f2'], looked: 1, isWhole: true });
-    expect(await count([0, 0])).toEqual({ read: [], looked: 0, isWhole: true });
+    expect(await count([10, 0, 10])).toEqual({ read: ['f0', 'f2'], sampledEvents: 1, isComplete: true });
+    expect(await count([0, 0])).toEqual({ read: [], sampledEvents: 0, isComplete: true });
   });
 
   it('The newest files are read up to the bound of rows, one at least, none behind one that is left out', async () => {
-    expect(await count([30_000_000, 1])).toEqual({ read: ['f0'], looked: 1, isWhole: false });
-    expect(await count([15_000_000, 0, 6_000_000, 1])).toEqual({ read: ['f0'], looked: 1, isWhole: false });
-    expect(await count([15_000_000, 5_000_000])).toEqual({ read: ['f0', 'f1'], looked: 1, isWhole: true });
+    expect(await count([30_000_000, 1])).toEqual({ read: ['f0'], sampledEvents: 1, isComplete: false });
+    expect(await count([15_000_000, 0, 6_000_000, 1])).toEqual({ read: ['f0'], sampledEvents: 1, isComplete: false });
+    expect(await count([15_000_000, 5_000_000])).toEqual({ read: ['f0', 'f1'], sampledEvents: 1, isComplete: true });
   });
 
   it('Files older than the five hundred newest are not looked at, which is said, also where those have no row of the app', async () => {
-    const { read, isWhole } = await count(many(1));
-    expect([read.length, isWhole]).toEqual([500, false]);
-    expect(await count(many(0))).toEqual({ read: [], looked: 0, isWhole: false });
+    const { read, isComplete } = await count(many(1));
+    expect([read.length, isComplete]).toEqual([500, false]);
+    expect(await count(many(0))).toEqual({ read: [], sampledEvents: 0, isComplete: false });
   });
 });

@@ -13,35 +13,37 @@ const run = promisify(execFile);
 /** A block has a start of the service in it, which takes its time on a loaded machine. */
 const commandMs = 120_000;
 
-/** A block of docs/operating.md. */
+/** The pages for operators. */
+const operatorPages = ['install', 'load', 'personal-data', 'keep', 'watch'];
+
+/** A block of a page. */
 export interface Block {
   readonly section: string;
   readonly language: string;
   readonly text: string;
 }
 
-/** Reads the blocks of the page in their order. */
-export function readOperationsPage(): readonly Block[] {
-  const page = readFileSync(path.join(packageRoot, 'docs/operating.md'), 'utf8');
+/** Reads the blocks of the pages in their order. */
+export function readOperatorPages(): readonly Block[] {
+  const pages = operatorPages.map((name) => readFileSync(path.join(packageRoot, `docs/${name}.md`), 'utf8'));
   let section = '';
-  return [...page.matchAll(/^## ([^\n]+)$|^```(\w+)\n(.*?)^```$/gms)].flatMap(([, title, language = '', text = '']) => {
-    if (title !== undefined) section = title;
-    return title === undefined ? [{ section, language, text }] : [];
-  });
+  return [...pages.join('\n').matchAll(/^##+ ([^\n]+)$|^```(\w+)\n(.*?)^```$/gms)].flatMap(
+    ([, title, language = '', text = '']) => {
+      if (title !== undefined) section = title;
+      return title === undefined ? [{ section, language, text }] : [];
+    },
+  );
 }
 
-/** A machine as the page assumes it, below a folder of a test. */
+/** A machine as the pages assume it, below a folder of a test. */
 export interface OperationsMachine {
-  /**
-   * Runs a block of commands as it is written, but for the places of the machine. Returns what it printed; throws with
-   * it.
-   */
+  /** Runs a block as written, except for the paths of the machine. Returns its output; an error has it too. */
   run(block: Block): Promise<string>;
-  /** Runs commands that are no block. */
+  /** Runs commands that are not a block. */
   sh(commands: string): Promise<string>;
-  /** Where a path of the page lies. */
+  /** Returns the path in the test's folder. */
   place(file: string): string;
-  /** The address of a port of the page. */
+  /** Returns the address of a documented port. */
   address(port: 8080 | 8081 | 8082): string;
   /** The main process of the service, while it runs. */
   pid(): number | undefined;
@@ -171,7 +173,7 @@ ln -s ${root}/deploy "$4/lib/node_modules/tributary/docs/deploy"
     async destroy() {
       const pids = [pidOf('tributary'), pidOf('nginx')].filter((pid) => pid !== undefined).flatMap(listTree);
       for (const pid of pids) signalProcess(pid, 'SIGKILL');
-      await waitFor('every process of the machine is gone', () => !pids.some(isAlive));
+      await waitFor('every process of the machine has exited', () => !pids.some(isAlive));
     },
   };
 }

@@ -1,0 +1,385 @@
+/**
+ * Settings: one declaration each, for the parser (src/config.ts) and docs/reference/settings.md.
+ */
+import { availableParallelism } from 'node:os';
+import path from 'node:path';
+import type { Quota } from '../runtime/async/rate-limits.ts';
+import { createOutgoingRules } from '../runtime/http/outgoing-rules.ts';
+import { parseServerAddresses } from '../runtime/processes/server-addresses.ts';
+
+const mebibyte = 1024 * 1024;
+const logLevels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
+const quotaUnitsMs: Readonly<Record<string, number>> = { s: 1000, min: 60_000, h: 3_600_000 };
+
+export interface Setting<T> {
+  /** Variable, without `TRIBUTARY_`. */
+  readonly name: string;
+  /** Meaning, for the page: a noun phrase first. */
+  readonly about: string;
+  /** Permitted values, for the page. */
+  readonly values: string;
+  /** Default, for the page, if it is not the fallback as it is. */
+  readonly usual?: string;
+  readonly unit?: 'bytes' | 'MiB' | 'ms' | 's';
+  /** Further sentences, for the page. */
+  readonly notes?: string;
+  /** Value of an unset or empty variable. */
+  readonly fallback: T;
+  /** Parses a text that is not empty. `refuse` collects a rule that it breaks. */
+  readonly parse: (text: string, refuse: (rule: string) => void) => T;
+}
+
+const setting = <T>(declared: Setting<T>): Setting<T> => declared;
+
+type Texts = Pick<Setting<unknown>, 'about' | 'usual' | 'unit' | 'notes'>;
+
+interface Range {
+  readonly fallback: number;
+  readonly min: number;
+  readonly max?: number;
+}
+
+function integer(name: string, { fallback, min, max, ...texts }: Range & Texts): Setting<number> {
+  const most = max ?? Number.MAX_SAFE_INTEGER;
+  return {
+    name,
+    ...texts,
+    values: max === undefined ? `at least ${min}` : `${min} to ${max}`,
+    fallback,
+    parse(given, refuse) {
+      const value = /^-?\d{1,16}$/.test(given) ? Number(given) : Number.NaN;
+      if (value >= min && value <= most) return value;
+      refuse(`must be a whole number from ${min} to ${most}`);
+      return fallback;
+    },
+  };
+}
+
+type Rest<T> = Texts & Pick<Setting<T>, 'values' | 'fallback'>;
+
+function word<T extends string | undefined>(name: string, rest: Rest<T>): Setting<string | T> {
+  return { name, ...rest, parse: (given) => given };
+}
+
+/** The absolute path of a file or a folder. */
+function place<T extends string | undefined>(name: string, rest: Omit<Rest<T>, 'values'>): Setting<string | T> {
+  return { name, ...rest, values: 'path', parse: (given) => path.resolve(given) };
+}
+
+function oneOf<const Word extends string>(
+  name: string,
+  choices: readonly Word[],
+  { fallback, ...texts }: Texts & { readonly fallback: NoInfer<Word> },
+): Setting<Word> {
+  return {
+    name,
+    ...texts,
+    values: choices.join(', '),
+    fallback,
+    parse(given, refuse) {
+      const found = choices.find((choice) => choice === given);
+      if (found === undefined) refuse(`must be one of ${choices.join(', ')}`);
+      return found ?? fallback;
+    },
+  };
+}
+
+/** An HTTP address, without a trailing slash. */
+function address(name: string, texts: Texts): Setting<string | undefined> {
+  return {
+    name,
+    ...texts,
+    values: 'address',
+    fallback: undefined,
+    parse(given, refuse) {
+      const url = URL.canParse(given) ? new URL(given) : undefined;
+      if (url === undefined || !['http:', 'https:'].includes(url.protocol))
+        refuse('must be an address that starts with http:// or https://');
+      return given.replace(/\/+$/, '');
+    },
+  };
+}
+
+function parseQuotas(given: string, refuse: (rule: string) => void): readonly Quota[] {
+  if (given === 'off') return [];
+  const parts = given.split(',').map((part) => /^([1-9]\d{0,8})\/(s|min|h)$/.exec(part.trim()));
+  if (parts.some((quota) => quota === null)) refuse("must be limits such as '10/s,100/min,1000/h', or 'off'");
+  return parts.flatMap((quota) =>
+    quota === null ? [] : [{ limit: Number(quota[1]), windowMs: quotaUnitsMs[quota[2] ?? ''] ?? 0 }],
+  );
+}
+
+function quotas(name: string, usual: string, about: string): Setting<readonly Quota[]> {
+  const fallback = parseQuotas(usual, () => undefined);
+  return { name, about, values: 'limits per s, min or h, or off', usual, fallback, parse: parseQuotas };
+}
+
+/** All settings of the service, in the order of the page. */
+export const settings = {
+  dataDir: place('DATA_DIR', {
+    fallback: undefined,
+    usual: './data',
+    about: 'Data folder, on a local file system with hard links.',
+  }),
+  host: word('HOST', {
+    fallback: '127.0.0.1',
+    values: 'address or name',
+    about: 'Address of the import and the export port.',
+    notes: 'The service listens on the first IPv4 address of a name, or on its first address if it has none.',
+  }),
+  s2sPort: integer('S2S_PORT', { fallback: 8080, min: 0, max: 65_535, about: 'Import port. 0: any free port.' }),
+  apiPort: integer('API_PORT', { fallback: 8081, min: 0, max: 65_535, about: 'Export port. 0: any free port.' }),
+  opsPort: integer('OPS_PORT', {
+    // A service on any free port must not also need a fixed one.
+    fallback: -1,
+    usual: '8082',
+    min: 0,
+    max: 65_535,
+    about: "Operator's port: metrics and readiness. 0: any free port, also the default if the export port is 0.",
+    notes: 'It shows apps and volumes without a password. Keep it on loopback or on a private network.',
+  }),
+  opsHost: word('OPS_HOST', {
+    fallback: '127.0.0.1',
+    values: 'address or name',
+    about: "Address of the operator's port.",
+  }),
+  opsNames: setting<readonly string[]>({
+    name: 'OPS_NAMES',
+    values: 'names, separated by commas',
+    about: "Host names that requests to the operator's port may use.",
+    notes:
+      "Requests that name another host get 403, so that no web page reads the metrics by DNS rebinding. Addresses, `localhost`, the machine's name and `TRIBUTARY_OPS_HOST` are always allowed.",
+    fallback: [''],
+    parse: (given) => given.split(',').map((name) => name.trim()),
+  }),
+  drainMs: integer('DRAIN_MS', {
+    fallback: 0,
+    min: 0,
+    max: 600_000,
+    unit: 'ms',
+    about: 'Time between SIGTERM and closing the ports.',
+    notes:
+      'During this time `/readyz` returns 503, requests are processed, and each response closes its connection. Set it to the time in which your load balancer notices.',
+  }),
+  publicS2sUrl: address('PUBLIC_S2S_URL', {
+    about: 'Import address that clients see. Set it if clients use a proxy or TLS.',
+    notes: '`/openapi.json` shows it.',
+  }),
+  publicApiUrl: address('PUBLIC_API_URL', {
+    about: 'Export address that clients see. Set it if clients use a proxy or TLS.',
+    notes:
+      'Links, AuthHMAC signatures and `/openapi.json` use it. If it is unset, links use the `Host` header of each caller, over plain HTTP.',
+  }),
+  natsUrl: setting<string | undefined>({
+    name: 'NATS_URL',
+    values: 'addresses, separated by commas',
+    usual: "the service's own server",
+    about: 'External NATS cluster: `nats://user:password@host:4222`, `tls://...` or `nats://token@...`.',
+    notes: 'Any of several addresses may have the credentials.',
+    fallback: undefined,
+    parse(given, refuse) {
+      const servers = parseServerAddresses(given);
+      if ('problem' in servers) refuse(servers.problem);
+      return given;
+    },
+  }),
+  streamName: setting({
+    name: 'STREAM',
+    values: '1 to 64 letters, digits, _ or -',
+    about: 'Name of the stream on the broker. Services that share a cluster need different names.',
+    fallback: 'TRIBUTARY_EVENTS',
+    // It is also a folder of the broker and a part of a subject.
+    parse(given, refuse) {
+      if (!/^[A-Za-z0-9_-]{1,64}$/.test(given)) refuse('must be 1 to 64 letters, digits, _ or -');
+      return given;
+    },
+  }),
+  ingestWorkers: integer('INGEST_WORKERS', {
+    fallback: Math.max(1, Math.min(4, Math.floor(availableParallelism() / 2))),
+    usual: 'half the cores, 1 to 4',
+    min: 1,
+    max: 64,
+    about: 'Import processes, which share the port.',
+  }),
+  streamMaxBytes: integer('STREAM_MAX_BYTES', {
+    fallback: 8192 * mebibyte,
+    min: mebibyte,
+    unit: 'bytes',
+    about: 'Maximum size of the stream. Imports beyond it get 500 with `Retry-After`.',
+  }),
+  flushAgeMs: integer('FLUSH_AGE_MS', {
+    fallback: 5000,
+    min: 10,
+    max: 3_600_000,
+    unit: 'ms',
+    about: 'Longest time until an event is written to the lake.',
+  }),
+  flushMaxBytes: integer('FLUSH_MAX_BYTES', {
+    fallback: 128 * mebibyte,
+    min: mebibyte,
+    unit: 'bytes',
+    about: 'Waiting bytes that start a flush early.',
+    notes: 'The limit is at most a sixteenth of `TRIBUTARY_DUCKDB_MEMORY_MB`.',
+  }),
+  flushMaxRows: integer('FLUSH_MAX_ROWS', {
+    fallback: 250_000,
+    min: 1,
+    about: 'Waiting rows that start a flush early.',
+  }),
+  sealAgeMs: integer('SEAL_AGE_MS', {
+    fallback: 3_600_000,
+    min: 10,
+    unit: 'ms',
+    about: 'Age at which young rows of today and yesterday are sealed.',
+    notes: 'Rows of other dates are sealed at 24 times this age, but within a day unless this age is longer.',
+  }),
+  sealMaxBytes: integer('SEAL_MAX_BYTES', {
+    fallback: 128 * mebibyte,
+    min: 1,
+    unit: 'bytes',
+    about: 'Size of a kind and date that is sealed early, and the maximum size of a sealed file.',
+  }),
+  retentionMs: integer('RETENTION_MS', {
+    fallback: 86_400_000,
+    min: 1000,
+    unit: 'ms',
+    about: 'Retention of replaced files, old log entries and erased events, for running queries and `asOf` exports.',
+    notes: 'A shorter value also ends versions whose `timestampKeptUntil` is later.',
+  }),
+  linkTtlSeconds: integer('LINK_TTL_SECONDS', {
+    fallback: 86_400,
+    min: 1,
+    max: 604_800,
+    unit: 's',
+    about: 'Lifetime of download links.',
+  }),
+  maxExports: integer('MAX_EXPORTS', {
+    fallback: 10,
+    min: 1,
+    max: 1000,
+    about: 'Simultaneous export requests of an account. `--max-exports` limits a single user further.',
+  }),
+  exportWorkers: integer('EXPORT_WORKERS', {
+    fallback: 2,
+    min: 1,
+    max: 64,
+    about: 'Exports that run at the same time. The others wait.',
+  }),
+  exportMaxRows: integer('EXPORT_MAX_ROWS', { fallback: 100_000_000, min: 1, about: 'Maximum rows of an export.' }),
+  exportMaxBytes: integer('EXPORT_MAX_BYTES', {
+    fallback: 64 * 1024 * mebibyte,
+    min: 1,
+    unit: 'bytes',
+    about: 'Maximum size of an export: of CSV and JSON lines before compression.',
+  }),
+  exportTimeoutMs: integer('EXPORT_TIMEOUT_MS', {
+    fallback: 3_600_000,
+    min: 1000,
+    unit: 'ms',
+    about: 'Maximum run time of an export.',
+  }),
+  singleFileMaxBytes: integer('SINGLE_FILE_MAX_BYTES', {
+    fallback: 10 * mebibyte,
+    min: 0,
+    unit: 'bytes',
+    about: 'Size above which a result becomes `.csv.gz` parts. 0: always. The parameter `compression` overrides it.',
+  }),
+  partMaxBytes: integer('PART_MAX_BYTES', {
+    fallback: 256 * mebibyte,
+    min: 1024,
+    unit: 'bytes',
+    about: 'Maximum size of a part, before compression.',
+  }),
+  duckdbMemoryMb: integer('DUCKDB_MEMORY_MB', {
+    fallback: 2048,
+    min: 256,
+    unit: 'MiB',
+    about: 'Memory of DuckDB in a process. A process takes up to 512 MiB more.',
+    notes:
+      'The compactor uses half of it for flushes and less for sealing. An erasure stays below it in total. An export worker uses all of it. Wider rows are flushed and sealed in smaller parts.',
+  }),
+  diskReserveBytes: integer('DISK_RESERVE_BYTES', {
+    fallback: 256 * mebibyte,
+    min: 0,
+    unit: 'bytes',
+    about: "Free space of the stream's disk at which imports are rejected.",
+    notes: 'If the disk of the lake or of the reports is below it, `/readyz` reports a problem.',
+  }),
+  quotaUser: quotas('QUOTA_USER', '10/s,100/min,1000/h', 'Requests of an export user.'),
+  quotaIp: quotas(
+    'QUOTA_IP',
+    '100/s,1000/min',
+    'Requests of an address to the export port. Set `off` behind a proxy: all clients share its address.',
+  ),
+  refusalsAgeMs: integer('REFUSALS_AGE_MS', {
+    fallback: 86_400_000,
+    min: 0,
+    max: 604_800_000,
+    unit: 'ms',
+    about: 'Retention of records of rejected requests. 0 stores none.',
+  }),
+  refusalsBodies: oneOf('REFUSALS_BODIES', ['off', 'redacted', 'on'], {
+    fallback: 'redacted',
+    about:
+      'Stored part of a rejected body: nothing, its known fields and their types, or up to 500 characters of text.',
+    notes:
+      'The text may have personal data. Records that show more than the setting are not returned, and the next start removes them.',
+  }),
+  webhooksAllow: setting<readonly string[]>({
+    name: 'WEBHOOKS_ALLOW',
+    values: 'networks and names, separated by commas',
+    about: 'Private networks (`10.1.0.0/16`) that webhooks may reach, and the only host names that they may use.',
+    notes:
+      'Public addresses are always allowed. A name is `hooks.example.com` or `*.example.com`. Without names, any host name is allowed.',
+    fallback: [],
+    parse(given, refuse) {
+      const entries = given.split(',').filter((entry) => entry.trim() !== '');
+      const rules = createOutgoingRules(entries);
+      if (typeof rules === 'string') refuse(`must be networks and names, and '${rules}' is neither`);
+      return entries;
+    },
+  }),
+  clockOffsetSeconds: integer('CLOCK_OFFSET_SECONDS', {
+    fallback: 0,
+    min: -315_360_000,
+    max: 315_360_000,
+    unit: 's',
+    about: "Offset of the service's clock, for tests of ages and expiries.",
+  }),
+  logLevel: oneOf('LOG_LEVEL', logLevels, { fallback: 'info', about: 'Lowest level of log lines on standard error.' }),
+  lakeGroup: word('LAKE_GROUP', {
+    fallback: undefined,
+    values: 'name or number of a group',
+    about: 'Group that may read the lake. The service must be a member.',
+    notes:
+      "Members read the tables, `snapshot.sql`, `views.sql` and `watermark.json`. They pass through the data folder and `lake/`, but cannot list them. All other data stays the owner's. Each `start` applies the setting; `restore` applies it to its new folder. Without it, only the owner reads the lake. A member can lock the folders of the tables, which delays sealing and erasures.",
+  }),
+  enrich: oneOf('ENRICH', ['on', 'off'], {
+    fallback: 'on',
+    about:
+      'Whether events are stored with the country of their address and the device and browser of their User-Agent.',
+  }),
+  geoDatabase: place('GEO_DB', {
+    fallback: undefined,
+    usual: "the package's database of countries",
+    about: 'MMDB file (such as GeoLite2-City) with countries, and regions if it has them.',
+    notes: 'The next flush reads a replaced file.',
+  }),
+  datasetsDir: place('DATASETS_DIR', {
+    fallback: undefined,
+    usual: '`datasets/` in the data folder',
+    about: 'Folder of custom datasets. It must exist if it is set.',
+  }),
+};
+
+/** Variables of commands that are not settings of the service, with their meanings, for the page. */
+export const commandVariables: Readonly<Record<string, string>> = {
+  CACHE_DIR: 'Folder in which `start` and `setup` keep a downloaded nats-server. Default: `~/.cache/tributary`.',
+  PROFILE: 'Profile of `import` and `export`.',
+  IMPORT_URL: 'Address of the import port.',
+  EXPORT_URL: 'Address of the export port.',
+  APP: 'Id of the app.',
+  TOKEN: 'Token of the app.',
+  USER: 'Id of the user.',
+  SECRET: 'Secret of the user.',
+};

@@ -1,0 +1,253 @@
+/**
+ * How much a problem hurries: `blocking`, imports are rejected or will be soon; `degraded`, events are accepted and some
+ * work waits; `transient`, the service recovers without help; `warning`, everything works.
+ */
+export type Urgency = 'blocking' | 'degraded' | 'transient' | 'warning';
+
+interface ProblemKind {
+  readonly urgency: Urgency;
+  /** One sentence, for docs/reference/problems.md. */
+  readonly about: string;
+  /** The operator's next step, for docs/reference/problems.md. */
+  readonly action: string;
+}
+
+const kind = (urgency: Urgency, about: string, action: string): ProblemKind => ({ urgency, about, action });
+const blocking = kind.bind(undefined, 'blocking');
+const degraded = kind.bind(undefined, 'degraded');
+const transient = kind.bind(undefined, 'transient');
+const warning = kind.bind(undefined, 'warning');
+
+/** The closed list of codes of problems and warnings, which operators' rules may match. */
+export const problemTable = {
+  access_missing: blocking(
+    '`access.json` is missing, or the data folder has no apps and users.',
+    'Restore the file from a backup, set the right data folder, or add apps and users.',
+  ),
+  broker_store_write_failed: blocking(
+    'nats-server cannot write its store.',
+    'Free space on its disk or repair the disk. The service then restarts nats-server.',
+  ),
+  broker_unresponsive: blocking(
+    'nats-server runs but does not respond.',
+    'Check its disk. If nothing is stalled, kill the process; the service restarts it.',
+  ),
+  broker_permission_denied: blocking(
+    'The broker denies an operation: a permission, its storage or JetStream is missing.',
+    "Grant what the message names, in the broker's configuration.",
+  ),
+  broker_unreachable: blocking(
+    'The broker does not answer.',
+    'Wait if it restarts. Otherwise check its log and disk, or the cluster of `TRIBUTARY_NATS_URL`.',
+  ),
+  broker_store_replaced: blocking(
+    "Files of the broker's store were removed or replaced while the service ran.",
+    'Check that the data folder is the right one, then restart the service.',
+  ),
+  broker_ack_timeout: blocking(
+    'The broker does not acknowledge events in time. Clients retry.',
+    'Check whether the disk of its store is slow, failing or full.',
+  ),
+  stream_claim_missing: blocking('`stream-claim.json` is missing or damaged.', 'Restart the service.'),
+  descriptors_exhausted: blocking(
+    'A process has no file descriptors left and refuses connections.',
+    'Close client connections, or raise `LimitNOFILE` and restart.',
+  ),
+  data_folder_replaced: blocking(
+    'The data folder was moved, removed or replaced while the service ran.',
+    'Put the folder back, or restart the service on the right folder.',
+  ),
+  lake_disk_low: blocking(
+    'Free space on the disk of the lake is below the reserve.',
+    'Free space. Events wait in the stream until it is full.',
+  ),
+  process_crash_looping: blocking(
+    'A process exits again and again.',
+    'Read the log lines of this process. The problem ends after a minute without an exit.',
+  ),
+  reports_disk_low: blocking(
+    'Free space on the disk of the reports is below the reserve.',
+    'Free space. Exports wait until `TRIBUTARY_EXPORT_TIMEOUT_MS`.',
+  ),
+  role_closed: blocking(
+    'A process rejects every request because of another problem.',
+    'Resolve that problem, which is also listed. The process then restarts.',
+  ),
+  data_folder_shared: blocking('Another service runs on the same data folder.', 'Stop one of the two.'),
+  service_crashed: blocking(
+    'The service ended without being stopped.',
+    'Start it. Check the end of its log, and the system log for lack of memory.',
+  ),
+  stream_disk_low: blocking(
+    'Free space on the disk of the stream is below the reserve. Imports are rejected.',
+    'Free space. Imports resume within a second.',
+  ),
+  stream_full: blocking(
+    'The stream is full. Imports are rejected.',
+    'Check that the compactor can write the lake, or raise `TRIBUTARY_STREAM_MAX_BYTES`.',
+  ),
+  stream_missing: blocking(
+    'The stream was deleted from the broker.',
+    'Wait: the service creates it again. Otherwise allow its account to create streams.',
+  ),
+  stream_taken: blocking('Another service owns the stream now.', 'Stop one of the two, then restart this one.'),
+  stream_unclaimed: blocking(
+    'The stream has messages but no claim, and this lake has never read it.',
+    'Set another `TRIBUTARY_STREAM`, or name the lake by the command in the message.',
+  ),
+  stream_unsafe: blocking(
+    'The settings of the stream were changed so that it could lose acknowledged events.',
+    'Wait: the service restores them. Otherwise allow its account to update streams.',
+  ),
+
+  access_unreadable: degraded(
+    'The access data cannot be read. The last valid content stays in use.',
+    'Restore `access.json` from a backup. The service reads it within a second.',
+  ),
+  broker_overloaded: degraded(
+    'More events arrive than the broker can write. Some imports are rejected.',
+    'Wait if it passes. Otherwise use a faster disk or larger batches.',
+  ),
+  clock_behind_lake: degraded(
+    "The lake has rows whose time is ahead of this machine's clock.",
+    'Set the clock if it is behind. Otherwise run `tributary lake repair`.',
+  ),
+  exports_unreadable: degraded('The command cannot read the exports.', 'Check the permissions of the data folder.'),
+  seal_failed: degraded(
+    'One or more young files could not be sealed. The service retries.',
+    'If it lasts, run `tributary lake check` and restore the named files.',
+  ),
+  flush_failing: degraded(
+    'Events are not written from the stream to the lake.',
+    'Remove the cause, such as a full disk or a missing permission.',
+  ),
+  foreign_commit: degraded(
+    'Another engine has changed a table. Exports use the version before.',
+    'Stop that engine, then run `tributary lake repair`.',
+  ),
+  lake_unreadable: degraded('The command cannot read the lake.', 'Run `tributary lake check`.'),
+  lake_unwritable: degraded(
+    'The service cannot write the lake. Events wait in the stream.',
+    'Check free space, mount options and the owner of the folders.',
+  ),
+  link_keys_unreadable: degraded(
+    'The keys of download links cannot be read. Links get 500.',
+    'Restore the named file. The service reads it within a second.',
+  ),
+  maintenance_failing: degraded(
+    'A maintenance task of the lake fails. The service retries.',
+    'Remove the cause, such as a full disk.',
+  ),
+  manifest_key_unreadable: degraded(
+    'The key of manifests cannot be read. Manifests get 500.',
+    'Restore the named file. The service reads it within a second.',
+  ),
+  record_missing: degraded(
+    'A schedule, segment, webhook or the titles are missing, and no command has removed them.',
+    'Restore them, remove them by their command, or remove their marks below `records/`.',
+  ),
+  session_key_unreadable: degraded(
+    'The key of console sessions cannot be read. Sign-ins get 500.',
+    'Restore the named file. The service reads it within a second.',
+  ),
+  stream_unreadable: degraded(
+    'The command cannot read the stream.',
+    'Wait for nats-server to restart, or check the cluster of `TRIBUTARY_NATS_URL`.',
+  ),
+  table_unnamed: degraded(
+    'A table has no dataset. It is not exported, sealed or erased.',
+    'Restore its pipeline and row schema in `TRIBUTARY_DATASETS_DIR`, then restart.',
+  ),
+  secrets_key_missing: degraded(
+    '`keys/secrets.key` is missing. Users can sign in until the next start.',
+    'Restore it before the restart, from the backup of `access.json`.',
+  ),
+  users_unreadable: degraded(
+    'Secrets of users cannot be read. Users get 500.',
+    'Restore `access.json` and `keys/secrets.key` from the same backup.',
+  ),
+
+  process_down: transient(
+    'A process has exited.',
+    'Wait: the supervisor restarts it. If it lasts, read the log lines of this process.',
+  ),
+  process_unresponsive: transient(
+    'A process sends no heartbeat.',
+    'Wait: the supervisor kills and restarts it after half a minute.',
+  ),
+  starting: transient('The service is starting.', 'Wait a few seconds.'),
+  stopping: transient('The service is stopping.', 'No action needed.'),
+  supervisor_unresponsive: transient(
+    'The supervisor does not write its state.',
+    'Check whether its process is stopped or its disk is full.',
+  ),
+
+  user_agent_parser_failed: warning(
+    'The parser of User-Agents fails. Events are stored without device and browser.',
+    'Report the error. Run `tributary lake enrich` after an upgrade.',
+  ),
+  broker_clock_ahead: warning(
+    "The broker's clock is more than two seconds ahead. The watermark is not published, and schedules wait.",
+    'Synchronize both machines with a time server.',
+  ),
+  enrichment_failing: warning(
+    'Addresses or User-Agents could not be looked up. Events are stored without the result.',
+    'Remove the cause, such as low memory, then run `tributary lake enrich`.',
+  ),
+  erased_ids_damaged: warning(
+    '`lake/erased-ids.parquet` is missing or damaged. Loads and erasures are rejected.',
+    'Restore it from a backup, or run `tributary lake repair --accept-loss`.',
+  ),
+  events_failed: warning(
+    'Events could not be written to the lake and are kept as failed events.',
+    'Run `tributary failed list`, then `failed replay`, or `failed export` and `failed drop`.',
+  ),
+  export_met_damage: warning(
+    'An export read a damaged file of the lake.',
+    'Run `tributary lake check`, and restore the named files.',
+  ),
+  export_request_unreadable: warning(
+    'An export request cannot be read and is not served.',
+    'Restore its record from a backup, then restart the service.',
+  ),
+  geo_database_unreadable: warning(
+    'The geo database cannot be read. Its last valid content stays in use, if there is one.',
+    'Replace the MMDB file, then run `tributary lake enrich`.',
+  ),
+  dedupe_keys_lost: warning(
+    'Idempotency-Keys of a damaged file are unknown. Retries under them are stored twice.',
+    'Run `tributary lake check`, restore the file, then restart the service.',
+  ),
+  link_keys_renewed: warning(
+    'The keys of download links were missing and were created again. Older links are rejected.',
+    'Restore the file, or have users get the state of their exports again.',
+  ),
+  receipt_keys_unreadable: warning(
+    'The keys of receipts cannot be read. Responses to imports have no receipt.',
+    'Restore `keys/receipts.json`, or remove it and restart.',
+  ),
+  report_file_damaged: warning(
+    'A report file is damaged and cannot be downloaded.',
+    'Restore it from a backup, or have the user create the export again.',
+  ),
+  schedule_unreadable: warning(
+    'A schedule cannot be read and creates no exports.',
+    'Restore its record from a backup, or delete and recreate the schedule.',
+  ),
+  sealed_columns_missing: warning(
+    'An upgrade added columns. The service rewrites sealed files until the time in the message.',
+    'Free space if the message asks for it. For a named file, run `tributary lake check`.',
+  ),
+  stream_fault: warning(
+    'The stream was damaged, purged or created again.',
+    "Check nats-server's log and disk. Have clients send again what the message names.",
+  ),
+  stream_repaired: warning(
+    'The service repaired the stream or its settings.',
+    'Have clients send again what the message names.',
+  ),
+  webhook_unreadable: warning(
+    'A webhook cannot be read and receives no messages.',
+    'Restore its record and `keys/webhooks.key` from one backup, or delete and recreate it.',
+  ),
+} as const satisfies Readonly<Record<string, ProblemKind>>;
