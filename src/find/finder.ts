@@ -20,9 +20,10 @@ import { createFailedIndex } from '../lake/find/failed-index.ts';
 import { type DatasetTable, mayHoldHashed } from '../lake/find/find-rows.ts';
 import { type IdIndex, openIdIndex } from '../lake/find/id-index.ts';
 import { lakePaths } from '../lake/lake.ts';
+import { createStateSearch } from '../lake/log/change-feed.ts';
 import type { DataFile } from '../lake/log/snapshot.ts';
 import { createLazyDuckdb, type DuckdbOptions, type Statements } from '../lake/sql/duckdb.ts';
-import { readWatermarkMs } from '../lake/watermark.ts';
+import { findWatermarkMs } from '../lake/watermark.ts';
 import { machineClock } from '../runtime/clock.ts';
 import type { EventAnswer } from './event-answer.ts';
 import { createFollowedTables, findEvent, type Places, type Question, type ReadTail } from './find-event.ts';
@@ -64,6 +65,7 @@ export function createFinder(options: FinderOptions) {
   async function open(): Promise<Places> {
     if (places !== undefined) return places;
     if (isClosed) throw new AppError('overloaded', 'the service stops', { hint: 'Ask again in a while.' });
+    const findState = createStateSearch(paths.table);
     places = {
       duckdb,
       tables: createFollowedTables(lakeDir),
@@ -72,7 +74,10 @@ export function createFinder(options: FinderOptions) {
       versions: new Map(),
       failed: createFailedIndex(paths.failed, paths.table, maxFailedFiles),
       erasedIds: createErasedIdsSearch(paths),
-      readWatermarkMs: () => readWatermarkMs(lakeDir, machineClock),
+      readWatermarkMs: async () => {
+        const newest = await findState().catch(() => undefined);
+        return await findWatermarkMs(lakeDir, newest?.epoch, machineClock);
+      },
       ...(readTail === undefined ? {} : { readTail }),
     };
     return places;

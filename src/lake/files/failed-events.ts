@@ -134,7 +134,11 @@ export async function recoverFailed(folder: string, tableDir: string): Promise<v
 
 /** Returns the lowest version below a pending file: later commits must stay. Infinity if all are settled. */
 export async function oldestPendingBase(folder: string): Promise<number> {
-  return (await listNames(folder)).reduce((least, { base = Infinity }) => Math.min(least, base), Infinity);
+  let oldest = Infinity;
+  // Nearly all files are settled: a large folder is neither sorted nor described.
+  for (const name of await failedStore(folder).list(''))
+    oldest = Math.min(oldest, Number(pendingName.exec(name)?.[1] ?? Infinity));
+  return oldest;
 }
 
 /** Lists the files whose events count as failed, by name. */

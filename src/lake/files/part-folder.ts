@@ -11,8 +11,6 @@ export interface Part {
   readonly bytes: number;
   /** Keys of the data files that it covers. */
   readonly covers: ReadonlySet<string>;
-  /** When it was read or written, by `performance.now()`. */
-  readonly readMs: number;
 }
 
 interface PartForm {
@@ -39,10 +37,13 @@ const ageOf = (name: string): number =>
  */
 export function openPartFolder(folder: string, { end, readCovers, nameOf, leftoverMs, afterStep }: PartForm) {
   const parts = new Map<string, Part>();
+  /** When each was read or written, by `performance.now()`. */
+  const readAtMs = new Map<string, number>();
 
   async function remove(some: readonly Pick<Part, 'file'>[]): Promise<void> {
     for (const { file } of some) {
       parts.delete(file);
+      readAtMs.delete(file);
       await removeFile(file);
     }
     if (some.length > 0) await syncFolder(folder);
@@ -57,13 +58,18 @@ export function openPartFolder(folder: string, { end, readCovers, nameOf, leftov
       const files = new Set((await findNames(folder)).map((name) => path.join(folder, name)));
       for (const file of parts.keys()) if (!files.has(file)) parts.delete(file);
       for (const file of files) {
-        const readMs = performance.now();
-        if (!file.endsWith(end) || readMs - (parts.get(file)?.readMs ?? -Infinity) < maxAgeMs) continue;
+        const nowMs = performance.now();
+        const isRead = parts.has(file) && nowMs - (readAtMs.get(file) ?? -Infinity) < maxAgeMs;
+        if (!file.endsWith(end) || isRead) continue;
         const bytes = await findSize(file);
         if (bytes === undefined) continue;
         const covers = await readCovers(duckdb, file);
-        if (covers === undefined) await remove([{ file }]);
-        else parts.set(file, { file, bytes, covers, readMs });
+        if (covers === undefined) {
+          await remove([{ file }]);
+          continue;
+        }
+        if (!parts.has(file)) parts.set(file, { file, bytes, covers });
+        readAtMs.set(file, nowMs);
       }
     },
     /** Removes leftovers of killed processes, and files of other forms. */
@@ -81,11 +87,12 @@ export function openPartFolder(folder: string, { end, readCovers, nameOf, leftov
         await syncFile(temporary);
         await afterStep?.('written');
         const file = path.join(folder, `${await nameOf(temporary)}${end}`);
-        const part = { file, bytes: (await findSize(temporary)) ?? 0, covers, readMs: performance.now() };
+        const part = { file, bytes: (await findSize(temporary)) ?? 0, covers };
         await moveFile(temporary, file);
         await syncFolder(folder);
         await afterStep?.('renamed');
         parts.set(file, part);
+        readAtMs.set(file, performance.now());
         return part;
       } finally {
         await removeFile(temporary);

@@ -8,9 +8,8 @@ import { exists, hashFile, findStamp } from '../../runtime/files/file-checks.ts'
 import { findNames } from '../../runtime/files/folder-names.ts';
 import { writeDataFile } from '../files/data-file.ts';
 import { openChange } from '../files/change.ts';
-import { findNewestState } from '../log/change-feed.ts';
+import { createStateSearch } from '../log/change-feed.ts';
 import type { ErasedIdsState } from '../log/lake-state.ts';
-import { listLog } from '../log/log-files.ts';
 import type { Table } from '../log/table.ts';
 import { openDuckdb, type Duckdb, type Statements } from '../sql/duckdb.ts';
 import { sqlText } from '../sql/literals.ts';
@@ -97,7 +96,8 @@ export function createErasedIdsSearch({ erasedIds: file, table, staging }: Erase
     return (await findHash()) === sha256 ? file : undefined;
   }
 
-  const readState = async () => (await findNewestState(table, (await listLog(table)).commits))?.erasedIds;
+  const findState = createStateSearch(table);
+  const readState = async () => (await findState())?.erasedIds;
 
   return async () => {
     let state = await readState();

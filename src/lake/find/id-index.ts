@@ -66,47 +66,71 @@ async function readCovers(duckdb: Statements, file: string): Promise<ReadonlySet
   return new Set(String(row?.['covers']).split(' '));
 }
 
-/** Looks keys up in the current parts: files that are added meanwhile count as missing. */
+/** Data files by the part that has their rows. */
+interface Owners {
+  readonly owned: ReadonlyMap<Part, readonly DataFile[]>;
+  /** The files without a part. */
+  readonly missing: readonly DataFile[];
+}
+
+/** Creates the search of the current part of each file. It remembers them: a lake may have a million files. */
+function createOwners(parts: PartFolder): (files: readonly DataFile[]) => Owners {
+  const known = new WeakMap<DataFile, Part>();
+  return (files) => {
+    // Largest first: most files are there, and files of two parts stay with one.
+    const all = parts.list().toSorted((a, b) => b.bytes - a.bytes);
+    const owned = new Map(all.map((part): [Part, DataFile[]] => [part, []]));
+    const missing: DataFile[] = [];
+    for (const file of files) {
+      const before = known.get(file);
+      let own = before === undefined ? undefined : owned.get(before);
+      if (own === undefined) {
+        const name = nameOf(file);
+        const part = all.find(({ covers }) => covers.has(name));
+        if (part !== undefined) known.set(file, part);
+        own = part === undefined ? missing : owned.get(part);
+      }
+      own?.push(file);
+    }
+    return { owned, missing };
+  };
+}
+
+/** Looks keys up in the parts of some files. */
 async function lookUp(
   duckdb: Statements,
-  parts: PartFolder,
-  wanted: ReadonlyMap<string, DataFile>,
+  { owned, missing }: Owners,
+  files: readonly DataFile[],
   keys: readonly number[],
 ): Promise<IndexAnswer> {
-  const some = parts.list().filter(({ covers }) => [...covers].some((name) => wanted.has(name)));
-  const covered = new Set(some.flatMap(({ covers }) => [...covers]));
-  const missing = [...wanted].flatMap(([name, file]) => (covered.has(name) ? [] : [file]));
+  const some = [...owned].flatMap(([{ file }, own]) => (own.length > 0 ? [file] : []));
   if (some.length === 0 || keys.length === 0) return { candidates: [], missing };
   const rows = await duckdb.rows(
-    `SELECT file, min(span) AS first, max(span) AS last FROM read_parquet(${sqlList(some.map(({ file }) => file))}, hive_partitioning = false)
+    `SELECT file, min(span) AS first, max(span) AS last FROM read_parquet(${sqlList(some)}, hive_partitioning = false)
      WHERE key IN (${keys.join(', ')}) GROUP BY file`,
   );
-  const candidates = rows.flatMap(({ file: name, first, last }) => {
-    const file = wanted.get(String(name));
-    if (file === undefined) return [];
-    return [{ file, fromMs: Number(first) * spanMs, toMs: (Number(last) + 1) * spanMs - 1 }];
+  if (rows.length === 0) return { candidates: [], missing };
+  const found = new Map(rows.map(({ file, first, last }) => [String(file), [Number(first), Number(last)] as const]));
+  const candidates = files.flatMap((file) => {
+    const [first, last] = found.get(nameOf(file)) ?? [];
+    if (first === undefined || last === undefined) return [];
+    return [{ file, fromMs: first * spanMs, toMs: (last + 1) * spanMs - 1 }];
   });
   return { candidates, missing };
 }
 
-function planMerges(parts: readonly Part[], live: readonly DataFile[]): Merge[] {
-  const young = new Set(live.filter((file) => file.young).map(nameOf));
-  const wanted = new Set(live.map(nameOf));
+function planMerges({ owned }: Owners): Merge[] {
   const groups = new Map<string, Part[]>();
   const planned: Part[][] = [];
-  for (const part of parts) {
+  for (const [part, own] of owned) {
     // Young files are removed together when they are sealed: they do not share parts with others.
-    const isYoung = [...part.covers].some((name) => young.has(name));
-    const group = `${isYoung} ${sizeClassOf(part)}`;
-    if ([...part.covers].some((name) => !wanted.has(name))) planned.push([part]);
+    const group = `${own.some(({ young }) => young)} ${sizeClassOf(part)}`;
+    if (own.length < part.covers.size) planned.push([part]);
     else if (part.bytes <= mostMergedBytes) groups.set(group, [...(groups.get(group) ?? []), part]);
   }
   planned.push(...[...groups.values()].filter((some) => some.length >= partsOfMerge));
   return planned
-    .map((some) => ({
-      parts: some,
-      covers: new Set(some.flatMap(({ covers }) => [...covers].filter((name) => wanted.has(name)))),
-    }))
+    .map((some) => ({ parts: some, covers: new Set(some.flatMap((part) => (owned.get(part) ?? []).map(nameOf))) }))
     .filter(({ covers }) => covers.size > 0);
 }
 
@@ -124,6 +148,7 @@ function planMerges(parts: readonly Part[], live: readonly DataFile[]): Merge[] 
  */
 export function openIdIndex(folder: string) {
   const parts = openPartFolder(folder, { end: partEnd, readCovers, nameOf: hashFile, leftoverMs: leftAfterMs });
+  const ownersOf = createOwners(parts);
 
   const write = (duckdb: Statements, select: string, covers: ReadonlySet<string>): Promise<Part> =>
     parts.write(covers, (file) =>
@@ -135,13 +160,12 @@ export function openIdIndex(folder: string) {
 
   return {
     async find(duckdb: Statements, files: readonly DataFile[], keys: readonly number[]): Promise<IndexAnswer> {
-      const wanted = new Map(files.map((file) => [nameOf(file), file]));
       await parts.follow(duckdb, trustedMs);
-      return lookUp(duckdb, parts, wanted, keys).catch(async (error: unknown) => {
+      return lookUp(duckdb, ownersOf(files), files, keys).catch(async (error: unknown) => {
         if (!(await isFileError(duckdb, error))) throw error;
         // A part was removed or damaged since it was read.
         await parts.follow(duckdb, 0);
-        return lookUp(duckdb, parts, wanted, keys);
+        return lookUp(duckdb, ownersOf(files), files, keys);
       });
     },
     /** Indexes a file. Errors: the engine's, also if the file is damaged or missing. */
@@ -159,19 +183,13 @@ export function openIdIndex(folder: string) {
     /** Removes parts that cover none of the files, and leftovers of killed processes. Returns the files without an index. */
     async keepOnly(duckdb: Statements, live: readonly DataFile[]): Promise<DataFile[]> {
       await parts.follow(duckdb);
-      const wanted = new Map(live.map((file) => [nameOf(file), file]));
-      const owned = new Set<string>();
-      // Largest first: files of two parts stay with one.
-      for (const part of parts.list().toSorted((a, b) => b.bytes - a.bytes)) {
-        const own = [...part.covers].filter((name) => wanted.has(name) && !owned.has(name));
-        for (const name of own) owned.add(name);
-        if (own.length === 0) await parts.remove([part]);
-      }
+      const { owned, missing } = ownersOf(live);
+      for (const [part, own] of owned) if (own.length === 0) await parts.remove([part]);
       await parts.removeOthers();
-      return [...wanted].flatMap(([name, file]) => (owned.has(name) ? [] : [file]));
+      return [...missing];
     },
     /** Lists due merges: of parts that cover a removed file, and of many small parts. */
-    planMerges: (live: readonly DataFile[]): Merge[] => planMerges(parts.list(), live),
+    planMerges: (live: readonly DataFile[]): Merge[] => planMerges(ownersOf(live)),
     /** Merges parts into one, without the rows of removed files. */
     async merge(duckdb: Statements, { parts: some, covers }: Merge): Promise<void> {
       const source = `read_parquet(${sqlList(some.map(({ file }) => file))}, hive_partitioning = false)`;

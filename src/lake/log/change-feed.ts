@@ -5,7 +5,7 @@ import { type Snapshot, loadTableState, readSnapshot, toSnapshot } from './snaps
 import { findPoint, toPoint } from './version-points.ts';
 import { unmarked, type VersionPoint } from './version-ledger.ts';
 import { findErased, findLakeState, type LakeState, findStateOf } from './lake-state.ts';
-import { listLog, readCommit } from './log-files.ts';
+import { type Commit, findCommit, listLog, readCommit } from './log-files.ts';
 import { assertProtocol, logDamaged } from './actions.ts';
 import type { TableState } from './table-state.ts';
 
@@ -160,6 +160,28 @@ export async function findNewestState(tableDir: string, commits: readonly number
     if (lake !== undefined) return lake;
   }
   return undefined;
+}
+
+/**
+ * Creates a repeated `findNewestState`, for one caller at a time. It reads the newest known commit and later ones; the
+ * log, which may have a million files, is listed first and after that commit was removed.
+ */
+export function createStateSearch(tableDir: string): () => Promise<LakeState | undefined> {
+  let known: (Pick<Commit, 'version' | 'sha256'> & { readonly lake: LakeState | undefined }) | undefined;
+  return async () => {
+    if (known === undefined || (await findCommit(tableDir, known.version))?.sha256 !== known.sha256) {
+      const { commits } = await listLog(tableDir);
+      const version = commits.at(-1);
+      if (version === undefined) return undefined;
+      const { sha256 } = await readCommit(tableDir, version);
+      known = { version, sha256, lake: await findNewestState(tableDir, commits) };
+    }
+    for (;;) {
+      const next = await findCommit(tableDir, known.version + 1);
+      if (next === undefined) return known.lake;
+      known = { version: next.version, sha256: next.sha256, lake: findStateOf(next.actions) ?? known.lake };
+    }
+  };
 }
 
 /** Lists the available versions without reading files. Error: `log_damaged`. */

@@ -131,7 +131,7 @@ function createReads(folder: string, fileOf: (key: string) => string): Pick<Obje
       const names = await findFiles(path.join(folder, prefix));
       return names
         .map((name) => prefix + name.split(path.sep).join('/'))
-        .filter((key) => !key.endsWith('.tmp') && !path.basename(key).startsWith('.'));
+        .filter((key) => !key.endsWith('.tmp') && !key.startsWith('.', key.lastIndexOf('/') + 1));
     },
     async findListTag(prefix) {
       const changedMs = findChangeMs(path.join(folder, prefix));

@@ -1,14 +1,16 @@
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, test } from 'vitest';
 import {
+  createStateSearch,
   findSinceMs,
   nextPlace,
   parsePlace,
   refuseVersion,
   type KeptVersions,
 } from '../../../src/lake/log/change-feed.ts';
-import type { LakeState } from '../../../src/lake/log/lake-state.ts';
+import { emptyTotals, type LakeState } from '../../../src/lake/log/lake-state.ts';
+import { commitName, logFolder, renderCommit } from '../../../src/lake/log/log-files.ts';
 import type { Snapshot } from '../../../src/lake/log/snapshot.ts';
 import { appendLines, unmarked, type LedgerLine } from '../../../src/lake/log/version-ledger.ts';
 import { testFolder } from '../../helpers/folder.ts';
@@ -100,4 +102,35 @@ test('A table that does not exist yet is given as version 0 alone', () => {
     undefined,
     expect.stringContaining('not there yet'),
   ]);
+});
+
+/** Writes a commit of this service, or of another engine. */
+function writeCommit(tableDir: string, version: number, commitId?: string): void {
+  const tributary =
+    commitId === undefined
+      ? {}
+      : { tributary: { cause: 'flush', commitId, availableAtMs: version, totals: emptyTotals } };
+  const text = renderCommit([{ commitInfo: { timestamp: 1, operation: 'WRITE', ...tributary } }] as never);
+  writeFileSync(path.join(logFolder(tableDir), commitName(version)), text);
+}
+
+test('The newest state is followed from commit to commit, and the log is listed again when the last one was removed', async () => {
+  const tableDir = testFolder();
+  mkdirSync(logFolder(tableDir));
+  const search = createStateSearch(tableDir);
+  const newest = async (): Promise<string | undefined> => (await search())?.commitId;
+  expect(await newest()).toBeUndefined();
+  writeCommit(tableDir, 3, 'three');
+  expect(await newest()).toBe('three');
+  // A list would find it: the log is not listed any more.
+  writeCommit(tableDir, 9, 'nine');
+  expect(await newest()).toBe('three');
+  writeCommit(tableDir, 4, 'four');
+  writeCommit(tableDir, 5);
+  expect(await newest()).toBe('four');
+  rmSync(path.join(logFolder(tableDir), commitName(5)));
+  expect(await newest()).toBe('nine');
+  // Another history, such as that of a backup.
+  writeCommit(tableDir, 9, 'other');
+  expect(await newest()).toBe('other');
 });
