@@ -58,7 +58,6 @@ interface ChainCheck {
 
 function createChainCheck(tableDir: string): ChainCheck {
   const problems: Problem[] = [];
-  /** Unrepaired commits of other engines. */
   let foreign: Problem[] = [];
   /** The previous version; without a hash if the entry is known to be damaged, which is reported once. */
   let previous: { readonly version: number; readonly sha256?: string } | undefined;

@@ -30,7 +30,7 @@ import { describeFileSql, hasColumns } from './table-schema.ts';
 import type { TableState } from './log/table-state.ts';
 import { isYoungPath, listKnownPaths } from './log/young-folder.ts';
 
-/** Longest time from a file at its path to its commit, for a flush or a seal, ms. */
+/** Longest expected time between writing a file at its path and committing it, ms. */
 const commitMs = 5000;
 const recheckMs = 100;
 
@@ -41,10 +41,8 @@ export interface TableCheck {
   readonly commits: number;
 }
 
-/** The result for the table of the events, and the problems of the lake. */
 export interface CheckReport extends TableCheck {
   readonly ok: boolean;
-  /** Of all tables. */
   readonly problems: readonly Problem[];
   /** The other tables, by name; absent if there are none. */
   readonly tables?: Readonly<Record<string, TableCheck>>;
@@ -54,7 +52,6 @@ function wrongTotals(tableDir: string, detail: string): Problem {
   return { problem: 'wrong_totals', path: logPath(tableDir, ''), detail };
 }
 
-/** Reads every byte of one live file. */
 async function checkFile(duckdb: Duckdb, tableDir: string, file: DataFile): Promise<Problem | undefined> {
   const at = path.posix.join(path.basename(tableDir), file.path);
   const size = await findSize(file.absolutePath);
@@ -76,7 +73,7 @@ async function checkFile(duckdb: Duckdb, tableDir: string, file: DataFile): Prom
   return checkPlace(tableDir, file);
 }
 
-/** Compares what readers of folders find of a sealed file. */
+/** Verifies the file that readers of folders find for a sealed file. */
 async function checkPlace(tableDir: string, file: DataFile): Promise<Problem | undefined> {
   const { place = file.path, sizeBytes, sha256, sinceMs } = file;
   let shown = await findShown(tableDir, file);
@@ -99,7 +96,6 @@ async function isLive(tableDir: string, file: DataFile): Promise<boolean> {
   return (await loadOwnState(tableDir)).state.files.has(encodeURI(file.path));
 }
 
-/** Verifies that the empty file of a table has its columns and no row. */
 async function checkEmptyFile(duckdb: Duckdb, { tableDir, emptyFile, schemaString }: Snapshot): Promise<Problem[]> {
   const at = path.posix.join(path.basename(tableDir), path.basename(emptyFile));
   if ((await findSize(emptyFile)) === undefined)
@@ -128,7 +124,6 @@ const putAsideDetail =
 const foreignDetail =
   'put aside by a repair: another engine had added it; see whether it has rows that are wanted (load them by an import), then remove it';
 
-/** Lists the quarantined files: young ones of a log that the stream contradicted, and those of other engines. */
 async function listPutAside(lakeDir: string): Promise<Problem[]> {
   return (await listQuarantined(lakeDir)).map((file) => ({
     problem: 'unreferenced_file',
@@ -137,10 +132,7 @@ async function listPutAside(lakeDir: string): Promise<Problem[]> {
   }));
 }
 
-/**
- * Finds Parquet files that no commit names. Beside a running compactor, a file counts only if its commit does not
- * follow soon.
- */
+/** Finds Parquet files that no commit names, except those that a running compactor commits soon. */
 async function findOrphans(lakeDir: string, tableDir: string): Promise<Problem[]> {
   const deadline = performance.now() + commitMs;
   for (;;) {
@@ -167,10 +159,7 @@ interface FailedCount {
   readonly lake: LakeState | undefined;
 }
 
-/**
- * Counts the failed events, or for other tables the failed rows of loads, at a moment without concurrent changes.
- * Damaged files do not count.
- */
+/** Counts the failed events, or a table's failed rows of loads, without concurrent changes and damaged files. */
 async function countFailed(lakeDir: string, dataset: TableName): Promise<FailedCount> {
   const { failed: folder } = lakePaths(lakeDir);
   const { table } = tablePaths(lakeDir, dataset);
@@ -245,7 +234,6 @@ async function checkFiles(snapshot: Snapshot): Promise<{ problems: Problem[]; ro
   return { problems, rows };
 }
 
-/** Verifies the log and every live file of a table; the caller checks its totals. */
 async function checkTable(lakeDir: string, tableDir: string): Promise<TableReport> {
   const { problems, commits } = await checkCommits(tableDir);
   problems.push(...(await checkCheckpoints(tableDir)));
@@ -277,7 +265,7 @@ async function checkTable(lakeDir: string, tableDir: string): Promise<TableRepor
   return { version, files: files.length, rows: found.rows, commits, problems: all, lake };
 }
 
-/** Lists the other tables with a folder: those of datasets, then those that no pipeline names. */
+/** Lists the secondary tables with a folder: those of datasets, then those that no pipeline names. */
 async function listFollowerFolders(lakeDir: string, unnamed: readonly TableName[]): Promise<TableName[]> {
   const names = new Set(await findNames(lakeDir));
   const named = [...datasets.values()].filter((dataset) => dataset !== events && names.has(dataset.table));
@@ -308,10 +296,7 @@ async function checkErasedIds(lakeDir: string): Promise<Problem[]> {
   }
 }
 
-/**
- * Verifies the log and every live file of every table, byte by byte, and the totals. Reads only, and may run beside the
- * service. Time: one read of the whole lake.
- */
+/** Verifies the log and every live file of every table, byte by byte. Reads only, also while the service runs. */
 export async function checkLake(lakeDir: string): Promise<CheckReport> {
   const tableDir = lakePaths(lakeDir).table;
   const { problems, lake, ...leader } = await checkTable(lakeDir, tableDir);
@@ -324,7 +309,6 @@ export async function checkLake(lakeDir: string): Promise<CheckReport> {
   for (const dataset of await listFollowerFolders(lakeDir, unnamed)) {
     const dir = tablePaths(lakeDir, dataset).table;
     const { problems: found, lake: own, ...report } = await checkTable(lakeDir, dir);
-    // The folder of a table that does not exist yet.
     if (report.version < 0 && found.length === 0) continue;
     const totals = own === undefined ? [] : await checkTotals(lakeDir, dataset, own, report.rows);
     for (const problem of [...found, ...totals]) problems.push(problem);

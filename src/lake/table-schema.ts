@@ -2,16 +2,12 @@ import { AppError } from '../runtime/errors.ts';
 import type { Column, ColumnType } from '../datasets/field-schema.ts';
 import { sqlText } from './sql/literals.ts';
 
-/** A column in the log: name and DuckDB type. */
 export interface TableColumn {
   readonly name: string;
   readonly type: ColumnType;
 }
 
-/**
- * The table property with the number of columns in every sealed file. If the table has more, older files wait to be
- * rewritten (compact/seal/schema-turns.ts).
- */
+/** The table property with the number of columns in every sealed file. Files with fewer columns are to be rewritten. */
 export const sealedColumnsProperty = 'tributary.sealedColumns';
 
 interface DeltaField {
@@ -89,10 +85,7 @@ function describedType(type: ColumnType): string {
   return type === 'TIMESTAMPTZ' ? 'TIMESTAMP WITH TIME ZONE' : type;
 }
 
-/**
- * Reports whether a file begins with the columns of a `schemaString`, by the rows of `describeFileSql`. During an
- * upgrade it may have more.
- */
+/** Reports whether a file begins with the columns of a `schemaString`. During an upgrade it may have more. */
 export function hasColumns(
   described: readonly Readonly<Record<string, unknown>>[],
   schemaString: string | undefined,
@@ -107,11 +100,7 @@ export function hasColumns(
   );
 }
 
-/**
- * Returns the upgraded schema of a lake: with new columns at its end if the event schemas have new fields. Error:
- * `schema_change` for any other difference (a removed column, another type), since sealed files are never rewritten for
- * it.
- */
+/** Adds columns of new fields at the end. Error: `schema_change` otherwise: sealed files are never rewritten for it. */
 export function upgradeSchema(schemaString: string, columns: readonly Column[]): string {
   const present = parseSchemaString(schemaString);
   const wanted = new Map(columns.map((column) => [column.name, column]));
