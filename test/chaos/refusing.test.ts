@@ -113,10 +113,10 @@ async function closeLake({ service, token }: ServiceWithApp): Promise<void> {
   // nobody sends; what is sent meanwhile is taken
   const readOnly = makeReadOnly(path.join(service.dataDir, 'lake'));
   if (readOnly !== undefined) {
-    await isTold(service, /^the lake cannot be written since .*: (EROFS|EACCES)/, /mounted read-only/, true);
+    await isTold(service, /^the lake has not been writable since .*: (EROFS|EACCES)/, /mounted read-only/, true);
     await importEvent(service, token, { key: 'read-only', name: 'read-only', user: 'steady' });
     readOnly.undo();
-    await isOver(service, /^the lake cannot be written/);
+    await isOver(service, /^the lake has not been writable/);
   }
 }
 
@@ -210,12 +210,12 @@ describe('problems in /readyz, the log and status', () => {
     await isTold(service, /^the lake's disk has come down to its reserve/, /Free some space/, true);
     await isTold(
       service,
-      /^events have not come from the stream into the lake since .*: .*(No space left|ENOSPC)/i,
+      /^no events have been committed from the stream to the lake since .*: .*(No space left|ENOSPC)/i,
       /Remove the cause/,
       true,
     );
     disk.empty();
-    await isOver(service, /^events have not come from the stream into the lake/);
+    await isOver(service, /^no events have been committed from the stream to the lake/);
     expect(await readStatusProblems(service)).toEqual([]);
     await probe.stop();
     await service.stop();

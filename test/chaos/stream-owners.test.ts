@@ -268,10 +268,10 @@ describe('services that share a cluster on purpose', () => {
     await waitFor('both deletions are reported, and nothing is wrong any more', async () => {
       const status = await party.service.status();
       notices = status['warnings'] as typeof notices;
-      return (status['problems'] as unknown[]).length === 0 && count('the stream was created anew') >= 2;
+      return (status['problems'] as unknown[]).length === 0 && count('the stream was recreated') >= 2;
     });
     expect(count('was deleted while the service ran')).toBe(2);
-    expect(count('the stream was created anew')).toBe(2);
+    expect(count('the stream was recreated')).toBe(2);
     expect((await readReadiness(party.service))?.problems).toEqual([]);
     await party.service.stop();
     await balanceAccounts(party.service.dataDir, [ledger]);

@@ -175,7 +175,7 @@ describe('a full disk', () => {
     for (let round = 0; round < rounds; round += 1) {
       disk.fill(0);
       await problem(/the lake's disk has come down to its reserve/);
-      await problem(/events have not come from the stream into the lake/);
+      await problem(/no events have been committed from the stream to the lake/);
       await moreAcknowledged(500);
       await sleep(fullMs);
       disk.empty();
