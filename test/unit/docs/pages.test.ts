@@ -17,7 +17,7 @@ type Bounds = Readonly<
   Partial<Record<'minimum' | 'maximum' | 'minLength' | 'maxLength' | 'places', number | string>>
 > & { readonly enum?: readonly (number | string)[] };
 
-/** What speaks of the present state; the changelog speaks of former ones, too. */
+/** Pages that describe the present state; the changelog also describes former ones. */
 const pages = [
   'README.md',
   'CONTRIBUTING.md',
