@@ -150,7 +150,7 @@ async function judge(
 const exportEvery = 10;
 
 const kinds: Readonly<
-  Record<string, { readonly files: RegExp; /* Whether `lake check` must find each damage. */ readonly found: boolean }>
+  Record<string, { readonly files: RegExp; /** Whether `lake check` must find each damage. */ readonly found: boolean }>
 > = {
   'entries of the log': { files: /_delta_log\/\d+\.json$/, found: true },
   checkpoints: { files: /checkpoint\.parquet$/, found: true },
