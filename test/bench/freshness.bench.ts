@@ -12,9 +12,9 @@ import { median, reportBench } from './bench-report.ts';
 import { inQuick } from './bench-size.ts';
 
 /*
- * Time until an event can be read: from the 200 of its import to the first read of snapshot.sql that returns it, and to
- * a finished export with it that was created at the 200. One event at a time on an idle service, each after a random
- * part of the flush age, because most of the time is the wait for the next flush.
+ * Time until an event can be read, from the 200 of its import. The first end is the first read of snapshot.sql that
+ * returns it. The second is a finished export with it, created at the 200. One event at a time on an idle service, each
+ * after a random part of the flush age: most of the time is the wait for the next flush.
  */
 const events = inQuick(3, 11);
 const longestMs = 600_000;

@@ -21,8 +21,8 @@ import { loadName, runLoad } from './wrk.ts';
 
 /*
  * Cost of live listeners for the import. One worker runs at its full rate with ten listeners of its app at its own
- * port, with one at the export area (an open page Live), and with none, alternately. Then a flood of rejected requests
- * is sent: its cost, and the size of the kept records.
+ * port, with one at the export area, and with none. The one listener is an open page Live. The three loads alternate.
+ * Then a flood of rejected requests is sent: its cost, and the size of the kept records.
  */
 const rounds = inQuick(1, isFull ? 11 : 5);
 const warmUpMs = 1000;

@@ -12,8 +12,8 @@ function createWallClock(zone: string): (seconds: number) => string {
 const quarterSeconds = 900;
 
 /**
- * Returns when the clocks of a zone first show a time of a date or a later one, Unix seconds, by testing every minute
- * of its quarter of an hour.
+ * Returns when the clocks of a zone first show a time of a date or a later one, Unix seconds. Tests every minute of its
+ * quarter of an hour.
  */
 export function firstMoment(zone: string, date: string, time: string): number {
   const wallClock = createWallClock(zone);
