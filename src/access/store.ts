@@ -1,3 +1,4 @@
+import { addFormerNames } from '../runtime/former-names.ts';
 import { AppError, describeError } from '../runtime/errors.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Problem } from '../runtime/conditions/problem.ts';
@@ -209,7 +210,8 @@ export async function openAccessReader(
   const current = (): Reading => watched.current() ?? unread;
   const isMissing = (): boolean => current().isGone && isNeeded;
   const isNeeded = current().isGone && ((await hadAccessFile(paths)) || isExpected());
-  if (isNeeded) logger.error({ file, todo: fileTodo }, 'access file is gone, no event is taken');
+  if (isNeeded)
+    logger.error(addFormerNames('problem', { file, action: fileTodo }), 'access file is gone, no event is taken');
 
   const mayLackApps = (): boolean => isMissing() || watched.problem() !== undefined || !isOwn();
   return {

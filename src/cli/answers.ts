@@ -27,10 +27,10 @@ export function showBytes(bytes: number): string {
   return `${value.toFixed(power === 0 || value >= 100 ? 0 : 1)} ${units[power]}`;
 }
 
-/** Characters that a terminal obeys or does not show. */
+/** Control characters and invisible ones. */
 const unshown = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu;
 const named: Readonly<Record<string, string>> = { '\n': '\\n', '\r': '\\r', '\t': '\\t' };
-/** Parts of an emoji, which are shown. */
+/** Invisible parts of an emoji, which are kept. */
 const joiners = ['\u200d', '\ufe0f'];
 
 /** Escapes control characters of untrusted text. */
@@ -60,7 +60,7 @@ export function showTime(ms: number): string {
 const isoTime = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/;
 /** Numbers that are identifiers and get no separators. */
 const isName = /^(pid|port|version|since|sinceVersion|limit)$|^id[A-Z]|Id$|Version$/;
-/** Milliseconds from here on (2001) are a time, and below it a duration. */
+/** Smallest number of ms (2001) that is a time; a smaller one is a duration. */
 const earliestMs = 1e12;
 
 function showNumber(value: number | bigint, name: string): string {
@@ -125,9 +125,9 @@ function wrapText(text: string, columns: number): string[] {
 
 type AnswerRow = Readonly<Record<string, unknown>>;
 
-/** Columns between two columns of a table. */
+/** Spaces between columns. */
 const gap = 2;
-/** Columns that a text keeps in a narrow table. */
+/** Minimum width of a text in a narrow table. */
 const narrowest = 8;
 
 /** A column, already formatted but not escaped. */
@@ -151,16 +151,16 @@ function measure({ name, cells, isNumeric, isWhole = false }: GridColumn): Colum
   return { name: head, cells: shown, isNumeric, width, least };
 }
 
-/** Fits columns into `room`: the widest texts shrink first, then the last columns are dropped. */
-function fitWidths(columns: readonly Column[], room: number): readonly number[] {
+/** Fits columns into a width: shrinks the widest texts first, then drops the last columns. */
+function fitWidths(columns: readonly Column[], available: number): readonly number[] {
   const total = (count: number, widthOfColumn: (column: Column) => number): number =>
     columns.slice(0, count).reduce((sum, column) => sum + widthOfColumn(column) + gap, -gap);
   let count = columns.length;
-  while (count > 1 && total(count, ({ least }) => least) > room) count -= 1;
+  while (count > 1 && total(count, ({ least }) => least) > available) count -= 1;
   let most = Math.max(...columns.slice(0, count).map(({ width }) => width));
   const cut = ({ width, least }: Column): number => Math.max(least, Math.min(width, most));
-  while (most > 1 && total(count, cut) > room) most -= 1;
-  return columns.slice(0, count).map((column) => Math.min(cut(column), room));
+  while (most > 1 && total(count, cut) > available) most -= 1;
+  return columns.slice(0, count).map((column) => Math.min(cut(column), available));
 }
 
 /** Lays out columns of equal length as a table with a head. Cut texts and dropped columns are marked. */
@@ -232,7 +232,7 @@ export function renderFields(fields: AnswerRow, columns: number): string[] {
   });
 }
 
-/** Rows of a list before it is printed as a table. */
+/** Maximum number of rows in one table of a list. */
 const rowsAtOnce = 1000;
 
 /** Splits a row from the name of its part of a list: `{"notice":{...}}` is a row of notices. */
@@ -242,7 +242,7 @@ function toPart(answer: AnswerRow): { readonly name: string; readonly row: Answe
 }
 
 /**
- * Shows answers for a person: fields, or a table if they are a list. Other output comes after the rows so far. `end`
+ * Prints answers for a person: fields, or a table if they are a list. Prints pending rows before other output. `end`
  * prints the remaining rows, and `none` for an empty list.
  */
 export function showAnswers(

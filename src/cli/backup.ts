@@ -15,7 +15,7 @@ import { dataVerb, type DataContext, type OpenData } from './command.ts';
 import { findBroker } from './stop.ts';
 import { flag, folder } from './words.ts';
 
-/** Refuses a folder whose lake follows an unknown stream: the backup would lack its backlog. */
+/** Rejects a lake that reads an unknown stream: the backup would lack its backlog. */
 async function assertNoStream({ config: { dataDir }, paths }: OpenData): Promise<void> {
   const { lake } = await readSnapshot(lakePaths(paths.lake).table);
   if (lake?.epoch === undefined || lake.restoredFrom !== undefined) return;
@@ -43,7 +43,9 @@ function findStreamOf(context: DataContext, logger: Logger): BackupSource['withS
         }
         const broker = findBroker(config);
         if (broker === undefined)
-          throw new AppError('broker_away', 'the service stopped while the backup started', { hint: 'Repeat the backup.' });
+          throw new AppError('broker_away', 'the service stopped while the backup started', {
+            hint: 'Repeat the backup.',
+          });
         const { url, streamName, isOwn } = broker;
         const connection = await openConnection({ url, name: 'tributary-backup', logger });
         closers.add('stream', () => connection.close());

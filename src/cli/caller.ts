@@ -85,7 +85,7 @@ export async function resolveExport(
 
 const noteEveryMs = 30_000;
 
-/** Creates a reporter of waits: immediate on a terminal, otherwise a line every 30 s. */
+/** Creates a reporter of waits: immediate on a terminal, else one line per 30 s. */
 export function createWaitNotes({ note, show }: CommandContext): (why: string | undefined) => void {
   let notedAt = Number.NEGATIVE_INFINITY;
   return (why) => {
@@ -104,7 +104,7 @@ export interface ExportCaller {
   readonly onWait: (why: string | undefined) => void;
 }
 
-/** Runs with the calls of a user, and closes the connections. */
+/** Runs work with the export area of a user, and closes the connections. */
 export async function withExports<T>(
   given: Given & { readonly user?: number | undefined },
   context: CommandContext,

@@ -15,7 +15,10 @@ export const refusalsCommand = dataVerb({
   isList: true,
   words: { APP: positive('app id') },
   options: {
-    limit: withDefault(positive(`maximum number of records, newest first; up to ${mostLimit}`, 'N', mostLimit), fallbackLimit),
+    limit: withDefault(
+      positive(`maximum number of records, newest first; up to ${mostLimit}`, 'N', mostLimit),
+      fallbackLimit,
+    ),
   },
   examples: ['refusals 7', 'refusals 7 --limit 10'],
   async run({ APP: idApp, limit: most }, { config, paths, clock, note }) {

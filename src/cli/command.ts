@@ -1,11 +1,10 @@
 /**
  * The command line: one command per file.
  *
- * In: words and environment, from src/main.ts. Out: JSON on standard output, a line for a person on standard error, an
- * exit code.
- * Invariant: a command opens, calls and answers; its work is in a store or a stage. It declares its words and options
- * once: program.ts parses by the declaration and shows it as help. A missing data folder, or one of a newer version, is
- * refused (resolveConfig).
+ * In: words and environment, from src/main.ts. Out: JSON on standard output, notes on standard error, an exit code.
+ * Invariant: a command opens a store or a stage, calls it and prints the result. It declares its words and options once:
+ * program.ts parses by the declaration and shows it as help. Rejects a missing data folder, or one of a newer version
+ * (resolveConfig).
  * Crash: that of the stage; a killed command can be repeated.
  */
 import type { Interface } from 'node:readline';
@@ -23,29 +22,29 @@ export interface CommandContext {
   readonly environment: Environment;
   /** The program's entry file, for child processes. */
   readonly entry: string;
-  /** Writes one JSON answer, as one line, on standard output. */
+  /** Writes a value to standard output, as one line of JSON. */
   readonly answer: (value: unknown) => void;
-  /** Writes one line for a person, on standard output. */
+  /** Writes one line of text to standard output. */
   readonly print: (line: string) => void;
-  /** Writes one line for a person, on standard error. */
+  /** Writes one line of text to standard error. */
   readonly note: (line: string) => void;
-  /** Writes on standard output and waits until it can take more. */
+  /** Writes to standard output, and waits until it can accept more. */
   readonly write?: (text: string | Uint8Array) => Promise<void>;
   /** Opens a prompt on the terminal; absent if there is none. */
   readonly openPrompt?: () => Interface;
   /** Reads standard input; absent if there is none. */
   readonly input?: () => AsyncIterable<Uint8Array>;
-  /** The terminal on standard output; absent if a program reads it. */
+  /** The terminal on standard output; absent for a pipe or a file. */
   readonly screen?: { readonly columns: number };
   /** Whether standard error is a terminal. */
   readonly isTerminal?: boolean;
-  /** Replaces the progress line on standard error; absent if that is not a terminal. */
+  /** Replaces the progress line on standard error; absent without a terminal. */
   readonly show?: (line: string) => void;
   /** Asks a person at the terminal; absent if there is none. */
   readonly confirm?: (question: string) => Promise<boolean>;
   /** Aborted by the first SIGTERM or SIGINT. */
   readonly stop: AbortSignal;
-  /** Aborted by the second. */
+  /** Aborted by the second signal. */
   readonly force: AbortSignal;
   /** Aborted by a write after the reader of standard output has closed the pipe. */
   readonly unread?: AbortSignal;
@@ -79,41 +78,41 @@ export type GivenOptions<O extends Declarations> = string extends keyof O
 
 interface Described {
   readonly name: string;
-  /** Its line in lists of the help: no capital, no full stop. Absent: an internal command, left out of the lists. */
+  /** Line in lists of the help: no capital, no full stop. Absent for an internal command, which is not listed. */
   readonly summary?: string;
-  /** Usage behind its name, if it says more than the list of words and options. */
+  /** Usage behind the name; absent if it is the list of words and options. */
   readonly usage?: readonly string[];
-  /** Sentences for its own help. */
+  /** Sentences for the help of the command. */
   readonly details?: readonly string[];
 }
 
-/** A command that does something, and its declaration. `C` is its context. */
+/** The declaration of a command with an action. `C` is its context. */
 export interface Verb<
   W extends Declarations = Declarations,
   O extends Declarations = Declarations,
   C = CommandContext,
 > extends Described {
-  /** Words that must be given in this order. */
+  /** Arguments, in their order. */
   readonly words?: W;
   readonly options?: O;
   /** Placeholder and summary for the reference, if it differs from other verbs of its group by its name only. */
   readonly family?: { readonly name: string; readonly summary: string };
-  /** Calls of it, without `tributary`; a test parses each. */
+  /** Sample calls, without `tributary`; a test parses each. */
   readonly examples?: readonly string[];
-  /** Meanings of exit codes, if they are more than done and failed. */
+  /** Meanings of exit codes other than success and failure. */
   readonly exitCodes?: Readonly<Record<number, string>>;
-  /** It answers with rows of one list: on a terminal a table. */
+  /** Whether it prints the rows of one list: a table on a terminal. */
   readonly isList?: boolean;
-  /** It has no data folder: `--data` is refused. */
+  /** Whether it has no data folder, and so no `--data`. */
   readonly isWithoutData?: boolean;
-  /** Returns the exit code, or an object to answer, or the rows of a list; nothing means 0. */
+  /** Returns the exit code, an object to print, or the rows of a list; nothing means 0. */
   run(given: WordValues<W> & GivenOptions<O>, context: C): Promise<number | object | void>;
 }
 
 /** A command with verbs: `tributary app add`. */
 export interface Group extends Described {
   readonly verbs: readonly Verb[];
-  /** Reports an error in another way than the program; returns the exit code, or throws the error. */
+  /** Reports an error in another form and returns the exit code, or throws the error. */
   readonly recover?: (error: unknown, words: readonly string[], context: CommandContext) => number;
 }
 
@@ -139,7 +138,7 @@ export function dataVerb<W extends Declarations, O extends Declarations>(
 
 /**
  * Resolves the settings of a command: the environment, overridden by its options (`--data`, ports, host). Every command
- * on a data folder calls it, so that a missing folder is refused as `use` says. Errors: `config_invalid`, `not_found`;
+ * on a data folder calls it: `use` decides about a missing folder. Errors: `config_invalid`, `not_found`;
  * `data_format` for a folder of a newer version.
  */
 export function resolveConfig(
@@ -180,12 +179,12 @@ export function openData(
 }
 
 /**
- * How a command treats a missing data folder.
+ * Treatment of a missing data folder.
  *
- * - `existing`: refuses it, so that a mistyped path never looks like an empty service. `lake`: a missing lake, too.
- * - `named`: makes it if `--data` or TRIBUTARY_DATA_DIR names it; the default `./data` in a wrong directory would begin a
- * second service.
- * - `any`: makes it.
+ * - `existing`: rejects it, so that a mistyped path never looks like an empty service. `lake`: also a missing lake.
+ * - `named`: creates it if `--data` or TRIBUTARY_DATA_DIR names it: the default `./data` in a wrong directory would start
+ * a second service.
+ * - `any`: creates it.
  */
 type DataFolderUse = 'existing' | 'lake' | 'named' | 'any';
 
@@ -203,7 +202,7 @@ function findNames(dir: string): readonly string[] | undefined {
   }
 }
 
-/** Refuses a missing data folder, and creates nothing. Errors: `not_found`; `usage` for a file; `disk`. */
+/** Rejects a missing data folder, and creates nothing. Errors: `not_found`; `usage` for a file; `disk`. */
 function assertDataFolder(dataDir: string, use: DataFolderUse, isNamed: boolean): void {
   const names = findNames(dataDir);
   if (use === 'named') {
@@ -223,12 +222,12 @@ function assertDataFolder(dataDir: string, use: DataFolderUse, isNamed: boolean)
   });
 }
 
-/** The folder in which each query has a folder to spill into. */
+/** Returns the folder for the spill folders of queries. */
 export const queryRooms = (spool: string): string => path.join(spool, 'query');
 
 /**
- * Sets the folder of the operator's datasets, by the data folder that the words or the environment name. Comes before
- * the words are parsed, since commands load the datasets.
+ * Sets the folder of the operator's datasets, by the data folder of the words or the environment. Called before the
+ * words are parsed, since commands load the datasets.
  */
 export function useDatasetsOf(words: readonly string[], environment: Environment): void {
   const index = words.findIndex((word) => word === '--data' || word.startsWith('--data='));
@@ -240,7 +239,7 @@ export function useDatasetsOf(words: readonly string[], environment: Environment
 /** The option of a command that asks before it removes something. */
 export const yesOption = { yes: flag('skip the confirmation prompt') } as const;
 
-/** Asks a person at the terminal whether to continue; a script is not asked. Error: `usage` unless it is yes. */
+/** Asks for confirmation at a terminal; a script is not asked. Error: `usage` unless confirmed. */
 export async function assertConfirmed(
   question: string,
   isConfirmed: boolean,

@@ -46,7 +46,7 @@ export interface AccountOfApp {
 
 const named = 3;
 
-/** Reads ids, one per line; only the end of a line is not part of an id. */
+/** Reads ids, one per line; spaces are part of an id. */
 async function readIds(name: string): Promise<string[]> {
   const lines = await getTextFile(name).catch((error: unknown) => {
     throw new AppError('usage', `cannot read ${name}`, { cause: error });
@@ -68,7 +68,9 @@ function parseApps(
     .filter((each) => each.idAccount === idAccount)
     .map(({ idApp }) => Number(idApp));
   if (apps.length === 0)
-    throw new AppError('not_found', `account ${idAccount} has no app`, { hint: "Run 'tributary app list' for all apps." });
+    throw new AppError('not_found', `account ${idAccount} has no app`, {
+      hint: "Run 'tributary app list' for all apps.",
+    });
   return apps;
 }
 
@@ -145,7 +147,7 @@ export function findForgotten(
   return users !== undefined && isCustom ? { kind: 'custom', ids: users, ...within } : undefined;
 }
 
-/** Half of the memory setting: the other half is for the program and for what the engine does not count. */
+/** Returns half of the memory setting: the rest is for the program and uncounted memory of the engine. */
 function engineLimits({ config: { duckdbMemoryMb } }: OpenData): { memoryMb: number; threads: number } {
   return { memoryMb: Math.max(128, Math.ceil(duckdbMemoryMb / 2)), threads: duckdbMemoryMb < 1024 ? 1 : 2 };
 }
@@ -155,11 +157,11 @@ interface Erasure {
   readonly forgotten: ForgottenIds | undefined;
   readonly listAllApps: () => readonly AccountOfApp[];
   readonly context: DataContext;
-  /** Do not wait for readers of the lake. */
+  /** Whether to delete old versions at once. */
   readonly now: boolean;
 }
 
-/** Shows a person what matches. Error: `usage` unless confirmed. */
+/** Shows the number of matching events, and asks for confirmation. Error: `usage` unless confirmed. */
 async function confirmErasure({ now, context }: Erasure, survey: ErasureSurvey): Promise<void> {
   const { config, clock } = context;
   const { rows, failedEvents, filesToRewrite } = survey;
@@ -232,14 +234,12 @@ export const eraseCommand = dataVerb({
   usage: [
     '[--user ID] [--device ID] [--file FILE [--id-type user|device]] [--user-id-type custom|platform|game] [--app ID | --account N] [--dry-run] [--yes] [--skip-retention] [--data DIR]',
   ],
-  details: [
-    'Erases the events that match all of --user, --device, --file, --app and --account.',
-  ],
+  details: ['Erases the events that match all of --user, --device, --file, --app and --account.'],
   options: eraseOptions,
   examples: ['erase --user 4711 --dry-run', 'erase --file ids.txt --id-type device --account 1'],
   async run(given, context) {
     const { config, paths, clock } = context;
-    // A list that cannot be read matters only if it is needed: not with --app.
+    // An unreadable list is an error only if it is needed: not with --app.
     const listAllApps = await Promise.all([listApps(paths), listApps(paths, true)]).then(
       (lists) => () => lists.flat(),
       (error: unknown) => () => {

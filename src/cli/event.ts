@@ -26,10 +26,10 @@ import { dataVerb } from './command.ts';
 import { findBroker } from './stop.ts';
 import { optional, positive, refuse, text } from './words.ts';
 
-/** Includes the time to index ids for the first time, ms. */
+/** Timeout of a lookup, with the first indexing of ids, ms. */
 const answerWithinMs = 120_000;
 
-/** Parses what to look up, in this order: a key may be read in several ways. */
+/** Parses the lookups, in their order: a key may have several encodings. */
 function parseSought(
   { id, key, transaction }: Readonly<Record<'id' | 'key' | 'transaction', string | undefined>>,
   idApp: number | undefined,

@@ -89,7 +89,7 @@ export function toDay(value: string, timezone: string, nowMs: number): string {
   return value === 'yesterday' ? dayBefore(1, timezone, nowMs) : value;
 }
 
-/** Arguments of a request, and for the person its days and zone. */
+/** Arguments of a request, and its days and time zone for notes. */
 interface ExportRequest {
   readonly parameters: ExportArguments;
   readonly form: FileForm;
@@ -132,7 +132,7 @@ export function toRequest(
   const { compression: asked = named?.compression } = given;
   if (named !== undefined && isZstd(asked) !== isZstd(named.compression))
     refuse(`--compression ${asked ?? ''} conflicts with the file name ${output ?? ''}`);
-  // Parquet compresses itself; text is unpacked here unless the file's name is that of a compressed file.
+  // Parquet is compressed already; text is uncompressed unless the file name has an extension of a compressed file.
   const compression =
     given.compression ?? (named === undefined || named.compression === 'none' ? undefined : named.compression);
   const days = findDays(event, given, timezone, nowMs);

@@ -110,7 +110,7 @@ const id = {
   ),
 };
 
-/** Runs against the service; an interruption ends with a hint and its own exit code. */
+/** Runs a call; an interruption ends with a hint and its own exit code. */
 async function interruptibly<T>(context: CommandContext, run: () => Promise<T>): Promise<T | number> {
   try {
     return await run();
@@ -272,7 +272,7 @@ const download = verb({
     ),
 });
 
-/** Declares the verb of an event under an older name, which lists leave out. */
+/** Declares the verb of an event by a former name, which is not listed. */
 const orderAs = ([name, event]: readonly [string, string]): Verb => {
   const { summary: _summary, examples: _examples, ...rest } = order(event);
   return { ...rest, name };

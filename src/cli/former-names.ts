@@ -1,6 +1,6 @@
 import type { CommandContext } from './command.ts';
 
-/** Former names of commands; `by`: of calls with this option, whose value is the last word now. */
+/** Former names of commands. `by`: only of calls with this option, whose value becomes the last word. */
 const formerCommands: readonly { readonly was: string; readonly is: string; readonly by?: string }[] = [
   { was: 'key rotate', is: 'key rotate links' },
   { was: 'key receipts', is: 'key rotate receipts' },
@@ -20,7 +20,7 @@ const formerOptions: readonly { readonly command: string; readonly was: string; 
   { command: 'erase', was: '--now', is: '--skip-retention' },
 ];
 
-/** Moves the value of an option to the end of the words, where a dash may precede it. */
+/** Moves the value of an option to the end of the words, behind `--`. */
 function moveValue(words: readonly string[], option: string): readonly string[] {
   const at = words.findIndex((word) => word === option || word.startsWith(`${option}=`));
   const isJoined = words[at] !== option;
@@ -45,7 +45,7 @@ function renameCommand(words: readonly string[], note: (was: string, is: string)
 
 /**
  * Replaces former names in the words of a call, with a note for each. Version 0.5 removes this file. No value of an
- * option is changed: the parser refuses one that is the name of an option.
+ * option is changed: the parser rejects a value that is the name of an option.
  */
 export function replaceFormerNames(words: readonly string[], { note }: Pick<CommandContext, 'note'>) {
   const warn = (was: string, is: string): void =>

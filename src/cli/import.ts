@@ -60,7 +60,9 @@ function noteOutcome(outcome: ImportOutcome, { note, show }: CommandContext): vo
   const { file: name, importedAt, isInterrupted, stored, refused, refusedFile, lines, unknownParameters } = outcome;
   const isAllRefused = stored === 0 && !isInterrupted && name !== '-';
   if (importedAt !== undefined)
-    note(`tributary: ${name} was already imported at ${importedAt}; nothing was sent. Pass --reimport to import it again`);
+    note(
+      `tributary: ${name} was already imported at ${importedAt}; nothing was sent. Pass --reimport to import it again`,
+    );
   if (unknownParameters.length > 0)
     note(`tributary: the service ignored unknown fields: ${unknownParameters.join(', ')}`);
   if (refused > 0)
@@ -117,7 +119,8 @@ export const importCommand = verb({
     if (files.filter((name) => name === '-').length > 1) refuse('standard input can be given only once');
     if (given.state !== undefined && (files.length > 1 || files[0] === '-')) refuse('--state needs exactly one file');
     const { key } = importKinds.get(getMethod(given.event).kind) ?? {};
-    if (given.wait && (key?.length ?? 0) > 0) refuse(`--wait does not support ${given.event}: its events have no Idempotency-Key`);
+    if (given.wait && (key?.length ?? 0) > 0)
+      refuse(`--wait does not support ${given.event}: its events have no Idempotency-Key`);
     const access = await resolveImport(given, context);
     const http = createHttpClient({ connections: given.parallel });
     const area = createImportArea(http, access);

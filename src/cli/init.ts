@@ -165,9 +165,13 @@ async function init({ platform, title, profile: wanted, wait, started, log }: Gi
   const found = await changeProfiles(profiles, (known) => known);
   const other = wanted === undefined ? undefined : found.profiles[wanted];
   if (other !== undefined && findSuitable(other, addresses, dataDir) === undefined)
-    throw new AppError('conflict', `profile ${wanted} belongs to another service, ${other.importUrl ?? other.dataDir}`, {
-      hint: 'Pass another name with --profile.',
-    });
+    throw new AppError(
+      'conflict',
+      `profile ${wanted} belongs to another service, ${other.importUrl ?? other.dataDir}`,
+      {
+        hint: 'Pass another name with --profile.',
+      },
+    );
   const access = await ensureAccess(paths, clock, { platform, title });
   const isNew = Object.keys(access.made).length > 0;
   const name = wanted ?? nameProfile(found, addresses, dataDir, isNew);

@@ -43,8 +43,7 @@ const loadOptions = {
 } as const;
 
 async function readMap(name: string): Promise<FieldMap> {
-  const hint =
-    'Pass a JSON object with the field of each column, or null to drop it: {"sum": "total", "note": null}.';
+  const hint = 'Pass a JSON object with the field of each column, or null to drop it: {"sum": "total", "note": null}.';
   try {
     const value: unknown = JSON.parse(await getTextFile(name));
     if (!isRecord(value) || Object.values(value).some((field) => field !== null && typeof field !== 'string'))
@@ -147,7 +146,9 @@ const loadDataset = (dataset: Dataset) =>
 const titles = dataVerb({
   name: 'titles',
   summary: 'load display titles for ids, such as campaigns, partners and links',
-  words: { FILE: many(file('CSV or JSON lines of field, id and title, such as idCampaign,66,Winter; - for standard input')) },
+  words: {
+    FILE: many(file('CSV or JSON lines of field, id and title, such as idCampaign,66,Winter; - for standard input')),
+  },
   details: ['A row replaces the title of its id; an empty title removes it. All files are loaded, or none.'],
   examples: ['load titles titles.csv'],
   exitCodes: { 1: 'a file has bad lines, which are listed; nothing was changed' },
@@ -188,7 +189,9 @@ const undo = dataVerb({
         if (!isAppError(error, 'not_found')) throw error;
       }
     }
-    throw new AppError('not_found', `load ${loadId} does not exist`, { hint: "Run 'tributary load list' for all loads." });
+    throw new AppError('not_found', `load ${loadId} does not exist`, {
+      hint: "Run 'tributary load list' for all loads.",
+    });
   },
 });
 

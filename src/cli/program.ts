@@ -25,7 +25,7 @@ function optionsOf({ options = {}, isWithoutData }: Verb): Declarations {
 const show = (text: string, isBare: boolean, isMany = false): string =>
   `${isBare ? text : `[${text}]`}${isMany ? '...' : ''}`;
 
-/** Renders the usage, one line per way to call: `tributary app add ID --platform P [--title T] [--data DIR]`. */
+/** Renders the usage, one line per form: `tributary app add ID --platform P [--title T] [--data DIR]`. */
 export function usagesOf(verb: Verb, path: string): readonly string[] {
   if (verb.usage !== undefined) return verb.usage.map((usage) => `${path} ${usage}`);
   const words = Object.entries(verb.words ?? {}).map(([name, { isOptional, isMany }]) =>
@@ -153,7 +153,7 @@ function collect(parser: Parser, { words = {} }: Verb, options: ReadonlyMap<stri
   return given as Parameters<Verb['run']>[0];
 }
 
-/** Runs a verb. Lays out what it answers for a terminal, unless `--json` is given. Error: `disk` for a full disk. */
+/** Runs a verb, and formats its output for a terminal unless `--json` is given. Error: `disk` for a full disk. */
 async function runVerb(verb: Verb, given: Parameters<Verb['run']>[0], context: CommandContext): Promise<number> {
   const isShown = context.screen !== undefined && !given.json;
   const shown = isShown ? showAnswers(context, context.screen.columns, verb.isList === true) : undefined;
@@ -254,7 +254,7 @@ export async function runProgram(
     .enablePositionalOptions();
   for (const each of commands) program.addCommand(toParser(each, call), { hidden: each.summary === undefined });
   try {
-    // After an unknown command nothing is read, `--help` included.
+    // Nothing behind an unknown command is parsed, not even `--help`.
     const isRead = words[0] === undefined || command !== undefined || words[0].startsWith('-');
     await program.parseAsync(isRead ? [...words] : words.slice(0, 1), { from: 'user' });
   } catch (thrown) {

@@ -21,7 +21,7 @@ const byEnding: Readonly<Record<string, QueryFormat>> = {
   '.parquet': 'parquet',
 };
 
-/** Returns the format: the given one, or that of the file's name, or the reader's. Error: `usage`. */
+/** Returns the format: the given one, else by the file name, else by the reader. Error: `usage`. */
 export function chooseQueryFormat(
   format: QueryFormat | undefined,
   file: string | undefined,
@@ -144,11 +144,11 @@ const tablesSql = `SELECT table_name AS "view", string_agg(column_name, ', ' ORD
 FROM duckdb_columns() WHERE NOT internal AND schema_name = current_schema() AND database_name = current_database()
 GROUP BY table_name ORDER BY table_name`;
 
-/** A prompt may stay open for longer than the retention of its version. */
+/** Errors of files that were deleted because the prompt was open longer than the retention. */
 const goneFile = /No such file or directory|No files found/;
 const refreshHint = 'Files of this version were deleted. Run .refresh to read the newest version.';
 
-/** Keeps the engine's lines: a mark below a word stays below it. */
+/** Describes an error with the lines of the engine, so that its markers stay aligned. */
 function describe(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   const own = goneFile.test(message) ? refreshHint : error instanceof AppError ? error.hint : undefined;

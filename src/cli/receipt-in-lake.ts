@@ -26,7 +26,7 @@ export type EventState = 'stored' | 'repeat' | 'failed' | 'pending' | 'erased' |
 
 interface Classified {
   readonly state: EventState;
-  /** Why it failed, or a remark. */
+  /** Reason of the failure, or a remark. */
   readonly reason?: string;
 }
 
@@ -34,7 +34,7 @@ interface FoundEvent extends Classified {
   readonly eventId: string;
   /** The version that committed its row. */
   readonly sinceVersion?: number;
-  /** The log no longer has the version before that one. */
+  /** Whether the log lacks the version before that one. */
   readonly orEarlier?: true;
   readonly availableAt?: string;
 }
@@ -216,7 +216,7 @@ async function lookOnce(lakeDir: string, dataset: Dataset, receipt: Receipt) {
   return { table: dataset.table, version: Math.max(snapshot.version, 0), events: found, logVersion: log.version };
 }
 
-/** Reads while events move between the failed events and the table. */
+/** Maximum number of reads while events move between the failed events and the table. */
 const maxLooks = 5;
 
 /**

@@ -21,7 +21,7 @@ interface OpenSchedules {
   readonly findUser: (idUser: string) => User | undefined;
 }
 
-/** Memory of the engine, MiB: it computes days only. */
+/** Memory of the engine, which only computes days, MiB. */
 const engineMemoryMb = 64;
 
 async function withSchedules<T>(
@@ -60,9 +60,7 @@ const add = dataVerb({
   name: 'add',
   summary: 'create a schedule',
   words: {
-    ARGUMENTS: many(
-      text('parameters of POST /api/schedule/v1/create.json: NAME=VALUE each, or joined by &'),
-    ),
+    ARGUMENTS: many(text('parameters of POST /api/schedule/v1/create.json: NAME=VALUE each, or joined by &')),
   },
   options: {
     user: required(positive('id of the user whose permissions, limits and webhooks apply', 'ID')),
@@ -83,7 +81,9 @@ const add = dataVerb({
     return withSchedules(context, async ({ schedules, findUser }) => {
       const user = findUser(idUser);
       if (user === undefined)
-        throw new AppError('not_found', `user ${idUser} does not exist`, { hint: "Run 'tributary user list' for all users." });
+        throw new AppError('not_found', `user ${idUser} does not exist`, {
+          hint: "Run 'tributary user list' for all users.",
+        });
       const added = await schedules.create(user, given);
       assertDone(added);
       return added;

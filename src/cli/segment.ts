@@ -27,7 +27,7 @@ export function answerRefused(refused: readonly RefusedList[], { answer, note }:
   return 1;
 }
 
-/** Ids are texts in JSON. */
+/** Renders ids as texts. */
 function showId<T extends SegmentId>({ idAccount, idSegment, ...rest }: T) {
   return { idSegment: String(idSegment), idAccount: String(idAccount), ...rest };
 }
@@ -47,10 +47,7 @@ const add = dataVerb({
   },
   options: {
     account,
-    kind: withDefault(
-      oneOf(segmentKinds, 'type of the ids: custom user ids, or device ids of any type'),
-      'custom',
-    ),
+    kind: withDefault(oneOf(segmentKinds, 'type of the ids: custom user ids, or device ids of any type'), 'custom'),
   },
   examples: ['segment add 5 --account 1 payers.txt', 'segment add 6 --account 1 --kind device -'],
   exitCodes: { 1: 'the file has bad lines, which are listed; nothing was changed' },

@@ -100,12 +100,12 @@ const describeLost = ({ pid, writtenAt }: ServiceState): Problem => ({
 
 export const statusCommand = dataVerb({
   name: 'status',
-  summary: 'show processes, stream, lake and exports; what is wrong and what to do',
+  summary: 'show processes, stream, lake, exports and problems',
   examples: ['status', "status | jq '.problems'"],
-  exitCodes: { 1: 'there is a problem: `problems` says which, and what to do' },
+  exitCodes: { 1: 'there are problems; the output lists them with actions' },
   async run(_given, { config, paths, clock, environment, answer, note }) {
     for (const { variable, probably } of findUnknownSettings(environment))
-      note(`tributary: ${variable} is no setting${probably === undefined ? '' : `; did you mean ${probably}?`}`);
+      note(`tributary: unknown setting ${variable}${probably === undefined ? '' : `; did you mean ${probably}?`}`);
     const services = readServiceStates(paths.run);
     const nowMs = clock.nowMs();
     const problems = services.flatMap((service) => findServiceProblems(service, nowMs));
@@ -114,7 +114,7 @@ export const statusCommand = dataVerb({
     const addNew = (found: readonly Problem[]): void =>
       void problems.push(...found.filter((one) => !problems.some((known) => isSameProblem(known, one))));
 
-    // The remains of lost folders say nothing about the service.
+    // Folders that were replaced do not describe the service.
     const isLost = problems.some(({ code }) => code === 'data_folder_replaced');
     const broker = findBroker(config);
     const action = services.some(({ processes }) => processes.some(({ name }) => name === 'nats-server'))

@@ -26,7 +26,7 @@ export function findBroker({ dataDir, natsUrl, streamName }: Config): Broker | u
 
 const startPatienceMs = 120_000;
 const startLookEveryMs = 250;
-/** Bytes of the end of a log, more than its last line has. */
+/** Bytes of the end of a log: more than its last line. */
 const endBytes = 16_384;
 
 /** A service that is starting. */
@@ -116,11 +116,9 @@ export const stopCommand = dataVerb({
       while (isSameProcess(pid, processStart)) {
         const seconds = Math.round((performance.now() - begun) / 1000);
         if (stop.aborted || performance.now() - begun > patienceMs)
-          throw new AppError(
-            'stopping',
-            `the service of pid ${pid} still runs ${seconds} s after SIGTERM`,
-            { hint: 'Run the command again to wait longer, or check the log.' },
-          );
+          throw new AppError('stopping', `the service of pid ${pid} still runs ${seconds} s after SIGTERM`, {
+            hint: 'Run the command again to wait longer, or check the log.',
+          });
         show?.(`waiting for the service of pid ${pid} to exit, ${seconds} s`);
         await pause(lookEveryMs, stop);
       }

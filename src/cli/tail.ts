@@ -76,7 +76,7 @@ export function showLeftOut(events: number, refusals: number): string {
   return `${gap.repeat(2)}... ${parts.join(', ')}`;
 }
 
-/** Less than the time that an announced app stays shown, ms. */
+/** Shorter than the lifetime of an announcement, ms. */
 const announceEveryMs = 2000;
 
 /** Shows a message: lines of JSON for a program, or laid out for a terminal of `columns`. */
@@ -87,7 +87,6 @@ function showMessage(
 ): void {
   const hasLeftOut = eventsLeftOut + refusalsLeftOut > 0;
   if (columns === undefined) {
-    // The lines are JSON.
     for (const line of events) print(`{"event":${line}}`);
     for (const line of refusals) print(`{"refusal":${line}}`);
     if (hasLeftOut) answer(withFormerNames('tail', { dropped: { events: eventsLeftOut, refusals: refusalsLeftOut } }));
@@ -98,7 +97,7 @@ function showMessage(
   if (hasLeftOut) print(showLeftOut(eventsLeftOut, refusalsLeftOut));
 }
 
-/** Errors: `broker_away`, `broker_refused`. */
+/** Throws `broker_away` or `broker_refused` if the channel cannot be used. */
 async function assertReady(channel: LiveChannel): Promise<void> {
   const hindrance = await channel.findHindrance();
   if (hindrance === 'away') throw new AppError('broker_away', 'the broker does not respond');
@@ -166,7 +165,9 @@ export const tailCommand = dataVerb({
     const columns = json ? undefined : screen?.columns;
     const broker = findBroker(config);
     if (broker === undefined)
-      throw new AppError('broker_away', 'no service runs on this data folder', { hint: "Run 'tributary start' first." });
+      throw new AppError('broker_away', 'no service runs on this data folder', {
+        hint: "Run 'tributary start' first.",
+      });
     if (!(await listApps(paths)).some((app) => app.idApp === String(idApp)))
       note(`app ${idApp} does not exist; 'tributary app list' lists all apps`);
     // The state of the connection is reported by notes.

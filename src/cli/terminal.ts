@@ -4,7 +4,7 @@ import type { CommandContext } from './command.ts';
 
 type Streams = Pick<NodeJS.Process, 'stdin' | 'stdout' | 'stderr'>;
 
-/** Writes to standard output no faster than it is read. */
+/** Writes to standard output, and waits until it is read. */
 async function write(stdout: NodeJS.WriteStream, text: string | Uint8Array): Promise<void> {
   if (stdout.write(text) || stdout.destroyed) return;
   await new Promise<void>((resolve) => {
@@ -31,7 +31,7 @@ async function confirm({ stdin, stderr }: Streams, question: string): Promise<bo
   }
 }
 
-/** Width of a terminal that does not report one, as of a container. */
+/** Width of a terminal that does not report one, such as in a container. */
 const usualColumns = 80;
 
 /** Writes lines to standard error; on a terminal `show` replaces its last line. */
@@ -44,7 +44,7 @@ function createNotes(stderr: NodeJS.WriteStream): Pick<CommandContext, 'note' | 
   };
 }
 
-/** Creates the parts of a command's context that are the terminal or the pipes in its place. */
+/** Creates the parts of a command's context that use the terminal or pipes. */
 export function createTerminal(
   streams: Streams,
 ): Omit<CommandContext, 'environment' | 'entry' | 'stop' | 'force' | 'unread'> {

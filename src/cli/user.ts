@@ -4,10 +4,7 @@ import { assertConfirmed, dataVerb, yesOption, type Group } from './command.ts';
 import { flag, oneOf, parsed, parsePositiveOrNone, positive, present, refuse, text, withDefault } from './words.ts';
 
 const id = { ID: positive("user id, see 'tributary user list'") };
-const files = oneOf(
-  ['auto', 'gzip'],
-  'default compression of files: gzip, or auto for large files only',
-);
+const files = oneOf(['auto', 'gzip'], 'default compression of files: gzip, or auto for large files only');
 
 const add = dataVerb({
   name: 'add',

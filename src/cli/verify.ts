@@ -19,7 +19,7 @@ interface ReceiptWords {
   /** Public key of the service, hex. */
   readonly key: string | undefined;
   readonly body: Buffer | undefined;
-  /** A data folder, whose keys are trusted, or the folder of a lake. */
+  /** A data folder, whose keys are trusted. */
   readonly data: string | undefined;
   readonly lake: string | undefined;
 }
@@ -47,7 +47,7 @@ function compareBody(body: Buffer, { method, idApp, platform, receivedAt, salt, 
     receivedAtMs: Date.parse(receivedAt),
   });
   if ('reason' in imported) return { ok: false, why: `it is invalid: ${imported.detail}` };
-  // Event ids are random.
+  // Event ids are random, so those of the receipt are used.
   const digests = readLines(imported.lines).map((values, index) =>
     digestEvent(salt, { ...values, event_id: events[index]?.eventId ?? '' }),
   );
@@ -106,13 +106,16 @@ async function readable<T>(name: string, read: () => Promise<T>): Promise<T> {
     return await read();
   } catch (error) {
     if (!isSystemError(error, 'ENOENT', 'EISDIR', 'EACCES')) throw error;
-    throw new AppError('not_found', `cannot read ${name}`, { hint: 'Check the path and its permissions.', cause: error });
+    throw new AppError('not_found', `cannot read ${name}`, {
+      hint: 'Check the path and its permissions.',
+      cause: error,
+    });
   }
 }
 
 /** Size limit of a manifest and a receipt, bytes. */
 const maxSignedBytes = 64 * 1024 * 1024;
-/** Invalid bytes and a byte order mark would change what is verified. */
+/** Rejects invalid bytes and keeps a byte order mark, since both are signed. */
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 /** Reads a manifest or a receipt; undefined if it is too large or not UTF-8. */
@@ -157,9 +160,7 @@ function matchParts({ files }: Manifest, given: readonly GivenFile[]) {
 function describeOdd({ name, sha256, bytes }: GivenFile, { files }: Manifest): string {
   if (files.some((part) => part.sha256 === sha256 && part.bytes === bytes)) return 'the same part is given twice';
   if (files.some((part) => part.name === path.basename(name))) return 'its content differs';
-  return path.extname(name) === '.zip'
-    ? 'it is an archive: unpack it and pass its files'
-    : 'it is not in the manifest';
+  return path.extname(name) === '.zip' ? 'it is an archive: unpack it and pass its files' : 'it is not in the manifest';
 }
 
 async function readGiven(name: string): Promise<GivenFile> {
@@ -210,9 +211,7 @@ export const verifyCommand = verb({
     ),
   },
   options,
-  details: [
-    'Without --key or --data, trusted is false: anyone can sign with their own key.',
-  ],
+  details: ['Without --key or --data, trusted is false: anyone can sign with their own key.'],
   examples: ['verify part-0.csv manifest.json --any-key', 'verify receipt.json --body events.json --data data'],
   exitCodes: {
     1: 'a file differs, is missing or is given twice; an event is missing or changed; or the key is not trusted',

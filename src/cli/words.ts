@@ -1,17 +1,13 @@
 import { AppError } from '../runtime/errors.ts';
 
-/** A word or an option, declared once for the parser and the help. `T` is the type of its value. */
+/** A word or an option of the command line. `T` is the type of its value. */
 export interface Declared<T> {
-  /** Its meaning, for the help: no capital, no full stop. */
+  /** Meaning for the help: a noun phrase, no capital, no full stop. */
   readonly about: string;
-  /**
-   * Its value in the usage: ID, FILE, auto
-   * gzip. An option without one is a flag.
-   */
+  /** Value in the usage, such as ID or FILE. An option without one is a flag. */
   readonly shown?: string;
   /** Parses a non-empty text; `what` names the word in the error. Error: `usage`. */
   readonly parse?: (text: string, what: string) => T;
-  /** The default. */
   readonly fallback?: T;
   readonly choices?: readonly string[];
   /** `o` for `-o`. */
@@ -19,7 +15,7 @@ export interface Declared<T> {
   readonly isRequired?: boolean;
   readonly isOptional?: boolean;
   readonly isMany?: boolean;
-  /** Left out of the help. */
+  /** Whether the help omits it. */
   readonly isHidden?: boolean;
 }
 
@@ -32,7 +28,6 @@ export function flag(about: string): Declared<boolean> {
   return { about, fallback: false };
 }
 
-/** A value with its own parser. */
 export function parsed<T>(
   about: string,
   shown: string,
@@ -45,12 +40,10 @@ export function text(about: string, shown = 'TEXT'): Declared<string | undefined
   return parsed(about, shown, (value) => value);
 }
 
-/** The path of a file, unchecked. */
 export function file(about: string, shown = 'FILE'): Declared<string | undefined> {
   return text(about, shown);
 }
 
-/** The path of a folder, unchecked. */
 export function folder(about: string, shown = 'DIR'): Declared<string | undefined> {
   return text(about, shown);
 }

@@ -36,14 +36,10 @@ export async function assertPlace(output: string): Promise<void> {
   } catch (error) {
     const isThere = isSystemError(error, 'EACCES', 'EPERM', 'EROFS');
     if (!isThere && !isSystemError(error, 'ENOENT', 'ENOTDIR')) throw error;
-    throw new AppError(
-      'not_found',
-      isThere ? `cannot write to ${folder}` : `folder ${folder} does not exist`,
-      {
-        cause: error,
-        hint: 'Create the folder, or pass another path with -o.',
-      },
-    );
+    throw new AppError('not_found', isThere ? `cannot write to ${folder}` : `folder ${folder} does not exist`, {
+      cause: error,
+      hint: 'Create the folder, or pass another path with -o.',
+    });
   }
   const isKnown = findForm(output) !== undefined || neutralEnding.test(output);
   if (isKnown || !/\.[a-z][a-z\d]{0,7}$/i.test(output) || isIntoFolder) return;

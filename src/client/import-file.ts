@@ -86,7 +86,8 @@ export async function importFile(
   const { stateFile = statePath(file), format, map, nowMs, event } = options;
   const refusedFile = refusedPath(file, stateFile);
   const stamp = findStamp(file);
-  if (stamp === undefined) throw new AppError('not_found', `file ${file} does not exist`, { hint: 'Pass a file of events.' });
+  if (stamp === undefined)
+    throw new AppError('not_found', `file ${file} does not exist`, { hint: 'Pass a file of events.' });
   if (!(await isRegularFile(file)))
     throw new AppError('usage', `${file} is not a regular file, and can be read only once`, {
       hint: "Pass the data of a pipe on standard input: 'tributary import -'.",

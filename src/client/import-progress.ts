@@ -12,7 +12,7 @@ const writeBatches = 128;
 const writeEveryMs = 1000;
 const diskPauseMs = 1000;
 
-/** Durable storage of the state and of refused events. */
+/** Durable storage of the state and of rejected events. */
 export interface ImportRecord {
   writeState(state: ImportState): Promise<void>;
   /** Truncates the file of rejected events to `atByte` and appends lines; returns its length. */

@@ -53,3 +53,10 @@ export function divideMemory(memoryMb: number): { readonly flushMb: number; read
   const sealMb = Math.max(Math.ceil(memoryMb / 4), flushMb - besideMb);
   return { flushMb: Math.max(leastMb, flushMb), sealMb: Math.max(leastMb, sealMb) };
 }
+
+/** Returns the first items up to a number and to a sum of sizes, at least one. */
+export function takeBounded<T>(items: readonly T[], sizeOf: (item: T) => number, most: number, mostSize: number): T[] {
+  let size = 0;
+  const end = items.findIndex((item, index) => (size += sizeOf(item)) > mostSize && index > 0);
+  return items.slice(0, Math.min(most, end === -1 ? items.length : end));
+}

@@ -38,12 +38,12 @@ function isReportJob(value: unknown): value is ReportJob {
 
 /** Reads the member `mayLack` of a slot of version 0.3. */
 const jobCodec: Codec<ReportJob> = {
+  ...jsonCodec,
   parse(text) {
     const document = jsonCodec.parse(text);
     if (!isRecord(document) || !isRecord(document['slot'])) return document;
     return { ...document, slot: renameMembers(document['slot'], { mayLack: 'mayBeIncomplete' }) };
   },
-  render: jsonCodec.render,
 };
 
 const openJobs = (reportsDir: string): Records<ReportJob> =>

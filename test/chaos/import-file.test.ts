@@ -108,7 +108,7 @@ describe('the import of a file', () => {
       expect(await running.ended(), running.notes()).toBe(0);
       const runs = running.ensureRunning();
       expect(await running.ended(), running.notes()).toBe(0);
-      expect(running.notes()).toContain('imported already');
+      expect(running.notes()).toContain('already imported');
 
       await waitUntilWorkedOff(service, patienceMs);
       await service.stop();

@@ -76,7 +76,7 @@ describe('every command', () => {
     expect(await tributary(cwd, ['help', 'nothing'])).toMatchObject({
       code: 1,
       out: '',
-      err: expect.stringContaining("there is no command 'nothing'"),
+      err: expect.stringContaining("unknown command 'nothing'"),
     });
     expect(everything(cwd)).toEqual([]);
   }, 120_000);
@@ -109,7 +109,7 @@ describe('a command in the wrong folder', () => {
       expect(refused, words.join(' ')).toMatchObject({
         code: 1,
         out: '',
-        err: expect.stringContaining(`there is no data folder ${path.join(cwd, 'data')}`),
+        err: expect.stringContaining(`data folder ${path.join(cwd, 'data')} does not exist`),
       });
       expect(refused.err.trim().split('\n')).toHaveLength(1);
     }
@@ -234,13 +234,13 @@ describe('access commands', () => {
     expect(revoked).toMatchObject({
       code: 0,
       err: expect.stringContaining(
-        "app 8 has no token left: every import for it is answered 403 until 'tributary app token 8'",
+        "app 8 has no token left: its imports are rejected with 403 until 'tributary app token add 8'",
       ),
     });
     const removed = await tributary(cwd, ['app', 'remove', '7']);
     expect(removed).toMatchObject({
       code: 0,
-      err: expect.stringContaining("its rows stay in the lake until 'tributary erase --app 7'"),
+      err: expect.stringContaining("'tributary erase --app 7' erases its rows"),
     });
     expect(await tributary(cwd, ['app', 'remove', '7'])).toMatchObject({
       code: 1,
@@ -285,7 +285,7 @@ describe('access commands', () => {
     expect(await tributary(cwd, ['app', 'list'])).toMatchObject({
       code: 0,
       out: expect.stringContaining('"sdkKey":"a,b"'),
-      err: expect.stringContaining('app 7: no SDKKey filter can name its SDK key'),
+      err: expect.stringContaining('app 7: the SDKKey filter cannot match its SDK key'),
     });
   });
 });

@@ -52,7 +52,7 @@ describe('the service of a checkout', { timeout: 120_000 }, () => {
     expect(refused.err).toContain(
       `tributary: the service did not start: api port (TRIBUTARY_API_PORT): 127.0.0.1:${port} is in use.`,
     );
-    expect(refused.err).toContain(`Look at ${log} for more`);
+    expect(refused.err).toContain(`Check ${log}`);
 
     const started = await runIn(home, ports, 'make', 'init');
     expect(started.err).toContain("'make stop' in a checkout");

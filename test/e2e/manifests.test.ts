@@ -50,7 +50,7 @@ it('The documented example orders an export and verifies its files, and a part t
   appendFileSync(path.join(folder, 'report', part), '\n');
   expect(await verify('report/*')).toMatchObject({
     ok: false,
-    files: [{ why: 'its content is another one' }],
+    files: [{ why: 'its content differs' }],
     missing: [part],
   });
 }, 120_000);

@@ -65,7 +65,7 @@ beforeAll(async () => {
 
 afterAll(() => machine.destroy());
 
-// One machine, in the order in which its operator meets these: each test begins where the one before ended.
+// One machine, in the order of an operator's tasks: each test continues the previous one.
 describe.skipIf(noCurl)('the pages for operators', { timeout: 180_000 }, () => {
   it('The documented installation ends with a service that accepts events, an app, an analyst and an operator, and commands use its folder', async () => {
     const answers = (await runBlocks('Install', 0)).split('\n').filter((line) => line.startsWith('{'));
@@ -109,7 +109,9 @@ printf '{"when":"tsEvent","net":"idCampaignTitle","note":null}' > map.json`,
   });
 
   it('The documented request loads a file over HTTP', async () => {
-    const { operatorToken } = JSON.parse(await machine.sh('tributary key rotate operator')) as { operatorToken: string };
+    const { operatorToken } = JSON.parse(await machine.sh('tributary key rotate operator')) as {
+      operatorToken: string;
+    };
     await machine.sh(`printf 'idTransaction,total,currency,tsEvent,idApp\\nt2,1.5,EUR,1750000000,9\\n' > more.csv`);
     const [block] = commandsOf('Load over HTTP');
     ran.add(block as Block);
@@ -144,7 +146,7 @@ printf '{"when":"tsEvent","net":"idCampaignTitle","note":null}' > map.json`,
 
     expect(output.endsWith('eventName')).toBe(true);
     expect(readFileSync(path.join(root, 'work/link.txt'), 'utf8')).toMatch(/^https:\/\/api\.example\.com\/files\//);
-    // whoever reads the log must not have the files
+    // A reader of the log must not be able to download the files.
     const log = readFileSync(machine.place('/var/log/nginx/tributary-api.log'), 'utf8');
     expect(log).toContain('"GET /files/');
     expect(log).not.toContain('signature');
@@ -177,7 +179,7 @@ printf '{"when":"tsEvent","net":"idCampaignTitle","note":null}' > map.json`,
 
   it('The documented nginx passes on what arrives live as it does, and does not end it while nothing comes', async (ctx) => {
     ctx.skip(!hasNginx, notHere);
-    // Longer than between two signs of life, which are all that an app without events has.
+    // Longer than the interval of heartbeats: an app without events sends nothing else.
     const seconds = isEveryBlockRun ? 25 : 1;
     const live = (words: string): Promise<string> => ask(`--no-buffer --max-time ${seconds} ${words} || echo " $?"`);
     const { token } = JSON.parse(await machine.sh('tributary app token 7')) as { token: string };
@@ -223,7 +225,7 @@ printf '{"when":"tsEvent","net":"idCampaignTitle","note":null}' > map.json`,
     });
   });
 
-  it('The documented trial of a backup works beside the service', async (ctx) => {
+  it('The documented test of a backup works while the service runs', async (ctx) => {
     ctx.skip(!isEveryBlockRun, notNow);
     const output = await runBlocks('Back up', 1);
     expect(output).toMatch(new RegExp(`"ok":true.*"rows":${rows},`));
@@ -271,7 +273,7 @@ printf '{"when":"tsEvent","net":"idCampaignTitle","note":null}' > map.json`,
     const tree = listTree(machine.pid() ?? 0);
     expect(tree.length).toBeGreaterThan(4);
     await runBlocks('Move', 1);
-    await waitFor('every process of the service is gone', () => !tree.some(isAlive));
+    await waitFor('every process of the service has exited', () => !tree.some(isAlive));
   });
 
   it('The documented nginx asks clients to retry while the service is stopped', async (ctx) => {

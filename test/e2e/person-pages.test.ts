@@ -313,11 +313,11 @@ describe('the pages of people', { timeout: 300_000 }, () => {
         (error: unknown) => (error as { stderr: string }).stderr,
       );
     };
-    expect(await fail('export list')).toMatch(/the address of the export area is not known\. Give it by --url/);
-    expect(await fail('import none.ndjson --url http://127.0.0.1:1 --app 1')).toMatch(/token of app 1 is not known/);
-    expect(await fail('export launch')).toMatch(/the address of the export area is not known/);
+    expect(await fail('export list')).toMatch(/the URL of the export area is not set\. Set --url/);
+    expect(await fail('import none.ndjson --url http://127.0.0.1:1 --app 1')).toMatch(/token of app 1 is not set/);
+    expect(await fail('export launch')).toMatch(/the URL of the export area is not set/);
     expect(await fail('export customEvens')).toMatch(/did you mean .*customEvents/i);
     expect(await fail('export customEvents --to 2026-13-1', {})).toMatch(/--to must be a day/);
-    expect(await fail('profile add a/b')).toMatch(/is no name of a profile/);
+    expect(await fail('profile add a/b')).toMatch(/is not a profile name/);
   });
 });

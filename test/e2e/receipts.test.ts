@@ -89,6 +89,6 @@ describe('receipts of a running service', () => {
     expect(forged).toContain('the receipt is not what was signed');
     expect(forged).toContain('exit 1');
     const usage = await sh('tributary verify receipt.json receipt.json --lake x 2>&1 || echo "exit $?"');
-    expect(usage).toContain('--lake is for a receipt');
+    expect(usage).toContain('--lake needs a receipt');
   });
 });

@@ -235,10 +235,10 @@ describe('what a sender and an account see while nothing is killed', () => {
       });
     await see('before');
     await service.stop();
-    await waitFor('it says that the service is away', () => noted.includes('does not answer'));
+    await waitFor('it says that the service is away', () => noted.includes('service unreachable'));
     await service.startAgain();
     await see('after');
-    await waitFor('it says that the service is back', () => noted.includes('answers again'));
+    await waitFor('it says that the service is back', () => noted.includes('service reachable again'));
     expect(noted.trimEnd().split('\n')).toHaveLength(2);
     tail.kill('SIGTERM');
     expect(await ended).toEqual([0, null]);

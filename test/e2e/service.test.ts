@@ -160,7 +160,7 @@ describe('the service', () => {
 
 describe('a command', () => {
   it.each([
-    [['start', '--role', 'everything'], /--role takes ingest, compact, export/],
+    [['start', '--role', 'everything'], /--role must be one of ingest, compact, export/],
     [['app', 'add', '0', '--platform', 'web'], /positive integer/],
     [['app', 'add', '1', '--platform', 'console'], /must be one of mobile-a/],
     [['user', 'add'], /Usage: tributary user add NAME/],

@@ -36,12 +36,9 @@ export function readOperatorPages(): readonly Block[] {
 
 /** A machine as the pages assume it, below a folder of a test. */
 export interface OperationsMachine {
-  /**
-   * Runs a block of commands as written, except for the paths of the machine. Returns its output; throws with it on
-   * failure.
-   */
+  /** Runs a block as written, except for the paths of the machine. Returns its output; an error has it too. */
   run(block: Block): Promise<string>;
-  /** Runs commands outside of a block. */
+  /** Runs commands that are not a block. */
   sh(commands: string): Promise<string>;
   /** Returns the path in the test's folder. */
   place(file: string): string;

@@ -225,7 +225,7 @@ test('What is not in the lake is told apart: erased, missing, changed, or of ano
   rmSync(lakePaths(lakeDir).erasedIds);
   const untold = await verify(folder, lost!);
   expect([untold.ok, ...statesOf(untold)]).toEqual([true, 'erased']);
-  expect(untold.lake?.events[0]?.reason).toContain('1 events were erased from the table, and which is not known');
+  expect(untold.lake?.events[0]?.reason).toContain('1 events were erased from the table, and their ids are unknown');
 }, 60_000);
 
 test('Of a folder that is no lake, or has lost its log, nothing is said', async () => {
@@ -238,7 +238,7 @@ test('Of a folder that is no lake, or has lost its log, nothing is said', async 
   for (const other of [folder, path.join(lake, 'events')])
     await expect(
       verifyReceipt(JSON.stringify(sent!.receipt), { key: key.key, body: undefined, data: undefined, lake: other }, {}),
-    ).rejects.toMatchObject({ code: 'not_found', message: `there is no lake in ${other}` });
+    ).rejects.toMatchObject({ code: 'not_found', message: `no lake found in ${other}` });
   rmSync(path.join(lake, 'events', '_delta_log'), { recursive: true });
   await expect(verify(folder, sent!)).rejects.toMatchObject({ code: 'not_found' });
 }, 60_000);

@@ -104,7 +104,7 @@ describe('files of version 0.3', () => {
     });
   });
 
-  it('The start moves quarantined files from `lake/orphans`, and overwrites none', async () => {
+  it('The start moves quarantined files from their former folder, and overwrites none', async () => {
     const lakeDir = path.join(testFolder(), 'lake');
     const { quarantine, formerQuarantine } = lakePaths(lakeDir);
     const options = { clock: createClock(0), retentionMs: 86_400_000 };

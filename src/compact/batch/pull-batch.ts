@@ -11,7 +11,7 @@ import {
   type StreamReader,
 } from '../../stream/stream.ts';
 import type { Epoch } from '../../lake/log/lake-state.ts';
-import { takeBounded } from '../seal/maintenance-task.ts';
+import { takeBounded } from '../compact-options.ts';
 
 /** Messages of one flush, spooled as NDJSON in stream order. */
 export interface Batch {

@@ -13,7 +13,8 @@ import {
 } from '../../lake/catalogue/renew.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { sqlText } from '../../lake/sql/literals.ts';
-import { takeBounded, type TableDependencies } from './maintenance-task.ts';
+import { takeBounded } from '../compact-options.ts';
+import type { TableDependencies } from './maintenance-task.ts';
 
 /** Time per run for files that are not in the catalogue yet, ms: between the runs rows are sealed. */
 const budgetMs = 2000;

@@ -70,13 +70,6 @@ export function createMaintenanceTask(
   };
 }
 
-/** Returns the first items up to a number and to a sum of sizes, at least one. */
-export function takeBounded<T>(items: readonly T[], sizeOf: (item: T) => number, most: number, mostSize: number): T[] {
-  let size = 0;
-  const end = items.findIndex((item, index) => (size += sizeOf(item)) > mostSize && index > 0);
-  return items.slice(0, Math.min(most, end === -1 ? items.length : end));
-}
-
 export interface MaintenanceDependencies {
   /** The table of the imported events, whose log names the owner of the lake. */
   readonly leader: Table;

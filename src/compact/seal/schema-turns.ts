@@ -13,7 +13,8 @@ import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 import { describeFileSql, hasColumns, sealedColumnsProperty } from '../../lake/table-schema.ts';
 import { describeTable, sumBytes } from './seal-turns.ts';
-import { takeBounded, underMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
+import { takeBounded } from '../compact-options.ts';
+import { underMaintenanceLock, type TableDependencies } from './maintenance-task.ts';
 
 /** Work of one run, ms. The table idles as long afterwards, so that a rewrite takes half a core. */
 const budgetMs = 5000;

@@ -21,7 +21,7 @@ import type { DataFile } from '../../lake/log/snapshot.ts';
 import type { Change, Table } from '../../lake/log/table.ts';
 import { parseSchemaString } from '../../lake/table-schema.ts';
 import { isYoungPath } from '../../lake/log/young-folder.ts';
-import { takeBounded } from './maintenance-task.ts';
+import { takeBounded } from '../compact-options.ts';
 import {
   keyOf,
   type DueOptions,

@@ -40,7 +40,7 @@ async function order(more: readonly (readonly [string, string])[] = []): Promise
   return waitForExport(area, String(idRawExport), { signal: never, onProgress: silent });
 }
 
-/** Fetches as the command does; returns how many bytes came now, or were there. */
+/** Downloads as the command does; returns the bytes that were received or found. */
 async function fetchHere(
   wanted: ExportReport,
   output: string,
@@ -57,7 +57,7 @@ async function fetchHere(
   });
 }
 
-/** The user ids of a CSV, whose first line must be the header and stand there once. */
+/** The user ids of a CSV, whose first line must be its only header. */
 function usersOf(csv: string): Set<string> {
   const [header, ...rows] = csv.trimEnd().split('\n');
   expect(header).toBe(selectors);
@@ -88,8 +88,8 @@ afterAll(async () => {
   await service.destroy();
 });
 
-describe('an export that is fetched', () => {
-  it('An export of several parts becomes one file with one header, packed where its name says so, and nothing else is left', async () => {
+describe('an export that is downloaded', () => {
+  it('An export of several parts becomes one file with one header, compressed by its name, and leaves no other file', async () => {
     expect(report.files?.length).toBeGreaterThan(2);
     const place = path.join(folder, 'one');
     mkdirSync(place);
@@ -102,7 +102,7 @@ describe('an export that is fetched', () => {
     expect(readdirSync(place).toSorted()).toEqual(['out.csv', 'out.csv.gz']);
   });
 
-  it('An export goes into a folder as it is, with its manifest', async () => {
+  it('An export is downloaded to a folder unchanged, with its manifest', async () => {
     const place = path.join(folder, 'parts/');
     const { files } = await fetchHere(report, place);
     expect(readdirSync(place).toSorted()).toEqual(
@@ -112,7 +112,7 @@ describe('an export that is fetched', () => {
       expect(createHash('sha256').update(readFileSync(file)).digest('hex')).toBe(report.files?.[index]?.sha256);
   });
 
-  it('A download that was interrupted goes on with what is missing, and what was damaged meanwhile comes anew', async () => {
+  it('An interrupted download resumes with the missing bytes, and downloads damaged parts again', async () => {
     const output = path.join(folder, 'resumed.csv');
     const stop = new AbortController();
     let came = 0;
@@ -125,7 +125,7 @@ describe('an export that is fetched', () => {
     const work = `${output}.export-${report.id}`;
     const [first] = report.files ?? [];
     const part = path.join(work, first?.name ?? '');
-    // half of the first part, with another byte in it; then the second part half, and right
+    // Half of the first part, with a changed byte; then half of the second part, unchanged.
     const bytes = readFileSync(part).subarray(0, Math.floor((first?.bytes ?? 0) / 2));
     bytes[0] = 0;
     writeFileSync(part, bytes);
@@ -147,7 +147,7 @@ describe('an export that is fetched', () => {
     expect(usersOf(readFileSync(again, 'utf8')).size).toBe(events);
   });
 
-  it('A link that has ended is asked for anew, and an export that is gone is said to be so', async () => {
+  it('An expired link is renewed, and an expired export is reported', async () => {
     const ended = (report.files ?? []).map((file) => ({
       ...file,
       link: file.link.replace(/.$/, (end) => (end === '0' ? '1' : '0')),
@@ -159,7 +159,7 @@ describe('an export that is fetched', () => {
     await expect(areaOf('wrong').get(report.id)).rejects.toThrow(/Access denied/);
   });
 
-  it('A file is refused that is none of the manifest', async () => {
+  it('A file that is not in the manifest is rejected', async () => {
     const [first, ...others] = report.files ?? [];
     const files = [{ ...first!, sha256: '0'.repeat(64) }, ...others];
     await expect(fetchHere({ ...report, files }, path.join(folder, 'odd.csv'))).rejects.toThrow(
@@ -168,12 +168,12 @@ describe('an export that is fetched', () => {
     expect(existsSync(path.join(folder, 'odd.csv'))).toBe(false);
   });
 
-  it('Files of another form than the name of the output says are refused before they are fetched', async () => {
+  it('Files whose format differs from the output name are rejected before the download', async () => {
     for (const name of ['x.parquet', 'x.jsonl'])
-      await expect(fetchHere(report, path.join(folder, name))).rejects.toThrow(/cannot become/);
+      await expect(fetchHere(report, path.join(folder, name))).rejects.toThrow(/cannot convert/);
   });
 
-  it('Parquet and JSON lines keep their form', async () => {
+  it('Parquet and JSON lines keep their format', async () => {
     const parquet = path.join(folder, 'out.parquet');
     await fetchHere(await order([['format', 'parquet']]), parquet);
     expect(readFileSync(parquet).subarray(0, 4).toString()).toBe('PAR1');

@@ -29,7 +29,7 @@ function input(name: string, content: string | Uint8Array): string {
 
 const textOf = (lines: readonly string[]): string => `${lines.join('\n')}\n`;
 
-/** What the lake has got while something ran; before it, everything was worked off. */
+/** Returns the rows that the lake received during a task; the backlog is empty before. */
 async function gained(run: () => Promise<void>) {
   const before = await totalsOf(dataDir);
   await run();
@@ -40,7 +40,7 @@ async function gained(run: () => Promise<void>) {
 
 const hourMs = 3_600_000;
 
-/** The area as if what it has had been received long ago. */
+/** The area as if its events had been received long ago. */
 function ofLongAgo(area: ImportArea): ImportArea {
   return {
     ...area,
@@ -52,7 +52,7 @@ function ofLongAgo(area: ImportArea): ImportArea {
 }
 
 describe('the import of a file', { timeout: 60_000 }, () => {
-  it('An import stores every good event of a compressed file once, and writes each refused line with its number, its field and the reason', async () => {
+  it('An import stores every valid event of a compressed file once, and writes each rejected line with its number, field and reason', async () => {
     const lines = eventLines(300);
     lines[4] = '{"customUserId":"u","customEventName":"bad time","eventTimestamp":1780000000000}';
     lines[5] = 'no json';
@@ -87,7 +87,7 @@ describe('the import of a file', { timeout: 60_000 }, () => {
       hint: 'it looks like milliseconds: give seconds',
       event: { customEventName: 'bad time' },
     });
-    expect(refused[1]).toMatchObject({ reason: 'is no JSON', text: 'no json' });
+    expect(refused[1]).toMatchObject({ reason: 'is not JSON', text: 'no json' });
     const again = await gained(async () => {
       expect(await importHere(access, file)).toMatchObject({
         stored: 293,
@@ -98,7 +98,7 @@ describe('the import of a file', { timeout: 60_000 }, () => {
     expect(again).toEqual({ stored: 0, repeats: 0 });
   });
 
-  it('An import of CSV takes the names of the columns, and those of the map, for fields', async () => {
+  it('An import of CSV maps columns to fields by name and by --map', async () => {
     const csv =
       'time,customUserId,what,customEventParams.level,note\r\n1780000000,"u-1","a ""b"", c",3,x\r\n1780000001,u-2,"two\nlines",,\r\nu-3,short\r\n';
     const file = input('events.csv', csv);
@@ -109,14 +109,14 @@ describe('the import of a file', { timeout: 60_000 }, () => {
     expect(totals.stored).toBe(2);
     expect(JSON.parse(readFileSync(`${file}.refused.ndjson`, 'utf8'))).toMatchObject({
       line: 5,
-      reason: 'has 2 cells, and the header has 5',
+      reason: 'has 2 cells, but the header has 5',
     });
     await expect(importHere(access, input('other.csv', csv), { map: { when: 'eventTimestamp' } })).rejects.toThrow(
       /the column when/,
     );
   });
 
-  it('An import that is interrupted goes on where it was, and stores each event once', async () => {
+  it('An interrupted import resumes at its position, and stores each event once', async () => {
     const file = input('interrupted.ndjson', textOf(eventLines(4000, 'i')));
     let runs = 0;
     const totals = await gained(async () => {
@@ -133,7 +133,7 @@ describe('the import of a file', { timeout: 60_000 }, () => {
     expect(totals).toEqual({ stored: 4000, repeats: 0 });
   });
 
-  it('An import from a state that is behind sends again under the same keys, and asks the service first where these may be forgotten', async () => {
+  it('An import from an old state sends batches again with the same keys, and looks up those that may be forgotten', async () => {
     const file = input('behind.ndjson', textOf([...eventLines(400, 'b'), '{"customUserId":1}']));
     const early = path.join(folder, 'early.json');
     const onProgress = (): void => void (existsSync(early) || copyFileSync(statePath(file), early));
@@ -154,7 +154,7 @@ describe('the import of a file', { timeout: 60_000 }, () => {
     expect(late).toEqual({ stored: 0, repeats: 0 });
   });
 
-  it('An import whose state is gone, of a file that was moved, and one of a copy at the same time, store nothing twice', async () => {
+  it('An import with a lost state, of a moved file, and a concurrent import of a copy store no event twice', async () => {
     const content = textOf(['{"customUserId":1}', ...eventLines(200, 'lost')]);
     const file = input('lost.ndjson', content);
     const twin = input('twin.ndjson', content);
@@ -175,7 +175,7 @@ describe('the import of a file', { timeout: 60_000 }, () => {
     expect(again).toEqual({ stored: 200, repeats: 0 });
   });
 
-  it('An import is refused beside another of the same file, after a change of the file, and with another map or app', async () => {
+  it('An import is rejected during another one of the same file, after a change of the file, and with another map or app', async () => {
     const file = input('refusing.ndjson', textOf(eventLines(2000, 'r')));
     const stop = new AbortController();
     const onProgress = (): void => stop.abort();
@@ -188,7 +188,7 @@ describe('the import of a file', { timeout: 60_000 }, () => {
     await expect(importHere(access, file, { again: true })).rejects.toThrow(/is not finished/);
     writeFileSync(file, textOf(eventLines(2000, 'other')));
     await expect(importHere(access, file)).rejects.toThrow(/has changed since its import began/);
-    await expect(importHere(access, path.join(folder, 'none.ndjson'))).rejects.toThrow(/there is no file/);
+    await expect(importHere(access, path.join(folder, 'none.ndjson'))).rejects.toThrow(/none\.ndjson does not exist/);
     await expect(areaOf({ ...access, token: 'wrong' }).checkAccess()).rejects.toThrow(/403 Forbidden/);
   });
 });

@@ -165,7 +165,11 @@ describe('what data an account has', () => {
       ([, target = '']) => target,
     );
     expect(targets).toHaveLength(3);
-    const shown = ['apps total', 'dateFrom dateTo days version', 'fields isWhole kind looked version'];
+    const shown = [
+      'apps total',
+      'dateFrom dateTo days version',
+      'fields isComplete isWhole kind looked sampledEvents version',
+    ];
     for (const [index, target] of targets.entries()) {
       // The page asks for an app of its own, and for the last days.
       const answer = await ask(owner, target.replace('idApp=1', 'idApp=7'));

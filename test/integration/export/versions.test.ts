@@ -228,9 +228,9 @@ describe('versions of the data', () => {
       answer: {
         ok: false,
         trusted: false,
-        files: [{ ok: true }, { ok: false, why: 'it is none of the files of the manifest' }],
+        files: [{ ok: true }, { ok: false, why: 'it is not in the manifest' }],
       },
-      notes: [expect.stringContaining('pass the key of the service with --key')],
+      notes: [expect.stringContaining('pass the public key of the service with --key')],
     });
     expect(await verify(other, signed, '--key', key)).toMatchObject({
       answer: { ok: false, trusted: true, missing: [expect.stringMatching(/\.csv$/)] },

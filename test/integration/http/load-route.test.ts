@@ -81,7 +81,7 @@ describe('the route of loads', () => {
     for (const map of ['xx', '{"a":1}', '[]']) {
       const response = await fetch(`${url}?map=${encodeURIComponent(map)}`, { method: 'POST', headers, body: file });
       const { error } = (await response.json()) as { readonly error: string };
-      expect([response.status, error]).toEqual([400, expect.stringMatching(/^map cannot be used: [^/]*$/)]);
+      expect([response.status, error]).toEqual([400, expect.stringMatching(/^cannot use map: [^/]*$/)]);
     }
     // A value of the client's own that only begins like a folder of the service stays.
     const own = `${dataDir}base`;

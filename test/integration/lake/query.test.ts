@@ -70,7 +70,7 @@ describe('a query', () => {
     for (const sql of ['FROM app_1.level_up()', 'SELECT count(*) FROM app_1.level_up()'])
       await expect(ask([sql], { failsWhole: true })).rejects.toMatchObject({
         message: expect.stringMatching(/does not exist/) as string,
-        hint: expect.stringMatching(/once some of it are sealed.*TRIBUTARY_SEAL_AGE_MS/) as string,
+        hint: expect.stringMatching(/once events of that name are sealed.*TRIBUTARY_SEAL_AGE_MS/) as string,
       });
   });
 
@@ -84,7 +84,7 @@ describe('a query', () => {
     const two = 'SELECT 1 AS a, 2 AS a; SELECT count(*) AS n FROM registration;';
     expect((await ask([two])).out).toBe('{"a":1,"a_1":2}\n{"n":0}\n');
     expect((await ask([], given('SELECT 7 AS seven'))).out).toBe('{"seven":7}\n');
-    expect((await ask([], given(' -- none'))).code).toContain('there is no SQL');
+    expect((await ask([], given(' -- none'))).code).toContain('no SQL given');
   });
 
   it('A query gives CSV on standard output and all formats in a file, which is there as a whole or not at all', async () => {
@@ -105,7 +105,7 @@ describe('a query', () => {
     expect((await ask([failing, '-o', kept])).code).toContain('at last');
     expect(readFileSync(kept, 'utf8')).toBe('before');
     expect(readdirSync(folder).toSorted()).toEqual(['kept.csv', 'rows.csv', 'rows.json', 'rows.parquet']);
-    expect((await ask([sql, '-o', path.join(folder, 'rows')])).code).toContain('says no format');
+    expect((await ask([sql, '-o', path.join(folder, 'rows')])).code).toContain('unknown format');
     expect((await ask([sql, '--format', 'parquet'])).code).toContain('needs a file');
   });
 
@@ -114,7 +114,7 @@ describe('a query', () => {
     const sql = "SELECT range AS n, NULL AS x, chr(27) || '[2J' AS t FROM range(1000000000000)";
     const { out, noted } = await ask([sql, '--rows', '2'], { screen });
     expect(out).toBe('n  x     t\n0  NULL  \\u{1b}[2J\n1  NULL  \\u{1b}[2J\n');
-    expect(noted).toMatch(/^the first 2 rows in \d+\.\d\d s, and there are more: --rows/);
+    expect(noted).toMatch(/^the first 2 rows in \d+\.\d\d s; there are more: raise --rows/);
     expect((await ask(['FROM range(2)', '--json'], { screen })).out).toBe('{"range":0}\n{"range":1}\n');
     expect((await ask(['EXPLAIN SELECT count(*) FROM events'], { screen })).out).toContain('AGGREGATE');
   });
@@ -196,7 +196,7 @@ describe('the prompt of a query', () => {
     const { code, out, noted } = await talk(lines);
     expect({ code, out }).toEqual({ code: 0, out: 'one\n  1\nsign\n;\nthree\n    3\n' });
     expect(noted).toContain('syntax error at or near "SELEC"');
-    expect(noted).toContain('there is no .no');
+    expect(noted).toContain('unknown command .no');
   });
 
   it('The prompt of a query says what to do once the files of its version are gone', async () => {
@@ -212,7 +212,7 @@ describe('the prompt of a query', () => {
     };
     await ask([], { openPrompt, screen: { columns: 80 }, note });
     renameSync(moved, events);
-    expect(noted.join('\n')).toContain('.refresh reads the newest one');
+    expect(noted.join('\n')).toContain('Run .refresh to read the newest version');
   });
 
   it('The prompt of a query lists the views, begins anew on a newer version, and ends with its input', async () => {

@@ -100,12 +100,12 @@ test('An ambiguous id is refused, with the option that distinguishes the people,
   ]);
   await expect(lake.erase({ users: ['12'] })).rejects.toMatchObject({
     code: 'usage',
-    message: expect.stringContaining('of several kinds (custom, platform, game)'),
+    message: expect.stringContaining('of several types (custom, platform, game)'),
     hint: expect.stringContaining('--user-id-type'),
   });
   await expect(lake.erase({ users: ['dave', 'carol'] })).rejects.toMatchObject({
     code: 'usage',
-    message: expect.stringContaining("'carol' stands in events of several accounts"),
+    message: expect.stringContaining("'carol' occurs in events of several accounts"),
     hint: expect.stringContaining('--account'),
   });
   expect((await readRows(lake.folder, 'event_id')).length).toBe(7);

@@ -50,7 +50,7 @@ async function run(
 }
 
 describe('apps and users of the command line', () => {
-  it('What is set of an app and a user changes that alone, and none takes it away', async () => {
+  it('A change of an app or a user sets only the given fields, and none removes a value', async () => {
     const data = path.join(testFolder(), 'data');
     await run(appCommand, data, 'add 7 --platform web --title Shop --project 3');
     await run(userCommand, data, 'add ann --account 1 --max-exports 2 --files gzip');
@@ -62,24 +62,24 @@ describe('apps and users of the command line', () => {
     expect(await run(userCommand, data, 'set 1 --export yes --max-exports none --files auto')).toEqual([
       { idUser: '1', name: 'ann', idAccount: '1', canExport: true, files: 'auto' },
     ]);
-    await expect(run(appCommand, data, 'set 7')).rejects.toThrow(/nothing is to be changed/);
+    await expect(run(appCommand, data, 'set 7')).rejects.toThrow(/nothing to change/);
     await expect(run(appCommand, data, 'set 8 --title x')).rejects.toThrow(/there is no app 8/);
     await expect(run(userCommand, data, 'set 2 --export no')).rejects.toThrow(/there is no user 2/);
     await expect(run(userCommand, data, 'set 1 --max-exports 0')).rejects.toThrow(/must be a positive integer/);
   });
 
-  it('Init makes nothing where the profile that gets the secrets cannot be written', async () => {
+  it('Init creates nothing if the profile for the secrets cannot be written', async () => {
     const data = path.join(testFolder(), 'data');
     const environment = { XDG_CONFIG_HOME: '/proc/nowhere' };
     await expect(run(initCommand, data, '--title Mine', environment)).rejects.toThrow(/takes no new folder/);
     expect([await listApps(dataPaths(data)), await listUsers(dataPaths(data))]).toEqual([[], []]);
   });
 
-  it('A command for which a disk has no room names the disk and what to do, and changes nothing', async ({ skip }) => {
+  it('A command on a full disk names the disk and the action, and changes nothing', async ({ skip }) => {
     const data = path.join(testFolder(), 'data');
     const disk = mountSmallDisk(data, 2 * 1024 * 1024) ?? skip('no rights to mount a file system');
     await run(userCommand, data, 'add ann --account 1');
-    await run(keyCommand, data, 'rotate');
+    await run(keyCommand, data, 'rotate links');
     const users = await listUsers(dataPaths(data));
     const ids = path.join(testFolder(), 'ids.txt');
     writeFileSync(ids, 'u-1\nu-2\n');
@@ -87,7 +87,7 @@ describe('apps and users of the command line', () => {
     for (const [command, words] of [
       [userCommand, 'add bob --account 1'],
       [appCommand, 'add 7 --platform web'],
-      [keyCommand, 'rotate'],
+      [keyCommand, 'rotate links'],
       [segmentCommand, `add 5 --account 1 ${ids}`],
     ] as const)
       await expect(run(command, data, words), words).rejects.toMatchObject({
@@ -114,7 +114,7 @@ describe('apps and users of the command line', () => {
     await run(appCommand, data, 'add 7 --platform web');
   });
 
-  it('Each data folder has a profile of its own, which import and export use at hand of it', async () => {
+  it('Each data folder has its own profile, which import and export choose by the folder', async () => {
     const home = testFolder();
     const [first, second, moved] = ['first', 'second', 'moved'].map((name) => path.join(home, name, 'data')) as [
       string,
@@ -131,19 +131,19 @@ describe('apps and users of the command line', () => {
     expect(await run(initCommand, first, '--title Mine', of(first, '9001'))).toMatchObject([{ profile: 'default' }]);
     const answer = { profile: 'default-2', importUrl: 'http://127.0.0.1:9003', exportUrl: 'http://127.0.0.1:9004' };
     expect(await run(initCommand, second, '--title Mine', of(second, '9003'))).toMatchObject([answer]);
-    // Again, with other settings than those of the service.
+    // A second call with settings that differ from the service's.
     expect(await run(initCommand, second, '--title Mine', of(second))).toMatchObject([answer]);
     expect([await urlAt(first), await urlAt(second)]).toEqual(['http://127.0.0.1:9001', 'http://127.0.0.1:9003']);
     expect(await urlAt(second, { profile: 'default' })).toBe('http://127.0.0.1:9001');
-    // Where no service is at hand it is the current one, and never that of another folder that is.
+    // Without a data folder the current profile is used, but never that of another folder.
     expect(await urlAt(path.join(home, 'nowhere'))).toBe('http://127.0.0.1:9001');
     await run(appCommand, moved, 'add 1 --platform web');
-    await expect(urlAt(moved)).rejects.toThrow(/the current profile is of the data folder .*first/);
+    await expect(urlAt(moved)).rejects.toThrow(/the current profile belongs to the data folder .*first/);
     expect(await urlAt(moved, { url: 'http://127.0.0.1:9005' })).toBe('http://127.0.0.1:9005');
     await expect(run(initCommand, second, '--profile default', of(second, '9003'))).rejects.toThrow(/another service/);
   });
 
-  it('A profile of 0.3, which names no data folder, stays in use, and is taken over by the folder that it suits', async () => {
+  it('A profile of 0.3 without a data folder stays in use, and gets the data folder that matches it', async () => {
     const [home, data] = [testFolder(), path.join(testFolder(), 'data')];
     const environment = { XDG_CONFIG_HOME: home, TRIBUTARY_DATA_DIR: data, TRIBUTARY_S2S_PORT: '9001' };
     const old = { importUrl: 'http://127.0.0.1:9001', idApp: 1, token: 'of 0.3' };
@@ -156,13 +156,13 @@ describe('apps and users of the command line', () => {
     expect((await readProfiles(profilesPath(environment))).profiles).toMatchObject({
       default: { ...old, dataDir: data },
     });
-    // A new data folder at that address has secrets of its own, and those of before are kept.
+    // A new data folder at that address has its own secrets, and the earlier ones are kept.
     const other = path.join(testFolder(), 'data');
     expect(await run(initCommand, other, '--title Mine', environment)).toMatchObject([{ profile: 'default-2' }]);
     expect(await tokenOf()).toBe('of 0.3');
   });
 
-  it('An init that fails stops the service that was started for it, and one without leaves every process alone', async () => {
+  it('A failed init stops the service that was started for it, and without one stops no process', async () => {
     const started = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], { stdio: 'ignore' });
     onTestFinished(() => void started.kill('SIGKILL'));
     const environment = { XDG_CONFIG_HOME: testFolder() };

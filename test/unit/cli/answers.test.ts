@@ -21,7 +21,7 @@ interface Shown {
   readonly answers: unknown[];
 }
 
-/** Runs a verb that answers these values, on a screen or in a pipe. */
+/** Runs a verb that prints these values, on a screen or in a pipe. */
 async function show(values: readonly unknown[], words: string[], columns?: number, isList = true): Promise<Shown> {
   const shown: Shown = { printed: [], noted: [], answers: [] };
   const command = verb({
@@ -54,7 +54,7 @@ async function show(values: readonly unknown[], words: string[], columns?: numbe
 describe('a value on a terminal', () => {
   it.each([
     ['a number has separators', 'rows', 1234567, '1,234,567'],
-    ['a number beyond the safe ones is whole', 'hwid', 18446744073709551615n, '18,446,744,073,709,551,615'],
+    ['a number above the safe integers is exact', 'hwid', 18446744073709551615n, '18,446,744,073,709,551,615'],
     ['a number that is a name has none', 'idApp', 12345, '12345'],
     ['bytes have a unit', 'sizeBytes', 12_900_000, '12.3 MiB'],
     ['bytes that were added have a unit', 'bytesAdded', 512, '512 B'],
@@ -63,13 +63,13 @@ describe('a value on a terminal', () => {
     ['nothing is a dash', 'title', null, '-'],
     ['a list has commas', 'names', ['a', 'b'], 'a, b'],
     ['an object has its fields', 'token', { prefix: 'ab', uses: 1000 }, 'prefix ab, uses 1,000'],
-    ['digits that are no time of the API stay', 'sdkKey', '1795491508', '1795491508'],
+    ['digits that are not a time of the API stay', 'sdkKey', '1795491508', '1795491508'],
     ['a text that is nearly a time stays', 'day', '2026-03-01', '2026-03-01'],
   ])('A value on a terminal: %s', (_rule, name, value, text) => {
     expect(showValue(value, name)).toBe(text);
   });
 
-  it('A value on a terminal cannot change what else is read there', () => {
+  it('A value on a terminal cannot change the surrounding output', () => {
     const hostile = 'a\u001b[2J\u009b31m\u202eb\u2028c\nd\te\u0000\ud800';
     const shown = escapeText(hostile);
     expect(shown).toBe('a\\u{1b}[2J\\u{9b}31m\\u{202e}b\\u{2028}c\\nd\\te\\u{0}\\u{d800}');
@@ -81,7 +81,7 @@ describe('a value on a terminal', () => {
     expect(escapeText('👩‍💻 é')).toBe('👩‍💻 é');
   });
 
-  it('A size has the unit in which it has one to three digits before the point', () => {
+  it('A size has the unit with one to three digits before the point', () => {
     expect([0, 1023, 1024, 1024 ** 2 * 150, 1024 ** 4].map(showBytes)).toEqual([
       '0 B',
       '1023 B',
@@ -91,7 +91,7 @@ describe('a value on a terminal', () => {
     ]);
   });
 
-  it('A text is measured and cut by the columns that it takes', () => {
+  it('A text is measured and cut by its width in columns', () => {
     expect(['abc', '日本', 'e\u0301', '👩‍💻'].map((text) => padText(text, 5))).toEqual([
       'abc  ',
       '日本 ',
@@ -113,7 +113,7 @@ describe('a time on a terminal', () => {
     };
   });
 
-  it('A time on a terminal is that of its clocks, with the zone', () => {
+  it('A time on a terminal is local time with the time zone', () => {
     expect(showValue('1782907200', 'timestampCreated')).toBe(showTime(1_782_907_200_000));
     expect(showTime(Date.parse('2026-07-01T12:00:00Z'))).toMatch(/^2026-07-01 \d\d:00:00 \S+$/);
     expect(showValue('2026-01-01T12:00:00.250Z', 'at')).toMatch(/^2026-01-01 \d\d:00:00 \S+$/);
@@ -127,24 +127,24 @@ describe('a table of answers', () => {
     { idApp: '20', title: '日本', rows: 5, at: '2026-01-01T12:00:00Z' },
   ];
 
-  it('A table of answers has a head and a line for each row, numbers to the right', () => {
+  it('A table of answers has a head and one line per row, with numbers right-aligned', () => {
     const lines = renderTable(rows, 200);
     expect(lines[0]).toMatch(/^idApp {2}title {28}rows {2}at$/);
     expect(lines[1]).toMatch(/^1 {6}A shop with a rather long name {2}1,234 {2}2026-01-01 /);
     expect(lines[2]).toMatch(/^20 {5}日本 +5 {2}2026-01-01 /);
   });
 
-  it('A table of answers is never wider than the screen: texts are cut first, the last columns go at last, and are named', () => {
+  it('A table of answers is never wider than the screen: it cuts texts first, then drops and names the last columns', () => {
     for (let columns = 200; columns >= 8; columns -= 1) {
       const lines = renderTable(rows, columns);
       for (const line of lines) expect(stringWidth(line), `${columns}: ${line}`).toBeLessThanOrEqual(columns);
-      // A time is there as a whole, or not at all.
+      // A time is never cut.
       expect(lines[1], String(columns)).toMatch(/^1 .*2026-01-01 \d\d:\d\d:\d\d \S+$|^[^:]*$/);
     }
     expect(renderTable(rows, 30).at(-1)).toBe('(not shown: at; --json has al…');
   });
 
-  it('A list of answers is a table on a terminal, each kind its own, and JSON in a pipe or where it is asked for', async () => {
+  it('A list of answers is one table per kind on a terminal, and JSON in a pipe or with --json', async () => {
     const values = [...rows, 'so far', { notice: { code: 'x' } }, { notice: { code: 'y' } }];
     const { printed, noted, answers } = await show(values, [], 100);
     expect(answers).toEqual([]);
@@ -158,7 +158,7 @@ describe('a table of answers', () => {
       });
   });
 
-  it('A list of answers that is empty says so, and what was answered before an error is shown', async () => {
+  it('An empty list of answers prints none, and rows before an error are printed', async () => {
     expect(await show([], [], 80)).toMatchObject({ printed: [], noted: ['none'] });
     expect(await show([{ a: 1 }, new Error('away')], [], 80)).toMatchObject({
       printed: ['a', '1'],
@@ -169,7 +169,7 @@ describe('a table of answers', () => {
 });
 
 describe('the fields of an answer', () => {
-  it('The fields of an answer are shown at once, what is below them indented', async () => {
+  it('The fields of an answer are printed at once, with nested fields indented', async () => {
     const { printed } = await show(
       [{ ok: true, lake: { rows: 2000, bytes: 2048 }, groups: [{ kind: 'login', rows: 1 }], problems: [], left: {} }],
       [],
@@ -200,7 +200,7 @@ describe('the fields of an answer', () => {
     ).toEqual(['services', '  pid  1', '  processes', '    name', '    a', '    b', '', '  pid    2', '  facts  none']);
   });
 
-  it('A sentence is shown whole, in as many lines as it takes', () => {
+  it('A sentence is wrapped and never cut', () => {
     const message = 'the folder was taken from under the running service: it was moved, removed or replaced';
     const lines = renderFields({ problems: [{ code: 'data_folder_replaced', message }] }, 50);
     expect(lines).toEqual([

@@ -16,8 +16,8 @@ async function endedPid(): Promise<number> {
   return child.pid ?? 0;
 }
 
-describe('the waiting for a service', () => {
-  it('It ends with the last sentence of the log, and its path, once the process that was started for it has ended', async () => {
+describe('the wait for a service', () => {
+  it('It ends with the last line of the log and its path when the started process has exited', async () => {
     const dataDir = testFolder();
     const log = path.join(dataDir, 'service.log');
     writeFileSync(
@@ -32,7 +32,7 @@ describe('the waiting for a service', () => {
     await expect(awaitService(awaited)).rejects.toThrow(/the process \d+ has ended/);
   });
 
-  it('It says how long it really was when it is interrupted', async () => {
+  it('It reports its real duration when it is interrupted', async () => {
     const dataDir = testFolder();
     const signal = AbortSignal.abort();
     await expect(awaitService({ dataDir, runFolder: dataDir, pid: process.pid, signal, note })).rejects.toThrow(

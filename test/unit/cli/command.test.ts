@@ -7,7 +7,7 @@ const never = new AbortController().signal;
 
 interface Ran {
   readonly code: number;
-  /** What the command got. */
+  /** Values that the command received. */
   readonly given: unknown;
   readonly printed: string;
   readonly noted: string;
@@ -36,7 +36,7 @@ const need = verb({
   run: () => Promise.resolve(3),
 });
 
-/** Runs the words in a program of one group; what its verb gets is kept. */
+/** Runs the words in a program of one group, and returns the values of its verb. */
 async function run(...words: readonly string[]): Promise<Ran> {
   let given: unknown;
   const [printed, noted]: [string[], string[]] = [[], []];
@@ -92,7 +92,7 @@ describe('the words of a command', () => {
     expect(await run('x', 'need', '--account', '1')).toMatchObject({ code: 3, given: { account: 1 } });
   });
 
-  it('The words of a command may have a value that begins with a dash, as a token and a client id may', async () => {
+  it('The value of an option may begin with a dash, like tokens and client ids', async () => {
     for (const [words, revoke] of [
       ['--revoke -P6ZC3XZ', '-P6ZC3XZ'],
       ['--revoke --6T_9c7', '--6T_9c7'],
@@ -107,7 +107,7 @@ describe('the words of a command', () => {
     });
   });
 
-  it('The words of a command after -- are left as they are', async () => {
+  it('The words of a command after -- are not parsed as options', async () => {
     expect((await run('x', 'show', '7', '--', '-h', '--yes')).given).toMatchObject({
       REST: ['-h', '--yes'],
       yes: false,
@@ -115,14 +115,10 @@ describe('the words of a command', () => {
   });
 
   it.each([
-    [
-      'an option in the place of a value',
-      ['show', '7', '--revoke', '--yes'],
-      '--revoke has no value: --yes is an option',
-    ],
-    ['the help in the place of a value', ['show', '7', '--revoke', '-h'], '--revoke has no value: -h is an option'],
-    ['a value that is left out', ['show', '7', '--revoke'], '--revoke has no value'],
-    ['an option that there is not', ['show', '7', '-P6ZC3XZ'], "unknown option '-P6ZC3XZ'"],
+    ['an option instead of a value', ['show', '7', '--revoke', '--yes'], '--revoke has no value: --yes is an option'],
+    ['the help option instead of a value', ['show', '7', '--revoke', '-h'], '--revoke has no value: -h is an option'],
+    ['a missing value', ['show', '7', '--revoke'], '--revoke has no value'],
+    ['an unknown option', ['show', '7', '-P6ZC3XZ'], "unknown option '-P6ZC3XZ'"],
     ['a dash after a flag', ['show', '7', '--yes', '-P6ZC3XZ'], "unknown option '-P6ZC3XZ'"],
     ['a value of a flag', ['show', '7', '--yes=1'], "unknown option '--yes=1'"],
     ['two values of an option that takes one', ['show', '7', '--revoke', 'a', '--revoke=b'], '--revoke is given twice'],
@@ -130,14 +126,14 @@ describe('the words of a command', () => {
     ['an empty value', ['show', '7', '--data', ''], '--data has an empty value'],
     ['an empty value behind a sign', ['show', '7', '--data='], '--data has an empty value'],
     ['an empty word', ['show', '7', ''], 'REST is empty'],
-    ['a word that is left out', ['show'], 'ID is missing'],
-    ['an option that is left out', ['need'], '--account is missing'],
-    ['a word too many', ['need', 'a', '--account', '1'], 'too many arguments'],
-    ['no positive integer', ['show', '1e3'], "ID must be a positive integer, not '1e3'"],
+    ['a missing word', ['show'], 'ID is missing'],
+    ['a missing required option', ['need'], '--account is missing'],
+    ['an extra word', ['need', 'a', '--account', '1'], 'too many arguments'],
+    ['a number that is not a positive integer', ['show', '1e3'], "ID must be a positive integer, not '1e3'"],
     ['an integer that is too large', ['show', '9007199254740993'], 'ID must be a positive integer'],
-    ['a number over the most', ['show', '7', '--max-rows', '101'], '--max-rows must be at most 100'],
-    ['none of the choices', ['show', '7', '--kind', 'on'], "--kind must be one of one, two, not 'on'"],
-    ['an option written wrong', ['need', '--acount', '1'], "unknown option '--acount' (did you mean --account?)"],
+    ['a number above the maximum', ['show', '7', '--max-rows', '101'], '--max-rows must be at most 100'],
+    ['a value that is not a choice', ['show', '7', '--kind', 'on'], "--kind must be one of one, two, not 'on'"],
+    ['a misspelled option', ['need', '--acount', '1'], "unknown option '--acount' (did you mean --account?)"],
   ])('The words of a command are refused with %s', async (_what, words, message) => {
     await expect(run('x', ...words)).rejects.toMatchObject({
       code: 'usage',
@@ -150,14 +146,14 @@ describe('the words of a command', () => {
     });
   });
 
-  it('The name of a command is corrected where it is nearly one', async () => {
-    await expect(run('y')).rejects.toMatchObject({ code: 'usage', message: "there is no command 'y'" });
+  it('A misspelled command is reported with the nearest name', async () => {
+    await expect(run('y')).rejects.toMatchObject({ code: 'usage', message: "unknown command 'y'" });
     await expect(run('x', 'shw', '7')).rejects.toMatchObject({
       code: 'usage',
-      message: "there is no command 'shw' (did you mean show?)",
-      hint: "'tributary x --help' lists what there is.",
+      message: "unknown command 'shw' (did you mean show?)",
+      hint: "Run 'tributary x --help' for a list of commands.",
     });
-    await expect(run('y', '--help')).rejects.toMatchObject({ message: "there is no command 'y'" });
+    await expect(run('y', '--help')).rejects.toMatchObject({ message: "unknown command 'y'" });
   });
 });
 
@@ -172,7 +168,7 @@ describe('the help of a command', () => {
       expect(printed).toContain('Usage: tributary x need --account N [--data DIR]');
       expect(printed).toMatch(/--account N +whose\n/);
       expect(printed).toMatch(/-V, --version +print the version\n/);
-      expect(printed).toMatch(/Exit codes:\n {2}0 {2}done\n {2}1 {2}nothing was there; or: refused/);
+      expect(printed).toMatch(/Exit codes:\n {2}0 {2}success\n {2}1 {2}nothing was there; or: failure/);
     }
     const { printed } = await run('x', 'show', '-h');
     expect(printed).toMatch(/Arguments:\n {2}ID +what\n/);
@@ -180,7 +176,7 @@ describe('the help of a command', () => {
     expect(printed).toContain('Examples:\n  tributary x show 7 --yes\n');
   });
 
-  it('The help of a group and of the program lists what is below it, and is an error where a word is missing', async () => {
+  it('The help of a group and of the program lists their commands, and a missing command is an error', async () => {
     expect(await run('x', '--help')).toMatchObject({
       code: 0,
       printed: expect.stringMatching(/show ID \[REST\.\.\.\] +show something/),

@@ -7,7 +7,7 @@ import { runCommandHere } from '../../helpers/run-command.ts';
 
 const never = new AbortController().signal;
 
-it('A removal is asked about on a terminal, unless --yes is given, and anything but yes changes nothing', async () => {
+it('A removal needs confirmation on a terminal unless --yes is given, and any answer but yes changes nothing', async () => {
   const data = testFolder();
   const asked: string[] = [];
   const answers: unknown[] = [];

@@ -17,7 +17,7 @@ import { runCommandHere } from '../../helpers/run-command.ts';
 
 const never = new AbortController().signal;
 
-/** Runs a command as the program does, in the folder of the test; returns its answers. */
+/** Runs a command as the program does, in the folder of the test; returns its output. */
 async function run(command: Command, words: readonly string[], environment: Environment = {}): Promise<unknown[]> {
   const answers: unknown[] = [];
   const keep = (line: unknown): void => void answers.push(line);
@@ -34,17 +34,17 @@ async function run(command: Command, words: readonly string[], environment: Envi
   return answers;
 }
 
-/** Reads a data folder, or changes what has to be in it. */
+/** Commands that need an existing data folder. */
 const needsFolder: readonly (readonly [Command, string])[] = [
   [statusCommand, ''],
   [appCommand, 'list'],
-  [appCommand, 'token 1'],
-  [appCommand, 'token 1 --revoke abcd'],
+  [appCommand, 'token add 1'],
+  [appCommand, 'token revoke 1 abcd'],
   [appCommand, 'remove 1'],
   [appCommand, 'restore 1'],
   [userCommand, 'list'],
   [userCommand, 'remove 1'],
-  [userCommand, 'secret 1'],
+  [userCommand, 'rotate-secret 1'],
   [segmentCommand, 'add 1 --account 1 /dev/null'],
   [segmentCommand, 'list'],
   [segmentCommand, 'remove 1 --account 1'],
@@ -59,11 +59,11 @@ const needsFolder: readonly (readonly [Command, string])[] = [
   [eraseCommand, '--app 1'],
 ];
 const needsLake = needsFolder.filter(([command]) => command === lakeCommand || command === failedCommand);
-/** Begins with what it adds. */
+/** Commands that create a data folder. */
 const makesFolder: readonly (readonly [Command, string])[] = [
   [appCommand, 'add 1 --platform web'],
   [userCommand, 'add ann --account 1'],
-  [keyCommand, 'rotate'],
+  [keyCommand, 'rotate links'],
 ];
 const split = (words: string): string[] => words.split(' ').filter((word) => word !== '');
 
@@ -78,16 +78,16 @@ describe('a data folder', () => {
     onTestFinished(() => process.chdir(before));
   });
 
-  it('A missing data folder is refused by commands that read or change one, whether it is named or the default, and is not created', async () => {
+  it('Commands that read or change a data folder reject a missing one, named or default, and do not create it', async () => {
     for (const [command, words] of needsFolder) {
       const what = `${command.name} ${words}`;
       await expect(run(command, split(words)), what).rejects.toMatchObject({
         code: 'not_found',
-        message: `there is no data folder ${path.join(folder, 'data')}`,
+        message: `data folder ${path.join(folder, 'data')} does not exist`,
       });
       await expect(run(command, [...split(words), '--data', 'else/where']), what).rejects.toMatchObject({
         code: 'not_found',
-        message: `there is no data folder ${path.join(folder, 'else', 'where')}`,
+        message: `data folder ${path.join(folder, 'else', 'where')} does not exist`,
       });
       await expect(run(command, split(words), { TRIBUTARY_DATA_DIR: 'variable' }), what).rejects.toMatchObject({
         code: 'not_found',
@@ -96,11 +96,11 @@ describe('a data folder', () => {
     expect(everything()).toEqual([]);
   });
 
-  it('A missing data folder is created by commands that add to one only where it is named', async () => {
+  it('Commands that add to a data folder create a missing one only if it is named', async () => {
     for (const [command, words] of makesFolder) {
       await expect(run(command, split(words)), command.name).rejects.toMatchObject({
         code: 'not_found',
-        hint: expect.stringContaining('name the folder by --data or TRIBUTARY_DATA_DIR'),
+        hint: expect.stringContaining('pass --data: a named folder is created'),
       });
       await expect(run(command, split(words), { TRIBUTARY_DATA_DIR: '' }), command.name).rejects.toMatchObject({
         code: 'not_found',
@@ -117,19 +117,19 @@ describe('a data folder', () => {
     expect(existsSync(path.join('data', 'access.json'))).toBe(true);
   });
 
-  it('A data folder is distinguished from any other folder, and from a file', async () => {
+  it('A data folder is distinguished from other folders and from files', async () => {
     mkdirSync('data');
     writeFileSync(path.join('data', 'notes.txt'), '');
     for (const [command, words] of needsFolder) {
       await expect(run(command, split(words)), command.name).rejects.toMatchObject({
         code: 'not_found',
-        message: `${path.join(folder, 'data')} is no data folder: nothing of tributary is in it`,
+        message: `${path.join(folder, 'data')} is not a data folder: it has no files of tributary`,
       });
     }
     for (const [command, words] of [...needsFolder, ...makesFolder]) {
       await expect(run(command, [...split(words), '--data', 'data/notes.txt']), command.name).rejects.toMatchObject({
         code: 'usage',
-        message: expect.stringContaining('notes.txt is a file and no folder'),
+        message: expect.stringContaining('notes.txt is not a folder'),
       });
     }
     expect(everything()).toEqual(['data', path.join('data', 'notes.txt')]);
@@ -140,8 +140,8 @@ describe('a data folder', () => {
     for (const [command, words] of needsFolder)
       await expect(run(command, split(words)), command.name).rejects.toMatchObject({
         code: 'disk',
-        message: `the data folder ${path.join(folder, 'data')} cannot be read`,
-        hint: 'Run the command as the user that the service runs as.',
+        message: `cannot read the data folder ${path.join(folder, 'data')}`,
+        hint: 'Run the command as the user of the service.',
       });
     expect(everything()).toEqual(['data']);
   });
@@ -155,7 +155,7 @@ describe('a data folder', () => {
     for (const [command, words] of needsLake)
       await expect(run(command, split(words)), words).rejects.toMatchObject({
         code: 'not_found',
-        message: expect.stringContaining('there is no lake in'),
+        message: expect.stringContaining('no lake found in'),
       });
     expect(everything()).toEqual(before);
   });

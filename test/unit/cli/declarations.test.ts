@@ -41,7 +41,7 @@ async function parse(words: readonly string[]): Promise<string> {
   return called;
 }
 
-/** The words of a command line, of which one may stand in quotes; a pipe or a redirection ends them. */
+/** Splits a command line into words, which may be quoted; a pipe or a redirection ends them. */
 const split = (line: string): string[] =>
   [...line.split(/ [|<>] /)[0]!.matchAll(/'([^']*)'|"([^"]*)"|(\S+)/g)].map(([, a, b, c]) => a ?? b ?? c ?? '');
 
@@ -60,7 +60,7 @@ describe('what the commands declare', () => {
     }
   });
 
-  it('What a command says of itself and its words is in the form of the lists of the help', () => {
+  it('The texts of a command and its options have the form of the lists of the help', () => {
     for (const { name, verb } of verbs) {
       const { summary, words = {}, options = {}, details = [] } = verb;
       const abouts = [...Object.values(words), ...Object.values(options)].map(({ about }) => about);

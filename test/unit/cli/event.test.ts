@@ -6,7 +6,7 @@ import { eventCommand } from '../../../src/cli/event.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 
-it('Where no app is known, an id that is found by its app alone is not looked for without one', async () => {
+it('An event id that is found only by its app needs --app if no app exists', async () => {
   const data = testFolder();
   mkdirSync(path.join(data, 'lake'));
   const find = (...words: string[]): Promise<unknown> =>

@@ -7,7 +7,7 @@ import { testFolder } from '../../helpers/folder.ts';
 
 const nowMs = Date.parse('2026-06-02T12:00:00Z');
 
-/** What is given on a command line: each option that is not has its own value. */
+/** Values of a command line, with the default of each other option. */
 function given(options: Partial<GivenRequest>): GivenRequest {
   const fallbacks = Object.entries(requestOptions).map(([name, { fallback }]) => [name, fallback]);
   return { ...(Object.fromEntries(fallbacks) as GivenRequest), timezone: 'UTC', ...options };
@@ -15,18 +15,18 @@ function given(options: Partial<GivenRequest>): GivenRequest {
 
 const asked = (output: string) => toRequest('customEvents', given({}), output, nowMs).parameters;
 
-describe('an order of the command line', () => {
+describe('an export request of the command line', () => {
   it.each([
     ['sinceVersion=8-1', '--since-version'],
     ['asOf=8-1', '--as-of'],
     ['selectors=eventId', '--selectors'],
-  ])('A parameter that has an option of its own is refused with its name: --where %s', (pair, option) => {
+  ])('A parameter with its own option is rejected with the name of that option: --where %s', (pair, option) => {
     const { parse } = requestOptions.where;
-    expect(() => parse?.(pair, '--where')).toThrow(`give it by ${option}`);
+    expect(() => parse?.(pair, '--where')).toThrow(`use ${option}`);
     expect(parse?.('order=time', '--where')).toEqual([['order', 'time']]);
   });
 
-  it('An alias of IANA is taken as the time zone that the service knows', () => {
+  it('An IANA alias is converted to the time zone of the service', () => {
     const { parameters, days } = toRequest(
       'customEvents',
       given({ timezone: 'Asia/Kolkata', from: 'today' }),
@@ -37,16 +37,18 @@ describe('an order of the command line', () => {
       'Asia/Calcutta',
       '2026-06-03',
     ]);
-    expect(() => toRequest('customEvents', given({ timezone: 'Moscow' }), undefined, nowMs)).toThrow(/must be a zone/);
+    expect(() => toRequest('customEvents', given({ timezone: 'Moscow' }), undefined, nowMs)).toThrow(
+      /must be a time zone/,
+    );
   });
 
-  it('A name that says another form, and a folder that is not there, are refused before anything is ordered', async () => {
+  it('A file name of an unknown format and a missing folder are rejected before the export is created', async () => {
     const folder = testFolder();
     const at = (name: string): string => path.join(folder, name);
     for (const name of ['x.xlsx', 'x.json', 'x.csv.zip'])
-      await expect(assertPlace(at(name)), name).rejects.toThrow(/says a form that exports do not have/);
+      await expect(assertPlace(at(name)), name).rejects.toThrow(/is not an export format/);
     for (const name of ['none/x.csv', 'none/deep/'])
-      await expect(assertPlace(at(name)), name).rejects.toThrow(`there is no folder ${at('none')}`);
+      await expect(assertPlace(at(name)), name).rejects.toThrow(`folder ${at('none')} does not exist`);
     for (const name of ['x.csv', 'x.parquet', 'x.jsonl.zst', 'x', 'x.2026-05-01', 'x.txt', 'new/', ''])
       await expect(assertPlace(at(name)), name).resolves.toBeUndefined();
     expect(readdirSync(folder)).toEqual([]);
@@ -56,7 +58,7 @@ describe('an order of the command line', () => {
     ['none', 'customEvents-2026-06-01.csv'],
     ['gzip', 'customEvents-2026-06-01.csv.gz'],
     ['zstd', 'customEvents-2026-06-01.csv.zst'],
-  ] as const)('A file that is not named has the ending of its compression: %s', (compression, name) => {
+  ] as const)('A default file name has the extension of its compression: %s', (compression, name) => {
     const request = toRequest('customEvents', given({ compression }), undefined, nowMs);
     expect(defaultOutput('customEvents', '1', request)).toBe(name);
   });
@@ -65,13 +67,15 @@ describe('an order of the command line', () => {
     ['zstd', 'x.csv'],
     ['gzip', 'x.csv.zst'],
   ] as const)(
-    'A compression of %s that the name %s does not suit is refused before anything is ordered',
+    'A compression of %s that conflicts with the name %s is rejected before the export is created',
     (compression, output) => {
-      expect(() => toRequest('customEvents', given({ compression }), output, nowMs)).toThrow(/does not suit the name/);
+      expect(() => toRequest('customEvents', given({ compression }), output, nowMs)).toThrow(
+        /conflicts with the file name/,
+      );
     },
   );
 
-  it('The name of a file says its compression, and a folder says none', () => {
+  it('A file name sets the compression, and a folder does not', () => {
     expect(asked('x.jsonl.zst')).toContainEqual(['compression', 'zstd']);
     expect(asked('x.csv').map(([name]) => name)).not.toContain('compression');
     expect(asked('x/').map(([name]) => name)).not.toContain('compression');

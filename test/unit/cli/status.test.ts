@@ -28,7 +28,7 @@ async function runStatus(dataDir: string) {
   return { code, answers, notes };
 }
 
-it('The status of a service whose folder is gone names that folder, not what follows from it, and a misspelt setting is named', async () => {
+it('The status of a service whose folder was removed names that folder and no consequences, and names a misspelled setting', async () => {
   const dataDir = path.join(testFolder(), 'data');
   const { run, lake } = dataPaths(dataDir);
   mkdirSync(dataDir);
@@ -47,14 +47,14 @@ it('The status of a service whose folder is gone names that folder, not what fol
     silentMs: {},
   });
   const { code, answers, notes } = await runStatus(dataDir);
-  expect(notes).toEqual(['tributary: TRIBUTARY_LOGLEVEL is no setting; did you mean TRIBUTARY_LOG_LEVEL?']);
+  expect(notes).toEqual(['tributary: unknown setting TRIBUTARY_LOGLEVEL; did you mean TRIBUTARY_LOG_LEVEL?']);
   expect(code).toBe(1);
   const message = `the folder ${lake} was taken from under the running service: it was moved, removed or replaced`;
   expect(answers).toMatchObject([{ running: true, problems: [{ code: 'data_folder_replaced', message }] }]);
   expect(answers).toMatchObject([{ stream: undefined, lake: undefined }]);
 });
 
-it('The status names an erasure while its history stays, and not for files that are replaced afterwards', async () => {
+it('The status names an erasure until its old versions are deleted, and not for files that are replaced afterwards', async () => {
   const dataDir = path.join(testFolder(), 'data');
   const clock = createClock(0);
   const { lake } = dataPaths(dataDir);

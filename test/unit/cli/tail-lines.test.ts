@@ -5,8 +5,8 @@ const at = Date.parse('2026-03-01T12:00:05Z');
 const own = { event_id: 'x', id_app: 1, event_time: 1, received_at: at };
 const time = new Date(at).toTimeString().slice(0, 8);
 
-describe('what arrives, on a terminal', () => {
-  it('An event is a line of time, kind, whose it is and what it says, in columns that stay', () => {
+describe('the lines of tail on a terminal', () => {
+  it('An event is a line of time, kind, subject and fields, in fixed columns', () => {
     const custom = {
       ...own,
       kind: 'custom_event',
@@ -17,13 +17,13 @@ describe('what arrives, on a terminal', () => {
     };
     const login = { ...own, kind: 'login', lvid: '5', custom_user_id: '' };
     expect([tailHead(100), showEvent(JSON.stringify(custom), 100), showEvent(JSON.stringify(login), 100)]).toEqual([
-      `time      kind          whose${' '.repeat(21)}what`,
+      `time      kind          subject${' '.repeat(19)}fields`,
       `${time}  custom_event  u-1${' '.repeat(23)}level_up  level=3  age=30`,
       `${time}  login         5${' '.repeat(25)}custom_user_id=`,
     ]);
   });
 
-  it('A refusal says what was answered, the field, what was probably meant, and how many were alike', () => {
+  it('A rejected request shows its status, the field, the hint, and the number of equal requests', () => {
     const refusal = {
       time: new Date(at).toISOString(),
       method: 'login',
@@ -40,7 +40,7 @@ describe('what arrives, on a terminal', () => {
     expect(showLeftOut(3, 2)).toBe('    ... 3 more events, 2 more refusals');
   });
 
-  it('A line is no wider than the terminal, and cannot change what else is read there', () => {
+  it('A line fits the terminal, and cannot change the surrounding output', () => {
     const hostile = { ...own, kind: 'login', custom_user_id: '\u001b[2J\u202e'.repeat(20), note: 'x'.repeat(500) };
     for (const line of [showEvent(JSON.stringify(hostile), 60), showEvent('no json', 60), showRefusal('{"a":1}', 60)]) {
       expect(line.length).toBeLessThanOrEqual(60);

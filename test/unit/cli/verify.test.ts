@@ -13,7 +13,7 @@ import { runCommandHere } from '../../helpers/run-command.ts';
 const { privateKey } = generateKeyPairSync('ed25519');
 const key = publicKeyHex(privateKey);
 
-/** Runs `tributary verify`: its exit code and its answer. */
+/** Runs `tributary verify`; returns its exit code and its output. */
 async function verify(...words: string[]): Promise<{ readonly code: number; readonly answer: unknown }> {
   const answers: unknown[] = [];
   const context = {
@@ -49,7 +49,7 @@ function writeExport(parts: readonly string[], request: object = {}): [manifest:
   ];
 }
 
-test('A manifest of other bytes is refused, also where a reader that mends text would show the same', async () => {
+test('A manifest with changed bytes is rejected, even if a lenient text decoder reads the same text', async () => {
   const [manifest, part = ''] = writeExport(['a'], { eventName: ['\u{fffd}'] });
   expect(await verify(part, manifest, '--key', key)).toMatchObject({ code: 0, answer: { ok: true, trusted: true } });
   const bytes = readFileSync(manifest);
@@ -62,7 +62,7 @@ test('A manifest of other bytes is refused, also where a reader that mends text 
   }
 });
 
-test('Of parts that are the same, byte for byte, those that are not given are missing', async () => {
+test('Of identical parts, those that are not given are reported as missing', async () => {
   const [manifest, one = '', two = '', other = ''] = writeExport(['same', 'same', 'other']);
   const missing = async (...files: string[]): Promise<unknown> =>
     ((await verify(...files, manifest)).answer as { readonly missing: unknown }).missing;
@@ -101,7 +101,7 @@ test('A missing part needs --partial, an untrusted key needs --any-key, and a pa
   await expect(verify(one, two, manifest, '--key', key, '--any-key')).rejects.toMatchObject({ code: 'usage' });
 });
 
-test('What is no manifest is told so, however large it is, and an archive that it is to be unpacked', async () => {
+test('A file that is not a manifest is reported, regardless of its size, and an archive must be unpacked', async () => {
   const [manifest, part = ''] = writeExport(['a']);
   const folder = path.dirname(manifest);
   const huge = path.join(folder, 'huge.csv');
@@ -124,7 +124,7 @@ test('What is no manifest is told so, however large it is, and an archive that i
   });
 });
 
-test('A manifest that somebody else has signed, with members left out, is refused', async () => {
+test('A manifest of another signer with missing members is rejected', async () => {
   const [manifest, part = ''] = writeExport(['a']);
   const {
     signature: _,

@@ -15,7 +15,7 @@ import { testFolder } from '../../helpers/folder.ts';
 const never = new AbortController().signal;
 const silent = (): void => undefined;
 
-/** Serves what a test answers; returns the address, and a client of its own. */
+/** Serves the responses of a test; returns the URL and a separate client. */
 async function serve(answer: (request: IncomingMessage, response: ServerResponse) => void) {
   const server = createServer(answer).listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -27,7 +27,7 @@ async function serve(answer: (request: IncomingMessage, response: ServerResponse
   return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, http };
 }
 
-/** An answer of what stands between. */
+/** A response of a proxy. */
 const page =
   (status: number, text: string, more: Readonly<Record<string, string>> = {}) =>
   (_request: IncomingMessage, response: ServerResponse): void =>
@@ -39,9 +39,9 @@ const create = (area: ExportArea) => area.call('/api/raw/v1/export/create.json',
 
 const importKinds = ['postBatch', 'findKey', 'checkAccess'] as const;
 
-describe('what stands between a command and the service', () => {
+describe('a proxy between a command and the service', () => {
   it.each([200, 400])(
-    'A page of a proxy with status %i is no answer of the import: nothing is taken for stored or refused',
+    'A page of a proxy with status %i is not a response of the import: no event counts as stored or rejected',
     async (status) => {
       const { url, http } = await serve(page(status, '<h1>Sign in\u001b[2J</h1>'));
       const area = createImportArea(http, { url, idApp: 1, token: 't' });
@@ -58,17 +58,17 @@ describe('what stands between a command and the service', () => {
     },
   );
 
-  it('An order that finds no room says which exports take it', async () => {
+  it('A rejected export request names the exports that fill the limit', async () => {
     const info = { exports: [{ idRawExport: '41' }, { idRawExport: '42' }] };
     const error = { detail: 'The maximum number of simultaneous requests is reached: 2.', info };
     const area = areaOf(await serve(page(400, JSON.stringify({ message: 'Bad Request', data: { error } }))));
     await expect(create(area)).rejects.toMatchObject({
       code: 'service_refused',
-      hint: "Wait until one of these ends, or run 'tributary export cancel ID' for one of them: 41, 42.",
+      hint: "Wait until one of these exports ends, or run 'tributary export cancel ID': 41, 42.",
     });
   });
 
-  it('An order whose answer was lost behind a gateway is not ordered again, and one that was surely not taken is', async () => {
+  it('An export request is not repeated if its response was lost behind a gateway, and is if it was certainly not sent', async () => {
     let calls = 0;
     const lost = areaOf(
       await serve((...exchange) => {
@@ -78,7 +78,7 @@ describe('what stands between a command and the service', () => {
     );
     await expect(create(lost)).rejects.toMatchObject({
       code: 'service_away',
-      hint: expect.stringContaining('may be ordered already') as string,
+      hint: expect.stringContaining('may exist already') as string,
     });
     expect(calls).toBe(1);
     const full = areaOf(
@@ -92,7 +92,7 @@ describe('what stands between a command and the service', () => {
     await expect(create(areaOf(await serve(page(200, '<html>'))))).rejects.toMatchObject({ code: 'service_refused' });
   });
 
-  it('A download goes on behind a proxy that knows no ranges, from its start', async () => {
+  it('A download behind a proxy without range support restarts', async () => {
     const content = Buffer.from('a,b\n'.repeat(1000));
     const { url, http } = await serve((_request, response) => void response.writeHead(200).end(content));
     const folder = path.join(testFolder(), 'work');
@@ -112,7 +112,7 @@ describe('what stands between a command and the service', () => {
     expect(have).toBe(content.length);
   });
 
-  it('Parts of a format that this client does not know are joined by what the service says of their header', async () => {
+  it('Parts of an unknown format are joined by the header information of the service', async () => {
     const parts = ['a\tb\n1\t2\n', 'a\tb\n3\t4\n'];
     const { url, http } = await serve((request, response) => {
       const part = /\/(\d)\.tsv$/.exec(request.url ?? '')?.[1];

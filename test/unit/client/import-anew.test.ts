@@ -12,7 +12,7 @@ import { createModel, emptyState } from '../../helpers/import-model.ts';
 const model = createModel(createRandom(1), emptyState, true);
 const silent = (): void => undefined;
 
-/** Takes events whose texts say that they are good, each under any key as often as it comes. */
+/** A service that stores every good event, without deduplication by key. */
 function createTaker() {
   const taken: Record<string, unknown>[] = [];
   const judge = (body: string): BatchAnswer => {
@@ -37,7 +37,7 @@ const names = ['good', 'bad'] as const;
 const csvOf = (...events: readonly (typeof names)[number][]): string =>
   ['customUserId,customEventName,what', ...events.map((name, index) => `u-${index},${name},good`)].join('\n');
 
-/** An import of one file as the command makes it, again and again. */
+/** Repeated imports of one file, as by the command. */
 function begin(content: string) {
   const { area, taken } = createTaker();
   const file = path.join(testFolder(), 'own.csv');
@@ -65,12 +65,12 @@ function begin(content: string) {
 
 const map = { what: 'customEventName', customEventName: '' };
 
-describe('a file of which nothing was stored', () => {
+describe('a file without a stored event', () => {
   it.each<[string, Partial<ImportOptions>]>([
     ['another map', { map }],
     ['another map and --reimport', { map, again: true }],
     ['another event and app', { map, event: 'customEvent', idApp: 2 }],
-  ])('It is imported with %s as if it had never been', async (_, changes) => {
+  ])('It is imported with %s like a new file', async (_, changes) => {
     const { file, run, taken } = begin(csvOf('bad', 'bad'));
     expect(await run()).toMatchObject({ stored: 0, refused: 2 });
     expect(await run(changes)).toMatchObject({ stored: 2, refused: 0 });
@@ -83,7 +83,7 @@ describe('a file of which nothing was stored', () => {
     expect(taken).toHaveLength(2);
   });
 
-  it('It is imported as it was mended in place, and is not asked about once it is stored', async () => {
+  it('It is imported after it was fixed in place, and is not looked up again once it is stored', async () => {
     const { file, run, taken } = begin(csvOf('bad', 'bad'));
     await run();
     writeFileSync(file, csvOf('good', 'bad'));
@@ -95,22 +95,24 @@ describe('a file of which nothing was stored', () => {
       message: expect.stringMatching(
         /has changed since its import ended at .*, and 1 of its events are stored/,
       ) as string,
-      hint: expect.stringMatching(/as a file of its own\. --reimport imports all/) as string,
+      hint: expect.stringMatching(/as a separate file\. --reimport imports the whole file/) as string,
     });
     await expect(run({ map })).rejects.toThrow(/has changed/);
     expect(taken).toHaveLength(1);
     expect(await run({ again: true })).toMatchObject({ stored: 2 });
   });
 
-  it('What was stored with one map is stored with another only where that is said', async () => {
+  it('Events that were stored with one map are imported with another one only with --reimport', async () => {
     const { file, run, taken } = begin(csvOf('good'));
     await run();
     await expect(run({ map: { what: '' } })).rejects.toMatchObject({
-      hint: expect.stringMatching(/--reimport to import all of it in the new way: .* there twice/) as string,
+      hint: expect.stringMatching(
+        /--reimport to import the whole file with the new options; this duplicates/,
+      ) as string,
     });
     expect(await run({ map: { what: '' }, again: true })).toMatchObject({ stored: 1 });
     expect(taken).toHaveLength(2);
-    // nothing is stored by a repeated import, but by the one before it
+    // The repeated import stores no event, but the previous one did.
     writeFileSync(file, csvOf('bad'));
     expect(await run({ again: true })).toMatchObject({ stored: 0, refused: 1 });
     writeFileSync(file, csvOf('good'));
@@ -118,30 +120,30 @@ describe('a file of which nothing was stored', () => {
   });
 });
 
-describe('a header of which no event can become', () => {
+describe('a header that cannot form a valid event', () => {
   it.each([
     [
       'user;customEventName\nu-1;good',
-      /own\.csv has no column for any of customUserId, .* of customEvent; no fields are its columns "user"/,
+      /own\.csv has no column for any of customUserId, .* of customEvent; unknown fields are "user"/,
     ],
-    [
-      'customUserId,name\nu-1,good',
-      /has no column for customEventName of customEvent; no fields are its columns "name"/,
-    ],
+    ['customUserId,name\nu-1,good', /has no column for customEventName of customEvent; unknown fields are "name"/],
     ['just text\nu-1', /any of customUserId, .*, and none for customEventName of customEvent; .* "just text"/],
-  ])('The header %j is refused with its columns before anything is sent or noted', async (content, reason) => {
-    const { file, run, taken } = begin(content);
-    for (const again of [false, true])
-      await expect(run({ again })).rejects.toMatchObject({
-        code: 'usage',
-        message: expect.stringMatching(reason) as string,
-        hint: expect.stringContaining('--map') as string,
-      });
-    expect([taken.length, existsSync(statePath(file))]).toEqual([0, false]);
-  });
+  ])(
+    'The header %j is rejected with its columns before any event is sent or a state is written',
+    async (content, reason) => {
+      const { file, run, taken } = begin(content);
+      for (const again of [false, true])
+        await expect(run({ again })).rejects.toMatchObject({
+          code: 'usage',
+          message: expect.stringMatching(reason) as string,
+          hint: expect.stringContaining('--map') as string,
+        });
+      expect([taken.length, existsSync(statePath(file))]).toEqual([0, false]);
+    },
+  );
 
   it.each([';', '\t', '|'])(
-    'Columns between which %j stands are told apart by that, also within quotes',
+    'Columns that are separated by %j are distinguished, also within quotes',
     async (separator) => {
       const rows = [
         ['customUserId', 'customEventName', '"a,b"'],

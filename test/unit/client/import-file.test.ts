@@ -40,7 +40,7 @@ function importHere(model: Model, file: string, changes: Changes = {}): Promise<
   return importFile(file, area, { ...optionsOf(model), ...options }, { onProgress, onWait: silent });
 }
 
-/** A file of events; some are refused. */
+/** A file of events; some are rejected. */
 function input(count: number, bad: readonly number[] = [], name = 'events.ndjson'): string {
   const file = path.join(testFolder(), name);
   const lines = Array.from(
@@ -51,13 +51,13 @@ function input(count: number, bad: readonly number[] = [], name = 'events.ndjson
   return file;
 }
 
-/** How often events are there that are not there once, and how many are. */
+/** Counts of events that are not stored exactly once, and of all events. */
 function countsOf({ service }: Model) {
   return { events: service.stored.size, twice: [...service.stored.values()].filter((times) => times !== 1).length };
 }
 
-describe('a file that is imported from more than one place', () => {
-  it('A copy of a file and its state stores nothing twice when it is gone on with days after the other was done', async () => {
+describe('a file that is imported by more than one client', () => {
+  it('A copy of a file and its state stores no event twice when it is resumed days after the other has finished', async () => {
     const model = modelOf(1);
     const file = input(11_000);
     const copy = path.join(testFolder(), 'copy.ndjson');
@@ -73,7 +73,7 @@ describe('a file that is imported from more than one place', () => {
   });
 
   it.each([[[0]], [[3, 7]], [Array.from({ length: 25 }, (_, n) => n)]])(
-    'A file whose state is gone, and whose first events are refused, stores nothing twice days later: %j',
+    'A file whose state was lost, and whose first events are rejected, stores no event twice days later: %j',
     async (bad) => {
       for (const seed of [1]) {
         const model = modelOf(seed);
@@ -87,7 +87,7 @@ describe('a file that is imported from more than one place', () => {
     },
   );
 
-  it('An import that is ended while the service cannot say whether it has the file asks again the next time', async () => {
+  it('An import that is interrupted before the service has confirmed the file repeats the lookup the next time', async () => {
     const model = modelOf(4);
     const file = input(100);
     await importHere(model, file);
@@ -105,7 +105,7 @@ describe('a file that is imported from more than one place', () => {
   });
 
   it.each([1, 2])(
-    'An import whose clock is set while it is stopped does not believe how long that was, seed %i',
+    'An import whose clock is set while it is stopped does not trust the elapsed time, seed %i',
     async (seed) => {
       const model = modelOf(seed);
       const file = input(2000);
@@ -117,7 +117,7 @@ describe('a file that is imported from more than one place', () => {
     },
   );
 
-  it('Imports of a file with states of their own leave the refused events of each other alone', async () => {
+  it('Imports of a file with separate states have separate files of rejected events', async () => {
     const [one, other] = [modelOf(1), modelOf(2)];
     const file = input(100, [5]);
     const stateFile = path.join(testFolder(), 'other.json');
@@ -127,7 +127,7 @@ describe('a file that is imported from more than one place', () => {
     expect(readFileSync(first.refusedFile ?? '', 'utf8')).toContain('"line":6');
   });
 
-  it('An import that is repeated on purpose goes on by the same command', async () => {
+  it('An import that is repeated on purpose resumes by the same command', async () => {
     const model = modelOf(3);
     const file = input(2000);
     await importHere(model, file);
@@ -142,26 +142,26 @@ describe('a file that is imported from more than one place', () => {
   });
 });
 
-describe('what an import reads and writes', () => {
-  it('A packed file that is cut off sends nothing, and the whole one is then stored', async () => {
+describe('the files of an import', () => {
+  it('A truncated gzip file sends no event, and the complete one is then stored', async () => {
     const model = modelOf(5);
     const file = input(3000, [], 'events.ndjson.gz');
     const whole = readFileSync(file);
     truncateSync(file, whole.length - 100);
-    await expect(importHere(model, file)).rejects.toThrow(/is no whole gzip file/);
+    await expect(importHere(model, file)).rejects.toThrow(/is not a complete gzip file/);
     expect(countsOf(model).events).toBe(0);
     writeFileSync(file, whole);
     expect(await importHere(model, file)).toMatchObject({ stored: 3000 });
   });
 
-  it('A pipe or a folder is refused, and a pipe is not opened, which would wait for its writer', async () => {
+  it('A pipe or a folder is rejected, and a pipe is not opened, since that would block', async () => {
     const pipe = path.join(testFolder(), 'pipe');
     execFileSync('mkfifo', [pipe]);
     for (const name of [pipe, path.dirname(pipe)])
-      await expect(importHere(modelOf(1), name)).rejects.toThrow(/is no regular file/);
+      await expect(importHere(modelOf(1), name)).rejects.toThrow(/is not a regular file/);
   });
 
-  it('A refused event is written digit by digit as it was given', async () => {
+  it('A rejected event is written with its exact digits', async () => {
     const file = path.join(testFolder(), 'large.ndjson');
     const event = '{"bad":true, "id":12345678901234567890, "amount":0.10}';
     writeFileSync(file, `${event}\n`);
@@ -170,7 +170,7 @@ describe('what an import reads and writes', () => {
     expect(JSON.parse(readFileSync(refusedFile, 'utf8'))).toMatchObject({ line: 1 });
   });
 
-  it('A quote that nobody closes is named by its lines, and a column beside one of its members is refused', async () => {
+  it('An unclosed quote is reported by its lines, and a column that conflicts with its own member is rejected', async () => {
     const model = modelOf(1);
     const file = path.join(testFolder(), 'open.csv');
     writeFileSync(file, `customUserId,text\n1,a\n2,"open\n${'3,x\n'.repeat(30_000)}`);
@@ -178,12 +178,12 @@ describe('what an import reads and writes', () => {
     expect(stored).toBe(1);
     expect(JSON.parse(readFileSync(refusedFile, 'utf8'))).toMatchObject({
       line: 3,
-      hint: 'It takes the lines up to 30003: look for a quote that is not closed.',
+      hint: 'Check for an unclosed quote: the record extends to line 30003.',
     });
     const both = path.join(testFolder(), 'both.csv');
     writeFileSync(both, 'customEventParams,customEventParams.level\nx,3\n');
     await expect(importHere(model, both, { format: 'csv' })).rejects.toThrow(
-      /becomes customEventParams\.level, and another all/,
+      /maps to customEventParams\.level, another one to all/,
     );
   });
 });
@@ -192,10 +192,10 @@ async function* endless(): AsyncGenerator<Uint8Array> {
   yield Buffer.from('{"n":1}\n{"n":');
   await new Promise(() => undefined);
 }
-const nobody = () => Promise.reject(new AppError('service_away', 'nobody is there'));
+const nobody = () => Promise.reject(new AppError('service_away', 'the service is away'));
 
 describe('the import of standard input', () => {
-  it('It ends with the signal while nothing comes, and sends nothing of what is cut off', async () => {
+  it('It ends with the signal while input is idle, and sends no truncated line', async () => {
     const model = modelOf(1);
     const stop = new AbortController();
     const file = path.join(testFolder(), 'refused');
@@ -206,7 +206,7 @@ describe('the import of standard input', () => {
     expect(existsSync(file)).toBe(false);
   });
 
-  it('It says how far it came when the service is away, and not to repeat the command', async () => {
+  it('It reports its position when the service is away, and does not suggest a retry', async () => {
     const model = modelOf(1);
     const area = { ...model.service, postBatch: nobody };
     const options = { ...optionsOf(model), patienceMs: 0 };
@@ -217,7 +217,7 @@ describe('the import of standard input', () => {
       importInput(lines, path.join(testFolder(), 'refused'), area, options, { onProgress: silent, onWait: silent }),
     ).rejects.toMatchObject({
       code: 'service_away',
-      hint: expect.stringMatching(/^Up to line 0 of standard input/) as string,
+      hint: expect.stringMatching(/^Standard input is imported up to line 0/) as string,
     });
   });
 });

@@ -15,7 +15,7 @@ const never = new AbortController().signal;
 const silent = (): void => undefined;
 const isEvent = (line: string): boolean => line.startsWith('{');
 
-/** Lines of events, some of them refused, no event or blank. */
+/** Lines of events; some are rejected, invalid or blank. */
 function makeLines(random: Random, count: number): string[] {
   return Array.from({ length: count }, (_, index) => {
     if (random.chance(0.02)) return '';
@@ -37,7 +37,7 @@ async function collect(batches: AsyncIterable<Batch>): Promise<Batch[]> {
   return all;
 }
 
-describe('the cut of an input', () => {
+describe('the batches of an input', () => {
   it('The limits of the import are those of the service', () => {
     expect({ maxBatchEvents, maxBodyBytes }).toEqual({
       maxBatchEvents: limits.maxBatchEvents,
@@ -46,7 +46,7 @@ describe('the cut of an input', () => {
   });
 
   it.each([1, 2, 3, 4])(
-    'A cut that goes on from the end of any batch gives the batches that came there, within the limits, seed %i',
+    'A cut that resumes at the end of any batch gives the same batches, within the limits, seed %i',
     async (seed) => {
       const lines = makeLines(createRandom(seed), 300);
       const source = sourceOf(lines);
@@ -61,7 +61,7 @@ describe('the cut of an input', () => {
     },
   );
 
-  it('A cut of CSV goes on behind records of several lines', async () => {
+  it('A cut of CSV resumes after records of several lines', async () => {
     const records = Array.from({ length: 100 }, (_, index) => `${index},"two\n""lines"", ${index}"`);
     const source = sourceOf(['customUserId,customEventParams.text', ...records], true);
     const all = await collect(cutBatches(source, { number: 0, place: startPlace }));
@@ -76,7 +76,7 @@ describe('the cut of an input', () => {
 
 describe('an import that is killed anywhere', () => {
   it.each(Array.from({ length: seeds }, (_, index) => index + 1))(
-    'Every event is stored once or refused once, whichever answers are lost and however long the pauses are, seed %i',
+    'Every event is stored once or rejected once, regardless of lost responses and long pauses, seed %i',
     async (seed) => {
       const random = createRandom(seed);
       const lines = makeLines(random, random.integer(1, 400));

@@ -34,7 +34,7 @@ async function withShop(): Promise<Record<string, string>> {
 }
 
 describe('profiles', () => {
-  it('An option is over the environment, and that over the profile that is named, or current', async () => {
+  it('An option overrides the environment, which overrides the named or current profile', async () => {
     const environment = await withShop();
     const { importUrl: url, idApp, token } = shop;
     expect(await resolveImport({}, context(environment))).toEqual({ url, idApp, token });
@@ -46,12 +46,14 @@ describe('profiles', () => {
       token: 'e',
     });
     expect(await resolveExport({ user: 4 }, context(environment))).toMatchObject({ idUser: '4', secret: 's' });
-    await expect(resolveExport({}, context(named))).rejects.toThrow(/address of the export area is not known/);
-    await expect(resolveImport({ profile: 'none' }, context(environment))).rejects.toThrow(/there is no profile none/);
-    await expect(resolveImport({ url: 'ftp://x' }, context(environment))).rejects.toThrow(/must be an address/);
+    await expect(resolveExport({}, context(named))).rejects.toThrow(/URL of the export area is not set/);
+    await expect(resolveImport({ profile: 'none' }, context(environment))).rejects.toThrow(
+      /profile none does not exist/,
+    );
+    await expect(resolveImport({ url: 'ftp://x' }, context(environment))).rejects.toThrow(/must be a URL/);
   });
 
-  it('The file of the profiles is for its owner alone, and one that others may read is refused', async () => {
+  it('The file of the profiles is private to its owner, and one that others may read is rejected', async () => {
     const environment = await withShop();
     const file = profilesPath(environment);
     expect(statSync(file).mode & 0o777).toBe(0o600);
@@ -61,7 +63,7 @@ describe('profiles', () => {
     await expect(changeProfiles(file, (found) => found)).rejects.toThrow(/others than its owner/);
   });
 
-  it('A file that is none of profiles is refused and stays as it is', async () => {
+  it('A file without valid profiles is rejected and stays unchanged', async () => {
     const file = profilesPath({ HOME: testFolder() });
     mkdirSync(path.dirname(file), { recursive: true });
     for (const text of [
@@ -75,12 +77,12 @@ describe('profiles', () => {
       await expect(
         changeProfiles(file, () => ({ profiles: {} })),
         text,
-      ).rejects.toThrow(/cannot be read as profiles/);
+      ).rejects.toThrow(/cannot read the profiles in/);
       expect(readFileSync(file, 'utf8')).toBe(text);
     }
   });
 
-  it('Changes at once are made one after the other', async () => {
+  it('Concurrent changes are made one after the other', async () => {
     const file = profilesPath({ HOME: testFolder() });
     await Promise.all(['a', 'b', 'c', 'd'].map((name) => changeProfiles(file, addShop(name))));
     expect(Object.keys((await readProfiles(file)).profiles).toSorted()).toEqual(['a', 'b', 'c', 'd']);

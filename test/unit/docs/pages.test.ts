@@ -4,18 +4,12 @@ import { describe, expect, it } from 'vitest';
 import { eventFields } from '../../../src/datasets/event-fields.ts';
 import { lineColumns } from '../../../src/datasets/event-line.ts';
 import { digestEvent } from '../../../src/receipts/event-digest.ts';
-import { parameters, paramsName } from '../../../src/export/api/parameters.ts';
 import { arrayLiteral } from '../../../src/export/worker/selector-sql.ts';
 import { openDuckdb } from '../../../src/lake/sql/duckdb.ts';
 import { sqlList } from '../../../src/lake/sql/literals.ts';
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 
 const read = (file: string): string => readFileSync(path.join(packageRoot, file), 'utf8');
-
-/** Rules of a field that its documented value repeats. */
-type Bounds = Readonly<
-  Partial<Record<'minimum' | 'maximum' | 'minLength' | 'maxLength' | 'places', number | string>>
-> & { readonly enum?: readonly (number | string)[] };
 
 /** Pages that describe the present state; the changelog also describes former ones. */
 const pages = [
@@ -65,46 +59,15 @@ describe('docs/verification.md', () => {
   });
 });
 
-/** Reads the two-column table of a section of docs/api.md: names in the first cell, text of the second. */
-function readRows(section: string): { readonly names: readonly string[]; readonly text: string }[] {
-  const part = read('docs/api.md').split(`\n### ${section}\n`)[1]?.split('\n### ')[0] ?? '';
-  return [...part.matchAll(/^\| (`.+?) \| (.+) \|$/gm)].map(([, cell = '', text = '']) => ({
-    names: [...cell.matchAll(/`([^`=]+)[^`]*`/g)].map(([, name = '']) => name),
-    text,
-  }));
-}
-
 describe('docs/api.md', () => {
-  it('The page docs/api.md has every field of an imported event with its bounds and its default', () => {
-    const rows = readRows('Fields and defaults');
-    expect(rows.flatMap(({ names }) => names).toSorted()).toEqual(eventFields.map(({ name }) => name).toSorted());
-    const [, revenue = ''] = read('docs/api.md').split('\n### Revenue\n');
-    const missing = eventFields.flatMap(({ name, schema }) => {
-      const { text = '' } = rows.find(({ names }) => names.includes(name)) ?? {};
-      const shown = text.includes('#revenue') ? (revenue.split('\n### ')[0] ?? '') : text;
-      const nested = ['oneOf', 'additionalProperties', 'propertyNames', 'decimalRange'].map((word) => schema[word]);
-      const rules = [schema, ...nested.flatMap((rule) => (Array.isArray(rule) ? rule.slice(0, 1) : rule))];
-      return rules
-        .flatMap((rule) => {
-          const { minimum, maximum, minLength, maxLength, places, enum: allowed = [] } = (rule ?? {}) as Bounds;
-          return [minimum, maximum, minLength, maxLength, places, ...allowed];
-        })
-        .flatMap((bound) => (bound === undefined ? [] : String(bound).replace('-', '')))
-        .filter((bound) => !new RegExp(`(?<![\\w])${bound}(?![\\w])`).test(shown))
-        .map((bound) => `${name}: ${bound}`);
-    });
-    expect(missing).toEqual([]);
-    const defaults = eventFields.filter(({ schema }) => schema['default'] !== undefined);
-    const undocumented = defaults.filter(({ name, schema }) => {
-      const { text = '' } = rows.find(({ names }) => names.includes(name)) ?? {};
-      return !new RegExp(`${schema['default'] as number} \\w+ \\(default`).test(text);
-    });
-    expect(undocumented.map(({ name }) => name)).toEqual([]);
-  });
-
-  it('The page docs/api.md has every parameter of the create call', () => {
-    const listed = readRows('Parameters of create').flatMap(({ names }) => names);
-    expect(listed.toSorted()).toEqual([...parameters.map(({ name }) => name), paramsName].toSorted());
+  it('The page docs/api.md has the default of every field that has one', () => {
+    const page = read('docs/api.md');
+    const defaults = eventFields.flatMap(({ name, schema }) =>
+      schema['default'] === undefined ? [] : [{ name, value: schema['default'] }],
+    );
+    expect(defaults.length).toBeGreaterThan(3);
+    const isListed = ({ name, value }: (typeof defaults)[number]): boolean => page.includes(`\`${name}\` ${value}`);
+    expect(defaults.filter((one) => !isListed(one))).toEqual([]);
   });
 
   it('The page docs/api.md has an expression by which DuckDB reads the array literals of a report as they were sent', async () => {

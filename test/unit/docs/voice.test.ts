@@ -10,19 +10,6 @@ const averageWords = 15;
 /** Maximum words of all pages, without code blocks and docs/reference. */
 const totalWords = 28_000;
 
-/** Pages that do not follow these limits yet. This list only shrinks. */
-const exceptions: readonly string[] = [
-  'docs/api.md',
-  'docs/benchmarks.md',
-  'docs/clients-php.md',
-  'docs/clients-python.md',
-  'docs/console.md',
-  'docs/exporting.md',
-  'docs/lake.md',
-  'docs/reliability.md',
-  'docs/sending.md',
-];
-
 function listPages(folder: string): readonly string[] {
   const full = path.join(packageRoot, folder);
   const names = existsSync(full) ? readdirSync(full) : [];
@@ -30,7 +17,6 @@ function listPages(folder: string): readonly string[] {
 }
 
 const pages = [...listPages('.'), ...listPages('docs')];
-const checked = pages.filter((page) => !exceptions.includes(page));
 
 interface Prose {
   readonly sentences: readonly string[];
@@ -62,7 +48,7 @@ const countWords = (text: string): number => text.split(/\s+/).filter((word) => 
 const sum = (numbers: readonly number[]): number => numbers.reduce((total, one) => total + one, 0);
 
 describe('The pages', () => {
-  it.each([...checked, ...listPages('docs/reference')])(
+  it.each([...pages, ...listPages('docs/reference')])(
     'The page %s has no sentence and no table cell of more than 25 words',
     (page) => {
       const { sentences, cells } = readProse(page);
@@ -70,29 +56,16 @@ describe('The pages', () => {
     },
   );
 
-  it.each(checked)('The sentences of the page %s have at most 15 words on average', (page) => {
+  it.each(pages)('The sentences of the page %s have at most 15 words on average', (page) => {
     const counts = readProse(page).sentences.map(countWords);
     expect(sum(counts) / counts.length).toBeLessThanOrEqual(averageWords);
   });
 
   it('All pages without the reference have at most 28,000 words', () => {
-    const counts = checked.map((page) => {
+    const counts = pages.map((page) => {
       const { sentences, cells } = readProse(page);
       return sum([...sentences, ...cells].map(countWords));
     });
     expect(sum(counts)).toBeLessThanOrEqual(totalWords);
-  });
-
-  it('Every exception is a page that exceeds a limit', () => {
-    const needed = exceptions.filter((page) => {
-      if (!pages.includes(page)) return false;
-      const { sentences, cells } = readProse(page);
-      const counts = sentences.map(countWords);
-      return (
-        [...counts, ...cells.map(countWords)].some((count) => count > mostWords) ||
-        sum(counts) / counts.length > averageWords
-      );
-    });
-    expect(exceptions).toEqual(needed);
   });
 });

@@ -171,6 +171,13 @@ describe('the log of problems', () => {
       },
       { msg: 'problem resolved', message: 'the stream is full', action: undefined, since: '2024-05-01T10:00:03.000Z' },
     ]);
+    expect(lines[0]).toMatchObject({
+      code: 'process_unresponsive',
+      formerCode: 'process_silent',
+      what: 'compact is silent for 10 s',
+      todo: 'End it.',
+    });
+    expect(lines[2]).toMatchObject({ formerCode: 'process_silent', what: 'compact is silent for 12 s' });
   });
 
   it('The log of problems knows since when each problem and warning holds, until it is resolved, and starts again for one that returns', () => {
