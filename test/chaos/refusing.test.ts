@@ -177,7 +177,8 @@ describe('problems in /readyz, the log and status', () => {
         'status reports that the service has exited',
         async () =>
           (await readStatusProblems(service)).some(
-            ({ message, action }) => /ended without being stopped/.test(message) && /Start it again/.test(action),
+            ({ message, action }) =>
+              /the service of pid \d+ crashed/.test(message) && /Start the service again/.test(action),
           ),
         patienceMs,
       );
@@ -193,7 +194,7 @@ describe('problems in /readyz, the log and status', () => {
       for (const { status, retryAfter } of probe.answers)
         expect({ status, retryAfter }).toEqual({ status: 500, retryAfter: '1' });
       expect((await readStatusProblems(service)).map(({ message }) => message)).not.toContainEqual(
-        expect.stringMatching(/ended without being stopped/),
+        expect.stringMatching(/the service of pid \d+ crashed/),
       );
       await service.stop();
     },
