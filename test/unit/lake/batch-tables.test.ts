@@ -121,7 +121,7 @@ test('A step out of order fails an assertion, and writes nothing', async () => {
   const { load, file } = await openTables();
   const first = await load(keyed('a'));
   const before = await first.judge(nothing);
-  const isVoid = 'the batch has been judged anew: this verdict is void';
+  const isVoid = 'the batch was classified again: this result is outdated';
   const judged = await first.judge(nothing);
   for (const step of [
     () => before.writeYoung(file, receivedMs, 9),
@@ -133,7 +133,7 @@ test('A step out of order fails an assertion, and writes nothing', async () => {
   await expect(judged.keepKeys()).rejects.toThrow('the keys of the batch are known already');
 
   await load(keyed('b'));
-  const gone = 'the tables have another batch by now';
+  const gone = 'the tables have a newer batch';
   for (const step of [
     () => first.judge(nothing),
     () => first.writeUnjudged(file),

@@ -53,10 +53,10 @@ test('What came after a place is what is later than the newest rows of its versi
 test('A place ahead of the table, of before what is known, of another history or of another table is refused', async () => {
   const snapshot = await openLake();
   for (const [text, message] of [
-    ['6', 'version 6 is later than the one that is read, 5'],
-    ['1', 'nothing is known of version 1 any more'],
-    ['2-ffffffff', 'version 2 is another one by now'],
-    [`2-${theirs}`, 'is a place of the table payments, not of events'],
+    ['6', 'version 6 is later than the version that is read, 5'],
+    ['1', 'version 1 is no longer known'],
+    ['2-ffffffff', 'version 2 has changed'],
+    [`2-${theirs}`, 'is a cursor of the table payments, not of events'],
   ] as const)
     await expect(findSinceMs(placeOf(text), snapshot)).rejects.toMatchObject({
       code: 'not_found',
@@ -98,6 +98,6 @@ test('A table that does not exist yet is given as version 0 alone', () => {
   const none: KeptVersions = { newest: -1, oldest: Infinity, lake: undefined };
   expect([refuseVersion(0, none), refuseVersion(1, none)]).toEqual([
     undefined,
-    expect.stringContaining('not there yet'),
+    expect.stringContaining('does not exist yet'),
   ]);
 });

@@ -21,7 +21,7 @@ test('Erasures that come together, or are repeated after a kill, end the older v
 
 test('An erasure of a version of the service that named no apps ends the older versions of all', () => {
   const before = { forgetBefore: 4 };
-  expect(refuseVersion(3, { ...states, lake: before as never }, [7])).toContain('the oldest that can be given is 4');
+  expect(refuseVersion(3, { ...states, lake: before as never }, [7])).toContain('the oldest available version is 4');
   const after = moveErasures({ ...before, ...moveErasures(before, true, { erasedApps: [8] }) }, true, {
     erasedApps: [],
     forgetBefore: 6,
