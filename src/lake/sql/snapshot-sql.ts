@@ -72,7 +72,7 @@ const leaderSql = `SET VARIABLE tributary_at = (
   SELECT ${variable('at')} || CASE
     WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/${events.table}/_delta_log/*.checkpoint.parquet')) THEN '/${events.table}'
     WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/lake/${events.table}/_delta_log/*.checkpoint.parquet')) THEN '/lake/${events.table}'
-    ELSE error('There is no lake in ' || ${variable('at')} || ': pass the folder that contains ''${events.table}'', or the data folder.') END);`;
+    ELSE error('No lake in ' || ${variable('at')} || ': pass the folder that contains ''${events.table}'', or the data folder.') END);`;
 
 /** Finds another table. If it is missing, as in a lake restored from an older backup, its view is empty. */
 const followerSql = (table: string): string => `SET VARIABLE tributary_leader = ${variable('at')};
