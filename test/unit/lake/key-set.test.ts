@@ -63,7 +63,7 @@ test.for(ranges)(
 
 test.for(ranges)('Of %s groups: a set whose rows move from group to group does not grow', (range) => {
   const keys = createKeySet(range);
-  const some = hashes(30_000);
+  const some = hashes(10_000);
   let group = addGroup(keys, some);
   const { bytes } = keys;
   for (let turn = 0; turn < 50; turn += 1) {
@@ -75,7 +75,7 @@ test.for(ranges)('Of %s groups: a set whose rows move from group to group does n
   // ever new keys: dropped ones make room
   for (let turn = 0; turn < 50; turn += 1) {
     keys.dropGroup(group);
-    group = addGroup(keys, hashes(30_000));
+    group = addGroup(keys, hashes(10_000));
   }
   expect(keys.bytes).toBeLessThan(4 * bytes);
 });

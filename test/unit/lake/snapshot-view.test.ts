@@ -49,7 +49,7 @@ function pickActions(random: Random, foreign: boolean): Action[] {
 }
 
 test('A snapshot and a size that are carried on from commit to commit are those that the whole log gives', () => {
-  for (let seed = 0; seed < (isLongRun ? 5000 : isWhole ? 300 : 100); seed += 1) {
+  for (let seed = 0; seed < (isLongRun ? 5000 : isWhole ? 300 : 40); seed += 1) {
     const random = createRandom(seed);
     const state = createTableState();
     const view = createSnapshotView('/lake/events', state);
