@@ -209,7 +209,7 @@ test('A restored lake is read by the group, and by snapshot.sql, before a servic
 test('A group that does not exist, or of which the process is no member, is refused in one sentence', async () => {
   await expect(resolveLakeGroup('no-such-group')).rejects.toMatchObject({
     code: 'config_invalid',
-    message: "TRIBUTARY_LAKE_GROUP names 'no-such-group', and there is no such group",
+    message: "TRIBUTARY_LAKE_GROUP: the group 'no-such-group' does not exist",
   });
   expect([await resolveLakeGroup(group), await resolveLakeGroup(String(groupId))]).toEqual([groupId, groupId]);
   const foreign = readFileSync('/etc/group', 'utf8')
@@ -225,6 +225,6 @@ test('A group that does not exist, or of which the process is no member, is refu
   }
   await expect(resolveLakeGroup(foreign)).rejects.toMatchObject({
     code: 'config_invalid',
-    message: `TRIBUTARY_LAKE_GROUP names '${foreign}', and this process is no member of that group`,
+    message: `TRIBUTARY_LAKE_GROUP: this process is not a member of the group '${foreign}'`,
   });
 });
