@@ -98,7 +98,7 @@ describe('what a sender and an account see of what comes in', () => {
     const misspelt = await fetch(`${service.s2s}/v1/refusals?idApp=1&Limit=1`, {
       headers: { authorization: token },
     });
-    expect(misspelt.headers.get('x-error-detail')).toBe('there is no parameter Limit: limit is one');
+    expect(misspelt.headers.get('x-error-detail')).toBe('unknown parameter Limit; did you mean limit?');
     expect([(await read(1, foreign.token)).status, (await read(2)).status]).toEqual([403, 403]);
     const ask = async (idApp: number) =>
       fetch(`${service.api}/api/app/v1/refusals.json?idApp=${idApp}`, { headers: { authorization: basic(place) } });

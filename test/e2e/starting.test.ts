@@ -44,10 +44,10 @@ async function fail(...words: readonly string[]): Promise<string> {
 describe('a start', () => {
   it('A start on a data folder that cannot be created ends with one sentence', async () => {
     expect(await fail('start', '--data', '/proc/tributary', '--s2s-port', '0', '--api-port', '0')).toMatch(
-      /^tributary: the data folder \/proc\/tributary cannot be used .*Name another by --data.*\n$/,
+      /^tributary: cannot use the data folder \/proc\/tributary .*pass another folder with --data.*\n$/,
     );
     expect(await fail('app', 'add', '1', '--platform', 'web', '--data', '/proc/tributary')).toMatch(
-      /^tributary: the data folder \/proc\/tributary cannot be used .*\n$/,
+      /^tributary: cannot use the data folder \/proc\/tributary .*\n$/,
     );
   });
 
@@ -143,7 +143,7 @@ describe('roles apart', () => {
     const said = await fail('start', '--role', 'ingest', '--data', dataDir, '--s2s-port', '0');
     expect(said).toMatch(
       new RegExp(
-        `^tributary: ${dataDir} is in use by the tributary service \\(pid ${first.pid}\\)\\. .*name to each the same NATS server by TRIBUTARY_NATS_URL.*\\n$`,
+        `^tributary: ${dataDir} is in use by the tributary service \\(pid ${first.pid}\\)\\. .*set TRIBUTARY_NATS_URL of each to the same NATS server.*\\n$`,
       ),
     );
     await first.stop();

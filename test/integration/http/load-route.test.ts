@@ -91,7 +91,7 @@ describe('the route of loads', () => {
     mkdirSync(path.join(dataDir, 'datasets', 'astray'), { recursive: true });
     const ended = await fetch(url, { method: 'POST', headers, body: file });
     const { error } = (await ended.json()) as { readonly error: string };
-    expect([ended.status, error]).toEqual([500, expect.stringContaining('must lie in pipelines') as string]);
+    expect([ended.status, error]).toEqual([500, expect.stringContaining('must be in pipelines') as string]);
     expect(error).not.toContain(dataDir);
   });
 

@@ -71,7 +71,7 @@ describe('apps and users of the command line', () => {
   it('Init creates nothing if the profile for the secrets cannot be written', async () => {
     const data = path.join(testFolder(), 'data');
     const environment = { XDG_CONFIG_HOME: '/proc/nowhere' };
-    await expect(run(initCommand, data, '--title Mine', environment)).rejects.toThrow(/takes no new folder/);
+    await expect(run(initCommand, data, '--title Mine', environment)).rejects.toThrow(/does not allow new folders/);
     expect([await listApps(dataPaths(data)), await listUsers(dataPaths(data))]).toEqual([[], []]);
   });
 
@@ -93,7 +93,7 @@ describe('apps and users of the command line', () => {
       await expect(run(command, data, words), words).rejects.toMatchObject({
         code: 'disk',
         message: expect.stringMatching(
-          `no space is left on the disk of ${data}|${data}.* cannot be made: the disk is full`,
+          `no space is left on the disk of ${data}|cannot create the folder ${data}.*: the disk is full`,
         ) as unknown,
         hint: 'Free space there, then repeat the command.',
       });
