@@ -31,7 +31,7 @@ interface ExportsDependencies {
   readonly loaded: Promise<void>;
 }
 
-const gone: Refusal = { code: 400, detail: 'The client has gone' };
+const gone: Refusal = { code: 400, detail: 'The client has disconnected' };
 
 function refuseOver(jobs: readonly ReportJob[], limit: number): Refusal | undefined {
   if (jobs.length < limit) return undefined;
@@ -85,7 +85,6 @@ export function createExports(
     return store.create({ idUser, idAccount, event, request, ...(slot === undefined ? {} : { slot }) });
   }
 
-  /** Parses a request that a create with these arguments would make. */
   async function readRequest(user: User, given: Arguments): Promise<ExportSpec | Refusal> {
     if (!user.canExport) return lacksPermission;
     const parsed = await parseRequest(user.idAccount, given, clock.nowMs());
@@ -132,7 +131,7 @@ export function createExports(
   };
 }
 
-/** How long a list waits after a start, ms. */
+/** Maximum wait of a list after a start, ms. */
 const defaultLoadWaitMs = 5000;
 
 const newestFirst = (jobs: readonly ReportJob[]): readonly ReportJob[] => jobs.toSorted((a, b) => b.id - a.id);

@@ -14,7 +14,6 @@ interface MethodDependencies {
   readonly access: AccessReader;
   readonly throttle: Throttle;
   readonly sessions?: Sessions | undefined;
-  /** Called with the method and the status of each response. */
   readonly onAnswer: (method: string, status: number) => void;
 }
 
@@ -53,7 +52,6 @@ export function single(given: Arguments, name: string): string | undefined {
   return values?.length === 1 ? values[0] : undefined;
 }
 
-/** Refuses arguments that a method does not have. */
 export function refuseUnknown(given: Arguments, known: readonly string[]): Refusal | undefined {
   const unknown = [...given.keys()].find((name) => !known.includes(name));
   return unknown === undefined ? undefined : badRequest(`Unknown argument ${quote(unknown)}`);
@@ -71,15 +69,14 @@ export function parseCount(given: Arguments, name: string, fallback: number, mos
   return /^\d{1,7}$/.test(text) && Number(text) <= most ? Number(text) : undefined;
 }
 
-/** Parses the argument `limit`, from 1 to `most`. */
 export function parseLimit(given: Arguments, fallback: number, most: number): number | Refusal {
   const limit = parseCount(given, 'limit', fallback, most);
   return limit === undefined || limit === 0 ? badRequest(`Argument limit must be from 1 to ${most}`) : limit;
 }
 
 /**
- * Sends interim responses to a client that has sent its last: whether it waits or has closed the connection shows when
- * something is sent, and then something more.
+ * Probes a half-closed connection with interim responses: a second write fails if the client has closed it; otherwise
+ * the client still waits.
  */
 async function probe({ httpVersion }: IncomingMessage, response: ServerResponse, until: AbortSignal): Promise<void> {
   if (httpVersion === '1.0') return;

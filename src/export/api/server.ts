@@ -9,7 +9,6 @@ import type { Logger } from '../../runtime/logger.ts';
 import { maxBodyBytes } from './arguments.ts';
 import { badRequest, notFound, refusalEnvelope, unavailable, type Refusal } from './envelope.ts';
 
-/** The HTTP server of the api port. */
 export type ApiServer = FastifyInstance;
 
 /** Bytes of request line and headers: fits 999 campaigns in a query. */
@@ -19,7 +18,7 @@ export interface ApiServerLimits {
   /** Timeouts of a request's head, and of head and body, ms. */
   readonly headersTimeoutMs: number;
   readonly requestTimeoutMs: number;
-  /** How often they are checked, ms. */
+  /** Interval of the checks of these timeouts, ms. */
   readonly checkIntervalMs: number;
   /** Idle timeout of a connection, ms. A download may take longer. */
   readonly stalledMs: number;
@@ -58,10 +57,9 @@ function toSentence(detail: string): string {
 }
 
 const malformed = badRequest('The request is malformed');
-/** Refusals of malformed requests, by the code of the error. */
 const brokenOff: Readonly<Record<string, Refusal>> = {
   HPE_HEADER_OVERFLOW: badRequest(toSentence(describeHeadOverflow(maxHeadBytes))),
-  ERR_HTTP_REQUEST_TIMEOUT: badRequest('The request came too slowly'),
+  ERR_HTTP_REQUEST_TIMEOUT: badRequest('The request timed out'),
 };
 
 /**
@@ -83,7 +81,7 @@ function answerOnSocket(refusal: Refusal, socket: Socket, mayAnswer: boolean): v
 export function createApiServer(
   limits: ApiServerLimits,
   logger: Logger,
-  noRoute = notFound('There is no such method'),
+  noRoute = notFound('The method does not exist'),
 ): ApiServer {
   const server = Fastify({
     logger: false,

@@ -37,7 +37,6 @@ export interface ExportSpec {
   readonly idAccount?: readonly string[];
   readonly idProject?: readonly string[];
   readonly eventName?: readonly string[];
-  /** Whether the event names are excluded. */
   readonly eventNameInvert: boolean;
   readonly params?: readonly ParamFilter[];
   readonly idSegment?: string;
@@ -47,7 +46,7 @@ export interface ExportSpec {
   readonly compression?: Compression;
   /** `time`: by event time, then by id; absent: the cheapest order. */
   readonly order?: 'time';
-  /** The values that pass, by field. */
+  /** Accepted values by field. */
   readonly filters: Readonly<Record<string, readonly string[]>>;
 }
 
@@ -111,8 +110,8 @@ export interface ExportApp {
 }
 
 /**
- * Selects the apps of an account that idApp or SDKKey names, within idAccount and idProject. Ids of other accounts select
- * nothing. The time is linear in apps and values.
+ * Selects the apps of an account that idApp or SDKKey names, within idAccount and idProject. Ids of other accounts
+ * select nothing. The time is linear in apps and values.
  */
 export function selectApps(
   { idApp, SDKKey, idAccount, idProject }: ExportSpec,

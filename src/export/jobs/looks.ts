@@ -36,11 +36,10 @@ interface LooksDependencies {
   readonly onDamage: (error: string) => void;
 }
 
-/** Workers at a time: they share the machine with exports and import. Of an account one, so that others can run. */
+/** Maximum numbers of concurrent workers, in total and per account. */
 const [atOnce, atOnceOfAccount] = [2, 1];
-/** Running and queued ones, of an account and of all. */
+/** Maximum numbers of running and queued workers, per account and in total. */
 const [mostOfAccount, mostOfAll] = [8, 64];
-/** Timeout of a worker, ms. */
 export const lookTimeoutMs = 20_000;
 
 async function runNow<End extends LookEnd | DataEnd>(

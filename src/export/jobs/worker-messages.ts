@@ -6,7 +6,6 @@ import type { ExportApp, ExportSpec } from './export-spec.ts';
 
 /** A file of another store, which may be replaced or removed while an export reads it. */
 export interface PlanFile {
-  /** Absolute path. */
   readonly file: string;
   readonly sizeBytes: number;
   /** SHA-256, hex. */
@@ -44,7 +43,6 @@ export interface ReadPlan {
   /** Folder of the event's table, which may not exist yet. */
   readonly tableDir: string;
   readonly limits: WorkerLimits;
-  /** How long replaced files of the lake are kept, ms. */
   readonly retentionMs: number;
   /** Start of the work by the service's clock, Unix ms. */
   readonly begunMs: number;
@@ -54,7 +52,6 @@ export interface ReadPlan {
 export interface WorkerPlan extends ReadPlan {
   /** The attempt's empty folder, for the files of the result alone. */
   readonly folder: string;
-  /** Start of each file name. */
   readonly stem: string;
 }
 
@@ -82,7 +79,6 @@ export type DataQuestion =
 /** The plan of a query about data, which writes nothing. */
 export interface DataPlan {
   readonly question: DataQuestion;
-  /** The apps whose rows the caller may read. */
   readonly apps: readonly ExportApp[];
   readonly lakeDir: string;
   readonly limits: Pick<WorkerLimits, 'memoryMb' | 'threads'>;
@@ -131,7 +127,6 @@ export interface DayCount {
 
 /** Exact counts of one version of the lake, by date, then by kind; zero counts are absent. */
 export interface Volume {
-  /** Version of the table of events. */
   readonly version: number;
   readonly days: readonly DayCount[];
 }
@@ -139,7 +134,6 @@ export interface Volume {
 /** The number of counted events that have a value of a field other than its default. */
 interface FieldFill {
   readonly name: string;
-  /** The column of the lake. */
   readonly column: string;
   readonly type: string;
   readonly description: string;
@@ -175,7 +169,6 @@ export type WorkerOutcome =
     }
   | Failed<'user' | 'disk' | 'damage' | 'error'>;
 
-/** A message of a worker to its parent. */
 type WorkerMessage = { readonly kind: 'progress'; readonly percent: number } | WorkerOutcome;
 
 /** The outcome of an estimate or a preview. `user`: the request is at fault, with the reason for its user. */
@@ -184,7 +177,6 @@ export type LookOutcome =
   | { readonly kind: 'preview'; readonly preview: Preview }
   | Failed<'user' | 'damage' | 'error'>;
 
-/** The outcome of a query about data. */
 export type DataOutcome =
   | { readonly kind: 'volume'; readonly volume: Volume }
   | { readonly kind: 'fields'; readonly fields: Fields }
@@ -195,7 +187,6 @@ const isList: Check = (value) => Array.isArray(value);
 const having = (members: Readonly<Record<string, Check>>): Check => shapeOf<Readonly<Record<string, unknown>>>(members);
 const failedWith = (...reasons: readonly string[]): Check => having({ reason: oneOf(reasons), error: isText });
 
-/** Reports whether a value is a message of a worker, by the check of each kind. */
 function isMessage(value: unknown, checks: Readonly<Record<string, Check>>): boolean {
   const kind = (value as { readonly kind?: unknown } | null | undefined)?.kind;
   return typeof kind === 'string' && Object.hasOwn(checks, kind) && checks[kind]?.(value) === true;

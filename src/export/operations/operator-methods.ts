@@ -77,7 +77,7 @@ const [fallbackLimit, mostLimit] = [100, 1000];
 
 export function parsePage(given: Arguments): ListPage | Refusal {
   const offset = parseCount(given, 'offset', 0, 9_999_999);
-  if (offset === undefined) return badRequest('Argument offset is how many are left out before the first');
+  if (offset === undefined) return badRequest('Argument offset must be a whole number from 0');
   const limit = parseLimit(given, fallbackLimit, mostLimit);
   if (typeof limit !== 'number') return limit;
   return { search: (single(given, 'search') ?? '').toLowerCase(), offset, limit };

@@ -51,8 +51,8 @@ export interface SlotWaitDependencies {
 
 /**
  * Creates the wait of a slot until the watermark of its table has passed the end of its period. `overdue`: events
- * acknowledged before that end may be missing; the slot has waited long enough. A change feed waits for nothing: its
- * next export has what this one lacks.
+ * acknowledged before that end may be missing; the slot has waited long enough. A change feed does not wait: its next
+ * export has the missing rows.
  */
 export function createSlotWait({
   lakeDir,

@@ -26,7 +26,7 @@ export function inSet(
 const deviceFields = ['instanceId', 'lvid', 'gaid', 'androidId', 'appSetId', 'idfa', 'iosVendorId'];
 const deviceColumns = deviceFields.map((name) => {
   const field = eventFields.find((known) => known.name === name && known.schema['x-device-id'] === true);
-  if (field === undefined) throw new Error(`schemas: ${name} is no device identifier`);
+  if (field === undefined) throw new Error(`schemas: ${name} is not a device identifier`);
   return { name, column: field.schema['x-column'] };
 });
 

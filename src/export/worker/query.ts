@@ -54,7 +54,7 @@ function availability({ availableAt }: ExportSpec, sinceMs: number | undefined):
 interface FilterOptions {
   /** How far beyond the request's end derived rows are read, s. */
   readonly reachSeconds?: number;
-  /** Rows became available later, Unix ms. */
+  /** Only rows that became available later, Unix ms. */
   readonly sinceMs?: number | undefined;
 }
 

@@ -163,8 +163,8 @@ async function runQuery(job: QueryJob, onShare: OnShare, lean: boolean, verify: 
   try {
     const schema = query.select.sql.includes('$files') ? schemaString : undefined;
     if (schema !== undefined && !hasColumns(await engines[0].describe(emptyFile), schema))
-      throw new AppError('file_damaged', `${emptyFile} is damaged: it has not the table's columns`, {
-        hint: 'Remove it: the next start writes it.',
+      throw new AppError('file_damaged', `${emptyFile} is damaged: it lacks columns of the table`, {
+        hint: 'Remove it and restart the service, which writes it again.',
       });
     const prepared = query.preparation === undefined ? 0 : preparationShare;
     await prepare(source, query, job, (share) => onShare(share * prepared));
@@ -220,7 +220,7 @@ async function finishFiles({ plan }: QueryJob, { rows, bytes, result }: WrittenR
     if (bytes > plan.limits.maxBytes) throw new LimitError(tooManyBytes);
     const files = await result.finish({ bytes, rows });
     const counted = files.reduce((sum, part) => sum + part.rows, 0);
-    if (counted !== rows) throw new Error(`the files hold ${counted} rows, the query gave ${rows}`);
+    if (counted !== rows) throw new Error(`the files hold ${counted} rows, the query returned ${rows}`);
     return files;
   } catch (error) {
     await result.abandon();

@@ -124,7 +124,6 @@ const groupsSql = `SELECT file_name AS file, sum(row_group_num_rows) AS rows FRO
     coalesce(TRY_CAST(stats_max_value AS BIGINT) < $least, false) OR coalesce(TRY_CAST(stats_min_value AS BIGINT) > $most, false))
   GROUP BY file_name`;
 
-/** Returns the time of the newest event of a file, as in the log. */
 function timeOf({ maxValues }: DataFile): string {
   const { event_time: time } = maxValues;
   return typeof time === 'string' ? time : '';
@@ -202,7 +201,7 @@ export async function countFields(
   };
 }
 
-/** Tries, since files that are replaced meanwhile may be removed soon. */
+/** Attempts: files that are replaced meanwhile may be removed soon. */
 const attempts = 3;
 
 async function withEngine<T>(plan: DataPlan, work: (engine: QueryEngine) => Promise<T>): Promise<T> {
@@ -229,7 +228,6 @@ async function findVolume(
   return { kind: 'volume', volume: { version, days: sumDays(counts) } };
 }
 
-/** Returns the dataset of a kind: the events, or the one of that table. */
 function datasetOf(kind: string): Dataset {
   return events.kinds.includes(kind) ? events : (datasets.get(kind) ?? events);
 }

@@ -72,7 +72,7 @@ export function createGrowingText(paths: readonly [string, ...string[]]) {
   let waiters: Waiter[] = [];
   let handle: FileHandle | undefined;
   let [at, position, furthest] = [0, 0, 0];
-  /** Where to continue after the first file. */
+  /** Position to continue at after the first file. */
   let left: { readonly at: number; readonly position: number } | undefined;
   let isGivenUp = false;
 

@@ -79,7 +79,6 @@ async function keepFile(file: string, folder: string, name: string): Promise<voi
 interface ResultOptions {
   /** On the file system of the result, so that it can be renamed. */
   readonly folder: string;
-  /** Start of each file name. */
   readonly stem: string;
   readonly limits: Pick<WorkerLimits, 'singleFileMaxBytes' | 'partMaxBytes'>;
   /** Called with the share of the result that is done, 0 to 1, once it is complete. */

@@ -50,7 +50,7 @@ const wholeSampleRows = 65_536;
 const [textMargin, compressedMargin] = [0.08, 0.5];
 /** Start of an export, s, and its throughput per second, as measured (docs/api.md). */
 const [startSeconds, rowsRead, bytesWritten] = [0.7, 4_000_000, 100_000_000];
-const action = 'Ask for fewer days, apps or fields, one after the other, or have the operator raise the limit.';
+const action = 'Select fewer days, apps or fields, split the export, or ask the operator to raise the limit.';
 
 const ofApps = `SELECT events.file_index AS file, count(*) AS rows FROM ${filesSql} AS events
   WHERE events.id_app IN (SELECT id_app FROM apps) GROUP BY ALL`;
@@ -207,10 +207,9 @@ export async function estimate(look: Look, times = defaultTimes): Promise<Omit<E
   };
 }
 
-/** Tries, since files that are replaced meanwhile may be removed soon. */
+/** Attempts: files that are replaced meanwhile may be removed soon. */
 const attempts = 3;
-const tooLarge = 'The preview needs more memory than it may take. Ask for fewer days or apps, or without order';
-/** Rows of a preview, at most. */
+const tooLarge = 'The preview exceeds its memory limit. Select fewer days or apps, or leave out order';
 const previewRows = 20;
 
 /**
