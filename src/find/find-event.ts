@@ -97,8 +97,8 @@ async function findInLake(places: Places, { sought, idApps, deadlineMs }: Questi
 }
 
 const unseen = {
-  cut: 'and more waits in the stream than can be looked through',
-  other: 'which is still to be compared with the stream',
+  cut: 'and the backlog of the stream is too large to search',
+  other: 'and the lake is not yet compared with the stream',
 } as const;
 
 type Looked = Required<Pick<EventAnswer, 'events' | 'unchecked'>>;
@@ -147,10 +147,7 @@ async function look(places: Places, question: Question): Promise<Looked | undefi
   // Part of a request may be moving to a source that was searched before.
   if (tail === 'moved' && (waiting.size === 0 || 'requestKey' in sought)) return undefined;
   if (tail === 'cut' || tail === 'other')
-    unchecked.set(
-      'stream',
-      new AppError('overloaded', `not in the lake, ${unseen[tail]}`, { hint: 'Ask again in a while.' }),
-    );
+    unchecked.set('stream', new AppError('overloaded', `not in the lake, ${unseen[tail]}`, { hint: 'Retry later.' }));
   // The events of a request move together: duplicates in the stream are the same.
   for (const { eventId } of found) waiting.delete(eventId);
   return end([...found, ...[...waiting.values()].map(describeWaiting)]);
@@ -174,7 +171,7 @@ async function lookUntilStill(places: Places, question: Question): Promise<Looke
     }
   }
   throw (
-    failure ?? new AppError('overloaded', 'the lake goes on faster than it is looked through', { hint: 'Ask again.' })
+    failure ?? new AppError('overloaded', 'lookup could not keep up with new commits', { hint: 'Retry the lookup.' })
   );
 }
 
@@ -186,8 +183,8 @@ async function assertFailedThere({ tables, failed }: Places, { sought, idApps, d
     const missing = counted - failed.count();
     if (missing <= 0) return;
     if ((await tables.readPosition()).version === version)
-      throw new AppError('file_damaged', `${missing} events that count as failed are missing`, {
-        hint: "Run 'tributary lake check', and restore the files of lake/failed from a backup.",
+      throw new AppError('file_damaged', `${missing} failed events are missing in lake/failed`, {
+        hint: "Run 'tributary lake check' and restore the files of lake/failed from a backup.",
       });
   }
 }
@@ -206,8 +203,8 @@ export async function findEvent(places: Places, question: Question): Promise<Eve
   const isErased = await wasErased(places.duckdb, await places.erasedIds(), question.sought, question.idApps);
   if (isErased) return { state: 'erased', events };
   if (places.readTail === undefined)
-    throw new AppError('broker_away', 'not in the lake, and what waits in the stream cannot be looked through', {
-      hint: 'Start the service, and ask again.',
+    throw new AppError('broker_away', 'not in the lake, and the stream cannot be searched', {
+      hint: 'Start the service, then retry.',
     });
   await assertFailedThere(places, question);
   return {

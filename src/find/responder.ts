@@ -29,7 +29,7 @@ export function startResponder(
   answerer: Answerer = 'compactor',
 ): Stoppable {
   const logger = parent.child({ stage: 'find' });
-  const failures = createBoundedLog((fields) => logger.warn(fields, 'a question was not answered'), failureBound);
+  const failures = createBoundedLog((fields) => logger.warn(fields, 'event lookup failed'), failureBound);
   const finder = createFinder({
     ...options,
     ...(answerer === 'compactor' ? { maxIndexedBytes, maxFailedFiles } : {}),
@@ -43,10 +43,13 @@ export function startResponder(
       // Responses contain no paths of the service.
       if (isAppError(error, 'overloaded')) return { busy: error.message };
       failures.add({ error: describeError(error) });
-      return { busy: 'the lake cannot be read at the moment' };
+      return { busy: 'cannot read the lake' };
     }
   });
-  const skipped = createBoundedLog((fields) => logger.warn(fields, 'the ids of a file were not indexed'), failureBound);
+  const skipped = createBoundedLog(
+    (fields) => logger.warn(fields, 'cannot index the event ids of a file, will retry'),
+    failureBound,
+  );
   const upkeep =
     answerer === 'stand-in'
       ? undefined

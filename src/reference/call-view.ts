@@ -166,7 +166,7 @@ function describeAnswers({ responses, summary }: Call): Markup {
       <dd><p>${answer.description}</p></dd>`;
   });
   return html`<h4>Answer</h4>
-    ${example === undefined ? '' : block(`Answer of: ${summary}`, shown)}
+    ${example === undefined ? '' : block(`Response of: ${summary}`, shown)}
     ${fold('Members', media === undefined ? undefined : describeMembers(media.schema))}
     ${fold('Every status', html`<dl>${statuses}</dl>`)}`;
 }

@@ -112,7 +112,6 @@ export function renderReference(document: OpenApiDocument): string {
   return page.text;
 }
 
-/** Returns the OpenAPI document of a service under an address. */
 type Describe = (exportUrl: string) => object;
 
 export function createReferencePages(describe: Describe): (exportUrl: string) => Addressed {

@@ -48,7 +48,7 @@ export function createProgressNotes(reportsDir: string, logger: Logger) {
         writeTextSync(fileOf(id), String(percent));
       } catch (error) {
         // A full disk must not turn a response about progress into an error.
-        logger.warn({ idReport: id, error: describeError(error) }, 'progress of an export cannot be written');
+        logger.warn({ idReport: id, error: describeError(error) }, 'cannot write export progress');
       }
     },
     drop(id: number): void {
@@ -64,7 +64,7 @@ interface JobRecordsDependencies {
   readonly reportsDir: string;
   /** The ids that have a folder; none is read yet. */
   readonly found: readonly number[];
-  /** Makes an id durable as given out, before its folder is removed. */
+  /** Records durably that an id was allocated, before its folder is removed. */
   readonly retire: (id: number) => Promise<void>;
   /** Serializes the changes of a request, by its id. */
   readonly mutex: KeyedSemaphore;
@@ -126,7 +126,7 @@ export function createJobRecords({ reportsDir, found, retire, mutex, logger }: J
 
   function keepDamage(id: number, error: unknown): void {
     const damage = describeError(error);
-    if (damages.get(id) !== damage) logger.error({ idReport: id, error: damage }, 'export request cannot be read');
+    if (damages.get(id) !== damage) logger.error({ idReport: id, error: damage }, 'cannot read export request');
     damages.set(id, damage);
     if (!isAppError(error, 'report_damaged')) throw error;
     unread.delete(id);

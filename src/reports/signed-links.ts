@@ -25,7 +25,6 @@ interface LinkTarget {
   readonly holder?: LinkHolder;
 }
 
-/** Finds the present mark of a user; undefined if there is none. */
 export type FindMark = (idUser: string) => string | undefined;
 
 const targetPattern = /^(\/files\/([1-9]\d{0,14})\/([A-Za-z0-9][A-Za-z0-9._-]{0,199}))\?(.*)$/;
@@ -141,7 +140,7 @@ interface KeyRecord {
 const longestLinkMs = 604_800_000;
 
 const keysHint =
-  "Restore it from a backup, or remove it and run 'tributary key rotate links': links given out before then stop working.";
+  "Restore it from a backup, or remove it and run 'tributary key rotate links': earlier links then stop working.";
 
 /** Returns the path of the key file: JSON, mode 0600, the current key last. */
 export function signingKeysPath(keysDir: string): string {
@@ -192,9 +191,9 @@ export async function rotateSigningKey(keysDir: string, clock: Clock): Promise<{
 }
 
 /**
- * Opens the link keys, reloaded within a second of a rotation by another process. Creates the first one, unless links were given out (`isInUse`), which a new key would reject. Damaged
- * or missing keys are a problem: a running service keeps the last valid ones; after a start no link works until they
- * can be read.
+ * Opens the link keys, reloaded within a second of a rotation by another process. Creates the first one, unless links
+ * exist (`isInUse`), which a new key would reject. Damaged or missing keys are a problem: a running service keeps the
+ * last valid ones; after a start no link works until they can be read.
  */
 export async function openSigningKeys(keysDir: string, clock: Clock, logger: Logger, isInUse = false) {
   const file = signingKeysPath(keysDir);
@@ -202,7 +201,7 @@ export async function openSigningKeys(keysDir: string, clock: Clock, logger: Log
   if (!isInUse && !(await records.ids()).includes(keysId)) await ensureSigningKeys(keysDir, clock);
   const load = (record: KeyFile | undefined): readonly SigningKey[] => {
     if (record === undefined)
-      throw new AppError('link_keys_damaged', `${file} is gone, beside report files whose links it verifies`, {
+      throw new AppError('link_keys_damaged', `${file} is missing, and report files have links signed with it`, {
         hint: keysHint,
       });
     return record.keys.map(({ kid, secret }) => ({ kid, secret: Buffer.from(secret, 'hex') }));
@@ -212,7 +211,7 @@ export async function openSigningKeys(keysDir: string, clock: Clock, logger: Log
     /** Returns the key of new links. */
     current(): SigningKey {
       const key = watched.current()?.at(-1);
-      if (key === undefined) throw new AppError('link_keys_damaged', `${file} cannot be read`, { hint: keysHint });
+      if (key === undefined) throw new AppError('link_keys_damaged', `cannot read ${file}`, { hint: keysHint });
       return key;
     },
     find: (kid: string): SigningKey | undefined => watched.current()?.find((key) => key.kid === kid),

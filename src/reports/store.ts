@@ -72,9 +72,9 @@ function createReportIds(reportsDir: string, newest: number) {
 }
 
 /**
- * Opens the export requests of a folder, and creates the folder. The caller holds the lock of their only owner. They are
- * held in memory, and each change is written through. Requests of earlier processes are read in the background, the
- * newest first, so that a start does not wait for them.
+ * Opens the export requests of a folder, and creates the folder. The caller holds the lock of their only owner. They
+ * are cached in memory, and each change is written through. Requests of earlier processes are read in the background,
+ * the newest first, so that a start does not wait for them.
  */
 export async function openReportStore(clock: Clock, logger: Logger, options: ReportStoreOptions) {
   const { reportsDir, linkTtlSeconds, readFirst = defaultReadFirst } = options;
@@ -87,7 +87,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     () => [],
     (error: unknown) => {
       if (!isDamage(error)) throw error;
-      return [`no export can be created: ${describeError(error)}`];
+      return [`cannot create exports: ${describeError(error)}`];
     },
   );
   const mutex = createKeyedSemaphore();
@@ -158,7 +158,6 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
     /** Deletes a request with its files. Its id is never used again. */
     remove: (id: number): Promise<void> => mutex.run(id, () => remove(id)),
     folderOf: (id: number): string => records.folderOf(id),
-    /** Absolute path of a published file. */
     filePath: (id: number, name: string): string => path.join(records.folderOf(id), partsFolder, name),
   };
 }
@@ -180,9 +179,9 @@ export function startSweeper(
     if (!isExpired(job, clock.nowMs()) || isHeld(job)) return;
     try {
       await store.remove(job.id);
-      logger.info({ idReport: job.id, files: job.files?.length ?? 0 }, 'report files deleted after their links ended');
+      logger.info({ idReport: job.id, files: job.files?.length ?? 0 }, 'expired report files deleted');
     } catch (error) {
-      logger.error({ idReport: job.id, error: describeError(error) }, 'report files cannot be deleted');
+      logger.error({ idReport: job.id, error: describeError(error) }, 'cannot delete report files, will retry');
     }
   }
 
@@ -193,6 +192,6 @@ export function startSweeper(
 
   return startPollLoop(sweep, {
     everyMs: sweepEveryMs,
-    onError: (error) => logger.error({ error: describeError(error) }, 'expired report files cannot be listed'),
+    onError: (error) => logger.error({ error: describeError(error) }, 'cannot list expired report files, will retry'),
   });
 }
