@@ -26,7 +26,7 @@ export function createCompactMetrics(metrics: Metrics) {
   const faults = metrics.counter('compact_stream_faults_total', 'Stream faults, each of which started a new epoch.', [
     'fault',
   ]);
-  // From zero, so that a rate shows the first of a kind.
+  // Starts at zero, so that rate() sees the first increment.
   for (const outcome of ['stored', 'failed', 'repeat']) events.inc({ outcome }, 0);
   for (const step of ['flush', 'seal']) bytes.inc({ step }, 0);
   for (const path of ['direct', 'staged']) flushes.inc({ path }, 0);
@@ -57,7 +57,7 @@ export function createCompactMetrics(metrics: Metrics) {
   };
 }
 
-/** Limits how long a scrape waits for the broker, ms. */
+/** Longest wait of a scrape for the broker, ms. */
 const answerMs = 500;
 
 interface BacklogDependencies {
@@ -66,10 +66,7 @@ interface BacklogDependencies {
   readonly findEpoch: () => Epoch | undefined;
 }
 
-/**
- * Adds the gauges of the stream and of its backlog. A scrape asks the broker once, and twice if messages wait. Without
- * a response the gauges are left out.
- */
+/** Adds the gauges of the stream and of its backlog. Without a response of the broker they are left out. */
 export function followBacklog(metrics: Metrics, { reader, clock, findEpoch }: BacklogDependencies): void {
   const lag = metrics.gauge(
     'compact_lag_messages',
@@ -112,7 +109,6 @@ export function followBacklog(metrics: Metrics, { reader, clock, findEpoch }: Ba
   });
 }
 
-/** Adds the gauges of the size of each table, from its log. */
 export function followTables(metrics: Metrics, sizes: () => ReadonlyMap<string, TableSize>): void {
   const rows = metrics.gauge('lake_rows', 'Rows of a table.', ['table']);
   const bytes = metrics.gauge('lake_bytes', 'Size of the data files of a table.', ['table']);

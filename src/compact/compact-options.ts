@@ -12,13 +12,13 @@ export interface CompactDependencies {
   readonly metrics: Metrics;
   readonly logger: Logger;
   readonly crashPoint?: CrashPoint;
-  /** Finds places and devices of events; without it their columns stay empty. The caller closes it. */
+  /** Looks up places and devices of events; without it their columns stay empty. The caller closes it. */
   readonly enrichment?: Enrichment | undefined;
 }
 
 export interface CompactOptions {
   readonly lakeDir: string;
-  /** Working folder of this compactor alone, emptied at start. */
+  /** Scratch folder of this compactor alone, emptied at start. */
   readonly spoolDir: string;
   readonly flushAgeMs: number;
   readonly flushMaxBytes: number;
@@ -27,19 +27,19 @@ export interface CompactOptions {
   readonly sealMaxBytes: number;
   readonly retentionMs: number;
   readonly duckdbMemoryMb: number;
-  /** Commits from one checkpoint to the next [100]. */
+  /** Number of commits per checkpoint [100]. */
   readonly checkpointEvery?: number;
   readonly refusals?: RefusalFolder | undefined;
-  /** Whether to take no lock, so that tests can let two compactors compete: the fence in the log must hold on its own. */
+  /** Disables the lock, so that tests can let two compactors compete: the fence in the log must suffice. */
   readonly withoutLock?: boolean;
-  /** How long the broker's answer about the owner of the stream is valid; less in tests. */
+  /** Validity of a check of the stream's owner, ms; shorter in tests. */
   readonly ownerHoldsMs?: number;
-  /** Known keys that become a slice (lake/batch/key-table.ts); less in tests. */
+  /** Number of known keys that become a slice (lake/batch/key-table.ts); fewer in tests. */
   readonly keySliceRows?: number;
   readonly lockWaitMs?: number;
 }
 
-/** Memory of the process besides its engines, MiB: messages, keys, the heap, what an engine frees late. */
+/** Memory of the process without its engines, MiB: messages, keys, the heap, memory that an engine frees late. */
 const besideMb = 384;
 const leastMb = 128;
 

@@ -17,20 +17,20 @@ export interface SeenFault {
   readonly backupOf?: string;
 }
 
-/** A failure that lasts: when it began (ISO 8601), and its newest error. */
+/** A lasting failure: its start (ISO 8601), and its newest error. */
 interface Lasting {
   readonly since: string;
   readonly error: string;
 }
 
-/** Longer than a restart of the broker takes, ms: a shorter failure is no problem of the service. */
+/** Shorter failures are not reported as problems, ms: a restart of the broker takes less. */
 const lastingMs = 5000;
-/** Limits the faults that are reported one by one; the metrics count all. */
+/** Maximum number of faults that are reported individually; the metrics count all. */
 const newestFaults = 10;
 
 export type Trouble = ReturnType<typeof createTrouble>;
 
-/** Creates the record of the error that a loop keeps retrying, and of when it began. Tests shorten `lasting`. */
+/** Creates the retry state of a loop: its newest error, and when it began. Tests shorten `lasting`. */
 export function createTrouble(clock: Clock, lasting = lastingMs) {
   let trouble: { readonly begunMs: number; readonly since: string; error: string } | undefined;
 
@@ -40,7 +40,7 @@ export function createTrouble(clock: Clock, lasting = lastingMs) {
   }
 
   return {
-    /** Records the newest error; returns for how long the loop has failed, ms: 0 the first time. */
+    /** Records the newest error; returns for how long the loop has been failing, ms: 0 the first time. */
     note(error: unknown): number {
       const nowMs = performance.now();
       trouble ??= { begunMs: nowMs, since: new Date(clock.nowMs()).toISOString(), error: '' };
@@ -59,15 +59,15 @@ export function createTrouble(clock: Clock, lasting = lastingMs) {
 }
 
 const faultTodo =
-  "Look for the cause in nats-server's log and on its disk, and let clients send again what they sent before that time: what carries the same Idempotency-Key is stored once.";
+  'Check the log of nats-server and its disk, and have clients resend the requests from before that time: those with an Idempotency-Key are stored once.';
 const restoredTodo =
-  'Let clients send again what they sent since that backup was made: what carries the same Idempotency-Key is stored once.';
+  'Have clients resend the requests since that backup: those with an Idempotency-Key are stored once.';
 
 const describeFlushTrouble = ({ since, error }: Lasting): Problem => ({
   code: 'flush_failing',
-  message: `events have not come from the stream into the lake since ${since}: ${error}`,
+  message: `no events have been committed from the stream to the lake since ${since}: ${error}`,
   action:
-    'Remove the cause, such as a full disk or a missing permission: it then goes on by itself, and nothing is lost while the stream has room.',
+    'Remove the cause, such as a full disk or a missing permission. Flushes then resume; no event is lost while the stream is below its limit.',
   since,
 });
 
@@ -81,28 +81,28 @@ const describeFault = ({ fault, at, backupOf }: SeenFault): Problem => ({
 const describeDamage = (damage: string): Problem => ({
   code: 'dedupe_keys_lost',
   subject: damage,
-  message: `events under a key that this file has are stored again when they are sent again: ${damage}`,
-  action: "Run 'tributary lake check', restore the file from a copy, and start again.",
+  message: `the keys of a damaged file are unknown, so duplicates of its keyed events may be stored: ${damage}`,
+  action: "Run 'tributary lake check', restore the file from a copy, and restart.",
 });
 
 const describeFailed = (failed: number): Problem => ({
   code: 'events_failed',
-  message: `events that could not be written to the lake are kept: ${failed}`,
+  message: `failed events are kept, which could not be written to the lake: ${failed}`,
   action:
-    "Run 'tributary failed list' for the reasons, and 'tributary failed replay' once they are put right. Those whose key was reused are told to the owners of their apps: keep them by 'tributary failed export FILE --reason key_reused', and remove them by 'tributary failed drop --reason key_reused'.",
+    "Run 'tributary failed list' for the reasons, and 'tributary failed replay' once they are fixed. Events with a reused key are reported to the owners of their apps: save them with 'tributary failed export FILE --reason key_reused', and remove them with 'tributary failed drop --reason key_reused'.",
 });
 
 /**
- * Limits how far the broker's clock may be ahead of this machine's, ms. Beyond it, the lake is without a watermark now
- * and then, and soon always: a watermark in the future is not published (lake/watermark.ts).
+ * Tolerated lead of the broker's clock over this machine's, ms. With a larger one, the lake is without a watermark at
+ * times, and soon always: a watermark in the future is not published (lake/watermark.ts).
  */
 const brokerToleranceMs = 2000;
 
 const describeBrokerClock = (aheadMs: number): Problem => ({
   code: 'broker_clock_ahead',
-  message: `the broker's clock is ${(aheadMs / 1000).toFixed(1)} seconds ahead of this machine's: the watermark lies in the future and is not told, and scheduled exports of periods wait for it, up to three hours`,
+  message: `the broker's clock is ${(aheadMs / 1000).toFixed(1)} seconds ahead of this machine's: the watermark would be in the future and is not published; scheduled exports of periods wait for it, up to three hours`,
   action:
-    'Have both machines follow a time server; the watermark is told again by itself. Nothing is lost meanwhile, and change feeds go on.',
+    'Set both clocks by a time server (NTP). The watermark is then published again; no event is lost, and change feeds continue.',
 });
 
 interface PartStates {
@@ -145,14 +145,13 @@ export function createFactRecord({ logger, clock, counted, table }: FactRecordDe
       const at = new Date(clock.nowMs()).toISOString();
       faults.push({ fault, at, ...(typeof backupOf === 'string' ? { backupOf } : {}) });
     },
-    /** Records files whose keys could not be read. */
     damages(found: readonly AppError[]): void {
       for (const error of found.map(describeError)) {
-        logger.error({ error }, 'keys of a damaged file are not known: a repeat of one would be stored again');
+        logger.error({ error }, 'cannot read keys of a damaged file, duplicates of them may be stored');
         if (!damages.includes(error)) damages.push(error);
       }
     },
-    /** Returns the status. With `problems` the service is not ready; `warnings` are for an operator while all works. */
+    /** Returns the status. `problems` make the service not ready; `warnings` only deserve attention. */
     facts(states: PartStates): Readonly<Record<string, unknown>> {
       const { watermarkMs, brokerAheadMs, followers } = states;
       const { totals, epoch } = table.lake();
@@ -161,7 +160,7 @@ export function createFactRecord({ logger, clock, counted, table }: FactRecordDe
       const streamFaults = faults.slice(-newestFaults);
       const problems = [
         ...describeOwnClock(),
-        // The flushes fail while another engine's commit stands: it is reported once.
+        // Flushes fail while a foreign commit exists, which is reported once.
         ...(foreign === undefined ? flushTrouble.problems(describeFlushTrouble) : [describeForeign(foreign)]),
         ...states.problems,
       ];

@@ -1,14 +1,13 @@
 /**
  * The compactor: moves events from the stream into the lake, exactly once.
  *
- * In: messages of event lines, after the position that the lake's log names.
- * Out: commits to the lake; young files at once, sealed files in time; failed events with their reason.
- * Invariant: a message is purged from the stream only after a durable commit has its events. The order is always write,
- * fsync, commit, purge; the position is in the commit, so a batch is in the lake once or not at all.
- * Crash: at any instruction. The next start reads the position from the log, compares the stream with it, sweeps files
- * that no commit names, and completes an interrupted change.
+ * In: messages of event lines, after the position that the lake's log names. Out: commits to the lake; young files at
+ * once, sealed files later; failed events with their reason. Invariant: a message is purged from the stream only after
+ * a durable commit has its events. The order is always write, fsync, commit, purge; the position is in the commit, so a
+ * batch is in the lake once or not at all. Crash: at any instruction. The next start reads the position from the log,
+ * compares the stream with it, sweeps files that no commit names, and completes an interrupted change.
  *
- * Two loops run side by side: flush-loop.ts takes batches in; seal/maintenance.ts seals, checkpoints and cleans.
+ * Two concurrent loops: flush-loop.ts commits batches; seal/maintenance.ts seals, checkpoints and cleans.
  */
 import path from 'node:path';
 import { events } from '../datasets/dataset.ts';
@@ -41,7 +40,7 @@ import { startMaintenance } from './seal/maintenance.ts';
 import { type OwnLake, takeLake } from './lake-owner.ts';
 import { type Compact, startWhenRepaired } from './wait-for-repair.ts';
 
-/** Rejects when one of the loops ends, also without an error. */
+/** Rejects when any of the loops ends, also without an error. */
 async function failWith(loops: readonly Promise<void>[]): Promise<never> {
   await Promise.race(loops);
   throw new AppError('stopping', 'the compactor has stopped');

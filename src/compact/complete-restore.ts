@@ -1,10 +1,9 @@
 /**
- * The end of a restore: makes a lake that was copied out of a backup ready for a service.
+ * The last step of a restore: makes a lake that was copied from a backup ready for a service.
  *
- * In: the lake at the version of the backup, and as a stream the tail that it does not have. Out: the same lake with
- * the tail, loaded by the compactor itself; sealed files at their places, since no reader has an older version; a
- * commit that names the backup.
- * Crash: the restore is started over.
+ * In: the lake at the version of the backup, and the tail of the stream that it lacks. Out: the same lake with the
+ * tail, committed by a compactor; sealed files at their final paths, since no reader has an older version; a commit
+ * that names the backup. Crash: the restore is started over.
  */
 import path from 'node:path';
 import { renewPlaces } from '../lake/files/places.ts';
@@ -38,13 +37,13 @@ type CompleteRestoreOptions = Pick<
 >;
 
 const lookEveryMs = 50;
-/** Short: nothing more comes that a batch could wait for. */
+/** Short, since no further messages arrive. */
 const flushAgeMs = 100;
-/** A flush that fails for longer, as on a full disk, ends the restore, ms. */
+/** Time after which failing flushes, as on a full disk, end the restore, ms. */
 const stuckMs = 60_000;
 const lockWaitMs = 10_000;
 
-/** Loads the tail into the lake. Errors: those of the compactor; `disk` if its flushes keep failing. */
+/** Commits the tail to the lake. Errors: those of the compactor; `disk` if its flushes keep failing. */
 async function takeIn(
   tail: StreamReader,
   { clock, logger, signal }: CompleteRestoreDependencies,
@@ -65,14 +64,14 @@ async function takeIn(
       const before = purged.below;
       await pause(lookEveryMs, signal);
       if (signal.aborted)
-        throw new AppError('stopping', 'the restore was stopped', { hint: 'Run it again: it begins anew.' });
+        throw new AppError('stopping', 'the restore was stopped', { hint: 'Run the restore again; it starts over.' });
       if (failure !== undefined) throw failure;
       if (purged.below > before) movedMs = performance.now();
       const [problem] = compact.facts()['problems'] as readonly Problem[];
       if (problem !== undefined && performance.now() - movedMs > stuckMs)
         throw new AppError('disk', problem.message, {
           retryable: false,
-          hint: 'Remove the cause, and run the restore again: it begins anew.',
+          hint: 'Remove the cause, and run the restore again; it starts over.',
         });
     }
   } finally {
@@ -80,7 +79,7 @@ async function takeIn(
   }
 }
 
-/** Shows the sealed files of a table at their places, and commits the name of the backup. */
+/** Moves the rewrites of sealed files to their final paths, and commits the name of the backup. */
 async function settleTable(
   duckdb: Duckdb,
   dataset: Dataset,

@@ -16,7 +16,7 @@ import type { StartWork } from './start-work.ts';
 import type { OwnLake } from './lake-owner.ts';
 
 const retryEveryMs = 500;
-/** A retryable error of another kind that lasts longer than this ends the process. */
+/** Longest retry of an unexpected retryable error, ms; then the process ends. */
 const maxTroubleMs = 60_000;
 
 export interface Loop {
@@ -37,22 +37,19 @@ export function createFlushReport(counted: CompactMetrics, reportReuse: ReportRe
       counted.flushed(flushed, durationMs);
       const { version, events, rows, failed, repeats, sizeBytes, straight, refused } = flushed;
       if (refused !== undefined)
-        logger.warn(
-          { error: describeError(refused) },
-          'the engine could not read a batch as a whole: its lines were read one by one',
-        );
+        logger.warn({ error: describeError(refused) }, 'batch not readable by the engine, lines read one by one');
       logger.info({ version, events, rows, failed, repeats, sizeBytes, straight, durationMs, lastSequence }, 'flushed');
       await reportReuse(flushed.failures);
     },
-    /** Logs a failure; `isFirst` if the loop has worked until now: it retries twice a second. */
+    /** Logs a failure, which is retried twice a second; `isFirst` if the loop has worked until now. */
     failed: (error: unknown, isFirst: boolean): void =>
       logger[isFirst ? 'warn' : 'debug']({ error: describeError(error) }, 'flush failed, will retry'),
   };
 }
 
-/** Pulls the messages after the position; undefined if none came, or if some are missing there, which it records. */
+/** Pulls the messages after the position; undefined if none arrived, or after recording a gap. */
 async function pull({ stream, puller, limits }: Loop, epoch: Epoch): Promise<Batch | undefined> {
-  // A batch across a table's position would be written to it twice in part.
+  // A batch across a secondary table's position would be stored there twice in part.
   const within: BatchLimits = { ...limits.next(), lastSequence: stream.findAhead(epoch)?.position };
   try {
     return await puller.pull(epoch, within);
@@ -76,7 +73,7 @@ async function flush({ lake, limits, flushing, report }: Loop, batch: Batch, epo
   return flushed;
 }
 
-/** Begins to purge the messages that the lake has. Throws the error of the previous purge. */
+/** Starts to purge the messages that the lake has. Throws the error of the previous purge. */
 async function beginPurge(
   { lake: { table }, stream, purging }: Loop,
   { epoch }: Flushed,
@@ -90,10 +87,7 @@ async function beginPurge(
   });
 }
 
-/**
- * Runs the flush loop once: pull, check, flush, commit, purge. The next batch is pulled, and the previous one
- * purged, while this one is flushed.
- */
+/** Runs the loop once. The next batch is pulled, and the previous one purged, while this one is flushed. */
 async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   const { lake, stream, puller, limits, flushing, purging, startWork } = loop;
   await lake.table.refresh();
@@ -112,10 +106,7 @@ async function flushOnce(loop: Loop, signal: AbortSignal): Promise<void> {
   await beginPurge(loop, flushed, flushing.crashPoint);
 }
 
-/**
- * Runs the flush loop until the signal aborts. It retries passing errors (broker away, disk full or read-only) and
- * throws others.
- */
+/** Runs the loop until the signal aborts. Retries transient errors (broker away, disk full); throws others. */
 export async function runFlushLoop(loop: Loop, signal: AbortSignal): Promise<void> {
   try {
     await runTurns(loop, signal);
@@ -136,7 +127,7 @@ async function runTurns(loop: Loop, signal: AbortSignal): Promise<void> {
       if (signal.aborted) return;
       stream.distrust();
       const lastedMs = trouble.note(error);
-      // A new process may cure any other error, but not while the lake refuses writes.
+      // A restart may cure any other error, but not while the lake is not writable.
       const passing =
         isLasting(error) ||
         (isTransient(error) && lastedMs < maxTroubleMs) ||
@@ -148,14 +139,11 @@ async function runTurns(loop: Loop, signal: AbortSignal): Promise<void> {
   }
 }
 
-/**
- * Creates the purge that runs while the next batch is read: for a full batch the broker needs up to a tenth of the
- * time of its flush, and nothing waits for it.
- */
+/** Creates the concurrent purge: for a full batch it takes a tenth of the flush, and nothing waits for it. */
 export function createPurgeBehind() {
   let running = Promise.resolve();
 
-  /** Waits until no purge is in progress. Throws its error, once. */
+  /** Waits for the purge in progress. Throws its error, once. */
   async function ended(): Promise<void> {
     const last = running;
     running = Promise.resolve();
@@ -164,10 +152,7 @@ export function createPurgeBehind() {
 
   return {
     ended,
-    /**
-     * Begins a purge once the previous one has ended; it also removes what that one was to remove. Throws the error of
-     * that one after this one has begun, so that repeated failures are an error each time.
-     */
+    /** Starts a purge when the previous one has ended. Then throws its error: each failure is an error. */
     async begin(purge: () => Promise<void>): Promise<void> {
       const failure = await ended().then(
         () => undefined,

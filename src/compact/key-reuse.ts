@@ -11,10 +11,10 @@ import type { Logger } from '../runtime/logger.ts';
 
 /**
  * Reports requests that were answered with 200 and are not in the lake, because another import worker took their
- * Idempotency-Key for another request; ingest refuses those that it sees itself.
+ * Idempotency-Key for another request. Ingest rejects those that it detects itself.
  *
- * In: the failed events of a committed flush. Out: records among the refusals of their apps, and one notice per app and
- * day. A crash in between loses both; the failed events are kept.
+ * In: the failed events of a committed flush. Out: records among the rejected requests of their apps, and one notice
+ * per app and day. A crash in between loses both; the failed events stay.
  */
 export type ReportReuse = (failures: readonly Failure[]) => Promise<void>;
 
@@ -25,7 +25,7 @@ interface KeyReuseDependencies {
   readonly logger: Logger;
 }
 
-/** The events of one app and kind with a reused key, and what distinguishes their requests. */
+/** Failed events of one app and kind with a reused key, and the properties of their requests. */
 interface Reused {
   readonly first: NonNullable<ReturnType<typeof readLineHead>>;
   readonly requests: Set<string>;
@@ -56,7 +56,7 @@ function toRecord({ first, requests, events }: Reused, nowMs: number): RefusalRe
     method,
     status: 200,
     error: 'Not stored',
-    detail: `the Idempotency-Key of a request received at ${receivedAt} stands for another request: its events are not in the lake, send them under a new key`,
+    detail: `the Idempotency-Key of a request received at ${receivedAt} stands for another request: its events were not stored, send them with a new key`,
     errors: [],
     bytes: 0,
     hasIdempotencyKey: true,
@@ -75,7 +75,7 @@ function toNotice(idApp: number, nowMs: number): Notice {
     idApp,
     date,
     foundAt,
-    what: 'requests were answered with 200 and are not in the lake, because their Idempotency-Keys stand for other requests: /v1/refusals has them; send their events under new keys',
+    what: 'requests were answered with 200 and not stored, because their Idempotency-Keys stand for other requests: /v1/refusals lists them; send their events with new keys',
   };
 }
 

@@ -14,9 +14,8 @@ import type { CompactOptions } from './compact-options.ts';
 export interface OwnLake {
   readonly dir: string;
   readonly table: Table;
-  /** The claim, as commits name it. */
   readonly writer: string;
-  /** Throws when the lake's folder is no longer the one that this compactor has locked. */
+  /** Throws if the folder of the lake is no longer the one that this compactor has locked. */
   readonly assertFolder: () => void;
 }
 
@@ -31,13 +30,13 @@ export function assertOwner(lake: LakeState, writer: string, cause?: unknown): v
 
 const defaultLockWaitMs = 15_000;
 
-/** Claims the lake: after this commit an earlier compactor can neither flush nor move the position. */
+/** Claims the lake: after this commit, an earlier compactor can neither flush nor advance the position. */
 async function claim(table: Table, writer: string, erasedIdsFile: string): Promise<void> {
   const unnamed = table.lake().erasedIds === undefined ? await describeUnnamedErasedIds(erasedIdsFile) : undefined;
   await table.commit((_, { erasedIds = unnamed }) => ({ cause: 'start', actions: [], writer, erasedIds }));
 }
 
-/** Locks the lake, empties the spool folder, opens and claims the table, and settles what a crash left of flushes. */
+/** Locks the lake, empties the spool folder, opens and claims the table, and recovers interrupted flushes. */
 export async function takeLake(
   closers: Closers,
   tableOptions: LakeOptions & TableOptions,
@@ -49,7 +48,7 @@ export async function takeLake(
   const removeSpool = (): Promise<void> => removeTree(spoolDir);
   await removeSpool();
   await ensureFolder(spoolDir);
-  // The spool has events: none may outlive its erasure there while the service is stopped.
+  // The spool has events, which must not survive their erasure there while the service is stopped.
   closers.add('spool', removeSpool);
   const table = await openLake(dir, tableOptions);
   const writer = randomUUID();

@@ -10,7 +10,7 @@ import { lakePaths } from '../lake/lake.ts';
 import { tryWrite as tryWriteLake } from '../lake/try-write.ts';
 
 interface WriteProbeDependencies {
-  /** Writes to the lake and removes it again. `folder_lost` says nothing of this lake. */
+  /** Writes a file to the lake and removes it. `folder_lost` does not concern this lake. */
   readonly tryWrite: () => Promise<void>;
   readonly clock: Clock;
   readonly logger: Logger;
@@ -22,14 +22,11 @@ interface WriteProbeOptions {
 }
 
 const action =
-  'Make its folders writable for the service: see whether the disk is full, or mounted read-only, and whose the folders are. It then goes on by itself; events are taken meanwhile, and wait in the stream while that has room.';
+  'Check whether the disk is full or mounted read-only, and who owns the folders of the lake. Flushes then resume; until then, imports are accepted while the stream is below its limit.';
 
 export type WriteProbe = ReturnType<typeof startWriteProbe>;
 
-/**
- * Tries every few seconds whether the lake can be written, the first time after one interval. Flushes show it while
- * events come; an idle service would call itself ready and fail with its next event.
- */
+/** Tests every few seconds whether the lake is writable: an idle service would fail only at its next event. */
 export function startWriteProbe(
   { tryWrite, clock, logger }: WriteProbeDependencies,
   { everyMs = 3000, lastingMs }: WriteProbeOptions = {},
@@ -38,16 +35,16 @@ export function startWriteProbe(
   let failing = false;
 
   async function look(): Promise<void> {
-    // A disk that hangs throws nothing: until the write returns, this is the failure.
+    // A hanging disk throws nothing: until the write returns, this is the failure.
     if (!failing)
       trouble.note(
         new AppError('disk', 'a write has not returned', {
-          hint: 'See whether the disk, or the server that it is on, still answers.',
+          hint: 'Check whether the disk, or its file server, responds.',
         }),
       );
     try {
       await tryWrite();
-      if (failing) logger.info({}, 'the lake can be written again');
+      if (failing) logger.info({}, 'lake writable again');
       failing = false;
       trouble.clear();
     } catch (error) {
@@ -57,7 +54,7 @@ export function startWriteProbe(
         return;
       }
       trouble.note(error);
-      if (!failing) logger.warn({ error: describeError(error) }, 'the lake cannot be written, will retry');
+      if (!failing) logger.warn({ error: describeError(error) }, 'lake not writable, will retry');
       failing = true;
     }
   }
@@ -67,7 +64,7 @@ export function startWriteProbe(
     problems: (): Problem[] =>
       trouble.problems(({ since, error }) => ({
         code: 'lake_unwritable',
-        message: `the lake cannot be written since ${since}: ${error}`,
+        message: `the lake has not been writable since ${since}: ${error}`,
         action,
       })),
     stop: () => loop.stop(),
@@ -76,7 +73,7 @@ export function startWriteProbe(
 
 const erasedIdsEveryMs = 5000;
 
-/** Watches the file of erased ids, without which no lookup can say that an event has never come. */
+/** Watches the file of erased ids, without which no lookup can report that an event was never received. */
 function watchErasedIds(find: FindErasedIds) {
   let found: Problem[] = [];
 
@@ -95,7 +92,7 @@ function watchErasedIds(find: FindErasedIds) {
   return { notices: () => found, stop: () => loop.stop() };
 }
 
-/** Watches what no other loop notices: whether the lake can be written, and the erased ids. */
+/** Watches conditions that no other loop detects: a lake that is not writable, and damaged erased ids. */
 export function startLakeWatches(
   closers: Closers,
   { dir, assertFolder }: { readonly dir: string; readonly assertFolder: () => void },

@@ -4,7 +4,7 @@ import type { CrashPoint } from '../runtime/crash-point.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { Maintenance } from './seal/maintenance.ts';
 
-/** The step before the keys of the last hours are loaded at which a crash is tested. */
+/** Crash-test step before the keys of the last hours are loaded. */
 export const learnStep = 'keys-unlearnt';
 
 interface StartWorkDependencies {
@@ -29,7 +29,7 @@ export function createStartWork({ maintenance, keys, clock, crashPoint, logger }
       const startedAt = performance.now();
       await keys.warmUp(clock.nowMs(), signal);
       const durationMs = Math.round(performance.now() - startedAt);
-      logger.info({ durationMs, ...keys.size() }, 'loaded the recent keys');
+      logger.info({ durationMs, ...keys.size() }, 'recent keys loaded');
       failure = undefined;
     } catch (error) {
       learning = undefined;
@@ -39,9 +39,9 @@ export function createStartWork({ maintenance, keys, clock, crashPoint, logger }
 
   return {
     /**
-     * Lets the maintenance sweep once, and begins to load the keys, which takes seconds to 90 s; only batches with keys
-     * wait for it. Called after the stream was compared with the log: if they disagree, a file that the log does not
-     * name may be all that is left. Throws the last failure to load the keys until they are loaded.
+     * Lets the maintenance sweep once, and starts to load the keys, which takes up to 90 s; only batches with keys wait
+     * for it. Called after the stream was compared with the log: if they disagree, a file that no commit names may be
+     * the only copy. Throws the last failure to load the keys until they are loaded.
      */
     run(signal: AbortSignal): void {
       maintenance.sweep(isFaulty);

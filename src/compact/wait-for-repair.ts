@@ -6,16 +6,15 @@ import type { Logger } from '../runtime/logger.ts';
 /** A running compactor. `failed` rejects when it cannot continue: the process ends, and a new one starts. */
 export interface Compact extends Stoppable {
   readonly failed: Promise<never>;
-  /** Fields of the service's status, with `problems` and `warnings` (compact-status.ts). */
   facts(): Readonly<Record<string, unknown>>;
 }
 
 const retryEveryMs = 1000;
 
 /**
- * Starts a compactor. On a table that another engine has changed, it reports that as its problem and starts once the
- * table is repaired: a restart of the process would not help, and import and export need not wait. Errors: those of
- * `start`, except `foreign_commit`.
+ * Starts a compactor. After a foreign commit it reports that problem, and starts once the table is repaired: a restart
+ * of the process would not help, and import and export need not wait. Errors: those of `start`, except
+ * `foreign_commit`.
  */
 export async function startWhenRepaired(start: () => Promise<Compact>, logger: Logger): Promise<Compact> {
   const tryStart = (): Promise<Compact | AppError> =>
@@ -25,7 +24,7 @@ export async function startWhenRepaired(start: () => Promise<Compact>, logger: L
     });
   let current = await tryStart();
   if (!(current instanceof AppError)) return current;
-  logger.error({ error: current.message }, 'compactor waits for the lake to be repaired');
+  logger.error({ error: current.message }, 'lake has a foreign commit, compactor waits for its repair');
   const stopping = new AbortController();
 
   async function wait(): Promise<void> {
@@ -34,7 +33,7 @@ export async function startWhenRepaired(start: () => Promise<Compact>, logger: L
       if (stopping.signal.aborted) return;
       current = await tryStart();
     }
-    logger.info('lake is repaired, compactor goes on');
+    logger.info('lake repaired, compactor started');
   }
 
   const waiting = wait();

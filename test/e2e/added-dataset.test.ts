@@ -155,7 +155,7 @@ describe('a dataset that two files add', () => {
     expect(await client.waitForEnd((await client.create(query)) ?? '')).toMatchObject({ status: 'Error occurred' });
     await service.stop();
     await expect(service.startAgain()).rejects.toThrow(
-      "the lake's column mood is VARCHAR; the event schemas do not have it",
+      "the lake's column mood is VARCHAR, but the event schemas lack it",
     );
   });
 });

@@ -120,7 +120,7 @@ describe('the demo', () => {
     const file = path.join(testFolder(), 'events.ndjson');
     writeFileSync(file, '{"customEventName":"","customUserId":"u"}\n');
     const { code, errors, leftovers } = await runDemo(['--events', file]);
-    expect(errors).toMatch(/^tributary: the import refused a batch: 400 .*Bad Request.*"customUserId":"u"/);
+    expect(errors).toMatch(/^tributary: the service rejected a batch: 400 .*Bad Request.*"customUserId":"u"/);
     expect(code).toBe(1);
     expect(leftovers).toEqual([]);
   });

@@ -17,9 +17,9 @@ import { youngFolder } from '../../lake/log/young-folder.ts';
 export interface FlushCommitDependencies {
   readonly table: Table;
   readonly writer: string;
-  /** Throws if the stream has another owner, who then stores these messages. Called as late as possible. */
+  /** Throws if the stream has another owner, which then stores these messages. Called as late as possible. */
   readonly assertStreamOwner?: () => Promise<void>;
-  /** How long its result is valid, ms, by a clock that advances while the process is suspended. */
+  /** Validity of its result, ms, by a clock that advances while the process is suspended. */
   readonly ownerHoldsMs?: number | undefined;
 }
 
@@ -29,7 +29,7 @@ interface FlushedBatch {
   readonly batch: Batch;
   readonly epoch: Epoch;
   readonly judged: Pick<JudgedBatch, 'repeats' | 'others' | 'addsKeys'> & KeysSeen;
-  /** The lake's newest `available_at` when the rows got theirs. */
+  /** The lake's newest `available_at` when the rows were stamped. */
   readonly before: number;
   readonly availableAtMs: number;
   readonly youngPath: string;
@@ -40,10 +40,7 @@ interface FlushedBatch {
 /** Half of the owner's lease in stream/owner.ts, ms. */
 const defaultOwnerHoldsMs = 5000;
 
-/**
- * Returns the epoch after the batch. All messages stored before its last message have lower sequences: that is the
- * watermark. If that time is unknown, the previous watermark remains.
- */
+/** Returns the epoch after the batch. Messages stored before its last one have lower sequences: the watermark. */
 export function moveOn(epoch: Epoch, { lastSequence, lastHash, lastStoredAtMs }: Batch): Epoch {
   const { nextHash: _, ...followed } = epoch;
   return {
@@ -84,7 +81,7 @@ function createBuild(writer: string, flushed: FlushedBatch, after: Epoch): Build
         "the lake's position in the stream has moved: another compactor has taken over the lake",
         { hint: 'Let only one compactor run on a data folder.' },
       );
-    // Changed by another process, or by a repair of the clock.
+    // Changed by another process, or by a repair of future timestamps.
     if (lake.availableAtMs !== before)
       throw new AppError('commit_conflict', 'the newest available_at of the lake has changed meanwhile');
     if (judged.addsKeys && lake.keysCommit !== judged.keysSeen)
@@ -107,10 +104,7 @@ function createBuild(writer: string, flushed: FlushedBatch, after: Epoch): Build
   };
 }
 
-/**
- * Commits to a table if the stream still belongs to this service. Errors: those of `build` and `assertStreamOwner`;
- * `commit_conflict` if its result has expired.
- */
+/** Commits if the stream still belongs to this service. Error: `commit_conflict` if its result has expired. */
 export async function commitOwned(
   { assertStreamOwner, ownerHoldsMs = defaultOwnerHoldsMs }: FlushCommitDependencies,
   table: Table,
@@ -123,10 +117,7 @@ export async function commitOwned(
     // The process may have been suspended in between.
     const isStale = performance.now() - askedAtMs > ownerHoldsMs;
     if (isStale && assertStreamOwner !== undefined)
-      throw new AppError(
-        'commit_conflict',
-        "the stream may have become another service's since it was asked whose it is",
-      );
+      throw new AppError('commit_conflict', 'the stream may have another owner since its last check');
   });
 }
 
@@ -154,13 +145,12 @@ export async function commitFlush(
   return { version, epoch };
 }
 
-/** The young file of a flush; its name has the commit's id. */
 export function createYoungFile(table: Table, commitId: string) {
   const youngPath = path.join(youngFolder, `${commitId}.parquet`);
   const file = path.join(table.dir, youngPath);
   return {
     path: youngPath,
-    /** Makes the file durable that `toFile` writes; undefined if it writes none. */
+    /** Makes the file that `toFile` writes durable; undefined if it writes none. */
     async write(toFile: (file: string) => Promise<WrittenFile | undefined>) {
       const written = await toFile(file);
       if (written !== undefined) await syncFolder(path.dirname(file));
@@ -176,7 +166,6 @@ export function createYoungFile(table: Table, commitId: string) {
   };
 }
 
-/** The files of a flush before its commit to the events table; their names have the commit's id. */
 export function createFlushFiles(table: Table, failedDir: string, commitId: string) {
   const young = createYoungFile(table, commitId);
   const baseVersion = table.state().version;
@@ -195,7 +184,7 @@ export function createFlushFiles(table: Table, failedDir: string, commitId: stri
       if (pending !== undefined) await settleFailed(failedDir, pending, commitId);
       pending = undefined;
     },
-    /** After an error, also of the commit: removes what the log does not name, and settles the rest. */
+    /** After an error, also of the commit: removes the files that the log does not name, and settles the others. */
     async removeUnnamed() {
       await young.removeUnnamed();
       if (pending === undefined) return;

@@ -15,12 +15,12 @@ export function createFlushLimits(
   let [emptyAtMs, flushMs] = [-Infinity, 0];
   return {
     next(): BatchLimits {
-      // A flush that takes more than half of its age is better off with more events.
+      // If flushes are slow, half of the age remains to collect events.
       const ageMs = most.ageMs - Math.min(flushMs, most.ageMs / 2);
       const leftMs = Math.min(most.ageMs, Math.max(leastMs, emptyAtMs + ageMs - monotonicMs()));
       return { maxBytes, maxRows: most.rows, maxAgeMs: leftMs };
     },
-    /** One message exceeded the memory: the next flush looks for its too large events. */
+    /** One message exceeded the memory: the next flush searches it for oversized events. */
     isolate: () => isIsolating,
     /** Records the end of a pull. `isAll`: it emptied the stream, so that following messages are newer. */
     pulled(isAll: boolean) {
@@ -40,5 +40,4 @@ export function createFlushLimits(
   };
 }
 
-/** The limits of a batch: fewer bytes while the engine lacks memory; the age includes the flush itself. */
 export type FlushLimits = ReturnType<typeof createFlushLimits>;

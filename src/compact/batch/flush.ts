@@ -38,7 +38,7 @@ export interface FlushDependencies extends FollowerFlushDependencies {
   readonly tables: BatchTables;
   readonly keys: RecentKeys;
   readonly failedDir: string;
-  /** Move events that exceed the engine's memory to the failed ones. The batch has one message. */
+  /** Moves events that exceed the engine's memory to the failed ones. The batch has one message. */
   readonly isolate?: boolean;
 }
 
@@ -46,7 +46,6 @@ export interface FlushDependencies extends FollowerFlushDependencies {
 interface Written {
   readonly judged: Pick<JudgedBatch, 'rows' | 'repeats' | 'others' | 'addsKeys'> & KeysSeen;
   readonly written: WrittenFile | undefined;
-  /** After the commit: adds the keys of the batch to the known ones. */
   remember(added: Parameters<RecentKeys['remember']>[1]): Promise<void>;
 }
 
@@ -57,7 +56,6 @@ interface Taking {
   readonly availableAtMs: number;
 }
 
-/** `found` receives the classification before the rows are written. */
 async function judgeAndWrite(
   { keys, crashPoint }: FlushDependencies,
   loaded: LoadedBatch,
@@ -90,7 +88,6 @@ async function takeInPlain(dependencies: FlushDependencies, taking: Taking): Pro
   return taken?.written === undefined ? undefined : taken;
 }
 
-/** Writes a batch by the direct path if possible, else by the tables. */
 async function takeIn(dependencies: FlushDependencies, taking: Taking) {
   const { tables, followers, isolate } = dependencies;
   const plain = await takeInPlain(dependencies, taking);
@@ -109,7 +106,6 @@ async function takeIn(dependencies: FlushDependencies, taking: Taking) {
     },
     async (judged) => {
       failures = [...tooLarge, ...(await readFailures(batch.file, judged.failedLines))];
-      // By their positions at classification.
       followed = planFollowers(dependencies, judged.others, { batch, epoch, commitId: files.commitId });
     },
   );
@@ -147,7 +143,7 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
       await follower.write();
       await crashPoint('flush-follower-written');
     }
-    // Before the events table, whose position says which messages are stored.
+    // Before the events table, whose position states which messages are stored.
     for (const follower of followed) {
       await follower.commit();
       await crashPoint('flush-follower-committed');
@@ -169,7 +165,7 @@ export async function flushBatch(dependencies: FlushDependencies, batch: Batch, 
       failures,
       ...sumUp(judged, followed, written?.sizeBytes ?? 0),
       straight,
-      /** Why its lines were read one by one. */
+      /** The error of the engine, after which lines were read one by one. */
       refused,
     };
   } catch (error) {

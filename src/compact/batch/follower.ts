@@ -1,14 +1,12 @@
 /**
- * Secondary tables: those of other datasets than the events, which get the lines of their kinds from the same stream.
+ * Secondary tables: tables of other datasets, which store the lines of their kinds from the same stream.
  *
  * In: the classified batch of a flush. Out: a young file and a commit per table, before that of the events table, whose
- * position decides where the stream is read from.
- * Invariant: the log of a secondary table names the newest batch that it had lines of (epoch, last sequence, hash of
- * that message). It is ahead of the events table by at most one batch, and no batch crosses its position: each line is
- * stored once.
- * Crash: between the two commits it is ahead. The next batches end at its position and are not given to it again. If
- * that message has changed, the stream has lost its tail, and a new epoch begins, in which its rows are known by their
- * keys.
+ * position decides where the stream is read from. Invariant: the log of a secondary table names the newest batch that
+ * it had lines of (epoch, last sequence, hash of that message). It is ahead of the events table by at most one batch,
+ * and no batch crosses its position: each line is stored once. Crash: between the two commits it is ahead. The next
+ * batches end at its position and are not stored in it again. If that message has changed, the stream has lost its
+ * tail: a new epoch begins, in which the table's rows are recognized by their keys.
  */
 import assert from 'node:assert/strict';
 import { type Dataset, events, importDatasets } from '../../datasets/dataset.ts';
@@ -40,7 +38,6 @@ async function claim(table: Table, { leader, writer }: FollowerDependencies): Pr
   await leader.refresh();
   assertOwner(leader.lake(), writer);
   await table.commit((_state, lake) => {
-    // Its claimant has claimed the lake since, too.
     if (lake.writer !== before)
       throw new AppError('fenced', `another compactor has taken over the table ${table.dir}`, {
         hint: 'Let only one compactor run on a data folder.',
@@ -73,14 +70,13 @@ function createFollower(dataset: Dataset, dependencies: FollowerDependencies) {
         else if (!isSought && (await hasTable(lakeDir, dataset))) await open();
         // A table that another process creates later has nothing of the stream: its first row opens it.
         isSought = true;
-        // The vacuum has its own table object (follower-tables.ts): here the list would only grow.
+        // The vacuum has its own table object (follower-tables.ts): this list would only grow.
         table?.state().tombstones.clear();
       } catch (error) {
         // Batches without its lines continue; others fail when they are looked up or written.
         if (!isAppError(error, 'foreign_commit')) throw error;
       }
     },
-    /** Creates the table if needed. Errors: those of `openDatasetTable`, `fenced`. */
     ensure: async () => table ?? open(),
     async lookUp(lookUp: BatchLookUp) {
       lookedUpAtMs = table === undefined ? 0 : await known.lookUp(lookUp, table);
@@ -105,10 +101,7 @@ export function findLeastAhead<T extends Pick<Epoch, 'appId' | 'position'>>(
     .toSorted((a, b) => a.position - b.position)[0];
 }
 
-/**
- * Returns the state of the table that is least ahead of the events table: a crash came between their commits, or a
- * backup has it as of later. Each table gets a batch up to there.
- */
+/** Returns the table state that is least ahead of the events table, after a crash or a restore. Batches end there. */
 export function findAhead(followers: readonly Follower[], epoch: Epoch): Epoch | undefined {
   return findLeastAhead(
     followers.flatMap((follower) => follower.find()?.lake().epoch ?? []),
@@ -123,7 +116,6 @@ export interface FollowerFlushDependencies extends FlushCommitDependencies {
 }
 
 interface Standing {
-  /** Its position in the epoch; undefined if it has none. */
   readonly position: number | undefined;
   readonly availableAtMs: number;
 }
@@ -139,10 +131,10 @@ function createBuild(
   return (state, lake) => {
     assertOwner(lake, writer);
     if (state.txns.get(appId) !== standing.position)
-      throw new AppError('commit_conflict', 'another compactor has given the table a batch before it was taken over');
-    // Any commit of rows has a later one: they may be the rows of the batch.
+      throw new AppError('commit_conflict', 'another compactor has committed a batch to the table before its takeover');
+    // Every commit of rows has a later one: they may be the rows of the batch.
     if (lake.availableAtMs !== standing.availableAtMs)
-      throw new AppError('commit_conflict', 'another process has brought rows to the table');
+      throw new AppError('commit_conflict', 'another process has added rows to the table');
     return {
       cause: 'flush',
       actions: [
@@ -172,7 +164,7 @@ function createFollowerFlush(
   return {
     part,
     sizeBytes: () => made?.sizeBytes ?? 0,
-    /** Writes the rows durably; creates the table for its first. */
+    /** Writes the rows durably; creates the table for its first row. */
     async write() {
       const table = await follower.ensure();
       young = createYoungFile(table, commitId);
@@ -185,7 +177,7 @@ function createFollowerFlush(
     /** Errors: `fenced`; `commit_conflict` if another process has added rows since the classification. */
     async commit() {
       assert(made !== undefined, 'the rows are written before they are committed');
-      // The claim on the events table decides: it may have been lost since the pull.
+      // The claim on the events table decides, and may have been lost since the pull.
       await leader.refresh();
       assertOwner(leader.lake(), writer);
       await commitOwned(dependencies, await follower.ensure(), made.build, commitId);
@@ -198,7 +190,7 @@ function createFollowerFlush(
 
 export type FollowerFlush = ReturnType<typeof createFollowerFlush>;
 
-/** Plans each table's part of a batch, unless it has the batch already. */
+/** Plans each table's part of a batch; skips tables that have the batch already. */
 export function planFollowers(
   dependencies: FollowerFlushDependencies,
   others: readonly JudgedPart[],

@@ -55,7 +55,7 @@ async function spool(file: WorkFile, messages: readonly StreamMessage[]): Promis
   await file.appendAll(parts);
 }
 
-/** Reads messages one by one up to the first missing one: a pull across a gap returns none. */
+/** Reads messages one by one up to the first gap: a pull across a gap returns none. */
 async function pullToHole(reader: StreamReader, after: number, maxBytes: number): Promise<StreamMessage[]> {
   const messages: StreamMessage[] = [];
   for (let bytes = 0; bytes < maxBytes;) {
@@ -213,5 +213,5 @@ export function createBatchPuller(
   };
 }
 
-/** Pulls one batch ahead of the flush; one that does not turn out to be the next is pulled again. */
+/** Pulls one batch ahead of the flush, and pulls again if it is not the next one. */
 export type BatchPuller = ReturnType<typeof createBatchPuller>;

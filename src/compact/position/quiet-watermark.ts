@@ -7,14 +7,13 @@ import type { BrokerClock, StreamState } from '../../stream/stream.ts';
 
 interface QuietWatermarkDependencies {
   readonly lakeDir: string;
-  /** Throws if the lake's folder was replaced. */
   readonly assertFolder: () => void;
   readonly logger: Logger;
   /** This machine's clock without the service's offset. */
   readonly clock: Clock;
 }
 
-/** Least interval of states and of writes, ms. */
+/** Minimum interval of readings and writes, ms. */
 const leastMs = 1000;
 
 /** The new reading is a lower bound: a later known value remains, unless the clock was set back. */
@@ -48,17 +47,16 @@ export function createQuietWatermark({
       await keepWatermark(lakeDir, known);
       isFailing = false;
     } catch (error) {
-      // Retried: a start may have removed the temporary file, or the disk be full.
-      if (!isFailing) logger.warn({ error: describeError(error) }, 'the watermark cannot be written down, will retry');
+      // Retried: a start may have removed the temporary file, or the disk may be full.
+      if (!isFailing) logger.warn({ error: describeError(error) }, 'cannot write watermark, will retry');
       isFailing = true;
     }
   }
 
   return {
     isDue,
-    /** The watermark of an epoch's position, Unix ms; undefined while unknown. */
     find,
-    /** Least lead of the broker's clock over this machine's, ms. */
+    /** Minimum lead of the broker's clock over this machine's, ms. */
     brokerAheadMs: () => aheadMs,
     /** Applies a state of the stream. Writes the file at intervals, without fsync; logs its errors. */
     async take(epoch: Epoch, { id, lastSequence, clock }: StreamState) {

@@ -11,10 +11,9 @@ export interface StreamEndDependencies {
   readonly reader: StreamReader;
   readonly file: string;
   readonly position: () => number;
-  /** Throws if the file's folder was replaced. */
   readonly assertFolder: () => void;
   readonly alarm: FollowDependencies['alarm'];
-  /** While it holds, no check is made. */
+  /** No check runs while it holds. */
   readonly stillness: Pick<Stillness, 'holds'>;
   readonly logger: Logger;
 }
@@ -22,7 +21,7 @@ export interface StreamEndDependencies {
 interface Mark {
   readonly stream: string;
   readonly lastSequence: number;
-  /** Hash of that message: its number is soon reused after a loss. */
+  /** Hash of that message: its sequence is soon reused after a loss. */
   readonly hash: string | undefined;
 }
 
@@ -37,7 +36,7 @@ async function findMark(file: string): Promise<Mark | undefined> {
   }
 }
 
-/** Starts the checks. What is published and lost between two checks is not seen. */
+/** Starts the checks. A message that is published and lost between two checks goes unnoticed. */
 export async function watchStreamEnd({
   reader,
   file,
@@ -81,15 +80,14 @@ export async function watchStreamEnd({
       kept = text;
       failing = false;
     } catch (error) {
-      // Retried: a start may have removed the temporary file, or the disk be full.
       if (!failing)
-        logger.warn({ file, error: describeError(error) }, 'the end of the stream cannot be written down, will retry');
+        logger.warn({ file, error: describeError(error) }, 'cannot record the end of the stream, will retry');
       failing = true;
     }
     return state;
   }
 
-  /** Two checks at once would report a loss twice. */
+  /** Two concurrent checks would report a loss twice. */
   const mutex = createMutex();
   const look = (): Promise<StreamState> => mutex.run(lookNow);
   let unseen = false;
@@ -105,14 +103,14 @@ export async function watchStreamEnd({
         // The flush loop reports a missing broker; other errors may occur here only.
         if (unseen || isAppError(error, 'broker_away')) return;
         unseen = true;
-        logger.warn({ error: describeError(error) }, 'the end of the stream cannot be looked at, will retry');
+        logger.warn({ error: describeError(error) }, 'cannot check the end of the stream, will retry');
       },
     },
   );
   return {
-    /** Checks now, before a batch is read: after the lake has passed the mark, nothing shows. Errors: the reader's. */
+    /** Checks now, before a batch is read: once the lake has passed the mark, no loss can be detected. */
     look,
-    /** Discards the mark: the stream is another one, and that was reported. */
+    /** Discards the mark: another stream has replaced this one, which was reported. */
     reset: () => void (mark = undefined),
     stop: () => loop.stop(),
   };

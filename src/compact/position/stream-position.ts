@@ -1,11 +1,10 @@
 /**
- * Decides where the stream is read from, and whether it is still the stream that the lake knows.
+ * Decides where the stream is read from, and whether it is still the stream that the lake has followed.
  *
  * In: position and anchor hash from the lake's log; the state of the stream. Out: the epoch to read, a new one after a
- * fault, and an alarm.
- * Invariant: no message is skipped silently: a stream that was recreated, shortened, reused or has a gap begins a new
- * epoch, in which every event that the lake may have is looked up by its id.
- * Crash: the position is in commits only; the file of stream-end.ts is written atomically and ignored if damaged.
+ * fault, and an alarm. Invariant: no message is skipped silently: a stream that was recreated, shortened, reused or has
+ * a gap begins a new epoch, in which every event that the lake may have is looked up by its id. Crash: the position is
+ * in commits only; the file of stream-end.ts is written atomically and ignored if damaged.
  */
 import { AppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';
@@ -21,22 +20,19 @@ export type StreamFault = 'recreated' | 'restored' | 'shortened' | 'replaced' | 
 
 export const faultExplanations: Readonly<Record<StreamFault, string>> = {
   restored:
-    'the lake was restored from a backup and reads another stream than the one it was backed up with: what was acknowledged after the backup is not in it',
-  recreated: 'the stream was created anew: messages that were not yet in the lake are gone with the old one',
+    'the lake was restored from a backup and reads another stream than the one in the backup: events acknowledged after the backup are missing',
+  recreated: 'the stream was recreated: messages that were not in the lake yet are lost',
   shortened: 'the stream ends before the position of the lake: the broker has lost messages',
   replaced:
-    'the message at the position of the lake is another one: the broker has lost messages and reused their numbers',
+    'the message at the position of the lake has changed: the broker has lost messages and reused their sequences',
   anchor_gone:
-    'the message at the position of the lake is gone: something else purges the stream, or the broker has lost messages',
-  gap: 'messages after the position of the lake are gone: something else purges the stream, or the broker has lost messages',
+    'the message at the position of the lake is missing: another client purges the stream, or the broker has lost messages',
+  gap: 'messages after the position of the lake are missing: another client purges the stream, or the broker has lost messages',
   tail_lost:
-    'the stream ends before where it was seen to end: the broker has lost acknowledged messages that the lake did not have yet',
+    'the stream ends before its last known sequence: the broker has lost acknowledged messages that were not in the lake yet',
 };
 
-/**
- * Compares the stream with the lake's position. Sequences are reused after damage of the broker's store, so the anchor
- * must be unchanged. Undefined: no fault is visible.
- */
+/** Compares the stream with the lake's position, and the anchor: a damaged broker reuses sequences. */
 async function findStreamFault(reader: StreamReader, epoch: Epoch): Promise<StreamFault | undefined> {
   const state = await reader.state();
   if (state.id !== epoch.streamId) return 'recreated';
@@ -56,7 +52,7 @@ async function findStartFault(reader: StreamReader, { position, nextHash }: Epoc
   return hashMessage(next.payload) === nextHash ? undefined : 'replaced';
 }
 
-/** Checks the end of a secondary table that is ahead of the events: its numbers may have been reused. */
+/** Checks the last message of a secondary table that is ahead of the events: its sequence may have been reused. */
 async function findFaultAhead(reader: StreamReader, { position, anchorHash }: Epoch): Promise<StreamFault | undefined> {
   if ((await reader.state()).lastSequence < position) return 'shortened';
   const message = await reader.findMessage(position);
@@ -66,7 +62,7 @@ async function findFaultAhead(reader: StreamReader, { position, anchorHash }: Ep
 
 /**
  * Reports whether a batch that was pulled right after the position is valid although messages were purged meanwhile: it
- * may have the only copies. An unchanged last message, or none left up to it, proves that no number was reused.
+ * may have the only copies. An unchanged last message, or none left up to it, proves that no sequence was reused.
  */
 export async function isStillWhole(
   reader: StreamReader,
@@ -86,7 +82,6 @@ export interface FollowDependencies {
   readonly table: Table;
   readonly reader: StreamReader;
   readonly writer: string;
-  /** The state of a secondary table that is ahead (batch/follower.ts). */
   readonly findAhead?: (epoch: Epoch) => Epoch | undefined;
   readonly alarm: (fault: StreamFault, figures: Readonly<Record<string, unknown>>) => void;
 }
@@ -142,8 +137,8 @@ async function startEpoch(
 }
 
 /**
- * Decides where to read the stream from. A fault raises an alarm and begins a new epoch: everything left is read from
- * the start, and events that the lake has are dropped by their ids.
+ * Decides where to read the stream from. A fault raises an alarm and begins a new epoch: all remaining messages are
+ * read, and events that the lake has are dropped by their ids.
  */
 async function followStream(dependencies: FollowDependencies): Promise<Epoch> {
   const { table, reader } = dependencies;
@@ -159,7 +154,7 @@ async function followStream(dependencies: FollowDependencies): Promise<Epoch> {
     (await findStreamFault(reader, epoch)) ?? (ahead === undefined ? undefined : await findFaultAhead(reader, ahead));
   if (found === undefined) return epoch;
   const { restoredFrom } = table.lake();
-  // That stream was left behind on purpose.
+  // A restore changes the stream on purpose.
   const fault = found === 'recreated' && restoredFrom !== undefined ? 'restored' : found;
   await raise(dependencies, fault, {
     position: epoch.position,
@@ -184,15 +179,15 @@ export async function skipHole(dependencies: FollowDependencies, epoch: Epoch): 
   await startEpoch(dependencies, 'gap', next - 1);
 }
 
-/** Longest time without a comparison, ms: another client may have purged the anchor. */
+/** Maximum time without a comparison, ms: another client may have purged the anchor. */
 const longestMs = 30_000;
 
-/** Creates it. Without `arrivals` of the reader it never holds. */
+/** Creates the record of an idle stream. It never holds for a reader without `arrivals`. */
 export function createStillness(reader: Pick<StreamReader, 'arrivals'>, maxMs = longestMs) {
   let known: { readonly epoch: Epoch; readonly arrivals: number; readonly sinceMs: number } | undefined;
   const arrivals = (): number => reader.arrivals?.() ?? Number.NaN;
   return {
-    /** Messages so far: read before the comparison, so that later ones are seen. */
+    /** Number of messages so far: read before the comparison, so that later ones are noticed. */
     arrivals,
     /** Records that the stream ended at the epoch's position; `arrivals` is from before that state. */
     begin(epoch: Epoch, before: number) {
@@ -211,8 +206,7 @@ export function createStillness(reader: Pick<StreamReader, 'arrivals'>, maxMs = 
 
 /**
  * Tracks whether the stream is unchanged since its last comparison with the lake: it ended at the lake's position, the
- * pull after that has brought nothing, and its connection was never lost. Saves an idle compactor several requests a
- * second.
+ * next pull returned nothing, and the connection was never lost. Saves an idle compactor several requests per second.
  */
 export type Stillness = ReturnType<typeof createStillness>;
 
@@ -239,7 +233,7 @@ export function createFollowedStream(dependencies: FollowedStreamDependencies) {
       if (known !== undefined && stillness.holds(known)) {
         if (!watermark.isDue()) return known;
         const state = await reader.state();
-        // The anchor finds a stream that has lost its end and reused the numbers.
+        // The anchor reveals a stream that has lost its end and reused the sequences.
         if (stillness.holds(known)) await watermark.take(known, state);
         return known;
       }
@@ -262,16 +256,13 @@ export function createFollowedStream(dependencies: FollowedStreamDependencies) {
       if (!(await isStillWhole(reader, epoch, fault, batch))) return false;
       logger.error(
         { fault, firstSequence: batch.firstSequence, lastSequence: batch.lastSequence },
-        'messages were removed from the stream while they were read: they are taken in all the same',
+        'messages purged by another client while they were read, storing them',
       );
       return true;
     },
-    /**
-     * Ends a run without a batch. If the stream counts messages after the position and has none there, its store was
-     * damaged at the end: no later pull would show that.
-     */
+    /** Ends a run without a batch. If the stream counts messages that it lacks, its store is damaged at the end. */
     async endQuietTurn(epoch: Epoch) {
-      // A gap before a message that came has begun a new epoch already.
+      // A gap before a received message has begun a new epoch already.
       const isSame = table.lake().epoch?.appId === epoch.appId;
       if (isSame && !stillness.holds(epoch) && ahead(epoch) === undefined) await skip(epoch);
     },

@@ -16,20 +16,20 @@ import { sqlText } from '../../lake/sql/literals.ts';
 import { takeBounded } from '../compact-options.ts';
 import type { TableDependencies } from './maintenance-task.ts';
 
-/** Time per run for files that are not in the catalogue yet, ms: between the runs rows are sealed. */
+/** Time per run for files that are not in the catalogue yet, ms. Rows are sealed between the runs. */
 const budgetMs = 2000;
 const mostFiles = 64;
 const mostRows = 2_000_000;
-/** A fold and a check for notices read all parts: each idles this many times as long as it took. */
+/** Idle time after a fold, or a check for notices, which read all parts: this multiple of its duration. */
 const restAfter = 20;
 const hourMs = 3_600_000;
 
-/** Returns the newest date whose events are sealed by now, unless they come late. */
+/** Returns the newest date whose events are sealed by now, except late ones. */
 function sealedDay(nowMs: number, sealAgeMs: number): string {
   return new Date(nowMs - 25 * hourMs - 2 * sealAgeMs).toISOString().slice(0, 10);
 }
 
-/** Creates the parts of the catalogue in one process; files that cannot be read are left out until the next start. */
+/** Creates the parts of the catalogue in one process; files that cannot be read are skipped until the next start. */
 function createPartMaker({ table, logger }: TableDependencies, packs: Packs) {
   const unreadable = new Set<string>();
 
@@ -38,9 +38,9 @@ function createPartMaker({ table, logger }: TableDependencies, packs: Packs) {
     try {
       await packs.add(duckdb, batch, emptyFile);
     } catch (error) {
-      // A stop interrupts the query: that says nothing of the files.
+      // A stop interrupts the query: the files may be intact.
       if (signal.aborted || (!isAppError(error, 'sql') && !isAppError(error, 'memory'))) throw error;
-      // Neither does an engine that has failed permanently.
+      // Throws if the engine has failed permanently: the files may be intact.
       await duckdb.rows(`SELECT count(*) AS n FROM read_parquet(${sqlText(emptyFile)})`);
       if (batch.length > 1) {
         for (const source of batch) await addBatch(duckdb, [source], signal);
@@ -50,13 +50,12 @@ function createPartMaker({ table, logger }: TableDependencies, packs: Packs) {
       if (source !== undefined) unreadable.add(source.key);
       logger.warn(
         { file: source?.file.absolutePath, error: describeError(error) },
-        'left out of the catalogue of parameters',
+        'file left out of the parameter catalogue',
       );
     }
   }
 
   return {
-    /** Removes the parts of removed files; reports whether there were any. */
     keep: (duckdb: Duckdb): Promise<boolean> =>
       packs.keep(duckdb, new Set(listSources(table.snapshot().files).map(({ key }) => key))),
     /** Adds missing parts, newest dates first, until the time of the run has passed; returns how many are left. */
@@ -103,7 +102,7 @@ interface Opened {
   readonly parts: ReturnType<typeof createPartMaker>;
 }
 
-/** Creates the runs that keep the catalogue of parameters near the sealed files of the leader. */
+/** Creates the runs that keep the parameter catalogue near the sealed files of the events table. */
 export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs: number) {
   const { table, clock, crashPoint, logger, lakeDir } = dependencies;
   const everyMs = Math.max(50, Math.min(sealAgeMs / 10, 30_000));
@@ -111,7 +110,7 @@ export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs:
   let opened: Opened | undefined;
   const startedMs = performance.now();
   let noticed = '';
-  /** A part was removed that is still in the fold. */
+  /** True if a part was removed that is still in the fold. */
   let mustFold = false;
   let settledVersion: number | undefined;
 
@@ -121,7 +120,7 @@ export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs:
     return { packs, parts: createPartMaker(dependencies, packs) };
   }
 
-  /** Reports whether the catalogue was removed or its record damaged; checks only now and then. */
+  /** Reports, at intervals, whether the catalogue was removed or its record damaged. */
   async function isGone({ packs }: Opened): Promise<boolean> {
     let isWhole = true;
     if (checks.isDue())
@@ -135,9 +134,7 @@ export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs:
     await renewCatalogue(lakeDir, duckdb, packs, { tableVersion, missingFiles, crashPoint });
   }
 
-  /**
-   * Looks for notices, but not before the backlog of the start can be sealed: every volume seems to have fallen then.
-   */
+  /** Checks for notices. Before the backlog of the start can be sealed, every volume seems to have fallen. */
   async function notice(duckdb: Duckdb, { packs }: Opened): Promise<void> {
     if (performance.now() - startedMs < 2 * sealAgeMs || !looks.isDue()) return;
     const nowMs = clock.nowMs();
@@ -146,13 +143,13 @@ export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs:
     if (now === noticed) return;
     await looks.run(async () => {
       for (const found of await renewNotices(lakeDir, duckdb, packs, { day, nowMs }))
-        logger.info({ id: found.id, kind: found.kind, idApp: found.idApp }, 'notice of the catalogue');
+        logger.info({ id: found.id, kind: found.kind, idApp: found.idApp }, 'catalogue notice created');
     });
     noticed = now;
   }
 
   async function renew(duckdb: Duckdb, signal: AbortSignal): Promise<void> {
-    // Read first: what follows is of this version or a later one.
+    // Read first: all that follows is of this version or later.
     const { version } = table.state();
     const known = (opened ??= await open(duckdb));
     if (version === settledVersion && !(await isGone(known))) return await notice(duckdb, known);
@@ -180,7 +177,7 @@ export function createCatalogueTurns(dependencies: TableDependencies, sealAgeMs:
         const isMended = !signal.aborted && isAppError(error, 'sql') && (await opened?.packs.mend(duckdb));
         if (isMended !== true) throw error;
         settledVersion = undefined;
-        logger.warn({ error: describeError(error) }, 'parts of the catalogue could not be read, and are made anew');
+        logger.warn({ error: describeError(error) }, 'cannot read parts of the catalogue, recreating them');
       }
     },
   };

@@ -20,20 +20,22 @@ import type { Table } from '../../lake/log/table.ts';
 
 const everyMs = 60_000;
 
-/** Creates the runs that remove what no reader within the retention needs. The first run cleans. */
+/**
+ * Creates the runs that remove files and log entries that no reader within the retention needs. The first run cleans.
+ */
 export function createCleanTurns(dependencies: TableDependencies, retentionMs: number) {
   const { table, leader, clock, crashPoint, paths, logger, writer } = dependencies;
   const settled: SettledPlaces = new Map();
   let nextMs = 0;
   let damage: unknown;
-  /** The history before this version was removed: the log is not listed for it again. */
+  /** The history before this version was removed, so the log is not listed for it again. */
   let goneBefore: number | undefined;
 
   async function removeOld(cleaning: CleanOptions): Promise<void> {
     assertOwner(leader.lake(), writer);
-    // Before the vacuum: places need files that it removes.
+    // Before the vacuum, which removes files that this step needs.
     damage = await renewPlaces(table, { ...cleaning, stagingDir: paths.staging }, settled).then(
-      (places) => void (places > 0 && logger.info({ places }, 'sealed files shown at their places')),
+      (places) => void (places > 0 && logger.info({ places }, 'sealed files moved to their final paths')),
       (error: unknown) => {
         if (isDamage(error)) return error;
         throw error;
@@ -45,35 +47,32 @@ export function createCleanTurns(dependencies: TableDependencies, retentionMs: n
   }
 
   return {
-    /** Cleans when it is due, or when an erasure waits for it. Errors: those of the file system and of the lake. */
+    /** Cleans if it is due, or if an erasure waits for it. Errors: those of the file system and of the lake. */
     async turn(): Promise<void> {
       const cleaning = { nowMs: clock.nowMs(), retentionMs, crashPoint };
       const { forgetBefore, forgetAtMs = 0 } = table.lake();
       if (forgetBefore !== goneBefore && cleaning.nowMs >= forgetAtMs) {
         const forget = await mustForget(table, cleaning.nowMs);
-        // As of no time: readers get none, also where the clock is behind the commits.
+        // No time for readers, even if the clock is behind the commits.
         const now = forget === 'now' ? { ...cleaning, nowMs: Infinity, retentionMs: 0 } : cleaning;
         if (forget === 'no') goneBefore = forgetBefore;
         else await underMaintenanceLock(dependencies, () => removeOld(now));
       }
       if (performance.now() < nextMs) return;
-      // The next holder of the lock settles what a killed command has left in staging.
+      // The next lock holder settles what a killed command has left in staging.
       if ((await listStaged(paths.staging)).length > 0)
         await underMaintenanceLock(dependencies, () => removeOld(cleaning));
       else await removeOld(cleaning);
       nextMs = performance.now() + Math.min(everyMs, retentionMs / 2);
     },
-    /** Throws the damage of a rewrite that the last run could not show: it stops neither other places nor the log. */
+    /** Throws the damage of a rewrite that the last run could not move: it stops neither the others nor the log. */
     assertShown(): void {
       if (damage !== undefined) throw damage;
     },
   };
 }
 
-/**
- * Removes, or moves aside, what a crash has left of a table; false if another process holds the maintenance lock.
- * Error: `fenced`.
- */
+/** Removes or quarantines what a crash left of a table; false if the maintenance lock is held. Error: `fenced`. */
 export async function sweepLeftovers(
   dependencies: TableDependencies,
   leftovers: Leftovers,
@@ -87,15 +86,12 @@ export async function sweepLeftovers(
   if (swept !== undefined && swept > 0)
     logger[putAside ? 'error' : 'info'](
       { table: dataset.table, swept, ...(putAside ? { putAside: paths.quarantine } : {}) },
-      'swept files that no commit names',
+      'unreferenced files swept',
     );
   return swept !== undefined;
 }
 
-/**
- * Creates the checkpoints of one table; the first run checks the log. `every`: commits from one checkpoint to the
- * next.
- */
+/** Creates the checkpoints of a table; the first run checks the log. `every`: number of commits in between. */
 export function createCheckpointTurns(table: Table, crashPoint: CrashPoint, every = checkpointEvery) {
   let newest: number | undefined;
   return {

@@ -16,20 +16,14 @@ import { openDuckdb, type DuckdbOptions } from '../../lake/sql/duckdb.ts';
 const firstWaitMs = 500;
 const longestWaitMs = 60_000;
 
-/**
- * Returns the wait before the next attempt, ms. Only a transient error is retried twice a second: an attempt may take
- * minutes.
- */
+/** Returns the delay before the next attempt, ms. Only transient errors are retried twice a second. */
 function waitAfter(error: unknown, tries: number): number {
   return isTransient(error) ? firstWaitMs : Math.min(longestWaitMs, firstWaitMs * 2 ** (tries - 1));
 }
 
 export type MaintenanceTask = ReturnType<typeof createMaintenanceTask>;
 
-/**
- * Creates a task of the maintenance loop. A failure is a problem that is retried; it stops neither the other tasks nor
- * the flushes. `what` names for the operator what does not happen meanwhile.
- */
+/** Creates a maintenance task. A failure is a problem, and is retried. `what` names the work that is not done. */
 export function createMaintenanceTask(
   what: string,
   { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
@@ -64,7 +58,7 @@ export function createMaintenanceTask(
         subject: what,
         message: `${what} since ${since}: ${error}`,
         action:
-          'Remove the cause, such as a full disk: it then goes on by itself. Import, exports and SQL work meanwhile.',
+          'Remove the cause, such as a full disk. Maintenance then resumes; imports, exports and SQL work meanwhile.',
         since,
       })),
   };
@@ -79,7 +73,6 @@ export interface MaintenanceDependencies {
   readonly counted: CompactMetrics;
   readonly lakeDir: string;
   readonly writer: string;
-  /** Throws when the lake's folder is no longer the one that this compactor has locked. */
   readonly assertFolder: () => void;
 }
 
@@ -94,13 +87,11 @@ export interface MaintenanceOptions {
   readonly sealAgeMs: number;
   readonly sealMaxBytes: number;
   readonly retentionMs: number;
-  /** Memory of the engine, MiB. */
   readonly memoryMb: number;
-  /** Commits from one checkpoint to the next [100]. */
   readonly checkpointEvery?: number;
 }
 
-/** Refreshes a table. While another engine's commit stands in it, the state before that commit stays. */
+/** Refreshes a table. A foreign commit leaves the state before it. */
 export async function refreshOwnPart(table: Table): Promise<void> {
   await table.refresh().catch((error: unknown) => {
     if (!isAppError(error, 'foreign_commit')) throw error;
@@ -119,7 +110,7 @@ export async function underMaintenanceLock<T>(
   let lock;
   try {
     lock = acquireLock(paths.maintenanceLock, 'the compactor', (error) =>
-      logger.warn({ error: describeError(error) }, 'the holder of the maintenance lock cannot be written down'),
+      logger.warn({ error: describeError(error) }, 'cannot record the holder of the maintenance lock'),
     );
   } catch (error) {
     if (isAppError(error, 'locked')) return undefined;
@@ -129,7 +120,7 @@ export async function underMaintenanceLock<T>(
     await table.refresh();
     if (table !== leader) await refreshOwnPart(leader);
     const finished = await recoverChanges(table, paths.staging);
-    if (finished > 0) logger.warn({ finished }, 'completed changes that were interrupted');
+    if (finished > 0) logger.warn({ finished }, 'interrupted changes completed');
     assertOwner(leader.lake(), writer);
     return await task();
   } finally {

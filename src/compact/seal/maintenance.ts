@@ -18,12 +18,12 @@ import {
   openReplaceable,
 } from './maintenance-task.ts';
 
-/** Delay between runs while something changes, and while nothing does, ms. */
+/** Delay between runs while something changes, and while idle, ms. */
 const turnEveryMs = { busy: 500, idle: 5000 } as const;
-/** How long after a commit the lake counts as busy: there may be more to do, ms. */
+/** Time after a commit during which the lake counts as busy, ms. */
 const busyMs = 15_000;
 
-/** Creates the rest after a run. It is short where rows are sealed, or replaced files removed, soon. */
+/** Creates the delay after a run. It is short if rows are sealed, or replaced files removed, soon. */
 function createRest({ sealAgeMs, retentionMs }: MaintenanceOptions): (tables: readonly TableTurns[]) => number {
   const idleMs = Math.max(turnEveryMs.busy, Math.min(turnEveryMs.idle, sealAgeMs / 10, retentionMs / 10));
   let versions = '';
@@ -36,7 +36,6 @@ function createRest({ sealAgeMs, retentionMs }: MaintenanceOptions): (tables: re
   };
 }
 
-/** Creates the renewal of snapshot.sql after commits, and after new tables. */
 function createRenewal(
   { lakeDir, clock, logger }: MaintenanceDependencies,
   retentionMs: number,
@@ -49,9 +48,9 @@ function createRenewal(
       await snapshotFile.renew(new Map(tables.map(({ dataset, table }) => [dataset, table.state().version])));
       isOld = false;
     } catch (error) {
-      // Only the reader of a copy misses it. One line per failure: it is retried at each run.
+      // Only readers of a copy need it. One line per failure: it is retried at each run.
       const level = isOld ? 'debug' : 'warn';
-      logger[level]({ error: describeError(error) }, 'snapshot.sql was not renewed, will retry');
+      logger[level]({ error: describeError(error) }, 'cannot renew snapshot.sql, will retry');
       isOld = true;
     }
   };
@@ -68,7 +67,6 @@ async function listAllLeftovers(lakeDir: string): Promise<Map<Dataset, Leftovers
   return found;
 }
 
-/** Sweeps each open table whose maintenance lock is free. */
 async function sweepTables(
   tables: readonly TableTurns[],
   leftovers: Map<Dataset, Leftovers>,
@@ -118,11 +116,11 @@ export async function startMaintenance(dependencies: MaintenanceDependencies, op
   async function turn(): Promise<void> {
     assertFolder();
     await followers.look().catch((error: unknown) => {
-      logger.debug({ error: describeError(error) }, 'the lake was not looked through, will retry');
+      logger.debug({ error: describeError(error) }, 'cannot list the tables of the lake, will retry');
     });
     await renewSnapshotFile(tables());
     if (putAside !== undefined && !signal.aborted) await sweepTables(tables(), leftovers, putAside);
-    // The flush loop reports a foreign commit, and sees its end.
+    // The flush loop reports a foreign commit, and detects its repair.
     for (const table of tables()) if (table.table.foreign() === undefined) await table.turn(signal);
     // Last: it gets the time that the seals leave.
     if (!signal.aborted) await first.run(catalogueTask, renewCatalogue);
@@ -141,14 +139,13 @@ export async function startMaintenance(dependencies: MaintenanceDependencies, op
     running,
     problems,
     notices: (): Problem[] => tables().flatMap((table) => table.notices()),
-    /** Snapshots of the tables besides that of the events, by name. */
     followers: (): ReadonlyMap<string, Snapshot> =>
       new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.snapshot()])),
     sizes: (): ReadonlyMap<string, TableSize> =>
       new Map(followers.list().map(({ dataset, table }) => [dataset.table, table.state().size])),
     /**
-     * Lets the next runs sweep what a crash left before this start. `aside`: young files that no commit names are moved
-     * to a separate folder, since the stream does not agree with the log.
+     * Lets the next runs sweep what a crash left before this start. `aside`: young files that no commit names are
+     * quarantined, since the stream does not agree with the log.
      */
     sweep: (aside: boolean): void => void (putAside ??= aside),
     async stop(): Promise<void> {

@@ -29,9 +29,8 @@ const reserveBytes = 1024 ** 3;
 /** Files of another engine have no hash. */
 const keyOf = ({ sha256, path }: DataFile): string => sha256 ?? path;
 
-/** Creates the record of which sealed files of a table lack columns. */
 function createFileRecord({ table, logger }: TableDependencies) {
-  /** Whether a file lacks columns, or why it cannot be rewritten: then it stays as it is until the next start. */
+  /** True if a file lacks columns, or the reason why it cannot be rewritten: it then stays until the next start. */
   const known = new Map<string, boolean | string>();
   function giveUp(file: DataFile, error: unknown): void {
     known.set(keyOf(file), describeError(error));
@@ -125,7 +124,7 @@ export function createSchemaTurns(dependencies: TableDependencies, retentionMs: 
   const isSettled = (): boolean => table.state().metaData?.configuration[sealedColumnsProperty] === columns;
   const listRewrites = (): DataFile[] =>
     table.snapshot().files.filter(({ sinceMs = Infinity }) => sinceMs <= (rewrittenAtMs ?? Number.MAX_VALUE));
-  /** Lists since when rewrites wait for readers of the files that are shown. */
+  /** Lists the times since when rewrites wait for readers of the current files. */
   const listWaiting = (): number[] =>
     listRewrites()
       .map(({ sinceMs = 0 }) => sinceMs)

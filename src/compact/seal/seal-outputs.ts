@@ -141,16 +141,13 @@ export async function cutIntoSlices(source: SliceSource, parts: readonly Part[],
   return slices;
 }
 
-/**
- * Rows per row group of sorted rows: few enough that a small partition is not read with many others. Measured with a
- * million events of 100 dates.
- */
+/** Rows per row group of sorted rows: few, so that reading a small partition reads few other rows. */
 const rowsOfGroup = 8192;
 
 /**
  * Sorts the rows of slices by partition into Parquet files below `folder`, one per slice; returns SQL that reads them,
- * and skips row groups of other partitions. As a table of the engine they would be read whole, from what it has
- * spilled, for each partition. Disk: about 1.5 times the young files.
+ * and skips row groups of other partitions. A table of the engine would be read completely, from its spill files, for
+ * each partition. Disk: about 1.5 times the young files.
  */
 async function sortRows(
   { dataset, duckdb, emptyFile, budget }: SliceSource,
@@ -176,7 +173,6 @@ async function sortRows(
 const manyGroups = 16;
 
 export interface Output {
-  /** Absolute path in the folder of the change. */
   readonly file: string;
   readonly path: string;
   readonly written: WrittenFile;
@@ -195,8 +191,8 @@ interface SealWork {
 }
 
 /**
- * Writes the sealed files of each due group, and young files of the remaining rows, into the folder of the change.
- * After an error the caller removes the folder.
+ * Writes sealed files of the due groups, and young files of the remaining rows. The caller removes the folder after an
+ * error.
  */
 export async function writeOutputs(work: SealWork): Promise<Output[]> {
   const { dataset, columns, duckdb, emptyFile, parts, due, folder, id } = work;
@@ -209,7 +205,7 @@ export async function writeOutputs(work: SealWork): Promise<Output[]> {
       : undefined;
   const outputs: Output[] = [];
 
-  /** Writes one file, or for wide rows as many as the engine can sort one by one. */
+  /** Writes one file, or several if rows are too wide for the engine to sort all of them. */
   async function write(ours: readonly Part[], where: string, order: string, name: string, to: string): Promise<void> {
     const slices = await cutIntoSlices(source, ours, where);
     for (const [index, slice] of slices.entries()) {

@@ -9,7 +9,7 @@ import { sqlList } from '../../lake/sql/literals.ts';
 export interface Group {
   readonly partition: Partition;
   readonly rows: number;
-  /** When the oldest of them became available, by the service's clock, Unix ms. */
+  /** Time when the oldest of them became available, by the service's clock, Unix ms. */
   readonly oldestMs: number;
   readonly files: readonly string[];
 }
@@ -21,14 +21,14 @@ export interface DueOptions {
 }
 
 const dayMs = 86_400_000;
-/** When old rows are due, other old rows that have waited this part of their time are sealed with them. */
+/** When old rows are due, other old rows are sealed with them after this part of their wait. */
 const alongPart = 0.75;
 
 export function keyOf({ partition }: { readonly partition: Partition }): string {
   return partitionPath(partition);
 }
 
-/** Reports whether events of a partition's date keep coming; true of a table without dates. */
+/** Reports whether events of a partition's date keep arriving; true of a table without dates. */
 function isCurrent({ date }: Partition, nowMs: number): boolean {
   if (date === undefined) return true;
   const ageMs = nowMs - Date.parse(`${date}T00:00:00Z`);
@@ -47,7 +47,7 @@ export type DueRows = ReturnType<typeof createDueRows>;
 
 /**
  * Creates the choice of the rows that are due. `available_at` never goes back, so after the clock was set back rows
- * seem to be in the future: they wait from when they were first seen so, and again after a restart.
+ * seem to be in the future: their wait starts when this is first seen, and again after a restart.
  */
 export function createDueRows({ sealAgeMs, sealMaxBytes }: DueOptions) {
   /** When groups were first seen with rows in the future, by key and monotonic clock, until they are sealed. */
@@ -62,7 +62,7 @@ export function createDueRows({ sealAgeMs, sealMaxBytes }: DueOptions) {
       const bytes = young.reduce((sum, file) => sum + file.sizeBytes, 0);
       const rows = groups.reduce((sum, group) => sum + group.rows, 0);
       const bytesPerRow = rows === 0 ? 0 : bytes / rows;
-      // As a part of the time that a group may wait.
+      // Share of the time that a group may wait.
       const waited = (group: Group): number => {
         const sinceMs = aheadSinceMs.get(keyOf(group));
         const waitedMs = Math.max(nowMs - group.oldestMs, sinceMs === undefined ? 0 : monotonicMs - sinceMs);

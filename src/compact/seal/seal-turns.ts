@@ -40,7 +40,7 @@ function createSkippedFiles(clock: Clock, dataset: Dataset) {
       subject: `${prefix}${path}`,
       message: `a young file of ${of} has not been sealed since ${since}: ${describeError(error)}`,
       action:
-        "Exports and SQL over the snapshot have its rows, the sealed files have not. It is tried again by itself, and everything else is sealed; if it lasts, run 'tributary lake check', and restore what it names from a backup.",
+        "Run 'tributary lake check' if this lasts, and restore the files that it names from a backup. Exports and SQL over the snapshot have the rows; sealing retries automatically and seals all other files.",
       since,
     };
   }
@@ -74,14 +74,13 @@ function createSkippedFiles(clock: Clock, dataset: Dataset) {
         code: 'seal_failed',
         ...(dataset === events ? {} : { subject: dataset.table }),
         message: `${more} more young files of ${of} have not been sealed`,
-        action: "They are retried automatically; the log has a line 'file skipped by sealing, will retry' for each.",
+        action: "Check the log for 'file skipped by sealing, will retry'; sealing retries automatically.",
       };
       return [...named, others];
     },
   };
 }
 
-/** Returns the table's field of a log line; none for the imported events. */
 function nameTable(dataset: Dataset): { readonly table?: string } {
   return dataset === events ? {} : { table: dataset.table };
 }
@@ -120,7 +119,7 @@ export function createSealTurns(dependencies: TableDependencies, { sealAgeMs, se
 
   const listYoung = (): readonly DataFile[] => table.snapshot().young;
   const onRetry = (error: AppError): void =>
-    logger.warn({ ...nameTable(dataset), error: describeError(error) }, 'a seal failed, will try fewer files');
+    logger.warn({ ...nameTable(dataset), error: describeError(error) }, 'seal failed, will retry with fewer files');
 
   function noteSkipped(files: ReadonlyMap<string, AppError>): void {
     const young = listYoung();
@@ -133,7 +132,7 @@ export function createSealTurns(dependencies: TableDependencies, { sealAgeMs, se
     /** Reports whether to search for due rows, which reads three columns of each young file since the last check. */
     isDue(): boolean {
       const young = listYoung();
-      // The service's clock, as for the ages; one that was set back must not stop the sealing.
+      // By the service's clock, as for the ages; one that was set back must not stop the sealing.
       const elapsedMs = Math.abs(clock.nowMs() - checkedAtMs);
       return young.length > 0 && (elapsedMs >= everyMs || sumBytes(young) - youngBytesSeen >= sealMaxBytes);
     },

@@ -1,10 +1,9 @@
 /**
- * Young rows become sealed files, concurrently with the flushes.
+ * Seals: rewrites young rows into sealed files, concurrently with the flushes.
  *
  * In: young files of the lake's log whose rows are due (seal-policy.ts). Out: sealed files in their folders, new young
- * files for the rows that are not due, one commit.
- * Invariant: a seal changes no value of a row; the counts in and out are equal; damaged files are left out.
- * Crash: all or nothing, by one change (lake/files/change.ts).
+ * files for the rows that are not due, one commit. Invariant: a seal changes no value of a row; the counts in and out
+ * are equal; damaged files are left out. Crash: all or nothing, by one change (lake/files/change.ts).
  */
 import { localFiles } from '../../runtime/store/open-store.ts';
 import { AppError, isAppError } from '../../runtime/errors.ts';
@@ -67,13 +66,12 @@ const smallPart = 16;
 const inputPart = 4;
 /** Limits the rows of a seal in memory, bytes: of rows that compress well, `sealMaxBytes` would be hours of work. */
 const maxInputBytes = 8 * 1024 ** 3;
-/** Number of files failing one by one after which a seal gives up. */
+/** Number of files that may fail individually before a seal gives up. */
 const maxFailures = 3;
 
 /**
- * Picks the young files to rewrite: those with due rows, up to a bound; or the small ones, if there are too many. Of a
- * due group it takes at most the rows of one sealed file, by their share of the young files: sorted they rarely take
- * more.
+ * Picks the young files to rewrite: those with due rows, or the small ones if there are too many. Of a due group it
+ * takes about the rows of one sealed file.
  */
 function pickInputs(
   young: readonly DataFile[],
@@ -120,7 +118,6 @@ function countRows(outputs: readonly Output[]): number {
   return outputs.reduce((sum, output) => sum + output.written.numRecords, 0);
 }
 
-/** Reports whether fewer files, or other ones, may avoid an error. */
 function isEngineError(error: unknown): error is AppError {
   return isAppError(error, 'memory') || isAppError(error, 'sql');
 }
@@ -133,7 +130,7 @@ function describeFailure({ path: file, absolutePath }: DataFile, groups: readonl
     held.length === 0
       ? ''
       : ` (${held.slice(0, 3).join(', ')}${held.length > 3 ? ` and ${held.length - 3} more` : ''})`;
-  return new AppError(error.code, `${file}${of} cannot be sealed: ${error.message}`, {
+  return new AppError(error.code, `cannot seal ${file}${of}: ${error.message}`, {
     cause: error,
     ...(error.hint === undefined ? {} : { hint: error.hint }),
   });
@@ -204,7 +201,7 @@ async function stage(
   const rowsIn = taken.reduce((sum, file) => sum + (file.numRecords ?? Number.NaN), 0);
   if (countRows(outputs) !== rowsIn)
     throw new AppError('file_damaged', `a seal of ${rowsIn} rows wrote ${countRows(outputs)}`, {
-      hint: "Run 'tributary lake check', and restore what it names from a backup.",
+      hint: "Run 'tributary lake check', and restore the files that it names from a backup.",
     });
   return { outputs, taken };
 }

@@ -19,7 +19,7 @@ import { createSchemaTurns } from './schema-turns.ts';
 import { findUnnamedTables, hasTable, lakePaths, openDatasetTable, tablePaths } from '../../lake/lake.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
 
-/** Refreshes the table after an error; reports whether another engine's commit stops all work until it is repaired. */
+/** Refreshes the table after an error; reports whether a foreign commit stops all work until its repair. */
 async function isHeldByForeignCommit(table: Table, error: unknown): Promise<boolean> {
   try {
     await table.refresh();
@@ -37,8 +37,8 @@ function createTasks(dataset: Dataset, dependencies: TableDependencies) {
   return {
     follow: create(`the log of ${of} has not been read`),
     seal: create(`young rows of ${of} have not been sealed`),
-    checkpoint: create(`${dataset === events ? "the lake's log" : `the log of ${of}`} gets no checkpoint`),
-    schema: create(`sealed files${where} have not got the columns that were added later`),
+    checkpoint: create(`${dataset === events ? "the lake's log" : `the log of ${of}`} has had no checkpoint`),
+    schema: create(`sealed files${where} have lacked columns that were added later`),
     places: create(`sealed files${where} have not been replaced by their rewrites`),
     sweep: create(`files${where} that a crash has left behind have not been removed`),
     clean: create(
@@ -93,7 +93,7 @@ export function createTableTurns(
       await runUntilStop(tasks.checkpoint, () => checkpoints.turn(engine.get()));
       await runUntilStop(tasks.clean, () => cleaning.turn());
       await runUntilStop(tasks.schema, () => schema.turn(engine.get(), signal));
-      // Last: damage must not keep the log from being shortened.
+      // Last: damage must not keep the log from being trimmed.
       await runUntilStop(tasks.places, async () => cleaning.assertShown());
     },
     notices: () => schema.notices(),
@@ -110,7 +110,7 @@ export function createTableTurns(
 
 const lookEveryMs = 1000;
 
-/** Creates the list of tables besides that of the events; another process may create one with its first rows. */
+/** Creates the list of secondary tables; another process may create one with its first rows. */
 export function createFollowerTables(
   dependencies: MaintenanceDependencies,
   options: MaintenanceOptions,

@@ -5,7 +5,7 @@ import { findSize } from '../../runtime/files/file-checks.ts';
 import { findNames } from '../../runtime/files/folder-names.ts';
 import type { Statements } from '../sql/duckdb.ts';
 
-/** A Parquet file with rows that were derived from data files. */
+/** A Parquet file with rows derived from data files. */
 export interface Part {
   readonly file: string;
   readonly bytes: number;
@@ -14,13 +14,13 @@ export interface Part {
 }
 
 interface PartForm {
-  /** End of the names of parts. */
+  /** Suffix of the names of parts. */
   readonly end: string;
-  /** Reads the keys of a part; undefined: it is not intact, and is removed. */
+  /** Reads the keys of a part; undefined removes it as damaged. */
   readonly readCovers: (duckdb: Statements, file: string) => Promise<ReadonlySet<string> | undefined>;
-  /** Returns the name of a written part, without its end. */
+  /** Returns the name of a written part without its suffix. */
   readonly nameOf: (file: string) => Promise<string>;
-  /** Age at which a temporary file is a leftover of a killed process, ms. */
+  /** Age of leftover temporaries, ms. */
   readonly leftoverMs: number;
   readonly afterStep?: (step: 'written' | 'renamed') => Promise<void>;
 }
@@ -31,10 +31,7 @@ const temporaryEnd = '.tmp';
 const ageOf = (name: string): number =>
   name.endsWith(temporaryEnd) ? Date.now() - Number(name.split('.')[0]) : Number.NaN;
 
-/**
- * Opens a folder of parts, which is created with the first one. Parts are written atomically and durably, and never
- * change; all of them can be made again.
- */
+/** Opens a folder of parts, which the first one creates. Parts are atomic, durable and immutable caches. */
 export function openPartFolder(folder: string, { end, readCovers, nameOf, leftoverMs, afterStep }: PartForm) {
   const parts = new Map<string, Part>();
   /** When each was read or written, by `performance.now()`. */
@@ -51,9 +48,8 @@ export function openPartFolder(folder: string, { end, readCovers, nameOf, leftov
 
   return {
     list: () => [...parts.values()],
-    /** Keys of all covered data files. */
     covered: (): ReadonlySet<string> => new Set([...parts.values()].flatMap(({ covers }) => [...covers])),
-    /** Reads the parts that the folder has now, and again those that were read longer ago, ms. */
+    /** Reads new parts, and again those that were read longer ago than `maxAgeMs`. */
     async follow(duckdb: Statements, maxAgeMs = Infinity): Promise<void> {
       const files = new Set((await findNames(folder)).map((name) => path.join(folder, name)));
       for (const file of parts.keys()) if (!files.has(file)) parts.delete(file);
@@ -77,7 +73,6 @@ export function openPartFolder(folder: string, { end, readCovers, nameOf, leftov
       const others = (await findNames(folder)).filter((name) => !name.endsWith(end) && !(ageOf(name) < leftoverMs));
       await remove(others.map((name) => ({ file: path.join(folder, name) })));
     },
-    /** Writes a part; `copy` writes its rows to a file. */
     async write(covers: ReadonlySet<string>, copy: (file: string) => Promise<void>): Promise<Part> {
       await ensureFolder(folder);
       const startedAt = leftoverMs > 0 ? `${Date.now()}.` : '';

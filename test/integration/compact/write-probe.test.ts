@@ -57,7 +57,7 @@ describe('a lake without new events', () => {
     for (const folder of [lakeDir, table, path.join(table, '_delta_log'), path.join(table, '_young')]) {
       const readOnly = makeReadOnly(folder);
       if (readOnly === undefined) context.skip('nothing can be mounted here');
-      const what = new RegExp(`^the lake cannot be written since \\d{4}-.*: (EROFS|EACCES).*'${folder}`);
+      const what = new RegExp(`^the lake has not been writable since \\d{4}-.*: (EROFS|EACCES).*'${folder}`);
       await waitFor(`${folder} is reported`, () =>
         probe.problems().some((problem) => what.test(problem.message) && problem.action.includes('read-only')),
       );
@@ -125,7 +125,7 @@ describe('a lake without new events', () => {
     stream.publish([eventLine()]);
     const problems = (): string[] => (compact.facts()['problems'] as readonly Problem[]).map(({ message }) => message);
     await waitFor('it is reported', () =>
-      problems().some((what) => what.startsWith('events have not come from the stream into the lake since')),
+      problems().some((what) => what.startsWith('no events have been committed from the stream to the lake since')),
     );
     expect(ended).toBeUndefined();
     readOnly?.undo();

@@ -171,7 +171,7 @@ describe('versions of the data', () => {
     expect((await readChanges(table, undefined)).rows).toBe(sent);
     await expect(readChanges(table, '1-zz')).rejects.toMatchObject({ code: 'usage' });
     expect(await refusal(`${everything()}&asOf=${String(data['version'])}`)).toContain(
-      'is not kept any more: the oldest that is kept is',
+      'is no longer available; the oldest available version is',
     );
   });
 
@@ -264,7 +264,7 @@ describe('versions of the data', () => {
   it.each([
     ['sinceVersion=x', 'Argument sinceVersion is invalid'],
     ['sinceVersion=999999', 'is later than the version that is read'],
-    ['asOf=999999', 'is not there yet: the newest is'],
+    ['asOf=999999', 'does not exist yet; the newest is'],
     ['asOf=-1', 'Argument asOf is invalid'],
   ])('A version that cannot be given is refused: %s', async (parameters, detail) => {
     expect(await refusal(`${everything()}&${parameters}`)).toContain(detail);
@@ -284,7 +284,7 @@ describe('versions of the data', () => {
     const raw = await running.call(user, `/api/raw/v1/export/get.json?idRawExport=${id}`);
     expect(raw.json?.data).toMatchObject({
       status: 'User error occurred',
-      errorMessage: expect.stringContaining(`${name}: version ${version} is another one by now`),
+      errorMessage: expect.stringContaining(`${name}: version ${version} has changed: the lake was restored`),
     });
   });
 

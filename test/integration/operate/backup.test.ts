@@ -339,7 +339,7 @@ describe('a backup that is not finished', () => {
     await expect(backUp(data, dir, () => Promise.reject(new Error('killed')))).rejects.toThrow('killed');
     expect(listFiles(path.join(dir, 'files')).length).toBeGreaterThan(0);
     expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(
-      because('not_found', 'holds no finished backup'),
+      because('not_found', 'has no finished backup'),
     );
   });
 
@@ -359,7 +359,7 @@ describe('a backup that is not finished', () => {
     publish(1);
     await takeIn(scene);
     disk.fill(0);
-    expect(await refusal(backUp(data, dir, stream))).toEqual(because('disk', 'was not finished'));
+    expect(await refusal(backUp(data, dir, stream))).toEqual(because('disk', 'cannot finish the backup'));
     expect(Object.entries(before).filter(([name, hash]) => hashFiles(dir)[name] !== hash && name !== '.lock')).toEqual(
       [],
     );
@@ -430,7 +430,9 @@ describe('a damaged backup', () => {
       manifestPath(dir),
       renderChecked({ ...parseChecked(text), files: [{ path: '../outside', size: 0, sha256: '0'.repeat(64) }] }),
     );
-    expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('backup_damaged', 'no manifest'));
+    expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(
+      because('backup_damaged', 'not a backup manifest'),
+    );
     await backUp(data, dir, stream);
     await restore(dir, path.join(root, 'copy'));
     await expectEvents(path.join(root, 'copy'), ids);
@@ -470,16 +472,14 @@ describe('a restore', () => {
     const before = hashFiles(data);
     expect(await refusal(restore(dir, data))).toEqual(because('conflict', 'is not empty'));
     expect(hashFiles(data)).toEqual(before);
-    expect(await refusal(restore(dir, path.join(dir, 'new')))).toEqual(because('usage', 'lie in each other'));
-    expect(await refusal(backUp(data, path.join(data, 'backup'), stream))).toEqual(
-      because('usage', 'lie in each other'),
-    );
-    expect(await refusal(backUp(data, root, stream))).toEqual(because('usage', 'lie in each other'));
+    expect(await refusal(restore(dir, path.join(dir, 'new')))).toEqual(because('usage', 'overlap'));
+    expect(await refusal(backUp(data, path.join(data, 'backup'), stream))).toEqual(because('usage', 'overlap'));
+    expect(await refusal(backUp(data, root, stream))).toEqual(because('usage', 'overlap'));
     expect(await refusal(backUp(data, other.data, stream))).toEqual(
-      because('usage', 'holds other things than a backup'),
+      because('usage', 'has other contents than a backup'),
     );
     expect(await refusal(backUp(other.data, dir, other.stream))).toEqual(
-      because('conflict', 'holds the backup of another lake'),
+      because('conflict', 'has the backup of another lake'),
     );
   });
 

@@ -20,12 +20,12 @@ test('Faults of the stream and kept failed events are warnings with a next step,
     warnings: [
       {
         code: 'stream_fault',
-        message: expect.stringMatching(/^at \d{4}-.*Z: the stream was created anew/),
+        message: expect.stringMatching(/^at \d{4}-.*Z: the stream was recreated/),
         action: expect.stringContaining('Idempotency-Key'),
       },
       {
         code: 'events_failed',
-        message: 'events that could not be written to the lake are kept: 1',
+        message: 'failed events are kept, which could not be written to the lake: 1',
         action: expect.stringContaining('tributary failed list'),
       },
     ],

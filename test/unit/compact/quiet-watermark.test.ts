@@ -69,7 +69,7 @@ it('The file is written at most once a second, and one that cannot be written is
   const gone = path.join(testFolder(), 'gone');
   rmSync(gone, { recursive: true, force: true });
   await create(gone, lines).take(epoch, look(2000, 2005));
-  expect(lines).toEqual([expect.stringContaining('the watermark cannot be written down, will retry')]);
+  expect(lines).toEqual([expect.stringContaining('cannot write watermark, will retry')]);
 });
 
 it('A clock of the broker that is ahead shows with each look, also of a stream that goes on', async () => {

@@ -35,7 +35,7 @@ it('A look at the end of the stream that fails by itself is logged once, not at 
   const lines = await logOf(
     new AppError('disk', 'the claim on the stream cannot be read', { cause: new Error('EIO') }),
   );
-  expect(lines).toEqual([expect.stringContaining('the end of the stream cannot be looked at, will retry')]);
+  expect(lines).toEqual([expect.stringContaining('cannot check the end of the stream, will retry')]);
   expect(lines[0]).toContain('EIO');
 });
 

@@ -92,7 +92,7 @@ test('An answer that is no success is an error with the status, the answer and t
     status: 429,
     answer: { error: 'Too Many Requests' },
     detail: 'asked too often',
-    message: 'thing was answered with 429: asked too often',
+    message: 'thing failed with status 429: asked too often',
     retryAfterSeconds: 5,
   });
 });

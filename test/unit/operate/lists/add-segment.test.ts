@@ -84,7 +84,7 @@ describe('segment add', () => {
           { line: 2, reason: 'is longer than 1024 characters' },
           { line: 3, reason: 'is not UTF-8' },
           { line: 5, reason: expect.stringContaining('is longer than') as string },
-          { line: 7, reason: 'has a NUL in it' },
+          { line: 7, reason: 'contains NUL' },
         ]) as unknown,
       });
     expect(listAll(folder)).toEqual(before);

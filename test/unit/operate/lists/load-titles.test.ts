@@ -101,7 +101,7 @@ describe('load titles', () => {
         '9: has a control character ',
         '10: id of idCampaign must be',
       ],
-      ['2: must have field and titl', '3: has "a", which is none o', '4: is not JSON', '5: is no JSON object'],
+      ['2: must have field and titl', '3: has "a", expected only f', '4: is not JSON', '5: is not a JSON object'],
     ]);
     expect(await readTitles(folder)).toEqual(['idCampaign,1,a']);
   });
