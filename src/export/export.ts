@@ -62,7 +62,6 @@ export interface ExportDependencies {
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly logger: Logger;
-  /** Each runs in a worker process by default. */
   readonly runAttempt?: RunAttempt;
   readonly runLook?: RunLook;
   readonly runQuestion?: RunQuestion;
@@ -75,7 +74,6 @@ export interface ExportDependencies {
   readonly operations?: Operations;
 }
 
-/** The settings of this stage. */
 export const exportSettings = [
   'host',
   'linkTtlSeconds',
@@ -106,7 +104,6 @@ export interface ExportOptions extends Pick<Config, (typeof exportSettings)[numb
   readonly webhooksDir: string;
   readonly schedulesDir: string;
   readonly limits?: Partial<ApiServerLimits>;
-  /** Interval of the schedule checks, ms. */
   readonly schedulesEveryMs?: number;
 }
 

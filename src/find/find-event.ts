@@ -39,7 +39,6 @@ export interface Places {
   readonly versions: Map<string, VersionSearch>;
   readonly failed: FailedIndex;
   readonly erasedIds: FindErasedIds;
-  /** The lake's current watermark, Unix ms; undefined: unknown. */
   readonly readWatermarkMs: () => Promise<number | undefined>;
   /** Absent: the stream is not readable, and no event can be reported as never seen. */
   readonly readTail?: ReadTail;
@@ -128,7 +127,6 @@ async function look(places: Places, question: Question): Promise<Looked | undefi
   const nowMs = performance.now();
   const failedEvents = await check('failed', failed.find(sought, idApps, nowMs + (deadlineMs - nowMs) / 2));
   const rows = await check('lake', findInLake(places, { ...question, deadlineMs: deadlineMs - tailMs }));
-  // A replay may have moved it to the lake in between.
   const inLake = new Set(rows.map(({ eventId }) => eventId));
   const found = [...rows, ...failedEvents.map(describeFailed).filter(({ eventId }) => !inLake.has(eventId))];
   // Another request may have reused the key, and be in the stream.

@@ -97,10 +97,7 @@ export function createFinder(options: FinderOptions) {
         return findEvent(await open(), question);
       });
     },
-    /**
-     * After the first lookup, also of an earlier process: reads failed events, indexes files, removes unneeded indexes.
-     * Errors: of a file that cannot be indexed, after the others.
-     */
+    /** Maintains the index after the first lookup, also of an earlier process. Error: of a failed file, at the end. */
     async upkeep(signal: AbortSignal) {
       if (places === undefined && !(await exists(indexDir))) return;
       const { failed } = await oneAtATime.run(nobody, open);

@@ -19,7 +19,7 @@ const answerWithinMs: Readonly<Record<Answerer, number>> = { compactor: 1500, 's
 const upkeepEveryMs = 1000;
 /** Files that are indexed in about 0.1 s, such as those of a flush. */
 const maxIndexedBytes = 8 * 1024 * 1024;
-/** Files of failed events that are read in about as long. */
+/** Files of failed events that are read in about 0.1 s. */
 const maxFailedFiles = 200;
 
 /** Starts responding to lookups from the broker. A stand-in does not maintain the index, but reads missing parts. */

@@ -59,7 +59,6 @@ export function listCalls({ paths }: OpenApiDocument): readonly Call[] {
   });
 }
 
-/** Options of curl by security scheme. */
 const signatures: Readonly<Record<string, readonly string[]>> = {
   importToken: ['-H', 'Authorization: TOKEN'],
   basic: ['-u', 'ID:SECRET'],
@@ -99,7 +98,6 @@ function exampleBody({ requestBody }: Call): readonly string[] {
   return Object.entries(example as object).flatMap(([name, value]) => ['-d', `${name}=${String(value)}`]);
 }
 
-/** Returns a curl command for the call. */
 export function exampleCommand(call: Call): string {
   const { verb, security, parameters = [] } = call;
   const ways = security.flatMap((rule) => signatures[Object.keys(rule)[0] ?? ''] ?? []);

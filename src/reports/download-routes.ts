@@ -59,7 +59,6 @@ async function withoutTimeout<T>({ raw, server }: FastifyRequest, work: () => Pr
   }
 }
 
-/** Refuses a link: with a page in a browser, with the envelope otherwise. */
 function sendRefusal(request: FastifyRequest, reply: FastifyReply, refusal: LinkRefusal): FastifyReply {
   reply.code(refusal.code);
   if (!wantsPage(request.headers.accept)) return reply.type('application/json; charset=utf-8').send(refusal);

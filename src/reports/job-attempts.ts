@@ -17,7 +17,6 @@ interface JobAttemptsDependencies {
   readonly mutex: KeyedSemaphore;
   readonly clock: Clock;
   readonly linkTtlSeconds: number;
-  /** Called after the end of a request is durable. */
   readonly onEnd: (id: number) => void;
 }
 
@@ -79,10 +78,7 @@ export function createJobAttempts(dependencies: JobAttemptsDependencies) {
   }
 
   return {
-    /**
-     * Records the start of an attempt, durably, and creates its empty folder. An earlier attempt that was never
-     * released counts as interrupted. Error: `conflict` if the request has ended.
-     */
+    /** Starts an attempt, durably. An unreleased earlier one counts as interrupted. Error: `conflict` if ended. */
     beginAttempt: (id: number): Promise<{ job: ReportJob; folder: string }> => mutex.run(id, () => begin(id)),
     /**
      * Ends a request: publishes the attempt's folder as the request's files if it succeeded, then writes job.json.

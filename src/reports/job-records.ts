@@ -11,13 +11,9 @@ import type { Logger } from '../runtime/logger.ts';
 import { findJob, writeJob } from './report-records.ts';
 import { attemptPrefix, isInProgress, partsFolder, type ReportJob } from './reports.ts';
 
-/** File in a request's folder; it holds the percent as digits. */
 const progressName = 'progress';
 
-/**
- * Creates the notes of a reports folder: the highest progress of each request that a client was shown, percent, so that
- * a crash does not decrease it. Notes of an earlier process are read on demand.
- */
+/** Creates the notes of the highest progress of each request that a client was shown, so that no crash decreases it. */
 export function createProgressNotes(reportsDir: string, logger: Logger) {
   const percents = new Map<number, number>();
   const fileOf = (id: number): string => path.join(reportsDir, String(id), progressName);
@@ -40,7 +36,6 @@ export function createProgressNotes(reportsDir: string, logger: Logger) {
 
   return {
     told,
-    /** Keeps a progress. Not fsynced: a power cut may lose it. */
     note(id: number, percent: number): void {
       if (percent <= told(id)) return;
       percents.set(id, percent);
@@ -159,9 +154,7 @@ export function createJobRecords({ reportsDir, found, retire, mutex, logger }: J
       for (const known of [jobs, open, unsynced]) known.delete(id);
     },
     find: (id: number): ReportJob | undefined => jobs.get(id),
-    /** The requests read so far, in no order. */
     list: (): readonly ReportJob[] => [...jobs.values()],
-    /** Those of them in progress, oldest first. */
     inProgress: (): readonly ReportJob[] => [...open.values()].toSorted((a, b) => a.id - b.id),
     count: (): number => jobs.size + unread.size,
     isUnread: (id: number): boolean => unread.has(id),

@@ -74,7 +74,6 @@ function refuse(why: string, hint = again): AppError {
   return new AppError('manifest_invalid', `the manifest ${why}`, { hint });
 }
 
-/** Reports whether a text is meant to be a manifest. */
 export function isManifestText(text: string): boolean {
   return /^\{\s*"manifestVersion"/.test(text);
 }
@@ -98,10 +97,7 @@ function hasMembers(value: Readonly<Record<string, unknown>>): boolean {
   );
 }
 
-/**
- * Parses a manifest and verifies its signature by its key, which must be `trusted` (hex) if given. Error:
- * `manifest_invalid`.
- */
+/** Parses a manifest and verifies its signature; its key must be `trusted` if given. Error: `manifest_invalid`. */
 export function parseManifest(text: string, trusted?: string): Manifest {
   let value: unknown;
   try {
@@ -162,7 +158,6 @@ export async function openManifestKey(keysDir: string, logger: Logger, isInUse =
   });
   const watched = await records.watch(keyId, (record) => createPrivateKey(record?.privateKey ?? ''), logger);
   return {
-    /** Returns the key; undefined if it cannot be read. */
     current: (): KeyObject | undefined => watched.current(),
     problems(): readonly Problem[] {
       const why = watched.problem();

@@ -39,9 +39,7 @@ export function wantsPage(accept: string | undefined): boolean {
   return accept !== undefined && /\btext\/html\b/.test(accept) && accept.includes('application/xhtml+xml');
 }
 
-/**
- * Renders the page for a person whose link leads to no file. `target`: request target, of which only the id is shown.
- */
+/** Renders the page for a person whose link leads to no file. Of the request target, only the id is shown. */
 export function renderRefusedPage(refusal: LinkRefusal, target: string): string {
   const [title, what, todo] = describe(refusal);
   const id = /^\/files\/([1-9]\d{0,14})\//.exec(target)?.[1];

@@ -19,7 +19,6 @@ export interface LinkHolder {
 interface LinkTarget {
   readonly id: number;
   readonly name: string;
-  /** Unix s. */
   readonly expiresSeconds: number;
   /** Absent in links before 0.3, which end with the user who created the report. */
   readonly holder?: LinkHolder;
@@ -29,9 +28,8 @@ export type FindMark = (idUser: string) => string | undefined;
 
 const targetPattern = /^(\/files\/([1-9]\d{0,14})\/([A-Za-z0-9][A-Za-z0-9._-]{0,199}))\?(.*)$/;
 /**
- * The parameters in the order of their names, each once and in one spelling; nothing is decoded before this matches.
- * `x-ending` repeats the ending of the file, so that readers such as pandas recognize packed files. Links of 0.3 lack
- * it.
+ * The parameters sorted by name, each once and in one spelling; nothing is decoded before this matches. `x-ending` is
+ * the ending of the file, by which readers such as pandas recognize packed files; links of 0.3 lack it.
  */
 const queryPattern =
   /^expires=([1-9]\d{0,11})&kid=([0-9a-f]{8})&signature=([0-9a-f]{64})(?:&user=([1-9]\d{0,14}))?(?:&x-ending=([A-Za-z0-9._-]+))?$/;
@@ -58,9 +56,7 @@ function sign(
   return createHmac('sha256', secret).update(`GET\n${file}\n${expiresSeconds}\n${kid}${of}`).digest();
 }
 
-/**
- * Signs a link with the current key: HMAC-SHA256 over method, path, expiry, key id and holder. Returns path and query.
- */
+/** Signs a link with HMAC-SHA256 over method, path, expiry, key id and holder. Returns path and query. */
 export function signLink(keys: SigningKeys, { id, name, expiresSeconds, holder }: LinkTarget): string {
   const { kid, secret } = keys.current();
   const [file, ending] = [`/files/${id}/${name}`, path.extname(name)];
@@ -129,7 +125,6 @@ export type SigningKeys = Awaited<ReturnType<typeof openSigningKeys>>;
 
 interface KeyRecord {
   readonly kid: string;
-  /** 32 bytes, hex. */
   readonly secret: string;
   readonly createdMs: number;
   /** Absent on the current key. */
@@ -169,7 +164,6 @@ function newKey(nowMs: number): KeyRecord {
   return { kid: randomBytes(4).toString('hex'), secret: randomBytes(32).toString('hex'), createdMs: nowMs };
 }
 
-/** Creates the first key if there is none. */
 export async function ensureSigningKeys(keysDir: string, clock: Clock): Promise<void> {
   await openRecords(keysDir).change(keysId, (known) => known ?? { keys: [newKey(clock.nowMs())] });
 }
@@ -208,7 +202,6 @@ export async function openSigningKeys(keysDir: string, clock: Clock, logger: Log
   };
   const watched = await records.watch(keysId, load, logger);
   return {
-    /** Returns the key of new links. */
     current(): SigningKey {
       const key = watched.current()?.at(-1);
       if (key === undefined) throw new AppError('link_keys_damaged', `cannot read ${file}`, { hint: keysHint });

@@ -36,7 +36,6 @@ function createReportIds(reportsDir: string, newest: number) {
   let highestRetired: number | undefined;
   let last = newest;
 
-  /** Error: `report_damaged`. */
   async function load(): Promise<void> {
     if (highestRetired !== undefined) return;
     const retired = await readHighestId(reportsDir);
@@ -134,13 +133,9 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
       await inParallel(selected, width, (job) => records.settle(job));
       return selected;
     },
-    /** The requests read so far, in no order. */
     list: (): readonly ReportJob[] => records.list(),
-    /** Those of them in progress, oldest first. */
     inProgress: (): readonly ReportJob[] => records.inProgress(),
-    /** The number of requests, read or not. */
     count: (): number => records.count(),
-    /** Reports whether a request exists and has been read. */
     knows: (id: number): boolean => records.find(id) !== undefined,
     /** Reads the other requests at half pace until the signal aborts; calls `onInProgress` for each in progress. */
     load: (signal: AbortSignal, onInProgress?: () => void): Promise<void> => records.load(signal, onInProgress),
@@ -164,10 +159,7 @@ export async function openReportStore(clock: Clock, logger: Logger, options: Rep
 
 const sweepEveryMs = 1000;
 
-/**
- * Starts the sweeper, which deletes each request and its files after its links expired and frees their disk space.
- * Failed deletions are retried. A request that `isHeld` reports stays for now.
- */
+/** Starts the sweeper, which deletes expired requests and their files, and retries. `isHeld` requests stay for now. */
 export function startSweeper(
   store: ReportStore,
   clock: Clock,

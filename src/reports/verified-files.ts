@@ -4,7 +4,6 @@ import { openForReading, type FileHandle } from '../runtime/files/open-file.ts';
 import type { Logger } from '../runtime/logger.ts';
 import type { ReportFile } from './reports.ts';
 
-/** Why a report file is not sent. */
 export interface FileFault {
   readonly idReport: number;
   readonly state: 'missing' | 'damaged';
@@ -89,7 +88,6 @@ export function createVerifiedFiles(logger: Logger) {
     }
   }
 
-  /** Keeps a fault and logs it once. */
   function report(path: string, fault: FileFault): FileFault {
     if (faults.get(path)?.detail !== fault.detail)
       logger.error({ idReport: fault.idReport, error: fault.detail }, 'report file damaged');

@@ -21,7 +21,6 @@ import { parseId, parseLimit, single, type AddMethod } from './methods-routes.ts
 
 /** Rejected and live imports of apps, for users of their account. */
 export interface AppView {
-  /** The newest rejected imports of an app, newest first. */
   readonly readRefusals: (idApp: number, most: number) => Promise<readonly RefusalRecord[]>;
   /** Streams events and rejections; absent if this process has no broker. */
   readonly hub?: LiveHub | undefined;
@@ -47,7 +46,6 @@ function parseOwnApp(access: AccessReader, { idAccount, canExport }: User, given
   return access.current().findApp(idApp)?.idAccount === idAccount ? idApp : notFound('The app is not found');
 }
 
-/** Adds the methods on the imports of an app: its rejected imports, and everything as it arrives. */
 export function addAppRoutes(addMethod: AddMethod, access: AccessReader, { readRefusals, hub }: AppView): void {
   addMethod(['GET'], '/api/app/v1/refusals.json', 'app_refusals', async (user, given) => {
     const idApp = parseOwnApp(access, user, given);

@@ -1,9 +1,6 @@
 import type { Duckdb } from '../../lake/sql/duckdb.ts';
 
-/**
- * The start of a day in a zone, Unix s. If clocks go back over midnight, a day starts, is left for the previous one,
- * and starts again.
- */
+/** The start of a day in a zone, Unix s. A day starts twice if clocks go back over midnight. */
 interface DayBegin {
   /** The first instant of this day or a later one. */
   readonly firstSeconds: number;
@@ -50,7 +47,6 @@ export function createZoneDays(duckdb: Duckdb) {
   }
 
   return {
-    /** Returns the date in a zone at a time, `YYYY-MM-DD`. */
     async currentDate(zone: string, nowMs: number): Promise<string> {
       const [row] = await duckdb.rows(dateQuery, [zone, BigInt(Math.floor(nowMs)) * 1000n]);
       return String(row?.['date']);

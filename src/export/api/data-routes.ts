@@ -164,7 +164,6 @@ export function addDataRoutes(addMethod: AddMethod, { access, looks, clock }: Da
 
 const catalogueArguments = ['idApp', 'customEventName', 'dateFrom', 'dateTo', 'days'];
 
-/** Renders a catalogue; a list of events has no parameters. */
 function renderCatalogue(
   { version, customEvents, more, notices, ...rest }: CurrentCatalogue,
   isListed: boolean,
@@ -205,7 +204,6 @@ export function addCatalogueRoutes(addMethod: AddMethod, { access, looks, clock 
       ...(customEventName === undefined ? {} : { customEventName }),
     } as const;
     const result = await whileConnected((signal) => looks.ask({ question, apps, idAccount }, signal));
-    // The app may have been removed meanwhile.
     if (isRefusal(findApp())) return appNotFound;
     return result.kind === 'catalogue'
       ? { data: renderCatalogue(result.catalogue, customEventName === undefined) }

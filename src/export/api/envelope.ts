@@ -42,7 +42,6 @@ export function notFound(detail: string): Refusal {
 export const accessDenied: Refusal = { code: 403 };
 export const lacksPermission = badRequest('The account lacks export permissions');
 
-/** Delay before a retry, s. */
 export const retryAfterSeconds = 5;
 export const unavailable: Refusal = { code: 500, retryAfterSeconds };
 

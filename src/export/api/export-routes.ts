@@ -92,7 +92,6 @@ export function addListRoutes(
   });
 }
 
-/** Arguments of a create call; those with several values are lists. */
 type OrderArguments = Readonly<Record<string, string | readonly string[]>>;
 
 function describeSpan([from, to]: readonly [string, string], span: ExportSpec['eventTime']): OrderArguments {
@@ -103,7 +102,7 @@ function describeSpan([from, to]: readonly [string, string], span: ExportSpec['e
   };
 }
 
-/** Returns the arguments that repeat a request. Days are seconds, or days if clocks that went back make a difference. */
+/** Returns the arguments that repeat a request. Days are seconds, or days if clocks that went back matter. */
 function describeOrder(spec: ExportSpec): OrderArguments {
   const { eventTime, availableAt, localDates, params = [], filters, eventNameInvert, ...others } = spec;
   const { event, selectors, timezone, sinceVersion, asOf, idSegment, format, compression, order } = others;

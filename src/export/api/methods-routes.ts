@@ -27,7 +27,6 @@ interface OwnAnswer {
 export interface CallContext {
   /** Base of links, without a trailing slash. */
   readonly baseUrl: string;
-  /** Reports whether the client has closed the connection. */
   readonly isGone: () => boolean;
   /** Reports whether the session of the call is still valid; true for a call without one. */
   readonly isStillSignedIn: () => boolean;
@@ -43,10 +42,8 @@ export type Method = (
 /** Adds a method of the API: each call is counted, authorized, and its result sent in the envelope. */
 export type AddMethod = (methods: ('GET' | 'POST')[], url: string, name: string, method: Method) => void;
 
-/** How often a half-closed connection is probed, ms. */
 const probeEveryMs = 250;
 
-/** Returns the value of an argument that is given once. */
 export function single(given: Arguments, name: string): string | undefined {
   const values = given.get(name);
   return values?.length === 1 ? values[0] : undefined;

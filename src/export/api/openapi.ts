@@ -62,7 +62,6 @@ export const paramsParameter: Schema = {
 const numberText: Schema = { type: 'string', pattern: '^[1-9][0-9]*$' };
 const idParameter = (name: string): Schema => parameter(name, numberText, 'Id returned by create.');
 
-/** Describes a method: parameters, data of its response, and further responses. */
 export function method(summary: string, given: readonly Schema[], data: Schema, others: Schema = {}): Schema {
   return {
     summary,

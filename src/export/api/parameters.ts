@@ -29,15 +29,11 @@ interface ValueRule {
 export interface Parameter {
   readonly name: string;
   readonly meaning: string;
-  /**
-   * `one`: a single value. `set`: several, as `a,b` or repeated. `list`: several, repeated only, since values may
-   * contain commas.
-   */
+  /** `one`: a single value. `set`: several, `a,b` or repeated. `list`: only repeated, as values may contain commas. */
   readonly shape: 'one' | 'set' | 'list';
   readonly rule: ValueRule;
   /** Absent: all events. */
   readonly events?: readonly string[];
-  /** Whether it filters by the field of its name. */
   readonly isFilter?: true;
 }
 
@@ -235,7 +231,6 @@ export const filterNames: readonly string[] = [...rowFields].flatMap(([name, sch
 const clash = ownParameters.find(({ name, isFilter }) => isFilter !== true && filterNames.includes(name));
 if (clash !== undefined) throw new Error(`schemas: ${clash.name} is a parameter of the create call, not a filter`);
 
-/** All parameters of the create call except `params[NAME]`, for the API reference and the parser. */
 export const parameters: readonly Parameter[] = [
   ...ownParameters,
   ...filterNames.filter((name) => !ownParameters.some((known) => known.name === name)).map((name) => filterOn(name)),

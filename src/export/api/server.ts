@@ -62,10 +62,7 @@ const brokenOff: Readonly<Record<string, Refusal>> = {
   ERR_HTTP_REQUEST_TIMEOUT: badRequest('The request timed out'),
 };
 
-/**
- * Responds to bytes that are not a request. The connection is closed without a response if the client would take it for
- * that of another request.
- */
+/** Responds to bytes that are not a request; without a response if the client would assign it to another request. */
 function answerOnSocket(refusal: Refusal, socket: Socket, mayAnswer: boolean): void {
   if (!socket.writable || !mayAnswer) return void socket.destroy();
   const envelope = refusalEnvelope(refusal);

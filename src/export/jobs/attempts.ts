@@ -25,7 +25,6 @@ export interface Settlement {
 export interface JudgedAttempt {
   /** Attempts of the request, this one included, interrupted ones excluded. */
   readonly attempts: number;
-  /** Time since the creation of the request. */
   readonly ageMs: number;
   readonly timeoutMs: number;
 }
@@ -146,7 +145,6 @@ function reportEnd(job: ReportJob, { clock, logger, onEnd }: AttemptsDependencie
   onEnd(job, seconds);
 }
 
-/** Classifies the outcome of an attempt, and logs failures. */
 function judgeAttempt(
   { id, attempts, createdMs }: ReportJob,
   outcome: AttemptOutcome,
@@ -236,7 +234,6 @@ export function createAttempts(dependencies: AttemptsDependencies, options: Atte
       }
     },
     finish,
-    /** Progress of the running attempts of a request, percent. */
     percent: (id: number): number => percents.get(id) ?? 0,
     /** Aborts attempts for a removed user or on the rows of a removed app; they restart without. */
     dropTakenBack(): void {

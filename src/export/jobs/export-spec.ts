@@ -15,10 +15,7 @@ export interface ParamFilter {
   readonly values: readonly string[];
 }
 
-/**
- * A valid export request, as job.json keeps it and the worker runs it. Days are instants, aliases their event, numbers
- * their shortest decimal form.
- */
+/** A valid request as in job.json. Days are instants, aliases their event, numbers their shortest decimal form. */
 export interface ExportSpec {
   readonly event: string;
   /** Names of selectors in the order of the columns, each once. */
@@ -84,10 +81,7 @@ const members: Readonly<Record<keyof ExportSpec, Check>> = {
   filters: (value) => isRecord(value) && Object.values(value).every(isTextList),
 };
 
-/**
- * Parses the request of a job.json; undefined if it is not a spec of this version: a filter that is not known must not
- * select more.
- */
+/** Parses the request of a job.json; undefined if it has unknown members: an unknown filter must not select more. */
 export function parseExportSpec(value: unknown): ExportSpec | undefined {
   if (!isRecord(value)) return undefined;
   const { unknowable, ...others } = value;

@@ -65,7 +65,7 @@ export function createLooks(
   const stopping = new AbortController();
   const underWay = new Set<Promise<unknown>>();
 
-  /** Runs work when a worker is free. A signal that aborts before that ends the wait, which then counts no longer. */
+  /** Runs work when a worker is free. A signal that aborts earlier removes it from the queue. */
   async function runInTurn<End extends LookEnd | DataEnd>(
     idAccount: number,
     signal: AbortSignal,

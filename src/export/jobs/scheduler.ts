@@ -40,7 +40,6 @@ function createRunning(run: (id: number, signal: AbortSignal) => Promise<void>, 
       });
       running.set(id, { idAccount, abort, done });
     },
-    /** Aborts a run, and waits for its end. */
     stop,
     stopAll: async (): Promise<void> => void (await Promise.all([...running.keys()].map(stop))),
   };
@@ -56,7 +55,6 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
   const attempts = createAttempts(dependencies, options);
   const running = createRunning((id, signal) => attempts.run(id, signal), wake);
   const stopping = new AbortController();
-  /** Queued requests of removed users that are being canceled. */
   const ending = new Map<number, Promise<void>>();
 
   const listWaiting = (): readonly ReportJob[] =>
@@ -113,7 +111,7 @@ export function startJobRunner(dependencies: AttemptsDependencies, options: JobR
   return {
     wake,
     cancel,
-    /** Progress of a request, percent, 0 to 99. It never decreases, not after a crash either. */
+    /** Progress of a request, percent, 0 to 99. It never decreases, not even after a crash. */
     progress(id: number): number {
       const percent = Math.max(attempts.percent(id), store.toldProgress(id));
       store.noteProgress(id, percent);

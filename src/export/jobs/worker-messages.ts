@@ -48,7 +48,6 @@ export interface ReadPlan {
   readonly begunMs: number;
 }
 
-/** The plan of an attempt at an export. */
 export interface WorkerPlan extends ReadPlan {
   /** The attempt's empty folder, for the files of the result alone. */
   readonly folder: string;
@@ -72,11 +71,9 @@ export type DataQuestion =
       readonly ask: 'catalogue';
       readonly dates?: DateSpan;
       readonly customEventName?: string;
-      /** Number of the newest dates per event. */
       readonly days: number;
     };
 
-/** The plan of a query about data, which writes nothing. */
 export interface DataPlan {
   readonly question: DataQuestion;
   readonly apps: readonly ExportApp[];
@@ -91,7 +88,6 @@ export interface Bounds {
   readonly atMost: number | null;
 }
 
-/** A limit that a result may exceed. */
 export interface OverLimit {
   readonly limit: 'rows' | 'bytes';
   readonly allowed: number;
@@ -149,17 +145,13 @@ export interface Fields {
   /** UTC dates of the first and the last counted event; absent if there is none. */
   readonly dateFrom?: string;
   readonly dateTo?: string;
-  /** Whether every event of the dates was counted. */
   readonly isComplete: boolean;
   readonly fields: readonly FieldFill[];
 }
 
 type Failed<Reason extends string> = { readonly kind: 'failed'; readonly reason: Reason; readonly error: string };
 
-/**
- * The outcome of an attempt. `user`: the request exceeds a limit. `disk`: no space is left. `damage`: a file of the lake
- * is damaged.
- */
+/** The outcome of an attempt. `user`: a limit is exceeded. `disk`: no space left. `damage`: a lake file is damaged. */
 export type WorkerOutcome =
   | {
       readonly kind: 'done';

@@ -39,7 +39,6 @@ interface NoticeNotifierDependencies extends SenderDependencies {
 }
 
 interface NoticeNotifierOptions extends TellerOptions {
-  /** Interval of the checks for changed notices, ms. */
   readonly everyMs: number;
 }
 
@@ -62,7 +61,6 @@ function listPending(
   return wanted.toReversed().toSorted((a, b) => failed.indexOf(a.id) - failed.indexOf(b.id));
 }
 
-/** Returns the record of a webhook after an attempt. */
 function recordSent(
   { told, failed, failures }: ToldNotices,
   { id }: Notice,

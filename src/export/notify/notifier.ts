@@ -134,7 +134,6 @@ export function startNotifier(dependencies: NotifierDependencies, options = defa
   }
 
   return {
-    /** Notifies the webhooks of a request that has just ended. */
     look: (id: number): void => look(id, true),
     /** Notifies the webhooks that earlier processes may have missed. */
     async lookAtAll(): Promise<void> {

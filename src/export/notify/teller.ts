@@ -89,7 +89,6 @@ export function createRetryLoops(
       loops.set(key, loop);
       loop.done = repeat(key, step, loop);
     },
-    /** Wakes the loops that are due by the clock. */
     wakeDue(): void {
       for (const { nextMs, wake } of loops.values())
         if (nextMs !== Infinity && isDue(nextMs, clock.nowMs(), options)) wake();

@@ -116,7 +116,6 @@ const filesInvalid = badRequest('Argument files must be auto or gzip');
 
 const isPacking = (text: string): text is 'auto' | 'gzip' => text === 'auto' || text === 'gzip';
 
-/** Parses 1 or 0; undefined for other texts. */
 function parseSwitch(given: Arguments, name: string): boolean | undefined {
   const text = single(given, name);
   return text === '1' || text === '0' ? text === '1' : undefined;

@@ -17,7 +17,6 @@ export function parseLabel(text: string | undefined, most: number): string | und
   return text !== undefined && text !== '' && text.length <= most && !/\p{Cc}/u.test(text) ? text : undefined;
 }
 
-/** Converts the errors of a change into refusals; throws others. */
 function toRefusal(error: unknown): Refusal {
   if (isAppError(error, 'not_found')) return { code: 404, detail: error.message };
   if (isAppError(error, 'usage') || isAppError(error, 'conflict')) return badRequest(error.message);

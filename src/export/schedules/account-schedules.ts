@@ -102,7 +102,6 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
         throw error;
       }
     },
-    /** Lists the schedules of an account, and the ids of damaged ones. */
     async list(idAccount: number) {
       const { known, damaged } = await listSchedules(schedules, idAccount);
       const views = await Promise.all(known.map((schedule) => orDamaged(describe(schedule))));
@@ -113,7 +112,7 @@ export function createAccountSchedules(dependencies: AccountScheduleDependencies
       const schedule = await findSchedule(schedules, idAccount, idSchedule);
       return schedule && describe(schedule);
     },
-    /** Skips the slots from now on. */
+    /** Skips slots until the schedule is resumed. */
     pause: (idAccount: number, idSchedule: string): Promise<ScheduleView | undefined> =>
       change(idAccount, idSchedule, (schedule) => (schedule.paused ? schedule : { ...schedule, paused: true })),
     /** Resumes a paused schedule with the next slot, a stopped one with the missed slots. */

@@ -23,7 +23,6 @@ interface OwnArgument {
   readonly accepts: (text: string, every: Frequency) => boolean;
 }
 
-/** The arguments of the slots of a schedule. */
 export const ownArguments: readonly OwnArgument[] = [
   {
     name: 'every',

@@ -16,7 +16,6 @@ import { tableDirOf } from '../jobs/read-plan.ts';
 
 export type SlotClock = ReturnType<typeof createSlotClock>;
 
-/** Creates the times of slots over the calendar of the export area. */
 export function createSlotClock(days: ZoneDays) {
   /**
    * Returns the time of a slot, Unix ms: when the clocks of its zone first show its time or a later one. A slot in an
@@ -28,7 +27,6 @@ export function createSlotClock(days: ZoneDays) {
   }
   return {
     timeOf,
-    /** Returns the newest slot whose time has come. */
     async newest(rule: SlotRule, nowMs: number): Promise<number> {
       if (rule.every === 'hour') return newestHourSlot(rule, nowMs);
       const today = await days.currentDate(rule.timezone, nowMs);

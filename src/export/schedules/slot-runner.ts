@@ -26,7 +26,6 @@ interface SlotRunnerDependencies extends Omit<TurnDependencies, 'onStop' | 'onOv
   readonly logger: Logger;
   /** Settles when the requests of earlier processes have been read once. */
   readonly loaded: Promise<void>;
-  /** Interval of the schedule checks, ms. */
   readonly everyMs?: number;
 }
 
@@ -79,7 +78,6 @@ function createTurn(
   };
 }
 
-/** Starts to create exports, until it is stopped. */
 export function startSlotRunner(dependencies: SlotRunnerDependencies) {
   const { schedules, store, clock, logger, loaded, everyMs = defaultEveryMs } = dependencies;
   let known = new Map<string, Known>();
@@ -140,7 +138,6 @@ export function startSlotRunner(dependencies: SlotRunnerDependencies) {
       if (schedule.damage !== undefined) return false;
       return schedule.progress === undefined || !isSettled(schedule.progress, job);
     },
-    /** The schedules whose records cannot be read. */
     notices: (): readonly Problem[] =>
       [...known].flatMap(([idSchedule, { damage }]) => {
         const message = `schedule ${idSchedule} creates no exports: ${damage}`;

@@ -123,7 +123,7 @@ export function createTurns(dependencies: TurnDependencies) {
     await crashPoint('slot-noted' satisfies SlotStep);
   }
 
-  /** Records what is new of a schedule's requests. A crash before that loses nothing: each request names its slot. */
+  /** Records changes of a schedule's requests. A crash before that loses nothing: each request names its slot. */
   async function settle(schedule: Schedule, before: Progress): Promise<Progress> {
     const jobs = await store.select(({ slot }) => slot?.idSchedule === schedule.idSchedule);
     const oldestFirst = jobs.toSorted((a, b) => a.id - b.id);

@@ -113,7 +113,6 @@ async function pinFile({ file, sizeBytes, sha256 }: PlanFile, folder: string, na
   return pinned;
 }
 
-/** Compares a file with its plan. Error: `file_damaged`. */
 export async function assertListWhole({ file, sizeBytes, sha256 }: PlanFile, at: string): Promise<void> {
   if ((await findSize(at)) === sizeBytes && (await hashFile(at)) === sha256) return;
   throw new AppError('file_damaged', `${file} is damaged: checksum mismatch`, {

@@ -27,7 +27,6 @@ import {
 } from './read-files.ts';
 import { LimitError, tooManyBytes, watch, type OnShare } from './watch-statement.ts';
 
-/** The preparation's share of a query. */
 const preparationShare = 0.6;
 /** Memory of a thread for streamed rows: two row groups of the lake and their text. */
 const streamMemoryMb = 256;
@@ -42,7 +41,6 @@ interface QueryJob {
   /** Only rows that became available later, Unix ms; undefined: all. */
   readonly sinceMs: number | undefined;
   readonly format: Format;
-  /** For work files, which include the rows. */
   readonly tempDir: string;
   /** Called with the share of the result that is in files, after the query. */
   readonly onFileShare: OnShare;
@@ -70,7 +68,6 @@ async function assertFewRows(
   if ((await watch(engine, before(job), () => undefined, counting)) > maxRows) throw new LimitError(tooManyRows);
 }
 
-/** Creates the work files of the slices, and the result that is made of them. */
 function startFiles(job: QueryJob, slices: number): { paths: [string, ...string[]]; result: ResultFiles } {
   const { plan, format, tempDir, onFileShare } = job;
   const { folder, stem, limits } = plan;

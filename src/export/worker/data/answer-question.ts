@@ -1,6 +1,5 @@
 /**
- * Queries about the data of an account's apps: events by day and kind, fill rates of fields, parameters of custom
- * events.
+ * Queries about the data of an account's apps: events per day and kind, fill rates, parameters of custom events.
  *
  * In: a plan (jobs/worker-messages.ts), the newest version of the tables. Out: one outcome; nothing is written.
  * Invariant: only rows of the plan's apps are counted, exactly; what was not counted is stated.
@@ -94,7 +93,6 @@ export async function countDays(
   return [...told.filter((count) => count !== undefined), ...found];
 }
 
-/** Sums up counts of the same day and kind, sorted. */
 export function sumDays(counts: readonly DayCount[]): DayCount[] {
   const sums = new Map<string, DayCount>();
   for (const count of counts) {
@@ -132,7 +130,6 @@ function timeOf({ maxValues }: DataFile): string {
 /** The newest files with rows of the apps, up to the bounds. */
 interface Newest {
   readonly chosen: readonly DataFile[];
-  /** Whether no other file has rows of the apps. */
   readonly isComplete: boolean;
 }
 
@@ -253,7 +250,6 @@ async function findCatalogue(
   return { kind: 'catalogue', catalogue: { ...catalogue, customEvents: cut } };
 }
 
-/** Runs a query. Never throws. */
 export async function answerQuestion(plan: DataPlan): Promise<DataOutcome> {
   const { question } = plan;
   for (let attempt = 1; ; attempt += 1) {

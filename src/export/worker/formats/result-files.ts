@@ -33,10 +33,7 @@ function createSyncing(handle: FileHandle): { written(bytes: number): void; end(
   };
 }
 
-/**
- * Appends a text to its first file while it is written, and hashes it; undefined once it is larger than `maxBytes`, the
- * text then restarted.
- */
+/** Appends a text to its first file and hashes it; undefined, with the text restarted, above `maxBytes`. */
 async function gatherText(
   text: GrowingText,
   maxBytes: number,
@@ -109,7 +106,6 @@ export function startResultFiles(paths: readonly [string, ...string[]], format: 
   }
 
   const made = make();
-  /** Fails its readers: the result will never be complete. */
   function giveUp(): void {
     isGivenUp = true;
     text.giveUp();
@@ -123,7 +119,6 @@ export function startResultFiles(paths: readonly [string, ...string[]], format: 
   return {
     /** Waits until the earlier files of the result have been read. Error: if files cannot be made. */
     reached: (file: number): Promise<void> => text.reached(file),
-    /** Marks a file of the result as complete. */
     complete: (file: number): void => text.complete(file),
     giveUp,
     /** The error that ended them; the query may stop. */

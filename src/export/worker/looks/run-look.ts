@@ -64,7 +64,6 @@ export interface Look {
   readonly verify: Verify;
 }
 
-/** Numbers of rows by the index of their file. */
 interface Counted {
   readonly files: ReadonlyMap<number, number>;
   readonly rows: number;
@@ -212,10 +211,7 @@ const attempts = 3;
 const tooLarge = 'The preview exceeds its memory limit. Select fewer days or apps, or leave out order';
 const previewRows = 20;
 
-/**
- * Splits the files so that the first piece has the first rows. Derived rows and `order=time` need all files in one
- * piece.
- */
+/** Splits the files so that the first piece has the first rows; not for derived rows and `order=time`. */
 function piecesOf({ plan: { request }, query: { preparation }, read: { files } }: Look): Slice[] {
   if (preparation !== undefined || request.order === 'time' || files.length === 0) return [{ files }];
   return planSlices(files).filter(({ rows }) => rows === undefined || rows.from === 0);
@@ -276,7 +272,6 @@ async function answerLook(plan: LookPlan): Promise<LookOutcome> {
   }
 }
 
-/** Runs an estimate or a preview. Never throws. */
 export async function runLook(plan: LookPlan): Promise<LookOutcome> {
   for (let attempt = 1; ; attempt += 1) {
     try {
