@@ -205,7 +205,7 @@ describe('an analyst', () => {
     const page = await openSignedIn(ann);
     const answered = await page.goto(`${service.api}${link}`);
     expect(answered?.status()).toBe(403);
-    await page.getByRole('heading', { name: 'This link does not work, or not any more' }).waitFor();
+    await page.getByRole('heading', { name: 'This link is invalid or has expired' }).waitFor();
     expect([...(await findAxeFaults(page)), await overflowOf(page)]).toEqual([0]);
     await page.getByRole('link', { name: 'Exports' }).click();
     await page.getByRole('link', { name: `#${pastRequests} ` }).waitFor();

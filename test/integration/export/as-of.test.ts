@@ -152,7 +152,7 @@ test('A version one of whose sealed files has given its place to a rewrite is no
   expect(await lake.exportAsOf(version)).toMatchObject({
     kind: 'failed',
     reason: 'user',
-    error: expect.stringContaining('is not kept any more'),
+    error: expect.stringContaining('is no longer available'),
   });
 });
 

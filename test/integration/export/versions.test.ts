@@ -272,7 +272,7 @@ describe('versions of the data', () => {
 
   it('What is found out from all rows cannot be asked for since a version', async () => {
     const detail = await refusal('event=sessions&selectors=customUserId&sinceVersion=1');
-    expect(detail).toContain('Argument sinceVersion does not suit event sessions');
+    expect(detail).toContain('Argument sinceVersion is not allowed for event sessions');
   });
 
   it.each(['sinceVersion', 'asOf'])('A place of another history ends the export with the reason: %s', async (name) => {
@@ -292,7 +292,7 @@ describe('versions of the data', () => {
     'What came since a place is not cut by %s, which would lose rows for good',
     async (name) => {
       const detail = await refusal(`event=customEvents&selectors=customUserId&sinceVersion=0&${name}=1`);
-      expect(detail).toContain(`Argument ${name} is invalid: sinceVersion says by itself`);
+      expect(detail).toContain(`Argument ${name} is invalid: sinceVersion already selects rows`);
     },
   );
 });
