@@ -125,10 +125,10 @@ describe('a session', () => {
       },
     });
     const page = await open('operations/users', olga);
-    await page.getByRole('button', { name: `New secret for user ${olga.idUser}` }).press('Enter');
-    await page.getByRole('button', { name: 'Make a new secret' }).press('Enter');
+    await page.getByRole('button', { name: `Rotate secret of user ${olga.idUser}` }).press('Enter');
+    await page.getByRole('button', { name: 'Rotate secret', exact: true }).press('Enter');
     await page.getByText('Your session has ended.').first().waitFor();
-    expect(await page.getByLabel('Shown this once').inputValue()).toBe('the new one');
+    expect(await page.getByLabel('Copy this now').inputValue()).toBe('the new one');
     await page.getByRole('button', { name: 'Done' }).click();
     await page.getByRole('dialog', { name: 'Your session has ended' }).waitFor();
   });
@@ -139,15 +139,15 @@ describe('a session', () => {
     await page.getByText('No exports yet').waitFor();
     await context.setOffline(true);
     await signOut(page, 'Ann');
-    await page.getByText('You are still signed in. The service is not reached.').waitFor();
+    await page.getByText("You are still signed in. Can't reach the service.").waitFor();
     await context.setOffline(false);
     // As a proxy answers for a service that starts.
     await context.route('**/console/session', (route) => route.fulfill({ status: 502, body: '<h1>Bad Gateway</h1>' }));
     await page.reload();
-    await page.getByText('The service is not available now.').waitFor();
+    await page.getByText('The service is unavailable.').waitFor();
     await context.unroute('**/console/session');
     await page.getByText('No exports yet').waitFor();
-    expect(await page.getByText('The service is not available now.').count()).toBe(0);
+    expect(await page.getByText('The service is unavailable.').count()).toBe(0);
   });
 });
 
@@ -174,7 +174,7 @@ describe('an answer', () => {
     await new Promise((resolve) => setTimeout(resolve, 500));
     expect(await page.getByRole('heading', { level: 2 }).first().innerText()).toContain('90,000');
     await page.getByRole('radio', { name: '365', exact: true }).check();
-    await page.getByText('It is not there any more.').waitFor();
+    await page.getByText('Not found.').waitFor();
     expect(await page.getByRole('heading', { level: 2 }).first().innerText()).not.toContain('000');
   });
 
@@ -215,9 +215,9 @@ describe('an answer', () => {
       '/api/operations/v1/status.json': (route) => (isAway ? route.abort() : route.fulfill({ json: { data: status } })),
     });
     const page = await open('operations', server.users.olga);
-    await page.locator('.badge.good', { hasText: 'Everything works' }).waitFor();
+    await page.locator('.badge.good', { hasText: 'Healthy' }).waitFor();
     isAway = true;
-    await page.getByText('What is shown is older.').waitFor();
+    await page.getByText('The values below are older.').waitFor();
     expect(await page.locator('.badge.good').count()).toBe(0);
     expect(await findAxeFaults(page)).toEqual([]);
   });
@@ -237,10 +237,10 @@ describe('an answer', () => {
     });
     const page = await open('exports/1');
     await page.setViewportSize({ width: 390, height: 900 });
-    const files = page.getByRole('region', { name: 'Files, to be scrolled' });
+    const files = page.getByRole('region', { name: 'Files, scrollable' });
     await files.waitFor();
     expect((await files.boundingBox())?.height).toBeLessThan(120);
-    const pieces = page.getByRole('navigation', { name: 'Pieces of the list' });
+    const pieces = page.getByRole('navigation', { name: 'Pagination' });
     await pieces.getByText('1 export').waitFor();
     expect(await pieces.getByRole('button').count()).toBe(0);
   });
@@ -249,7 +249,7 @@ describe('an answer', () => {
 describe('the form of an export', () => {
   it('The summary covers no first rows, payments have their amount, and a full queue is named', async () => {
     const exports = Array.from({ length: 10 }, (_, place) => ({ idRawExport: String(41 + place) }));
-    const detail = 'The maximum number of simultaneous requests is reached: 10. Wait for room in the queue.';
+    const detail = 'The maximum number of simultaneous requests is reached: 10. Wait until one ends.';
     await answer({
       [`${api}/estimate.json`]: (route) => route.fulfill({ status: 400, json: { data: { error: { detail: 'no' } } } }),
       [`${api}/create.json`]: (route) =>
@@ -262,7 +262,7 @@ describe('the form of an export', () => {
     });
     const page = await open('');
     const events = page.getByRole('region', { name: 'Event', exact: true }).getByRole('combobox');
-    const columns = page.getByRole('list', { name: /^Chosen columns/ });
+    const columns = page.getByRole('list', { name: /^Selected columns/ });
     for (const [event, column] of [
       ['payments', 'total'],
       ['adMonetization', 'revenue'],
@@ -271,13 +271,13 @@ describe('the form of an export', () => {
       await events.selectOption(event);
       expect(await columns.getByText(column, { exact: true }).count()).toBe(1);
     }
-    await page.getByRole('button', { name: 'Order the export' }).click();
+    await page.getByRole('button', { name: 'Create export' }).click();
     await page.getByRole('link', { name: '#50' }).waitFor();
     expect(await page.getByRole('link', { name: /^#4/ }).count()).toBe(9);
-    await page.getByRole('button', { name: 'Show the first rows' }).click();
-    const rows = page.getByRole('region', { name: 'First rows', exact: true });
-    await rows.getByText('The first 20; there are more.').waitFor();
-    const summary = page.getByRole('region', { name: 'Your order', exact: true });
+    await page.getByRole('button', { name: 'Show preview' }).click();
+    const rows = page.getByRole('region', { name: 'Preview', exact: true });
+    await rows.getByText('First 20 rows; there are more.').waitFor();
+    const summary = page.getByRole('region', { name: 'Summary', exact: true });
     await expect
       .poll(async () => {
         const [above, below] = [await summary.boundingBox(), await rows.boundingBox()];
@@ -294,7 +294,7 @@ describe('the form of an export', () => {
     });
     const page = await open('');
     await page.getByRole('combobox', { name: 'Time zone' }).selectOption('Europe/Berlin');
-    await page.getByRole('radio', { name: 'Moments' }).check();
+    await page.getByRole('radio', { name: 'Date and time' }).check();
     await page.getByLabel('First second').fill('2025-10-26T02:00:00');
     await page.getByLabel('Last second').fill('2025-10-26T02:59:59');
     const curl = page.getByRole('region', { name: 'curl' });
@@ -304,17 +304,17 @@ describe('the form of an export', () => {
     for (const name of ['level', 'coins']) {
       await filters.selectOption('params');
       await page.getByLabel('Parameter', { exact: true }).last().fill(name);
-      await page.getByLabel('Is one of (one a line)').last().fill(`${name} 1\n${name} 2`);
+      await page.getByLabel('Is one of (one value per line)').last().fill(`${name} 1\n${name} 2`);
     }
     await page.getByRole('button', { name: 'Remove the filter on level' }).click();
-    expect(await page.getByLabel('Is one of (one a line)').inputValue()).toBe('coins 1\ncoins 2');
+    expect(await page.getByLabel('Is one of (one value per line)').inputValue()).toBe('coins 1\ncoins 2');
     await expect.poll(() => curl.innerText()).toMatch(/params\[coins\]=coins 1[^]*params\[coins\]=coins 2/);
     expect(await focused(page)).toBe('Remove the filter on coins');
     await page.keyboard.press('Enter');
     expect(await focused(page)).toBe('Filters');
 
     const second = page
-      .getByRole('list', { name: /^Chosen columns/ })
+      .getByRole('list', { name: /^Selected columns/ })
       .getByRole('button')
       .nth(1);
     const name = await second.getAttribute('aria-label');
@@ -322,10 +322,10 @@ describe('the form of an export', () => {
     for (let turn = 0; turn < 2; turn += 1) await page.keyboard.press('Alt+ArrowRight');
     expect(await focused(page)).toBe(name);
     await page.keyboard.press('Enter');
-    expect(await focused(page)).toMatch(/^Take .* out$/);
+    expect(await focused(page)).toMatch(/^Remove \w/);
 
-    await page.getByRole('button', { name: 'Order the export' }).click();
-    await page.getByText('It may have been ordered all the same').waitFor();
+    await page.getByRole('button', { name: 'Create export' }).click();
+    await page.getByText('The export may have been created anyway').waitFor();
   });
 
   it('Who opens an app by a key begins at its heading', async () => {

@@ -104,14 +104,14 @@ export function describeOperations(place: () => ConsolePlace): void {
 
       await page.getByRole('button', { name: 'Pause' }).click();
       expect(await post('login', { customUserId: 'u-3' })).toBe(200);
-      await page.getByText('1 came meanwhile').waitFor();
+      await page.getByText('1 received while paused').waitFor();
       expect(await page.locator('.entry', { hasText: 'u-3' }).count()).toBe(0);
-      await page.getByRole('button', { name: 'Go on' }).click();
+      await page.getByRole('button', { name: 'Resume' }).click();
       await page.locator('.entry', { hasText: 'u-3' }).waitFor();
-      await page.getByLabel('Only with this text').fill('u-3');
+      await page.getByLabel('Filter by text').fill('u-3');
       await waitFor('the others are gone', async () => (await page.locator('.entry').count()) === 1);
       expect([...(await findAxeFaults(page)), ...faults]).toEqual([]);
-      await page.getByLabel('Only with this text').fill('');
+      await page.getByLabel('Filter by text').fill('');
       // As many as a page keeps, and more: it is drawn whole with them.
       let posted = 0;
       await waitFor('what is left out is counted', async () => {
@@ -143,11 +143,11 @@ export function describeOperations(place: () => ConsolePlace): void {
       const { service, operator } = place();
       const { page, faults } = await open(operator);
       await page.getByRole('link', { name: 'Operations' }).click();
-      await page.getByText('Everything works').waitFor();
+      await page.getByText('Healthy').waitFor();
       await page.getByRole('link', { name: 'Apps', exact: true }).click();
-      await page.getByRole('button', { name: 'Give a token to app 1', exact: true }).press('Enter');
-      await page.getByRole('button', { name: 'Give a token', exact: true }).last().click();
-      const given = await page.getByLabel('Shown this once').inputValue();
+      await page.getByRole('button', { name: 'Add token to app 1', exact: true }).press('Enter');
+      await page.getByRole('button', { name: 'Add token', exact: true }).last().click();
+      const given = await page.getByLabel('Copy this now').inputValue();
       expect(await findAxeFaults(page)).toEqual([]);
       await waitFor('the token is known', async () => (await post('login', { customUserId: 'u-4' }, given)) === 200);
       const kept = 'JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie, location.href])';
@@ -155,8 +155,8 @@ export function describeOperations(place: () => ConsolePlace): void {
       await page.keyboard.press('Escape');
       expect(await page.content()).not.toContain(given);
 
-      await page.getByRole('button', { name: `Take the token ${given.slice(0, 8)} of app 1` }).click();
-      await page.getByRole('button', { name: 'Take it' }).click();
+      await page.getByRole('button', { name: `Revoke token ${given.slice(0, 8)} of app 1` }).click();
+      await page.getByRole('button', { name: 'Revoke', exact: true }).click();
       await waitFor('the token has ended', async () => (await post('login', { customUserId: 'u-5' }, given)) === 403);
       expect((await listApps(dataPaths(service.dataDir)))[0]?.tokens).toHaveLength(1);
       expect(await post('login', { customUserId: 'u-6' })).toBe(200);
@@ -167,11 +167,11 @@ export function describeOperations(place: () => ConsolePlace): void {
       const { service, operator } = place();
       const { page } = await open(operator);
       await page.goto(`${service.api}/console/operations/users`);
-      await page.getByRole('button', { name: 'Add a user' }).press('Enter');
+      await page.getByRole('button', { name: 'Add user' }).press('Enter');
       await page.keyboard.type('bob');
       await page.getByLabel('Account', { exact: true }).fill('1');
       await page.keyboard.press('Enter');
-      const secret = await page.getByLabel('Shown this once').inputValue();
+      const secret = await page.getByLabel('Copy this now').inputValue();
       const idUser = await page.locator('dialog .fact dd').innerText();
       await page.keyboard.press('Escape');
       const statusOf = async (by: string): Promise<number> =>
@@ -182,10 +182,10 @@ export function describeOperations(place: () => ConsolePlace): void {
         ).status;
       await waitFor('bob is known', async () => (await statusOf(secret)) === 200);
       await page.getByRole('button', { name: `Change user ${idUser}`, exact: true }).press('Enter');
-      await page.getByLabel('Exports at once').fill('3');
+      await page.getByLabel('Max concurrent exports').fill('3');
       expect(await findAxeFaults(page)).toEqual([]);
       await page.keyboard.press('Enter');
-      await page.getByText('3 exports at once').waitFor();
+      await page.getByText('3 concurrent exports').waitFor();
       await page.getByRole('button', { name: `Remove user ${idUser}`, exact: true }).press('Enter');
       await page.getByRole('button', { name: 'Remove', exact: true }).last().press('Enter');
       await waitFor('bob is gone', async () => (await statusOf(secret)) === 403);
@@ -217,14 +217,14 @@ export function describeOperations(place: () => ConsolePlace): void {
         return found[0].includes('"registration"') && found[1].includes('"looked":2');
       });
       await page.goto(`${service.api}/console/data/1`);
-      await page.getByLabel('Kind of event').selectOption('registration');
+      await page.getByLabel('Event type').selectOption('registration');
       await page.locator('tr', { hasText: 'age' }).getByText('100 %').first().waitFor();
       await page.getByLabel('Find a custom event').fill('UP');
       await page.getByRole('button', { name: 'level "up"', exact: true }).press('Enter');
       const parameter = page.locator('tr', { hasText: 'it"s' });
       await parameter.getByText('<b>bold</b>').waitFor();
       expect(await parameter.innerText()).toContain('100 %');
-      await page.getByText('The figures as a table').click();
+      await page.getByText('Show as table').click();
       expect(await page.getByRole('columnheader', { name: 'registration' }).count()).toBe(1);
       expect([...(await findAxeFaults(page)), await overflowOf(page), ...faults]).toEqual([0]);
     });
@@ -245,12 +245,12 @@ export function describeOperations(place: () => ConsolePlace): void {
       }
       const other = await open(stranger);
       await other.page.goto(`${service.api}/console/data`);
-      await other.page.getByText('The account has no app yet').waitFor();
-      await other.page.getByText('No events in these days').waitFor();
+      await other.page.getByText('No apps yet').waitFor();
+      await other.page.getByText('No events in this period').waitFor();
       expect(other.faults).toEqual([]);
       expect(await other.page.getByRole('link', { name: 'Operations' }).count()).toBe(0);
       await other.page.goto(`${service.api}/console/operations`);
-      await other.page.getByText('There is no such page').waitFor();
+      await other.page.getByText('Page not found').waitFor();
       await other.page.goto(`${service.api}/console/live/1`);
       await other.page.getByText('The app is not found').first().waitFor();
     });

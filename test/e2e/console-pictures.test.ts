@@ -158,7 +158,7 @@ describe.skipIf(executable === undefined || !isAsked)('the pictures of the conso
     await waitFor('one of them is half-way', stopHalfWay, 60_000);
     await order({ ...large, format: 'parquet' });
     await page.locator('.badge.busy', { hasText: /^[1-9]\d? %$/ }).waitFor();
-    await page.getByText('Waiting or begun').first().waitFor();
+    await page.getByText('Queued or started').first().waitFor();
     await take(page, 'exports');
     expect(await page.locator('.request').count()).toBeGreaterThan(3);
   }, 120_000);

@@ -186,10 +186,10 @@ describe('an analyst', () => {
     await page.getByRole('checkbox', { name: 'eventName' }).check();
     await page.getByText('exactly').first().waitFor();
     expect(await page.getByRole('complementary').innerText()).toMatch(/Rows\s+20\s+exactly/);
-    await page.getByRole('button', { name: 'Show the first rows' }).click();
-    await page.getByText('All 20 of them.').waitFor();
+    await page.getByRole('button', { name: 'Show preview' }).click();
+    await page.getByText('All 20 rows.').waitFor();
     expect(await page.getByRole('region', { name: 'curl' }).innerText()).toContain('selectors=eventId,eventName');
-    await page.getByRole('button', { name: 'Order the export' }).click();
+    await page.getByRole('button', { name: 'Create export' }).click();
     await page.getByRole('heading', { name: 'Exports' }).waitFor();
     const file = await download(page, () => page.getByRole('link', { name: 'Download', exact: true }).click());
     expect(await rowsOfFile(file)).toEqual(await rowsOfLake());
@@ -230,7 +230,7 @@ describe('an analyst', () => {
     await page.getByRole('heading', { name: 'New export' }).waitFor();
     await keyboard.press('Tab');
     expect(
-      await page.getByRole('button', { name: 'Skip to the page' }).evaluate((each) => each.matches(':focus')),
+      await page.getByRole('button', { name: 'Skip to content' }).evaluate((each) => each.matches(':focus')),
     ).toBe(true);
     await keyboard.press('Enter');
     await tabTo(page, page.getByRole('combobox', { name: 'Event', exact: true }));
@@ -244,14 +244,14 @@ describe('an analyst', () => {
     await tabTo(page, page.getByRole('checkbox', { name: 'eventName' }));
     await keyboard.press('Space');
     // The columns change their places by Alt and the arrows.
-    const remove = page.getByRole('button', { name: 'Take eventName out' });
-    await tabTo(page, page.getByRole('button', { name: 'Order the export' }));
+    const remove = page.getByRole('button', { name: 'Remove eventName' });
+    await tabTo(page, page.getByRole('button', { name: 'Create export' }));
     await remove.focus();
     await keyboard.press('Alt+ArrowLeft');
     await expect
-      .poll(() => page.getByRole('list', { name: /^Chosen columns/ }).innerText())
+      .poll(() => page.getByRole('list', { name: /^Selected columns/ }).innerText())
       .toMatch(/eventName[^]*eventId/);
-    await tabTo(page, page.getByRole('button', { name: 'Order the export' }));
+    await tabTo(page, page.getByRole('button', { name: 'Create export' }));
     await keyboard.press('Enter');
     const link = page.getByRole('link', { name: 'Download', exact: true });
     await link.waitFor();
@@ -272,25 +272,25 @@ describe('an analyst', () => {
       ids.push(data.idRawExport);
     }
     const page = await openSignedIn(ben, 1280, 'light', `exports/${ids.at(-1)}`);
-    await page.getByRole('button', { name: 'Cancel the export' }).click();
+    await page.getByRole('button', { name: 'Cancel export' }).click();
     await page
       .getByRole('listitem')
       .filter({ hasText: `#${ids.at(-1)}` })
       .getByText('Canceled')
       .waitFor();
-    await page.getByRole('button', { name: 'Order again…' }).click();
+    await page.getByRole('button', { name: 'Duplicate…' }).click();
     await page.getByRole('heading', { name: 'New export' }).waitFor();
     expect(await page.getByLabel('First second').inputValue()).toMatch(/^2025-05-01T02:00/);
     expect(await page.getByRole('combobox', { name: 'Time zone' }).inputValue()).toBe('Europe/Berlin');
     expect(await page.getByRole('region', { name: 'curl' }).innerText()).toMatch(/tsFrom=1746057600[^]*idApp=1/);
     await page.goto(`${service.api}/console/exports/${ids[0]}`);
-    await page.getByRole('button', { name: 'Make a schedule…' }).click();
-    await page.getByRole('button', { name: 'Create the schedule' }).click();
-    await page.getByText('Every day at 04:00, by the clocks of Europe/Berlin').waitFor();
+    await page.getByRole('button', { name: 'Schedule…' }).click();
+    await page.getByRole('button', { name: 'Create schedule' }).click();
+    await page.getByText('Every day at 04:00 (Europe/Berlin)').waitFor();
     await page.getByRole('button', { name: 'Pause' }).click();
     await page.getByText('Paused').waitFor();
-    await page.getByRole('button', { name: 'Remove…' }).click();
-    await page.getByRole('button', { name: 'Remove it for good' }).click();
+    await page.getByRole('button', { name: 'Delete…' }).click();
+    await page.getByRole('button', { name: 'Delete schedule' }).click();
     await page.getByText('No schedules yet').waitFor();
   });
 
@@ -315,7 +315,7 @@ describe('an analyst', () => {
     const link = page.getByRole('link', { name: 'Download', exact: true });
     const file = await download(page, () => link.click());
     expect((await rowsOfFile(file)).length).toBe(20);
-    await page.getByRole('button', { name: 'Order again…' }).click();
+    await page.getByRole('button', { name: 'Duplicate…' }).click();
     await page.getByRole('heading', { name: 'New export' }).waitFor();
     expect(await runCopied('Python', 'python3', '-c')).toContain(' 20 rows');
     const [downloaded = ''] = readdirSync(folder);
@@ -363,7 +363,7 @@ describe('the session of an analyst', () => {
     // Nothing is under way that would find the end of the session before the click does.
     await page.getByRole('complementary').getByText('Files').waitFor();
     await page.context().clearCookies();
-    await page.getByRole('button', { name: 'Show the first rows' }).click();
+    await page.getByRole('button', { name: 'Show preview' }).click();
     const dialog = page.getByRole('dialog', { name: 'Your session has ended' });
     await dialog.waitFor();
     expect(isWhole ? await findAxeFaults(page) : []).toEqual([]);
@@ -386,10 +386,10 @@ describe('the session of an analyst', () => {
     const page = await openSignedIn(ben);
     await page.getByRole('complementary').getByText('Files').waitFor();
     await page.context().setOffline(true);
-    await page.getByRole('button', { name: 'Show the first rows' }).click();
+    await page.getByRole('button', { name: 'Show preview' }).click();
     await page.getByText('The connection to the service is lost.').waitFor();
     await page.context().setOffline(false);
-    expect(await page.getByRole('button', { name: 'Order the export' }).count()).toBe(1);
+    expect(await page.getByRole('button', { name: 'Create export' }).count()).toBe(1);
     await page.getByText('The connection to the service is lost.').waitFor({ state: 'detached' });
   });
 
@@ -435,14 +435,14 @@ describe('the pages', () => {
       await page.getByRole('complementary').getByText('Files').waitFor();
       await page.getByRole('combobox', { name: 'Add a filter' }).selectOption('idCountry');
       await page.getByRole('combobox', { name: 'Add a filter' }).selectOption('params');
-      await page.getByRole('button', { name: 'Show the first rows' }).click();
-      await page.getByText(/All 20 of them|There are no such rows/).waitFor();
+      await page.getByRole('button', { name: 'Show preview' }).click();
+      await page.getByText(/All 20 rows|No matching rows/).waitFor();
       await page.getByRole('complementary').getByText('Files').waitFor();
       await look('new-export', true);
       await page.getByRole('link', { name: 'Exports', exact: true }).click();
       await page.getByRole('link', { name: `#${pastRequests} ` }).click();
-      await page.getByRole('button', { name: 'Make a schedule…' }).click();
-      await page.getByText('What was ordered').click();
+      await page.getByRole('button', { name: 'Schedule…' }).click();
+      await page.getByText('Parameters', { exact: true }).click();
       await page.getByRole('link', { name: 'Download', exact: true }).waitFor();
       await look('exports', true);
       for (const part of ['Schedules', 'Webhooks']) {
