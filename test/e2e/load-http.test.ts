@@ -72,7 +72,7 @@ describe('POST /api/load/v1/<dataset>', () => {
         400,
         {
           error:
-            'Unknown in the query: maxbad, rows. The query may have app, maxBad, map, format, allowEmpty, restoreErased.',
+            'Unknown query parameters: maxbad, rows. Expected: app, maxBad, map, format, allowEmpty, restoreErased.',
         },
       ]);
       expect(await post('installs', '')).toMatchObject([400, { refused: { reason: 'empty_file' } }]);

@@ -86,7 +86,7 @@ describe('receipts of a running service', () => {
     const text = readFileSync(path.join(folder, 'receipt.json'), 'utf8');
     writeFileSync(path.join(folder, 'forged.json'), text.replace(/"eventId":"./, '"eventId":"f'));
     const forged = await sh('tributary verify forged.json 2>&1 || echo "exit $?"');
-    expect(forged).toContain('the receipt is not what was signed');
+    expect(forged).toContain('the receipt does not match its signature');
     expect(forged).toContain('exit 1');
     const usage = await sh('tributary verify receipt.json receipt.json --lake x 2>&1 || echo "exit $?"');
     expect(usage).toContain('--lake needs a receipt');
