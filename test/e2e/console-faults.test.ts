@@ -6,8 +6,8 @@ import { echo, startConsoleServer, type ConsoleServer } from '../helpers/console
 import type { Credentials } from '../helpers/export-area.ts';
 
 /**
- * What a person sees when something goes wrong, and where the focus is. Who is signed in is decided by the service's own
- * code; what the methods of the API answer is each test's own.
+ * Error messages and focus of the console. The session code is the service's own; each test mocks the responses of the
+ * API methods.
  */
 const executable = findChromium();
 const isWhole = process.env['TRIBUTARY_TEST_CONSOLE'] === 'all';
@@ -15,7 +15,7 @@ const api = '/api/raw/v1/export';
 const none = { exports: [], total: 0 };
 const line = { event: 'logins', status: 'Success!', timestampCreated: '1746057600', arguments: { timezone: 'UTC' } };
 
-/** The data that a method answers, or how it answers. */
+/** The data of a response, or a function that sends it. */
 type Given = object | ((route: Route, url: URL) => unknown);
 
 let browser: Browser;
@@ -36,7 +36,7 @@ beforeEach(async ({ skip }) => {
 
 const at = (place: string): string => `http://127.0.0.1:${server.port}/console/${place}`;
 
-/** Has the methods answer to whoever is signed in by the service's own rules, and all others that there is nothing. */
+/** Mocks API methods for signed-in users, as checked by the service; others get 404. */
 async function answer(methods: Readonly<Record<string, Given>>): Promise<void> {
   await context.route('**/api/**', async (route) => {
     const url = new URL(route.request().url());
@@ -72,7 +72,7 @@ const focused = (page: Page): Promise<string> =>
   page.evaluate('document.activeElement.getAttribute("aria-label") ?? document.activeElement.textContent');
 
 describe('a session', () => {
-  it('A page goes on with the session that its user has begun in another window, and another user finds none of it', async () => {
+  it('A page continues with the session that its user has started in another window, and shows nothing of it to another user', async () => {
     await answer({
       [`${api}/list.json`]: none,
       '/api/schedule/v1/list.json': { schedules: [] },
@@ -92,7 +92,7 @@ describe('a session', () => {
     await page.getByText('Ben', { exact: true }).waitFor();
   });
 
-  it('The secret is asked for over the page until it is given, and the focus goes back to where it was', async () => {
+  it('A dialog asks for the secret until it is correct, and then restores the focus', async () => {
     await answer({ [`${api}/list.json`]: none, '/api/schedule/v1/list.json': { schedules: [] } });
     const page = await open('exports');
     await page.getByText('No exports yet').waitFor();
@@ -112,7 +112,7 @@ describe('a session', () => {
     expect(await focused(page)).toBe('Schedules');
   });
 
-  it("A new secret of one's own, which ends the session, stays on the page until it was kept", async () => {
+  it('A rotated secret of the signed-in operator stays visible until the dialog is closed, although the session has ended', async () => {
     const { olga } = server.users;
     await answer({
       '/api/operations/v1/users.json': {
@@ -133,7 +133,7 @@ describe('a session', () => {
     await page.getByRole('dialog', { name: 'Your session has ended' }).waitFor();
   });
 
-  it('Who cannot be signed out is told so, and a service that cannot say who is signed in is waited for', async () => {
+  it('A failed sign-out is reported, and a failed check of the session is retried', async () => {
     await answer({ [`${api}/list.json`]: none });
     const page = await open('exports');
     await page.getByText('No exports yet').waitFor();
@@ -141,7 +141,7 @@ describe('a session', () => {
     await signOut(page, 'Ann');
     await page.getByText("You are still signed in. Can't reach the service.").waitFor();
     await context.setOffline(false);
-    // As a proxy answers for a service that starts.
+    // The response of a proxy while the service starts.
     await context.route('**/console/session', (route) => route.fulfill({ status: 502, body: '<h1>Bad Gateway</h1>' }));
     await page.reload();
     await page.getByText('The service is unavailable.').waitFor();
@@ -152,7 +152,7 @@ describe('a session', () => {
 });
 
 describe('an answer', () => {
-  it('The answer to what was asked before is not shown for the answer to what is asked now, however late it comes', async () => {
+  it('A late response to an earlier request does not replace the current one', async () => {
     const days = { 7: 'slow', 30: 30, 90: 90, 365: undefined } as const;
     await answer({
       '/api/data/v1/apps.json': { apps: [], total: 0 },
@@ -178,7 +178,7 @@ describe('an answer', () => {
     expect(await page.getByRole('heading', { level: 2 }).first().innerText()).not.toContain('000');
   });
 
-  it('A page that fails at an answer says so, and the other pages go on', async () => {
+  it('A page that fails on a response reports it, and the other pages work', async () => {
     await answer({ '/api/data/v1/apps.json': { total: 3 }, [`${api}/list.json`]: none });
     const page = await open('data');
     await page.getByRole('heading', { name: 'This page has failed' }).waitFor();
@@ -187,7 +187,7 @@ describe('an answer', () => {
     await page.getByText('No exports yet').waitFor();
   });
 
-  it('An export that ends is said to whoever does not see it, and one that is further back is looked for', async () => {
+  it('The end of an export is announced to screen readers, and an older export is found on its page of the list', async () => {
     let asked = 0;
     await answer({
       [`${api}/get.json`]: { status: 'Success!' },
@@ -207,7 +207,7 @@ describe('an answer', () => {
     expect(await page.getByText('Export 90: Ready.').getAttribute('role')).toBe('status');
   });
 
-  it('Operations says of a service that is not reached neither that it works nor that its processes run', async () => {
+  it('Operations shows an unreachable service neither as healthy nor with running processes', async () => {
     let isAway = false;
     const { answer: good } = operationsExamples['/api/operations/v1/status.json'] ?? {};
     const status = { ...(good as { data: object }).data, ready: true, problems: [] };
@@ -222,7 +222,7 @@ describe('an answer', () => {
     expect(await findAxeFaults(page)).toEqual([]);
   });
 
-  it('A list of one piece has no buttons to step, and a file of an export has one line on a narrow page', async () => {
+  it('A list of one page has no paging buttons, and a file has one line on a narrow page', async () => {
     const file = {
       link: `${at('')}files/1.customEvents.5d8b2572a132ba56df31aabb.csv`,
       rows: 342,
@@ -247,7 +247,7 @@ describe('an answer', () => {
 });
 
 describe('the form of an export', () => {
-  it('The summary covers no first rows, payments have their amount, and a full queue is named', async () => {
+  it('The summary covers no preview rows, payments have their amount, and a full queue lists its exports', async () => {
     const exports = Array.from({ length: 10 }, (_, place) => ({ idRawExport: String(41 + place) }));
     const detail = 'The maximum number of simultaneous requests is reached: 10. Wait until one ends.';
     await answer({
@@ -286,7 +286,7 @@ describe('the form of an export', () => {
       .toBe(true);
   });
 
-  it('Times that the clocks show twice mean both, filters show what they are, and the focus stays where the work is', async () => {
+  it('A period of ambiguous local times has both, filters keep their values, and the focus stays', async () => {
     await answer({
       '/api/data/v1/apps.json': { apps: [], total: 0 },
       [`${api}/estimate.json`]: (route) => route.fulfill({ status: 400, json: { data: { error: { detail: 'no' } } } }),
@@ -328,7 +328,7 @@ describe('the form of an export', () => {
     await page.getByText('The export may have been created anyway').waitFor();
   });
 
-  it('Who opens an app by a key begins at its heading', async () => {
+  it('Opening an app by the keyboard moves the focus to its heading', async () => {
     const apps = [{ idApp: '1', title: 'First', platform: 'web' }];
     await answer({
       '/api/data/v1/apps.json': { apps, total: 1 },
