@@ -243,7 +243,7 @@ test('The text in a moved lake reports that the lake was moved, and a folder wit
   const sql = await readSql(lakeDir);
   await rename(folder, `${folder} moved`);
   const connection = await (await openEngine()).connect();
-  await expect(runScript(connection, sql)).rejects.toThrow(`is not at ${lakeDir} any more`);
+  await expect(runScript(connection, sql)).rejects.toThrow(`no longer at ${lakeDir}`);
   await connection.run(`SET VARIABLE tributary_root = '${path.dirname(folder)}'`);
   await expect(runScript(connection, sql)).rejects.toThrow('No lake in');
   await connection.run(`SET VARIABLE tributary_root = '${folder} moved'`);
