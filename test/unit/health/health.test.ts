@@ -97,7 +97,7 @@ describe('health', () => {
   });
 
   it('What closes the service comes before what follows from it', () => {
-    const lost: Problem = { code: 'data_folder_replaced', message: 'the folder was taken', action: 'Put it back.' };
+    const lost: Problem = { code: 'data_folder_replaced', message: 'the folder was replaced', action: 'Restore it.' };
     const state = {
       ...healthy,
       processes: [{ ...running, state: 'waiting' } as const],
@@ -133,7 +133,7 @@ describe('health', () => {
 
   it('Health lists a problem once that several processes see', () => {
     const seen = {
-      problems: [{ code: 'broker_unreachable', message: 'the broker does not take events', action: 'Look at it.' }],
+      problems: [{ code: 'broker_unreachable', message: 'the broker does not accept events', action: 'Look at it.' }],
     };
     expect(
       findProblems({ ...healthy, facts: { 'ingest-1': seen, 'ingest-2': seen, compact: seen } }, now),
