@@ -10,10 +10,7 @@ const maxFaults = 100;
 /** Limits the letters that differ between a misspelt parameter and the known one. */
 const maxQueryTypos = 2;
 
-/**
- * Refuses a query with a misspelt parameter: it differs from a known one by case, or by at most two letters. Such a
- * request would do what its client does not mean, such as store what was only to be checked.
- */
+/** Refuses a query with a misspelt parameter: without it, the request could store what was only to be checked. */
 export function findMisspelt(names: readonly string[], known: readonly string[]): Refusal | undefined {
   for (const name of names) {
     const nearest = known.includes(name) ? undefined : findNearest(name, known, maxQueryTypos);

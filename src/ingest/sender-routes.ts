@@ -38,8 +38,8 @@ function parseRefusalLimit(limit: unknown): number | undefined {
 const queryNames = ['idApp', 'limit'];
 const badLimit: Refusal = { reason: 'rules', detail: `the parameter limit must be from 1 to ${refusalLimits.most}` };
 const notServedDetails = {
-  away: 'nothing is shown live while the broker is away',
-  denied: 'nothing is shown live: the broker denies the service the subjects of it',
+  away: 'live events are unavailable: the broker is unreachable',
+  denied: 'live events are unavailable: the broker denies their subjects',
   stopping: 'the service is stopping',
 } as const;
 
@@ -77,7 +77,7 @@ export function addSenderRoutes(server: ImportServer, { access, answers, fail, v
     const isAllowed = (): boolean => !('reason' in findApp(access, String(idApp), request.raw));
     const notServed = await view.hub.serve(response, { idApp, idAccount, isAllowed });
     if (notServed === undefined) return;
-    if (notServed === 'full') return writeTooMany(response, 'too many listen already');
+    if (notServed === 'full') return writeTooMany(response, 'too many live listeners');
     const refusal: Refusal =
       notServed === 'forbidden' ? tokenRefusal : { reason: 'unavailable', detail: notServedDetails[notServed] };
     answers.refuse(response, refusal, { idApp: String(idApp) });

@@ -32,9 +32,9 @@ export async function setLakeAccess({ config, logger }: ServiceOptions, groupId:
   const { lake } = dataPaths(config.dataDir);
   if (groupId !== undefined) {
     await openToGroup(config.dataDir, lake, groupId);
-    logger.info({ group: config.lakeGroup, groupId }, 'the lake is readable for a group');
+    logger.info({ group: config.lakeGroup, groupId }, 'lake opened to a group');
   } else if (await closeToGroup(config.dataDir, lake)) {
-    logger.warn({}, 'the lake is not readable for a group any more: TRIBUTARY_LAKE_GROUP is not set');
+    logger.warn({}, 'lake closed to its group, since TRIBUTARY_LAKE_GROUP is not set');
   }
 }
 

@@ -18,10 +18,7 @@ interface Leave {
   readonly changes: number;
 }
 
-/**
- * A check of whether a 200 may depend on the stream: its settings keep what is acknowledged, and it is still this
- * service's. Each process has its own.
- */
+/** The check of whether a 200 may depend on the stream: safe settings, and this service's claim. One per process. */
 export interface StreamGuard {
   /** Issues a permit. Errors: `stream_shut` while the stream is unsafe, gone or another's; `broker_away` if unknown. */
   enter(): Leave;
@@ -68,7 +65,7 @@ function createObservation(
       changes += 1;
       if (verdict.kind === 'open') verdict = { kind: 'unknown' };
     },
-    /** Reads the stream; ignores what was seen before a change that came meanwhile. */
+    /** Reads the stream; ignores a result from before a concurrent change. */
     look: async (): Promise<void> => {
       const asOf = changes;
       const info = await whileConnected(connection, 'inspect the stream', () => findStream(manager, streamName));

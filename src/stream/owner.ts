@@ -56,10 +56,7 @@ interface Inspection {
   readonly presence: Presence;
 }
 
-/**
- * Lists the settings under which events can be lost. Other settings wait for the next start: two supervisors of one
- * folder with different limits would undo each other's permanently.
- */
+/** Lists unsafe settings. Others wait for a restart: two supervisors with different limits would undo each other. */
 function findVital(info: StreamInfo, own: Claim, { streamName, maxBytes }: OwnerOptions): readonly Deviation[] {
   const demands = { subject: claimedSubject(streamName, own.token), maxBytes };
   return findDeviations(info.config, demands).filter((deviation) => deviation.vital);
@@ -117,17 +114,14 @@ async function inspectStream(inspection: Inspection): Promise<readonly Problem[]
 
 function wrapClaimError(error: unknown, { streamName, claimFile }: OwnerOptions): AppError {
   if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'EACCES', 'EPERM', 'EROFS'))
-    return new AppError('disk', `the claim on the stream cannot be written to ${claimFile}`, {
+    return new AppError('disk', `cannot write the claim on the stream to ${claimFile}`, {
       cause: error,
       hint: 'Check that the user of the service may write to the data folder, and that its disk has free space.',
     });
   return wrapBrokerError(error, `claim the stream ${streamName}`);
 }
 
-/**
- * Claims the stream for a service, and keeps it. Errors: `stream_taken` (it is another's), `broker_unsafe` (it cannot
- * keep events, or may not be changed), `broker_away`.
- */
+/** Claims the stream and keeps it. Errors: `stream_taken`, `broker_unsafe` (unsafe settings), `broker_away`. */
 export async function ownStream(connection: StreamConnection, options: OwnerOptions): Promise<StreamOwner> {
   assertBroker(connection);
   const manager = await openManager(connection);

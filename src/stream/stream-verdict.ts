@@ -24,7 +24,7 @@ export const missingProblem = (streamName: string): Problem => ({
 
 export const unsafeProblem = (streamName: string, deviations: readonly Deviation[]): Problem => ({
   code: 'stream_unsafe',
-  message: `the stream ${streamName} would lose acknowledged events, no event is taken: ${describeDeviations(deviations)}`,
+  message: `the stream ${streamName} could lose acknowledged events; imports are rejected: ${describeDeviations(deviations)}`,
   action:
     'No action needed if this resolves: the service repairs it. Otherwise restore its settings, or let the account of the service update streams.',
 });
@@ -32,7 +32,7 @@ export const unsafeProblem = (streamName: string, deviations: readonly Deviation
 export const claimMissingProblem = (claimFile: string): Problem => ({
   code: 'stream_claim_missing',
   message: `${claimFile} is missing or damaged; imports are rejected`,
-  action: 'Start the service again.',
+  action: 'Restart the service.',
 });
 
 /** Checks a stream, if there is one, by its settings and by the claim that the data folder keeps. */
@@ -58,12 +58,10 @@ export async function judgeStream(
 const answerMs = 5000;
 
 /**
- * Opens a watch of a stream, which subscribes to the broker's advisories: `onChange` is called when the stream was
- * created, changed, deleted or restored, or has a new leader, and when the connection is lost, since no advisory comes
- * meanwhile. Resolves when the subscription is active.
- *
- * In one queue, nats-server sends the advisory of a change after the acks of messages stored before it and ahead of
- * those stored after it: so an ack before the advisory is of a message stored before the change.
+ * Watches a stream by the broker's advisories. Calls `onChange` when it was created, changed, deleted or restored, has
+ * a new leader, or the connection is lost. Resolves when the subscription is active. In one queue, nats-server sends an
+ * advisory between the acks of messages stored before and after the change: an ack before the advisory is of a message
+ * stored before it.
  */
 export async function openStreamWatch(
   connection: StreamConnection,

@@ -75,10 +75,10 @@ const inner: readonly (readonly [file: string, part: string])[] = [
   ['service/own-broker.ts', 'nats-server has no address'],
   ['service/role-processes.ts', 'while the process started'],
   ['export/export.ts', 'cannot determine the port'],
-  ['setup/apt-fetch.ts', 'apt did not bring'],
+  ['setup/apt-fetch.ts', 'apt did not download'],
   ['setup/ensure-nats-server.ts', 'of the package does not run'],
   ['setup/ensure-nats-server.ts', 'which is too old'],
-  ['setup/ensure-nats-server.ts', 'the package holds no'],
+  ['setup/ensure-nats-server.ts', 'the package has no'],
 ];
 
 describe('the messages that an operator meets', () => {

@@ -133,7 +133,7 @@ describe('health', () => {
 
   it('A problem that several processes report is listed once', () => {
     const seen = {
-      problems: [{ code: 'broker_unreachable', message: 'the broker does not take events', action: 'Look at it.' }],
+      problems: [{ code: 'broker_unreachable', message: 'the broker does not accept events', action: 'Look at it.' }],
     };
     expect(
       findProblems({ ...healthy, facts: { 'ingest-1': seen, 'ingest-2': seen, compact: seen } }, now),
