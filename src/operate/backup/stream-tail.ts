@@ -187,13 +187,9 @@ export async function captureTail(
       if (reached.after > before) movedMs = performance.now();
       else if (performance.now() - movedMs < stalledMs) await pause(pullWaitMs, signal);
       else
-        throw new AppError(
-          'broker_away',
-          `the broker returned no message within ${stalledMs / 1000} s although it has some`,
-          {
-            hint: "Check the broker with 'tributary status', then run the backup again.",
-          },
-        );
+        throw new AppError('broker_away', `the broker returned no message for ${stalledMs / 1000} s but has some`, {
+          hint: "Check the broker with 'tributary status', then run the backup again.",
+        });
     }
   } finally {
     await handle.close();

@@ -30,7 +30,7 @@ test('A load that has left out rows of a load that is undone before its commit f
   const undo = at('load-staged', () => area.undo(first));
   await expect(area.load(wide, {}, undo)).rejects.toMatchObject({
     code: 'commit_conflict',
-    hint: 'Repeat the command.',
+    hint: 'Run the command again.',
   });
   expect(await area.rows('event_id')).toEqual([]);
   expect(await area.load(wide)).toMatchObject({ stored: 4, repeats: 0 });
@@ -59,6 +59,6 @@ test('The undo of a load that is repeated meanwhile changes nothing', async () =
 test('A load that is undone while it is repeated fails at once', async () => {
   const { id, file } = await loadUnderReview('\n');
   const undo = at('load-staged', () => area.undo(id));
-  await expect(area.load(file, {}, undo)).rejects.toMatchObject({ hint: 'Repeat the command.' });
+  await expect(area.load(file, {}, undo)).rejects.toMatchObject({ hint: 'Run the command again.' });
   expect(await area.load(file)).toMatchObject({ stored: 3, repeats: 0 });
 });
