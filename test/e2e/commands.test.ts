@@ -272,7 +272,7 @@ describe('access commands', () => {
     const cwd = testFolder();
     expect(
       await tributary(cwd, ['app', 'add', '7', '--platform', 'web', '--sdk-key', 'a,b', '--data', 'data']),
-    ).toMatchObject({ code: 1, err: expect.stringContaining('1 to 255 characters and no comma') });
+    ).toMatchObject({ code: 1, err: expect.stringContaining('1 to 255 characters without a comma') });
     expect(everything(cwd)).toEqual([]);
     await tributary(cwd, ['app', 'add', '7', '--platform', 'web', '--data', 'data']);
     const file = path.join(cwd, 'data', 'access.json');

@@ -225,7 +225,7 @@ describe('an SDK key', () => {
     const paths = newPaths();
     await expect(addApp(paths, { ...webApp, sdkKey }, 0)).rejects.toMatchObject({
       code: 'usage',
-      hint: expect.stringContaining('1 to 255 characters and no comma'),
+      hint: expect.stringContaining('1 to 255 characters without a comma'),
     });
     expect(existsSync(paths.access)).toBe(false);
   });
