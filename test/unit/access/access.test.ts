@@ -162,7 +162,7 @@ describe('access', () => {
     const errors: string[] = [];
     const reader = await openAccessReader(paths, recordErrors(errors));
     rmSync(paths.access);
-    await vi.waitFor(() => expect(errors).toEqual([expect.stringContaining('access.json')]), { timeout: 5000 });
+    await vi.waitFor(() => expect(errors).toEqual([expect.stringContaining('access.json is missing')]), { timeout: 5000 });
     expect(reader.current().findAppByToken(7, token)).toBeDefined();
     reader.close();
   });
