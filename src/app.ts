@@ -36,7 +36,7 @@ async function startClosed(role: Role, { config, logger, closed = '' }: Parts): 
     code: 'role_closed',
     subject: role,
     message: `${role} refuses every request: ${closed}`,
-    action: 'Resolve that problem, which is listed too: the process is then started again by itself.',
+    action: 'Resolve that problem, which is listed too: the process then restarts automatically.',
   } as const;
   return { ...stage, facts: () => ({ problems: [problem] }), onService };
 }

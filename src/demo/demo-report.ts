@@ -171,7 +171,7 @@ export function formatCountsByName(counts: DemoCounts): string {
 const sameByName = (counts: DemoCounts): boolean =>
   listCounts(counts).every(({ stored, sent, exported }) => sent === stored && sent === exported);
 
-/** Reports whether each acknowledged event is exactly once in the lake and in the report, and the other events agree. */
+/** Reports whether each acknowledged event is exactly once in lake and report, and the other events agree. */
 export function countsAgree(counts: DemoCounts): boolean {
   const { sent, stored, report, others } = counts;
   const isOnce = stored === sent.events && report.rows === sent.events && report.distinctIds === sent.events;

@@ -59,7 +59,7 @@ function describeAgentFault(fault: string): Problem {
   return {
     code: 'user_agent_parser_failed',
     message: `events are stored without what their User-Agent says: ${fault}`,
-    action: "Report the error, and run 'tributary lake enrich' with the version that mends it.",
+    action: "Report the error, and run 'tributary lake enrich' with the version that fixes it.",
   };
 }
 

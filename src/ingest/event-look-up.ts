@@ -36,7 +36,7 @@ export function parseQuestion(
   keyMask: KeyMask = 0,
 ): readonly EventQuestion[] | Refusal {
   const other = Object.keys(query).find((name) => name !== 'idApp' && !names.includes(name));
-  if (other !== undefined) return refuse(`there is no parameter ${other}: ${oneOf} is`);
+  if (other !== undefined) return refuse(`unknown parameter ${other}; expected ${oneOf}`);
   const [name, another] = names.filter((one) => query[one] !== undefined);
   if (name === undefined || another !== undefined) return refuse(`either ${oneOf} must be given`);
   const value = query[name];
@@ -102,7 +102,7 @@ export function createEventLookUp({ access, answers, ask, keyMask }: EventLookUp
       const questions = parseQuestion(query, app.idApp, keyMask);
       if ('reason' in questions) return end(questions);
       const asker = { idApp: app.idApp, idAccount: app.idAccount };
-      if (!hasPlace(asker)) return end({ reason: 'busy', detail: 'too many questions wait for an answer' });
+      if (!hasPlace(asker)) return end({ reason: 'busy', detail: 'too many concurrent lookups' });
       asked.add(asker);
       try {
         const reply = await askEach(ask, questions);

@@ -4,7 +4,7 @@ import type { Refusal } from './refusal.ts';
 
 export const tokenRefusal: Refusal = {
   reason: 'token',
-  detail: 'the token does not suit the app named by idApp',
+  detail: 'the token is not valid for the app named by idApp',
 };
 
 /** Describes a missing app or token; a wrong one is not distinguished from the other. */

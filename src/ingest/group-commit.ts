@@ -240,7 +240,7 @@ export function createGroupCommit(dependencies: GroupCommitDependencies, options
 
   function findRefusal(lines: Buffer): AppendOutcome | undefined {
     if (draining.signal.aborted) return refused('the service is stopping');
-    if (isDiskLow()) return refused('the disk has come down to its reserve');
+    if (isDiskLow()) return refused('free space on the disk is below the reserve');
     if (room.bytes() + lines.length > options.maxWaitingBytes) {
       trouble.note('crowded');
       return refused('too many events wait for the broker');

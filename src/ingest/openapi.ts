@@ -37,7 +37,7 @@ const identification = {
   user: 'customUserId is required; for an app on mini-app customPlatformUserId and xPlatform instead.',
   userOrDevice:
     'customUserId and/or one of instanceId, lvid, gaid, androidId, appSetId, idfa, iosVendorId is required; for an app on mini-app customPlatformUserId and ' +
-    'xPlatform instead, on game sezamUserId and/or lvid. An empty text identifies nobody.',
+    'xPlatform instead, on game sezamUserId and/or lvid. An empty text identifies no user.',
 };
 
 /** Describes a number that may also be written as a JSON string. */
@@ -76,12 +76,12 @@ function keyNote(kind: EventKind): string {
   const { key } = getKind(kind);
   return key.length === 0
     ? ''
-    : `It is known by its app and ${key.join(', ')}: sent again, by whichever method and whenever, it is no error and is stored once. `;
+    : `It is known by its app and ${key.join(', ')}: if it is sent again, by any method and at any time, the response is 200 and it is stored once. `;
 }
 
 function describeKind(kind: EventKind): OpenApiObject {
   const eventSchema = eventSchemas.get(kind);
-  if (eventSchema === undefined) throw new Error(`${kind} is no kind of event`);
+  if (eventSchema === undefined) throw new Error(`${kind} is not a kind of event`);
   const { title, description, required } = eventSchema;
   const fields = eventFields.filter((field) => field.kinds.includes(kind));
   return {
@@ -146,14 +146,14 @@ const unknownHeader = {
 const accepted = json('Every event of the request is stored; with validate=1, it could be.', reference('Accepted'), {
   headers: {
     ...unknownHeader,
-    'Preference-Applied': { description: 'receipt, where the answer has one.', schema: text },
+    'Preference-Applied': { description: 'receipt, if the response has one.', schema: text },
   },
 });
 
 function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
   const schema = reference(schemaNameOf(kind));
   const refused = describeRefusals();
-  const applied = { description: 'errors=all, where the answer has the list.', schema: text };
+  const applied = { description: 'errors=all, if the response has the list.', schema: text };
   const headers = { 'X-Error-Detail': detailHeader, ...unknownHeader, 'Preference-Applied': applied };
   return {
     tags,
@@ -162,7 +162,7 @@ function describeMethod(kind: EventKind, batch: boolean): OpenApiObject {
     parameters: [idApp, validate, idempotencyKey, prefer],
     requestBody: {
       required: true,
-      description: `At most ${maxBodyBytes} bytes, gzip allowed. The Content-Type is not looked at.`,
+      description: `At most ${maxBodyBytes} bytes, gzip allowed. The Content-Type is ignored.`,
       content: {
         'application/json': {
           schema: batch ? { type: 'array', minItems: 1, maxItems: maxBatchEvents, items: schema } : schema,
@@ -211,7 +211,7 @@ export function describeImport(): OpenApiPart {
       '/v1/test-app-access/': {
         post: {
           tags,
-          summary: 'Whether a token suits an app',
+          summary: 'Check an import token',
           security: [{ importToken: [] }],
           parameters: [idApp],
           requestBody: { required: false, content: { 'application/json': { schema: { type: 'boolean' } } } },

@@ -17,7 +17,8 @@ const maxQueryTypos = 2;
 export function findMisspelt(names: readonly string[], known: readonly string[]): Refusal | undefined {
   for (const name of names) {
     const nearest = known.includes(name) ? undefined : findNearest(name, known, maxQueryTypos);
-    if (nearest !== undefined) return { reason: 'rules', detail: `there is no parameter ${name}: ${nearest} is one` };
+    if (nearest !== undefined)
+      return { reason: 'rules', detail: `unknown parameter ${name}; did you mean ${nearest}?` };
   }
   return undefined;
 }

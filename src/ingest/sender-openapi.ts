@@ -29,7 +29,7 @@ const tags = ['Import'];
 const security = [{ importToken: [] }];
 const closed = { additionalProperties: false };
 
-export const idApp = parameter('idApp', { type: 'integer', minimum: 1 }, 'The app that the token suits.');
+export const idApp = parameter('idApp', { type: 'integer', minimum: 1 }, 'The app of the token.');
 
 export const lookUpRefusals: readonly RefusalReason[] = ['version', 'rules', 'token', 'quota', 'busy', 'internal'];
 
@@ -65,11 +65,11 @@ export const lookUpSchemas: Readonly<Record<string, Schema>> = {
       events: { ...listOf(reference('FoundEvent')), maxItems: 768 },
       'unchecked?': listOf(
         choice(['lake', 'failed', 'stream']),
-        'Where more events of the request may be, since it could not be looked through in time; absent if there are none.',
+        'Places that were not searched in time and may have more events of the request; absent if all were searched.',
       ),
       'watermark?': note(
         moment,
-        "Of one never seen: no event that was answered with 200 before the broker's clock first showed this is it; absent where that is not known.",
+        "For state never_seen: no event acknowledged before this time of the broker's clock is the one sought; absent if unknown.",
       ),
     },
     closed,
@@ -80,7 +80,7 @@ export function describeEventLookUp(refusals: OpenApiObject): OpenApiObject {
   return {
     tags,
     summary: 'Where an event is',
-    description: `Either eventId, key or idTransaction. At most ${eventQuota.limit} questions of an app a second.`,
+    description: `Either eventId, key or idTransaction. At most ${eventQuota.limit} requests per second and app.`,
     security,
     parameters: [
       idApp,

@@ -61,7 +61,7 @@ export function addSenderRoutes(server: ImportServer, { access, answers, fail, v
       if ('reason' in app) return answers.refuse(response, app, { idApp });
       const misspelt = findMisspelt(Object.keys(query), queryNames);
       if (misspelt !== undefined) return answers.refuse(response, misspelt, { idApp });
-      if (!mayAsk(app)) return writeTooMany(response, 'too many questions at once');
+      if (!mayAsk(app)) return writeTooMany(response, 'too many concurrent requests');
       answer(app, request, response).catch((error: unknown) => fail(error, { request: request.raw, response, idApp }));
     });
   }

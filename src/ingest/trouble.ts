@@ -5,8 +5,8 @@ import { brokerSilent } from '../stream/broker-monitor.ts';
 const causes = {
   disk: {
     code: 'stream_disk_low',
-    message: "the stream's disk has come down to its reserve, events are refused",
-    action: 'Free some space: events are taken again by themselves within a second.',
+    message: "free space on the stream's disk is below the reserve; imports are rejected",
+    action: 'Free some space. Imports resume within a second.',
   },
   full: {
     code: 'stream_full',
@@ -16,9 +16,9 @@ const causes = {
   away: brokerSilent,
   unconfirmed: {
     code: 'broker_ack_timeout',
-    message: 'the broker does not confirm events in time, clients are told to send again',
+    message: 'the broker does not acknowledge events in time; imports are rejected and clients retry',
     action:
-      'See whether the disk of its store is slow, failing or full: a frozen nats-server of the service is restarted by itself once it can write.',
+      'Check whether the disk of its store is slow, failing or full. The embedded nats-server restarts automatically when it can write.',
   },
   crowded: {
     code: 'broker_overloaded',

@@ -23,7 +23,7 @@ export interface Refusal {
 
 /** Rights that the service's user needs, as the operator's next step. */
 export const rightsTodo =
-  'Let the user of the service publish to $JS.API.> and tributary.>, and subscribe to _INBOX.>, tributary.> and $JS.EVENT.ADVISORY.STREAM.>, in the configuration of the broker: a running service then goes on by itself.';
+  'Let the user of the service publish to $JS.API.> and tributary.>, and subscribe to _INBOX.>, tributary.> and $JS.EVENT.ADVISORY.STREAM.>, in the configuration of the broker. A running service then resumes.';
 const credentialsTodo = 'See that TRIBUTARY_NATS_URL has the user and password, or the token, that the broker knows.';
 const roomTodo =
   'Give the account more storage for JetStream, or lower TRIBUTARY_STREAM_MAX_BYTES, which the broker sets aside for the stream.';
@@ -68,7 +68,7 @@ export function wrapBrokerError(error: unknown, doing: string): AppError {
   if (isJetStreamMissing(error))
     return wrap('broker_refused', `the account has no JetStream: ${error.message}`, jetStreamTodo);
   if (isNoRoom(error))
-    return wrap('broker_refused', `the broker has no room: ${error.message} (${error.code})`, roomTodo);
+    return wrap('broker_refused', `the broker's storage is full: ${error.message} (${error.code})`, roomTodo);
   if (error instanceof JetStreamApiError) {
     const how = `the broker refuses it: ${error.message} (${error.code})`;
     return error.status < 500

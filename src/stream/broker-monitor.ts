@@ -64,7 +64,7 @@ export const brokerSilent: Problem = {
   code: 'broker_unreachable',
   message: 'the broker does not take events',
   action:
-    'Nothing, if it is restarting or stalled for a moment: it goes on by itself. Otherwise look at its log lines and its disk; of an external one, at the cluster that TRIBUTARY_NATS_URL names.',
+    'No action needed if this resolves: it may be restarting. Otherwise check its log lines and its disk, or the cluster that TRIBUTARY_NATS_URL names.',
 };
 
 /** Pings the broker every few seconds: an idle service must not be the last to notice that it is away. */

@@ -31,10 +31,10 @@ const silent: Problem = {
   code: 'broker_unresponsive',
   message: 'nats-server runs and answers nothing',
   action:
-    "Nothing, if its disk or the machine is stalled: it goes on where it was. Otherwise end the nats-server process with 'kill -9': it is started again, and nothing acknowledged is lost.",
+    "No action needed if this resolves: its disk or the machine may be stalled. Otherwise end the nats-server process with 'kill -9'. It restarts, and no acknowledged event is lost.",
 };
 const frozenTodo =
-  'Free space on the disk of its store, or mend that disk: nats-server is restarted by itself once it can write, and what was acknowledged is safe.';
+  'Free space on the disk of its store, or repair that disk. nats-server restarts when it can write, and acknowledged events are safe.';
 
 export type BrokerWatch = ReturnType<typeof startBrokerWatch>;
 
@@ -70,7 +70,7 @@ export function startBrokerWatch(current: () => NatsServer | undefined, options:
     restarts += 1;
     logger.error(
       { error, freeBytes, restarts, pid: server.pid },
-      'nats-server cannot write and its disk has room: it is restarted',
+      'nats-server cannot write although its disk has free space, restarting it',
     );
     server.kill();
     await server.exited;

@@ -189,7 +189,7 @@ const mendEveryMs = 1000;
 const freshMs = 1000;
 const newestNotices = 5;
 const noticeTodo =
-  'Find out who did it: what it removed from the stream before it was put right is gone, and the compactor reports what the lake misses.';
+  'Find out which client did it. Messages that it removed before the repair are lost; the compactor reports what the lake lacks.';
 
 /** Returns the settings that a recreated stream keeps: its replicas and the operator's. */
 function operatorsSettings({ config }: StreamInfo): Partial<StreamInfo['config']> {

@@ -71,7 +71,7 @@ function createObservation(
     /** Reads the stream; ignores what was seen before a change that came meanwhile. */
     look: async (): Promise<void> => {
       const asOf = changes;
-      const info = await whileConnected(connection, 'look at the stream', () => findStream(manager, streamName));
+      const info = await whileConnected(connection, 'inspect the stream', () => findStream(manager, streamName));
       const seen = await judgeStream(info, streamName, claimFile);
       if (asOf === changes) verdict = seen;
     },
@@ -94,7 +94,7 @@ export async function openGuard(connection: StreamConnection, options: GuardOpti
   const manager = await openManager(connection);
   const seen = createObservation(connection, manager, options);
   const watch = await openStreamWatch(connection, options, seen.recordChange);
-  await wrapErrors('look at the stream', seen.look).catch(async (error: unknown) => {
+  await wrapErrors('inspect the stream', seen.look).catch(async (error: unknown) => {
     await watch.stop();
     throw error;
   });
@@ -109,7 +109,7 @@ export async function openGuard(connection: StreamConnection, options: GuardOpti
       if (verdict.kind === 'shut')
         throw new AppError('stream_shut', verdict.problem.message, { hint: verdict.problem.action });
       if (verdict.kind === 'unknown')
-        throw new AppError('broker_away', 'the stream has changed, its settings are being looked at');
+        throw new AppError('broker_away', 'the stream has changed, its settings are being verified');
       const { subject, streamId } = verdict;
       return { stream: streamName, subject, streamId, changes: seen.changes() };
     },

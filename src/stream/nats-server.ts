@@ -150,7 +150,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
   await assertExecutable(options.binary).catch((error: unknown) => {
     throw new AppError('broker_missing', `cannot run ${options.binary}`, {
       cause: error,
-      hint: "See that it is there and executable; 'tributary setup' fetches one where none is found.",
+      hint: "Check that it exists and is executable; 'tributary setup' downloads one if none is found.",
     });
   });
 
@@ -176,7 +176,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
     void exited.then(() => monitor.close());
     if (!(await monitor.readSyncAlways())) {
       throw new AppError('broker_unsafe', 'nats-server acknowledges messages before they are on the disk', {
-        hint: 'Use nats-server 2.14 or newer, and no configuration of your own.',
+        hint: 'Use nats-server 2.14 or newer, without your own configuration.',
       });
     }
     return {
@@ -199,7 +199,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
     if (options.signal?.aborted === true) throw new AppError('stopping', 'nats-server was stopped while it started');
     throw new AppError('start_failed', `nats-server did not start: ${log.lastLines() || 'no output'}`, {
       cause: error,
-      hint: `If these words are about its store: see whether ${options.folder} can be read and written and its disk has room; a damaged store is to be restored from a copy.`,
+      hint: `If this is about its store, check that ${options.folder} can be read and written and that its disk has free space; restore a damaged store from a backup.`,
     });
   }
 }

@@ -75,7 +75,7 @@ async function repairSettings(
   const { streamName } = options;
   const deviations = findVital(info, own, options);
   const clause = deviations.length === 0 ? 'its claim was removed' : describeDeviations(deviations);
-  const what = `the stream ${streamName} was changed while the service ran (${clause}), and was put right`;
+  const what = `the stream ${streamName} was changed while the service ran (${clause}), and was repaired`;
   const failed = await repair.mend(info, own, seenMs, what).then(() => undefined, describeError);
   const now = await findStream(manager, streamName);
   const left = now === undefined ? deviations : findVital(now, own, options);
@@ -93,7 +93,7 @@ async function inspectStream(inspection: Inspection): Promise<readonly Problem[]
   const own = await findKeptClaim(claimFile);
   if (own === undefined || own.lake !== lake.id) return [claimMissingProblem(claimFile)];
   if (info === undefined) {
-    const what = `the stream ${streamName} was deleted while the service ran, and was made anew`;
+    const what = `the stream ${streamName} was deleted while the service ran, and was created again`;
     await repair.mend(info, own, seenMs, what);
     return (await findStream(manager, streamName)) === undefined ? [missingProblem(streamName)] : [];
   }
@@ -119,7 +119,7 @@ function wrapClaimError(error: unknown, { streamName, claimFile }: OwnerOptions)
   if (isSystemError(error, 'ENOSPC', 'EDQUOT', 'EACCES', 'EPERM', 'EROFS'))
     return new AppError('disk', `the claim on the stream cannot be written to ${claimFile}`, {
       cause: error,
-      hint: 'See that the user of the service may write to the data folder, and that its disk has room.',
+      hint: 'Check that the user of the service may write to the data folder, and that its disk has free space.',
     });
   return wrapBrokerError(error, `claim the stream ${streamName}`);
 }
@@ -142,7 +142,7 @@ export async function ownStream(connection: StreamConnection, options: OwnerOpti
   let problems: readonly Problem[] = [];
   const inspection = { manager, options, repair, presence };
   const inspect = async (): Promise<void> => {
-    problems = await whileConnected(connection, 'look at the stream', () => inspectStream(inspection));
+    problems = await whileConnected(connection, 'inspect the stream', () => inspectStream(inspection));
   };
   watch.start(inspect, (isFailing) => {
     if (problems.length > 0 || isFailing) return lookEveryMs.wrong;

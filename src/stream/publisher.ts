@@ -30,7 +30,7 @@ const unknown = (why: string, cause?: unknown): AppError =>
 function readAck({ data, headers }: Msg): PublishAck {
   // No one subscribes to the subject: the stream has no leader at the moment, or was deleted.
   if (data.length === 0 && headers?.code === 503)
-    throw new AppError('broker_away', 'publish: nobody takes messages for the stream at the moment');
+    throw new AppError('broker_away', 'publish: the stream has no leader at the moment');
   const { stream, seq, error } = JSON.parse(
     Buffer.from(data.buffer, data.byteOffset, data.length).toString(),
   ) as Answer;
@@ -40,7 +40,7 @@ function readAck({ data, headers }: Msg): PublishAck {
     const text = `publish: the stream is full: ${refused.message} (${refused.code})`;
     throw new AppError('stream_full', text, { cause: refused });
   }
-  if (stream === undefined || stream === '' || seq === undefined) throw unknown('the answer names no stream');
+  if (stream === undefined || stream === '' || seq === undefined) throw unknown('the response names no stream');
   return { stream, sequence: seq };
 }
 
@@ -80,7 +80,7 @@ function openAckInbox(connection: StreamConnection) {
     try {
       waiting.resolve(readAck(message));
     } catch (error) {
-      waiting.reject(error instanceof AppError ? error : unknown('the answer cannot be read', error));
+      waiting.reject(error instanceof AppError ? error : unknown('cannot read the response', error));
     }
   }
 
@@ -94,7 +94,7 @@ function openAckInbox(connection: StreamConnection) {
       if (subject === error.subject) return take(id)?.reject(wrapBrokerError(error, 'publish'));
   }
 
-  const lose = (): void => failAll(unknown('the connection was lost before the answer'));
+  const lose = (): void => failAll(unknown('the connection was lost before the response'));
   const forgetDisconnects = connection.onDisconnect(lose);
   const forgetErrors = connection.onError(refuse);
   // The library ends only its own requests.
@@ -126,7 +126,7 @@ function openAckInbox(connection: StreamConnection) {
       forgetDisconnects();
       forgetErrors();
       if (!nats.isClosed()) subscription?.unsubscribe();
-      failAll(unknown('the publisher was closed before the answer'));
+      failAll(unknown('the publisher was closed before the response'));
     },
   };
 }
@@ -150,7 +150,7 @@ export function openPublisher(connection: StreamConnection, guard: StreamGuard =
       const leave = guard.enter();
       const ack = await inbox.publish(leave.subject, payload, timeoutMs);
       assert.equal(ack.stream, leave.stream, 'another stream has taken the event subject');
-      if (!(await guard.holds(leave))) throw unknown('the stream was changed before the answer');
+      if (!(await guard.holds(leave))) throw unknown('the stream was changed before the response');
       return { ...ack, streamId: leave.streamId };
     },
     isPublishing: () => inbox.waiting() > 0,

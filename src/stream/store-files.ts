@@ -157,7 +157,7 @@ export async function endLeftOverServers(folder: string, logger: Logger): Promis
   if (folderId === undefined) return;
   const processes = tryLook(listProcesses) ?? [];
   for (const pid of processes.filter((one) => tryLook(() => isLeftOver(one, folderId)) === true)) {
-    logger.warn({ pid, folder }, 'a nats-server of a service that is gone still runs on the data folder: it is ended');
+    logger.warn({ pid, folder }, 'killing orphaned nats-server');
     process.kill(pid, 'SIGKILL');
     for (const begunMs = performance.now(); isProcessAlive(pid) && performance.now() - begunMs < goneMs;)
       await pause(lookEveryMs);

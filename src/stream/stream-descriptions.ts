@@ -100,7 +100,7 @@ async function restore(
     // With its folder: a folder without a stream makes the server unhealthy.
     await removeTree(folder);
     await syncFolder(path.dirname(folder));
-    logger.warn({ stream: name }, 'nats-server was killed when it created the stream: it is created anew');
+    logger.warn({ stream: name }, 'nats-server was killed while it created the stream, creating it again');
   }
 }
 
@@ -113,7 +113,7 @@ async function settle(serverFolder: string, logger: Logger, isStopped: boolean):
       else if (isStopped) await restore(stream, files, kept, logger);
     }
   } catch (error) {
-    logger.warn({ error: describeError(error) }, "the descriptions of the broker's streams cannot be looked at");
+    logger.warn({ error: describeError(error) }, 'cannot check the stream descriptions of the broker');
   }
 }
 

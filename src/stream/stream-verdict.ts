@@ -17,20 +17,21 @@ export type StreamVerdict =
 
 export const missingProblem = (streamName: string): Problem => ({
   code: 'stream_missing',
-  message: `the stream ${streamName} is gone from the broker: no event is taken`,
-  action: 'Nothing, if it passes: the service makes it anew. Otherwise see that its account may create streams.',
+  message: `the stream ${streamName} is missing; imports are rejected`,
+  action:
+    'No action needed if this resolves: the service creates it again. Otherwise check that its account may create streams.',
 });
 
 export const unsafeProblem = (streamName: string, deviations: readonly Deviation[]): Problem => ({
   code: 'stream_unsafe',
   message: `the stream ${streamName} would lose acknowledged events, no event is taken: ${describeDeviations(deviations)}`,
   action:
-    'Nothing, if it passes: the service puts it right. Otherwise set it back, or give the account of the service leave to update streams.',
+    'No action needed if this resolves: the service repairs it. Otherwise restore its settings, or let the account of the service update streams.',
 });
 
 export const claimMissingProblem = (claimFile: string): Problem => ({
   code: 'stream_claim_missing',
-  message: `${claimFile} is gone or damaged: no event is taken`,
+  message: `${claimFile} is missing or damaged; imports are rejected`,
   action: 'Start the service again.',
 });
 
@@ -99,9 +100,9 @@ export async function openStreamWatch(
 
   function onError(error: unknown): void {
     // Not the first: JetStream comes up a moment after its server.
-    if (failing) refused = describeRefused(error, `look at the stream ${streamName}`) ?? refused;
+    if (failing) refused = describeRefused(error, `inspect the stream ${streamName}`) ?? refused;
     // Logged once: the next check follows at once, and the pings report a broker that is away.
-    if (!failing) logger.warn({ error: describeError(error) }, 'the stream cannot be looked at, will retry');
+    if (!failing) logger.warn({ error: describeError(error) }, 'cannot inspect the stream, will retry');
     failing = true;
   }
 

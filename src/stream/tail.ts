@@ -67,6 +67,6 @@ export async function readTail(
       await consumer.delete().catch(() => undefined);
     }
   };
-  const doing = 'look through the stream';
+  const doing = 'scan the stream';
   return await wrapErrors(doing, () => whileConnected(connection, doing, read));
 }

@@ -217,7 +217,7 @@ async function standInItsPlace({ service, client, root }: Scene): Promise<void> 
   figures.ways += 1;
   renameSync(dataDir, away);
   await client.isRefused();
-  await says(service, `the folder ${dataDir} was taken from under the running service`);
+  await says(service, `the folder ${dataDir} was moved, removed or replaced while the service ran`);
 
   const { service: other, token } = await startWithApp({ dataDir, settings });
   const otherClient = await send(other, token);
@@ -255,7 +255,7 @@ async function replaceFolder({ service, client, root }: Scene, name: string): Pr
   renameSync(folder, kept);
   mkdirSync(folder);
   await client.isRefused();
-  await says(service, `the folder ${folder} was taken from under the running service`);
+  await says(service, `the folder ${folder} was moved, removed or replaced while the service ran`);
   expect(readdirSync(folder)).toEqual([]);
   rmSync(folder, { recursive: true });
   renameSync(kept, folder);

@@ -101,7 +101,7 @@ async function stallBroker({ service }: ServiceWithApp): Promise<void> {
   // no client sends: the service detects it on its own
   const broker = pidOf(service, 'nats-server');
   signalProcess(broker, 'SIGSTOP');
-  await isTold(service, /^the broker does not take events/, /look at its log lines/);
+  await isTold(service, /^the broker does not take events/, /check its log lines/);
   await isTold(service, /^nats-server runs and answers nothing/, /kill -9/);
   signalProcess(broker, 'SIGCONT');
   await isOver(service, /^nats-server runs and answers nothing/);
@@ -156,7 +156,7 @@ async function holdCompactor({ service }: ServiceWithApp): Promise<void> {
     }
     return lock !== undefined;
   });
-  await isTold(service, /^compact is (down|being started again)/, /log lines with "process":"compact"/, true);
+  await isTold(service, /^compact is (down|restarting)/, /log lines with "process":"compact"/, true);
   lock?.release();
   await isOver(service, /^compact is/);
   expect(await readStatusProblems(service)).toEqual([]);
@@ -188,7 +188,7 @@ describe('problems in /readyz, the log and status', () => {
         TRIBUTARY_DISK_RESERVE_BYTES: String(Number.MAX_SAFE_INTEGER),
       });
       const probe = startProbe(createLedger('probe'), { s2s: () => service.s2s, idApp: 1, token });
-      await isTold(service, /^the stream's disk has come down to its reserve/, /Free some space/);
+      await isTold(service, /^free space on the stream's disk is below the reserve/, /Free some space/);
       await probe.stop();
       expect(probe.answers.length).toBeGreaterThan(0);
       for (const { status, retryAfter } of probe.answers)
@@ -208,7 +208,7 @@ describe('problems in /readyz, the log and status', () => {
     const { service, token } = await start({ TRIBUTARY_DISK_RESERVE_BYTES: String(mebibyte) }, dataDir);
     const probe = startProbe(createLedger('probe'), { s2s: () => service.s2s, idApp: 1, token });
     disk.fill(0);
-    await isTold(service, /^the lake's disk has come down to its reserve/, /Free some space/, true);
+    await isTold(service, /^free space on the lake's disk is below the reserve/, /Free some space/, true);
     await isTold(
       service,
       /^no events have been committed from the stream to the lake since .*: .*(No space left|ENOSPC)/i,

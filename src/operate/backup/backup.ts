@@ -7,8 +7,9 @@
  * version of the events, then those of the other tables, each under its maintenance lock; reports, segments, titles and
  * access; the manifest, which completes the backup. Events that the compactor commits and purges between the tail and
  * the version are in both; the position of the version shows it. A secondary table may be ahead of the events, as far
- * as the tail reaches, and is never behind. Crash: the previous backup stays current until the manifest is replaced;
- * the next run keeps what an interrupted one has copied.
+ * as the tail reaches, and is never behind.
+ * Crash: the previous backup stays current until the manifest is replaced; the next run keeps what an interrupted one
+ * has copied.
  */
 import path from 'node:path';
 import type { AccessPaths } from '../../access/access-file.ts';

@@ -4,8 +4,8 @@
  * In: a backup with its manifest. Out: a data folder that a service can be started on, with every event of the backup
  * in its lake once. It has no claim on a stream and no broker's store: it is a separate service from the first start.
  * Order: the folder is marked as unfinished (runtime/files/data-format.ts); the files are copied and compared with
- * their hashes; the tail of the stream is committed to the lake; the mark is removed. Crash: no command and no start
- * works on an unfinished folder; the next restore into it starts over.
+ * their hashes; the tail of the stream is committed to the lake; the mark is removed.
+ * Crash: no command and no start works on an unfinished folder; the next restore into it starts over.
  */
 import path from 'node:path';
 import { renewSessionKey } from '../../access/session-key.ts';

@@ -76,7 +76,7 @@ async function isInFolder(folder: string, text: string): Promise<boolean> {
   return false;
 }
 
-/** Publishes filler and waits until the lake has passed it. Returns the mark of its first message: the last ones stay. */
+/** Publishes filler and waits until the lake has passed it. Returns the mark of its first message. */
 async function passFiller(dependencies: DrainDependencies): Promise<string> {
   const { table, signal } = dependencies;
   const mark = randomUUID();

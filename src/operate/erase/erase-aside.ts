@@ -152,7 +152,7 @@ async function quarantinedSql(lakeDir: string, file: string, target: ErasureTarg
   return { source, matches: matchSql(target, new Set(dataset.columns.map(({ name }) => name))) };
 }
 
-/** Finds the quarantined files with rows to erase. Error: `file_damaged` for an unreadable file, which may have some. */
+/** Finds quarantined files with rows to erase. Error: `file_damaged` for an unreadable file, which may have some. */
 export async function findQuarantinedHits(
   { lakeDir, duckdb }: EraseAsideDependencies,
   target: ErasureTarget,

@@ -2,10 +2,12 @@
  * Erasure: removes the events of people, or of an app, from the lake and from all copies of its rows.
  *
  * In: a target (erase-target.ts). Out: commits that replace the files with such rows in each table, and the failed
- * events. Order: the stream is drained (drain.ts), the tables are locked, files and failed events are rewritten table
- * by table, the last commit of each sets the end of the retention. Readers of older versions keep their files until
- * then; the maintenance loop removes those files and their log, and moves each sealed file's rewrite to its path
- * (lake/files/places.ts). Crash: at any instruction; rewritten files stay, and the erasure can be repeated.
+ * events.
+ * Order: the stream is drained (drain.ts), the tables are locked, files and failed events are rewritten table by table,
+ * the last commit of each sets the end of the retention. Readers of older versions keep their files until then; the
+ * maintenance loop removes those files and their log, and moves each sealed file's rewrite to its path
+ * (lake/files/places.ts).
+ * Crash: at any instruction; rewritten files stay, and the erasure can be repeated.
  */
 import { localFiles } from '../../runtime/store/open-store.ts';
 import type { Lock } from '../../runtime/files/lock.ts';

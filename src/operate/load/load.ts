@@ -1,14 +1,14 @@
 /**
  * The load: an operator's file becomes rows of a dataset's table.
  *
- * In: a file of CSV, JSON lines or Parquet, with fields named as selectors or by a map (file-fields.ts). Out: one commit
+ * In: a file of CSV, JSON lines or Parquet, fields named as selectors or by a map (file-fields.ts). Out: one commit
  * with young files of the new rows; bad rows, up to the allowed number, are kept as failed rows.
  * Order: recognize, plan the fields, stage (stage-rows.ts), enrich (enrich-staged.ts), remove duplicates and commit
  * (commit-load.ts).
  * Invariant: a file is loaded completely or not at all; the same file, or rows that the table has, add nothing. The
  * engine bounds the memory and spills; the file may have any size.
- * Crash: atomic, by one change (lake/files/change.ts). A load takes the maintenance lock only if it replaces failed rows
- * of its earlier generation; loads of one id commit one after the other.
+ * Crash: atomic, by one change (lake/files/change.ts). A load takes the maintenance lock only to replace failed rows of
+ * its earlier generation; loads of one id commit one after the other.
  */
 import { createHash } from 'node:crypto';
 import path from 'node:path';

@@ -92,14 +92,9 @@ async function inItsFolder<T>(file: string, change: () => Promise<T>): Promise<T
 export interface FolderStoreOptions {
   /** The folder that comparing changes lock; the store's own by default. */
   readonly lockFolder?: string;
-  /** Mode of new objects; 0600 by default. */
   readonly mode?: number;
-  /** Mode of new folders; 0700 by default. */
   readonly folderMode?: number;
-  /**
-   * Whether objects are only created, replaced and removed without a comparison: removals then take no lock, and a
-   * folder that was taken away is not created again.
-   */
+  /** Whether objects change without comparison: removals take no lock, and a lost folder is not created again. */
   readonly isGrowing?: boolean;
 }
 

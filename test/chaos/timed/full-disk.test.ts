@@ -113,7 +113,7 @@ describe('a full disk', () => {
         await problem(
           frozen
             ? /^nats-server cannot write to the stream: .*no space left on device/
-            : /the stream's disk has come down to its reserve/,
+            : /free space on the stream's disk is below the reserve/,
         );
         await sleep(fullMs);
         const spaceMs = performance.now();
@@ -128,7 +128,7 @@ describe('a full disk', () => {
         await moreAcknowledged(200);
         await ready();
       }
-      const restarts = readLog(service).filter(({ msg }) => String(msg).includes('it is restarted')).length;
+      const restarts = readLog(service).filter(({ msg }) => String(msg).includes('restarting it')).length;
       const counted = await account();
 
       const refused = probe.answers.filter(({ status }) => status !== 200);
@@ -174,7 +174,7 @@ describe('a full disk', () => {
     const catchUpMs: number[] = [];
     for (let round = 0; round < rounds; round += 1) {
       disk.fill(0);
-      await problem(/the lake's disk has come down to its reserve/);
+      await problem(/free space on the lake's disk is below the reserve/);
       await problem(/no events have been committed from the stream to the lake/);
       await moreAcknowledged(500);
       await sleep(fullMs);
@@ -239,7 +239,7 @@ describe('a full disk', () => {
         const before = failures();
         const { idRawExport } = await call(`/api/raw/v1/export/create.json?${query}`);
         expect(idRawExport).toBeDefined();
-        await problem(/the disk of the reports has come down to its reserve/);
+        await problem(/free space on the disk of the reports is below the reserve/);
         await waitFor('an attempt fails because the disk is full', () => failures() > before, patienceMs);
         await sleep(fullMs);
         disk.empty();

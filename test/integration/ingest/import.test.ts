@@ -149,8 +149,8 @@ describe('the other methods', () => {
     ['/v1/login/', 'x', 'idApp is missing: it stands in the address, as in ?idApp=1'],
     ['/v1/login/?idApp=1', '', "the header Authorization is missing: it holds the app's token"],
     ['/v1/login/?idApp=1', 'Bearer x', "the header Authorization holds the app's token as it is, without 'Bearer'"],
-    ['/v1/login/?idApp=1', 'x', 'the token does not suit the app named by idApp'],
-    ['/v1/login/?idApp=999', 'x', 'the token does not suit the app named by idApp'],
+    ['/v1/login/?idApp=1', 'x', 'the token is not valid for the app named by idApp'],
+    ['/v1/login/?idApp=999', 'x', 'the token is not valid for the app named by idApp'],
   ])(
     'What a request to %s with the token %j lacks is said, and not whether there is such an app',
     async (at, token, detail) => {

@@ -217,7 +217,7 @@ describe('answers that help the sender', () => {
       const meant = query.startsWith('id') ? 'idApp' : 'validate';
       expect([answer.status, answer.headers.get('x-error-detail')]).toEqual([
         400,
-        `there is no parameter ${name}: ${meant} is one`,
+        `unknown parameter ${name}; did you mean ${meant}?`,
       ]);
       expect(await service.newLines()).toEqual([]);
     },

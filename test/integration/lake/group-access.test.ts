@@ -205,7 +205,7 @@ test('Before its service starts, a restored lake is readable by the group and by
 test('A group that does not exist, or that the process is not in, is rejected in one sentence', async () => {
   await expect(resolveLakeGroup('no-such-group')).rejects.toMatchObject({
     code: 'config_invalid',
-    message: "TRIBUTARY_LAKE_GROUP names 'no-such-group', and there is no such group",
+    message: "TRIBUTARY_LAKE_GROUP: the group 'no-such-group' does not exist",
   });
   expect([await resolveLakeGroup(group), await resolveLakeGroup(String(groupId))]).toEqual([groupId, groupId]);
   const foreign = readFileSync('/etc/group', 'utf8')
@@ -221,6 +221,6 @@ test('A group that does not exist, or that the process is not in, is rejected in
   }
   await expect(resolveLakeGroup(foreign)).rejects.toMatchObject({
     code: 'config_invalid',
-    message: `TRIBUTARY_LAKE_GROUP names '${foreign}', and this process is no member of that group`,
+    message: `TRIBUTARY_LAKE_GROUP: this process is not a member of the group '${foreign}'`,
   });
 });

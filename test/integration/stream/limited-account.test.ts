@@ -200,7 +200,7 @@ describe('an account with limited rights', () => {
     const { nats } = await startLimited({}, { storeBytes: 1_048_576 });
     await expect(claimFor(nats as TestNats, testFolder())).rejects.toMatchObject({
       code: 'broker_refused',
-      message: expect.stringMatching(/has no room: insufficient storage resources available/) as string,
+      message: expect.stringMatching(/storage is full: insufficient storage resources available/) as string,
       hint: expect.stringContaining('TRIBUTARY_STREAM_MAX_BYTES') as string,
     });
   });

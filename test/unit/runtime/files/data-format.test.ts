@@ -49,7 +49,7 @@ describe('a data folder', () => {
     expect(() => resolveConfig({}, { TRIBUTARY_DATA_DIR: folder })).toThrow(
       expect.objectContaining({
         code: 'data_format',
-        message: `a restore into ${folder} has not ended, or was interrupted`,
+        message: `a restore into ${folder} is unfinished`,
       }) as Error,
     );
   });
