@@ -17,7 +17,7 @@ const event = (id: string, idApp: number): FixtureEvent => ({
 const query = 'event=customEvents&selectors=eventId&dateFrom=2025-05-01&dateTo=2025-05-31';
 const create = '/api/raw/v1/export/create.json';
 
-/** Sends bytes on a connection of its own; returns all that comes back. */
+/** Sends bytes on a separate connection; returns all received bytes. */
 function talk(port: number, text: string): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = connect(port, '127.0.0.1', () => socket.write(text));
@@ -54,7 +54,7 @@ describe('access to the export area', () => {
     expect((await running.waitForEnd(colleague, owned)).status).toBe('Success!');
   });
 
-  it('A form body is authorized by AuthHMAC, and is part of what is signed', async () => {
+  it('A form body is authorized by AuthHMAC, and is part of the signed text', async () => {
     const url = `http://127.0.0.1:${running.port}${create}`;
     const body = `${query}&eventName[]=caf%C3%A9`;
     const accepted = await send(running.port, create, {
@@ -75,7 +75,7 @@ describe('access to the export area', () => {
     expect(answer.json).toEqual({ code: 200, message: 'Ok', data: dictionaries[name] });
   });
 
-  it('Bytes that are no HTTP, or a head that is too large, are answered in an envelope', async () => {
+  it('Bytes that are not HTTP, or a head that is too large, are answered in an envelope', async () => {
     expect(await talk(running.port, 'rubbish\r\n\r\n')).toMatch(
       new RegExp(`^HTTP/1\\.1 400 Bad Request\r\n[^]*\r\n\r\n${refusal('The request is malformed')}$`),
     );
@@ -139,7 +139,7 @@ describe('quotas', () => {
     }
   });
 
-  it('A quota that is off refuses nobody', async () => {
+  it('A quota that is off refuses no caller', async () => {
     const area = createExportArea(testFolder());
     const running = await area.start();
     try {

@@ -36,7 +36,7 @@ const appsOf = (idApp: number): WorkerPlan['apps'] => [
   { idApp, title: 'one', sdkKey: 'k', platform: 'web', idAccount: idApp, idProject: undefined },
 ];
 
-/** A lake whose time a test decides, and exports of it by the export worker's own code. */
+/** A lake with a clock that the test sets, and exports of it by the code of the export worker. */
 async function openLake() {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
@@ -118,7 +118,7 @@ async function openLake() {
   };
 }
 
-/** Removes what the log has before its newest checkpoint, as a trim does. */
+/** Removes the log before its newest checkpoint, as a trim does. */
 async function trim(table: string): Promise<void> {
   const { commits, checkpoints } = await listLog(table);
   const first = checkpoints.at(-1) ?? 0;
@@ -132,7 +132,7 @@ async function trim(table: string): Promise<void> {
   for (const [version, name] of names) if (version < first) rmSync(path.join(logFolder(table), name), { force: true });
 }
 
-test('A version one of whose sealed files has given its place to a rewrite is not kept any more, and nothing is damaged', async () => {
+test('A version with a sealed file that a rewrite replaced is no longer available, and nothing is damaged', async () => {
   const lake = await openLake();
   const right = lake.clock.now;
   lake.clock.now += 30 * 24 * hourMs;
@@ -156,7 +156,7 @@ test('A version one of whose sealed files has given its place to a rewrite is no
   });
 });
 
-test('A damaged file that the newest version names too is damage, whichever version is asked for', async () => {
+test('A damaged file that the newest version names too is damage for every requested version', async () => {
   const lake = await openLake();
   await lake.publish();
   const version = await lake.newest();
@@ -166,7 +166,7 @@ test('A damaged file that the newest version names too is damage, whichever vers
   expect(await lake.exportAsOf(version)).toMatchObject({ kind: 'failed', reason: 'damage' });
 });
 
-test('A version that is trimmed while it is read is refused or read, and not taken for an empty table', async () => {
+test('A version that is trimmed during its read is refused or read, and is not read as an empty table', async () => {
   const lake = await openLake();
   for (let n = 0; n < 4; n += 1) await lake.publish();
   await lake.stop();
@@ -178,7 +178,7 @@ test('A version that is trimmed while it is read is refused or read, and not tak
   await writeCheckpoint(duckdb, lake.table, await loadTableState(lake.table), noCrashPoint);
   await trim(lake.table);
   const ends = new Set<string>();
-  // A little later each time, until the reading is over before the log is trimmed.
+  // Trims a little later each time, until the read ends before the trim.
   for (let turns = 0; !ends.has(`version ${version}`); turns = Math.ceil(turns * 1.2) + 1) {
     const copy = path.join(testFolder(), 'events');
     cpSync(untrimmed, copy, { recursive: true });
@@ -194,7 +194,7 @@ test('A version that is trimmed while it is read is refused or read, and not tak
   expect([...ends].toSorted()).toEqual(['not_found', `version ${version}`]);
 });
 
-test('Everything since version 0 is given where the log was trimmed before anybody wrote down what it said', async () => {
+test('An export since version 0 has all rows if the log was trimmed before the ledger began', async () => {
   const lake = await openLake();
   for (let n = 0; n < 8; n += 1) await lake.publish();
   await waitFor('a checkpoint', async () => ((await listLog(lake.table)).checkpoints.at(-1) ?? 0) > 1);
@@ -204,7 +204,7 @@ test('Everything since version 0 is given where the log was trimmed before anybo
   await expect(readFeed(lake.table, '1')).rejects.toThrow('version 1 is no longer known');
 });
 
-test('Older versions are refused while rows are erased and afterwards, to whom rows of those apps are for and to no other account', async () => {
+test('Older versions are refused during and after an erasure, for accounts with the erased apps only', async () => {
   const lake = await openLake();
   await lake.publish('erased');
   await lake.publish('other', 2);
@@ -230,7 +230,7 @@ test('Older versions are refused while rows are erased and afterwards, to whom r
   expect(await lake.exportAsOf(version - 1, 2)).toEqual(seen[2]);
 });
 
-test('A version that another engine has made is refused, before and after the repair', async () => {
+test('A version of another engine is refused, before and after the repair', async () => {
   const lake = await openLake();
   await lake.publish();
   await lake.publish();
@@ -247,14 +247,14 @@ test('A version that another engine has made is refused, before and after the re
   expect(await lake.exportAsOf(version)).toMatchObject({ kind: 'done', files: [{ rows: 2 }] });
   await lake.repair();
   expect(await lake.exportAsOf(version + 1)).toMatchObject(refused);
-  // What the first half of the repair has left is no version of ours either.
+  // The version of the first half of the repair is refused too.
   expect(await lake.newest()).toBeGreaterThan(version + 1);
   for (let half = version + 2; half < (await lake.newest()); half += 1)
     expect(await lake.exportAsOf(half)).toMatchObject(refused);
   expect(await lake.exportAsOf(await lake.newest())).toMatchObject({ kind: 'done', files: [{ rows: 2 }] });
 });
 
-test('What an answer promises to keep is kept, also beside a rewrite that takes long', async () => {
+test('A promised version is kept, also during a slow rewrite', async () => {
   const lake = await openLake();
   const right = lake.clock.now;
   lake.clock.now += 30 * 24 * hourMs;
@@ -273,7 +273,7 @@ test('What an answer promises to keep is kept, also beside a rewrite that takes 
   expect(Math.min(...goAtSeconds)).toBeGreaterThanOrEqual(keptUntilSeconds);
 });
 
-test('Version 0 of a table that does not exist yet is an empty one, and stays so when there is one', async () => {
+test('Version 0 of a table that does not exist is empty, and stays empty after the table is created', async () => {
   const nowhere = path.join(testFolder(), 'payments');
   const first = { version: 0, mark: undefined };
   await expect(readSnapshotAt(nowhere, first)).resolves.toMatchObject({ version: -1, files: [] });
@@ -283,7 +283,7 @@ test('Version 0 of a table that does not exist yet is an empty one, and stays so
   await expect(readSnapshotAt(lake.table, first)).resolves.toMatchObject({ version: 0, files: [] });
 });
 
-test('A place is refused where its version has another mark, or none', async () => {
+test('A cursor is refused if its version has another tag, or none', async () => {
   const lake = await openLake();
   await lake.publish();
   const { next, version } = await readFeed(lake.table, undefined);
@@ -294,11 +294,11 @@ test('A place is refused where its version has another mark, or none', async () 
   const anotherOne = expect.stringContaining('has changed: the lake was restored');
   await expect(readSnapshotAt(lake.table, { version, mark: other })).rejects.toMatchObject({ message: anotherOne });
   await expect(readFeed(lake.table, `${version}-${other}`)).rejects.toMatchObject({ message: anotherOne });
-  // A version before any row has no mark.
+  // A version before the first row has no tag.
   await expect(readFeed(lake.table, `1-${mark}`)).rejects.toMatchObject({ message: anotherOne });
 });
 
-test('A place of another dataset is refused with the name of its table', async () => {
+test('A cursor of another dataset is refused with the name of its table', async () => {
   const [lake, other] = [await openLake(), await openLake()];
   await lake.publish();
   await other.publish();
@@ -310,7 +310,7 @@ test('A place of another dataset is refused with the name of its table', async (
   await expect(readSnapshotAt(lake.table, { version, mark })).rejects.toMatchObject({ message });
 });
 
-test('A place from before the first row holds, and is refused where its version has rows, as after a restore', async () => {
+test('A cursor before the first row is valid, and is refused if its version has rows, as after a restore', async () => {
   const lake = await openLake();
   const { next } = await readFeed(lake.table, undefined);
   expect(next).toMatch(/^\d+-0{8}$/);
@@ -325,7 +325,7 @@ const refusals =
   /^asOf: version \d+ (is not kept any more|is no longer available|has rows that were erased|may have rows that are being erased)/;
 
 test(
-  'A version that is asked for again and again, through seals and erasures, has the same bytes, or is refused as documented',
+  'Repeated exports as of a version, through seals and erasures, have the same bytes or a documented refusal',
   async () => {
     const random = createRandom(seed);
     const lake = await openLake();

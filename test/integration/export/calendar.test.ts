@@ -39,15 +39,10 @@ describe('the first instant of a day', () => {
   });
 });
 
-/**
- * Zones that are or were somewhere in which a clock has gone back over midnight after it, as its calendar says; none of
- * the API's but the first.
- */
+/** Zones in which a clock was set back across midnight. Of the zones of the API, only the first. */
 const knownOdd = ['America/St_Johns', 'America/Goose_Bay', 'America/Moncton', 'Antarctica/Casey'];
 
-/**
- * The minutes since 1970 from which on a zone has another offset, and whether its calendar goes back to the day before.
- */
+/** The minutes since 1970 at which the offset of a zone changes, and whether its date goes back then. */
 async function findTransitions(zone: string): Promise<{ readonly seconds: number; readonly isOdd: boolean }[]> {
   const offset = (moment: string): string => `(epoch(timezone('${zone}', ${moment})) - epoch(${moment}))`;
   const rows = await duckdb.rows(`
@@ -62,7 +57,7 @@ async function findTransitions(zone: string): Promise<{ readonly seconds: number
   return rows.map((row) => ({ seconds: Number(row['seconds']), isOdd: row['odd'] === true }));
 }
 
-/** Moments of an export's days, as the parser makes them of dates: the span, and the dates where it is not exact. */
+/** The bounds of an export's days as the parser computes them: the span, and the dates if the span is not exact. */
 async function isExported(
   zone: string,
   moment: { readonly seconds: number; readonly date: string },
@@ -134,14 +129,14 @@ describe('a day of an export', () => {
     },
   );
 
-  it('A day of an export begins to the second where a zone was not whole minutes from UTC', async () => {
+  it('A day of an export begins to the second in a zone whose offset was not whole minutes', async () => {
     expect(await days.beginOf('Africa/Monrovia', '1971-05-01')).toEqual({
       firstSeconds: seconds('1971-05-01T00:44:30Z'),
       settledSeconds: seconds('1971-05-01T00:44:30Z'),
     });
   });
 
-  it('A day of an export has a first begin, and a later settled one where the clocks repeat it', async () => {
+  it('A day that the clocks repeat has a first start and a later settled start', async () => {
     expect(await days.beginOf('America/St_Johns', '2010-11-07')).toEqual({
       firstSeconds: seconds('2010-11-07T02:30:00Z'),
       settledSeconds: seconds('2010-11-07T03:30:00Z'),

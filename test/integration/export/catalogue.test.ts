@@ -26,7 +26,7 @@ const line = (index: number, more: Record<string, unknown> = {}): Record<string,
 const many = (count: number, more?: Record<string, unknown>) =>
   Array.from({ length: count }, (_, index) => line(index, more));
 
-/** Takes level_complete of app 1 into the lake of a data folder, and into its catalogue. */
+/** Imports level_complete of app 1 into the lake of a data folder and its catalogue. */
 async function fillLake(dataDir: string, lines = many(30), stream = createMemoryStream()): Promise<void> {
   const compact = await startTestCompact(dataDir, stream, { sealAgeMs: 10 });
   stream.publish(lines);
@@ -46,7 +46,7 @@ const level = {
   values: 3,
 };
 
-test('The documented call answers the parameters of an event, to users of the account with export permission alone', async () => {
+test('The documented call returns the parameters of an event, only to users of the account with export permission', async () => {
   const area = createExportArea(testFolder());
   await area.addApp({ idApp: 1, platform: 'web', idAccount: 1 });
   const user = await area.addUser({ idAccount: 1 });
@@ -76,7 +76,7 @@ test('The documented call answers the parameters of an event, to users of the ac
   await api.stop();
 });
 
-/** Answers of the command. */
+/** Output of the command. */
 async function runCatalogue(words: readonly string[], notes: string[] = []): Promise<readonly object[]> {
   const answers: object[] = [];
   const { signal } = new AbortController();
@@ -95,7 +95,7 @@ async function runCatalogue(words: readonly string[], notes: string[] = []): Pro
 
 const at = (date: string) => ({ event_time: Date.parse(`${date}T12:00:00Z`) / 1000 });
 
-test('Events are listed as many as the chart of the same days has, those that are not sealed too, and parameters say as of when', async () => {
+test('The counts of events equal those of the chart of the same days, unsealed ones included, and parameters have their time', async () => {
   const area = createExportArea(testFolder());
   await area.addApp({ idApp: 1, platform: 'web', idAccount: 1 });
   await area.addApp({ idApp: 2, platform: 'web', idAccount: 1 });
@@ -160,7 +160,7 @@ test('Events are listed as many as the chart of the same days has, those that ar
   await api.stop();
 });
 
-test('The documented commands answer the events of an app, and the parameters of one', async () => {
+test('The documented commands return the events of an app and the parameters of an event', async () => {
   const area = createExportArea(testFolder());
   await fillLake(area.dataDir);
   const page = read('docs/lake.md');

@@ -25,7 +25,7 @@ interface Split {
   readonly progress: number[];
 }
 
-/** Makes parts of a CSV that comes into its file in some pieces, one after the other. */
+/** Creates parts of a CSV that is written to its file in several pieces. */
 async function split(folder: string, pieces: readonly Buffer[] | string, partMaxBytes: number): Promise<Split> {
   mkdirSync(folder, { recursive: true });
   const file = path.join(folder, 'result.csv');
@@ -54,7 +54,7 @@ async function split(folder: string, pieces: readonly Buffer[] | string, partMax
   };
 }
 
-/** The parts of a CSV by the rule alone: a byte at a time, the whole of it in memory. */
+/** The parts of a CSV by the rule: byte by byte, in memory. */
 function splitPlainly(csv: Buffer, partMaxBytes: number): string[] {
   const rows: Buffer[] = [];
   let [start, isQuoted] = [0, false];
@@ -76,7 +76,7 @@ function splitPlainly(csv: Buffer, partMaxBytes: number): string[] {
 }
 
 describe('CSV parts', () => {
-  it('CSV parts hold every row once, in order, each part with the header and within its bound, wherever quotes and breaks are', async () => {
+  it('CSV parts have every row once, in order, each part with the header and within its bound, for any quotes and line breaks', async () => {
     const folder = testFolder();
     let run = 0;
     const cells = fc.oneof(
@@ -110,7 +110,7 @@ describe('CSV parts', () => {
     );
   });
 
-  it('CSV parts are those of the rule, byte for byte, however the CSV comes into its file', async () => {
+  it('CSV parts equal those of the rule, byte for byte, for any pieces of the CSV', async () => {
     const folder = testFolder();
     const hostile = [
       '',
@@ -145,7 +145,7 @@ describe('CSV parts', () => {
     );
   });
 
-  it('CSV parts are the same bytes for the same CSV, with the hash of the downloaded bytes', async () => {
+  it('CSV parts have the same bytes for the same CSV, with the hash of the downloaded bytes', async () => {
     const folder = testFolder();
     const csv = toCsv(Array.from({ length: 60_000 }, (_, index) => [`row ${index}`, `text "${index * 7919}"\nmore`]));
     const first = await split(path.join(folder, 'a'), csv, 1_000_000);
@@ -157,7 +157,7 @@ describe('CSV parts', () => {
     expect(first.progress.at(-1)).toBe(1);
   });
 
-  it('CSV parts of a row larger than a block and than the bound are whole', async () => {
+  it('CSV parts of a row larger than a block and than the bound are complete', async () => {
     const rows = [
       ['a', 'x'.repeat(3_000_000)],
       ['b', `"${'\n'.repeat(1_500_000)}`],
@@ -167,7 +167,7 @@ describe('CSV parts', () => {
     expect(texts.map((text) => parseCsv(text)[1])).toEqual(rows);
   });
 
-  it('CSV parts of a header alone are one part without rows', async () => {
+  it('CSV parts of only a header are one part without rows', async () => {
     const { texts, rows } = await split(testFolder(), 'a,b\n', 10);
     expect([texts, rows]).toEqual([['a,b\n'], [0]]);
   });
@@ -192,7 +192,7 @@ describe('CSV parts', () => {
     expect(readdirSync(folder)).toEqual(['stem.csv']);
   });
 
-  it('Files of a result that is given up are gone, the parts that were whole too', async () => {
+  it('Files of a result that is given up are removed, completed parts too', async () => {
     const folder = testFolder();
     const file = path.join(folder, 'result.csv');
     const result = startResultFiles([file], chooseFormat(formatRequest('gzip')), {
@@ -207,7 +207,7 @@ describe('CSV parts', () => {
     expect(readdirSync(folder)).toEqual(['result.csv']);
   });
 
-  it('Files that cannot be made have a fault before the result is whole', async () => {
+  it('Files that cannot be written report a fault before the result is complete', async () => {
     const folder = testFolder();
     const file = path.join(folder, 'result.csv');
     writeFileSync(path.join(folder, 'stem.1.csv.gz'), 'in the way');

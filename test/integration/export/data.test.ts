@@ -20,7 +20,7 @@ const event = (idApp: number, kind: string, day: number, fields: Partial<Fixture
 });
 const many = <T>(n: number, make: (index: number) => T): T[] => Array.from({ length: n }, (_, index) => make(index));
 
-/** An area with one event, whose questions run as a test says, in a process of their own by default. */
+/** An area with one event, whose queries run as the test defines, by default in a separate process. */
 async function openArea(runQuestion?: RunQuestion) {
   const area = createExportArea(testFolder());
   await area.addApp({ idApp: 7, platform: 'web', idAccount: 1 });
@@ -29,14 +29,14 @@ async function openArea(runQuestion?: RunQuestion) {
   return { owner, running: await area.start(runQuestion === undefined ? {} : { runQuestion }) };
 }
 
-/** As the import stores what a client of a website does not send. */
+/** As the import stores fields that a client of a website does not send. */
 const defaults = { connection_type: 0, bluetooth_enabled: 0, ad_tracking_enabled: 1, ad_blocker: 0 };
 
 const days = 'dateFrom=2025-05-01&dateTo=2025-05-07';
 const dataOf = ({ json }: Answer) => (json?.data ?? {}) as unknown as Readonly<Record<string, unknown>>;
 const appId = ({ idApp }: { readonly idApp: string }): string => idApp;
 
-describe('what data an account has', () => {
+describe('the data of an account', () => {
   const area = createExportArea(temporaryFolder());
   let running: RunningArea;
   let owner: Credentials;
@@ -52,7 +52,7 @@ describe('what data an account has', () => {
     reader = await area.addUser({ idAccount: 1, canExport: false });
     stranger = await area.addUser({ idAccount: 2 });
     crowd = await area.addUser({ idAccount: 3 });
-    // A file of one app, kind and day; one of several; and one in which another account's app lies between.
+    // A file of one app, kind and day; one of several; and one in which another account's app is between them.
     await writeLake(area.tableDir, [
       many(5, () => event(7, 'login', 1, { custom_user_id: 'ann' })),
       [
@@ -70,14 +70,14 @@ describe('what data an account has', () => {
         event(9, 'login', 4),
       ],
     ]);
-    // A process for each question would be most of the time; one is asked in its own.
+    // A process per query would take most of the time; one test has a separate process.
     running = await area.start({ runQuestion: answerQuestion });
   });
   afterAll(() => running.stop());
 
   const ask = async (user: Credentials, target: string) => await running.call(user, `/api/data/v1/${target}`);
 
-  it('The apps of an account are listed by id, found by title or id, and cut into pages', async () => {
+  it('The apps of an account are listed by id, found by title or id, and paged', async () => {
     expect(dataOf(await ask(owner, 'apps.json'))).toEqual({
       apps: [
         { idApp: '7', title: 'Dragons', platform: 'web' },
@@ -116,7 +116,7 @@ describe('what data an account has', () => {
     expect(dataOf(await ask(crowd, `volume.json?${days}`))['days']).toEqual([]);
   });
 
-  it('How full each field is comes of the events of that app and kind alone, with what it is based on', async () => {
+  it('Fill rates count only events of the app and kind, and have the basis of the count', async () => {
     const answer = dataOf(await ask(owner, `fields.json?idApp=7&kind=registration&${days}`));
     expect(answer).toMatchObject({
       version: '0',
@@ -135,7 +135,7 @@ describe('what data an account has', () => {
       filled: 1,
     });
     expect(fields.some(({ name }) => name === 'customEventName')).toBe(false);
-    // What no client sent is stored as the default; one event has another value.
+    // Fields that no client sent have the default; one event has another value.
     const withDefault = fields.filter((field) => 'default' in field);
     expect(withDefault.map(({ name, nonNullEvents }) => `${name} ${nonNullEvents}`)).toEqual([
       'connectionType 1',
@@ -143,7 +143,7 @@ describe('what data an account has', () => {
       'adTrackingEnabled 0',
       'adBlocker 0',
     ]);
-    // Beside a hundred of another account's, in the same file.
+    // In the same file as a hundred rows of another account.
     const logins = dataOf(await ask(owner, `fields.json?idApp=7&kind=login&${days}`));
     expect(logins).toMatchObject({ sampledEvents: 6, looked: 6, isComplete: true, isWhole: true });
     expect(dataOf(await ask(owner, `fields.json?idApp=7&kind=payments&${days}`))).toMatchObject({
@@ -158,7 +158,7 @@ describe('what data an account has', () => {
     });
   });
 
-  it('The calls of docs/api.md are answered with the members that it shows', async () => {
+  it('The calls of docs/api.md return the documented members', async () => {
     const page = readFileSync(path.join(packageRoot, 'docs/api.md'), 'utf8');
     const section = page.slice(page.indexOf('### Data overview'), page.indexOf('### Operations'));
     const targets = [...section.matchAll(/^curl .*"http:\/\/127\.0\.0\.1:8081\/api\/data\/v1\/([^"]+)"/gm)].map(
@@ -171,7 +171,7 @@ describe('what data an account has', () => {
       'fields isComplete isWhole kind looked sampledEvents version',
     ];
     for (const [index, target] of targets.entries()) {
-      // The page asks for an app of its own, and for the last days.
+      // The page uses another app, and the last days.
       const answer = await ask(owner, target.replace('idApp=1', 'idApp=7'));
       expect(answer.status).toBe(200);
       expect(
@@ -182,7 +182,7 @@ describe('what data an account has', () => {
     }
   });
 
-  it('A foreign app looks like one that nobody has, and without the permission nothing is said', async () => {
+  it('An app of another account looks like an unknown app, and a call without permission gets no information', async () => {
     for (const target of ['volume.json?', 'fields.json?kind=login&'])
       for (const idApp of ['8', '404'])
         expect([idApp, (await ask(owner, `${target}${days}&idApp=${idApp}`)).body.toString()]).toEqual([
@@ -194,7 +194,7 @@ describe('what data an account has', () => {
     expect((await ask({ idUser: owner.idUser, secret: 'wrong' }, 'apps.json')).status).toBe(403);
   });
 
-  it('What is no argument, no date, no kind or no app of the caller is refused with its name', async () => {
+  it('An unknown argument, date, kind or app is refused with its name', async () => {
     for (const [target, named] of [
       ['apps.json?limit=0', 'limit'],
       ['apps.json?limit=1001', 'limit'],
@@ -216,14 +216,14 @@ describe('what data an account has', () => {
     }
   });
 
-  it('A question is answered in a process of its own', async () => {
+  it('A query runs in a separate process', async () => {
     const other = await openArea();
     const answer = await other.running.call(other.owner, `/api/data/v1/volume.json?${days}`);
     expect(dataOf(answer)['days']).toEqual([{ date: '2025-05-01', kind: 'login', events: 1 }]);
     await other.running.stop();
   });
 
-  it('Of an account that asks too much at once the last is answered 429, and stopping ends what is under way', async () => {
+  it('A query above the limit of an account is answered 429, and a stop ends running queries', async () => {
     const ends: (() => void)[] = [];
     const other = await openArea((_plan, { signal }) => {
       return new Promise((resolve) => {

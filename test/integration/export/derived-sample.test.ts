@@ -15,7 +15,7 @@ const hasSample = existsSync(sample);
 if (!hasSample)
   process.stderr.write('derived-sample.test.ts: TRIBUTARY_SAMPLE_EVENTS names no file; it is not run on real events\n');
 
-/** The real events, as they come in for a web app. */
+/** The real events, as imported for a web app. */
 function readSample(): ImportedEvent[] {
   const bytes = readFileSync(sample);
   const text = (sample.endsWith('.gz') ? gunzipSync(bytes) : bytes).toString('utf8');
@@ -36,7 +36,7 @@ function readSample(): ImportedEvent[] {
 }
 
 describe.skipIf(!hasSample)('derived events of the sample of real events', () => {
-  it('The users, devices, activities and sessions of real events are those of the oracle, day by day and as a whole', async ({
+  it('The users, devices, activities and sessions of real events equal those of the oracle, per day and in total', async ({
     skip,
   }) => {
     inWholeRun(skip);

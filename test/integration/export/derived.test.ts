@@ -22,7 +22,7 @@ const zones = [
   'Australia/Sydney',
   'Pacific/Auckland',
 ];
-/** Pauses between two events of one history, seconds: at the edges of what ends a session, and of a day. */
+/** Intervals between two events of a history, s: at the limits of a session and of a day. */
 const pauses = [0, 0, 1, 60, 1799, 1800, 1801, 3600, 43_200, daySeconds, 9 * daySeconds];
 const random = createRandom(1405);
 const pick = <T>(values: readonly T[]): T => values[random(values.length)] as T;
@@ -53,7 +53,7 @@ function histories(): ImportedEvent[] {
   }).flat();
 }
 
-/** A device that never pauses: its one session is followed for months. */
+/** A device without a pause: its one session is followed for months. */
 function restless(): ImportedEvent[] {
   return Array.from({ length: 3600 }, (_unused, index) => ({
     eventId: `restless-${String(index).padStart(5, '0')}`,
@@ -65,7 +65,7 @@ function restless(): ImportedEvent[] {
   }));
 }
 
-/** A user around the midnight that St. John's left again by setting its clocks back a minute after it. */
+/** A user around midnight in St. John's, where clocks were set back across it, a minute after it. */
 function nightOwl(): ImportedEvent[] {
   const midnight = Date.parse('2010-11-07T02:30:00Z') / 1000;
   return Array.from({ length: 40 }, (_unused, index) => ({
@@ -78,7 +78,7 @@ function nightOwl(): ImportedEvent[] {
   }));
 }
 
-/** One that comes twice: its key was used again after its time. */
+/** An event that occurs twice: its key was reused after 24 hours. */
 function twins(): ImportedEvent[] {
   const event = {
     eventId: 'twin',
@@ -124,7 +124,7 @@ function drawRequest(event: string, index: number): OracleRequest {
   };
 }
 
-/** Days that clocks leave and enter again: more than the span of the day decides then. */
+/** Days that occur twice because clocks were set back: the date matters in addition to the span. */
 function repeatedDays(event: string): OracleRequest {
   return { ...drawRequest(event, 4), tsFrom: undefined, tsTo: undefined, dateFrom: '2010-11-06', dateTo: '2010-11-06' };
 }
@@ -152,7 +152,7 @@ describe('derived events', () => {
   beforeAll(async () => {
     for (const app of oracleApps) await area.addApp(app);
     user = await area.addUser({});
-    // As they came: a file for each stretch of receipt, so that late events lie in files of other days.
+    // One file per stretch of receipt, so that late events are in files of other days.
     const rows = events.toSorted((a, b) => a.available - b.available).map(toFixtureEvent);
     const files = Array.from({ length: 12 }, (_unused, n) =>
       rows.slice(Math.floor((n * rows.length) / 12), Math.floor(((n + 1) * rows.length) / 12)),

@@ -23,11 +23,11 @@ const appOf = (idApp: number) => ({
   idProject: undefined,
 });
 
-test('The bounds of bytes are near the truth where rows are certain and their texts have nothing to escape', async () => {
+test('The bounds of bytes are close to the real size if rows are certain and their texts need no escapes', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   await addSealedFile(lakeDir, 20_000, 300);
-  // One app whose rows lie beside those of others, and all of them.
+  // One app whose rows are in files with rows of others, and all apps.
   for (const ids of [[3], Array.from({ length: 20 }, (_, n) => n + 1)])
     for (const format of ['csv', 'jsonl'] as const) {
       const plan: LookPlan = {
@@ -62,7 +62,7 @@ test('The bounds of bytes are near the truth where rows are certain and their te
     }
 });
 
-test('The bounds of bytes have no quotes around whole numbers of the app or the event', async () => {
+test('The bounds of bytes have no quotes around integers of the app or the event', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   await addSealedFile(lakeDir, 2000, 300);
@@ -94,7 +94,7 @@ test('The bounds of bytes have no quotes around whole numbers of the app or the 
   }
 });
 
-test('An estimate whose rows are not counted in time has at most the rows of the apps, and at most their bytes', async () => {
+test('An estimate whose count times out is bounded by the rows of the apps and their bytes', async () => {
   const lakeDir = path.join(testFolder(), 'lake');
   await addSealedFile(lakeDir, 20_000, 300);
   const { table: tableDir } = lakePaths(lakeDir);

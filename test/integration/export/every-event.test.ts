@@ -13,18 +13,18 @@ import { openLoadArea } from '../../helpers/loads.ts';
 import { specParameters } from '../../helpers/export-parameters.ts';
 import { runHere } from '../../helpers/worker-here.ts';
 
-/** Cells that only the service knows of a loaded row. */
+/** Columns of a loaded row that only the service sets. */
 const ownCells = ['tsInsert', 'eventId'];
 const wide = { dateFrom: '2025-04-01', dateTo: '2025-08-01' };
 const paymentsOnly = loadedEvents.filter((event) => tableOf(event) === 'payments');
 const mediatedOnly = loadedEvents.filter((event) => tableOf(event) === 'adMonetization');
 
-/** `make test` asks each common filter of one event, and each other of every second; `make nightly` asks all of all. */
+/** `make test` tests each common filter with one event, and others with every second; `make nightly` tests all. */
 const askedOnceIn = isWhole ? { common: 1, own: 1 } : { common: loadedEvents.length, own: 2 };
 
 type Filter = Readonly<Record<string, string | readonly string[]>>;
 
-/** Filters of every event of loaded rows, with values that some rows have and others have not. */
+/** Filters of every event of loaded rows, with values that only some rows have. */
 const commonFilters: readonly Filter[] = [
   { idApp: ['11', '13'] },
   { SDKKey: ['sdk-twelve'] },
@@ -41,7 +41,6 @@ const commonFilters: readonly Filter[] = [
   { tsFrom: '1747000000', tsTo: '1748000000' },
 ];
 
-/** Those of some events. */
 function ownFilters(event: string): Filter[] {
   return [
     ...(paymentsOnly.includes(event) ? [{ isVerified: '1' }, { idPurchaseType: '2' }] : []),
@@ -60,7 +59,7 @@ function encode(request: OracleRequest): string {
     .join('&');
 }
 
-/** The rows in one order, each cell under its selector. */
+/** The sorted rows, each cell under its selector. */
 function toRecords([header = [], ...rows]: readonly (readonly string[])[]): readonly Readonly<
   Record<string, string>
 >[] {
@@ -98,7 +97,7 @@ describe('every event of the dictionary', () => {
     return [header ?? [], ...rows];
   }
 
-  /** Exports with a filter, and keeps in mind which parameters have changed what the event has without. */
+  /** Exports with a filter, and records which parameters change the result. */
   async function exportFiltered(request: OracleRequest, all: readonly string[][]): Promise<string[][]> {
     const rows = await exportRows(request);
     if (rows.length !== all.length) for (const name of Object.keys(request)) parametersThatMatter.add(name);
@@ -130,7 +129,7 @@ describe('every event of the dictionary', () => {
   });
 
   it.each(loadedEvents)(
-    'Loaded rows come out of %s as they went in, with every selector and every filter',
+    'Loaded rows are exported by %s unchanged, with every selector and every filter',
     async (event) => {
       const rows = loaded.get(tableOf(event)) ?? [];
       const known = [...selectors.keys()].filter((name) => !ownCells.includes(name));
@@ -138,7 +137,7 @@ describe('every event of the dictionary', () => {
       const all = whole.map((cells) => cells.slice(0, known.length));
       expectRows(all, expectedLoadedRows({ event, selectors: known, ...wide }, rows));
       const ids = whole.slice(1).map((cells) => cells[known.length]);
-      expect(new Set(ids).size, 'each row has an identity of its own').toBe(all.length - 1);
+      expect(new Set(ids).size, 'each row has a unique id').toBe(all.length - 1);
       const turn = loadedEvents.indexOf(event);
       const common = commonFilters.filter((_, index) => (index + turn) % askedOnceIn.common === 0);
       const own = ownFilters(event).filter((_, index) => (index + turn) % askedOnceIn.own === 0);
@@ -165,7 +164,7 @@ describe('every event of the dictionary', () => {
   });
 
   it.each(eventNames.filter((event) => !loadedEvents.includes(event)))(
-    'Imported rows come out of %s as they were imported, with every selector',
+    'Imported rows are exported by %s as they were imported, with every selector',
     async (event) => {
       const known = [...selectors.keys()];
       const request = { event, selectors: known, ...wide };
@@ -175,7 +174,7 @@ describe('every event of the dictionary', () => {
     },
   );
 
-  it('The parameters of names and of availability choose imported events', async () => {
+  it('The parameters of names and of availability select imported events', async () => {
     const base = { event: 'customEvents', selectors: ['eventId'], ...wide };
     const all = await exportRows(base);
     const [name] = importedEvents.flatMap(({ fields }) => (fields['customEventName'] as string | undefined) ?? []);

@@ -16,7 +16,7 @@ import { specParameters } from '../../helpers/export-parameters.ts';
 const may = 'dateFrom=2025-05-01&dateTo=2025-05-11&timezone=UTC';
 const create = '/api/raw/v1/export/create.json';
 
-/** The rows without the header, in an order of their own. */
+/** The rows without the header, sorted. */
 function sorted(rows: readonly string[][]): string[] {
   return rows
     .slice(1)
@@ -71,7 +71,7 @@ describe('exported files', () => {
     const file = await hostileFile('hostile-duckdb.csv');
     const names = hostile.selectors.map((_, index) => `c${index}`);
     const columns = names.map((name) => `${name}: 'VARCHAR'`).join(', ');
-    // as JSON: the client drops a byte order mark at the beginning of a text
+    // As JSON, because the client drops a byte order mark at the beginning of a text.
     const lines = await duckdb.rows(
       `SELECT to_json([${names.join(', ')}])::VARCHAR AS cells FROM read_csv(${sqlText(file)}, auto_detect = false, header = false, delim = ',', quote = '"', escape = '"', nullstr = '\\N', columns = {${columns}})`,
     );
@@ -144,7 +144,7 @@ describe('exported files', () => {
     expect(sorted(chosen).length * sorted(others).length).toBeGreaterThan(0);
   });
 
-  it('Exports of availability before and after a moment are together the whole export', async () => {
+  it('Exports of availability before and after a moment are together the complete export', async () => {
     const base = `event=userRegistrations&selectors=eventId&${may}`;
     const moment = Date.parse('2025-05-06T00:00:00Z') / 1000;
     const [all, before, after] = [
@@ -163,13 +163,13 @@ describe('exported files', () => {
     expect(rows.length - 1).toBe(Number(counted?.['rows']));
   });
 
-  it('An export that is repeated gives the same bytes', async () => {
+  it('A repeated export returns the same bytes', async () => {
     const ids = [await running.create(user, `${every}&${may}`), await running.create(user, `${every}&${may}`)];
     const [first, second] = await Promise.all(ids.map((id) => running.waitForEnd(user, id)));
     expect(second?.files?.[0]?.sha256).toBe(first?.files?.[0]?.sha256);
   });
 
-  it('An export has its rows in the order of the lake with more apps and names than are compared one by one', async () => {
+  it('An export has its rows in the order of the lake for more apps and names than are compared one by one', async () => {
     for (let idApp = 1000; idApp < 1070; idApp += 1)
       await area.addApp({ idApp, platform: 'web', idAccount: 3, title: `App ${idApp}`, idProject: idApp });
     const analyst = await area.addUser({ idAccount: 3 });
@@ -225,7 +225,7 @@ describe('input in the shape of SQL', () => {
     '*',
     '%',
   ];
-  // These two take any text.
+  // These two accept any text.
   const names = specParameters.filter((name) => name !== 'SDKKey' && name !== 'eventName');
 
   it.each(names)('Input in the shape of SQL is refused in %s', async (name) => {
@@ -237,7 +237,7 @@ describe('input in the shape of SQL', () => {
     }
   });
 
-  it('Input in the shape of SQL selects nothing as an SDK key, and just the event of that name as an event name', async () => {
+  it('Input in the shape of SQL selects nothing as an SDK key, and only the event of that name as an event name', async () => {
     const base = Object.entries(whole)
       .map(([key, value]) => `${key}=${encodeURIComponent(value)}`)
       .join('&');

@@ -21,7 +21,7 @@ interface ResultCase {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** A call that must be refused. `detail` is how the text begins, `names` what else it must say. */
+/** A call that must be refused. `detail` is the start of the text, `names` its other required parts. */
 interface RefusalCase {
   readonly title: string;
   readonly query: string;
@@ -38,7 +38,7 @@ function readCases<T>(name: string): T[] {
 const resultCases = ['events.json', 'selectors.json', 'parameters.json', 'daylight.json', 'forms.json'].flatMap(
   (name) => readCases<ResultCase>(name),
 );
-/** Those that this run asks. */
+/** Cases that this run tests. */
 const askedCases = inTurn(resultCases, 3);
 const refusalCases = readCases<RefusalCase>('refusals.json');
 const create = '/api/raw/v1/export/create.json';
@@ -58,7 +58,7 @@ function encode(request: OracleRequest): string {
   return Object.entries(request)
     .flatMap(([name, value]) => {
       if (typeof value === 'string') return [`${name}=${encodeURIComponent(value)}`];
-      // A comma belongs to these.
+      // Values of these may contain commas.
       if (name.startsWith('params['))
         return (value ?? []).map((item) => `${encodeURIComponent(name)}=${encodeURIComponent(item)}`);
       return name === 'eventName'
@@ -100,7 +100,7 @@ describe('export cases', () => {
     const rows = importedEvents.map(toFixtureEvent);
     await writeLake(area.tableDir, [rows.slice(0, 100), rows.slice(100, 400), rows.slice(400, 1000), rows.slice(1000)]);
     running = await area.start({ runAttempt: runHere, maxExports: 1000 });
-    // All of them are on their way at once: each test then waits for its own.
+    // All requests run concurrently; each test then waits for its own.
     for (const example of askedCases) ids.set(example, await start(example).catch((error: unknown) => String(error)));
   }, 180_000);
   afterAll(() => running.stop());

@@ -12,10 +12,10 @@ import { temporaryFolder } from '../../helpers/folder.ts';
 import { writeLake } from '../../helpers/lake-fixture.ts';
 import { runHere } from '../../helpers/worker-here.ts';
 
-// The files are the point, not the process that writes them.
+// Tests the files, not the process that writes them.
 
 const events = importedEvents.slice(0, 700);
-/** Small, so that the rows of the test are more than one file and more than one part. */
+/** Small, so that the rows of the test need more than one file and more than one part. */
 const limits = { singleFileMaxBytes: 20_000, partMaxBytes: 30_000 };
 const names = [...selectors.keys()];
 const span = { dateFrom: '2025-05-01', dateTo: '2025-06-30', timezone: 'UTC' };
@@ -33,7 +33,7 @@ const readers: Readonly<Record<string, (files: readonly string[]) => string>> = 
   jsonl: (files) => `read_json(${sqlList(files)}, format = 'newline_delimited', maximum_object_size = 16777216)`,
   parquet: (files) => `read_parquet(${sqlList(files)})`,
 };
-/** How a list is written back as a cell of CSV. */
+/** Converts a list back to a cell of CSV. */
 const listCell = (list: string): string =>
   `'[' || coalesce(array_to_string(list_transform(${list}, lambda item: '''' || replace(replace(replace(replace(item, '\\', '\\\\'), '''', '\\'''), chr(10), '\\n'), chr(13), '\\r') || ''''), ','), '') || ']'`;
 
@@ -145,7 +145,7 @@ describe('the formats of export files', () => {
     ['jsonl', 'gzip', ''],
     ['jsonl', 'none', ''],
   ])(
-    'An export of no rows as %s with compression %s is one file that its readers take',
+    'An export of no rows as %s with compression %s is one file that its readers accept',
     async (format, compression, text) => {
       const query = { event: 'installs', selectors: 'eventId,tsEvent', ...span, format, compression };
       const [file, ...others] = await download(user, query);
@@ -155,7 +155,7 @@ describe('the formats of export files', () => {
   );
 
   it.each(['csv', 'parquet'])(
-    'An export of no rows as %s with zstd is one file that its readers take',
+    'An export of no rows as %s with zstd is one file that its readers accept',
     async (format) => {
       const query = {
         event: 'customEvents',
@@ -177,7 +177,7 @@ describe('the formats of export files', () => {
     expect(rows.length).toBe(inOrderOfTime.length);
   });
 
-  it('A user whose files are gzip gets every file compressed, but where a request says otherwise', async () => {
+  it('A user with gzip files gets every file compressed, except if a request sets another compression', async () => {
     const query = { event: 'userRegistrations', selectors: 'eventId', ...span };
     const nameOf = async (more: Readonly<Record<string, string>>): Promise<string[]> =>
       (await download(gunzipper, { ...query, ...more })).map(({ name }) => name);

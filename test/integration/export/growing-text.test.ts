@@ -35,7 +35,7 @@ function start(
   return { paths, result: startResultFiles(paths, chooseFormat(formatRequest(compression)), options) };
 }
 
-/** Makes the result of a text that is written in pieces, each into a file of its own, the later ones first. */
+/** Creates the result of a text that is written in pieces, each into a separate file, the later ones first. */
 async function make(pieces: readonly string[], compression: Compression | undefined, limits: Limits): Promise<Made> {
   const folder = testFolder();
   const { paths, result } = start(folder, pieces.length, compression, limits);
@@ -60,31 +60,34 @@ describe('a result in several files', () => {
     ['plain parts, begun as one file', 'none', { singleFileMaxBytes: 0, partMaxBytes: 200 }],
     ['compressed parts, begun as one file', undefined, { singleFileMaxBytes: 90, partMaxBytes: 200 }],
     ['one plain file', undefined, { singleFileMaxBytes: 100_000, partMaxBytes: 200 }],
-  ] as const)('A text gives the same bytes whatever files it is written to: %s', async (_name, compression, limits) => {
-    await fc.assert(
-      fc.asyncProperty(rows, fc.array(fc.nat(60), { maxLength: 8 }), async (lines, cuts) => {
-        const at = [0, ...cuts.filter((cut) => cut < lines.length).toSorted((a, b) => a - b), lines.length];
-        const pieces = at.slice(1).map((end, index) => lines.slice(at[index], end).join(''));
-        const whole = await make([lines.join('')], compression, limits);
-        const inPieces = await make(pieces, compression, limits);
-        expect(inPieces).toEqual(whole);
-        const texts = inPieces.bytes.map((bytes, index) =>
-          inPieces.files[index]?.name.endsWith('.gz') === true ? gunzipSync(bytes) : bytes,
-        );
-        const [header = ''] = lines;
-        const withoutHeaders = texts.map((text) => text.toString('utf8').slice(header.length));
-        expect(header + withoutHeaders.join('')).toBe(lines.join(''));
-        for (const [index, bytes] of inPieces.bytes.entries())
-          expect(inPieces.files[index]).toMatchObject({
-            bytes: bytes.length,
-            sha256: createHash('sha256').update(bytes).digest('hex'),
-          });
-      }),
-      { numRuns: 60 },
-    );
-  });
+  ] as const)(
+    'A text gives the same bytes for any files that it is written to: %s',
+    async (_name, compression, limits) => {
+      await fc.assert(
+        fc.asyncProperty(rows, fc.array(fc.nat(60), { maxLength: 8 }), async (lines, cuts) => {
+          const at = [0, ...cuts.filter((cut) => cut < lines.length).toSorted((a, b) => a - b), lines.length];
+          const pieces = at.slice(1).map((end, index) => lines.slice(at[index], end).join(''));
+          const whole = await make([lines.join('')], compression, limits);
+          const inPieces = await make(pieces, compression, limits);
+          expect(inPieces).toEqual(whole);
+          const texts = inPieces.bytes.map((bytes, index) =>
+            inPieces.files[index]?.name.endsWith('.gz') === true ? gunzipSync(bytes) : bytes,
+          );
+          const [header = ''] = lines;
+          const withoutHeaders = texts.map((text) => text.toString('utf8').slice(header.length));
+          expect(header + withoutHeaders.join('')).toBe(lines.join(''));
+          for (const [index, bytes] of inPieces.bytes.entries())
+            expect(inPieces.files[index]).toMatchObject({
+              bytes: bytes.length,
+              sha256: createHash('sha256').update(bytes).digest('hex'),
+            });
+        }),
+        { numRuns: 60 },
+      );
+    },
+  );
 
-  it('Files that have been read are removed, and the next may be waited for', async () => {
+  it('Files that have been read are removed, and a writer can wait for the next one', async () => {
     const folder = testFolder();
     const { paths, result } = start(folder, 3, 'gzip', { singleFileMaxBytes: 0, partMaxBytes: 1000 });
     for (const file of paths) writeFileSync(file, 'a\n');
@@ -96,7 +99,7 @@ describe('a result in several files', () => {
     expect(await result.finish({ rows: 2, bytes: 6 })).toMatchObject([{ rows: 2 }]);
   });
 
-  it('Who waits for a file gets an error when the result is given up, or cannot be made', async () => {
+  it('A writer that waits for a file gets an error when the result is given up or cannot be made', async () => {
     const limits = { singleFileMaxBytes: 0, partMaxBytes: 1000 };
     const givenUp = start(testFolder(), 3, 'gzip', limits).result;
     const waiting = givenUp.reached(2);

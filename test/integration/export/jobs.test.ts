@@ -41,7 +41,7 @@ describe('export requests', () => {
     return running;
   }
 
-  it('The number of export requests of an account is limited however many are created at once, and the refusal names those that exist', async () => {
+  it('The limit of export requests of an account holds for concurrent creates, and the refusal names the existing requests', async () => {
     const stage = await begin({ maxExports: 3 });
     const answers = await Promise.all(
       Array.from({ length: 12 }, () => stage.call(user, create, { method: 'POST', body: query })),
@@ -65,7 +65,7 @@ describe('export requests', () => {
     expect((await stage.call(user, create, { method: 'POST', body: query })).status).toBe(200);
   });
 
-  it('An export request that cannot be written to the disk is refused with Retry-After, and can be made once the disk recovers', async () => {
+  it('An export request that cannot be written to disk is refused with Retry-After, and is created once the disk recovers', async () => {
     const stage = await begin();
     const away = `${area.reportsDir}.away`;
     renameSync(area.reportsDir, away);
@@ -87,7 +87,7 @@ describe('export requests', () => {
     const answers = await Promise.all(
       [capped, capped, user].map((who) => stage.call(who, create, { method: 'POST', body: query })),
     );
-    // Which of the two at once comes first is open.
+    // Either of the two concurrent requests may be first.
     const ofCapped = answers.slice(0, 2).toSorted((a, b) => a.status - b.status);
     expect([...ofCapped, answers[2]].map((answer) => answer?.status)).toEqual([200, 400, 200]);
     expect(ofCapped[1]?.json?.data?.error?.detail).toBe(
@@ -106,7 +106,7 @@ describe('export requests', () => {
     });
   });
 
-  it('A running export request reports progress that never goes back, and the same end at every poll', async () => {
+  it('A running export request has progress that never decreases, and the same end at every poll', async () => {
     const stage = await begin();
     const id = await stage.create(user, query);
     const seen: number[] = [];
@@ -152,7 +152,7 @@ describe('export requests', () => {
     expect(raw.json?.data?.errorMessage).toBe('Too many bytes in export');
   });
 
-  it('An export request can be cancelled while it waits or runs, once', async () => {
+  it('An export request can be canceled while it waits or runs, once', async () => {
     const stage = await begin({ exportWorkers: 1 });
     const ids = [await stage.create(user, query), await stage.create(user, query), await stage.create(user, query)];
     const last = ids[2] ?? '';
@@ -183,7 +183,7 @@ describe('export requests', () => {
     expect(readdirSync(path.join(area.reportsDir, last)).filter((name) => name !== 'job.json')).toEqual([]);
   });
 
-  it('An export request whose attempts fail is tried a bounded number of times and then fails, while others continue', async () => {
+  it('An export request whose attempts fail is retried a bounded number of times and then fails, while others continue', async () => {
     await writeLake(area.tableDir, [events]);
     const file = path.join(area.tableDir, '_young', '000000.parquet');
     writeFileSync(file, 'not a Parquet file');
@@ -207,7 +207,7 @@ describe('export requests', () => {
     const id = await stage.create(user, query);
     const attempts = (): number =>
       (JSON.parse(readFileSync(path.join(area.reportsDir, id, 'job.json'), 'utf8')) as { attempts: number }).attempts;
-    await waitFor('an attempt has failed for want of the file', () => attempts() > 1);
+    await waitFor('an attempt has failed because of the missing file', () => attempts() > 1);
     const commit = [
       { remove: { path: '_young/000000.parquet', deletionTimestamp: Date.now(), dataChange: true } },
       { commitInfo: { operation: 'DELETE' } },
@@ -233,7 +233,7 @@ describe('export requests', () => {
     rmSync(area.tableDir, { recursive: true });
   });
 
-  it('A waiting export request survives a stop of the service and is done afterwards, without an attempt counted', async () => {
+  it('A waiting export request survives a stop of the service and finishes afterwards, without a counted attempt', async () => {
     const stage = await begin({ exportWorkers: 1 });
     const ids = [await stage.create(user, query), await stage.create(user, query)];
     await stage.stop();
@@ -242,7 +242,7 @@ describe('export requests', () => {
       expect(await running.waitForEnd(user, id)).toMatchObject({ status: 'Success!', files: [{ rows: 1000 }] });
   });
 
-  it('The export requests of a folder belong to one process: a second one is refused', async () => {
+  it('The export requests of a folder belong to one process, and a second one is refused', async () => {
     await begin();
     await expect(area.start()).rejects.toMatchObject({ code: 'locked' });
   });

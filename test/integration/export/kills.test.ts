@@ -8,7 +8,7 @@ import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { isAlive, signalProcess } from '../../helpers/processes.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-/** The whole service is killed far more often by chaos/export-kills; here it is the stage alone, on its own folder. */
+/** Kills the stage alone, on its own folder; chaos/export-kills kills the complete service far more often. */
 const kills = 6;
 const seed = Number(process.env['TRIBUTARY_TEST_SEED'] ?? 7);
 const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
@@ -40,7 +40,7 @@ function makeBatch(number: number): FixtureEvent[] {
   });
 }
 
-/** What the result is made of, whatever its request is called. */
+/** The content of a result, without the id of its request. */
 function content(data: AnswerData): unknown {
   return data.files?.map(({ rows, bytes, sha256 }) => ({ rows, bytes, sha256 }));
 }
@@ -73,7 +73,7 @@ describe('exports while everything is killed', () => {
       };
       if (!(await inProgress())) ids.push(await stage.create(user, query));
       await waitFor('a worker runs', () => childrenOf(stage.pid).length > 0);
-      // Somewhere in the attempt: between its first moment and about its end.
+      // At any moment of the attempt, from its start to about its end.
       const until = performance.now() + random(600);
       await waitFor('the moment has come', () => performance.now() >= until || childrenOf(stage.pid).length === 0);
       const [worker] = childrenOf(stage.pid);
@@ -81,7 +81,7 @@ describe('exports while everything is killed', () => {
         const orphans = childrenOf(stage.pid);
         await stage.kill();
         stage = await area.startProcess(options);
-        for (const orphan of orphans) await waitFor('the orphaned worker is gone', () => !isAlive(orphan));
+        for (const orphan of orphans) await waitFor('the orphaned worker has exited', () => !isAlive(orphan));
       } else signalProcess(worker, 'SIGKILL');
     }
     const ends = [];

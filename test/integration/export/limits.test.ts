@@ -7,7 +7,7 @@ import { waitFor } from '../../helpers/wait.ts';
 
 const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
 const maxConnections = 30;
-/** Far more than the buffers of a connection hold. */
+/** Far more bytes than the buffers of a connection hold. */
 const events: FixtureEvent[] = Array.from({ length: 4000 }, (_, index) => ({
   event_id: `e${index}`,
   kind: 'custom_event',
@@ -87,7 +87,7 @@ describe('a connection to the export area', () => {
     expect(one.text().slice(0, begin.length)).toBe(begin);
   });
 
-  it('A connection over which a download stands still is closed, and one that continues slowly is not', async () => {
+  it('A connection over which a download makes no progress is closed, and a slow one is not', async () => {
     const standing = open(`GET ${link} HTTP/1.1\r\nHost: a\r\n\r\n`);
     standing.socket.pause();
     const slow = open(`GET ${link} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n`);
@@ -98,7 +98,7 @@ describe('a connection to the export area', () => {
       setTimeout(() => slow.socket.resume(), 5);
     });
     const whole = await send(running.port, link);
-    await waitFor('the slow download is over', () => slow.socket.destroyed || slow.socket.closed);
+    await waitFor('the slow download has ended', () => slow.socket.destroyed || slow.socket.closed);
     expect(bytes).toBeGreaterThan(whole.body.length);
     standing.socket.resume();
     let rest = 0;
@@ -107,14 +107,14 @@ describe('a connection to the export area', () => {
     expect(rest).toBeLessThan(whole.body.length);
   }, 60_000);
 
-  it('A connection beyond the limit is closed at once, and a new one is accepted when others have gone', async () => {
+  it('A connection beyond the limit is closed at once, and a new one is accepted after others have closed', async () => {
     const sockets = Array.from({ length: maxConnections * 2 }, () => open('').socket);
     await waitFor(
       'those beyond the limit are closed',
       () => sockets.filter((socket) => socket.destroyed).length >= maxConnections,
     );
     for (const socket of sockets) socket.destroy();
-    await waitFor('there is room again', async () => (await ask()) === 200);
+    await waitFor('a connection is accepted again', async () => (await ask()) === 200);
     expect(await ask()).toBe(200);
   });
 

@@ -37,7 +37,7 @@ describe('links', () => {
   let running: RunningArea;
   let data: AnswerData;
 
-  /** Asks for a link under conditions; gives the status, and the envelope's code where there is one. */
+  /** Requests a link under conditions; returns the status, and the code of the envelope if there is one. */
   async function ask(link: string, headers: Record<string, string>, method = 'GET'): Promise<unknown[]> {
     const answer = await send(running.port, link, { method, headers });
     return [answer.status, answer.json?.code];
@@ -60,7 +60,7 @@ describe('links', () => {
   });
   afterEach(() => running.stop());
 
-  it('Links lead to parts with the size, rows and hash of the answer, under the names that clients know', async () => {
+  it('Links lead to parts with the size, rows and hash of the response, under the names that clients know', async () => {
     const id = await begin();
     expect(data.files?.length).toBeGreaterThan(2);
     let rows = 0;
@@ -204,7 +204,7 @@ describe('links', () => {
       const answer = await running.call(user, target, { headers: { host } });
       expect([answer.status, answer.body.includes('/files/')], host).toEqual([400, false]);
     }
-    // a target in absolute form counts instead of the Host (RFC 9112, 3.2.2)
+    // A target in absolute form replaces the Host (RFC 9112, 3.2.2).
     const absolute = (authority: string) =>
       running.call(user, `http://${authority}${target}`, { headers: { host: 'other.example' } });
     expect((await absolute('proxy.example:81')).json?.data?.files?.[0]?.link).toMatch(
@@ -231,7 +231,7 @@ describe('links', () => {
     expect(await running.create(user, query)).toBe(String(Number(id) + 1));
   });
 
-  it('A person at a browser is shown what to do about a link that leads to no file, and every program is answered as ever', async () => {
+  it('A browser gets a page with the next steps for a link without a file, and programs get the envelope', async () => {
     const id = await begin();
     const forged = linkOf().replace(/signature=.{4}/, 'signature=0000');
     const fileOf = (link: string): string =>
@@ -252,7 +252,7 @@ describe('links', () => {
       expect(answer.body.toString()).toContain(`href="../../console/exports/${id}"`);
       expect(answer.body.toString()).not.toContain('signature');
     }
-    // The last is what Java says by itself.
+    // The last is Java's default.
     for (const taken of [
       undefined,
       '*/*',

@@ -21,10 +21,10 @@ interface Page {
   readonly before?: string;
 }
 
-/** Everything that a request can be ordered with, and what its list then has beside event, selectors and zone. */
+/** All arguments of a request, and the arguments in its list in addition to event, selectors and zone. */
 const orders: readonly (readonly [string, Readonly<Record<string, unknown>>])[] = [
   [query, { tsFrom: '1746046800', tsTo: '1748725199', timezone: 'Europe/Moscow' }],
-  // Clocks that go back over midnight: the seconds between would hold moments of another day.
+  // Clocks that go back over midnight: the seconds between include moments of another day.
   [
     'event=customEvents&selectors=eventId&dateFrom=2010-11-07&dateTo=2010-11-07&timezone=America/St_Johns',
     { dateFrom: '2010-11-07', dateTo: '2010-11-07', timezone: 'America/St_Johns' },
@@ -50,7 +50,7 @@ const orders: readonly (readonly [string, Readonly<Record<string, unknown>>])[] 
   ['event=customEvents&selectors=eventId,eventName&sinceVersion=0', { sinceVersion: '0' }],
 ];
 
-describe('the list of requests in pieces', () => {
+describe('the paged list of requests', () => {
   const area = createExportArea(temporaryFolder());
   let running: RunningArea;
   let user: Credentials;
@@ -77,7 +77,7 @@ describe('the list of requests in pieces', () => {
     return answer.json?.data as unknown as Page;
   }
 
-  it('The pieces are the whole list, newest first, and the last of them says that it is the last', async () => {
+  it('The pages are the complete list, newest first, and only the last page has no next one', async () => {
     const found: string[] = [];
     let before: string | undefined;
     do {
@@ -90,13 +90,13 @@ describe('the list of requests in pieces', () => {
     expect((await ask(user, `?limit=${orders.length}`)).before).toBeUndefined();
   });
 
-  it('A list has no request of a colleague, and one without any is empty', async () => {
+  it('A list has no request of a colleague, and a list without requests is empty', async () => {
     expect(await ask(colleague)).toEqual({ exports: [], total: 0 });
     expect((await ask(colleague, `?before=${ids[0]}`)).exports).toEqual([]);
   });
 
   it.each(orders.map(([order, wanted], place) => [order, wanted, place] as const))(
-    'The request %s is listed with the arguments that order the same again',
+    'The request %s is listed with the arguments that repeat it',
     async (order, wanted, place) => {
       const { exports } = await ask(user);
       const line = exports.find(({ idRawExport }) => idRawExport === ids.at(-1 - place));

@@ -19,7 +19,7 @@ const event = (n: number, idApp: number): FixtureEvent => ({
   id_app: idApp,
   event_time: time + n,
   available_at: time + n,
-  // A byte order mark is a character of the text like any other.
+  // A byte order mark is an ordinary character of the text.
   custom_event_name: n % 2 === 0 ? '\uFEFFsay "hi"' : 'level_up',
   custom_event_params: { level: String(n), "it's": 'a\nb' },
 });
@@ -35,7 +35,7 @@ const dataOf = (answer: Answer): Data => (answer.json?.data ?? {}) as unknown as
 
 const listFiles = (folder: string): string[] => readdirSync(folder, { recursive: true, encoding: 'utf8' }).toSorted();
 
-/** Eight rows of the account's app in one file with others of another's. */
+/** Eight rows of the account's app in one file with rows of another account. */
 const sharedFile = (foreign: (row: FixtureEvent, n: number) => FixtureEvent, many: number) => [
   ...Array.from({ length: 8 }, (_, n) => ({
     ...event(n, 7),
@@ -46,7 +46,7 @@ const sharedFile = (foreign: (row: FixtureEvent, n: number) => FixtureEvent, man
   ...Array.from({ length: many }, (_, n) => foreign(event(n, 8), n)),
 ];
 
-/** A row whose values lie around those of any other. */
+/** A row whose values include the range of all other values. */
 const wide = (row: FixtureEvent, n: number): FixtureEvent => ({
   ...row,
   event_time: row.event_time - 5000 + 9000 * (n % 2),
@@ -58,7 +58,7 @@ const wide = (row: FixtureEvent, n: number): FixtureEvent => ({
   user_agent: 'x'.repeat(n * 10),
 });
 
-/** An area whose looks a test ends. */
+/** An area whose dry runs a test ends. */
 async function openArea() {
   const area = createExportArea(testFolder());
   await area.addApp({ idApp: 7, platform: 'web', idAccount: 1, sdkKey: 'own' });
@@ -77,7 +77,7 @@ async function openArea() {
   return { running, users, begun, ends };
 }
 
-describe('looks at exports', () => {
+describe('dry runs of exports', () => {
   const area = createExportArea(temporaryFolder());
   let running: RunningArea;
   let owner: Credentials;
@@ -96,7 +96,7 @@ describe('looks at exports', () => {
   });
   afterAll(() => running.stop());
 
-  it('An estimate says how many rows and bytes an export has, and that it is over the limit of rows', async () => {
+  it('An estimate has the numbers of rows and bytes of an export, and the exceeded limit of rows', async () => {
     const answer = await running.call(owner, `${estimate}?${query}`);
     expect(answer.status).toBe(200);
     expect(dataOf(answer)).toMatchObject({
@@ -110,7 +110,7 @@ describe('looks at exports', () => {
     expect(await running.waitForEnd(owner, id)).toMatchObject({ status: 'Error occurred' });
   });
 
-  it('A preview has the first twenty rows of the file that the same request makes, and the bytes of that are as estimated', async () => {
+  it('A preview has the first 20 rows of the file that the same request creates, with the estimated bytes', async () => {
     const narrow = `${query}&tsFrom=${time}&tsTo=${time + 40}`;
     const looked = dataOf(await running.call(owner, preview, { method: 'POST', body: narrow }));
     const told = dataOf(await running.call(owner, `${estimate}?${narrow}`));
@@ -130,7 +130,7 @@ describe('looks at exports', () => {
     expect(told['bytes']).toEqual({ atLeast: bytes, expected: bytes, atMost: bytes });
   });
 
-  it('The answers have the members that the API reference shows, and the examples of docs/api.md are answered', async () => {
+  it('The responses have the members of the API reference, and the examples of docs/api.md work', async () => {
     const page = readFileSync(path.join(packageRoot, 'docs', 'api.md'), 'utf8');
     const today = new Date().toISOString().slice(0, 10);
     for (const name of ['estimate', 'preview']) {
@@ -144,7 +144,7 @@ describe('looks at exports', () => {
     }
   });
 
-  it('A lake that has no table of the event has an estimate of nothing and a preview without rows', async () => {
+  it('For a lake without a table of the event, the estimate is zero and the preview has no rows', async () => {
     const none = `event=payments&selectors=eventId&${days}`;
     expect(dataOf(await running.call(owner, `${estimate}?${none}`))).toMatchObject({
       rows: { atLeast: 0, expected: 0, atMost: 0 },
@@ -159,29 +159,32 @@ describe('looks at exports', () => {
     });
   });
 
-  it.each([estimate, preview])('The method %s refuses what create refuses, with the same words', async (target) => {
-    const create = target.replace(/estimate|preview/, 'create');
-    for (const body of [
-      `${query}&idApp=x`,
-      'event=customEvents&selectors=eventId',
-      `${query}&eventName=${'n'.repeat(256)}`,
-      `event=hits&selectors=eventId&${days}&idSegment=9`,
-      `${query}&asOf=77`,
-      `${query}&idApp=${Array.from({ length: 1000 }, (_, id) => id).join(',')}`,
-    ]) {
-      const [refused, created] = await Promise.all(
-        [target, create].map((called) => running.call(owner, called, { method: 'POST', body })),
+  it.each([estimate, preview])(
+    'The method %s refuses the same requests as create, with the same texts',
+    async (target) => {
+      const create = target.replace(/estimate|preview/, 'create');
+      for (const body of [
+        `${query}&idApp=x`,
+        'event=customEvents&selectors=eventId',
+        `${query}&eventName=${'n'.repeat(256)}`,
+        `event=hits&selectors=eventId&${days}&idSegment=9`,
+        `${query}&asOf=77`,
+        `${query}&idApp=${Array.from({ length: 1000 }, (_, id) => id).join(',')}`,
+      ]) {
+        const [refused, created] = await Promise.all(
+          [target, create].map((called) => running.call(owner, called, { method: 'POST', body })),
+        );
+        expect(refused?.status, body.slice(0, 200)).toBe(400);
+        expect(refused?.json).toEqual(created?.json);
+      }
+      expect((await running.call(other, target, { method: 'POST', body: query })).json?.data?.error?.detail).toBe(
+        'The account lacks export permissions',
       );
-      expect(refused?.status, body.slice(0, 200)).toBe(400);
-      expect(refused?.json).toEqual(created?.json);
-    }
-    expect((await running.call(other, target, { method: 'POST', body: query })).json?.data?.error?.detail).toBe(
-      'The account lacks export permissions',
-    );
-    expect((await running.call({ idUser: '99', secret: 'x' }, `${target}?${query}`)).status).toBe(403);
-  });
+      expect((await running.call({ idUser: '99', secret: 'x' }, `${target}?${query}`)).status).toBe(403);
+    },
+  );
 
-  it('No bound of an estimate tells how many rows of another account lie beside those of the own', async () => {
+  it('No bound of an estimate reveals how many rows of another account share the files', async () => {
     const ofBoth = `${query}&tsFrom=${time + 30}&tsTo=${time + 100}`;
     expect(dataOf(await running.call(owner, `${estimate}?${ofBoth}`))['rows']).toMatchObject({
       atLeast: 30,
@@ -191,7 +194,7 @@ describe('looks at exports', () => {
     expect(answer['rows']).toMatchObject({ atLeast: 1, atMost: 1 });
   });
 
-  it('An estimate is the same whatever rows of another account lie beside the own, by whatever values it is asked for', async () => {
+  it('An estimate is the same for any rows of another account in the same files, and for any requested values', async () => {
     const shared = [sharedFile((row) => row, 1), sharedFile(wide, 6)];
     const selectors = 'eventId,tsEvent,eventName,customUserId,age,userAgent,params.name,params.value';
     const filters = ['', 'eventName=b', 'params[q]=secret', `format=parquet&tsFrom=${time - 6000}&tsTo=${time - 10}`];
@@ -216,14 +219,14 @@ describe('looks at exports', () => {
     expect(told[1]).toBe(told[0]);
   });
 
-  it('Apps of another account have no rows, by whatever name they are asked for', async () => {
+  it('Apps of another account have no rows under any of their names', async () => {
     for (const filter of ['idApp=8', 'SDKKey=strange', 'idAccount=2']) {
       expect(dataOf(await running.call(owner, `${estimate}?${query}&${filter}`))['rows']).toMatchObject({ atMost: 0 });
       expect(dataOf(await running.call(owner, `${preview}?${query}&${filter}`))['rows']).toEqual([]);
     }
   });
 
-  it('Looks leave no file and no request behind, and use up no id', async () => {
+  it('Dry runs leave no file and no request, and use no id', async () => {
     const before = listFiles(area.dataDir);
     const first = Number(await running.create(owner, query));
     await running.waitForEnd(owner, String(first));
@@ -237,8 +240,8 @@ describe('looks at exports', () => {
   });
 });
 
-describe('many looks', () => {
-  it('An account that asks for more than eight looks at once is refused the others, and told to come again', async () => {
+describe('many dry runs', () => {
+  it('An account with more than eight concurrent dry runs is refused the others with Retry-After', async () => {
     const { running, users, begun, ends } = await openArea();
     let refused = 0;
     const asked = Array.from({ length: 12 }, async () => {
@@ -258,7 +261,7 @@ describe('many looks', () => {
     await running.stop();
   });
 
-  it('The work of a look ends when its client breaks the connection off, and makes room for the next', async () => {
+  it('A dry run ends when its client disconnects, and the next one begins', async () => {
     const { running, users, begun } = await openArea();
     const [ann, bob] = users;
     for (let n = 0; n < 4; n += 1) {
@@ -267,7 +270,7 @@ describe('many looks', () => {
       socket.write(
         `GET ${preview}?${query} HTTP/1.1\r\nHost: a\r\nAuthorization: ${basic(n % 2 === 0 ? ann : bob)}\r\n\r\n`,
       );
-      await waitFor('the look runs', () => begun.length === n + 1);
+      await waitFor('the dry run begins', () => begun.length === n + 1);
       socket.destroy();
     }
     expect(begun).toEqual([1, 2, 1, 2]);

@@ -45,7 +45,7 @@ async function openPlace() {
   const clock = { now: startMs, nowMs: () => clock.now };
   const access = await openAccessReader({ access: path.join(dataDir, 'access.json'), keys: keysDir }, logger);
   onTestFinished(() => access.close());
-  /** Adds notices to those that there are, newest first. */
+  /** Adds notices to the existing ones, newest first. */
   async function find(...notices: readonly Notice[]): Promise<void> {
     await writeNotices(lakeDir, [...notices.toReversed(), ...(await readNotices(lakeDir))]);
   }
@@ -57,7 +57,7 @@ async function openPlace() {
     onTestFinished(() => notifier.stop());
     return notifier;
   };
-  /** Waits while time passes, so that the pauses after failures end. */
+  /** Waits while time passes, so that the delays after failures end. */
   const waitPassing = (what: string, isSo: () => boolean): Promise<void> =>
     waitFor(what, () => {
       clock.now += 1000;
@@ -78,7 +78,7 @@ const idsOf = ({ received }: Receiver): string[] =>
   received.map(({ body }) => (JSON.parse(body) as { readonly data: { readonly id: string } }).data.id);
 
 describe('notices of the catalogue', () => {
-  it('Each webhook of the account whose app it is, if it was there then, is told of a notice once', async () => {
+  it("Each webhook of the app's account that existed then receives a notice once", async () => {
     const { clock, find, listen, start, record } = await openPlace();
     const [own, later, foreign] = [await startReceiver(200), await startReceiver(204), await startReceiver(200)];
     const idWebhook = await listen(1, own);
@@ -93,14 +93,16 @@ describe('notices of the catalogue', () => {
     await listen(1, later);
     clock.now += 10;
     const notifier = start();
-    await waitFor('the first is told', () => own.received.length === 1);
+    await waitFor('the first notice is received', () => own.received.length === 1);
     await find(second, other);
-    await waitFor('all are told', () => [own, later, foreign].every(({ received }) => received.length > 0));
-    await waitFor('the second is told', () => own.received.length === 2);
+    await waitFor('all webhooks receive a notice', () =>
+      [own, later, foreign].every(({ received }) => received.length > 0),
+    );
+    await waitFor('the second notice is received', () => own.received.length === 2);
     await notifier.stop();
     const again = start();
     await find(noticeOf(4, 7, startMs + 20));
-    await waitFor('the next is told', () => own.received.length === 3);
+    await waitFor('the next notice is received', () => own.received.length === 3);
     await again.stop();
     expect(idsOf(own)).toEqual([first.id, second.id, noticeOf(4, 7, 0).id]);
     expect(idsOf(later)[0]).toBe(second.id);
@@ -114,11 +116,11 @@ describe('notices of the catalogue', () => {
     });
     expect(headers['webhook-id']).toBe(`${idWebhook}.${first.id}`);
     expect(headers['webhook-signature']).toMatch(/^v1,/);
-    // An erasure need not look here.
+    // The erasure skips this file.
     expect(record(1)).not.toContain('secretly');
   });
 
-  it('The message of docs/api.md is what a webhook gets, and both references describe it', async () => {
+  it('A webhook receives the message of docs/api.md, and both references describe it', async () => {
     const { clock, find, listen, start } = await openPlace();
     const page = readFileSync(path.join(packageRoot, 'docs', 'api.md'), 'utf8');
     const [, text = ''] = /```json\n(\{"id":"wh_[^`]+"catalogue\.notice"[^`]+)```/.exec(page) ?? [];
@@ -129,7 +131,7 @@ describe('notices of the catalogue', () => {
     const idWebhook = await listen(1, receiver);
     await find(example.data);
     start();
-    await waitFor('it is told', () => received.length === 1);
+    await waitFor('the notice is received', () => received.length === 1);
     const message: unknown = JSON.parse(received[0]?.body ?? '');
     expect(message).toEqual({ ...example, id: `${idWebhook}.${example.data.id}` });
     const { callbacks } = (
@@ -143,7 +145,7 @@ describe('notices of the catalogue', () => {
     expect(isDescribed({ ...example, data: { ...example.data, kind: 'other' } })).toBe(false);
   });
 
-  it('A notice is sent again under one id until it is taken, over stops too, and one that never is holds up no other', async () => {
+  it('A notice is sent again under one id until it is acknowledged, after stops too, and one that fails blocks no other', async () => {
     const { find, listen, start, waitPassing } = await openPlace();
     const bad = noticeOf(1, 7, startMs);
     const receiver = await startAnsweringReceiver(({ body }) => (body.includes(bad.id) ? 500 : 200));
@@ -163,7 +165,7 @@ describe('notices of the catalogue', () => {
     expect(new Set(receiver.received.map(({ headers }) => headers['webhook-id'])).size).toBe(3);
   });
 
-  it('What an erasure has taken, what is older than a week, and a webhook that is removed are not told', async () => {
+  it('An erased notice, one older than a week, and those of a removed webhook are not sent', async () => {
     const { lakeDir, paths, clock, find, listen, start, waitPassing } = await openPlace();
     const [down, removed] = [await startReceiver(500), await startReceiver(500)];
     await listen(1, down);
@@ -191,7 +193,7 @@ describe('notices of the catalogue', () => {
     expect(removed.received.length).toBe(1);
   });
 
-  it('Every notice is told, each under one id, whenever the process is killed', async () => {
+  it('Every notice is sent, each under one id, despite kills of the process', async () => {
     const { area, find, listen, clock } = await openPlace();
     clock.now = Date.now();
     const receiver = await startReceiver(200);
@@ -201,15 +203,15 @@ describe('notices of the catalogue', () => {
     for (let kill = 1; kill <= 2; kill += 1) {
       const before = receiver.received.length;
       const stage = await area.startProcess({ webhooksAllow: ['127.0.0.0/8'] });
-      await waitFor('some more are told', () => receiver.received.length >= before + 5);
+      await waitFor('some more are received', () => receiver.received.length >= before + 5);
       await stage.kill();
     }
     const last = await area.startProcess({ webhooksAllow: ['127.0.0.0/8'] });
-    await waitFor('all are told', () => new Set(idsOf(receiver)).size === notices.length);
+    await waitFor('all are received', () => new Set(idsOf(receiver)).size === notices.length);
     await last.kill();
     const ids = new Set(receiver.received.map(({ headers }) => String(headers['webhook-id'])));
     expect([...ids].toSorted()).toEqual(notices.map(({ id }) => `${idWebhook}.${id}`));
-    // A kill has one of them told twice at most.
+    // A kill repeats at most one of them.
     expect(receiver.received.length).toBeLessThanOrEqual(notices.length + 2);
   });
 });

@@ -18,15 +18,15 @@ interface Reference {
 }
 
 const verbs = ['get', 'head', 'post', 'put', 'patch', 'delete'];
-/** Paths whose parameters the service reads itself, and how the reference writes them. */
+/** Paths whose parameters the service parses itself, and their form in the reference. */
 const ownSpelling: Readonly<Record<string, string>> = { '/files/*': '/files/{id}/{name}' };
 
-/** The pages of the console and their sessions belong to each other, and are nothing that clients call. */
+/** The pages of the console and their sessions are internal: clients do not call them. */
 const ofConsole = / \/(?:console(?:\/.*)?)?$/;
 
 const routes: string[] = [];
 
-/** Notes each route of a server. Fastify tells of every server as it is made, before a route is on it. */
+/** Records each route of a server. Fastify reports every server when it is created, before its routes. */
 function onServer(message: unknown): void {
   (message as { fastify: FastifyInstance }).fastify.addHook('onRoute', ({ method, url }) => {
     for (const verb of [method].flat()) routes.push(`${verb.toLowerCase()} ${ownSpelling[url] ?? url}`);
@@ -63,7 +63,7 @@ describe('the API reference', () => {
   }
 
   it('The API reference has every route of the api port', () => {
-    // A HEAD beside a GET is HTTP's own.
+    // A HEAD in addition to a GET is part of HTTP.
     const told = new Set(described());
     const ofClients = routes.filter((route) => !ofConsole.test(route));
     const missing = ofClients.filter((route) => !told.has(route) && !told.has(route.replace(/^head /, 'get ')));
@@ -75,7 +75,7 @@ describe('the API reference', () => {
     expect(described().filter((route) => !routes.includes(route))).toEqual([]);
   });
 
-  it('The API reference gives each operation a summary, an existing security rule, and its answers', () => {
+  it('The API reference gives each operation a summary, an existing security rule, and its responses', () => {
     for (const [path, operations] of Object.entries(reference.paths)) {
       for (const [verb, operation] of Object.entries(operations).filter(([name]) => verbs.includes(name))) {
         const { summary, security, responses } = operation as {
@@ -104,7 +104,7 @@ describe('the API reference', () => {
     expect([urls(true), urls(false)]).toEqual([['http://127.0.0.1:8080'], ['http://api.example:1234']]);
   });
 
-  it('A Host that no URL can have is in the API reference and on its page as any other', async () => {
+  it('The API reference and its page show a Host that no URL can have unchanged', async () => {
     const headers = { host: '%00.example:81' };
     const { status, json } = await send(port, '/openapi.json', { headers });
     const page = await send(port, '/docs', { headers });
@@ -113,7 +113,7 @@ describe('the API reference', () => {
     expect(page.body.toString()).toContain('curl http://%00.example:81/api/');
   });
 
-  it('The API reference has the answer to too many calls wherever calls are counted', () => {
+  it('The API reference has the response to too many calls for every counted call', () => {
     const counted = Object.keys(reference.paths).filter((path) => path.startsWith('/api/'));
     expect(counted.length).toBeGreaterThan(12);
     for (const path of counted)
@@ -127,7 +127,7 @@ describe('the API reference', () => {
   });
 
   it.each(['/healthz', '/readyz', '/openapi.json', '/docs'])(
-    'The API reference describes the answer of %s',
+    'The API reference describes the response of %s',
     async (target) => {
       const answer = await send(port, target);
       const operation = reference.paths[target]?.['get'] as

@@ -20,7 +20,7 @@ const byName = (a: string, b: string): number => (a < b ? -1 : 1);
 type Data = Readonly<Record<string, unknown>>;
 const dataOf = ({ json }: Answer): Data => (json?.data ?? {}) as unknown as Data;
 
-describe('what operators do by the export area', () => {
+describe('the methods of operators', () => {
   let port: number;
   let stop: () => Promise<void>;
   let boss: Credentials;
@@ -51,7 +51,7 @@ describe('what operators do by the export area', () => {
   const change = (target: string, given: Readonly<Record<string, string>>, user = boss) =>
     call(user, `operations/v1/${target}`, { method: 'POST', body: form(given) });
 
-  it('Every method of operations is refused with 403 to who is no operator, and changes nothing', async () => {
+  it('Every method of operations is refused with 403 to other users, and changes nothing', async () => {
     const before = readFileSync(paths.access, 'utf8');
     for (const target of ['status.json', 'apps.json', 'users.json'])
       expect([target, (await look(target, analyst)).status]).toEqual([target, 403]);
@@ -75,7 +75,7 @@ describe('what operators do by the export area', () => {
     expect(readFileSync(paths.access, 'utf8')).toBe(before);
   });
 
-  it('An operator of no account has no data, orders nothing, and sees how the service is', async () => {
+  it('An operator without an account has no data, creates no exports, and sees the status of the service', async () => {
     for (const target of [
       'data/v1/apps.json',
       'data/v1/volume.json',
@@ -93,7 +93,7 @@ describe('what operators do by the export area', () => {
     expect(dataOf(await call(member, 'data/v1/apps.json'))).toMatchObject({ total: 1 });
   });
 
-  it('An operator gives and takes apps and tokens as the commands do; a token is answered once and listed by its prefix', async () => {
+  it('An operator changes apps and tokens as the commands do; a token is returned once and listed by its prefix', async () => {
     const added = dataOf(await change('app/add.json', { idApp: '5', platform: 'game', title: 'Fünf', idAccount: '3' }));
     const token = String(added['token']);
     expect((await change('app/add.json', { idApp: '5', platform: 'game' })).status).toBe(400);
@@ -123,7 +123,7 @@ describe('what operators do by the export area', () => {
     expect((await change('app/restore.json', { idApp: '5' })).status).toBe(400);
   });
 
-  it('An operator adds and removes users; a new secret ends the old one, and who is removed is answered 403', async () => {
+  it('An operator adds and removes users; a new secret revokes the old one, and a removed user is answered 403', async () => {
     const added = dataOf(await change('user/add.json', { name: 'bob', idAccount: '2' }));
     const bob = { idUser: String(added['idUser']), secret: String(added['secret']) };
     await waitFor('bob is known', async () => (await call(bob, 'data/v1/apps.json')).status === 200);
@@ -140,7 +140,7 @@ describe('what operators do by the export area', () => {
       maxExports: 2,
       files: 'gzip',
     });
-    await waitFor('the right is gone', async () => (await call(renewed, 'data/v1/apps.json')).status === 400);
+    await waitFor('the permission is removed', async () => (await call(renewed, 'data/v1/apps.json')).status === 400);
     const back = dataOf(await change('user/set.json', { ...set, canExport: '1', maxExports: 'none', files: 'auto' }));
     expect(back).toEqual((await listUsers(paths)).find(({ idUser }) => idUser === bob.idUser));
     expect(back).not.toHaveProperty('maxExports');
@@ -148,7 +148,7 @@ describe('what operators do by the export area', () => {
     expect((await change('user/set.json', { idUser: bob.idUser })).status).toBe(400);
     expect((await change('user/set.json', { idUser: boss.idUser, canExport: '1' })).status).toBe(400);
     expect(dataOf(await change('user/remove.json', { idUser: bob.idUser }))).toMatchObject({ name: 'bob' });
-    await waitFor('bob is gone', async () => (await call(renewed, 'data/v1/apps.json')).status === 403);
+    await waitFor('bob is removed', async () => (await call(renewed, 'data/v1/apps.json')).status === 403);
     expect((await change('user/remove.json', { idUser: bob.idUser })).status).toBe(404);
     expect((await change('user/remove.json', { idUser: boss.idUser })).json?.data?.error?.detail).toContain('Nobody');
     const chief = dataOf(await change('user/add.json', { name: 'chief', operator: '1' }));
@@ -161,7 +161,7 @@ describe('what operators do by the export area', () => {
     });
   });
 
-  it('The calls of docs/api.md are answered, and the methods of its table are those that there are', async () => {
+  it('The calls of docs/api.md work, and its table has exactly the existing methods', async () => {
     const page = readFileSync(path.join(packageRoot, 'docs/api.md'), 'utf8');
     const section = page.slice(page.indexOf('### Operations'), page.indexOf('### Links'));
     const calls = [...section.matchAll(/^curl .*8081\/api\/operations\/v1\/(\S+)(?: -d (\S+))?$/gm)];
@@ -181,15 +181,15 @@ describe('what operators do by the export area', () => {
     );
   });
 
-  it('Rights are read at each request: an operator who is removed is one no more', async () => {
+  it('Permissions are read at each request, so that a removed operator loses them at once', async () => {
     const last = await addUser(paths, { name: 'last', idAccount: noAccount, canExport: false, operator: true });
     await waitFor('the operator is known', async () => (await look('apps.json', last)).status === 200);
     await removeUser(paths, Number(last.idUser));
-    await waitFor('and is known no more', async () => (await look('apps.json', last)).status === 403);
+    await waitFor('the user is removed', async () => (await look('apps.json', last)).status === 403);
     expect((await change('app/token.json', { idApp: '1' }, last)).status).toBe(403);
   });
 
-  it('Arguments that are none, or hostile, are refused with their name, and a change is made by POST alone', async () => {
+  it('Invalid or hostile arguments are refused with their name, and a change requires POST', async () => {
     for (const [target, given, named] of [
       ['app/add.json', { idApp: '1e3', platform: 'web' }, 'idApp'],
       ['app/add.json', { idApp: '7', platform: '__proto__' }, 'platform'],

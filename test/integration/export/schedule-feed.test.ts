@@ -21,7 +21,7 @@ const feed = 'every=day&timezone=UTC&event=customEvents&selectors=customUserId&s
 
 type View = Readonly<Record<string, unknown>>;
 
-/** A service whose lake grows while a schedule exports what has come to it. */
+/** A service whose lake grows while a schedule exports its new rows. */
 async function openPlace() {
   const area = createExportArea(testFolder());
   await area.addApp({ idApp: 1, platform: 'web', idAccount: 1 });
@@ -50,7 +50,7 @@ async function openPlace() {
   };
   onTestFinished(stop);
   let sent = 0;
-  /** Stores some events, the first of them late by years, and makes young files old enough to be sealed. */
+  /** Stores some events, the first of them years late, and ages young files so that they are sealed. */
   async function store(names: readonly string[]): Promise<void> {
     for (const [index, name] of names.entries()) {
       const seconds = Math.floor(clock.now / 1000) - (index === 0 ? 400 * 86_400 : 0);
@@ -66,7 +66,7 @@ async function openPlace() {
 }
 
 it(
-  `The exports of a change feed, put together, have every row once, late ones included, whichever of them fail, over seals and stops (seed ${seed})`,
+  `The exports of a change feed together have every row once, late ones included, despite failures, seals and stops (seed ${seed})`,
   { timeout: 60_000 + rounds * 5000 },
   async () => {
     const { user, clock, faults, start, stop, store, isSealed } = await openPlace();
@@ -82,7 +82,7 @@ it(
       const some = Array.from({ length: random(4) }, (_, index) => `r${round}-${index}`);
       await store(some);
       names.push(...some);
-      // The last one is good, so that all that came is in some export.
+      // The last export succeeds, so that every row is in some export.
       faults.fails = round < rounds - 1 && random(3) === 0;
       const isStopped = random(3) === 0;
       if (isStopped) await stop();
@@ -111,7 +111,7 @@ it(
   },
 );
 
-it('A change feed whose export can never be made as it is ordered stops where it is, and says why', async () => {
+it('A change feed whose export can never succeed stops with the reason, and keeps its cursor', async () => {
   const { user, clock, start, stop, store } = await openPlace();
   const area = await start({ exportMaxRows: 2 });
   const created = await area.call(user, `/api/schedule/v1/create.json?${feed}`, { method: 'POST' });
@@ -130,6 +130,6 @@ it('A change feed whose export can never be made as it is ordered stops where it
   const wider = await start();
   await wider.call(user, `/api/schedule/v1/resume.json?idSchedule=${idSchedule}`, { method: 'POST' });
   clock.now += dayMs;
-  await waitFor('it goes on', async () => (await wider.call(user, target)).body.includes('"idRawExport":"2"'));
+  await waitFor('it continues', async () => (await wider.call(user, target)).body.includes('"idRawExport":"2"'));
   expect((await wider.download(user, '2'))[0]?.trim().split('\n').slice(1).toSorted()).toEqual(['a', 'b', 'c']);
 });

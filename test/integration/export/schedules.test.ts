@@ -65,14 +65,14 @@ async function openPlace(options: Parameters<ReturnType<typeof createExportArea>
     return String(data?.['idSchedule']);
   };
   const get = async (id: string): Promise<View> => (await call(`get.json?idSchedule=${id}`, user, 'GET')).data ?? {};
-  /** The requests that a schedule has made, oldest first. */
+  /** The requests of a schedule, oldest first. */
   async function madeBy(id: string): Promise<readonly View[]> {
     const answer = await running.area?.call(user, '/api/report/v1/file/list.json');
     const all = (answer?.json?.data?.reports ?? []) as readonly View[];
     return all.filter(({ idSchedule }) => idSchedule === id).toReversed();
   }
   const slotsOf = async (id: string): Promise<unknown[]> => (await madeBy(id)).map(({ slot }) => slot);
-  /** Waits until a schedule has made so many slots, and every request has ended; the slots, as they were made. */
+  /** Waits until a schedule has created a number of slots, and all requests have ended; returns the slots in order. */
   async function waitForSlots(id: string, count: number): Promise<unknown[]> {
     await waitFor(`${count} slots are made`, async () => {
       const made = await madeBy(id);
@@ -84,7 +84,7 @@ async function openPlace(options: Parameters<ReturnType<typeof createExportArea>
 }
 
 describe('schedules', () => {
-  it('A schedule orders the day before each slot for its user, in an ordinary request that names the slot', async () => {
+  it('A schedule exports the day before each slot for its user, in an ordinary request that names the slot', async () => {
     const { area, clock, call, add, get, madeBy, waitForSlots, running, user } = await openPlace();
     const id = await add(daily);
     expect(await get(id)).toMatchObject({
@@ -111,7 +111,7 @@ describe('schedules', () => {
     await waitFor('nothing is left of it', () => !existsSync(record.replace('.json', '.progress.json')));
   });
 
-  it('Slots that were missed are made up, the oldest first, as far back as the schedule says', async () => {
+  it('Missed slots are exported, the oldest first, up to the limit of the schedule', async () => {
     const { clock, start, stop, add, waitForSlots } = await openPlace();
     const [all, few] = [await add(daily), await add(`${daily}&catchUp=2`)];
     await stop();
@@ -121,7 +121,7 @@ describe('schedules', () => {
     expect(await waitForSlots(few, 2)).toEqual(['2026-06-13', '2026-06-14']);
   });
 
-  it('A clock that was ahead and is set back leaves every slot to be made once, none twice', async () => {
+  it('After a clock that was ahead is set back, every slot is exported once', async () => {
     const { clock, add, waitForSlots, start, stop } = await openPlace();
     const id = await add(`${daily}&catchUp=2`);
     clock.now += 10 * dayMs;
@@ -135,7 +135,7 @@ describe('schedules', () => {
     expect(await waitForSlots(id, 4)).toEqual(['2026-06-19', '2026-06-20', '2026-06-11', '2026-06-21']);
   });
 
-  it('A slot waits until the lake has all that was acknowledged in its period, for three hours at most', async () => {
+  it('A slot waits until the lake has all events acknowledged in its period, for at most three hours', async () => {
     const { area, clock, add, madeBy, waitForSlots } = await openPlace({}, false);
     const stream = createMemoryStream(clock);
     const startCompact = async () => {
@@ -148,7 +148,7 @@ describe('schedules', () => {
     await waitFor('it is known how far the lake is', () => isComplete(noon));
     await compact.stop();
     const id = await add(daily);
-    // Waits for nothing: by its exports is seen that all schedules were looked at meanwhile.
+    // This schedule does not wait; its exports show that all schedules were checked meanwhile.
     const feed = await add('every=hour&at=:20&event=customEvents&selectors=eventId&sinceVersion=0');
     const late = eventLine({ kind: 'custom_event', custom_event_name: 'e', custom_user_id: 'u', received_at: noon });
     stream.publish([{ ...late, id_app: 7, event_time: noon / 1000 }]);
@@ -177,7 +177,7 @@ describe('schedules', () => {
     });
   });
 
-  it('A slot waits while there is no room for its request, and is not lost', async () => {
+  it('A slot waits while its request exceeds a limit, and is not lost', async () => {
     const waiting = { free: () => undefined as void };
     const gate = new Promise<void>((resolve) => (waiting.free = resolve));
     const { clock, add, waitForSlots, running, user, slotsOf, get } = await openPlace({
@@ -193,7 +193,7 @@ describe('schedules', () => {
     expect(await waitForSlots(id, 2)).toEqual(['2026-06-11', '2026-06-12']);
   });
 
-  it('Schedules that wait for one place take turns, so that none waits for all that another has missed', async () => {
+  it('Schedules that share one free request alternate, so that none waits for all missed slots of another', async () => {
     const { clock, start, stop, add, waitForSlots, running, user } = await openPlace({ maxExports: 1 });
     const ids = [await add(daily), await add(daily.replace('04:00', '05:00'))];
     await stop();
@@ -202,12 +202,12 @@ describe('schedules', () => {
     for (const id of ids) await waitForSlots(id, 5);
     const list = (await running.area?.call(user, '/api/report/v1/file/list.json'))?.json?.data?.reports ?? [];
     const order = list.toReversed().map(({ idSchedule }) => idSchedule);
-    // One may come twice in a row, where its export ends just between the looks at the two.
+    // One may occur twice in a row, if its export ends between the checks of the two.
     for (let from = 0; from + 4 <= order.length; from += 2) expect(new Set(order.slice(from, from + 4)).size).toBe(2);
     expect(order.length).toBe(10);
   });
 
-  it('A schedule stops with a reason when its user or its apps are taken away, and goes on when it is resumed', async () => {
+  it('A schedule stops with a reason when its user or its apps are removed, and continues when it is resumed', async () => {
     const { area, clock, add, get, call, slotsOf, waitForSlots } = await openPlace();
     const paths = { access: path.join(area.dataDir, 'access.json'), keys: area.keysDir };
     const other = await area.addUser({});
@@ -218,7 +218,7 @@ describe('schedules', () => {
     const ofOther = String(data?.['idSchedule']);
     await removeApp(paths, 8, Date.now());
     await removeUser(paths, Number(other.idUser));
-    await waitFor('the user is gone', async () => (await call('list.json', other, 'GET')).status === 403);
+    await waitFor('the user is removed', async () => (await call('list.json', other, 'GET')).status === 403);
     clock.now += dayMs;
     await waitFor('both stop', async () =>
       [await get(ofApp), await get(ofOther)].every(({ status }) => status === 'Stopped'),
@@ -227,14 +227,14 @@ describe('schedules', () => {
     expect(await get(ofOther)).toMatchObject({ reason: `user ${other.idUser} was removed` });
     expect([await slotsOf(ofApp), await slotsOf(ofOther)]).toEqual([[], []]);
     await restoreApp(paths, 8, Date.now());
-    await waitFor('it goes on', async () => {
+    await waitFor('it continues', async () => {
       await call(`resume.json?idSchedule=${ofApp}`);
       return (await slotsOf(ofApp)).length > 0;
     });
     expect(await waitForSlots(ofApp, 1)).toEqual(['2026-06-11']);
   });
 
-  it('Slots of a pause are neither made nor made up', async () => {
+  it('Slots of a pause are not exported, not even later', async () => {
     const { clock, add, call, get, slotsOf, waitForSlots } = await openPlace();
     const [paused, other] = [await add(daily), await add(daily.replace('04:00', '05:00'))].toSorted();
     if (paused === undefined || other === undefined) throw new Error('unreachable');
@@ -248,13 +248,13 @@ describe('schedules', () => {
     expect(await get(paused)).not.toHaveProperty('reason');
   });
 
-  it('A request stays until its schedule has taken it in, expired or not, and a slot whose request has expired is not made again', async () => {
+  it('A request stays until its schedule has recorded it, even if it has expired, and its slot is not exported again', async () => {
     const { area, clock, start, stop, add, slotsOf, waitForSlots } = await openPlace({ linkTtlSeconds: 3600 });
     const id = await add(daily);
     clock.now += dayMs;
     expect(await waitForSlots(id, 1)).toEqual(['2026-06-11']);
     clock.now += 2 * 3_600_000;
-    await waitFor('it is gone', () => !existsSync(path.join(area.reportsDir, '1')));
+    await waitFor('it is deleted', () => !existsSync(path.join(area.reportsDir, '1')));
     await stop();
     await start();
     clock.now += dayMs;
@@ -262,7 +262,7 @@ describe('schedules', () => {
     expect(await slotsOf(id)).toEqual(['2026-06-12']);
   });
 
-  it('A backup has the schedules, and what was made after it is made again where it is restored', async () => {
+  it('A backup has the schedules, and later slots are exported again after a restore', async () => {
     const { area, user, clock, stop, add, waitForSlots } = await openPlace({}, false);
     const id = await add(daily);
     clock.now += 2 * dayMs;
@@ -283,7 +283,7 @@ describe('schedules', () => {
     expect(list.map(({ slot }) => slot)).toEqual(['2026-06-13', '2026-06-12', '2026-06-11']);
   });
 
-  it('A damaged schedule is reported and makes nothing, without harm to others, and can be deleted', async () => {
+  it('A damaged schedule is reported and creates no exports, blocks no other, and can be deleted', async () => {
     const { area, clock, add, call, running, waitForSlots } = await openPlace();
     const [broken, whole] = [await add(daily), await add(daily.replace('04:00', '05:00'))];
     writeFileSync(path.join(area.dataDir, 'schedules', '1', `${broken}.json`), '{"damaged":1}');
@@ -291,7 +291,7 @@ describe('schedules', () => {
     expect(await waitForSlots(whole, 1)).toEqual(['2026-06-11']);
     await waitFor('it is reported', () => JSON.stringify(running.area?.stage.facts()).includes('schedule_unreadable'));
     const progress = path.join(area.dataDir, 'schedules', '1', `${whole}.progress.json`);
-    await waitFor('its end is taken in', () => readFileSync(progress, 'utf8').includes('"endedReport":1'));
+    await waitFor('its end is recorded', () => readFileSync(progress, 'utf8').includes('"endedReport":1'));
     const good = readFileSync(progress);
     expect((await call('list.json', undefined, 'GET')).data).toMatchObject({
       schedules: [{ idSchedule: whole }],
@@ -309,7 +309,7 @@ describe('schedules', () => {
     ['without every', 'event=customEvents&selectors=eventId', 'Argument every is expected but not set'],
     ['with a time that no clock shows', daily.replace('04:00', '24:00'), 'Argument at is invalid'],
     ['with a day of the week for a day', `${daily}&weekday=monday`, 'Argument weekday is invalid'],
-    ['with days of its own', `${daily}&dateFrom=2026-01-01&dateTo=2026-01-02`, 'the schedule sets it'],
+    ['with dates', `${daily}&dateFrom=2026-01-01&dateTo=2026-01-02`, 'the schedule sets it'],
     ['with an unknown zone', daily.replace('Berlin', 'Bonn'), 'Argument timezone is invalid'],
     ['with an unknown selector', `${daily},nothing`, 'Argument selectors is invalid'],
     ['with no app of the account', `${daily}&idApp=99`, 'none of the apps'],
@@ -322,14 +322,14 @@ describe('schedules', () => {
     expect(text).toContain(detail);
   });
 
-  it('A create that is repeated adds nothing, an account has twenty schedules, and those of others do not exist', async () => {
+  it('A repeated create adds nothing, an account has at most twenty schedules, and those of others do not exist', async () => {
     const { area, add, call } = await openPlace();
     const first = await add(daily);
     expect(await add(daily)).toBe(first);
     for (let n = 1; n < 20; n += 1) await add(`${daily}&eventName=e${n}`);
     expect((await call(`create.json?${daily}&eventName=more`)).text).toContain('The account already has 20 schedules');
     const stranger = await area.addUser({ idAccount: 2 });
-    await waitFor('the stranger is known', async () => (await call('list.json', stranger, 'GET')).status === 200);
+    await waitFor('the other user is known', async () => (await call('list.json', stranger, 'GET')).status === 200);
     expect((await call('list.json', stranger, 'GET')).data).toEqual({ schedules: [] });
     for (const verb of ['pause', 'resume', 'delete'])
       expect((await call(`${verb}.json?idSchedule=${first}`, stranger)).status).toBe(404);
@@ -338,7 +338,7 @@ describe('schedules', () => {
     expect((await call(`create.json?${daily}`, reader)).text).toContain('lacks export permissions');
   });
 
-  it('The examples of docs/api.md are accepted as they stand there', async () => {
+  it('The examples of docs/api.md are accepted verbatim', async () => {
     const { add, get, call } = await openPlace();
     const page = readFileSync(path.join(packageRoot, 'docs', 'api.md'), 'utf8');
     const section = page.slice(page.indexOf('### Schedules'), page.indexOf('### Links'));
@@ -352,7 +352,7 @@ describe('schedules', () => {
       expect((await call(`${name}.json`, undefined, method)).text).not.toContain('The method does not exist');
   });
 
-  it('The command adds, lists, pauses, resumes and removes schedules beside the running service', async () => {
+  it('The command adds, lists, pauses, resumes and removes schedules while the service runs', async () => {
     const { area, user, clock, waitForSlots } = await openPlace();
     async function run(...words: string[]): Promise<View[]> {
       const answers: View[] = [];
@@ -362,7 +362,7 @@ describe('schedules', () => {
     }
     const [added] = await run('add', '--user', user.idUser, daily);
     const id = String(added?.['idSchedule']);
-    // The command goes by the clock of the machine, on which the slot is another.
+    // The command uses the clock of the machine, which has another slot.
     expect(await run('list', '--account', '1')).toMatchObject([{ idSchedule: id, status: 'Active' }]);
     expect(await run('pause', id, '--account', '1')).toMatchObject([{ status: 'Paused' }]);
     expect(await run('resume', id, '--account', '1')).toMatchObject([{ status: 'Active' }]);

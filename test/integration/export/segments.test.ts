@@ -54,7 +54,7 @@ const idsOf = (parts: readonly string[]): string[] =>
     .slice(1)
     .map(([id = '']) => id);
 
-/** A list of that many devices, from the last to the first. */
+/** A list of a number of devices, from the last to the first. */
 async function* manyDevices(): AsyncGenerator<Uint8Array> {
   const block = 20_000;
   for (let at = many; at > 0; at -= block)
@@ -98,7 +98,7 @@ describe('idSegment', () => {
     expect(await exportIds('install', '1', '&tsFrom=1&tsTo=2')).toEqual([]);
   });
 
-  it('A segment of devices keeps each row once that has any of its ids in any of its device identifiers', async () => {
+  it('A segment of devices keeps each row once if any of its device identifiers is in the segment', async () => {
     const ids = [deviceOf(1), deviceOf(2), 'd'.repeat(32), 'x'.repeat(16), 'ann'];
     await addTestSegment(segmentsDir, { idAccount: 1, idSegment: 2, kind: 'device' }, ids);
     expect(await exportIds('hits', '2')).toEqual(['r1', 'r2', 'r7']);
@@ -106,7 +106,7 @@ describe('idSegment', () => {
     expect(await exportIds('hits', '2', '&order=time&format=csv&idApp=1')).toEqual(['r1', 'r2', 'r7']);
   });
 
-  it('A segment of another account is refused as one that nobody has, and the refusal names at most 20 of the own', async () => {
+  it('A segment of another account is refused like an unknown one, and the refusal lists at most 20 own segments', async () => {
     const unknown = await refusalOf(stranger, ask('hits', '77'));
     expect(unknown).toBe(
       'Argument idSegment is invalid: "77"; allowed: the id of an available segment, and there is none',
@@ -122,12 +122,12 @@ describe('idSegment', () => {
     expect(await refusalOf(stranger, ask('hits', '77'))).toBe(
       `Argument idSegment is invalid: "77"; allowed: the id of an available segment: ${allowed} and 5 more`,
     );
-    // A parameter that is wrong as well is refused first; the segment passes.
+    // Another wrong parameter is refused first; the segment passes.
     expect(await refusalOf(stranger, `${ask('hits', '100')}&order=x`)).toContain('Argument order is invalid');
     expect(await refusalOf(stranger, ask('hits', '100'))).toBe('answered 200');
   });
 
-  it('An export that waits has the segment as it is when it begins, and ends in an error when it is gone by then', async ({
+  it('A waiting export uses the segment as of its start, and ends in an error if it was removed by then', async ({
     skip,
   }) => {
     inWholeRun(skip);

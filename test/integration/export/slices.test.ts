@@ -15,8 +15,8 @@ import { temporaryFolder, testFolder } from '../../helpers/folder.ts';
 import { inTurn } from '../../helpers/in-turn.ts';
 
 /*
- * Results that are written in slices, on several engines at a time: a lake of one file with three row groups and of many
- * small files, of which each result has some slices, and some of them end in the middle of a file.
+ * Results in slices, on several engines: a lake of one file with three row groups and of many small files, so that each
+ * result has some slices, and some of them end in the middle of a file.
  */
 const root = temporaryFolder();
 const tableDir = path.join(root, 'lake', 'events');
@@ -34,13 +34,13 @@ const allApps: readonly ExportApp[] = Array.from({ length: appCount }, (_, index
 interface Ordered {
   readonly request?: Partial<ExportSpec>;
   readonly limits?: Partial<WorkerLimits>;
-  /** The apps whose rows the caller may have: all by default. */
+  /** The apps whose rows the caller may read; all by default. */
   readonly apps?: readonly ExportApp[];
-  /** A folder in which files lie already. */
+  /** A folder that has files already. */
   readonly folder?: string;
 }
 
-/** Runs an export of the whole lake in this process. */
+/** Runs an export of the complete lake in this process. */
 async function order({ request, limits, apps = allApps, folder = testFolder() }: Ordered): Promise<{
   readonly outcome: WorkerOutcome;
   readonly folder: string;
@@ -98,7 +98,7 @@ beforeAll(async () => {
 }, 60_000);
 
 describe('an export in slices', () => {
-  it('The rows come in the order of the lake, each of them once, under one header', async () => {
+  it('The rows have the order of the lake, each once, under one header', async () => {
     expect(planSlices(files).length).toBeGreaterThan(4);
     const { text, outcome } = await order({ request: { selectors: ['eventId'] } });
     const duckdb = await openDuckdb({ memoryMb: 512, threads: 1 });
@@ -126,7 +126,7 @@ describe('an export in slices', () => {
       const two = contentOf((await order({ request, limits })).outcome);
       for (const threads of inTurn([1, 4], 2))
         expect(contentOf((await order({ request, limits: { ...limits, threads } })).outcome)).toEqual(two);
-      // All apps by a filter: a filtered request is one statement.
+      // A filter that selects all apps: a filtered request is one statement.
       const whole = { ...request, eventName: ['none of them'], eventNameInvert: true };
       const inOnePiece = contentOf((await order({ request: whole, limits })).outcome);
       expect(inOnePiece).toEqual(two);
@@ -137,7 +137,7 @@ describe('an export in slices', () => {
   it.each(
     inTurn(
       [
-        ['as the rows lie', {}],
+        ['in the order of the lake', {}],
         ['in the order of time', { order: 'time' }],
       ] as const,
       2,
@@ -152,7 +152,7 @@ describe('an export in slices', () => {
     expect([...made]).toEqual([expect.stringMatching(/^\[\[375000,\d+,"[0-9a-f]{64}"\]\]$/)]);
   });
 
-  it('Rows whose groups do not fit into the memory become a Parquet file of smaller groups', async () => {
+  it('Rows whose groups do not fit into memory become a Parquet file of smaller groups', async () => {
     const request = { format: 'parquet', selectors: ['eventId'] } as const;
     const { outcome, folder } = await order({ request: { format: 'parquet' }, limits: { memoryMb: 40 } });
     expect(outcome).toMatchObject({ kind: 'done', files: [{ name: 'r.parquet', rows: 500_000 }] });
@@ -165,7 +165,7 @@ describe('an export in slices', () => {
   });
 
   it.each(inTurn(['csv', 'jsonl'] as const, 2))(
-    'Slices without any row add nothing to a %s, wherever they are',
+    'Slices without any row add nothing to a %s at any position',
     async (format) => {
       const request = { selectors: ['idApp'], format };
       for (const app of inTurn([1, 2, 4], 3)) {
@@ -185,7 +185,7 @@ describe('an export in slices', () => {
     expect(readdirSync(path.join(folder, 'work')).filter((name) => name.startsWith('result'))).toEqual([]);
   });
 
-  it('Files that cannot be made end the writing of slices, and nothing is left of the result', async () => {
+  it('Files that cannot be written end the slices, and nothing of the result is left', async () => {
     const folder = testFolder();
     writeFileSync(path.join(folder, 'r.1.csv.gz'), 'in the way');
     const { outcome } = await order({ folder, limits: { singleFileMaxBytes: 0 } });
@@ -193,7 +193,7 @@ describe('an export in slices', () => {
     expect(readdirSync(folder, { recursive: true, encoding: 'utf8' }).toSorted()).toEqual(['r.1.csv.gz', 'work']);
   });
 
-  it('A damaged file fails the export at once, while a slice of another is written', async () => {
+  it('A damaged file fails the export at once, during another slice', async () => {
     const [first = ''] = files.map(({ absolutePath }) => absolutePath);
     const whole = readFileSync(first);
     writeFileSync(first, Buffer.concat([whole, whole]));
@@ -206,7 +206,7 @@ describe('an export in slices', () => {
     }
   });
 
-  it('A file of the last slice that is damaged fails the export, and leaves no part of the slices before it', async () => {
+  it('A damaged file of the last slice fails the export, and leaves no part of the earlier slices', async () => {
     const last = files.at(-1)?.absolutePath ?? '';
     const whole = readFileSync(last);
     const damaged = Buffer.from(whole);

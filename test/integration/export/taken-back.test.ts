@@ -23,7 +23,7 @@ import { waitFor, within } from '../../helpers/wait.ts';
 
 const query = 'event=customEvents&selectors=idApp,customUserId&dateFrom=2025-05-01&dateTo=2025-05-31';
 const time = Date.parse('2025-05-02T00:00:00Z') / 1000;
-/** 12,000 of them make a file that no socket's buffers hold. */
+/** 12,000 of them make a file larger than the buffers of a socket. */
 const longText = 'x'.repeat(1000);
 const event = (id_app: number, index: number): FixtureEvent => ({
   event_id: `${id_app}-${index}`,
@@ -54,7 +54,7 @@ describe('an export user', () => {
     JSON.parse(readFileSync(path.join(area.reportsDir, id, 'job.json'), 'utf8')) as { state: string; attempts: number };
   const rawStatus = async (user: Credentials, id: string): Promise<string | undefined> =>
     (await running.call(user, `/api/raw/v1/export/get.json?idRawExport=${id}`)).json?.data?.status;
-  /** 0: the answer was on its way when the link's holder was gone, and was cut off. */
+  /** 0: the response had begun when the link's holder was removed, and was aborted. */
   const statusOf = (link: string): Promise<number> =>
     send(running.port, link, { method: 'HEAD' }).then(
       ({ status }) => status,
@@ -63,7 +63,7 @@ describe('an export user', () => {
   const firstLink = async (user: Credentials, id: string): Promise<string> =>
     targetOf((await running.waitForEnd(user, id)).files?.[0]?.link ?? '');
 
-  /** Creates an export and stops its worker where it stands; returns the worker's process id. */
+  /** Creates an export and suspends its worker; returns the worker's process id. */
   async function createStopped(user: Credentials): Promise<{ id: string; worker: number }> {
     const id = await running.create(user, query);
     let worker = 0;
@@ -76,7 +76,7 @@ describe('an export user', () => {
     return { id, worker };
   }
 
-  /** Starts the area on a lake with so many events of app 7, and one of app 8. */
+  /** Starts the area on a lake with events of app 7, and one of app 8. */
   async function begin(events = 10): Promise<void> {
     area = createExportArea(testFolder());
     await area.addApp({ idApp: 7, platform: 'web', idAccount: 1 });
@@ -88,7 +88,7 @@ describe('an export user', () => {
 
   afterEach(() => running.stop());
 
-  it('The requests of a removed user neither run nor wait any more, and a colleague sees them as cancelled', async () => {
+  it('The requests of a removed user are canceled, running or queued, and a colleague sees that', async () => {
     await begin();
     const { id, worker } = await createStopped(ann);
     const [waiting, colleagues] = [await running.create(ann, query), await running.create(bob, query)];
@@ -97,12 +97,12 @@ describe('an export user', () => {
       'both are canceled',
       async () => (await rawStatus(bob, id)) === canceled && (await rawStatus(bob, waiting)) === canceled,
     );
-    await waitFor('the worker is gone', () => !isAlive(worker));
+    await waitFor('the worker has exited', () => !isAlive(worker));
     expect((await running.call(ann, list)).status).toBe(403);
     expect((await running.waitForEnd(bob, colleagues)).status).toBe('Success!');
   });
 
-  it('A user who was removed while the export area was stopped has the earlier requests cancelled', async () => {
+  it('The earlier requests of a user who was removed while the export area was stopped are canceled', async () => {
     await begin();
     const { id } = await createStopped(ann);
     const waiting = await running.create(ann, query);
@@ -116,11 +116,11 @@ describe('an export user', () => {
     expect((await running.call(ann, list)).status).toBe(403);
   });
 
-  it('A request that was reading an app when the app was removed starts again, counts no attempt, and has none of its rows', async () => {
+  it('A request that reads a removed app restarts without its rows, and counts no attempt', async () => {
     await begin();
     const { id, worker } = await createStopped(ann);
     await removeApp(paths(), 8, Date.now());
-    await waitFor('the worker is gone', () => !isAlive(worker));
+    await waitFor('the worker has exited', () => !isAlive(worker));
     const [csv] = await running.download(ann, id);
     expect(
       new Set(
@@ -145,13 +145,13 @@ describe('an export user', () => {
     await removeUser(paths(), Number(ann.idUser));
     await waitFor('the link of the removed user is refused', async () => (await statusOf(own)) === 403);
     expect(await statusOf(await firstLink(bobs, id))).toBe(200);
-    // a later user of the same name is another
+    // A later user of the same name is another user.
     const later = await addUser(paths(), { name: 'ann', idAccount: 1, canExport: true });
     await waitFor('the new user is let in', async () => (await running.call(later, list)).status === 200);
     expect([later.idUser === ann.idUser, await statusOf(own)]).toEqual([false, 403]);
   });
 
-  it('Links without a holder, given out by an earlier version, work until the user who ordered the report is removed', async () => {
+  it('Links without a holder, of an earlier version, work until the user who created the report is removed', async () => {
     await begin();
     const id = await running.create(ann, query);
     const [, name = '', expires = ''] = /\/files\/\d+\/([^?]+)\?expires=(\d+)/.exec(await firstLink(ann, id)) ?? [];
@@ -163,7 +163,7 @@ describe('an export user', () => {
     await waitFor('it is refused', async () => (await statusOf(link)) === 403);
   });
 
-  it('A user who is removed in the middle of a download gets no more of it', async () => {
+  it('A user who is removed during a download receives no more of it', async () => {
     await begin(12_000);
     const id = await running.create(ann, query);
     const [link, other] = [await firstLink(ann, id), await firstLink(bob, id)];
@@ -177,7 +177,7 @@ describe('an export user', () => {
     const [cut, whole] = [await download(link), await download(other)];
     await removeUser(paths(), Number(ann.idUser));
     await waitFor('the link is refused', async () => (await statusOf(link)) === 403);
-    await expect(within('the download is cut off', countBytes(cut))).rejects.toThrow('aborted');
+    await expect(within('the download is aborted', countBytes(cut))).rejects.toThrow('aborted');
     expect(await countBytes(whole)).toBe(Number(whole.headers['content-length']));
   });
 });

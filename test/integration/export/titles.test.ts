@@ -8,7 +8,7 @@ import { writeLake, type FixtureEvent } from '../../helpers/lake-fixture.ts';
 import { loadTestTitles } from '../../helpers/lists.ts';
 import { runHere } from '../../helpers/worker-here.ts';
 
-// The cells are the point, not the process.
+// Tests the cells, not the process.
 
 const start = Date.parse('2025-05-01T00:00:00Z') / 1000;
 const days = 'dateFrom=2025-05-01&dateTo=2025-05-02&timezone=UTC';
@@ -56,7 +56,7 @@ describe('titles', () => {
   }, 60_000);
   afterAll(() => running.stop());
 
-  it('Without loaded titles the row has its own, but for those of a dictionary', async () => {
+  it('Without loaded titles the row has its own, except for those of a dictionary', async () => {
     expect(await cellsOf('hits', 'eventId,idCampaignTitle,rootedTitle')).toEqual([
       ['r1', 'of the row', expect.not.stringMatching(/^of the row$|^$/) as string],
       ['r2', 'of the row', ''],
@@ -67,7 +67,7 @@ describe('titles', () => {
     ]);
   });
 
-  it('A loaded title comes before that of the row, at once after it was loaded, and the rows keep their order', async () => {
+  it('A loaded title replaces that of the row, immediately after the load, and the rows keep their order', async () => {
     await loadTestTitles(area.titlesDir, [
       'idCampaign,66,Winter',
       'idSub1,007,Bond',
@@ -96,7 +96,7 @@ describe('titles', () => {
     ]);
   });
 
-  it('An attributed id shows the title of the thing itself, unless one of its own field is loaded', async () => {
+  it('An attributed id shows the title of the object itself, unless its own field has a loaded title', async () => {
     expect(await attributedTitles()).toEqual(['', '', '', '', 'Winter', '']);
     await loadTestTitles(area.titlesDir, ['idCampaignAttr,66,Attributed', 'idCampaign,68,Spring']);
     expect(await attributedTitles()).toEqual(['', '', '', '', 'Attributed', 'Spring']);

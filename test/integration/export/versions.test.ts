@@ -30,7 +30,7 @@ const create = '/api/raw/v1/export/create.json';
 const hourMs = 3_600_000;
 const retentionMs = 24 * hourMs;
 
-/** Runs `tributary verify`: its exit code and its answer. */
+/** Runs `tributary verify`; returns its exit code and output. */
 async function verify(...words: string[]) {
   const answers: unknown[] = [];
   const notes: string[] = [];
@@ -45,7 +45,7 @@ describe('versions of the data', () => {
   const area = createExportArea(temporaryFolder());
   const { table } = lakePaths(path.join(area.dataDir, 'lake'));
   const stream = createMemoryStream();
-  // Long ago, so that nothing becomes available in the future, however far a test moves it on.
+  // Long ago, so that nothing becomes available in the future when a test advances the clock.
   const clock = { now: Date.now() - 1000 * 24 * hourMs, nowMs: () => clock.now };
   const start = () =>
     startTestCompact(area.dataDir, stream, { clock, retentionMs, sealAgeMs: hourMs, checkpointEvery: 3 });
@@ -65,7 +65,7 @@ describe('versions of the data', () => {
     await compact.stop();
   });
 
-  /** Stores an event of a user, late by some seconds. */
+  /** Stores an event of a user, a number of seconds late. */
   async function store(name: string, lateSeconds = 0): Promise<void> {
     const { totals } = (await readSnapshot(table)).lake ?? {};
     stream.publish([
@@ -114,7 +114,7 @@ describe('versions of the data', () => {
     return String(answer.json?.data?.error?.detail);
   }
 
-  it('Each finished export names the version that it was read from, and what came since it is given once', async () => {
+  it('Each finished export names the version that it was read from, and the next export has the new rows once', async () => {
     await store('a');
     const first = await order(everything());
     expect(first.text).toBe('customUserId\na\n');
@@ -122,7 +122,7 @@ describe('versions of the data', () => {
     expect(first.data['nextSinceVersion']).toMatch(new RegExp(`^${String(first.data['version'])}-[0-9a-f]{8}$`));
     expect(Number(first.data['timestampKeptUntil'])).toBeGreaterThan(Date.now() / 1000 + 23 * 3600);
 
-    // All that was stored is older than now, and there.
+    // All stored rows are older than now, and in the lake.
     expect(first.data['timestampWatermark']).toMatch(/^\d{10}$/);
     const none = await since(first.data['nextSinceVersion']);
     expect(none.names).toEqual([]);
@@ -135,15 +135,15 @@ describe('versions of the data', () => {
     await seal();
     await store('d');
     expect((await since(two.next)).names).toEqual(['d']);
-    // by its number alone, too
+    // Also by its number alone.
     expect((await since(first.data['version'])).names).toEqual(['b', 'c', 'd']);
   });
 
-  it('A place is remembered when the log is not, and the command gives the same rows as the export', async () => {
+  it('A cursor is valid after its log is trimmed, and the command returns the same rows as the export', async () => {
     const { data } = await order(everything());
     const place = String(data['nextSinceVersion']);
     for (const name of ['e', 'f', 'g', 'h']) await store(name);
-    // The log is trimmed up to one that is older than the retention.
+    // The log is trimmed up to a checkpoint that is older than the retention.
     await waitFor(
       'there is a checkpoint after that version',
       async () => ((await listLog(table)).checkpoints.at(-1) ?? 0) > Number(data['version']),
@@ -151,11 +151,11 @@ describe('versions of the data', () => {
     clock.now += 2 * retentionMs;
     await store('i');
     await seal();
-    // What is past its retention goes at a start.
+    // A start deletes files past their retention.
     await compact.stop();
     compact = await start();
     await waitFor(
-      'the log of that version is gone',
+      'the log of that version is trimmed',
       async () => ((await listLog(table)).commits[0] ?? 0) > Number(data['version']),
     );
     const after = await since(place);
@@ -175,7 +175,7 @@ describe('versions of the data', () => {
     );
   });
 
-  it('The same request as of a version gives the same bytes, through what comes and what is sealed', async () => {
+  it('The same request as of a version returns the same bytes after imports and seals', async () => {
     await store('k');
     const parameters = everything();
     const { data, text } = await order(parameters);
@@ -188,14 +188,14 @@ describe('versions of the data', () => {
     expect(again.text).toBe(text);
     expect(again.data['version']).toBe(data['version']);
     expect(again.data.files?.[0]?.sha256).toBe(data.files?.[0]?.sha256);
-    // by its number alone, too
+    // Also by its number alone.
     expect((await order(`${parameters}&asOf=${String(data['version'])}`)).text).toBe(text);
-    // both: what was between two versions
+    // Both: the rows between two versions.
     const between = await order(`${asOf}&sinceVersion=0`);
     expect(between.text.split('\n').toSorted()).toEqual(text.split('\n').toSorted());
   });
 
-  it('A file and its manifest are verified by the command alone, and a file that differs is named', async () => {
+  it('The command alone verifies a file and its manifest, and names a file that differs', async () => {
     const { data, text } = await order(everything());
     const { manifest } = data as unknown as { readonly manifest: { readonly link: string } };
     const answer = await send(running.port, targetOf(manifest.link));
@@ -241,7 +241,7 @@ describe('versions of the data', () => {
     await expect(verify(path.join(folder, 'c'), signed)).rejects.toMatchObject({ code: 'not_found' });
   });
 
-  it('A version whose rows were erased since is refused', async () => {
+  it('A version with erased rows is refused', async () => {
     const { data } = await order(everything());
     const duckdb = await openDuckdb({ memoryMb: 128, threads: 1 });
     const options = { clock, crashPoint: noCrashPoint };
@@ -264,16 +264,16 @@ describe('versions of the data', () => {
     ['sinceVersion=999999', 'is later than the version that is read'],
     ['asOf=999999', 'does not exist yet; the newest is'],
     ['asOf=-1', 'Argument asOf is invalid'],
-  ])('A version that cannot be given is refused: %s', async (parameters, detail) => {
+  ])('A version that is not available is refused: %s', async (parameters, detail) => {
     expect(await refusal(`${everything()}&${parameters}`)).toContain(detail);
   });
 
-  it('What is found out from all rows cannot be asked for since a version', async () => {
+  it('Derived events cannot be exported since a version', async () => {
     const detail = await refusal('event=sessions&selectors=customUserId&sinceVersion=1');
     expect(detail).toContain('Argument sinceVersion is not allowed for event sessions');
   });
 
-  it.each(['sinceVersion', 'asOf'])('A place of another history ends the export with the reason: %s', async (name) => {
+  it.each(['sinceVersion', 'asOf'])('A cursor of another history ends the export with the reason: %s', async (name) => {
     const { data } = await order(everything());
     const [version, mark = ''] = String(data['nextSinceVersion']).split('-');
     const other = `${version}-${mark.startsWith('0') ? '1' : '0'}${mark.slice(1)}`;
@@ -287,7 +287,7 @@ describe('versions of the data', () => {
   });
 
   it.each(['availabilityTsFrom', 'availabilityTsTo'])(
-    'What came since a place is not cut by %s, which would lose rows for good',
+    'An export since a cursor refuses %s, which would lose rows permanently',
     async (name) => {
       const detail = await refusal(`event=customEvents&selectors=customUserId&sinceVersion=0&${name}=1`);
       expect(detail).toContain(`Argument ${name} is invalid: sinceVersion already selects rows`);

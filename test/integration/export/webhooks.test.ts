@@ -29,7 +29,7 @@ async function openPlace(...urls: string[]) {
   const folder = testFolder();
   const paths = { webhooks: `${folder}/webhooks`, keys: `${folder}/keys` };
   const secrets: string[] = [];
-  /** Real time, moved as a test says. */
+  /** Real time plus an offset that the test sets. */
   const clock = { aheadMs: 0, nowMs: () => realClock.nowMs() + clock.aheadMs };
   async function add(url: string, idAccount = 1): Promise<string> {
     const { secret, webhook } = await addWebhook(paths, { idAccount, url }, { nowMs: clock.nowMs(), most: 10 });
@@ -55,7 +55,7 @@ async function openPlace(...urls: string[]) {
 const idsOf = ({ received }: Receiver): string[] => received.map(({ headers }) => String(headers['webhook-id']));
 
 describe('webhooks', () => {
-  it('Each webhook of the account is told once of an export that has ended, in a message that it can verify', async () => {
+  it('Each webhook of the account receives one message for a finished export, which it can verify', async () => {
     const [one, two] = [await startReceiver(200), await startReceiver(204)];
     const { secrets, start, endReport } = await openPlace(one.url, two.url);
     const notifier = start();
@@ -63,7 +63,7 @@ describe('webhooks', () => {
     notifier.look(id);
     notifier.look(id);
     notifier.look(await endReport(2));
-    await waitFor('both are told', () => one.received.length > 0 && two.received.length > 0);
+    await waitFor('both receive a message', () => one.received.length > 0 && two.received.length > 0);
     await notifier.stop();
     expect([one.received.length, two.received.length]).toEqual([1, 1]);
     const [{ headers, body }] = one.received as [Received];
@@ -79,7 +79,7 @@ describe('webhooks', () => {
     expect(headers['webhook-signature']).toBe(`v1,${createHmac('sha256', key).update(signed).digest('base64')}`);
   });
 
-  it('A message is sent again under the same id until it is taken, over stops of the service too', async () => {
+  it('A message is sent again under the same id until it is acknowledged, after stops of the service too', async () => {
     const { url, received } = await startReceiver(500, 302, 503, 200);
     const { start, endReport } = await openPlace(url);
     const id = await endReport();
@@ -100,7 +100,7 @@ describe('webhooks', () => {
     expect(received.length).toBe(4);
   });
 
-  it('A receiver that is gone for good, and a webhook that is removed, are told no more', async () => {
+  it('A receiver that answers 410, and a removed webhook, receive no further messages', async () => {
     const [gone, removed] = [await startReceiver(410), await startReceiver(500)];
     const { paths, start, endReport } = await openPlace(gone.url, removed.url);
     const notifier = start();
@@ -112,7 +112,7 @@ describe('webhooks', () => {
     };
     expect(await removeWebhook(paths, 1, idWebhook)).toBe(true);
     expect(await removeWebhook(paths, 1, idWebhook)).toBe(false);
-    await waitFor('nobody is left to tell', async () => {
+    await waitFor('no message is left to send', async () => {
       const tries = removed.received.length;
       await new Promise((resolve) => setTimeout(resolve, 100));
       return tries === removed.received.length;
@@ -121,7 +121,7 @@ describe('webhooks', () => {
     expect(gone.received.length).toBe(1);
   });
 
-  it('A webhook whose address the rules forbid is not connected to, and one of later is not told of earlier exports', async () => {
+  it('A webhook whose address the rules forbid is not connected to, and a later one gets no messages of earlier exports', async () => {
     const { url, received } = await startReceiver(200);
     const { paths, store, start, endReport } = await openPlace(url);
     const id = await endReport();
@@ -134,12 +134,12 @@ describe('webhooks', () => {
     await addWebhook(paths, { idAccount: 1, url: later.url }, { nowMs: realClock.nowMs() + 10, most: 10 });
     const notifier = start();
     notifier.look(id);
-    await waitFor('the first is told', () => received.length === 1);
+    await waitFor('the first receives a message', () => received.length === 1);
     await notifier.stop();
     expect(later.received).toEqual([]);
   });
 
-  it('A receiver that hangs keeps no other waiting, of its own account or another', async () => {
+  it('A receiver that hangs keeps no other waiting, of its account or another', async () => {
     const [hangs, own, foreign] = [await startHangingReceiver(), await startReceiver(200), await startReceiver(200)];
     const { add, start, endReport } = await openPlace(hangs.url, own.url);
     await add(foreign.url, 2);
@@ -147,12 +147,15 @@ describe('webhooks', () => {
     for (let n = 0; n < 20; n += 1) notifier.look(await endReport());
     await waitFor('it hangs', () => hangs.received.length > 0);
     notifier.look(await endReport(2));
-    await waitFor('the others are told', () => own.received.length === 20 && foreign.received.length === 1);
-    // So that one account does not take all connections.
+    await waitFor(
+      'the others receive their messages',
+      () => own.received.length === 20 && foreign.received.length === 1,
+    );
+    // So that one account does not use all connections.
     expect(hangs.received.length).toBe(2);
   });
 
-  it('A message that has waited for its turn is signed by the time of the try, and not sent once the webhook is removed', async () => {
+  it('A queued message is signed by the time of its attempt, and not sent after the webhook is removed', async () => {
     const { url, received, answer } = await startHangingReceiver();
     const { paths, store, clock, start, endReport } = await openPlace(url);
     const notifier = start(local, { timeoutMs: 600_000, pausesMs: [600_000] });
@@ -181,7 +184,7 @@ describe('webhooks', () => {
     expect(received.length).toBe(5);
   });
 
-  it('A clock that is set back delays no message, and hides no export from a webhook that was added before', async () => {
+  it('A clock that is set back delays no message, and hides no export from an earlier webhook', async () => {
     const [failing, ahead] = [await startReceiver(500, 200), await startReceiver(200)];
     const { store, clock, add, start, endReport } = await openPlace(failing.url);
     const notifier = start(local, { timeoutMs: 2000, pausesMs: [1000] });
@@ -194,11 +197,11 @@ describe('webhooks', () => {
     await add(ahead.url);
     clock.aheadMs = 0;
     notifier.look(await endReport());
-    await waitFor('both are told', () => ahead.received.length === 1 && failing.received.length === 3);
+    await waitFor('both receive their messages', () => ahead.received.length === 1 && failing.received.length === 3);
     expect(new Set(idsOf(failing)).size).toBe(2);
   });
 
-  it('An account has ten webhooks, however many are added at once', async () => {
+  it('An account has at most ten webhooks, also after concurrent creates', async () => {
     const { add } = await openPlace();
     const added = await Promise.allSettled(
       Array.from({ length: 16 }, (_, n) => add(`https://hooks.example.com/${n}`, 3)),
@@ -206,7 +209,7 @@ describe('webhooks', () => {
     expect(added.filter(({ status }) => status === 'fulfilled').length).toBe(10);
   });
 
-  it('A webhook whose record is damaged is reported, can be deleted, and keeps no other from being told', async () => {
+  it('A webhook whose record is damaged is reported, can be deleted, and blocks no other webhook', async () => {
     const { url, received } = await startReceiver(200);
     const other = await startReceiver(200);
     const area = createExportArea(testFolder());
@@ -226,7 +229,7 @@ describe('webhooks', () => {
       JSON.parse((await running.call(user, '/api/webhook/v1/list.json')).body.toString('utf8')) as unknown;
     expect(await list()).toMatchObject({ data: { webhooks: [{ idWebhook: whole }], damaged: [broken] } });
     await running.export(user, 'event=customEvents&selectors=eventId&tsFrom=0&tsTo=1');
-    await waitFor('the other is told', () => other.received.length === 1);
+    await waitFor('the other receives a message', () => other.received.length === 1);
     await waitFor('it is reported', () => JSON.stringify(running.stage.facts()).includes('webhook_unreadable'));
     expect((await post(`delete.json?idWebhook=${broken}`)).status).toBe(200);
     expect(await list()).toMatchObject({ data: { webhooks: [{ idWebhook: whole }] } });
@@ -234,7 +237,7 @@ describe('webhooks', () => {
     expect(received).toEqual([]);
   });
 
-  it('The examples of the documents are accepted, show what a webhook gets, and distinguish its messages from others', async () => {
+  it('The examples of the documents are accepted, show the message of a webhook, and distinguish its messages from others', async () => {
     const page = readFileSync(path.join(packageRoot, 'docs', 'api.md'), 'utf8');
     const section = page.slice(page.indexOf('### Webhooks'), page.indexOf('### Schedules'));
     const [, given = ''] = / -d '(url=[^']+)'/.exec(section) ?? [];
@@ -255,7 +258,7 @@ describe('webhooks', () => {
     const { body: added } = await add(`url=${encodeURIComponent(url)}`);
     const { secret } = (JSON.parse(added.toString('utf8')) as { data: { secret: string } }).data;
     await running.export(user, 'event=customEvents&selectors=eventId&tsFrom=0&tsTo=1');
-    await waitFor('it is told', () => received.length === 1);
+    await waitFor('the message is received', () => received.length === 1);
     const [{ headers, body }] = received as [Received];
 
     type Message = { readonly id: string; readonly data: object };
@@ -280,7 +283,7 @@ describe('webhooks', () => {
     expect(isGenuine({}, body, secret)).toBe(false);
   });
 
-  it('A restored backup tells nobody again of what they were told, and tells the others', async () => {
+  it('A restored backup repeats no delivered message, and sends the others', async () => {
     const [told, failing] = [await startReceiver(200), await startReceiver(500)];
     const area = createExportArea(path.join(testFolder(), 'data'));
     const user = await area.addUser({});
@@ -304,7 +307,7 @@ describe('webhooks', () => {
     expect(told.received.length).toBe(1);
   });
 
-  it('Every export is told to each webhook, each under one id, whenever the process is killed', async ({ skip }) => {
+  it('Every export is sent to each webhook, each under one id, despite kills of the process', async ({ skip }) => {
     inWholeRun(skip);
     const [good, slow] = [await startReceiver(200), await startReceiver(500, 500, 500, 200)];
     const area = createExportArea(testFolder());
@@ -318,12 +321,12 @@ describe('webhooks', () => {
       const before = good.received.length;
       for (let n = 0; n < 4; n += 1)
         reports.push(await stage.create(user, 'event=customEvents&selectors=eventId&tsFrom=0&tsTo=1'));
-      await waitFor('some are told', () => good.received.length > before);
+      await waitFor('some messages are received', () => good.received.length > before);
       await stage.kill();
       stage = await start();
     }
     await waitFor(
-      'all are told',
+      'all messages are received',
       () => [good, slow].every((receiver) => new Set(idsOf(receiver)).size === reports.length),
       60_000,
     );
@@ -340,7 +343,7 @@ describe('webhooks', () => {
     }
   });
 
-  it('A user adds, lists and removes webhooks by the API, and is told of an export', async () => {
+  it('A user adds, lists and removes webhooks by the API, and receives a message for an export', async () => {
     const { url, received } = await startReceiver(503, 200);
     const area = createExportArea(testFolder());
     const user = await area.addUser({});
@@ -360,7 +363,7 @@ describe('webhooks', () => {
     expect(listed.body.toString()).toContain(idWebhook);
     expect(listed.body.toString()).not.toContain(secret);
     await running.export(user, 'event=customEvents&selectors=eventId&tsFrom=0&tsTo=1');
-    await waitFor('the webhook is told', () => received.length === 1);
+    await waitFor('the webhook receives a message', () => received.length === 1);
     const lastOf = async () => {
       const { body } = await running.call(user, '/api/webhook/v1/list.json');
       const answer = JSON.parse(body.toString('utf8')) as { data: { webhooks: Readonly<Record<string, string>>[] } };

@@ -28,7 +28,7 @@ const idOf = (line: Readonly<Record<string, unknown>>): string => String(line['e
 
 const bad = { event_time: 'never' };
 
-/** Publishes lines, and waits until the lake has so many of them, in whichever place. */
+/** Publishes lines, and waits until the lake has them as rows or failed events. */
 async function publish(
   folder: string,
   stream: MemoryStream,
@@ -60,7 +60,7 @@ function openFinder(
 const ask = (finder: Finder, eventId: string): Promise<EventAnswer> =>
   finder.find({ sought: { eventId, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 20_000 });
 
-test('An event that failed and was stored since is in the lake, and is named once', async () => {
+test('A failed event that was stored later is in the lake, and is returned once', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
@@ -74,7 +74,7 @@ test('An event that failed and was stored since is in the lake, and is named onc
   expect(await ask(finder, eventId)).toMatchObject({ state: 'in_lake', events: [{ state: 'in_lake', eventId }] });
 });
 
-test('No event is said to have never come while failed events are missing, or not what was written', async () => {
+test('No event is reported as never seen while failed events are missing or damaged', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
@@ -106,7 +106,7 @@ test('No event is said to have never come while failed events are missing, or no
   expect(await ask(openFinder(folder), known)).toMatchObject({ state: 'failed' });
 });
 
-test('An event whose line is damaged behind its head has failed with the reason, and waits before that', async () => {
+test('An event whose line is damaged after its head has failed with the reason, and waits before that', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const line = eventLine();
@@ -130,7 +130,7 @@ test('An event whose line is damaged behind its head has failed with the reason,
   expect(await finder.find(foreign)).toMatchObject({ state: 'never_seen' });
 });
 
-test('Under a key that another request uses again, its events are told of while they wait beside those that are stored, and a repeat is told of once', async () => {
+test('Events of a reused key are returned from stream and lake together, and a repeat only once', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
@@ -158,7 +158,7 @@ test('Under a key that another request uses again, its events are told of while 
   expect(await find({ requestKey: keyOf('k') })).toEqual(both);
 });
 
-test("Who asks for another app's event under a key is led to none of its files", async () => {
+test("A lookup by key of another app's event reads none of that app's files", async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
@@ -168,7 +168,7 @@ test("Who asks for another app's event under a key is led to none of its files",
   const finder = openFinder(folder);
   const eventId = String(line['event_id']);
   expect(await ask(finder, eventId)).toMatchObject({ state: 'in_lake' });
-  // A file that is not there fails whoever reads it.
+  // Reading a missing file fails.
   const { young } = lakePaths(path.join(folder, 'lake'));
   for (const name of readdirSync(young)) rmSync(path.join(young, name));
   const foreign = { sought: { eventId, idApp: 2 }, idApps: [2], deadlineMs: performance.now() + 20_000 };
@@ -176,7 +176,7 @@ test("Who asks for another app's event under a key is led to none of its files",
   await expect(ask(finder, eventId)).rejects.toMatchObject({ code: 'sql' });
 });
 
-test('Once anybody has asked, every process indexes the ids of new files, and none where nobody has', async () => {
+test('After the first lookup, every process indexes the ids of new files, and before it none does', async () => {
   const folder = testFolder();
   const index = path.join(folder, 'event-index');
   const { signal } = new AbortController();
@@ -198,7 +198,7 @@ test('Once anybody has asked, every process indexes the ids of new files, and no
   expect(await ask(finder, String(second['event_id']))).toMatchObject({ state: 'in_lake' });
 });
 
-test('An index that another process removes, since a newer lake has no use for it, is made again, and one that is being written stays', async () => {
+test('An index that another process removes for a newer lake is rebuilt, and one that is being written stays', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
@@ -233,7 +233,7 @@ test('An index that another process removes, since a newer lake has no use for i
   expect(readdirSync(indexDir)).toEqual([written]);
 });
 
-test('A question waits for no index of a large file, which the upkeep makes, and is answered at once where another file has the event', async () => {
+test('A lookup does not wait for the index of a large file, and finds the event at once in another file', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
@@ -249,7 +249,7 @@ test('A question waits for no index of a large file, which the upkeep makes, and
   expect(await ask(finder, idOf(second))).toMatchObject({ state: 'in_lake' });
 });
 
-test('An id that is in the lake is found while failed events are still to be looked through, and of no other anything is said', async () => {
+test('An event in the lake is found while failed events are unread, and other ids get no result', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
@@ -274,16 +274,16 @@ test('An id that is in the lake is found while failed events are still to be loo
     findEvent(places, { sought: { ...sought, idApp: 1 }, idApps: [1], deadlineMs: performance.now() + 20_000 });
   for (const one of [plain, line]) expect(await find({ eventId: idOf(one) })).toMatchObject({ state: 'in_lake' });
   await expect(find({ eventId: idOf(eventLine()) })).rejects.toBe(busy);
-  // A request may have failed events, too: that is said.
+  // A request may have failed events too, so these are unchecked.
   expect(await find({ requestKey: keyOf('k') })).toMatchObject({ state: 'in_lake', unchecked: ['failed'] });
   await expect(find({ requestKey: keyOf('none') })).rejects.toBe(busy);
 });
 
-test('An event that waits in the stream is found while the lake cannot be looked through, which is said of a request', async () => {
+test('An event in the stream is found while the lake is unreadable, and a request lists the lake as unchecked', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
-  // Many, so that by the least and the greatest of the ids any may be among them.
+  // Many ids, so that their minimum and maximum may include any id.
   await publish(
     folder,
     stream,
@@ -312,7 +312,7 @@ test('An event that waits in the stream is found while the lake cannot be looked
   });
 });
 
-test('A file that the lake has lost fails the question with the reason, and is no hint to ask again', async () => {
+test('A lost file of the lake fails the lookup with the reason, and is not retryable', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);

@@ -10,7 +10,7 @@ import { testFolder } from '../../helpers/folder.ts';
 
 const calls = vi.hoisted(() => ({ made: 0, syncs: 0 }));
 
-// The time that a start takes is that of its calls; they are made all the same.
+// Counts the calls to the file system, which determine the duration of a start.
 vi.mock('node:fs/promises', async (importOriginal) => {
   const fs = await importOriginal<typeof FsPromises>();
   const counted = Object.entries(fs).map(([name, value]: [string, unknown]) => {
@@ -70,7 +70,7 @@ async function countCalls(work: () => Promise<unknown>): Promise<{ made: number;
 }
 
 describe('the requests of earlier processes', () => {
-  it('Requests of earlier processes delay a start by the same time, few or many, without a sync each', async () => {
+  it('Few or many requests of earlier processes delay a start by the same time, without a sync each', async () => {
     const [few, many] = [historyOf(300), historyOf(1200)];
     const ofFew = await countCalls(() =>
       openReportStore({ nowMs: () => nowMs }, createLogger('silent'), { reportsDir: few, linkTtlSeconds: 60 }),
@@ -88,7 +88,7 @@ describe('the requests of earlier processes', () => {
     expect(store.list()).toHaveLength(100);
   });
 
-  it('Requests of earlier processes are found before they are read, by their own file, and durable by then, and unknown ids are not looked for', async () => {
+  it('Requests of earlier processes are found by their own file before they are loaded, and are durable then', async () => {
     const folder = historyOf(50);
     const store = await open(folder);
     const cost = await countCalls(async () => expect(await store.find(3)).toEqual(jobOf(3)));
@@ -103,7 +103,7 @@ describe('the requests of earlier processes', () => {
     expect((await store.create({ idUser: '1', idAccount: 1, event: 'customEvents', request: {} })).id).toBe(51);
   });
 
-  it('Unfinished requests of earlier processes are known at once if they are among the newest, and otherwise reported as soon as they are read', async () => {
+  it('Unfinished requests of earlier processes are known at once among the newest, and otherwise once they are read', async () => {
     const folder = historyOf(0);
     for (let id = 1; id <= 40; id += 1)
       put(folder, id % 10 === 0 ? jobOf(id, { state: id === 40 ? 'queued' : 'running' }) : jobOf(id));
@@ -117,14 +117,14 @@ describe('the requests of earlier processes', () => {
     expect(job).toMatchObject({ state: 'running', attempts: 1, interruptions: 1 });
   });
 
-  it('Requests of earlier processes are listed whole once they are read, and durable then', async () => {
+  it('The list of requests of earlier processes is complete and durable once they are read', async () => {
     const store = await open(historyOf(30));
     await store.load(never);
     const cost = await countCalls(async () => expect(await store.select(({ id }) => id <= 7)).toHaveLength(7));
     expect(cost.syncs).toBe(7);
   });
 
-  it('Requests that a crash has left half done are cleaned up as they are read, and a folder without a request is removed while its id stays used', async () => {
+  it('Leftovers of a crash are removed when a request is read, and the id of a folder without a request stays used', async () => {
     const folder = historyOf(20);
     mkdirSync(path.join(folder, '2', 'attempt-1'));
     writeFileSync(path.join(folder, '3', 'job.json.1.2.tmp'), '');
@@ -139,7 +139,7 @@ describe('the requests of earlier processes', () => {
     ).toBe(22);
   });
 
-  it('Damaged requests of earlier processes are reported and not served, whether they are looked up or read', async () => {
+  it('Damaged requests of earlier processes are reported and not served, for a lookup and a load', async () => {
     const folder = historyOf(20);
     for (const id of [4, 5]) writeFileSync(path.join(folder, String(id), 'job.json'), '{"version":2');
     const store = await open(folder);
@@ -151,7 +151,7 @@ describe('the requests of earlier processes', () => {
     expect(store.list()).toHaveLength(18);
   });
 
-  it('Requests of earlier processes stay as this process has changed them, though they are read meanwhile', async () => {
+  it('Changes by this process to requests of earlier processes survive their load', async () => {
     const folder = historyOf(200);
     put(folder, jobOf(201, { state: 'queued' }));
     for (let id = 202; id <= 230; id += 1) put(folder, jobOf(id));
@@ -165,7 +165,7 @@ describe('the requests of earlier processes', () => {
     expect(await store.find(100)).toBeUndefined();
   });
 
-  it('Requests of earlier processes are read no further once the process stops', async () => {
+  it('A stop of the process ends the load of requests of earlier processes', async () => {
     const store = await open(historyOf(100));
     await store.load(AbortSignal.abort());
     expect(store.list()).toHaveLength(5);

@@ -8,14 +8,14 @@ import { eventLine } from '../../helpers/lake.ts';
 const noEngine = { rows: () => Promise.reject(new Error('no file is read')) } as unknown as Duckdb;
 
 interface Stage {
-  /** What the failed events are, at each look. */
+  /** The failed events at each search. */
   readonly failed?: () => readonly FoundFailed[];
-  /** How many events the log counts as failed. */
+  /** Number of failed events in the log. */
   readonly counted?: number;
   readonly readTail?: ReadTail;
 }
 
-/** A lake without rows, whose stream and failed events are what a test says. */
+/** A lake without rows, with a given stream and given failed events. */
 function placesOf({ failed = () => [], counted = 0, readTail = async () => 'whole' }: Stage): Places {
   return {
     duckdb: noEngine,
@@ -39,7 +39,7 @@ const idOf = (line: Readonly<Record<string, unknown>>): string => String(line['e
 
 const failedEvent = (eventId: string): FoundFailed => ({ eventId, reason: 'bad_value', failedAt: '' });
 
-test('An event that waits in the stream is told of to its own app, and is as good as never seen to another', async () => {
+test('An event in the stream is reported to its own app, and is never seen for other apps', async () => {
   const line = eventLine({ id_app: 1 });
   const readTail: ReadTail = async (_from, _limits, see) => {
     see(Buffer.from(`${JSON.stringify(line)}\n`));
@@ -52,7 +52,7 @@ test('An event that waits in the stream is told of to its own app, and is as goo
   expect(foreign).toEqual({ state: 'never_seen', events: [], watermark: '2023-11-14T22:13:20.000Z' });
 });
 
-test('An event that leaves the stream while it is looked for is found where it has gone to', async () => {
+test('An event that leaves the stream during the lookup is found in its new place', async () => {
   const eventId = idOf(eventLine());
   let hasMoved = false;
   const places = placesOf({
@@ -67,13 +67,13 @@ test('An event that leaves the stream while it is looked for is found where it h
   expect(await find(places, eventId)).toMatchObject({ state: 'failed', events: [{ eventId }] });
 });
 
-test('No event has never come where fewer events are kept as failed than the log counts', async () => {
+test('No event is reported as never seen if fewer failed events are kept than the log counts', async () => {
   const places = placesOf({ failed: () => [], counted: 1 });
   await expect(find(places, idOf(eventLine()))).rejects.toMatchObject({ code: 'file_damaged' });
 });
 
 test.for(['cut', 'other'] as const)(
-  'No event has never come where the stream could not be looked through (%s)',
+  'No event is reported as never seen if the stream could not be searched (%s)',
   async (end) => {
     await expect(find(placesOf({ readTail: async () => end }), idOf(eventLine()))).rejects.toMatchObject({
       code: 'overloaded',

@@ -7,11 +7,11 @@ import type { IdIndex } from '../../../src/lake/find/id-index.ts';
 import type { Snapshot } from '../../../src/lake/log/snapshot.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
-/** An index that names its steps, of which two merges are always due; the engine is asked for a file that is not there. */
+/** An index that records its steps. Two merges are always due; the engine is asked for a missing file. */
 function createSteps(steps: string[], missing: Awaited<ReturnType<IdIndex['keepOnly']>> = []): IdIndex {
   const merge = { parts: [], covers: new Set<string>() };
   return {
-    find: () => Promise.reject(new Error('nobody asks')),
+    find: () => Promise.reject(new Error('no lookup is expected')),
     async add(duckdb) {
       await duckdb.run("FROM read_parquet('/nowhere.parquet')");
     },
@@ -28,7 +28,7 @@ function createSteps(steps: string[], missing: Awaited<ReturnType<IdIndex['keepO
 
 const engine = () => ({ memoryMb: 64, threads: 1, tempDir: path.join(testFolder(), 't') });
 
-it('The upkeep keeps the index to the live files, makes its merges, and does neither again for the same versions', async () => {
+it('The maintenance limits the index to the live files and merges it, once per version', async () => {
   const steps: string[] = [];
   const upkeep = createIndexUpkeep({ engine: engine() });
   const ended = new AbortController();
@@ -45,14 +45,14 @@ it('The maintenance of the index opens no engine if nothing is to be indexed or 
   const folder = testFolder();
   const steps: string[] = [];
   const index: IdIndex = { ...createSteps(steps), planMerges: () => [] };
-  // An engine makes the folder of what it spills.
+  // An engine creates the folder that it spills into.
   const upkeep = createIndexUpkeep({ engine: { ...engine(), tempDir: path.join(folder, 'spill', 't') } });
   await upkeep.run(index, [], new AbortController().signal);
   expect(steps).toEqual(['kept']);
   expect(readdirSync(folder)).toEqual([]);
 });
 
-it('A file that cannot be indexed keeps no other from being merged, and is tried again', async () => {
+it('A file that cannot be indexed blocks no merge of other files, and is retried', async () => {
   const lost = { path: 'a.parquet', absolutePath: '/nowhere/a.parquet', sha256: 'a'.repeat(64), young: false };
   const file = { ...lost, sizeBytes: 1, numRecords: 1, minValues: {}, maxValues: {} };
   const steps: string[] = [];

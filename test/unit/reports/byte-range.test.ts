@@ -14,7 +14,7 @@ describe('a Range header', () => {
     expect(parseRange(header, size)).toEqual(range);
   });
 
-  it.each(['bytes=10-', 'bytes=10-20', 'bytes=-0'])('The Range %s lies beyond a file of 10 bytes', (header) => {
+  it.each(['bytes=10-', 'bytes=10-20', 'bytes=-0'])('The Range %s is outside of a file of 10 bytes', (header) => {
     expect(parseRange(header, 10)).toEqual({ kind: 'unsatisfiable' });
   });
 
@@ -31,7 +31,7 @@ describe('a Range header', () => {
     'bytes=1.5-2',
     'bytes= 1-2',
     'bytes=9999999999999999999-',
-  ])('The Range %s is ignored: the whole file answers it', (header) => {
+  ])('The Range %s is ignored, and the response is the whole file', (header) => {
     expect(parseRange(header, 10)).toEqual({ kind: 'whole' });
   });
 

@@ -20,7 +20,7 @@ const clock = createClock(0);
 const logger = createLogger('silent');
 const holder = { idUser: '1', mark: 'm' };
 
-it('A connection may stand still while a file is read for its checksum, however long that takes, and not after', async () => {
+it('A connection may be idle while a file is read for its checksum, at any duration, and not afterwards', async () => {
   const folder = testFolder();
   const store = await openReportStore(clock, logger, {
     reportsDir: path.join(folder, 'reports'),
@@ -74,7 +74,7 @@ it('A connection may stand still while a file is read for its checksum, however 
   expect(after).toEqual([60_000, 60_000]);
 });
 
-it('A download whose client has gone before it begins is dropped', async () => {
+it('A download whose client disconnects before it begins is dropped', async () => {
   const downloads = createOpenDownloads();
   const gone = new Promise<ServerResponse>((resolve) => {
     const server = createServer((_request, response) => {
@@ -96,7 +96,7 @@ it('A download whose client has gone before it begins is dropped', async () => {
   expect(kept).toEqual([]);
 });
 
-it('Faults of report files are remembered up to a bound, the newest of them', async () => {
+it('The newest faults of report files are kept up to a bound', async () => {
   const folder = testFolder();
   const files = createVerifiedFiles(logger);
   const fileOf = (id: number) => ({
@@ -110,7 +110,7 @@ it('Faults of report files are remembered up to a bound, the newest of them', as
   expect(files.faults().map(({ idReport }) => idReport)).not.toContain(1);
 });
 
-it('A file that many download at once is read once for its checksum, and again only when it was touched since', async () => {
+it('A file that many clients download at once is hashed once, and again only after a change', async () => {
   const file = path.join(testFolder(), 'a.csv');
   const text = 'x'.repeat(2_500_000);
   writeFileSync(file, text);
@@ -130,7 +130,7 @@ it('A file that many download at once is read once for its checksum, and again o
     expect(opened.filter(isFault)).toEqual([]);
   }
   await ask(50);
-  // three blocks, and the end
+  // Three blocks, and the end.
   expect(reads).toHaveBeenCalledTimes(4);
   await ask(1);
   expect(reads).toHaveBeenCalledTimes(4);

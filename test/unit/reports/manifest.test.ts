@@ -33,16 +33,16 @@ const job: ReportJob = {
   },
 };
 
-/** The key of a folder, and how it goes on. */
+/** Opens the key of a folder. */
 async function openKey(folder = testFolder(), log = logger, isInUse = false): Promise<KeyObject> {
   const opened = await openManifestKey(folder, log, isInUse);
   onTestFinished(() => opened.close());
   const key = opened.current();
-  if (key === undefined) throw new Error('there is no key');
+  if (key === undefined) throw new Error('the key is missing');
   return key;
 }
 
-test('A manifest says what the request was, what was read and what came of it, the same each time', async () => {
+test('A manifest describes the request, the data and the files, with the same bytes each time', async () => {
   const key = await openKey();
   const text = renderManifest(job, key) ?? '';
   expect(renderManifest(job, key)).toBe(text);
@@ -63,7 +63,7 @@ test('A manifest says what the request was, what was read and what came of it, t
   expect(renderManifest(earlier, key)).toBeUndefined();
 });
 
-test('A manifest is what the API reference says, and anybody can verify it by what the documents say', async () => {
+test('A manifest has the members of the API reference, and is verified by the documented steps', async () => {
   const key = await openKey();
   const request = { ...(job.request as object), eventName: ['Ünï "\u2028" 名'] };
   const { signature, ...signed } = JSON.parse(renderManifest({ ...job, request }, key) ?? '') as Record<
@@ -84,7 +84,7 @@ test('A manifest is what the API reference says, and anybody can verify it by wh
   }
 });
 
-test('A manifest with any bit changed, and one of another key, is refused', async () => {
+test('A manifest with any changed bit, and one of another key, is refused', async () => {
   const key = await openKey();
   const text = renderManifest(job, key) ?? '';
   const bytes = Buffer.from(text);
@@ -96,7 +96,7 @@ test('A manifest with any bit changed, and one of another key, is refused', asyn
       parseManifest(changed.toString('utf8'));
       accepted.push(`bit ${bit}`);
     } catch {
-      // Refused, as it must be.
+      // Rejected as required.
     }
   }
   expect(accepted).toEqual([]);
@@ -107,7 +107,7 @@ test('A manifest with any bit changed, and one of another key, is refused', asyn
   expect(() => parseManifest(text.replace('"rows": 3', '"rows": 3, "rows": 3'))).toThrow('was reformatted');
 });
 
-test('The key of manifests is made once, by whichever process is first, and a damaged one is a problem until it is restored', async () => {
+test('The first process creates the key of manifests once, and a damaged key is a problem until it is restored', async () => {
   const folder = testFolder();
   const keys = await Promise.all([1, 2, 3].map(() => openKey(folder)));
   expect(new Set(keys.map(publicKeyHex)).size).toBe(1);
@@ -123,7 +123,7 @@ test('The key of manifests is made once, by whichever process is first, and a da
   expect(publicKeyHex(opened.current()!)).toBe(publicKeyHex(keys[0]!));
 });
 
-test('A new key where manifests were signed already is told of, and a first one is not', async () => {
+test('A new key is logged if manifests were signed before, and a first key is not', async () => {
   const folder = testFolder();
   const warnings: unknown[] = [];
   const loud = { ...logger, warn: (fields: unknown) => void warnings.push(fields) } as unknown as typeof logger;

@@ -12,7 +12,7 @@ describe('the conditions of a download (RFC 9110, 13)', () => {
     ['If-Match of another', { 'if-match': '"x"' }, 'failed'],
     ['If-Match compares strongly', { 'if-match': 'W/"abc"' }, 'failed'],
     ['If-Match of a tag with a comma in it', { 'if-match': '"x,\u0020abc"' }, 'failed'],
-    ['If-Match without quotes is no tag', { 'if-match': 'abc' }, 'failed'],
+    ['If-Match without quotes is not a tag', { 'if-match': 'abc' }, 'failed'],
     ['If-Match of nothing', { 'if-match': '' }, 'failed'],
     ['If-None-Match of the file', { 'if-none-match': '"abc"' }, 'not_modified'],
     ['If-None-Match compares weakly', { 'if-none-match': 'W/"x", W/"abc"' }, 'not_modified'],

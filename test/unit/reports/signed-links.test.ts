@@ -60,7 +60,7 @@ describe('a signed link', () => {
     );
   });
 
-  it('A link has its parameters in the order of their names and ends as its file does, and any order is accepted', () => {
+  it('A link has sorted parameters and the ending of its file, and is accepted in any order of parameters', () => {
     for (const one of [link, ownLink, signLink(keys, { ...held, name: '42.customEvents.zip' })]) {
       const [file = '', query = ''] = one.split('?');
       const pairs = query.split('&');
@@ -94,12 +94,12 @@ describe('a signed link', () => {
     expect(parseLink(keysOf(newest), old, nowMs, findMark)).toBeUndefined();
   });
 
-  it('A link of a user ends with the user, and with the secret under which it was given', () => {
+  it("A link ends with its user and with the user's secret", () => {
     expect(ownLink).toContain('&user=7&');
     expect(parseLink(keys, ownLink, nowMs, findMark)).toEqual(held);
     expect(parseLink(keys, ownLink, nowMs, () => undefined)).toBeUndefined();
     expect(parseLink(keys, ownLink, nowMs, () => 'mark under another secret')).toBeUndefined();
-    // another's id, or nobody's, in its place
+    // The id of another user, of an unknown user, and none.
     for (const changed of ['&user=8', '&user=70', ''])
       expect(parseLink(keys, ownLink.replace('&user=7', changed), nowMs, findMark)).toBeUndefined();
     expect(
@@ -107,7 +107,7 @@ describe('a signed link', () => {
     ).toBeUndefined();
   });
 
-  it('A signed link of every id and name leads to just that file', () => {
+  it('A signed link of every id and name leads to exactly that file', () => {
     const names = fc.stringMatching(/^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$/);
     fc.assert(
       fc.property(

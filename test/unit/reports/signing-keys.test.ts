@@ -20,7 +20,7 @@ async function open(folder: string, nowMs = 1000): Promise<SigningKeys> {
 }
 
 describe('the link keys', () => {
-  it('The link keys are made on first use, readable by the owner only, and the same from then on', async () => {
+  it('The link keys are created on first use, readable by the owner only, and stay the same', async () => {
     const folder = testFolder();
     const first = await open(folder);
     const second = await open(folder);
@@ -34,11 +34,11 @@ describe('the link keys', () => {
     const before = keys.current();
     const { kid, retired } = await rotateSigningKey(folder, clockAt(2000));
     expect(retired).toEqual([before.kid]);
-    await waitFor('the new key is in force', () => keys.current().kid === kid);
+    await waitFor('the new key is active', () => keys.current().kid === kid);
     expect(keys.find(before.kid)?.secret).toEqual(before.secret);
   });
 
-  it('The link keys drop a retired key once no link of its can be alive', async () => {
+  it('The link keys drop a retired key after all of its links have expired', async () => {
     const folder = testFolder();
     const first = (await open(folder)).current().kid;
     const second = (await rotateSigningKey(folder, clockAt(2000))).kid;
@@ -46,7 +46,7 @@ describe('the link keys', () => {
     expect((await rotateSigningKey(folder, clockAt(604_800_000 + 2000))).retired).not.toContain(first);
   });
 
-  it('The link keys rotate once each when many callers ask at the same time', async () => {
+  it('The link keys rotate once per caller when many callers rotate at once', async () => {
     const folder = testFolder();
     await open(folder);
     const rotations = await Promise.all(Array.from({ length: 5 }, () => rotateSigningKey(folder, clockAt(2000))));
@@ -54,7 +54,7 @@ describe('the link keys', () => {
     for (const { kid } of rotations) expect(last.retired).toContain(kid);
   });
 
-  it('The link keys stay in force when the file becomes unreadable; opened from it there are none, which is a problem, until it is restored', async () => {
+  it('The link keys stay active when the file becomes unreadable; a later start has no keys, which is a problem until it is restored', async () => {
     const folder = testFolder();
     const keys = await open(folder);
     const { kid } = keys.current();
@@ -62,7 +62,7 @@ describe('the link keys', () => {
     writeFileSync(signingKeysPath(folder), '{"keys":[{"kid":"short"}]}');
     const later = await open(folder);
     expect([later.isReadable(), later.problems()]).toMatchObject([false, [{ code: 'link_keys_unreadable' }]]);
-    expect(() => later.current()).toThrow('cannot be read');
+    expect(() => later.current()).toThrow('cannot read');
     expect(keys.current().kid).toBe(kid);
     writeFileSync(signingKeysPath(folder), whole);
     await waitFor('the keys are read', () => later.isReadable());

@@ -15,13 +15,13 @@ function open(reportsDir: string): Promise<ReportStore> {
 }
 
 describe('the report store', () => {
-  it('The report store gives out growing ids, and none twice, however many callers ask at once', async () => {
+  it('The report store allocates growing ids, each once, for many concurrent callers', async () => {
     const store = await open(testFolder());
     const jobs = await Promise.all(Array.from({ length: 20 }, () => store.create(report)));
     expect(jobs.map((job) => job.id)).toEqual(Array.from({ length: 20 }, (_, index) => index + 1));
   });
 
-  it('The report store never gives an id out again, even after its request was deleted and the process restarted', async () => {
+  it('The report store never reuses an id, not even after its request was deleted and the process restarted', async () => {
     const folder = testFolder();
     const first = await open(folder);
     for (let count = 0; count < 3; count += 1) await first.create(report);
@@ -33,7 +33,7 @@ describe('the report store', () => {
 
   it('The report store leaves nothing of a request that it could not make durable', async () => {
     const folder = testFolder();
-    // A path so long that a request's folder can be made, and the temporary file in it cannot.
+    // The path is so long that a request's folder can be created, and the temporary file in it cannot.
     const deep = (length: number): string =>
       path
         .join(folder, ...Array.from({ length: 100 }, () => 'd'.repeat(99)))
@@ -172,7 +172,7 @@ describe('the report store', () => {
     expect(await store.find(id)).toMatchObject({ state: 'queued', attempts: 1 });
   });
 
-  it('The report store distinguishes an interrupted attempt, of a worker or of the process that ran it, from one that failed', async () => {
+  it('The report store distinguishes an interrupted attempt, of a worker or its process, from a failed one', async () => {
     const folder = testFolder();
     const store = await open(folder);
     const { id } = await store.create(report);

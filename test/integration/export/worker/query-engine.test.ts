@@ -37,12 +37,11 @@ async function openJail(limits: { memoryMb?: number; tempMaxBytes?: number } = {
   return { root, inside, table, engine };
 }
 
-/** A statement of the test's own. */
 function statement(select: string): Statement {
   return { sql: `SELECT * FROM (${select})`, values: {} };
 }
 
-/** What DuckDB says when the jail, and not a slip of the test, stops a statement. */
+/** DuckDB's errors for a statement that the locked engine refuses. */
 const refused = /Permission Error|disabled by configuration|getenv does not exist/;
 
 describe('the engine of an export', () => {
@@ -100,7 +99,7 @@ describe('the engine of an export', () => {
     expect(readdirSync(root).toSorted()).toEqual(['attempt', 'secret.csv', 'table']);
   });
 
-  it('The engine of an export sorts on the disk within its bound, and says of a sort beyond it that the bound was met', async () => {
+  it('The engine of an export sorts on disk within its bound, and reports a sort that exceeds it', async () => {
     const sorted = statement(
       'SELECT hash(i) AS h, repeat(md5(i::VARCHAR), 8) AS wide FROM range(400_000) AS t(i) ORDER BY h',
     );

@@ -15,8 +15,8 @@ const call: CallContext = {
   whileConnected: (work) => work(new AbortController().signal),
 };
 
-describe('what users see of what comes in', () => {
-  it('Where the export area knows no broker it says so, and not that one is away', async () => {
+describe('the live view of users', () => {
+  it('Without a configured broker, the export area reports that, and not an unreachable broker', async () => {
     const folder = testFolder();
     const paths = { access: path.join(folder, 'access.json'), keys: path.join(folder, 'keys') };
     await addApp(paths, { idApp: 1, platform: 'web', idAccount: 1 }, Date.now());

@@ -54,7 +54,7 @@ describe('the arguments of a call', () => {
   });
 
   it.each(['{}', 'null', ' [ ]\r\n', '\ufeff{ }', '""', ''])(
-    'The body %j, which HTTP libraries send on their own, counts as no body',
+    'The empty body %j, which some HTTP libraries send, counts as no body',
     (body) => {
       expect(parse('/x?a=1', body)).toEqual({ a: ['1'] });
     },
@@ -71,7 +71,7 @@ describe('the arguments of a call', () => {
     expect(parseArguments('/x?event=logins', Buffer.from(body))).toMatchObject({ code: 400, detail });
   });
 
-  it('The arguments of a call are shown in a refusal quoted, escaped and cut', () => {
+  it('A refusal shows arguments quoted, escaped and truncated', () => {
     expect(quote('a"b\n')).toBe('"a\\"b\\n"');
     expect(quote('\u{1F3AE}'.repeat(200))).toBe(`"${'\u{1F3AE}'.repeat(100)}..."`);
   });

@@ -6,7 +6,7 @@ import type { CallContext, Method } from '../../../../src/export/api/methods-rou
 import type { DataRequest, DataResult, Looks } from '../../../../src/export/jobs/looks.ts';
 import { machineClock } from '../../../../src/runtime/clock.ts';
 
-/** The method, over an account that has the app 1 until it is taken away, and a reader that ends as it is told. */
+/** The method for an account with app 1, which may be removed, and a reader that ends with `ended`. */
 function createMethod(result: DataResult, ended: Promise<unknown> = Promise.resolve()) {
   const apps = [{ idApp: 1 }];
   const asked: DataRequest[] = [];
@@ -29,7 +29,7 @@ function createMethod(result: DataResult, ended: Promise<unknown> = Promise.reso
   return { call, asked, apps };
 }
 
-it('An app that is taken away while its catalogue is read is not found', async () => {
+it('An app that is removed while its catalogue is read is not found', async () => {
   const reader = new EventEmitter();
   const { call, asked, apps } = createMethod({ kind: 'busy' }, once(reader, 'ended'));
   const answer = call({});
@@ -39,7 +39,7 @@ it('An app that is taken away while its catalogue is read is not found', async (
   await expect(answer).resolves.toMatchObject({ code: 404 });
 });
 
-it('The catalogue is asked for the dates that are given, and for all without any', async () => {
+it('The catalogue is read for the given dates, and for all dates by default', async () => {
   const { call, asked } = createMethod({ kind: 'busy' });
   await expect(call({ dateFrom: '2026-01-01', dateTo: '2026-01-31' })).resolves.toMatchObject({ code: 429 });
   await call({ days: '0', customEventName: 'level' });

@@ -6,7 +6,7 @@ import { createApiServer, defaultApiServerLimits } from '../../../../src/export/
 it('A request that still reaches the api while it closes is answered in the envelope that clients know', async () => {
   const server = createApiServer(defaultApiServerLimits, pino({ level: 'silent' }));
   let answer: unknown;
-  // called when the server has begun to close, and still takes connections
+  // Called when the server has begun to close, and still accepts connections.
   server.addHook('preClose', async () => {
     const { port } = server.server.address() as AddressInfo;
     const response = await fetch(`http://127.0.0.1:${port}/nothing`, { headers: { connection: 'close' } });

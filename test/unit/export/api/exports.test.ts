@@ -37,7 +37,7 @@ const reportOf = (user: User): NewReport => ({
   request: {},
 });
 
-/** The rules of the export area over a store of their own; no request is ever run. */
+/** The rules of the export area over a separate store; no request runs. */
 async function openExports(
   loaded: Promise<void> = Promise.resolve(),
 ): Promise<{ readonly exports: Exports; readonly store: ReportStore }> {
@@ -76,7 +76,7 @@ async function openExports(
   };
 }
 
-test('A request is found by every user of its account, and does not exist for those of another', async () => {
+test('Every user of an account finds its requests, and users of other accounts do not', async () => {
   const { exports, store } = await openExports();
   const [ann, bea, eve] = [userOf('1', 1), userOf('2', 1), userOf('3', 2)];
   const { id } = await store.create(reportOf(ann));
@@ -85,7 +85,7 @@ test('A request is found by every user of its account, and does not exist for th
   expect(await exports.find(eve, String(id))).toBeUndefined();
 });
 
-test('A list has the requests of its user, not those of a colleague, nor those made when the user was of another account', async () => {
+test('A list has only the requests of its user in the current account', async () => {
   const { exports, store } = await openExports();
   const ann = userOf('1', 1);
   const own = await store.create(reportOf(ann));
@@ -94,7 +94,7 @@ test('A list has the requests of its user, not those of a colleague, nor those m
   expect(await exports.list(ann)).toMatchObject([{ id: own.id }]);
 });
 
-test('A list is refused for now, and not cut short, while the requests of earlier processes are being read', async () => {
+test('A list is refused, instead of truncated, while the requests of earlier processes are being read', async () => {
   const reading = new AbortController();
   const { exports, store } = await openExports(once(reading.signal, 'abort').then(() => undefined));
   const ann = userOf('1', 1);
@@ -105,7 +105,7 @@ test('A list is refused for now, and not cut short, while the requests of earlie
   expect(await exports.list(ann)).toMatchObject([{ id: own.id }]);
 });
 
-test('Requests of another account do not count towards the limit of this one, and those of a colleague do', async () => {
+test('The limit counts requests of colleagues, and none of other accounts', async () => {
   const { exports, store } = await openExports();
   const ann = userOf('1', 1);
   const wanted = new Map([
@@ -121,7 +121,7 @@ test('Requests of another account do not count towards the limit of this one, an
   expect(await exports.create(ann, wanted, () => false)).toMatchObject({ code: 400 });
 });
 
-test('A client that disconnects before it gets its id leaves no request behind, and takes no room', async () => {
+test('A client that disconnects before it gets its id leaves no request that counts for the limit', async () => {
   const { exports, store } = await openExports();
   const ann = userOf('1', 1);
   const wanted = new Map([
@@ -132,7 +132,7 @@ test('A client that disconnects before it gets its id leaves no request behind, 
     ['timezone', ['UTC']],
   ]);
   let asked = 0;
-  // gone while its request was being made durable, and gone before that
+  // Disconnected while its request became durable, and before that.
   for (const isGone of [() => (asked += 1) > 1, () => true]) {
     for (let n = 0; n < 3; n += 1) {
       asked = 0;
@@ -146,7 +146,7 @@ test('A client that disconnects before it gets its id leaves no request behind, 
 
 const slotOf = (slot: number): ReportSlot => ({ idSchedule: 'sc_0', slot, name: String(slot) });
 
-test('Slots of schedules leave one of the places of an account, and of a user, to calls', async () => {
+test('Slots of schedules leave one request of the limits of account and user to calls', async () => {
   const { exports, store } = await openExports();
   const ann = userOf('1', 1);
   const request = formatRequest();

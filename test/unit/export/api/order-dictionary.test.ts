@@ -12,7 +12,7 @@ function valueOf({ choices, isText }: OrderFilter): string {
   return choices === undefined ? (isText ? 'text' : '7') : (Object.keys(choices)[0] ?? '');
 }
 
-/** What the parser of orders says of an event with a filter, of seconds, which need no calendar. */
+/** Result of parsing a request for an event with a filter, over seconds, which need no calendar. */
 function order(event: string, filter: OrderFilter): ReturnType<typeof parseExportRequest> {
   const given = { event, selectors: 'eventId', tsFrom: '0', tsTo: '1', [filter.name]: valueOf(filter) };
   return parseExportRequest(new Map(Object.entries(given).map(([name, value]) => [name, [value]])), Date.now(), noDays);
@@ -21,13 +21,13 @@ function order(event: string, filter: OrderFilter): ReturnType<typeof parseExpor
 const columnsOf = (event: string): readonly string[] =>
   orders.events.find(({ name }) => name === event)?.selectors ?? [];
 
-describe('what can be ordered', () => {
-  it('Every event of the dictionary is there once, with what its rows are', () => {
+describe('the dictionary of exports', () => {
+  it('The dictionary has every event once, with a description of its rows', () => {
     expect(orders.events.map(({ name }) => name).toSorted()).toEqual(eventNames);
     for (const { about } of orders.events) expect(about).toMatch(/^[A-Z].*\.$/);
   });
 
-  it('An event has a filter if and only if an order of it with the filter is taken', async () => {
+  it('An event has a filter if and only if a request with the filter is accepted', async () => {
     for (const { name, filters } of orders.events) {
       for (const filter of orders.filters) {
         const parsed = await order(name, filter);
@@ -36,13 +36,13 @@ describe('what can be ordered', () => {
     }
   });
 
-  it('Every selector is the column of some event, and has a group', () => {
+  it('Every selector is a column of some event, and has a group', () => {
     const all = new Set(orders.events.flatMap((event) => event.selectors));
     expect([...all].toSorted()).toEqual([...selectors.keys()].toSorted());
     expect(orders.selectors.map(({ name }) => name)).toEqual([...selectors.keys()]);
   });
 
-  it('An event has the columns that its rows can have values of, and no others', () => {
+  it('An event has exactly the columns that its rows can have values of', () => {
     expect(columnsOf('customEvents')).toEqual(
       expect.arrayContaining(['eventName', 'params.value', 'countCustomEvent', 'idCountryTitle', 'customUserId']),
     );

@@ -21,9 +21,9 @@ it.each<[string, AttemptOutcome, JudgedAttempt, Settlement]>([
     first,
     { end: { state: 'success', files: [], basis } },
   ],
-  ['an attempt that was broken off counts as none', { kind: 'aborted' }, eighth, { release: 'nothing' }],
+  ['an aborted attempt does not count', { kind: 'aborted' }, eighth, { release: 'nothing' }],
   [
-    'a kill from outside is an interruption, whatever the number of attempts',
+    'a kill from outside is an interruption after any number of attempts',
     { kind: 'killed', error: 'e' },
     eighth,
     { release: 'interruption', warning: { message: 'export attempt was interrupted', error: 'e' } },
@@ -34,9 +34,9 @@ it.each<[string, AttemptOutcome, JudgedAttempt, Settlement]>([
     first,
     { release: 'failure', end: { state: 'failed', error: 'the export took longer than 1000 ms' } },
   ],
-  ['a crash is tried again', { kind: 'crashed', error: 'e' }, first, { release: 'failure', warning }],
+  ['a crash is retried', { kind: 'crashed', error: 'e' }, first, { release: 'failure', warning }],
   ['the last crash ends the request', { kind: 'crashed', error: 'e' }, eighth, { release: 'failure', warning, end }],
-  ['a failure is tried again, whatever the age', failed('error'), old, { release: 'failure', warning }],
+  ['a failure is retried at any age', failed('error'), old, { release: 'failure', warning }],
   [
     'a limit of the request ends it in the error of its user, at once',
     failed('user'),
@@ -44,7 +44,7 @@ it.each<[string, AttemptOutcome, JudgedAttempt, Settlement]>([
     { release: 'failure', end: { state: 'user_failed', error: 'e' } },
   ],
   ['damage ends the request at once', failed('damage'), first, { release: 'failure', end, damage: 'e' }],
-  ['a full disk is tried again and counts as no attempt', failed('disk'), first, { release: 'nothing', warning }],
+  ['a full disk is retried and does not count', failed('disk'), first, { release: 'nothing', warning }],
   ['a full disk ends the request once it is too old', failed('disk'), old, { release: 'nothing', warning, end }],
 ])('The attempt is settled by its outcome: %s', (_, outcome, attempt, settlement) => {
   expect(judgeOutcome(outcome, attempt)).toEqual(settlement);

@@ -23,7 +23,7 @@ describe('the spec of an export, as job.json keeps it', () => {
     ['null', null],
     ['a list', []],
     ['a spec without its event', { ...spec, event: undefined }],
-    ['a filter that this version does not know, which would select more', { ...spec, segments: ['7'] }],
+    ['an unknown filter, which would select more if ignored', { ...spec, segments: ['7'] }],
     ['ids that are numbers', { ...spec, idApp: [1] }],
     ['a span of texts', { ...spec, eventTime: { fromSeconds: '1' } }],
     ['an invert that is a text', { ...spec, eventNameInvert: '1' }],
@@ -33,7 +33,7 @@ describe('the spec of an export, as job.json keeps it', () => {
 });
 
 describe('a message of an export worker', () => {
-  it('A message of an export worker is read when it is whole', () => {
+  it('A complete message of an export worker is parsed', () => {
     const file = { name: 'a.csv', rows: 1, bytes: 2, sha256: 'a'.repeat(64) };
     for (const message of [
       { kind: 'progress', percent: 3 },

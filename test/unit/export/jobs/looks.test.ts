@@ -25,7 +25,7 @@ const requestOf = (idAccount: number, event: string): LookRequest => ({
   },
 });
 
-/** Looks that end when a test says so, each known by the name of its event. */
+/** Dry runs that a test ends, each identified by the name of its event. */
 async function openLooks() {
   const folder = testFolder();
   const access = await openAccessReader(
@@ -64,7 +64,7 @@ async function openLooks() {
   };
 }
 
-test('Two looks run at once, one of an account, so that the looks of one hold nobody else up', async () => {
+test('Two dry runs are concurrent, one per account, so that no account blocks another', async () => {
   const { run, begun, end } = await openLooks();
   const asked = ['a', 'b', 'c'].map((event) => run(1, event));
   await waitFor('one runs', () => begun.length === 1);
@@ -72,7 +72,7 @@ test('Two looks run at once, one of an account, so that the looks of one hold no
   await waitFor('two run', () => begun.length === 2);
   expect(begun).toEqual(['a', 'x']);
   end('x');
-  await waitFor('the next account has its turn', () => begun.length === 3);
+  await waitFor('a dry run of the next account begins', () => begun.length === 3);
   expect(begun).toEqual(['a', 'x', 'y']);
   for (const event of ['y', 'a', 'b', 'c']) {
     await waitFor('it runs', () => begun.includes(event));
@@ -81,7 +81,7 @@ test('Two looks run at once, one of an account, so that the looks of one hold no
   expect((await Promise.all(asked)).map(({ kind }) => kind)).toEqual(Array.from({ length: 5 }, () => 'timed_out'));
 });
 
-test('A look whose caller has gone while it waited is not begun, and takes no turn', async () => {
+test('A queued dry run whose caller disconnects never begins', async () => {
   const { run, begun, end } = await openLooks();
   const gone = new AbortController();
   const asked = [run(1, 'a'), run(1, 'c', gone.signal), run(1, 'd')];
@@ -95,7 +95,7 @@ test('A look whose caller has gone while it waited is not begun, and takes no tu
   expect(begun).toEqual(['a', 'd']);
 });
 
-test('A stop ends the looks that run and those that wait', async () => {
+test('A stop ends running and queued dry runs', async () => {
   const { looks, run, begun } = await openLooks();
   const asked = [run(1, 'a'), run(2, 'b'), run(1, 'c')];
   await waitFor('two run', () => begun.length === 2);
@@ -103,7 +103,7 @@ test('A stop ends the looks that run and those that wait', async () => {
   expect((await Promise.all(asked)).map(({ kind }) => kind)).toEqual(['aborted', 'aborted', 'aborted']);
 });
 
-test('Looks whose callers disconnected while they waited do not count towards the limit of their account', async () => {
+test('Dry runs whose callers disconnect in the queue do not count for the limit of their account', async () => {
   const { run, begun, end } = await openLooks();
   const gone = new AbortController();
   const first = run(1, 'first');
@@ -119,14 +119,14 @@ test('Looks whose callers disconnected while they waited do not count towards th
   expect(await Promise.all([first, last])).toEqual([{ kind: 'timed_out' }, { kind: 'timed_out' }]);
 });
 
-/** Signals that Node keeps with another one that they depend on. */
+/** Number of signals that depend on a signal, as Node tracks them. */
 const dependentsOf = (source: AbortSignal): number =>
   Object.getOwnPropertySymbols(source)
     .filter(({ description = '' }) => description.startsWith('kDependant'))
     .map((symbol) => (Reflect.get(source, symbol) as ReadonlySet<unknown> | undefined)?.size ?? 0)
     .reduce((sum, size) => sum + size, 0);
 
-test('A signal that many looks were given keeps none of them', async () => {
+test('A signal passed to many dry runs references none of them afterwards', async () => {
   const { run, begun, end } = await openLooks();
   const lasting = new AbortController();
   for (const event of ['a', 'b', 'c']) {

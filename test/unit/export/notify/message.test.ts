@@ -4,7 +4,7 @@ import { reportJob } from '../../../helpers/report-job.ts';
 
 const job = reportJob({ id: 7, state: 'failed' });
 
-test('A request that was given the id of another one after a restore has another message, and the same one the same', () => {
+test('A request that reuses an id after a restore has another message id, and the same request has the same one', () => {
   const { id, body } = renderMessage(job, 'wh_1');
   expect(renderMessage({ ...job, attempts: 2 }, 'wh_1').id).toBe(id);
   expect(id).toMatch(/^wh_1\.ex_[0-9a-f]{16}$/);
@@ -14,7 +14,7 @@ test('A request that was given the id of another one after a restore has another
   expect(body).not.toContain(job.nonce);
 });
 
-test('A message is signed as Standard Webhooks has it, over its id, the time of the try and its body', () => {
+test('A message is signed by Standard Webhooks over its id, the time of the attempt and its body', () => {
   // The example of the specification.
   const secret = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
   const signed = signMessage(secret, 'msg_p5jXN8AQM9LWM0D4loKWxJek', 1_614_265_330, '{"test": 2432232314}');

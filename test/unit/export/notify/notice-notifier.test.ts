@@ -25,7 +25,7 @@ const noticeOf = (idApp: number): Notice => ({
   what: `of app ${idApp}`,
 });
 
-test('A notice is told to the webhooks of the account of its app, and to no other', async () => {
+test('A notice is sent only to the webhooks of the account of its app', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const paths = { webhooks: path.join(folder, 'webhooks'), keys: path.join(folder, 'keys') };
@@ -49,7 +49,7 @@ test('A notice is told to the webhooks of the account of its app, and to no othe
     { timeoutMs: 5000, pausesMs: [10], everyMs: 10 },
   );
   onTestFinished(() => notifier.stop());
-  await waitFor('both are told', () => first.received.length > 0 && second.received.length > 0);
+  await waitFor('both receive their notice', () => first.received.length > 0 && second.received.length > 0);
   await notifier.stop();
   const told = [first, second].map(({ received }) =>
     received.map(({ body }) => (JSON.parse(body) as { readonly data: { readonly what: string } }).data.what),

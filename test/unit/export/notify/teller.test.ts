@@ -2,7 +2,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { createRetryLoops } from '../../../../src/export/notify/teller.ts';
 import { waitFor } from '../../../helpers/wait.ts';
 
-/** Loops over a clock that the test sets: the first pause after a failure is a second, each other a minute. */
+/** Loops over a clock that the test sets. The first delay after a failure is a second, all others a minute. */
 function openLoops() {
   const aborter = new AbortController();
   const clock = { now: 0, nowMs: () => clock.now };
@@ -22,7 +22,7 @@ function openLoops() {
   return { loops, aborter, clock, errors, times, waitForStep };
 }
 
-test('A step is repeated at the time that it has returned, until it returns none', async () => {
+test('A step is repeated at the time that it returns, until it returns undefined', async () => {
   const { loops, clock, times, waitForStep } = openLoops();
   loops.start('a', () => {
     times.push(clock.now);
@@ -36,7 +36,7 @@ test('A step is repeated at the time that it has returned, until it returns none
   expect(times).toEqual([0, 5000, 10_000]);
 });
 
-test('A loop that is started again while its step runs takes another step at once', async () => {
+test('A loop that is started again during its step runs another step at once', async () => {
   const { loops, times, waitForStep } = openLoops();
   const releases: (() => void)[] = [];
   const step = async (): Promise<undefined> => {
@@ -54,7 +54,7 @@ test('A loop that is started again while its step runs takes another step at onc
   expect(times).toHaveLength(2);
 });
 
-test('A step that fails is reported, and repeated after the pause of its failures', async () => {
+test('A failed step is reported, and repeated after the delay of its failures', async () => {
   const { loops, clock, errors, times, waitForStep } = openLoops();
   const failure = new Error('full');
   loops.start(7, () => {
@@ -73,7 +73,7 @@ test('A step that fails is reported, and repeated after the pause of its failure
   ]);
 });
 
-test('A loop that waits ends when the signal aborts, and no other begins', async () => {
+test('A waiting loop ends when the signal aborts, and no new loop begins', async () => {
   const { loops, aborter, times, waitForStep } = openLoops();
   const step = (): Promise<number> => Promise.resolve(times.push(0) * 60_000);
   loops.start('a', step);

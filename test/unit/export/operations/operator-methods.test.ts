@@ -6,7 +6,7 @@ import type { Logger } from '../../../../src/runtime/logger.ts';
 
 const operator = { idUser: '3', isOperator: true } as User;
 
-test('The log has of a token that was ended how it begins, also where an operator has named it whole', async () => {
+test('The log has only the prefix of a revoked token, even if an operator passes the whole token', async () => {
   const lines: unknown[] = [];
   let method: Method | undefined;
   const logger = { info: (fields: unknown) => void lines.push(fields) } as Logger;

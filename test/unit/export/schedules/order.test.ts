@@ -24,7 +24,7 @@ const appOf = (idApp: number, idAccount: number): App => ({
 });
 const apps = [appOf(7, 1), appOf(8, 2)];
 
-/** Access of a user that may lack some of what there is. */
+/** Access data with at most one user, of which parts may be missing. */
 function accessOf(found: User | undefined, lacks = false): AccessReader {
   return {
     current: () => ({
@@ -36,7 +36,7 @@ function accessOf(found: User | undefined, lacks = false): AccessReader {
   } as unknown as AccessReader;
 }
 
-/** What a slot of the schedule is ordered with. */
+/** Arguments of the export of a slot. */
 async function order(access: AccessReader, request = spec): Promise<unknown> {
   const make = createOrders({
     access,
@@ -48,16 +48,16 @@ async function order(access: AccessReader, request = spec): Promise<unknown> {
   return await make(schedule, 1, undefined, 0);
 }
 
-test('A slot is ordered for the user of its schedule, as long as that user is of its account and may export', async () => {
+test('A slot is exported for the user of its schedule while that user is in its account and may export', async () => {
   expect(await order(accessOf(user))).toMatchObject({ user: { idUser: '5' } });
   expect(await order(accessOf(undefined))).toEqual({ reason: 'user 5 was removed' });
   expect(await order(accessOf({ ...user, idAccount: 2 }))).toEqual({ reason: 'user 5 was removed' });
   expect(await order(accessOf({ ...user, canExport: false }))).toEqual({ reason: 'user 5 lacks export permissions' });
-  // The access data cannot be read: nothing is known of the user, who may be there all the same.
+  // The access data cannot be read, so the user may exist.
   expect(await order(accessOf(undefined, true))).toBe('later');
 });
 
-test('A slot that names apps is ordered while its account has one of them', async () => {
+test('A slot that names apps is exported while its account has one of them', async () => {
   expect(await order(accessOf(user), { ...spec, idApp: ['7', '8'] })).toMatchObject({ isOverdue: false });
   const gone = { reason: 'the account has none of its apps' };
   expect(await order(accessOf(user), { ...spec, idApp: ['8'] })).toEqual(gone);

@@ -26,7 +26,7 @@ const succeeded = (id: number, slot: number, place: string): ReportJob =>
     basis: { version: 1, nextSinceVersion: place, keptUntilSeconds: 0 },
   });
 
-test('A change feed goes on when the reports are gone, and their ids are given out anew', () => {
+test('A change feed continues after its reports are deleted and their ids are reused', () => {
   const before = settleProgress(schedule, noProgress, [succeeded(40, 1, '3-a'), succeeded(41, 2, '5-b')]);
   expect(before).toMatchObject({ place: '5-b', lastReport: 41, endedReport: 41, made: [[1, 2]] });
   const anew = succeeded(1, 3, '9-c');

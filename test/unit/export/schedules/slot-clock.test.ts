@@ -35,7 +35,7 @@ describe('the time of a slot', () => {
     expect(iso(await clock.timeOf(rule, slotOfDate(rule, date)))).toBe(expected);
   });
 
-  it('The time of a slot is the first at which the clocks of the zone show it, and the newest slot is the last whose time has come', async () => {
+  it('The time of a slot is the first at which the zone shows it, and the newest slot is the last whose time has passed', async () => {
     const days = fc.integer({ min: 16_000, max: 21_500 });
     const time = fc.tuple(fc.integer({ min: 0, max: 23 }), fc.integer({ min: 0, max: 59 }));
     await fc.assert(
@@ -56,7 +56,7 @@ describe('the time of a slot', () => {
     );
   }, 60_000);
 
-  it('A week has one slot, on its day, and every hour one, whatever the clocks of the zone do', async () => {
+  it('A week has one slot on its day, and every hour has one, despite clock changes of the zone', async () => {
     const weekly: SlotRule = { every: 'week', at: '04:00', weekday: 1, timezone: 'Europe/Berlin' };
     const newest = await clock.newest(weekly, Date.parse('2026-11-25T12:00:00Z'));
     expect(slotName(weekly, newest)).toBe('2026-11-23');

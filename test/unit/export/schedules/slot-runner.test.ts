@@ -15,7 +15,7 @@ const never = (): never => {
   throw new Error('nothing is to be made here');
 };
 
-/** A folder with a request of slot 7 that has ended, and expired, before its schedule has taken it in. */
+/** A folder with an expired request of slot 7 whose end the schedule has not recorded. */
 async function openPlace() {
   const folder = testFolder();
   const schedules = path.join(folder, 'schedules');
@@ -59,7 +59,7 @@ async function openPlace() {
   return { folder, schedules, idSchedule, store, id, start };
 }
 
-test('An expired request goes only after its schedule has its slot as made, and the place that it ended at', async () => {
+test('An expired request is deleted only after its schedule has recorded its slot and its cursor', async () => {
   const { schedules, idSchedule, store, id, start } = await openPlace();
   const reading = new AbortController();
   const runner = start(once(reading.signal, 'abort').then(() => undefined));
@@ -67,7 +67,7 @@ test('An expired request goes only after its schedule has its slot as made, and 
   if (job === undefined) throw new Error('unreachable');
   expect(runner.isHeld(job)).toBe(true);
   reading.abort();
-  await waitFor('the request is gone', () => !store.knows(id));
+  await waitFor('the request is deleted', () => !store.knows(id));
   expect(await readProgress(schedules, { idAccount: 1, idSchedule })).toMatchObject({
     made: [[7, 7]],
     endedReport: id,
@@ -76,10 +76,10 @@ test('An expired request goes only after its schedule has its slot as made, and 
   });
 });
 
-test('A request whose schedule was deleted goes as any other does', async () => {
+test('A request whose schedule was deleted expires as any other', async () => {
   const { schedules, idSchedule, store, id, start } = await openPlace();
   expect(await removeSchedule(schedules, 1, idSchedule)).toBe(true);
   start(Promise.resolve());
-  await waitFor('the request is gone', () => !store.knows(id));
+  await waitFor('the request is deleted', () => !store.knows(id));
   expect(store.count()).toBe(0);
 });

@@ -14,7 +14,7 @@ const endSeconds = Date.parse('2026-11-23T00:00:00Z') / 1000;
 const request = { ...formatRequest(), eventTime: { beforeSeconds: endSeconds } };
 const schedule = { rule: { every: 'day', at: '04:00', timezone: 'UTC' } } as unknown as Schedule;
 
-/** A lake that follows a stream up to a watermark, and the wait of a slot on it. */
+/** A lake that has a stream up to a watermark, and the wait of a slot. */
 async function openWait(watermarkMs: number) {
   const lakeDir = path.join(testFolder(), 'lake');
   mkdirSync(lakeDir);
@@ -45,7 +45,7 @@ test('A slot whose period stays incomplete is overdue after the longest wait', a
   expect(await wait(schedule, 1, request)).toBe('overdue');
 });
 
-test('What has come since a place, and a period without an end, wait for nothing', async () => {
+test('A change feed, and a period without an end, do not wait', async () => {
   const { wait } = await openWait(1);
   expect(await wait(schedule, 1, { ...request, sinceVersion: '0' })).toBe('complete');
   expect(await wait(schedule, 1, { ...request, eventTime: {} })).toBe('complete');

@@ -13,7 +13,7 @@ import { formatRequest } from '../../../helpers/format-request.ts';
 const dayMs = 86_400_000;
 const spec = formatRequest();
 
-test('A change feed goes on from where its last export has ended, also when that ends while it is looked at', async () => {
+test('A change feed continues from the end of its last export, even if that ends during the check', async () => {
   const folder = testFolder();
   const logger = createLogger('silent');
   const clock = { nowMs: () => 9 * dayMs };
@@ -40,7 +40,7 @@ test('A change feed goes on from where its last export has ended, also when that
   const { folder: attempt } = await store.beginAttempt(id);
   const basis = { version: 3, nextSinceVersion: '3-00000000', keptUntilSeconds: 1 };
   let hasEnded = false;
-  /** The store, in which the export ends just when its requests have been looked up. */
+  /** A store in which the export ends right after its requests were listed. */
   const ending: ReportStore = {
     ...store,
     async select(wanted) {

@@ -14,10 +14,10 @@ const line = `${'x'.repeat(999)}\n`;
 const statement = { sql: '', values: {} };
 const format = chooseFormat(formatRequest());
 
-/** What writes a slice, by its number, in place of a database. */
+/** Writes a slice by its number, instead of a database. */
 type WriteSlice = (slice: number, file: string) => Promise<void>;
 
-/** Copies so many slices by two engines. `onReached` gets each slice that an engine waits for to be read. */
+/** Copies slices by two engines. `onReached` gets each slice that an engine waits for. */
 function copy(count: number, write: WriteSlice, onReached: (slice: number) => void = () => undefined): Copying {
   const folder = testFolder();
   mkdirSync(folder, { recursive: true });
@@ -60,7 +60,7 @@ function copy(count: number, write: WriteSlice, onReached: (slice: number) => vo
   );
 }
 
-it('What an engine failed of is thrown, and not that another waited for its slice in vain', async () => {
+it('The error of the failed engine is thrown, and not that of an engine that waited for its slice', async () => {
   let isAwaited = false;
   const copying = copy(
     8,
@@ -76,7 +76,7 @@ it('What an engine failed of is thrown, and not that another waited for its slic
   await expect(copying.rows).rejects.toThrow('out of memory');
 });
 
-it('No slice counts twice in the bytes that are written, also when it ends while they are counted', async () => {
+it('The written bytes count each slice once, even if it ends while they are counted', async () => {
   const count = 100;
   let begun = 0;
   const ended = new AbortController();

@@ -11,7 +11,7 @@ const day = 86_400;
 const start = Date.parse('2025-02-03T00:00:00Z') / 1000;
 
 let events = 0;
-/** A login of a user, so many seconds after the start. */
+/** A login of a user, seconds after the start. */
 function login(user: string, after: number, id = `event-${String((events += 1)).padStart(4, '0')}`): FixtureEvent {
   const at = start + after;
   return { event_id: id, kind: 'login', id_app: 1, event_time: at, available_at: at, custom_user_id: user };
@@ -23,13 +23,13 @@ async function lakeOf(...files: (readonly FixtureEvent[])[]): Promise<string> {
   return tableDir;
 }
 
-/** From the start on, for so many days. */
+/** The span of a number of days from the start. */
 const span = (days: number) => ({ fromSeconds: start, beforeSeconds: start + days * day });
 
 describe('the first event of each user', () => {
   const request = { event: 'newUsers', selectors: ['customUserId', 'eventId'], eventTime: span(1) };
 
-  it('A user who has an event before the span is not new in it, and one of another app is another user', async () => {
+  it('A user with an event before the span is not new in it, and the same id in another app is another user', async () => {
     const tableDir = await lakeOf(
       [login('old', -40 * day), login('new', 10, 'first')],
       [login('old', 20), login('new', 30), { ...login('old', 40, 'of app 2'), id_app: 2 }],
@@ -41,14 +41,14 @@ describe('the first event of each user', () => {
     expect(await exportHere(tableDir, request)).toEqual([['new', 'first']]);
   });
 
-  it('Of events of one second the one with the least id is the first', async () => {
+  it('Of the events of one second, the one with the least id is the first', async () => {
     const tableDir = await lakeOf([login('new', 10, 'b'), login('new', 10, 'a'), login('new', 11, '0')]);
     expect(await exportHere(tableDir, request)).toEqual([['new', 'a']]);
   });
 });
 
 describe('the days of each user', () => {
-  it('Each day has its first event, with the number of all', async () => {
+  it('Each day has its first event and the number of its events', async () => {
     const tableDir = await lakeOf([
       login('u', 5, 'day 1'),
       login('u', day - 1),
@@ -66,7 +66,7 @@ describe('the days of each user', () => {
 describe('the sessions of each user', () => {
   const request = { event: 'userSessions', selectors: ['eventId', 'countEvent', 'duration'], eventTime: span(1) };
 
-  it('A pause of half an hour goes on with a session, and a longer one ends it', async () => {
+  it('A pause of half an hour continues a session, and a longer one ends it', async () => {
     const tableDir = await lakeOf([
       login('u', 100, 'first'),
       login('u', 100 + 1800),
@@ -80,7 +80,7 @@ describe('the sessions of each user', () => {
     ]);
   });
 
-  it('A session belongs to the span in which it begins, whole', async () => {
+  it('A session belongs completely to the span in which it begins', async () => {
     const tableDir = await lakeOf([
       login('begun before', -1),
       login('begun before', 600),
@@ -90,7 +90,7 @@ describe('the sessions of each user', () => {
     expect(await exportHere(tableDir, request)).toEqual([['last second', '2', '601']]);
   });
 
-  it('A session is followed to its end, however far behind the span that is', async () => {
+  it('A session is followed to its end at any distance after the span', async () => {
     const pauses = 5 * 48;
     const restless = Array.from({ length: pauses + 1 }, (_, n) => login('u', n * 1800));
     const tableDir = await lakeOf(restless.slice(0, 100), restless.slice(100));
@@ -106,8 +106,8 @@ function derivedOf(name: string): DerivedExport {
   return event;
 }
 
-describe('the events that decide which rows there are', () => {
-  it('All before the span decide whether a user is new, and those of a day and a pause what days and sessions begin', () => {
+describe('the events that determine derived rows', () => {
+  it('All earlier events determine new users; those of one earlier day or session pause determine days and sessions', () => {
     const asked = { fromSeconds: 10 * day, beforeSeconds: 11 * day };
     expect(readSpan(derivedOf('newUsers'), asked, 0)).toEqual({ beforeSeconds: 11 * day });
     expect(readSpan(derivedOf('userActivities'), asked, 2 * day)).toEqual({

@@ -31,7 +31,6 @@ function requestOf(selectors: readonly string[], timezone: string): ExportSpec {
   };
 }
 
-/** The cells of an export of these events. */
 async function exportCells(events: readonly FixtureEvent[], requests: readonly ExportSpec[]): Promise<string[][][]> {
   const root = testFolder();
   const [table, folder] = [path.join(root, 'table'), path.join(root, 'attempt')];
@@ -68,7 +67,7 @@ const eventOf = (index: number, event: Partial<FixtureEvent>): FixtureEvent => (
 });
 
 describe('the cells of an export', () => {
-  it('Lists of any texts are the literals of the rule, whatever they have to escape', async () => {
+  it('Lists of any texts are array literals with all special characters escaped', async () => {
     const maps = fc.sample(fc.dictionary(text, text, { maxKeys: 4, noNullPrototype: true }), {
       numRuns: 1500,
       seed: 11,
@@ -88,7 +87,7 @@ describe('the cells of an export', () => {
     expect(ofNames).toEqual(expected.map(([, names]) => [names]));
   });
 
-  it('The date of an event in UTC is the one that a look into the zones gives, to the microsecond around midnight', async () => {
+  it('The UTC date of an event equals the date by a zone lookup, to the microsecond around midnight', async () => {
     const day = 86_400;
     const times = [-3, -1, 0, 1, 10_957, 19_675, 19_782, 47_482].flatMap((date) =>
       [-1, -0.000_001, 0, 0.000_001, 43_200].map((seconds) => date * day + seconds),

@@ -30,20 +30,20 @@ async function lakeOf(events: readonly FixtureEvent[]): Promise<string> {
 
 const ids = (rows: readonly (readonly string[])[]): string[] => rows.flat().toSorted();
 
-test('An export has the rows of the apps of its caller, few or many, and no other', async () => {
+test('An export has exactly the rows of the apps of its caller, for few and for many apps', async () => {
   const tableDir = await lakeOf([event('of 1', 1), event('of 2', 2), event('of 3', 3)]);
   expect(ids(await exportHere(tableDir, {}, { idApps: [1, 3] }))).toEqual(['of 1', 'of 3']);
-  // So many that they are joined.
+  // More than are compared one by one, so that they are joined.
   const many = Array.from({ length: 100 }, (_, index) => index + 3);
   expect(ids(await exportHere(tableDir, {}, { idApps: many }))).toEqual(['of 3']);
 });
 
-test('A segment leaves the rows of its ids, of the apps of the caller alone', async () => {
+test('A segment keeps only rows of its ids in the apps of the caller', async () => {
   const lvid = 'd'.repeat(32);
   const tableDir = await lakeOf([
     event('in it', 1, { custom_user_id: 'ann', lvid }),
     event('not in it', 1, { custom_user_id: 'ben' }),
-    event('of nobody', 1),
+    event('without a user', 1),
     event('of a foreign app', 2, { custom_user_id: 'ann', lvid }),
   ]);
   const segmentsDir = path.join(testFolder(), 'segments');
@@ -55,14 +55,14 @@ test('A segment leaves the rows of its ids, of the apps of the caller alone', as
   await addTestSegment(segmentsDir, { ...devices, kind: 'device' }, [lvid]);
   for (const id of [users, devices]) {
     const segment = await findSegment(segmentsDir, id);
-    if (segment === undefined) throw new Error('there is no segment');
+    if (segment === undefined) throw new Error('the segment is missing');
     const request = { idSegment: String(id.idSegment) };
     expect(ids(await exportHere(tableDir, request, { segment }))).toEqual(['in it']);
   }
   expect(await findSegment(segmentsDir, { ...users, idAccount: 2 })).toBeUndefined();
 });
 
-test('What came since a place is what became available after its time, to the millisecond', async () => {
+test('An export since a cursor has the rows that became available after its time, to the millisecond', async () => {
   const at = (milliseconds: number): Partial<FixtureEvent> => ({ available_at: seconds + milliseconds / 1000 });
   const tableDir = await lakeOf([event('before', 1, at(4)), event('then', 1, at(5)), event('after', 1, at(6))]);
   const { emptyFile, files } = await readSnapshot(tableDir);

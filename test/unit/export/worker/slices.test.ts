@@ -16,7 +16,7 @@ function fileOf(name: string, numRecords: number | undefined): DataFile {
   };
 }
 
-/** Each file with the rows that the slices read of it, one span after the other. */
+/** Each file with the rows that the slices read of it, span by span. */
 function spansOf(slices: readonly Slice[]): [string, number, number][] {
   return slices.flatMap(({ files, rows }) =>
     files.map(({ path }): [string, number, number] => [path, rows?.from ?? 0, rows?.before ?? Number.MAX_SAFE_INTEGER]),
@@ -24,7 +24,7 @@ function spansOf(slices: readonly Slice[]): [string, number, number][] {
 }
 
 describe('slices of an export', () => {
-  it('Slices read every row of every file once, in the order of the lake, and there are not many of them', () => {
+  it('A bounded number of slices reads every row of every file once, in the order of the lake', () => {
     const counts = fc.option(fc.oneof(fc.nat(2000), fc.nat(5_000_000)), { nil: undefined });
     fc.assert(
       fc.property(fc.array(counts, { maxLength: 200 }), (rows) => {
@@ -44,7 +44,7 @@ describe('slices of an export', () => {
     );
   });
 
-  it('Small files are read together, and a large one by its row groups', () => {
+  it('Small files are read together, and a large file by row groups', () => {
     const slices = planSlices([fileOf('a', 10), fileOf('b', 20), fileOf('c', 300_000), fileOf('d', 5)]);
     expect(spansOf(slices.slice(0, 1))).toEqual([
       ['a', 0, Number.MAX_SAFE_INTEGER],

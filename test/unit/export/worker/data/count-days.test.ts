@@ -3,7 +3,7 @@ import { countDays, sumDays, type Chosen } from '../../../../../src/export/worke
 import type { QueryEngine } from '../../../../../src/export/worker/query-engine.ts';
 import type { DataFile, Snapshot } from '../../../../../src/lake/log/snapshot.ts';
 
-/** A file whose rows are of one app, kind and day, but for what a test says. */
+/** A file whose rows are of one app, kind and day by default. */
 function fileOf(
   name: string,
   { min = {}, max = {}, rows = 10 }: { min?: object; max?: object; rows?: number } = {},
@@ -29,7 +29,7 @@ const plan = {
   limits: { memoryMb: 1, threads: 1 },
 } as const;
 
-/** Counts files; `read` are those that the engine was asked to read. */
+/** Counts files; `read` are the files that the engine reads. */
 async function count(files: readonly DataFile[], table = 'events') {
   const read: string[] = [];
   const engine = {
@@ -56,7 +56,7 @@ describe('events by day and kind', () => {
     ).toEqual([{ date: '2025-05-01', kind: 'payments', events: 10 }]);
   });
 
-  it('A file that has, or may have, anything else is read', async () => {
+  it('A file that has, or may have, other rows is read', async () => {
     const mixed = [
       fileOf('apps', { max: { id_app: 8 } }),
       fileOf('foreign', { min: { id_app: 8 }, max: { id_app: 8 } }),
@@ -67,7 +67,7 @@ describe('events by day and kind', () => {
     expect((await count(mixed)).read).toEqual(['apps', 'foreign', 'kinds', 'days', 'unknown']);
   });
 
-  it('A day that is not asked for does not count, and the same day and kind of several files is one line', async () => {
+  it('Other days do not count, and the same day and kind of several files are one row', async () => {
     const late = { date: '2025-05-03' };
     expect(await count([fileOf('late', { min: late, max: late })])).toEqual({ days: [], read: [] });
     expect(

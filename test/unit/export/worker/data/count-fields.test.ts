@@ -13,7 +13,7 @@ const plan = {
   limits: { memoryMb: 1, threads: 1 },
 } as const;
 
-/** Asks for the fields of logins; `own` are the rows of row groups that may have rows of the app, by file, the newest first. */
+/** Counts the fields of logins. `own`: rows of row groups that may have rows of the app, by file, the newest first. */
 async function count(own: readonly number[]) {
   const files = own.map((_rows, index): DataFile => {
     const name = `f${index}`;
@@ -43,19 +43,19 @@ async function count(own: readonly number[]) {
 
 const many = (rows: number): number[] => Array.from({ length: 501 }, () => rows);
 
-describe('how full the fields are', () => {
-  it('A file in which only other apps have rows is not read, and leaves the count whole', async () => {
+describe('the fill rates of fields', () => {
+  it('A file with rows of other apps only is not read, and the count is complete', async () => {
     expect(await count([10, 0, 10])).toEqual({ read: ['f0', 'f2'], sampledEvents: 1, isComplete: true });
     expect(await count([0, 0])).toEqual({ read: [], sampledEvents: 0, isComplete: true });
   });
 
-  it('The newest files are read up to the bound of rows, one at least, none behind one that is left out', async () => {
+  it('The newest files are read up to the bound of rows, at least one, without a gap', async () => {
     expect(await count([30_000_000, 1])).toEqual({ read: ['f0'], sampledEvents: 1, isComplete: false });
     expect(await count([15_000_000, 0, 6_000_000, 1])).toEqual({ read: ['f0'], sampledEvents: 1, isComplete: false });
     expect(await count([15_000_000, 5_000_000])).toEqual({ read: ['f0', 'f1'], sampledEvents: 1, isComplete: true });
   });
 
-  it('Files older than the five hundred newest are not looked at, which is said, also where those have no row of the app', async () => {
+  it('Files older than the 500 newest are not read, and the count is incomplete even if they have no row of the app', async () => {
     const { read, isComplete } = await count(many(1));
     expect([read.length, isComplete]).toEqual([500, false]);
     expect(await count(many(0))).toEqual({ read: [], sampledEvents: 0, isComplete: false });
