@@ -57,7 +57,7 @@ describe('the command that a load by HTTP runs', () => {
   it('A file whose sender dies before it has said that it is whole loads nothing, however whole its rows are', async () => {
     expect(await runCommand(false)).toEqual([
       1,
-      { code: 'file_damaged', error: expect.stringContaining('before it was whole') as string },
+      { code: 'file_damaged', error: expect.stringContaining('the input is truncated') as string },
     ]);
     expect(await runCommand(true)).toMatchObject([0, { rows: 2, stored: 2 }]);
   });
