@@ -1,11 +1,12 @@
 /**
  * The compactor: moves events from the stream into the lake, exactly once.
  *
- * In: messages of event lines, after the position that the lake's log names. Out: commits to the lake; young files at
- * once, sealed files later; failed events with their reason. Invariant: a message is purged from the stream only after
- * a durable commit has its events. The order is always write, fsync, commit, purge; the position is in the commit, so a
- * batch is in the lake once or not at all. Crash: at any instruction. The next start reads the position from the log,
- * compares the stream with it, sweeps files that no commit names, and completes an interrupted change.
+ * In: messages of event lines, after the position that the lake's log names.
+ * Out: commits to the lake; young files at once, sealed files later; failed events with their reason.
+ * Invariant: a message is purged from the stream only after a durable commit has its events. The order is always write,
+ * fsync, commit, purge; the position is in the commit, so a batch is in the lake once or not at all.
+ * Crash: at any instruction. The next start reads the position from the log, compares the stream with it, sweeps files
+ * that no commit names, and completes an interrupted change.
  *
  * Two concurrent loops: flush-loop.ts commits batches; seal/maintenance.ts seals, checkpoints and cleans.
  */

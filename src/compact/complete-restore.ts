@@ -3,7 +3,8 @@
  *
  * In: the lake at the version of the backup, and the tail of the stream that it lacks. Out: the same lake with the
  * tail, committed by a compactor; sealed files at their final paths, since no reader has an older version; a commit
- * that names the backup. Crash: the restore is started over.
+ * that names the backup.
+ * Crash: the restore is started over.
  */
 import path from 'node:path';
 import { renewPlaces } from '../lake/files/places.ts';

@@ -28,7 +28,6 @@ export interface Dataset {
   readonly isLoadable: boolean;
   readonly columns: readonly Column[];
   readonly methods: ReadonlyMap<ImportMethod, ImportMethodSpec>;
-  /** Columns that form the folder of a sealed file, outermost first. */
   readonly partitionBy: readonly Column[];
   readonly sortBy: readonly Column[];
   readonly exports: ReadonlyMap<string, ExportEvent>;
@@ -42,7 +41,7 @@ function checkWhere(table: string, event: string, spec: ExportEvent, fields: rea
   for (const [name, value] of Object.entries(where)) {
     const field = fields.find((known) => known.name === name);
     if (field === undefined)
-      throw new Error(`pipelines: exports.${event}.where names ${name}, which is no field of ${table}`);
+      throw new Error(`pipelines: exports.${event}.where names ${name}, which is not a field of ${table}`);
     if ((field.schema['x-column-type'] === 'VARCHAR') !== (typeof value === 'string'))
       throw new Error(
         `pipelines: exports.${event}.where has a value of another type than the field ${name} of ${table}`,
@@ -54,7 +53,7 @@ function checkKind(table: string, kind: string, { key, values }: KindSpec, field
   for (const [member, names] of Object.entries({ key, values: Object.keys(values) })) {
     const unknown = names.find((name) => !fields.some((field) => field.name === name));
     if (unknown !== undefined)
-      throw new Error(`pipelines: ${table}: kinds.${kind}.${member} names ${unknown}, which is no field of it`);
+      throw new Error(`pipelines: ${table}: kinds.${kind}.${member} names ${unknown}, which is not a field of it`);
   }
 }
 
@@ -67,14 +66,14 @@ export function compileDataset(
   const find = (member: string, name: string): Column => {
     const column = columns.find((known) => known.name === name);
     if (column === undefined)
-      throw new Error(`pipelines: ${member} names ${name}, which is no column of ${pipeline.table}`);
+      throw new Error(`pipelines: ${member} names ${name}, which is not a column of ${pipeline.table}`);
     return column;
   };
   const { table, description, kinds, methods, exports, sealing } = pipeline;
   const misplaced = sealing.partitionBy.find((name) => !partitionColumns.includes(name));
   if (misplaced !== undefined)
     throw new Error(
-      `pipelines: ${table}: sealing.partitionBy names ${misplaced}; rows are parted by ${partitionColumns.join(', ')} only`,
+      `pipelines: ${table}: sealing.partitionBy names ${misplaced}; rows can be partitioned by ${partitionColumns.join(', ')} only`,
     );
   for (const [event, spec] of Object.entries(exports)) checkWhere(table, event, spec, fields);
   for (const [kind, spec] of Object.entries(kinds)) checkKind(table, kind, spec, fields);
@@ -112,7 +111,7 @@ export const datasets: ReadonlyMap<string, Dataset> = (() => {
     ...[...methods.keys()].map((method) => `method ${method}`),
   ]);
   const twice = names.find((name, index) => names.indexOf(name) !== index);
-  if (twice !== undefined) throw new Error(`pipelines: ${twice} is there twice`);
+  if (twice !== undefined) throw new Error(`pipelines: ${twice} is declared twice`);
   return new Map(all.map((dataset) => [dataset.table, dataset]));
 })();
 
@@ -152,12 +151,12 @@ export const importKinds: ReadonlyMap<EventKind, KindSpec> = new Map(
 
 export function getMethod(method: ImportMethod): ImportMethodSpec {
   const spec = importMethods.get(method);
-  if (spec === undefined) throw new Error(`${method} is no import method`);
+  if (spec === undefined) throw new Error(`${method} is not an import method`);
   return spec;
 }
 
 export function getKind(kind: EventKind): KindSpec {
   const spec = importKinds.get(kind);
-  if (spec === undefined) throw new Error(`${kind} is no kind of event`);
+  if (spec === undefined) throw new Error(`${kind} is not a kind of event`);
   return spec;
 }

@@ -96,7 +96,7 @@ function toSelector(name: string, schema: FieldSchema): Selector {
   const titleOf = schema['x-title-of'];
   const identifies = titleOf === undefined ? undefined : rowFields.get(titleOf);
   if (titleOf !== undefined && identifies === undefined && !ownSelectors.some((own) => own.name === titleOf))
-    throw new Error(`schemas: ${name} is the title of ${titleOf}, which is no selector`);
+    throw new Error(`schemas: ${name} is the title of ${titleOf}, which is not a selector`);
   const dictionary = identifies === undefined ? undefined : findDictionary(identifies);
   const titled = {
     column,
@@ -175,7 +175,7 @@ export function findTimezone(name: string): string | undefined {
 
 export const countries = dictionaries.countries as TitleDictionary;
 
-/** `__proto__` and the like are not ids. */
+/** Ids such as `__proto__` must not reach the prototype. */
 export function findTitle(dictionary: TitleDictionary, id: string): string | undefined {
   return Object.hasOwn(dictionary, id) ? dictionary[id] : undefined;
 }

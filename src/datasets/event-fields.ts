@@ -45,7 +45,8 @@ function resolveField(name: string, schema: { readonly $ref: string } | FieldSch
   const field = fieldsSchema.$defs[name];
   if (field === undefined || schema.$ref !== `${fieldsSchema.$id}#/$defs/${name}`)
     throw new Error(`schemas: ${name} refers to ${String(schema.$ref)}`);
-  if (Object.keys(schema).length > 1) throw new Error(`schemas: ${name} has rules beside its $ref, which nobody reads`);
+  if (Object.keys(schema).length > 1)
+    throw new Error(`schemas: ${name} has rules next to its $ref, which would be ignored`);
   return field;
 }
 
@@ -59,9 +60,7 @@ export const eventFields: readonly EventField[] = (() => {
         fields.set(name, { name, schema: resolved, kinds: [kind] });
       } else {
         if (!isDeepStrictEqual(known.schema, resolved))
-          throw new Error(
-            `schemas: ${name} of ${kind} is not that of ${known.kinds.join(', ')}: give it a name of its own`,
-          );
+          throw new Error(`schemas: ${name} of ${kind} differs from that of ${known.kinds.join(', ')}: rename it`);
         known.kinds.push(kind);
       }
     }

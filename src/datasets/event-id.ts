@@ -8,15 +8,15 @@ import type { GivenFields } from './schema-registry.ts';
  * independent of request and time. Version 8: derived from a request with an Idempotency-Key, so that a retry has the
  * same ids:
  *
- * characters 1 to 24: key, 74 bits of a hash of app and Idempotency-Key, the same for every event of the request; its
+ * - characters 1 to 24: key, 74 bits of a hash of app and Idempotency-Key, the same for every event of the request; its
  * first 48 bits are XORed with the mask of the lake, so that another lake has other ids
- * characters 25 to 34: fingerprint, 40 bits of a hash of the request, that is its method and every event as given
- * characters 35 to 36: index of the event in the request
+ * - characters 25 to 34: fingerprint, 40 bits of a hash of the request: its method and every event as given
+ * - characters 35 to 36: index of the event in the request
  *
- * Two requests share a key by chance once in 2^74 pairs, and then the second becomes a failed event; another request
- * under the key passes for a retry once in 2^40 times. Before 0.3 the first part was made per event of a batch, and the
- * rest was a hash of that event alone. Before 0.4 ids had no mask: XOR converts between both forms, which the
- * compactor treats as one.
+ * Two requests share a key by chance once in 2^74 pairs; the second then becomes a failed event. Another request under
+ * the key passes for a retry once in 2^40 times. Before 0.3 the first part was made per event of a batch, and the rest
+ * was a hash of that event alone. Before 0.4 ids had no mask: XOR converts between both forms, which the compactor
+ * treats as one.
  */
 const keyDigits = 20;
 const fingerprintDigits = 10;

@@ -27,7 +27,7 @@ export interface FieldSchema {
   readonly 'x-column-type': ColumnType;
   readonly 'x-unit'?: string;
   readonly 'x-platforms'?: readonly Platform[];
-  /** Whether it is a device identifier (docs/api.md#event-identity). */
+  /** Marks a device identifier (docs/api.md#event-identity). */
   readonly 'x-device-id'?: boolean;
   /** The selector whose ids it is the title of. */
   readonly 'x-title-of'?: string;

@@ -6,13 +6,13 @@
 export const compressions = ['none', 'gzip', 'zstd'] as const;
 export type Compression = (typeof compressions)[number];
 
-/** Endings after that of the format. */
+/** File name endings, after that of the format. */
 const packedEndings = { none: '', gzip: '.gz', zstd: '.zst' } as const;
 const packedTypes = { gzip: 'application/gzip', zstd: 'application/zstd' } as const;
 
 interface Shared {
   readonly title: string;
-  /** Content, for the table of docs/api.md. */
+  /** Description of the content, for the table of docs/api.md. */
   readonly about: string;
   /** File name endings with their full stop; exports use the first. */
   readonly endings: readonly [string, ...string[]];

@@ -5,7 +5,7 @@ import { isRecord, renameMembers } from '../runtime/files/checked-json.ts';
 /** A kind of imported event; in a file possibly its schema path alone. */
 export interface KindSpec {
   readonly schema: string;
-  /** Whether an event may name a device and no user; `ofDevice` before version 0.4. */
+  /** True if an event may name a device and no user; `ofDevice` before version 0.4. */
   readonly allowsDeviceOnly: boolean;
   /** Natural key: fields that with the app identify a row permanently; empty: none. */
   readonly key: readonly string[];

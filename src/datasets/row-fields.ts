@@ -31,14 +31,14 @@ function findFault(name: string, schema: Readonly<Record<string, unknown>>): str
   if (!fieldName.test(name)) return 'must have a name of letters and digits';
   if (typeof description !== 'string' || description === '') return 'must have a description';
   if (typeof column !== 'string' || !columnName.test(column) || ownColumnNames.includes(column))
-    return `must have an x-column of lower-case letters, digits and underscores, which is none of ${ownColumnNames.join(', ')}`;
+    return `must have an x-column of lower-case letters, digits and underscores, other than ${ownColumnNames.join(', ')}`;
   if (typeof type !== 'string' || !(columnTypes.includes(type) || isDecimal(type)))
     return `must have an x-column-type of ${columnTypes.join(', ')} or DECIMAL(digits,scale)`;
   if (dictionary !== undefined && !titleDictionaries.includes(dictionary as string))
     return `must have an x-dictionary of ${titleDictionaries.join(', ')}`;
   if (filter !== undefined && filter !== 'one' && filter !== 'set') return 'must have an x-filter of one or set';
   const isFilterable = type === 'VARCHAR' || type === 'SMALLINT' || type === 'BIGINT';
-  if (filter !== undefined && !isFilterable) return 'can have an x-filter only as text or as a whole number';
+  if (filter !== undefined && !isFilterable) return 'can have an x-filter only with text or integer values';
   return undefined;
 }
 
@@ -98,7 +98,7 @@ export function rowColumns(fields: readonly RowField[]): readonly Column[] {
     const known = columns.get(schema['x-column']);
     if (known === undefined) columns.set(schema['x-column'], toColumn(name, schema));
     else if (known.type !== schema['x-column-type'])
-      throw new Error(`schemas: ${name} says that ${known.name} is ${schema['x-column-type']}; it is ${known.type}`);
+      throw new Error(`schemas: ${name} declares ${known.name} as ${schema['x-column-type']} instead of ${known.type}`);
   }
   return [...columns.values()];
 }

@@ -155,7 +155,7 @@ type EventJudge = (fields: GivenFields) => readonly ErrorObject[];
 
 function createJudge(ajv: Ajv2020, kind: EventKind): EventJudge {
   const schema = eventSchemas.get(kind);
-  if (schema === undefined) throw new Error(`${kind} is no kind of event`);
+  if (schema === undefined) throw new Error(`${kind} is not a kind of event`);
   const validate = ajv.compile(schema);
   const readNumbers = createReader(kind);
   return (fields) => {
@@ -204,7 +204,7 @@ export function parseEventJson(kind: EventKind, text: string): unknown {
  */
 export function validateEvent(kind: EventKind, fields: GivenFields): Violation | undefined {
   const judge = firstFaults.get(kind);
-  if (judge === undefined) throw new Error(`${kind} is no kind of event`);
+  if (judge === undefined) throw new Error(`${kind} is not a kind of event`);
   const errors = judge(fields);
   return errors.length === 0 ? undefined : { ...describeViolation(errors), ...hintAt(errors) };
 }

@@ -44,7 +44,6 @@ export function parseDemoEvent(json: string): DemoEvent {
   return { json, name: String(customEventName), timestamp: Number.isFinite(timestamp) ? timestamp : undefined };
 }
 
-/** Reads the lines of a text file, decompressed if its name ends in `.gz`. */
 export async function* readLines(file: string): AsyncGenerator<string, void, void> {
   const bytes = Readable.from(readPlain(file, file.endsWith('.gz')));
   try {
@@ -54,7 +53,7 @@ export async function* readLines(file: string): AsyncGenerator<string, void, voi
   }
 }
 
-/** Throws `not_found` if a file of events cannot be read. */
+/** Throws `not_found` if a file of events is not readable. */
 export async function checkReadable(file: string): Promise<void> {
   await assertReadable(file).catch((error: unknown) => {
     throw new AppError('not_found', `cannot read the events: ${describeError(error)}`);
@@ -74,7 +73,7 @@ export async function* readEventFile(file: string): AsyncGenerator<DemoEvent, vo
   }
 }
 
-/** Retries of a batch while the service is not available. */
+/** Longest retry of a batch while the service is not available, ms. */
 const retryForMs = 30_000;
 const retryEveryMs = 250;
 const connections = 4;
@@ -84,10 +83,8 @@ interface ImportOptions {
   readonly s2s: string;
   readonly idApp: number;
   readonly token: string;
-  /** Prefix of the Idempotency-Keys. */
   readonly keyPrefix: string;
   readonly signal: AbortSignal;
-  /** Receives the number of acknowledged events after each batch. */
   readonly onProgress: (acknowledged: number) => void;
 }
 
@@ -100,7 +97,7 @@ export interface ImportResult {
   /** Unix seconds; undefined if no event has a time. */
   readonly firstTimestamp: number | undefined;
   readonly lastTimestamp: number | undefined;
-  /** Whether an event got the time of its receipt. */
+  /** True if an event got the time of its receipt. */
   readonly timedByReceipt: boolean;
 }
 
@@ -114,7 +111,7 @@ const toBatch = (events: readonly DemoEvent[]): Batch => ({
   events,
 });
 
-/** Groups events into bodies of `customEventBatch` within the API's limits. A larger event is a batch by itself. */
+/** Groups events into bodies of `customEventBatch` within the API's limits. A larger event gets its own batch. */
 export async function* batchEvents(
   events: AsyncIterable<DemoEvent> | Iterable<DemoEvent>,
 ): AsyncGenerator<Batch, void, void> {
@@ -133,8 +130,8 @@ export async function* batchEvents(
 }
 
 /**
- * Imports events in batches with Idempotency-Keys over several connections, and resolves when all are acknowledged.
- * Errors: `usage` if the service refuses a batch; `overloaded` if it is not available for too long.
+ * Imports events in batches with Idempotency-Keys over several connections. Errors: `usage` if the service rejects a
+ * batch; `overloaded` if it is not available for too long.
  */
 export async function importEvents(
   events: AsyncIterable<DemoEvent> | Iterable<DemoEvent>,
@@ -183,15 +180,12 @@ async function postBatch(batch: Batch, key: string, { s2s, idApp, token, signal 
     const problem = `${response.status} ${answer.slice(0, 200)}`;
     if (response.status === 500) throw new Error(problem);
     const first = batch.events[0]?.json.slice(0, 200);
-    throw new AppError('usage', `the import refused a batch: ${problem}; its first event: ${first}`);
+    throw new AppError('usage', `the service rejected a batch: ${problem}; its first event: ${first}`);
   };
   const retryable = (error: unknown): boolean => !isAppError(error, 'usage') && !signal.aborted;
   await retry(post, { forMs: retryForMs, everyMs: retryEveryMs, signal, retryable }).catch((error: unknown) => {
     if (!retryable(error)) throw error;
-    throw new AppError(
-      'overloaded',
-      `the import took a batch neither at once nor within ${retryForMs / 1000} s: ${describeError(error)}`,
-    );
+    throw new AppError('overloaded', `cannot import a batch within ${retryForMs / 1000} s: ${describeError(error)}`);
   });
 }
 
@@ -209,7 +203,7 @@ export async function createExport({ area }: DemoExports, request: Readonly<Reco
   return String(data['idRawExport']);
 }
 
-/** Waits until a report's files are there; `onProgress` gets each change of its progress. */
+/** Waits until a report's files are ready; `onProgress` receives each change of its progress. */
 export async function waitForReport(
   { area, signal }: DemoExports,
   id: string,
@@ -227,7 +221,7 @@ export async function waitForReport(
   return files;
 }
 
-/** Downloads files by their links, without credentials, into a folder. Returns their paths, in the order of the files. */
+/** Downloads files by their links, without credentials, into a folder. Returns their paths, in order. */
 export async function downloadFiles(
   { http, signal }: DemoExports,
   files: readonly ExportFile[],
@@ -240,7 +234,6 @@ export async function downloadFiles(
 }
 
 export interface ServiceChildOptions {
-  /** The program's entry file. */
   readonly entry: string;
   readonly dataDir: string;
   /** The complete environment of the child. */

@@ -31,12 +31,10 @@ export function formatCount(value: number | bigint): string {
   return value.toLocaleString('en-US');
 }
 
-/** Formats a duration in seconds with one decimal. */
 export function formatSeconds(ms: number): string {
   return `${(ms / 1000).toFixed(1)} s`;
 }
 
-/** Truncates a line to a width. */
 export function cutLine(text: string, width: number): string {
   return text.length <= width ? text : `${text.slice(0, width - 1)}…`;
 }
@@ -55,7 +53,6 @@ export function createStageTiming() {
         durations.set(stage, performance.now() - started);
       }
     },
-    /** Returns the duration of a stage, ms; 0 before its end. */
     ms: (stage: string): number => durations.get(stage) ?? 0,
   };
 }
@@ -94,7 +91,6 @@ type OtherEvents = Awaited<ReturnType<typeof showOtherEvents>>;
 
 interface OtherEventsOptions {
   readonly exports: DemoExports;
-  /** The service's program and data folder. */
   readonly child: ServiceChildOptions;
   readonly idApp: number;
   readonly dates: { readonly dateFrom: string; readonly dateTo: string };
@@ -103,7 +99,6 @@ interface OtherEventsOptions {
 
 const campaigns = ['Winter', 'Spring', 'Summer'];
 
-/** Exports an event, downloads it, and returns the row of a query over its columns. */
 async function exportAndQuery(
   event: string,
   selectors: string,
@@ -117,10 +112,7 @@ async function exportAndQuery(
   return row ?? {};
 }
 
-/**
- * Loads and exports a file of installs, and exports the sessions that are derived from the imported events. Returns the
- * counts of both.
- */
+/** Loads and exports a file of installs, and exports derived sessions. Returns the counts of both. */
 export async function showOtherEvents(options: OtherEventsOptions, lake: LakeReader) {
   const { child, idApp, dates, print } = options;
   const file = path.join(child.dataDir, 'installs.csv');
@@ -129,12 +121,12 @@ export async function showOtherEvents(options: OtherEventsOptions, lake: LakeRea
   await writeWorkFile(file, `eventId,idApp,tsEvent,idCampaign,idCampaignTitle\n${rows.join('')}`);
   await runCommand(child, 'load', 'installs', file);
   const { n } = await exportAndQuery('installs', 'eventId,idCampaignTitle', 'SELECT count(*) AS n', options, lake);
-  print(`loaded    ${campaigns.length} installs by 'tributary load installs FILE'; their export has ${Number(n)}`);
+  print(`loaded    ${campaigns.length} installs by 'tributary load installs FILE'; their export has ${Number(n)} rows`);
   const sums = 'SELECT count(*) AS sessions, sum(countEvent)::BIGINT AS events';
   const derived = await exportAndQuery('userSessions', 'tsEvent,customUserId,duration,countEvent', sums, options, lake);
   const [users] = await lake.query("SELECT count(*) AS n FROM events WHERE custom_user_id <> ''");
   const [sessions, sessionEvents] = [Number(derived['sessions']), Number(derived['events'])];
-  print(`derived   ${formatCount(sessions)} userSessions, which stand for ${formatCount(sessionEvents)} events\n`);
+  print(`derived   ${formatCount(sessions)} userSessions from ${formatCount(sessionEvents)} events\n`);
   return { loaded: campaigns.length, installs: Number(n), usersEvents: Number(users?.['n']), sessions, sessionEvents };
 }
 
@@ -148,7 +140,6 @@ export interface DemoCounts {
   readonly sent: ImportResult;
   /** Distinct event ids in the lake. */
   readonly stored: number;
-  /** Rows of `countsByName`. */
   readonly lakeRows: readonly SqlRow[];
   readonly report: Awaited<ReturnType<typeof readDownloadedReport>>;
   readonly others: OtherEvents;
@@ -158,7 +149,6 @@ export interface DemoCounts {
 export const countsByName = `SELECT custom_event_name AS name, count(*) AS events, count(DISTINCT custom_user_id) AS users
 FROM custom_event GROUP BY ALL ORDER BY events DESC, name`;
 
-/** Lists the counts of each event name. */
 function listCounts({ sent, lakeRows, report }: DemoCounts) {
   const inLake = new Map(lakeRows.map((row) => [String(row['name']), row]));
   return [...new Set([...inLake.keys(), ...sent.byName.keys(), ...report.byName.keys()])].map((name) => {
@@ -168,7 +158,6 @@ function listCounts({ sent, lakeRows, report }: DemoCounts) {
   });
 }
 
-/** Formats the counts of each event name as a table. */
 export function formatCountsByName(counts: DemoCounts): string {
   return formatTable(
     ['name', 'events', 'users', 'sent', 'in the file'],
@@ -179,18 +168,16 @@ export function formatCountsByName(counts: DemoCounts): string {
   );
 }
 
-/** Reports whether each event name has the same three counts. */
 const sameByName = (counts: DemoCounts): boolean =>
   listCounts(counts).every(({ stored, sent, exported }) => sent === stored && sent === exported);
 
-/** Reports whether each acknowledged event is exactly once in the lake and in the report, and the other events agree. */
+/** Reports whether each acknowledged event is exactly once in lake and report, and the other events agree. */
 export function countsAgree(counts: DemoCounts): boolean {
   const { sent, stored, report, others } = counts;
   const isOnce = stored === sent.events && report.rows === sent.events && report.distinctIds === sent.events;
   return isOnce && sameByName(counts) && otherEventsAgree(others);
 }
 
-/** Formats the summary with a line per count. */
 export function formatSummary(counts: DemoCounts, time: StageTiming): string {
   const { sent, stored, report, others } = counts;
   const seconds = (stage: string): string => formatSeconds(time.ms(stage));

@@ -48,7 +48,6 @@ import {
 import { generateGameSessions } from './game-sessions.ts';
 
 interface DemoOptions {
-  /** The program's entry file. */
   readonly entry: string;
   readonly environment: Environment;
   readonly signal: AbortSignal;
@@ -69,7 +68,7 @@ const shownWidth = 160;
 const progressEveryMs = 1000;
 const lakePollMs = 250;
 const lakeWaitMs = 60_000;
-/** Shorter than the default, since a person waits for the lake. */
+/** Flush age, ms; shorter than the default, since a person waits for the lake. */
 const flushAgeMs = 1000;
 
 interface DemoAccess {
@@ -99,9 +98,9 @@ export async function runDemo(options: DemoOptions): Promise<number> {
       return countsAgree(counts) ? 0 : 1;
     } catch (error) {
       if (!signal.aborted) throw error;
-      throw new AppError('stopping', 'the demo was interrupted, and what it had started is stopped');
+      throw new AppError('stopping', 'the demo was interrupted; its service is stopped');
     } finally {
-      // An error of the stages says more than one of the stop.
+      // An error of a stage explains more than one of the stop.
       await service.stop().catch(() => undefined);
     }
   } finally {
@@ -133,7 +132,7 @@ async function runStages(
     const sent = await time.measure('import', () => sendEvents(options, service, access.token));
     const stored = await time.measure('lake', () => waitForLake(lake, sent.events, signal));
     const after = formatSeconds(time.ms('lake'));
-    print(`lake      has ${formatCount(stored)} distinct events, ${after} after the last answer`);
+    print(`lake      has ${formatCount(stored)} distinct events, ${after} after the last response`);
 
     const dates = datesOf(sent);
     const files = await time.measure('export', async () => {
@@ -149,7 +148,7 @@ async function runStages(
     const others = await showOtherEvents({ exports, child, idApp, dates, print }, lake);
     const lakeRows = await lake.query(countsByName);
     const counts = { sent, stored, lakeRows, others, report: await readDownloadedReport(lake, paths) };
-    print('The lake by SQL, after .read lake/snapshot.sql in DuckDB, beside what was sent and what the file has:\n');
+    print('The lake by SQL (.read lake/snapshot.sql in DuckDB), compared with the sent events and the file:\n');
     print(`${indent(countsByName)}\n\n${indent(formatCountsByName(counts))}\n\n${formatSummary(counts, time)}`);
     return counts;
   } finally {
@@ -176,7 +175,7 @@ async function sendEvents(options: DemoOptions, { s2s }: ServiceChild, token: st
   const { print, eventsFile, signal, seed } = options;
   const what =
     eventsFile === undefined
-      ? `${formatCount(options.madeUpEvents)} made-up events (seed ${seed})`
+      ? `${formatCount(options.madeUpEvents)} generated events (seed ${seed})`
       : path.basename(eventsFile);
   print(`import    ${what}, batches of up to 20, 4 connections`);
   const started = performance.now();
@@ -215,7 +214,6 @@ function datesOf({ firstTimestamp, lastTimestamp, timedByReceipt }: ImportResult
   return { dateFrom: day(firstTimestamp), dateTo: day(timedByReceipt ? now : lastTimestamp) };
 }
 
-/** Reads the header and the first rows of a CSV file. */
 async function readFirstLines(file: string): Promise<string[]> {
   const lines: string[] = [];
   for await (const line of readLines(file)) {

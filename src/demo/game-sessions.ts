@@ -22,15 +22,12 @@ export interface GameSessionsOptions {
   readonly events: number;
   /** Exclusive end of the events, Unix seconds. */
   readonly until: number;
-  /** Days with sessions. */
   readonly days: number;
 }
 
 interface Player {
   readonly identity: Omit<CustomEventBody, 'eventTimestamp' | 'customEventName' | 'customEventParams'>;
-  /** Probability of winning a level. */
   readonly skill: number;
-  /** Probability of a purchase after a level. */
   readonly spending: number;
   level: number;
   coins: number;

@@ -5,7 +5,6 @@ export interface Random {
   /** Returns an integer from `min` to `max` inclusive. */
   integer(min: number, max: number): number;
   pick<T>(items: readonly T[]): T;
-  /** Returns true with this probability. */
   chance(probability: number): boolean;
   hex(digits: number): string;
 }

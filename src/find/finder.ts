@@ -64,7 +64,7 @@ export function createFinder(options: FinderOptions) {
 
   async function open(): Promise<Places> {
     if (places !== undefined) return places;
-    if (isClosed) throw new AppError('overloaded', 'the service stops', { hint: 'Ask again in a while.' });
+    if (isClosed) throw new AppError('overloaded', 'the service is stopping', { hint: 'Retry later.' });
     const findState = createStateSearch(paths.table);
     places = {
       duckdb,
@@ -90,17 +90,14 @@ export function createFinder(options: FinderOptions) {
       askedAtMs = performance.now();
       const asker = sought.idApp ?? nobody;
       if (oneAtATime.count() >= maxWaiting || oneAtATime.count(asker) >= maxWaitingOfApp)
-        throw new AppError('overloaded', 'too many questions wait for an answer', { hint: 'Ask again in a while.' });
+        throw new AppError('overloaded', 'too many waiting lookups', { hint: 'Retry later.' });
       return oneAtATime.run(asker, async () => {
         if (performance.now() >= deadlineMs)
-          throw new AppError('overloaded', 'other questions took all the time', { hint: 'Ask again in a while.' });
+          throw new AppError('overloaded', 'the lookup timed out in the queue', { hint: 'Retry later.' });
         return findEvent(await open(), question);
       });
     },
-    /**
-     * After the first lookup, also of an earlier process: reads failed events, indexes files, removes unneeded indexes.
-     * Errors: of a file that cannot be indexed, after the others.
-     */
+    /** Maintains the index after the first lookup, also of an earlier process. Error: of a failed file, at the end. */
     async upkeep(signal: AbortSignal) {
       if (places === undefined && !(await exists(indexDir))) return;
       const { failed } = await oneAtATime.run(nobody, open);
@@ -129,7 +126,7 @@ interface IndexUpkeepOptions {
   readonly isAsked?: () => boolean;
 }
 
-/** Pauses as multiples of the work, so that flushes are not slowed down. */
+/** Delays as multiples of the work, so that flushes are not slowed down. */
 const restsFor = { asked: 1, otherwise: 4 } as const;
 
 /** Maintains the index of ids: indexes new files, removes unneeded parts, merges small ones. */

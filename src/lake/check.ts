@@ -44,7 +44,7 @@ export interface TableCheck {
 export interface CheckReport extends TableCheck {
   readonly ok: boolean;
   readonly problems: readonly Problem[];
-  /** The other tables, by name; absent if there are none. */
+  /** The other tables, by name; absent without any. */
   readonly tables?: Readonly<Record<string, TableCheck>>;
 }
 
@@ -55,11 +55,11 @@ function wrongTotals(tableDir: string, detail: string): Problem {
 async function checkFile(duckdb: Duckdb, tableDir: string, file: DataFile): Promise<Problem | undefined> {
   const at = path.posix.join(path.basename(tableDir), file.path);
   const size = await findSize(file.absolutePath);
-  if (size === undefined) return { problem: 'missing_file', path: at, detail: 'the log names it, and it is not there' };
+  if (size === undefined) return { problem: 'missing_file', path: at, detail: 'in the log, but missing on disk' };
   if (size !== file.sizeBytes)
     return { problem: 'truncated_file', path: at, detail: `${size} bytes instead of ${file.sizeBytes}` };
   if (file.sha256 !== undefined && (await hashFile(file.absolutePath)) !== file.sha256)
-    return { problem: 'damaged_file', path: at, detail: 'its bytes are not those that were written' };
+    return { problem: 'damaged_file', path: at, detail: 'checksum mismatch' };
   try {
     const [row] = await localFiles.use([file], (paths) =>
       duckdb.rows(`SELECT count(*) AS n FROM read_parquet(${sqlList(paths)}, hive_partitioning = false)`),
@@ -89,8 +89,7 @@ async function checkPlace(tableDir: string, file: DataFile): Promise<Problem | u
   return damage === undefined ? undefined : { problem: 'damaged_file', ...problem };
 }
 
-const placeDetail =
-  'readers of folders do not find the rows of the log here; the next start of the compactor puts them there';
+const placeDetail = 'readers of folders miss rows of the log here; the next start of the compactor repairs the link';
 
 async function isLive(tableDir: string, file: DataFile): Promise<boolean> {
   return (await loadOwnState(tableDir)).state.files.has(encodeURI(file.path));
@@ -113,16 +112,16 @@ async function checkEmptyFile(duckdb: Duckdb, { tableDir, emptyFile, schemaStrin
 }
 
 function orphanDetail(name: string): string {
-  const kept = 'no commit names it: a leftover, unless the newest log entries are gone';
+  const kept = 'no commit names it: a leftover, unless the newest log entries are missing';
   return isYoungPath(name)
     ? `${kept}; the next start of the compactor removes it when the stream agrees with the log`
     : kept;
 }
 
 const putAsideDetail =
-  'put aside: the log did not name it and the stream no longer had its events; see whether the lake has them, then remove it';
+  'quarantined: the log did not name it, and the stream no longer had its events; check whether the lake has them, then remove it';
 const foreignDetail =
-  'put aside by a repair: another engine had added it; see whether it has rows that are wanted (load them by an import), then remove it';
+  'quarantined by a repair: another engine added it; import its rows if you need them, then remove it';
 
 async function listPutAside(lakeDir: string): Promise<Problem[]> {
   return (await listQuarantined(lakeDir)).map((file) => ({
@@ -259,7 +258,7 @@ async function checkTable(lakeDir: string, tableDir: string): Promise<TableRepor
     problems.push({
       problem: 'missing_log_entry',
       path: logPath(tableDir, commitName(0)),
-      detail: 'there are files and no log',
+      detail: 'files without a log',
     });
   const all = [...problems, ...found.problems, ...orphans, ...(await checkPoints(tableDir, lake?.restamps))];
   return { version, files: files.length, rows: found.rows, commits, problems: all, lake };

@@ -68,7 +68,7 @@ export interface LakeStats {
   readonly youngFiles: number;
   readonly bytes: number;
   readonly groups: readonly GroupStats[];
-  /** Secondary tables by name; absent if there are none. */
+  /** Secondary tables by name; absent without any. */
   readonly tables?: Readonly<Record<string, TableStats>>;
 }
 

@@ -23,7 +23,7 @@ async function findId(store: ObjectStore): Promise<string | undefined> {
     // If the file is damaged, the log has the id too.
   }
   throw new AppError('record_damaged', `${store.nameOf(fileName)} is damaged`, {
-    hint: 'Remove it: it is made again from the log of the lake.',
+    hint: "Remove it: it is recreated from the lake's log.",
   });
 }
 

@@ -140,7 +140,7 @@ async function assertNoFiles(tableDir: string): Promise<void> {
   // Another process may have started the log concurrently, with its own files.
   if ((await listLog(tableDir)).commits.length > 0) return;
   throw new AppError('log_damaged', `the lake has ${found.length} files and no log`, {
-    hint: `Put the entries of ${logFolder(tableDir)} back from a copy, or move the files away.`,
+    hint: `Restore the entries of ${logFolder(tableDir)} from a copy, or move the files away.`,
   });
 }
 
@@ -241,7 +241,7 @@ export async function listUnnamedTables(lakeDir: string): Promise<TableName[]> {
 }
 
 export const unnamedTableTodo =
-  "Restore the dataset's pipeline and row schema in TRIBUTARY_DATASETS_DIR (datasets/ in the data folder), and start the service again.";
+  "Restore the dataset's pipeline and row schema in TRIBUTARY_DATASETS_DIR (datasets/ in the data folder), then restart the service.";
 
 export async function findUnnamedTables(lakeDir: string): Promise<Problem[]> {
   return (await listUnnamedTables(lakeDir)).map(({ table }) => ({

@@ -32,7 +32,7 @@ const decimal = /^decimal\(\d{1,2},\d{1,2}\)$/i;
 
 function toDeltaType(type: ColumnType): unknown {
   const known: unknown = decimal.test(type) ? type.toLowerCase() : deltaTypes[type as keyof typeof deltaTypes];
-  if (known === undefined) throw new Error(`columns: the lake has no type ${type}`);
+  if (known === undefined) throw new Error(`columns: unsupported type ${type}`);
   return known;
 }
 
@@ -55,7 +55,7 @@ function toField(column: TableColumn & { readonly description?: string }): Delta
 /** Renders the `schemaString` of a table: every column nullable. Asserts that no two names differ by case only. */
 export function toSchemaString(columns: readonly (TableColumn & { readonly description?: string })[]): string {
   const names = new Set(columns.map((column) => column.name.toLowerCase()));
-  if (names.size !== columns.length) throw new Error('columns: two names differ by case only, or not at all');
+  if (names.size !== columns.length) throw new Error('columns: names must differ by more than case');
   return JSON.stringify({ type: 'struct', fields: columns.map(toField) });
 }
 
@@ -67,9 +67,9 @@ export function parseSchemaString(schemaString: string): TableColumn[] {
     if (type === undefined) {
       throw new AppError(
         'schema_change',
-        `the lake's column ${field.name} has a type this service does not know: ${JSON.stringify(field.type)}`,
+        `the lake's column ${field.name} has an unsupported type: ${JSON.stringify(field.type)}`,
         {
-          hint: 'A newer version of this service, or another engine, has changed the table: start that version, or restore the log from before that.',
+          hint: 'Run the newer version that changed the table, or restore the log from a backup.',
         },
       );
     }
@@ -109,9 +109,9 @@ export function upgradeSchema(schemaString: string, columns: readonly Column[]):
     if (type === column.type) continue;
     throw new AppError(
       'schema_change',
-      `the lake's column ${column.name} is ${column.type}; the event schemas ${type === undefined ? 'do not have it' : `say ${type}`}`,
+      `the lake's column ${column.name} is ${column.type}, but the event schemas ${type === undefined ? 'lack it' : `have ${type}`}`,
       {
-        hint: 'Only new optional fields can be added. Give a changed field a new name and column.',
+        hint: 'Add a changed field under a new name: only new optional fields are supported.',
       },
     );
   }

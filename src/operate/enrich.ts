@@ -26,23 +26,19 @@ interface EnrichDependencies {
   readonly enricher: Enricher;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
-  /** Ends the work after the current file. */
   readonly signal: AbortSignal;
   readonly retentionMs: number;
 }
 
 export interface TableEnriched {
   readonly table: string;
-  /** Rows that were filled at least in part. */
+  /** Rows that were filled, at least in part. */
   readonly rows: number;
   readonly filesRewritten: number;
   readonly files: number;
 }
 
-/**
- * Looks up what the rows of a source lack, and calls `write` if there are rows to fill, with their number. Unlike a flush,
- * a command may take any time.
- */
+/** Looks up the missing values of a source's rows, and calls `write` with the number of rows to fill, if any. */
 export async function fillRows<T>(
   duckdb: Duckdb,
   lookUps: LookUps,
@@ -71,7 +67,6 @@ interface TableToEnrich {
   readonly lookUps: LookUps;
 }
 
-/** Fills one file; returns the number of filled rows. */
 async function enrichFile(
   { duckdb, clock, crashPoint }: EnrichDependencies,
   { table, stagingDir, groups, lookUps }: TableToEnrich,
@@ -123,9 +118,9 @@ async function enrichTable(dependencies: EnrichDependencies, dataset: Dataset): 
 }
 
 /**
- * Fills the enriched columns of every table. Concurrent with a running compactor, which does not seal meanwhile.
- * Replaced files take space until the retention has passed. Errors: `file_damaged` when a file to be rewritten is
- * damaged, `locked`, `stopping`, `disk`, `memory`.
+ * Fills the enriched columns of every table, concurrently with a compactor, which does not seal meanwhile. Replaced
+ * files take space until the retention has passed. Errors: `file_damaged` if a file to be rewritten is damaged,
+ * `locked`, `stopping`, `disk`, `memory`.
  */
 export async function enrichLake(dependencies: EnrichDependencies): Promise<TableEnriched[]> {
   const done: TableEnriched[] = [];

@@ -43,7 +43,7 @@ interface ReplayDependencies {
   readonly table: Table;
   readonly lakeDir: string;
   readonly duckdb: Duckdb;
-  /** Without it the enriched columns stay empty. */
+  /** Fills enriched columns; absent: they stay empty. */
   readonly enricher?: Enricher | undefined;
   readonly clock: Clock;
   readonly crashPoint: CrashPoint;
@@ -53,13 +53,13 @@ export interface Replayed {
   readonly stored: number;
   readonly repeats: number;
   readonly stillFailed: number;
-  /** Those of secondary tables, which are not tried. */
+  /** Number of events of secondary tables, which are not replayed. */
   readonly skipped?: number;
 }
 
-/** Events of one commit, rounded up to files: a running compactor classifies its batch again after each commit. */
+/** Events per commit, rounded up to files: a running compactor classifies its batch again after each commit. */
 const eventsPerCommit = 20_000;
-/** Each attempt after the first follows a flush that was committed meanwhile. */
+/** Maximum number of attempts; each after the first follows a flush. */
 const maxAttempts = 100;
 
 interface FailedFile {
@@ -146,7 +146,6 @@ async function commitReplay(
   }
 }
 
-/** Replays the events of some files by one commit. */
 async function replayFiles(dependencies: ReplayDependencies, files: readonly FailedFile[]): Promise<Replayed> {
   const { table, duckdb, lakeDir } = dependencies;
   const candidates = files.flatMap(({ events }) => events.filter(isCandidate));
@@ -189,9 +188,9 @@ async function* readPortions(paths: readonly string[]): AsyncGenerator<FailedFil
 }
 
 /**
- * Tries every failed event again, concurrently with a running compactor: each classifies again what the other has
- * committed, so that a keyed event is stored once and `available_at` never decreases. It can be repeated. Errors:
- * `file_damaged` when a file that may have one of the events is damaged, `locked`, `commit_conflict`, `disk`, `sql`.
+ * Retries every failed event, concurrently with a compactor: each classifies again after the other's commits, so that a
+ * keyed event is stored once and `available_at` never decreases. It can be repeated. Errors: `file_damaged` if a file
+ * that may have one of the events is damaged, `locked`, `commit_conflict`, `disk`, `sql`.
  */
 export function replayFailed(dependencies: ReplayDependencies): Promise<Replayed> {
   const { table, lakeDir } = dependencies;
@@ -217,7 +216,6 @@ interface FailedFilter {
   readonly idApp?: number | undefined;
 }
 
-/** Ids of one query. */
 const idsAtOnce = 20_000;
 
 function isMeant({ line, load, reason }: FailedEvent, filter: FailedFilter): boolean {
@@ -228,7 +226,6 @@ function isMeant({ line, load, reason }: FailedEvent, filter: FailedFilter): boo
   );
 }
 
-/** Reads the failed events of imports that a filter selects. */
 export async function readFailedEvents(lakeDir: string, filter: FailedFilter): Promise<FailedEvent[]> {
   const { failed, table } = lakePaths(lakeDir);
   const found: FailedEvent[] = [];
@@ -239,8 +236,8 @@ export async function readFailedEvents(lakeDir: string, filter: FailedFilter): P
 }
 
 /**
- * Removes failed events permanently, concurrently with a running compactor. They count as erased, for event lookups
- * too. Returns their number. Atomic. Errors: `locked`, `file_damaged`, `disk`.
+ * Removes failed events atomically, concurrently with a compactor; returns their number. They count as erased. Errors:
+ * `locked`, `file_damaged`, `disk`.
  */
 export function dropFailed(dependencies: EraseAsideDependencies, filter: FailedFilter): Promise<number> {
   const { table, lakeDir } = dependencies;

@@ -8,14 +8,11 @@ import type { Duckdb } from '../lake/sql/duckdb.ts';
 import { sqlList } from '../lake/sql/literals.ts';
 import { waitForLock, type Lock } from '../runtime/files/lock.ts';
 
-/** Longer than one task of a running compactor, ms. */
-
 /** Acquires the maintenance lock of a table. Error: `locked`, which names the holder. */
 export function lockTable(lakeDir: string, name: TableName, holder: string): Promise<Lock> {
   return waitForLock(tablePaths(lakeDir, name).maintenanceLock, holder);
 }
 
-/** Returns the staging folder of a table. */
 export const stagingOf = (table: Table, lakeDir: string): string =>
   tablePaths(lakeDir, { table: path.basename(table.dir) }).staging;
 
@@ -41,7 +38,7 @@ export async function withTableLock<T>(
   }
 }
 
-/** Files that one query opens. */
+/** Maximum number of files that one query opens. */
 const filesAtOnce = 64;
 
 /** Splits a list into portions, by default of as many files as one query opens. */
@@ -49,7 +46,6 @@ export function* inPortions<T>(all: readonly T[], size = filesAtOnce): Generator
   for (let from = 0; from < all.length; from += size) yield all.slice(from, from + size);
 }
 
-/** SQL that reads files of a table by the names of their columns. */
 export const filesSql = (files: readonly string[], more = ''): string =>
   `read_parquet(${sqlList(files)}, union_by_name = true, hive_partitioning = false${more})`;
 

@@ -13,8 +13,6 @@ export interface ClientOptions {
   readonly fetch?: typeof fetch;
 }
 
-/** Options of one call. */
 export interface CallOptions {
-  /** Aborts the call. */
   readonly signal?: AbortSignal;
 }

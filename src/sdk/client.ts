@@ -37,7 +37,7 @@ export class ApiError extends Error {
   constructor(operation: string, response: Response, answer: unknown) {
     // The import area has the detail in a header, the export area in the envelope.
     const detail = response.headers.get('x-error-detail') ?? detailOf(answer);
-    super(`${operation} was answered with ${response.status}: ${detail ?? JSON.stringify(answer)}`);
+    super(`${operation} failed with status ${response.status}: ${detail ?? JSON.stringify(answer)}`);
     this.operation = operation;
     this.status = response.status;
     this.answer = answer;

@@ -156,7 +156,7 @@ async function holdCompactor({ service }: ServiceWithApp): Promise<void> {
     }
     return lock !== undefined;
   });
-  await isTold(service, /^compact is (down|being started again)/, /log lines with "process":"compact"/, true);
+  await isTold(service, /^compact is (down|restarting)/, /log lines with "process":"compact"/, true);
   lock?.release();
   await isOver(service, /^compact is/);
   expect(await readStatusProblems(service)).toEqual([]);

@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { onTestFinished } from 'vitest';
 import { addUser } from '../../src/access/users.ts';
@@ -71,18 +71,38 @@ interface ConsoleServerOptions {
   readonly sessionKey?: string;
 }
 
+type Users = ConsoleServer['users'];
+/** Users of the first server and their files: adding users takes most of the start. */
+let added: { readonly users: Users; readonly files: ReadonlyMap<string, Buffer> } | undefined;
+
+async function addUsers(dataDir: string): Promise<Users> {
+  if (added === undefined) {
+    const paths = dataPaths(dataDir);
+    const users = {
+      ann: await addUser(paths, { name: 'Ann', idAccount: 7, canExport: true }),
+      ben: await addUser(paths, { name: 'Ben', idAccount: 1, canExport: true }),
+      cem: await addUser(paths, { name: 'Cem', idAccount: 1, canExport: true }),
+      olga: await addUser(paths, { name: 'Olga', idAccount: 1, canExport: true, operator: true }),
+    };
+    const names = readdirSync(dataDir, { recursive: true, encoding: 'utf8' });
+    const files = names.filter((name) => statSync(path.join(dataDir, name)).isFile());
+    added = { users, files: new Map(files.map((name) => [name, readFileSync(path.join(dataDir, name))])) };
+  } else {
+    for (const [name, bytes] of added.files) {
+      mkdirSync(path.dirname(path.join(dataDir, name)), { recursive: true, mode: 0o700 });
+      writeFileSync(path.join(dataDir, name), bytes, { mode: 0o600 });
+    }
+  }
+  return added.users;
+}
+
 export async function startConsoleServer(options: ConsoleServerOptions = {}): Promise<ConsoleServer> {
   const { publicUrl, quotaUser = [], pages, hasClientAddresses = true, sessionKey } = options;
   const dataDir = testFolder();
   const paths = dataPaths(dataDir);
   const logger = createLogger('silent');
   // Before the start: a running service needs some time to load a new user.
-  const [ann, ben, cem, olga] = [
-    await addUser(paths, { name: 'Ann', idAccount: 7, canExport: true }),
-    await addUser(paths, { name: 'Ben', idAccount: 1, canExport: true }),
-    await addUser(paths, { name: 'Cem', idAccount: 1, canExport: true }),
-    await addUser(paths, { name: 'Olga', idAccount: 1, canExport: true, operator: true }),
-  ];
+  const users = await addUsers(dataDir);
   const access = await openAccessReader(paths, logger);
   if (sessionKey !== undefined) writeFileSync(path.join(paths.keys, 'sessions.key'), sessionKey);
   const key = await openSessionKey(paths.keys, logger);
@@ -135,7 +155,7 @@ export async function startConsoleServer(options: ConsoleServerOptions = {}): Pr
       return Number(new RegExp(`^tributary_console_sign_ins_total{outcome="${outcome}"} (\\d+)$`, 'm').exec(body)?.[1]);
     },
     now: Date.now(),
-    users: { ann, ben, cem, olga },
+    users,
     openEnds,
     ask: (target, call) => send(port, target, call),
     signIn,

@@ -48,7 +48,7 @@ export function runInWorker(plan: WorkerPlan, { onPercent, signal }: WorkerOptio
   if (world === undefined) throw new Error('only in a simulation');
   const parent = world.current();
   return new Promise((resolve) => {
-    let outcome: AttemptOutcome = { kind: 'crashed', error: 'the export worker ended: SIGKILL' };
+    let outcome: AttemptOutcome = { kind: 'crashed', error: 'export worker exited: SIGKILL' };
     const worker = world.start(`worker of ${path.basename(path.dirname(plan.folder))}`, async () => {
       onPercent(50);
       outcome = await makeFiles(plan).catch((error: unknown): AttemptOutcome => ({

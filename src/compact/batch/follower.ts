@@ -2,11 +2,13 @@
  * Secondary tables: tables of other datasets, which store the lines of their kinds from the same stream.
  *
  * In: the classified batch of a flush. Out: a young file and a commit per table, before that of the events table, whose
- * position decides where the stream is read from. Invariant: the log of a secondary table names the newest batch that
- * it had lines of (epoch, last sequence, hash of that message). It is ahead of the events table by at most one batch,
- * and no batch crosses its position: each line is stored once. Crash: between the two commits it is ahead. The next
- * batches end at its position and are not stored in it again. If that message has changed, the stream has lost its
- * tail: a new epoch begins, in which the table's rows are recognized by their keys.
+ * position decides where the stream is read from.
+ * Invariant: the log of a secondary table names the newest batch that it had lines of (epoch, last sequence, hash of
+ * that message). It is ahead of the events table by at most one batch, and no batch crosses its position: each line is
+ * stored once.
+ * Crash: between the two commits it is ahead. The next batches end at its position and are not stored in it again. If
+ * that message has changed, the stream has lost its tail: a new epoch begins, in which the table's rows are recognized
+ * by their keys.
  */
 import assert from 'node:assert/strict';
 import { type Dataset, events, importDatasets } from '../../datasets/dataset.ts';

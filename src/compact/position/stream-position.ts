@@ -2,9 +2,10 @@
  * Decides where the stream is read from, and whether it is still the stream that the lake has followed.
  *
  * In: position and anchor hash from the lake's log; the state of the stream. Out: the epoch to read, a new one after a
- * fault, and an alarm. Invariant: no message is skipped silently: a stream that was recreated, shortened, reused or has
- * a gap begins a new epoch, in which every event that the lake may have is looked up by its id. Crash: the position is
- * in commits only; the file of stream-end.ts is written atomically and ignored if damaged.
+ * fault, and an alarm.
+ * Invariant: no message is skipped silently: a stream that was recreated, shortened, reused or has a gap begins a new
+ * epoch, in which every event that the lake may have is looked up by its id.
+ * Crash: the position is in commits only; the file of stream-end.ts is written atomically and ignored if damaged.
  */
 import { AppError } from '../../runtime/errors.ts';
 import type { Logger } from '../../runtime/logger.ts';

@@ -100,7 +100,7 @@ export async function refreshOwnPart(table: Table): Promise<void> {
 
 /**
  * Runs a task that rewrites files under the table's maintenance lock, after completing what a crash interrupted, unless
- * this compactor has lost the lake (`fenced`); undefined if another process (an erasure, a replay, a load) holds the lock.
+ * this compactor has lost the lake (`fenced`); undefined if another process (such as an erasure) holds the lock.
  */
 export async function underMaintenanceLock<T>(
   { table, leader, writer, paths, logger, assertFolder }: TableDependencies,

@@ -2,8 +2,9 @@
  * Seals: rewrites young rows into sealed files, concurrently with the flushes.
  *
  * In: young files of the lake's log whose rows are due (seal-policy.ts). Out: sealed files in their folders, new young
- * files for the rows that are not due, one commit. Invariant: a seal changes no value of a row; the counts in and out
- * are equal; damaged files are left out. Crash: all or nothing, by one change (lake/files/change.ts).
+ * files for the rows that are not due, one commit.
+ * Invariant: a seal changes no value of a row; the counts in and out are equal; damaged files are left out.
+ * Crash: all or nothing, by one change (lake/files/change.ts).
  */
 import { localFiles } from '../../runtime/store/open-store.ts';
 import { AppError, isAppError } from '../../runtime/errors.ts';

@@ -157,7 +157,7 @@ export type JudgedBatch = ReturnType<typeof toJudgedBatch>;
 
 function toLoadedBatch(intake: Intake, converted: Converted, assertLoaded: AssertCurrent) {
   const { duckdb, keys } = intake;
-  const nextVerdict = createGenerations('the batch has been judged anew: this verdict is void');
+  const nextVerdict = createGenerations('the batch was classified again: this result is outdated');
   const classify = createClassifier(duckdb, keys);
   return {
     /** Why the engine refused the spool: a bad line, or a failed read. */
@@ -214,7 +214,7 @@ export async function openBatchTables(
 ) {
   await createDedupeTables(duckdb);
   const keys = createKeyTable(duckdb, mask, slices);
-  const nextBatch = createGenerations('the tables have another batch by now');
+  const nextBatch = createGenerations('the tables have a newer batch');
   const enrichment = enricher === undefined ? undefined : createBatchEnrichment(duckdb, enricher);
   const plain = createPlainWriter(duckdb, enrichment);
   const intake: Intake = { duckdb, keys, enrichment, plain };

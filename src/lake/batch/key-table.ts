@@ -124,7 +124,7 @@ const hashesAtOnce = 2 ** 18;
 /** Writes `recent_keys` to a file, and returns the hashes. An error leaves no file. */
 async function writeSlice(duckdb: Duckdb, file: string): Promise<KeyHashes> {
   try {
-    // Hashes do not compress. Packing saves a third; compression a sixth of the rest in twice the time.
+    // Hashes do not compress. Packing saves a third; compression a sixth of the remainder in twice the time.
     await duckdb.run(
       `COPY recent_keys TO ${sqlText(file)} (FORMAT parquet, COMPRESSION uncompressed, PARQUET_VERSION v2)`,
     );

@@ -30,7 +30,7 @@ export async function findWhole(
       throw new AppError('file_damaged', damage.message, {
         cause: damage,
         retryable: true,
-        hint: 'Nothing: a rewrite has taken its place, which is read at the next try.',
+        hint: 'No action needed: a rewrite has replaced the file, and the next attempt reads the new one.',
       });
     damages.push(damage);
   }

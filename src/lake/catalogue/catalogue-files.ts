@@ -35,7 +35,7 @@ const isFacts = (document: unknown): document is FoldFacts => typeof document ==
 export function openFolds(lakeDir: string): FileRecords<FoldFacts> {
   const damaged = {
     code: 'record_damaged',
-    hint: "Remove the folder 'catalogue' of the lake: the compactor makes it anew.",
+    hint: "Remove the folder 'catalogue' of the lake: the compactor recreates it.",
   } as const;
   return openFileRecords(cataloguePaths(lakeDir).folder, { isValid: isFacts, damaged }, false);
 }
@@ -73,7 +73,7 @@ type NoticeList = { readonly notices: readonly Notice[] };
 function openLists(lakeDir: string): Records<NoticeList> {
   return createRecords(openStore(cataloguePaths(lakeDir).folder), {
     isValid: shapeOf<NoticeList>({ notices: Array.isArray }),
-    damaged: { code: 'record_damaged', hint: 'Remove it: what is still so is found again.' },
+    damaged: { code: 'record_damaged', hint: 'Remove it: notices that still apply are found again.' },
   });
 }
 

@@ -125,13 +125,13 @@ function describe(row: Row): string {
   const parameter = `parameter ${JSON.stringify(row.parameter)}`;
   switch (row.kind) {
     case 'parameter_new':
-      return `${parameter} is new: ${row['recent_seen']} of ${row['recent']} events looked at have it`;
+      return `${parameter} is new: ${row['recent_seen']} of ${row['recent']} sampled events have it`;
     case 'parameter_lost':
-      return `${parameter} is gone: ${row['before_seen']} of ${row['before']} events looked at in the four weeks before had it, none of ${row['recent']} since`;
+      return `${parameter} is missing: ${row['before_seen']} of ${row['before']} sampled events of the previous four weeks had it, none of ${row['recent']} since`;
     case 'parameter_changed':
-      return `${parameter} changed its type: ${describeType(row, 'before')} of the four weeks before, ${describeType(row, 'recent')} since`;
+      return `${parameter} changed its type: ${describeType(row, 'before')} of the previous four weeks, ${describeType(row, 'recent')} since`;
     case undefined:
-      return `${row['events']} events, where the same weekday had ${row['usual']} in the four weeks before`;
+      return `${row['events']} events; the same weekday had ${row['usual']} in the previous four weeks`;
     default:
       return row.kind satisfies never;
   }

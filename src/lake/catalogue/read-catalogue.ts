@@ -165,7 +165,7 @@ const tries = 3;
 function refuseDamaged(error: unknown): never {
   throw new AppError('record_damaged', `the catalogue of parameters is damaged: ${describeError(error)}`, {
     cause: error,
-    hint: "Remove the folder 'catalogue' of the lake: the compactor makes it anew.",
+    hint: "Remove the folder 'catalogue' of the lake: the compactor recreates it.",
   });
 }
 

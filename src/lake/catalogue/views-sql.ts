@@ -54,7 +54,7 @@ function columnSql({ name, type, types, untyped }: CatalogueParameter, column: s
   const value = `custom_event_params[${literal(name)}]`;
   if (type === 'text' || type === 'empty') return `${value} AS ${sqlName(column)}`;
   const filled = Object.values(types).reduce((sum, count) => sum + count, 0) - types.empty;
-  const remark = untyped === 0 ? '' : ` /* NULL: ${untyped} of ${filled} values looked at */`;
+  const remark = untyped === 0 ? '' : ` /* NULL: ${untyped} of ${filled} sampled values */`;
   return `${castOf(type)}(${value}) AS ${sqlName(column)}${remark}`;
 }
 
@@ -87,7 +87,7 @@ export function viewsSql(apps: readonly AppEvents[]): string {
       );
       return `CREATE SCHEMA IF NOT EXISTS app_${idApp};\n${macros.join('\n')}`;
     });
-  return `-- Typed parameters of custom events, by DuckDB 1.3 or newer. Run snapshot.sql first: the rows are those of its views.
+  return `-- Typed parameters of custom events, for DuckDB 1.3 or newer. Run snapshot.sql first: it creates the views with the rows.
 -- FROM app_1.level_complete(): the custom event of that name of app 1, its parameters as columns of their types.
 -- A value of another form than its column is NULL, and stands in untyped_params; custom_event_params has all as they came.
 -- The service writes it anew as events are sealed: an hour after they came, where no setting says otherwise.

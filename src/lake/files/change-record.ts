@@ -23,7 +23,7 @@ export interface ChangeRecord {
   readonly unlink: readonly string[];
 }
 
-const hint = "Put its folder away and run 'tributary lake check': what it had begun to replace may be there twice.";
+const hint = "Move its folder away and run 'tributary lake check': rows that it was replacing may exist twice.";
 
 export function damagedRecord(what: string, cause?: unknown): AppError {
   return new AppError('rewrite_damaged', what, { ...(cause === undefined ? {} : { cause }), hint });
@@ -42,7 +42,7 @@ function isInside(relative: string): boolean {
 
 function toRelative(lakeDir: string, file: string): string {
   const relative = path.relative(lakeDir, file).split(path.sep).join('/');
-  if (!isInside(relative)) throw new Error(`a change of ${lakeDir} must not touch ${file}`);
+  if (!isInside(relative)) throw new Error(`${file} is outside the lake ${lakeDir}`);
   return relative;
 }
 
@@ -81,7 +81,8 @@ export function renderRecord(lakeDir: string, record: ChangeRecord): string {
 export function parseRecord(file: string, text: string, lakeDir: string): ChangeRecord {
   try {
     const { commitId, baseVersion, files, moves, unlink } = parseChecked(text);
-    if (typeof commitId !== 'string' || typeof baseVersion !== 'number') throw new Error('it names no commit');
+    if (typeof commitId !== 'string' || typeof baseVersion !== 'number')
+      throw new Error('it has no commit id or version');
     const toPath = (stored: unknown): string => toAbsolute(lakeDir, stored);
     return {
       commitId,
@@ -104,7 +105,7 @@ export async function assertInsideLake(lakeDir: string, commitId: string, files:
     throw new AppError(
       'rewrite_damaged',
       `the rewrite ${commitId} would change files outside the lake: ${folder} is a link to ${real}`,
-      { hint: 'Replace the link by the folder itself, then start again.' },
+      { hint: 'Replace the link with the folder, then restart.' },
     );
   }
 }

@@ -113,8 +113,8 @@ export async function openChange(
           const change = build(state, lake);
           const gone = change.actions.find(({ remove }) => remove !== undefined && !state.files.has(remove.path));
           if (gone !== undefined)
-            throw new AppError('commit_conflict', `${gone.remove?.path} was replaced by another change meanwhile`, {
-              hint: 'Repeat the command.',
+            throw new AppError('commit_conflict', `${gone.remove?.path} was replaced by a concurrent change`, {
+              hint: 'Retry the command.',
             });
           return change;
         }, id);

@@ -193,7 +193,7 @@ export async function listDataFiles(tableDir: string): Promise<string[]> {
   return names.filter((name) => name.endsWith('.parquet') && !name.startsWith(log) && name !== emptyFileName);
 }
 
-const hint = "Restore the file from a copy; 'tributary lake check' lists every damaged one.";
+const hint = "Restore the file from a backup; 'tributary lake check' lists all damaged files.";
 
 /** Finds damage by reading the entire file, since Parquet readers verify no checksums. A missing file is retryable. */
 export async function findFileDamage({
@@ -202,14 +202,13 @@ export async function findFileDamage({
   sha256,
 }: Pick<DataFile, 'absolutePath' | 'sizeBytes' | 'sha256'>): Promise<AppError | undefined> {
   const size = await findSize(absolutePath);
-  if (size === undefined)
-    return new AppError('file_damaged', `${absolutePath} is not there`, { retryable: true, hint });
+  if (size === undefined) return new AppError('file_damaged', `${absolutePath} is missing`, { retryable: true, hint });
   if (size !== sizeBytes)
     return new AppError('file_damaged', `${absolutePath} is damaged: it has ${size} bytes instead of ${sizeBytes}`, {
       hint,
     });
   if (sha256 === undefined || (await hashFile(absolutePath)) === sha256) return undefined;
-  return new AppError('file_damaged', `${absolutePath} is damaged: its bytes are not those that were written`, {
+  return new AppError('file_damaged', `${absolutePath} is damaged: checksum mismatch`, {
     hint,
   });
 }

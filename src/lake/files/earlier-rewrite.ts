@@ -52,7 +52,7 @@ async function moveStaged(folder: string, moves: readonly Move[]): Promise<void>
     if (await exists(from)) await moveFile(from, to);
     // Another engine's VACUUM may have removed a renamed file that no commit named yet.
     else if (!(await exists(to)))
-      throw new AppError('file_damaged', `${to}, which a rewrite has written, is gone`, {
+      throw new AppError('file_damaged', `${to}, which a rewrite has written, is missing`, {
         hint: "Restore it from a copy, and run 'tributary lake check'.",
       });
   }
@@ -76,7 +76,7 @@ export async function finishEarlier(table: Table, folder: string, text: string):
     await table.commit((state) => {
       const gone = change.actions.find(({ remove }) => remove !== undefined && !state.files.has(remove.path));
       if (gone !== undefined)
-        throw logDamaged(`${gone.remove?.path} was to be replaced by a rewrite, and the log does not name it any more`);
+        throw logDamaged(`${gone.remove?.path}, which a rewrite was to replace, is no longer in the log`);
       return change;
     }, commitId);
   }

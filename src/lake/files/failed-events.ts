@@ -63,8 +63,8 @@ function assertLines(text: string, file: string): void {
     const [head, check] = checkedHead.exec(line) ?? [];
     if (head === undefined ? line === '' || uncheckedHead.test(line) : checkOf(line.slice(head.length)) === check)
       continue;
-    throw new AppError('file_damaged', `${file} is damaged: line ${index + 1} is not what was written`, {
-      hint: "Restore the file from a backup; 'tributary lake check' lists every damaged one.",
+    throw new AppError('file_damaged', `${file} is damaged: checksum mismatch in line ${index + 1}`, {
+      hint: "Restore the file from a backup; 'tributary lake check' lists all damaged files.",
     });
   }
 }

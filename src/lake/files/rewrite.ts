@@ -88,8 +88,8 @@ async function writeRewrite(
   if (file.numRecords !== undefined && written.numRecords + rowsLeftOut !== file.numRecords) {
     throw new AppError(
       'file_damaged',
-      `the rewrite of ${file.path} has ${written.numRecords} rows, and ${rowsLeftOut} of ${file.numRecords} are to be left out`,
-      { hint: "Run 'tributary lake check', and restore what it names from a backup." },
+      `the rewrite of ${file.path} has ${written.numRecords} rows, expected ${file.numRecords} minus ${rowsLeftOut}`,
+      { hint: "Run 'tributary lake check', and restore the files that it lists from a backup." },
     );
   }
   const to = rewrittenPath(file, id, index);

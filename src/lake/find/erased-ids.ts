@@ -60,7 +60,7 @@ export interface ErasedIdsPlace {
 }
 
 const hint =
-  "Put it back from a backup. Without one, run 'tributary lake repair --accept-loss': events that were erased before are then as if they had never come.";
+  "Restore it from a backup. Without one, run 'tributary lake repair --accept-loss': events that were erased before are then reported as unknown.";
 
 const damaged = (what: string, cause?: unknown): AppError =>
   new AppError('file_damaged', what, { ...(cause === undefined ? {} : { cause }), hint });
@@ -110,8 +110,8 @@ export function createErasedIdsSearch({ erasedIds: file, table, staging }: Erase
       if (state?.sha256 !== before.sha256) continue;
       throw damaged(
         (await exists(file))
-          ? `${file} is damaged: it does not have the bytes that the log names for the hashes of ${hashes} erased ids`
-          : `${file}, the hashes of ${hashes} erased ids, is not there`,
+          ? `${file} is damaged: checksum mismatch of the hashes of ${hashes} erased ids`
+          : `${file}, the hashes of ${hashes} erased ids, is missing`,
       );
     }
   };
@@ -128,7 +128,7 @@ async function readUnnamed<T>(file: string, work: () => Promise<T>): Promise<T> 
   try {
     return await work();
   } catch (error) {
-    throw damaged(`${file}, the hashes of erased ids, cannot be read`, error);
+    throw damaged(`cannot read ${file}, the hashes of erased ids`, error);
   }
 }
 
@@ -198,7 +198,7 @@ export async function findErasedIdsDamage(duckdb: Duckdb, file: string): Promise
       `SELECT count(*) FILTER (WHERE h > before IS NOT TRUE) AS misplaced FROM (SELECT h, lag(h, 1, -1) OVER () AS before FROM (SELECT h::HUGEINT AS h FROM (${oldSql(file)})))`,
     );
     if (Number(row?.['misplaced']) === 0) return undefined;
-    throw new Error(`${String(row?.['misplaced'])} of its hashes are not in their order`);
+    throw new Error(`${String(row?.['misplaced'])} of its hashes are out of order`);
   } catch (error) {
     return `${describeError(error)}; ${hint}`;
   }

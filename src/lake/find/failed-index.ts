@@ -78,12 +78,12 @@ async function findInFile(file: string, sought: Sought): Promise<FoundFailed[]> 
 const filesAtOnce = 100;
 
 const tooMany = (): AppError =>
-  new AppError('overloaded', `there are more than ${maxKnown} failed events: not all of them can be looked through`, {
-    hint: "Replay them by 'tributary failed replay', or look through what 'tributary failed list' gives.",
+  new AppError('overloaded', `cannot search more than ${maxKnown} failed events`, {
+    hint: "Replay them with 'tributary failed replay', or search the output of 'tributary failed list'.",
   });
 
 const stillToRead = (files: number): AppError =>
-  new AppError('overloaded', `${files} files of failed events are still to be read`, { hint: 'Ask again in a while.' });
+  new AppError('overloaded', `${files} files of failed events are not indexed yet`, { hint: 'Retry in a minute.' });
 
 /** Creates an empty index. With more than `maxFiles` unread files, a lookup leaves them to `readOn`. */
 export function createFailedIndex(folder: string, tableDir: string, maxFiles = Infinity) {

@@ -130,11 +130,9 @@ async function findInMissing(
     // Maintenance with a newer version of the table may remove an index again.
     for (let isIndexed = false; !isIndexed;) {
       if (performance.now() >= deadlineMs || file.sizeBytes > maxIndexedBytes)
-        throw new AppError(
-          'overloaded',
-          `the ids of ${missing.length - done} files of the lake are still to be indexed`,
-          { hint: 'Ask again in a while.' },
-        );
+        throw new AppError('overloaded', `${missing.length - done} files of the lake are not indexed yet`, {
+          hint: 'Retry in a minute.',
+        });
       await index.add(duckdb, file);
       const answer = await index.find(duckdb, [file], keys);
       candidates.push(...answer.candidates);

@@ -163,9 +163,9 @@ export function assertProtocol(protocol: ProtocolAction | undefined): void {
   const features = [...(protocol.readerFeatures ?? []), ...(protocol.writerFeatures ?? [])];
   throw new AppError(
     'lake_protocol',
-    `the lake's table asks for reader ${protocol.minReaderVersion} and writer ${protocol.minWriterVersion}${features.length === 0 ? '' : ` (${features.join(', ')})`}, which this service does not know`,
+    `the lake's table requires reader ${protocol.minReaderVersion} and writer ${protocol.minWriterVersion}${features.length === 0 ? '' : ` (${features.join(', ')})`}, which this service does not support`,
     {
-      hint: 'A newer version of this service, or another engine, has changed the table: start that version, or restore the log from before that.',
+      hint: 'Run the newer version that changed the table, or restore the log from a backup.',
     },
   );
 }
@@ -177,6 +177,6 @@ export function findInfo(actions: readonly Action[]): CommitInfoAction | undefin
 export function logDamaged(what: string, cause?: unknown): AppError {
   return new AppError('log_damaged', what, {
     ...(cause === undefined ? {} : { cause }),
-    hint: "Run 'tributary lake check', and restore what it names from a backup.",
+    hint: "Run 'tributary lake check', and restore the files that it lists from a backup.",
   });
 }

@@ -55,26 +55,26 @@ export async function assertSameHistory(
   throw new AppError(
     'not_found',
     table === undefined
-      ? `version ${version} is another one by now: the lake was restored from a backup after it was named`
-      : `${version}-${mark} is a place of the table ${table}, not of ${path.basename(tableDir)}: each dataset has its own`,
+      ? `version ${version} has changed: the lake was restored from a backup after the cursor was issued`
+      : `${version}-${mark} is a cursor of the table ${table}, not of ${path.basename(tableDir)}`,
     { hint },
   );
 }
 
-const fromTheStart = 'Ask for everything once, and go on from the place that the answer names.';
+const fromTheStart = 'Retry without a cursor to read all rows, then continue from the returned cursor.';
 
 /** Returns the `available_at`, Unix ms, above which rows are newer than a cursor. Error: `not_found`. */
 export async function findSinceMs(place: FeedPlace, snapshot: Snapshot): Promise<number> {
   const { version } = place;
   const newest = Math.max(snapshot.version, 0);
   if (version > newest)
-    throw new AppError('not_found', `version ${version} is later than the one that is read, ${newest}`, {
+    throw new AppError('not_found', `version ${version} is later than the version that is read, ${newest}`, {
       hint: fromTheStart,
     });
   if (version === 0) return 0;
   const point = await findPoint(snapshot.tableDir, version, snapshot.lake?.restamps);
   if (point === undefined)
-    throw new AppError('not_found', `nothing is known of version ${version} any more`, { hint: fromTheStart });
+    throw new AppError('not_found', `version ${version} is no longer known`, { hint: fromTheStart });
   await assertSameHistory(place, point, snapshot, fromTheStart);
   return point.availableAtMs;
 }
@@ -182,15 +182,16 @@ export function refuseVersion(version: number, kept: KeptVersions, idApps?: read
   const { before: forgetBefore, isErasing } = findErased(lake, idApps);
   const newest = Math.max(kept.newest, 0);
   if (version === newest) return undefined;
-  if (version > newest) return `version ${version} is not there yet: the newest is ${newest}`;
-  if (isErasing) return `version ${version} may have rows that are being erased: for now only ${newest} can be given`;
+  if (version > newest) return `version ${version} does not exist yet; the newest is ${newest}`;
+  if (isErasing)
+    return `version ${version} may have rows that are being erased; only version ${newest} is available for now`;
   if (version < forgetBefore)
-    return `version ${version} has rows that were erased since: the oldest that can be given is ${forgetBefore}`;
-  if (version < oldest) return `version ${version} is not kept any more: the oldest that is kept is ${oldest}`;
+    return `version ${version} has rows that were erased; the oldest available version is ${forgetBefore}`;
+  if (version < oldest) return `version ${version} is no longer available; the oldest available version is ${oldest}`;
   return undefined;
 }
 
-const withoutVersion = 'Ask without a version, for the newest.';
+const withoutVersion = 'Retry without a version to read the newest.';
 
 function refuse(why: string): AppError {
   return new AppError('not_found', why, { hint: withoutVersion });
@@ -199,7 +200,7 @@ function refuse(why: string): AppError {
 function assertOwn({ version, foreign, lastCommit, protocol }: TableState): void {
   const lake = findLakeState(lastCommit);
   if (foreign !== undefined || lake === undefined || lake.cause === 'reset')
-    throw refuse(`version ${version} is what another engine has made of the table`);
+    throw refuse(`version ${version} is a commit of another engine`);
   assertProtocol(protocol);
 }
 

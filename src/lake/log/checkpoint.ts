@@ -234,7 +234,7 @@ export async function writeCheckpoint(
     const sizeBytes = await getSize(temporary);
     await store.upload(name, temporary);
     await crashPoint('checkpoint-renamed');
-    // Spark may have stored a checksum of its own file here, and would refuse this one.
+    // Spark may have stored a checksum of another file here, and would refuse this one.
     await store.remove(['._last_checkpoint.crc']);
     const last = { version: state.version, size: mixed.length + plain.length, sha256 };
     await store.replace('_last_checkpoint', Buffer.from(JSON.stringify(last)), 'any');
@@ -271,8 +271,7 @@ export async function readCheckpoint(
   const store = logStore(tableDir);
   const name = store.nameOf(checkpointName(version));
   if ((await store.findSize(checkpointName(version))) === undefined) throw missingObject(name);
-  if (!(await isCheckpointWhole(tableDir, version)))
-    throw logDamaged(`${name} is damaged: its bytes are not those that were written`);
+  if (!(await isCheckpointWhole(tableDir, version))) throw logDamaged(`${name} is damaged: checksum mismatch`);
   await localFiles.use([{ absolutePath: name }], async ([file = '']) => {
     for await (const actions of readActions(duckdb, file)) take(actions);
   });

@@ -211,12 +211,13 @@ export function assertFollows(before: LakeState, after: LakeState): void {
     change.streamed === change.stored + change.failed + change.repeats + change.erased,
     `a commit (${after.cause}) does not account for its events: ${JSON.stringify(change)}`,
   );
-  for (const name of growing) assert(change[name] >= 0, `a commit (${after.cause}) takes ${-change[name]} off ${name}`);
+  for (const name of growing)
+    assert(change[name] >= 0, `a commit (${after.cause}) decreases ${name} by ${-change[name]}`);
   for (const [name, total] of Object.entries(after.totals))
     assert(Number.isSafeInteger(total) && total >= 0, `a commit (${after.cause}) leaves ${total} ${name}`);
 
   const [was, is] = [before.epoch, after.epoch];
-  assert(was === undefined || is !== undefined, `a commit (${after.cause}) forgets the position`);
+  assert(was === undefined || is !== undefined, `a commit (${after.cause}) drops the position`);
   if (was?.appId === is?.appId)
     assert(
       (is?.position ?? 0) >= (was?.position ?? 0),
@@ -270,7 +271,7 @@ export function describeClock(availableAtMs: number, nowMs: number, since?: stri
     code: 'clock_behind_lake',
     message: `the newest available_at of the lake, ${new Date(availableAtMs).toISOString()}, is ${describeSpan(availableAtMs - nowMs)} ahead of this machine's clock${since === undefined ? '' : `, seen since ${since}`}: the clock was ahead when rows were stored, or is behind now; filters by availability miss new rows`,
     action:
-      "Set the clock right if it is behind; otherwise run 'tributary lake repair', which gives those rows a time that has passed, in the same order. Nothing is lost meanwhile.",
+      "Correct the clock if it is behind; otherwise run 'tributary lake repair', which sets those rows to past times in the same order. No rows are lost.",
   };
 }
 

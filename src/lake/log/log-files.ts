@@ -75,11 +75,9 @@ function findDamage(bytes: Buffer, actions: readonly Action[]): string | undefin
   const hasHead = head === sealedHead(checksum);
   const hasBody = hashCommit(bytes.subarray(bodyAt)) === checksum;
   if (hasHead && hasBody) return undefined;
-  if (hasHead || hasBody) return 'its bytes are not those that were written';
+  if (hasHead || hasBody) return 'checksum mismatch';
   const info = findInfo(actions);
-  return ownMarks.test(bytes.toString('utf8')) && info?.engineInfo !== uncheckedEngine
-    ? 'it lacks its checksum'
-    : undefined;
+  return ownMarks.test(bytes.toString('utf8')) && info?.engineInfo !== uncheckedEngine ? 'missing checksum' : undefined;
 }
 
 export function hashCommit(text: string | Buffer): string {

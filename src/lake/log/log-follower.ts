@@ -113,9 +113,9 @@ function requireLake(state: TableState): LakeState {
   if (lake === undefined) {
     throw new AppError(
       'lake_protocol',
-      `the lake's log up to version ${state.version} has no commit of this service that could be read`,
+      `the lake's log has no readable commit of this service up to version ${state.version}`,
       {
-        hint: 'Another engine made the table, or its clean-up removed the commits of this service: restore the log from a backup.',
+        hint: 'Restore the log from a backup: another engine created the table, or removed the commits of this service.',
       },
     );
   }

@@ -87,7 +87,7 @@ export function toDataFile(root: string, add: AddAction): DataFile {
   const absolutePath = relative === undefined ? root : path.resolve(root, relative);
   if (relative === undefined || /^[a-z][a-z0-9+.-]+:/i.test(relative) || !absolutePath.startsWith(root + path.sep)) {
     throw new AppError('lake_protocol', `the log names a file outside the table: ${add.path}`, {
-      hint: 'Another engine added it; copy the file into the lake by an import.',
+      hint: 'Load the rows of the file with an import: another engine added it.',
     });
   }
   return new LiveFile(add, relative, absolutePath);
@@ -306,7 +306,7 @@ export async function loadOwnState(tableDir: string): Promise<OwnState> {
     if (!isAppError(error, 'log_damaged')) throw error;
     throw new AppError('foreign_commit', foreignError(foreign).message, {
       cause: error,
-      hint: 'The log no longer has the version before it: restore the lake from a backup.',
+      hint: 'Restore the lake from a backup: the log no longer has the version before it.',
     });
   });
   assertProtocol(state.protocol);

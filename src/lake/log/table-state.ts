@@ -57,14 +57,14 @@ export function describeForeign({ version, engine, operation, at }: ForeignCommi
     return {
       code: 'foreign_commit',
       subject: table,
-      message: `another engine (${engine}) has changed the lake's table ${table}: version ${version}, ${operation}, at ${at ?? 'an unknown time'}; nothing is written to it, and exports read version ${version - 1}`,
-      action: "Stop that engine's job, then run 'tributary lake repair': it brings the table back by a new commit.",
+      message: `another engine (${engine}) has changed the lake's table ${table}: version ${version}, ${operation}, at ${at ?? 'an unknown time'}; writes to it are blocked, and exports read version ${version - 1}`,
+      action: "Stop that engine's job, then run 'tributary lake repair', which reverts the change.",
     };
   return {
     code: 'foreign_commit',
     message: `another engine (${engine}) has changed the lake's table: version ${version}, ${operation}, at ${at ?? 'an unknown time'}; events wait in the stream, and exports read version ${version - 1}`,
     action:
-      "Stop that engine's job, then run 'tributary lake repair': it brings the table back by a new commit, and everything goes on by itself. Nothing acknowledged is lost.",
+      "Stop that engine's job, then run 'tributary lake repair', which reverts the change; the service then resumes. No acknowledged event is lost.",
   };
 }
 
@@ -173,7 +173,7 @@ export function replayCommit(state: TableState, { version, actions, sha256 }: Co
     previous !== undefined &&
     previous !== state.lastHash
   ) {
-    throw logDamaged(`version ${version - 1} of the lake's log is not what version ${version} follows`);
+    throw logDamaged(`version ${version} of the lake's log does not follow version ${version - 1}`);
   }
   applyCommit(state, version, actions, sha256);
 }

@@ -177,7 +177,7 @@ export function toCommitInfo(before: LakeState, change: Change, stamp: Stamp): C
   };
   assert(
     change.availableAtMs === undefined || change.availableAtMs >= before.availableAtMs,
-    'rows are available after all before them',
+    'available_at must be later than that of all earlier rows',
   );
   assertFollows(before, lake);
   return {
@@ -204,7 +204,7 @@ function toActions(
   const stamp = { version: state.version + 1, commitId, nowMs, previous: state.lastHash };
   const commitInfo = toCommitInfo(follower.lake(), change, stamp);
   const after = findLakeState(commitInfo);
-  assert(after !== undefined, 'the commit would not be known as one of this service');
+  assert(after !== undefined, 'the commit must be recognizable as one of this service');
   const moved = change.actions.flatMap(({ txn }) => (txn === undefined ? [] : [[txn.appId, txn.version] as const]));
   assertPosition(after, new Map([...state.txns, ...moved]));
   return [{ commitInfo }, ...change.actions.map((action) => stampRemoval(action, nowMs))];
@@ -213,7 +213,7 @@ function toActions(
 /** The newest commit is never trimmed. If it is missing, this process is outdated. */
 async function assertNotTrimmed(tableDir: string, version: number): Promise<void> {
   if ((await logStore(tableDir).findSize(commitName(version))) !== undefined) return;
-  throw new AppError('fenced', `version ${version} of the lake's table is gone from the log`, {
+  throw new AppError('fenced', `version ${version} is missing from the lake's log`, {
     hint: 'Start the compactor again.',
   });
 }
@@ -240,8 +240,8 @@ async function commitOnTop(
     follower.apply(actions);
     return follower.lake();
   }
-  throw new AppError('commit_conflict', `could not commit to the lake in ${maxAttempts} attempts`, {
-    hint: 'See whether another engine or service commits to it all the time; then repeat it.',
+  throw new AppError('commit_conflict', `cannot commit to the lake after ${maxAttempts} attempts`, {
+    hint: 'Check that no other engine or service commits to the lake, then retry.',
   });
 }
 

@@ -71,7 +71,7 @@ const linesTogether = 1024;
 
 export function ledgerError(tableDir: string): AppError {
   return new AppError('log_damaged', `${ledgerFile(tableDir)} is damaged`, {
-    hint: 'Put it back from a backup; or remove it, when there is none: what is asked for since an older version than the log has is refused then.',
+    hint: 'Restore it from a backup. Without one, remove it: cursors older than the log are then rejected.',
   });
 }
 

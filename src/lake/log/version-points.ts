@@ -33,9 +33,9 @@ export function renderSteps(steps: readonly RestampStep[]): string {
 
 export async function readSteps(tableDir: string, name: string): Promise<readonly RestampStep[]> {
   const file = path.join(tableDir, name);
-  const hint = `Put it back from a backup: exports with sinceVersion from before that repair need it.`;
+  const hint = 'Restore it from a backup: exports with a sinceVersion from before that repair need it.';
   const text = await findText(openStore(tableDir), name);
-  if (text === undefined) throw new AppError('log_damaged', `${file} is gone`, { hint });
+  if (text === undefined) throw new AppError('log_damaged', `${file} is missing`, { hint });
   try {
     return parseChecked(text)['steps'] as readonly RestampStep[];
   } catch (error) {

@@ -233,7 +233,7 @@ async function commitAll(
 ): Promise<boolean> {
   let before = findLakeState(own.lastCommit);
   if (before === undefined)
-    throw new AppError('lake_protocol', 'the lake has no commit of this service to go on from', {
+    throw new AppError('lake_protocol', 'the lake has no commit of this service to continue from', {
       hint: 'Restore the lake from a backup.',
     });
   let { version, lastHash: previous } = newest;
@@ -285,7 +285,7 @@ export async function repairTable(dependencies: RepairDependencies): Promise<Rep
     };
   }
   throw new AppError('commit_conflict', 'another engine keeps committing to the table', {
-    hint: 'Stop its job first, then run the repair again.',
+    hint: "Stop that engine's job, then run the repair again.",
   });
 }
 

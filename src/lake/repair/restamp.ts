@@ -102,7 +102,7 @@ function describe(steps: readonly Step[], passedMs: number, rows: number, files:
     ...(passedMs > 0 ? { unchangedUpTo: iso(passedMs) } : {}),
     from,
     to,
-    cursors: `A reader by available_at that has read everything sets its cursor from ${from[1]} or later to ${to[1]}; one whose cursor lies from ${from[0]} on and that has not, to ${passedMs > 0 ? iso(passedMs) : 'its start'}, and drops the event_ids that it has.`,
+    cursors: `A reader by available_at that has read all rows changes a cursor of ${from[1]} or later to ${to[1]}. A reader that has not changes a cursor of ${from[0]} or later to ${passedMs > 0 ? iso(passedMs) : 'its start'}, and skips the event_ids that it has.`,
   };
 }
 

@@ -71,7 +71,7 @@ function findRefused(node: unknown): string[] {
 
 function refuseSql(message: string): never {
   throw new AppError('sql', message, {
-    hint: 'One SELECT at a time is run, or EXPLAIN of one: the lake is only read.',
+    hint: 'Pass one SELECT, or EXPLAIN of one: queries are read-only.',
   });
 }
 
@@ -126,10 +126,10 @@ export async function openReadOnlyEngine(options: ReadOnlyEngineOptions): Promis
       );
       const parsed = JSON.parse(String(row[0])) as Parsed;
       if (parsed.error_type === 'not implemented') refuseSql('this is no SELECT');
-      if (parsed.error) throw new AppError('sql', parsed.error_message ?? 'the statement cannot be read');
-      if (parsed.statements?.length !== 1) refuseSql('a statement is expected');
+      if (parsed.error) throw new AppError('sql', parsed.error_message ?? 'cannot parse the statement');
+      if (parsed.statements?.length !== 1) refuseSql('expected one statement');
       const refused = findRefused(parsed);
-      if (refused.length > 0) refuseSql(`the function ${refused.join(', ')} is not for reading`);
+      if (refused.length > 0) refuseSql(`function ${refused.join(', ')} is not allowed`);
       return select === sql ? 'select' : 'explain';
     },
     async stream(sql) {

@@ -51,9 +51,9 @@ function rootSql({ root, writtenAtMs }: SnapshotSqlOptions): string {
   // Both open a file by name and list no folder, which the lake's group may not.
   const file = sqlText(`${root}/snapshot.sql`);
   const accepted = sqlText(`${writtenAtMs} ${root}`);
-  const isGone = `The lake that this snapshot.sql was written for is not at ${root} any more. Where it lies now is named by SET VARIABLE tributary_root = '/path/of/lake'; or start its service once, which writes the file anew.`;
-  const isCopy = `This is not the newest text of ${root}/snapshot.sql: it was read from a copy of that lake, or is kept from before. Read that file again, or name the lake that is meant by SET VARIABLE tributary_root = '/path/of/lake'; a text to keep is what 'tributary lake snapshot' prints.`;
-  return `-- A text that has worked once goes on working on its connection. A pattern that matches nothing is no error, as a missing file is.
+  const isGone = `The lake of this snapshot.sql is no longer at ${root}. Set its path with SET VARIABLE tributary_root = '/path/of/lake', or start its service once, which rewrites the file.`;
+  const isCopy = `This is not the newest text of ${root}/snapshot.sql: it is from a copy of that lake, or outdated. Read that file again, or set the lake's path with SET VARIABLE tributary_root = '/path/of/lake'. For a text that stays valid, run 'tributary lake snapshot'.`;
+  return `-- A text that has worked once stays valid on its connection. A pattern without a match is not an error, unlike a missing file.
 SET VARIABLE tributary_newest = (SELECT coalesce(max(file), ${file} || '[.]') FROM glob(${file}));
 
 SET VARIABLE tributary_accepted = (
@@ -72,7 +72,7 @@ const leaderSql = `SET VARIABLE tributary_at = (
   SELECT ${variable('at')} || CASE
     WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/${events.table}/_delta_log/*.checkpoint.parquet')) THEN '/${events.table}'
     WHEN EXISTS (FROM glob(${patternSql(variable('at'))} || '/lake/${events.table}/_delta_log/*.checkpoint.parquet')) THEN '/lake/${events.table}'
-    ELSE error('There is no lake in ' || ${variable('at')} || ': name the folder that has ''${events.table}'' in it, or the data folder.') END);`;
+    ELSE error('No lake in ' || ${variable('at')} || ': pass the folder that contains ''${events.table}'', or the data folder.') END);`;
 
 /** Finds another table. If it is missing, as in a lake restored from an older backup, its view is empty. */
 const followerSql = (table: string): string => `SET VARIABLE tributary_leader = ${variable('at')};
@@ -139,7 +139,7 @@ function viewSql({ name, table, where }: View, retentionMs: number): string {
   const files = `enum_range(NULL::${filesOf(table)})`;
   const time =
     retentionMs < 3_600_000 ? `${retentionMs / 1000} seconds` : `${Math.round(retentionMs / 36_000) / 100} hours`;
-  const isOld = `This view shows the lake as it was when snapshot.sql was run, and the lake keeps the files of older versions for ${time} only: run snapshot.sql again.`;
+  const isOld = `This view is outdated, because the lake keeps the files of older versions for ${time} only: run snapshot.sql again.`;
   return `CREATE OR REPLACE VIEW ${name} AS SELECT * FROM read_parquet(
   CASE WHEN epoch_ms(now()) < ${files}[1]::BIGINT + ${Math.max(retentionMs, minimumMs)} THEN ${files}[2:] ELSE error(${sqlText(isOld)}) END,
   union_by_name = true, hive_partitioning = false)${where};`;
@@ -186,10 +186,10 @@ export function snapshotSql(options: SnapshotSqlOptions): string {
   const about =
     writtenAtMs === undefined
       ? `-- Reads the lake at ${JSON.stringify(root)}.`
-      : `-- Reads the lake that it lies in. That of a copy, before its service has started once: SET VARIABLE tributary_root = '/path/of/lake' first.
+      : `-- Reads the lake of its folder. For a copy whose service has not started yet: SET VARIABLE tributary_root = '/path/of/lake' first.
 ${writtenMark}${writtenAtMs}`;
-  return `-- The imported events${followers.length === 0 ? '' : ', and the other tables of the lake,'} as of now, by DuckDB 1.3 or newer. Run it again for a newer snapshot.
--- Views: ${names.join(', ')}; always also tributary.${events.table}, and tributary.login, say, where the database has a table of that name.
+  return `-- The imported events${followers.length === 0 ? '' : ', and the other tables of the lake,'} as of now, for DuckDB 1.3 or newer. Run it again for a newer snapshot.
+-- Views: ${names.join(', ')}; always also tributary.${events.table}, and for example tributary.login if the database has a table of that name.
 -- Other connections to a read-only database find them as tributary_memory.${events.table} and so on. Times are TIMESTAMPTZ.
 ${about}
 

@@ -21,51 +21,46 @@ import {
 import { streamFile } from '../../runtime/files/input-file.ts';
 
 /**
- * The folder of a backup: bytes under their own hash (`files/ab/ab12...`), and a manifest that names the file of the
- * data folder for each. Unchanged files are kept; nothing in the current manifest is touched before the next one is
- * written, so an interrupted run leaves the previous backup intact.
+ * The folder of a backup: bytes under their own hash (`files/ab/ab12...`), and a manifest that maps paths of the data
+ * folder to them. Files of the current manifest stay until the next one is written, so an interrupted run leaves the
+ * previous backup intact.
  */
 export interface BackupFolder {
   readonly dir: string;
-  /** The current backup, if one was finished. */
   readonly manifest: BackupManifest | undefined;
-  /**
-   * Stores the bytes of a file, unless an intact copy exists. `expected`: what they must be. Errors: ENOENT,
-   * `file_damaged` if the file has other bytes.
-   */
+  /** Stores the bytes of a file, unless an intact copy exists. Errors: ENOENT, `file_damaged` if not `expected`. */
   put(place: string, source: string, expected?: StoredBytes, mayLink?: boolean): Promise<BackupFile>;
-  /** As `put`; empty if there is no file. */
+  /** As `put`; empty if the file does not exist. */
   putIfThere(place: string, source: string): Promise<BackupFile[]>;
   write(pieces: AsyncIterable<Uint8Array>): Promise<StoredBytes>;
-  /** Returns a path for work in progress; removed with the folder's closing. */
+  /** Returns a path for work in progress, which is removed on close. */
   workPath(name: string): string;
-  /** Writes the manifest, then removes unnamed bytes. Returns how many. */
+  /** Writes the manifest, then removes unnamed bytes. Returns their number of files. */
   finish(manifest: Omit<BackupManifest, 'format' | 'program'>): Promise<number>;
   close(): Promise<void>;
 }
 
 interface BackupFolderOptions {
-  /** Locked instead of a folder on a file system without locks. */
+  /** Lock file for a file system without locks. */
   readonly spareLock: string;
   readonly logger: Logger;
 }
 
 export function assertGoingOn(signal: AbortSignal): void {
   if (signal.aborted)
-    throw new AppError('stopping', 'the backup was stopped', { hint: 'One that the folder held before is whole.' });
+    throw new AppError('stopping', 'the backup was stopped', {
+      hint: 'Run the backup again; a previous backup in the folder is intact.',
+    });
 }
 
-/** Names in a backup's folder: all others are foreign. */
+/** Names in the folder of a backup; all others are foreign. */
 const ownNames = /^(files|work|manifest\.json(\.[\w.]+\.tmp)?|\.lock|lost\+found)$/;
 
 export function storedPath(dir: string, sha256: string): string {
   return path.join(dir, 'files', sha256.slice(0, 2), sha256);
 }
 
-/**
- * Locks a backup's folder, or the spare one if its file system has no locks. Errors: `locked`; `start_failed` without a
- * spare one.
- */
+/** Locks the folder, or the spare file without locks. Errors: `locked`; `start_failed` without a spare file. */
 export function lockBackup(dir: string, holder: string, spareLock?: string): Lock {
   try {
     try {
@@ -76,34 +71,30 @@ export function lockBackup(dir: string, holder: string, spareLock?: string): Loc
     }
   } catch (error) {
     if (!isAppError(error, 'locked')) throw error;
-    throw new AppError('locked', error.message, { hint: 'Wait for that one to end, or name another folder.' });
+    throw new AppError('locked', error.message, { hint: 'Wait until it has finished, or pass another folder.' });
   }
 }
 
-/** Refuses a folder with other contents: a mistyped path must not fill a foreign folder. */
+/** Rejects a folder with other contents: a mistyped path must not fill a foreign folder. */
 async function assertOwnFolder(dir: string): Promise<void> {
   const strange = (await listNames(dir)).find((name) => !ownNames.test(name));
   if (strange === undefined) return;
-  throw new AppError('usage', `${dir} holds other things than a backup (${strange})`, {
-    hint: 'Name a new folder, or an empty one.',
+  throw new AppError('usage', `${dir} has other contents than a backup (${strange})`, {
+    hint: 'Pass a new or empty folder.',
   });
 }
 
-/** Reads the current manifest. A damaged one counts as none, so that a new backup can be made. */
+/** Reads the current manifest. A damaged one counts as missing, so that a new backup can be made. */
 async function findInForce(dir: string, logger: Logger): Promise<BackupManifest | undefined> {
   try {
     return await findManifest(dir);
   } catch (error) {
     if (!isAppError(error, 'backup_damaged')) throw error;
-    logger.warn(
-      { error: describeError(error) },
-      'the backup that was there cannot be restored; a new one takes its place',
-    );
+    logger.warn({ error: describeError(error) }, 'existing backup not restorable, replacing it');
     return undefined;
   }
 }
 
-/** Removes leftovers of a killed run. */
 async function removeLeftovers(dir: string): Promise<void> {
   await removeTree(path.join(dir, 'work'));
   for (const name of await listNames(dir)) if (name.endsWith('.tmp')) await removeFile(path.join(dir, name));
@@ -130,13 +121,10 @@ async function prepare(
 }
 
 interface StoredFiles {
-  /** Reports whether intact bytes exist: this run reads and compares each once. */
+  /** Reports whether intact bytes exist; reads and verifies each once per run. */
   isKept(expected: StoredBytes): Promise<boolean>;
-  /** Moves bytes from the work folder to their path. */
   keep(temporary: string, stored: StoredBytes): Promise<StoredBytes>;
-  /** Makes additions and removals durable. */
   sync(): Promise<void>;
-  /** Removes all other bytes durably; returns how many. */
   removeUnnamed(named: ReadonlySet<string>): Promise<number>;
 }
 
@@ -152,7 +140,7 @@ function openStoredFiles(dir: string, logger: Logger): StoredFiles {
     const found = await findStored(file);
     if (found === undefined) return false;
     if (isSame(found, expected)) whole.add(expected.sha256);
-    else logger.warn({ file }, 'a file of the backup is damaged and is made anew');
+    else logger.warn({ file }, 'file of the backup damaged, will be copied again');
     return whole.has(expected.sha256);
   }
 
@@ -190,7 +178,7 @@ function openStoredFiles(dir: string, logger: Logger): StoredFiles {
   };
 }
 
-/** Copies or links a file to a temporary, durably. Returns what it contains. */
+/** Copies or links a file to a temporary, durably. Returns size and hash. */
 async function copyFile(
   source: string,
   temporary: string,
@@ -201,20 +189,20 @@ async function copyFile(
   const stored = linked ? await findStored(temporary) : await writeStored(streamFile(source), temporary);
   if (stored === undefined)
     throw new AppError('folder_lost', `${temporary} was removed while it was written`, {
-      hint: 'Let nothing else write to the folder of the backup, and repeat it.',
+      hint: 'Check for other programs that write to the folder of the backup, and run it again.',
     });
   if (linked) await syncFile(temporary);
   if (expected !== undefined && !isSame(stored, expected)) {
-    throw new AppError('file_damaged', `${source} is damaged: its bytes are not those that were written`, {
-      hint: "Restore it from a backup that has it; 'tributary lake check' lists every damaged file of the lake.",
+    throw new AppError('file_damaged', `${source} is damaged: checksum mismatch`, {
+      hint: "Restore the file from an intact backup; 'tributary lake check' lists every damaged file of the lake.",
     });
   }
   return stored;
 }
 
 /**
- * Opens the folder of a backup, and creates it if it is missing; one run at a time. Errors: `locked`, `usage` if it has
- * other contents, `data_format`.
+ * Opens or creates the folder of a backup, for one run at a time. Errors: `locked`, `usage` if it has other contents,
+ * `data_format`.
  */
 export async function openBackupFolder(dir: string, options: BackupFolderOptions): Promise<BackupFolder> {
   const { lock, manifest } = await prepare(dir, options);

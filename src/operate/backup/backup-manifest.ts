@@ -30,7 +30,7 @@ export async function writeStored(pieces: AsyncIterable<Uint8Array>, file: strin
   return { sha256: hash.digest('hex'), size };
 }
 
-/** Hashes a file; undefined if there is none. */
+/** Hashes a file; undefined if it does not exist. */
 export async function findStored(file: string): Promise<StoredBytes | undefined> {
   const size = await findSize(file);
   return size === undefined ? undefined : { sha256: await hashFile(file), size };
@@ -47,7 +47,6 @@ export interface BackupFile extends StoredBytes {
 
 /** Messages of the stream that the lake of the backup does not have (stream-tail.ts). */
 export interface BackupTail extends StoredBytes {
-  /** Name and creation time of the stream. */
   readonly stream: string;
   readonly messages: number;
 }
@@ -58,13 +57,11 @@ export interface BackupManifest {
   readonly format: number;
   /** The format of the data folder, which may be older. */
   readonly folderFormat: number;
-  /** Version of the program that made the backup. */
   readonly program: string;
-  /** Start of the backup, ISO 8601: it has every event acknowledged before. */
+  /** Start of the backup, ISO 8601: it has every event that was acknowledged before. */
   readonly madeAt: string;
-  /** Id of the lake; absent if there was none. */
   readonly lake?: string;
-  /** Version of the lake; -1 if there was none. (`version` is the checked file's.) */
+  /** Version of the lake; -1 without one. (`version` is the checked file's.) */
   readonly lakeVersion: number;
   /** Last stream sequence in the backup, in the lake or in the tail. */
   readonly sequence: number;
@@ -73,7 +70,7 @@ export interface BackupManifest {
 }
 
 const manifestName = 'manifest.json';
-const hint = 'The bytes of this backup may be whole, yet nothing says so any more: restore another one.';
+const hint = 'Restore another backup; this one cannot be verified without its manifest.';
 
 export function manifestPath(dir: string): string {
   return path.join(dir, manifestName);
@@ -84,7 +81,7 @@ function isStored(value: unknown): value is StoredBytes {
   return typeof sha256 === 'string' && /^[0-9a-f]{64}$/.test(sha256) && Number.isSafeInteger(size) && (size ?? -1) >= 0;
 }
 
-/** Reports whether a path is a plain one below the folder. */
+/** Reports whether a value is a plain relative path. */
 function isInside(name: unknown): boolean {
   return (
     typeof name === 'string' &&
@@ -108,13 +105,10 @@ function assertManifest(manifest: BackupManifest): void {
     !listed ||
     !(tail === undefined || (isStored(tail) && typeof tail.stream === 'string'))
   )
-    throw new Error('its content is not what was written');
+    throw new Error('invalid content');
 }
 
-/**
- * Reads the manifest of a folder; undefined if no backup was finished. Errors: `backup_damaged`; `data_format` if a
- * newer program made it.
- */
+/** Reads the manifest; undefined without a finished backup. Errors: `backup_damaged`; `data_format` if it is newer. */
 export async function findManifest(dir: string): Promise<BackupManifest | undefined> {
   const file = manifestPath(dir);
   const text = await findTextFile(file);
@@ -129,7 +123,7 @@ export async function findManifest(dir: string): Promise<BackupManifest | undefi
   try {
     assertManifest(manifest);
   } catch (error) {
-    throw new AppError('backup_damaged', `${file} is no manifest of a backup`, { cause: error, hint });
+    throw new AppError('backup_damaged', `${file} is not a backup manifest`, { cause: error, hint });
   }
   return manifest;
 }

@@ -1,14 +1,15 @@
 /**
- * The backup: the whole data folder as of one version of each of the lake's tables, made while the service runs.
+ * The backup: the entire data folder as of one version of each table of the lake, made while the service runs.
  *
- * In: the data folder; the stream, read without acknowledging. Out: a folder (backup-folder.ts) that `restore` makes a
- * data folder of. Every event that was acknowledged before the backup began is in it once: as a row, a failed event or
- * a repeat of the version, or in the tail. Order: the bulk of the lake's files; the tail of the stream; the version of
- * the events, then those of the other tables, each under its maintenance lock; reports, segments, titles and access; the manifest, which
- * makes the backup. What the compactor commits and purges between the tail and the version is in both, and the position
- * of the version says so. Another table may be ahead of the events, as far as the tail reaches, and is never behind.
- * Crash: the backup before is in force until the manifest is replaced; what an interrupted run has copied, the next one
- * keeps.
+ * In: the data folder; the stream, read without acknowledging. Out: a folder (backup-folder.ts) from which `restore`
+ * makes a data folder. Every event that was acknowledged before the backup began is in it once: as a row, a failed
+ * event or a duplicate of the version, or in the tail. Order: most of the lake's files; the tail of the stream; the
+ * version of the events, then those of the other tables, each under its maintenance lock; reports, segments, titles and
+ * access; the manifest, which completes the backup. Events that the compactor commits and purges between the tail and
+ * the version are in both; the position of the version shows it. A secondary table may be ahead of the events, as far
+ * as the tail reaches, and is never behind.
+ * Crash: the previous backup stays current until the manifest is replaced; the next run keeps what an interrupted one
+ * has copied.
  */
 import path from 'node:path';
 import type { AccessPaths } from '../../access/access-file.ts';
@@ -52,10 +53,7 @@ export interface BackupSource {
   readonly dataDir: string;
   readonly paths: DataPaths;
   readonly datasetsDir: string;
-  /**
-   * Runs work on the stream; with undefined if the folder has none. As late and as short as possible: the broker of a
-   * stopped service runs for it.
-   */
+  /** Runs work on the stream, or with undefined. As short as possible: it may start the broker of a stopped service. */
   readonly withStream: <T>(work: (reader: StreamReader | undefined) => Promise<T>) => Promise<T>;
 }
 
@@ -66,15 +64,15 @@ interface BackupOptions {
   readonly logger: Logger;
 }
 
-/** How long a restarting broker is waited for, ms. */
+/** Longest wait for a restarting broker, ms. */
 const brokerAwayMs = 60_000;
 const brokerRetryMs = 500;
 const captures = 5;
 
 async function assertPlaces(dataDir: string, dir: string): Promise<void> {
   if (!(await isWithin(dir, dataDir)) && !(await isWithin(dataDir, dir))) return;
-  throw new AppError('usage', `the backup ${dir} and the data folder ${dataDir} lie in each other`, {
-    hint: 'Name a folder elsewhere, best on another disk.',
+  throw new AppError('usage', `the backup ${dir} and the data folder ${dataDir} overlap`, {
+    hint: 'Pass a folder elsewhere, preferably on another disk.',
   });
 }
 
@@ -90,12 +88,10 @@ async function warnOfStrangers({ dataDir, paths, datasetsDir }: BackupSource, lo
   for (const folder of [dataDir, paths.lake]) {
     const names = await listNames(folder).catch(() => []);
     const strange = names.filter((name) => !known.has(path.resolve(folder, name)) && !others.test(name));
-    if (strange.length > 0)
-      logger.warn({ folder, names: strange }, 'entries that are not of the service are not in the backup');
+    if (strange.length > 0) logger.warn({ folder, names: strange }, 'foreign entries left out of the backup');
   }
 }
 
-/** Reads the tail. Waits for a broker that is down, as after a kill. */
 async function readTail(
   source: BackupSource,
   target: BackupFolder,
@@ -113,7 +109,7 @@ async function readTail(
   );
 }
 
-/** Stores the messages of the tail that the version lacks; undefined if there are none. */
+/** Stores the messages of the tail that the version lacks; undefined without any. */
 async function storeTail(
   tail: CapturedTail | undefined,
   { epoch }: LakeCopy,
@@ -126,17 +122,14 @@ async function storeTail(
   return { stream: tail.stream, messages, ...(await target.write(copyFrames(tail.file, position))) };
 }
 
-/**
- * Copies the other tables up to the backup's position in the stream; undefined if it can no longer be determined how
- * far they reach.
- */
+/** Copies the secondary tables up to the backup's position; undefined if their own can no longer be determined. */
 async function tryCopyFollowers(
   target: BackupFolder,
   { epoch }: LakeCopy,
   tail: CapturedTail | undefined,
   copying: LakeCopyOptions,
 ): Promise<BackupFile[] | undefined> {
-  // Of another stream, or without one, no table has a message that the events lack.
+  // Of another stream, or without a stream, no table has a message that the events lack.
   const bound =
     epoch === undefined || epoch.streamId !== tail?.stream
       ? undefined
@@ -149,9 +142,7 @@ async function tryCopyFollowers(
   }
 }
 
-/**
- * Copies a tail and a version that belong together: if the lake has started another epoch in between, reads both again.
- */
+/** Copies a tail and a version that belong together; reads both again if the lake has started another epoch. */
 async function copyConsistently(
   source: BackupSource,
   target: BackupFolder,
@@ -170,21 +161,20 @@ async function copyConsistently(
       followers !== undefined && ((leader.epoch?.appId === before && after === before) || tail === undefined);
     if (isSettled) return { lake, tail };
     if (capture === captures)
-      throw new AppError('overloaded', "the lake's place in the stream changes again and again", {
-        hint: "See what 'tributary status' says of the stream, and repeat the backup.",
+      throw new AppError('overloaded', "the lake's position in the stream keeps changing", {
+        hint: "Check the stream with 'tributary status', then run the backup again.",
       });
   }
 }
 
-/** Refuses to replace the backup of another lake. */
 async function assertSameLake({ paths }: BackupSource, { dir, manifest }: BackupFolder): Promise<void> {
   const before = manifest?.lake;
   if (before === undefined) return;
   const isThere = (await readSnapshot(lakePaths(paths.lake).table)).version >= 0;
   const id = isThere ? await ensureLakeId(paths.lake) : 'none';
   if (id === before) return;
-  throw new AppError('conflict', `${dir} holds the backup of another lake (${before}), and this one is ${id}`, {
-    hint: 'Name another folder, or remove that backup first.',
+  throw new AppError('conflict', `${dir} has the backup of another lake: ${before}, not ${id}`, {
+    hint: 'Pass another folder, or remove that backup first.',
   });
 }
 
@@ -220,14 +210,14 @@ async function run(source: BackupSource, target: BackupFolder, options: BackupOp
   };
   const removed = await target.finish(manifest);
   const answer = summarize(manifest);
-  logger.info({ dir: target.dir, ...answer, messagesInTail: stored?.messages ?? 0, removed }, 'backup made');
+  logger.info({ dir: target.dir, ...answer, messagesInTail: stored?.messages ?? 0, removed }, 'backup finished');
   return answer;
 }
 
 /**
  * Makes or renews the backup of a data folder in `dir`. Errors: `usage` (paths), `locked`, `conflict` (the backup of
- * another lake), `file_damaged` (a file of the lake is damaged and the backup has no intact copy), `broker_away`,
- * `disk`, `stopping`. After any of them the previous backup is still current.
+ * another lake), `file_damaged` (without an intact copy in the backup), `broker_away`, `disk`, `stopping`. After an
+ * error the previous backup is still current.
  */
 export async function makeBackup(source: BackupSource, dir: string, options: BackupOptions): Promise<BackupAnswer> {
   await assertPlaces(source.dataDir, dir);
@@ -243,9 +233,9 @@ export async function makeBackup(source: BackupSource, dir: string, options: Bac
     }
   } catch (error) {
     if (!isSystemError(error, 'ENOSPC', 'EDQUOT', 'EIO', 'EROFS', 'EACCES', 'EPERM', 'EFBIG')) throw error;
-    throw new AppError('disk', `the backup into ${dir} was not finished`, {
+    throw new AppError('disk', `cannot finish the backup into ${dir}`, {
       cause: error,
-      hint: 'Remove the cause, such as a full disk, and repeat it; the backup that the folder held before is whole.',
+      hint: 'Remove the cause, such as a full disk, and run the backup again; a previous backup in the folder is intact.',
       retryable: false,
     });
   }

@@ -32,15 +32,14 @@ import { listNames } from '../../runtime/files/folder-names.ts';
 import { acquireLock } from '../../runtime/files/lock.ts';
 import { retry } from '../../runtime/async/retry.ts';
 
-/** The copy of one version of a table. Its log is a checkpoint, without removed files. */
+/** Options of the copy of one version of a table. Its log is a checkpoint, without tombstones. */
 interface TableCopyOptions {
   readonly lakeDir: string;
-  /** Whether to use hard links instead of copies where possible. */
+  /** Uses hard links instead of copies where possible. */
   readonly link: boolean;
   readonly signal: AbortSignal;
 }
 
-/** Returns the path of a file of the lake in the manifest. */
 function pathBelow(lakeDir: string, file: string): string {
   return path.posix.join('lake', path.relative(lakeDir, file).split(path.sep).join('/'));
 }
@@ -66,10 +65,7 @@ async function copyLiveFiles(
   return { copied, gone };
 }
 
-/**
- * Copies the log: a checkpoint of the version, and the commits from this service's newest one on. Error: ENOENT if it
- * is trimmed concurrently.
- */
+/** Copies a checkpoint of the version, and the commits from this service's newest one on. Error: ENOENT if trimmed. */
 async function copyLog(
   tableDir: string,
   state: Readonly<TableState>,
@@ -77,7 +73,7 @@ async function copyLog(
   { lakeDir }: TableCopyOptions,
 ): Promise<BackupFile[]> {
   const folder = target.workPath(path.basename(tableDir));
-  // That of an earlier version, which disappeared before it was copied.
+  // Leftovers of an earlier version, which disappeared before it was copied.
   await removeTree(folder);
   await makeFolder(logFolder(folder));
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
@@ -99,10 +95,7 @@ async function copyLog(
   return files;
 }
 
-/**
- * Copies the positions of versions: the ledger, with the commits that the backup leaves out, and the steps of repairs
- * of the clock.
- */
+/** Copies the cursors of versions: the ledger, the commits that the backup lacks, and the steps of clock repairs. */
 async function copyPoints(
   tableDir: string,
   state: Readonly<TableState>,
@@ -121,18 +114,16 @@ async function copyPoints(
   return files;
 }
 
-/** How far in the stream the rows of a copied table may reach. */
+/** Limit of the rows of a copied table, as a position in the stream. */
 interface PositionBound {
-  /** Id of the txn action with the position. */
   readonly appId: string;
   /** Last sequence whose message the backup has. */
   readonly sequence: number;
 }
 
 /**
- * Loads the newest version of a table without rows of messages after the bound: the other tables are committed before
- * the events' position advances, and may be ahead of the backup's stream. Error: `commit_conflict` if the log no longer
- * has the commits to decide.
+ * Loads the newest version of a table without rows of messages after the bound: secondary tables are committed before
+ * the events' position advances. Error: `commit_conflict` if the log no longer has the commits to decide.
  */
 async function loadWithin(
   tableDir: string,
@@ -145,7 +136,7 @@ async function loadWithin(
     const commit = await findCommit(tableDir, version);
     if (commit === undefined)
       throw new AppError('commit_conflict', `the log of ${tableDir} was trimmed while it was copied`, {
-        hint: 'Repeat the backup.',
+        hint: 'Run the backup again.',
       });
     const position = commit.actions.find(({ txn }) => txn?.appId === appId)?.txn?.version;
     if (position === undefined) continue;
@@ -156,8 +147,7 @@ async function loadWithin(
 }
 
 /**
- * Copies a version of a table: live files, log, empty file. Errors: `file_damaged`, retryable if a file is missing;
- * ENOENT if a commit is trimmed concurrently.
+ * Copies a version of a table. Errors: `file_damaged`, retryable if a file is missing; ENOENT if its log is trimmed.
  */
 async function copyTable(
   tableDir: string,
@@ -168,9 +158,9 @@ async function copyTable(
   const snapshot = toSnapshot(tableDir, state);
   const { copied, gone } = await copyLiveFiles(snapshot, target, options);
   if (gone.length > 0)
-    throw new AppError('file_damaged', `${gone[0]} is not there, and the lake's log names it`, {
+    throw new AppError('file_damaged', `${gone[0]} is missing, but the lake's log names it`, {
       retryable: true,
-      hint: "'tributary lake check' lists every missing file, and 'tributary lake repair' takes them out.",
+      hint: "Run 'tributary lake check' to list every missing file, and 'tributary lake repair' to remove them from the log.",
     });
   const log = await copyLog(tableDir, state, target, options);
   const empty = await target.put(pathBelow(options.lakeDir, snapshot.emptyFile), snapshot.emptyFile);
@@ -179,17 +169,16 @@ async function copyTable(
 }
 
 /**
- * The lake's part of a backup: one version of each table, with its files, and what lies beside them.
+ * The lake's part of a backup: one version of each table with its files, and the files next to the tables.
  *
- * The bulk is copied first, while everything goes on. The cut comes last, under the maintenance lock of the table that
- * is copied, so that nothing but flushes and loads changes it meanwhile: then only the files of the newest of them are
- * left to copy. The log of the backup is a checkpoint of that version, without the files that it no longer names, and
- * the commit itself, which carries the position in the stream and the totals. The events come first: another table has
- * the rows of a message before the position of the events passes it, so it is copied as far as the backup has the
- * stream, and is never behind.
+ * Most files are copied first, while the service runs. The cut comes last, under the maintenance lock of the table, so
+ * that only flushes and loads change it meanwhile: then few new files are left to copy. The log of the backup is a
+ * checkpoint of that version, without removed files, and the commit itself, which has the position in the stream and
+ * the totals. The events come first: a secondary table has the rows of a message before the position of the events
+ * passes it, so it is copied as far as the backup has the stream, and is never behind.
  */
 export interface LakeCopy {
-  /** Version of the table of the events; -1: there is no lake yet. */
+  /** Version of the events table; -1 without a lake. */
   readonly version: number;
   readonly id: string | undefined;
   readonly epoch: Epoch | undefined;
@@ -200,20 +189,19 @@ export interface LakeCopyOptions extends TableCopyOptions {
   readonly clock: Clock;
 }
 
-/** Flushes continue during a copy: each round has less to copy. */
+/** Maximum number of rounds: flushes continue during a copy, and each round has less to copy. */
 const rounds = 5;
 /** A shorter round leaves little enough for the cut, ms. */
 const shortRoundMs = 5000;
-/** A large seal or erasure takes minutes. */
+/** Longest wait for a maintenance lock, ms: a large seal or erasure takes minutes. */
 const lockWaitMs = 900_000;
 const cuts = 5;
 
-/** Lists all other tables, also those that no pipeline names. */
+/** Lists all secondary tables, also those that no pipeline names. */
 async function listFollowers(lakeDir: string): Promise<TableName[]> {
   return [...(await listOtherTables(lakeDir)), ...(await listUnnamedTables(lakeDir))];
 }
 
-/** Copies the current files, so that little is left for the cut. */
 export async function copyBulk(target: BackupFolder, options: LakeCopyOptions): Promise<void> {
   for (let round = 0; round < rounds; round += 1) {
     const startedMs = performance.now();
@@ -224,8 +212,8 @@ export async function copyBulk(target: BackupFolder, options: LakeCopyOptions): 
 }
 
 /**
- * Copies the first existing one of some paths of a file of failed events, which may be renamed concurrently. A damaged
- * one must not replace an intact copy.
+ * Copies the first existing path of failed events, which may be renamed meanwhile. Keeps an intact copy of a damaged
+ * file.
  */
 async function putFirst(
   target: BackupFolder,
@@ -241,9 +229,7 @@ async function putFirst(
   }
 }
 
-/**
- * Copies what is beside the tables: failed events of the version, quarantined files, hashes of erased ids, the lake's id.
- */
+/** Copies files next to the tables: failed events, quarantined files, hashes of erased ids, the lake's id. */
 async function copyBeside(table: Table, target: BackupFolder, { lakeDir }: LakeCopyOptions): Promise<BackupFile[]> {
   const paths = lakePaths(lakeDir);
   const files: BackupFile[] = [];
@@ -258,8 +244,8 @@ async function copyBeside(table: Table, target: BackupFolder, { lakeDir }: LakeC
 }
 
 /**
- * Runs a copy of a table's newest version under its maintenance lock, and again if the version disappears. First
- * settles what a killed rewrite left, as every holder of the lock does.
+ * Runs a copy of a table's newest version under its maintenance lock; repeats it if the version disappears. First
+ * settles what a killed rewrite left.
  */
 async function cutTable<T>(
   dataset: TableName,
@@ -293,8 +279,8 @@ async function cutTable<T>(
 }
 
 /**
- * Copies the newest version of the table of the events, and what is beside the tables. Waits for the maintenance lock.
- * Errors: `locked`, `file_damaged` if a file of the lake is damaged or missing, those of `openTable`.
+ * Copies the newest version of the events table, and the files next to the tables. Waits for the maintenance lock.
+ * Errors: `locked`, `file_damaged` if a file is damaged or missing, those of `openTable`.
  */
 export async function copyLake(target: BackupFolder, options: LakeCopyOptions): Promise<LakeCopy> {
   const { lakeDir } = options;
@@ -315,10 +301,7 @@ export async function copyLake(target: BackupFolder, options: LakeCopyOptions): 
   });
 }
 
-/**
- * Copies the failed rows of the loads in a version of a table. Under the maintenance lock, which every change of these
- * files needs.
- */
+/** Copies the failed rows of a version's loads. Called under the maintenance lock, as every change of them. */
 async function copyFailedRows(
   tableDir: string,
   { txns }: Readonly<TableState>,
@@ -332,8 +315,8 @@ async function copyFailedRows(
 }
 
 /**
- * Copies the other tables, with their failed rows, after the events: the newest version of each up to the bound.
- * Errors: those of `copyLake`; `commit_conflict` if that version cannot be determined.
+ * Copies the secondary tables with their failed rows, each in its newest version up to the bound. Errors: those of
+ * `copyLake`; `commit_conflict` if that version cannot be determined.
  */
 export async function copyFollowers(
   target: BackupFolder,

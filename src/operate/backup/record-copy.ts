@@ -39,10 +39,9 @@ interface ReportCopyOptions {
   readonly logger: Logger;
 }
 
-/** A request may change or end while it is copied. */
 const attempts = 5;
 
-/** Copies the files of a successful request. Damaged ones are left out and reported, so that the others are saved. */
+/** Copies the files of a successful request; leaves damaged ones out and reports them. */
 async function copyParts(folder: string, job: ReportJob, target: BackupFolder, logger: Logger): Promise<BackupFile[]> {
   const copied: BackupFile[] = [];
   for (const { name, bytes, sha256 } of job.state === 'success' ? (job.files ?? []) : []) {
@@ -51,16 +50,13 @@ async function copyParts(folder: string, job: ReportJob, target: BackupFolder, l
       copied.push(await target.put(place, path.join(folder, partsFolder, name), { sha256, size: bytes }));
     } catch (error) {
       if (!isAppError(error, 'file_damaged')) throw error;
-      logger.warn({ idReport: job.id, error: describeError(error) }, 'report file is damaged and not in the backup');
+      logger.warn({ idReport: job.id, error: describeError(error) }, 'damaged report file left out of the backup');
     }
   }
   return copied;
 }
 
-/**
- * Copies the deliveries of a request's end, so that a restore does not repeat them. An unfinished request has none, and
- * ends again in a restored folder.
- */
+/** Copies the deliveries of a request's end, so that a restore does not repeat them. Unfinished requests have none. */
 async function copyDeliveries(folder: string, job: ReportJob, target: BackupFolder): Promise<BackupFile[]> {
   if (isInProgress(job)) return [];
   const file = deliveriesPath(folder);
@@ -86,28 +82,19 @@ async function copyReport(
       if (JSON.stringify(await find()) === JSON.stringify(job)) return [...parts, stored, ...deliveries];
     } catch (error) {
       if (isAppError(error, 'report_damaged')) {
-        logger.warn(
-          { idReport: id, error: describeError(error) },
-          'export request is damaged: the backup has it as it is',
-        );
+        logger.warn({ idReport: id, error: describeError(error) }, 'damaged export request copied unchanged');
         return [await target.put(record, jobPath(folder))];
       }
       if (!isSystemError(error, 'ENOENT')) throw error;
       if (attempt === attempts) {
-        logger.warn(
-          { idReport: id, error: describeError(error) },
-          'files of a report are missing, and not in the backup',
-        );
+        logger.warn({ idReport: id, error: describeError(error) }, 'missing report files left out of the backup');
         return (await find()) === undefined ? [] : [await target.put(record, jobPath(folder))];
       }
     }
   }
 }
 
-/**
- * Copies the export requests and their files while the service runs. Work in progress is not copied: restored requests
- * start over.
- */
+/** Copies export requests and their files. Work in progress is not copied: restored requests start over. */
 export async function copyReports(target: BackupFolder, options: ReportCopyOptions): Promise<BackupFile[]> {
   const files: BackupFile[] = [];
   for (const id of await listReportIds(options.reportsDir)) {
@@ -129,15 +116,12 @@ export interface ListPaths {
 /** Folder of the operator's datasets in a backup and in a restored data folder. */
 const datasetsPlace = 'datasets';
 
-/** Reports whether an error concerns a record or a file rather than a disk or the backup. */
+/** Reports whether an error concerns a single record or file. */
 function isDamage(error: unknown): boolean {
   return isAppError(error, 'file_damaged') || isAppError(error, 'record_damaged') || isSystemError(error, 'ENOENT');
 }
 
-/**
- * Copies the records of a folder and their files as of one moment. Damaged or missing files are left out and reported,
- * so that the others are saved; the record describes them.
- */
+/** Copies the records of a folder and their files as of one moment. Leaves damaged files out and reports them. */
 async function copyRecords(
   target: BackupFolder,
   folder: string,
@@ -157,7 +141,7 @@ async function copyRecords(
         files.push(await target.put(path.posix.join(place, path.basename(file)), file, { sha256, size }));
       } catch (error) {
         if (!isDamage(error)) throw error;
-        logger.warn({ record, error: describeError(error) }, 'a list is damaged, and its file is not in the backup');
+        logger.warn({ record, error: describeError(error) }, 'damaged list left out of the backup');
       }
       files.push(await target.put(path.posix.join(place, path.basename(record)), record));
     }
@@ -165,9 +149,7 @@ async function copyRecords(
   return files;
 }
 
-/**
- * Keeps the previous backup's copies of records that are missing in the data folder. `copied`: the lists of this run.
- */
+/** Keeps the previous backup's records that the data folder lacks. `copied`: the lists of this run. */
 export async function keepMissing(
   { manifest }: BackupFolder,
   dataDir: string,
@@ -196,8 +178,8 @@ async function copyAccountRecords(target: BackupFolder, records: string): Promis
 }
 
 /**
- * Copies the operator's datasets to where a restored service reads them. While no pipeline names a table of the lake
- * (`isAnyMissing`), the previous backup's files stay too.
+ * Copies the operator's datasets. If a table of the lake has no pipeline (`isAnyMissing`), keeps those of the previous
+ * backup.
  */
 export async function copyDatasets(
   target: BackupFolder,
@@ -217,10 +199,7 @@ export async function copyDatasets(
   return [...files, ...kept];
 }
 
-/**
- * Copies the schedules. Before the export requests: a slot without a copied request must not count as done, and a
- * copied request is found by its slot.
- */
+/** Copies the schedules. Before the export requests: a slot without a copied request must not count as done. */
 export function copySchedules(target: BackupFolder, { schedules }: Pick<ListPaths, 'schedules'>) {
   return copyAccountRecords(target, schedules);
 }

@@ -1,11 +1,11 @@
 /**
- * The restore: makes a new data folder of a backup.
+ * The restore: makes a new data folder from a backup.
  *
  * In: a backup with its manifest. Out: a data folder that a service can be started on, with every event of the backup
- * in its lake once. It has no claim on a stream and no broker's store: it is a service of its own from the first start.
- * Order: the folder is marked as unfinished (runtime/files/data-format.ts); the files, each compared with its hash; the
- * tail of the stream is taken into the lake; the mark is removed.
- * Crash: no command and no start works on an unfinished folder; the next restore into it begins anew.
+ * in its lake once. It has no claim on a stream and no broker's store: it is a separate service from the first start.
+ * Order: the folder is marked as unfinished (runtime/files/data-format.ts); the files are copied and compared with
+ * their hashes; the tail of the stream is committed to the lake; the mark is removed.
+ * Crash: no command and no start works on an unfinished folder; the next restore into it starts over.
  */
 import path from 'node:path';
 import { renewSessionKey } from '../../access/session-key.ts';
@@ -33,41 +33,40 @@ import { streamFile } from '../../runtime/files/input-file.ts';
 
 interface RestoreOptions {
   /**
-   * Completes the restored lake: takes in the tail, if there is one, and drops what waits for readers of the original.
+   * Completes the restored lake: commits the tail, if any, and drops rewrites that wait for readers of the original.
    */
   readonly completeLake: (manifest: BackupManifest, tail: StreamReader | undefined) => Promise<void>;
   readonly signal: AbortSignal;
   readonly logger: Logger;
 }
 
-/** Names that a new folder may contain: of a file system's root, and of a lock. */
+/** Names that a new folder may contain: those of a file system's root, and of a lock. */
 const emptyNames = ['lost+found', '.lock'];
-/** Damaged files that an error names. */
+/** Maximum number of damaged files that an error names. */
 const namedFiles = 5;
 
 async function getManifest(dir: string): Promise<BackupManifest> {
   const manifest = await findManifest(dir);
   if (manifest !== undefined) return manifest;
-  throw new AppError('not_found', `${dir} holds no finished backup`, {
-    hint: "Name the folder that 'tributary backup' was given, and that it has answered for.",
+  throw new AppError('not_found', `${dir} has no finished backup`, {
+    hint: "Pass the folder of a finished 'tributary backup'.",
   });
 }
 
-/** Removes all other entries of a folder. */
 async function clear(folder: string, keep: readonly string[] = emptyNames): Promise<void> {
   for (const name of await listNames(folder)) if (!keep.includes(name)) await removeTree(path.join(folder, name));
 }
 
-/** Refuses a folder with contents, except those of an interrupted restore. */
+/** Rejects a folder with contents, except those of an interrupted restore. */
 async function assertNew(dataDir: string): Promise<void> {
   const names = (await listNames(dataDir)).filter((name) => !emptyNames.includes(name));
   if (names.length === 0 || findDataFormat(dataDir)?.restoring === true) return;
   throw new AppError('conflict', `${dataDir} is not empty`, {
-    hint: 'Name a new folder: a restore never writes over what is there.',
+    hint: 'Pass a new folder; a restore never overwrites files.',
   });
 }
 
-/** Copies and verifies every file of the backup. Error: `backup_damaged`, with the damaged ones. */
+/** Copies and verifies every file. Error: `backup_damaged`, which names damaged files. */
 async function copyFiles(
   dir: string,
   dataDir: string,
@@ -79,7 +78,7 @@ async function copyFiles(
   const damaged: string[] = [];
   for (const file of files) {
     if (signal.aborted)
-      throw new AppError('stopping', 'the restore was stopped', { hint: 'Run it again: it begins anew.' });
+      throw new AppError('stopping', 'the restore was stopped', { hint: 'Run the restore again; it starts over.' });
     const source = storedPath(dir, file.sha256);
     try {
       if (!isSame(await writeStored(streamFile(source), path.join(dataDir, file.path)), file)) damaged.push(file.path);
@@ -95,9 +94,9 @@ async function copyFiles(
   const others = damaged.length > namedFiles ? ` and ${damaged.length - namedFiles} more` : '';
   throw new AppError(
     'backup_damaged',
-    `the backup in ${dir} is damaged: ${damaged.slice(0, namedFiles).join(', ')}${others} not as written`,
+    `the backup in ${dir} is damaged: ${damaged.slice(0, namedFiles).join(', ')}${others} failed checksum verification`,
     {
-      hint: 'Restore another copy of it; or, while the original is there, back it up again: what is damaged is then made anew.',
+      hint: 'Restore another copy of the backup; or, if the original exists, back it up again to replace damaged files.',
     },
   );
 }
@@ -122,7 +121,7 @@ async function restoreInto(dir: string, dataDir: string, options: RestoreOptions
     await writeDataFormat(dataDir, { format });
   } catch (error) {
     await clear(dataDir).catch((left: unknown) =>
-      options.logger.warn({ error: describeError(left) }, 'the unfinished restore cannot be removed'),
+      options.logger.warn({ error: describeError(left) }, 'cannot remove the unfinished restore'),
     );
     throw error;
   }
@@ -145,14 +144,14 @@ function lockIfPossible(dir: string): { release(): void } {
 }
 
 /**
- * Restores the backup in `dir` into a new folder. A failed restore leaves the folder empty. Errors: `not_found` (no
- * finished backup), `conflict` (the folder is not empty), `data_format`, `locked`, `backup_damaged`, `disk`.
+ * Restores the backup in `dir` into a new folder, which is empty after an error. Errors: `not_found` (no finished
+ * backup), `conflict` (the folder is not empty), `data_format`, `locked`, `backup_damaged`, `disk`.
  */
 export async function restoreBackup(dir: string, dataDir: string, options: RestoreOptions): Promise<BackupAnswer> {
   await getManifest(dir);
   if ((await isWithin(dataDir, dir)) || (await isWithin(dir, dataDir)))
-    throw new AppError('usage', `the backup ${dir} and the folder ${dataDir} lie in each other`, {
-      hint: 'Name a folder elsewhere.',
+    throw new AppError('usage', `the backup ${dir} and the folder ${dataDir} overlap`, {
+      hint: 'Pass a folder elsewhere.',
     });
   try {
     await ensureFolder(dataDir);
@@ -170,9 +169,9 @@ export async function restoreBackup(dir: string, dataDir: string, options: Resto
     }
   } catch (error) {
     if (isAppError(error) || !isSystemError(error, 'ENOSPC', 'EDQUOT', 'EIO', 'EROFS', 'EACCES', 'EPERM')) throw error;
-    throw new AppError('disk', `the restore into ${dataDir} was not finished`, {
+    throw new AppError('disk', `cannot finish the restore into ${dataDir}`, {
       cause: error,
-      hint: 'Remove the cause, such as a full disk, and run it again: it begins anew.',
+      hint: 'Remove the cause, such as a full disk, and run the restore again; it starts over.',
       retryable: false,
     });
   }

@@ -7,20 +7,18 @@ import { pause } from '../../runtime/async/retry.ts';
 import type { StreamMessage, StreamReader } from '../../stream/stream.ts';
 
 /**
- * The tail of the stream: the messages that the lake has not taken in yet, in a file.
+ * The tail of the stream: the messages that are not in the lake yet, in a file.
  *
- * It is read before the version of the lake is chosen that goes into the backup, and without a consumer that
- * acknowledges: the compactor goes on. What it purges meanwhile, it has committed first, so that a gap at the beginning
- * is met by a newer position of the lake. A message is framed by its sequence (8 bytes) and its length (4 bytes), both
- * big-endian. The message at the lake's position, the anchor, comes first, so that a restored lake finds by its hash
- * whether the two belong together.
+ * It is read before the version of the lake for the backup is chosen, and without a consumer that acknowledges: the
+ * compactor continues. It commits messages before it purges them, so a newer position of the lake covers a gap at the
+ * beginning. A message is framed by its sequence (8 bytes) and its length (4 bytes), both big-endian. The message at
+ * the lake's position, the anchor, comes first: its hash lets a restored lake verify that the two belong together.
  */
 
 export interface CapturedTail {
   readonly file: string;
-  /** Name and creation time of the stream. */
   readonly stream: string;
-  /** Last sequence of the stream at the start: at least that of everything acknowledged before. */
+  /** Last sequence of the stream at the start, not before any acknowledged event. */
   readonly lastSequence: number;
 }
 
@@ -45,10 +43,8 @@ function renderFrames(messages: readonly StreamMessage[]): Buffer {
   );
 }
 
-/** A message in the file of a tail. */
 interface TailFrame {
   readonly sequence: number;
-  /** Offset of the payload in the file. */
   readonly at: number;
   readonly length: number;
 }
@@ -120,15 +116,14 @@ export async function countFrames(file: string, after: number): Promise<number> 
 
 interface CaptureOptions {
   readonly findEpoch: FindEpoch;
-  /** Overwritten if it exists. */
   readonly file: string;
   readonly signal: AbortSignal;
   readonly logger: Logger;
 }
 
 /**
- * Reads the messages in the stream that the lake lacks into a file, without fsync, beside a compactor. Memory: one
- * pull. Errors: `broker_away`, also if the broker stalls, `stopping`, the file system's.
+ * Reads the messages that the lake lacks into a file, without fsync, concurrently with a compactor. Memory: one pull.
+ * Errors: `broker_away`, also if the broker stalls, `stopping`, the file system's.
  */
 export async function captureTail(
   reader: StreamReader,
@@ -141,7 +136,7 @@ export async function captureTail(
   };
   const handle = await openEmptyFile(file);
   try {
-    /** The last sequence that was read, and the end of the file. */
+    /** Last sequence that was read, and size of the file. */
     const reached = { after: 0, end: 0 };
     const append = async (messages: readonly StreamMessage[]): Promise<void> => {
       const bytes = renderFrames(messages);
@@ -158,7 +153,7 @@ export async function captureTail(
       await append(anchor === undefined ? [] : [anchor]);
       reached.after = position;
     };
-    /** The next messages are missing: the lake has them, or others have removed them, which the compactor reports. */
+    /** The next messages are missing: the lake has them, or others have purged them, which the compactor reports. */
     const passGap = async (): Promise<void> => {
       const position = await findPosition();
       if (position !== undefined && position > reached.after) return beginAfter(position);
@@ -174,7 +169,7 @@ export async function captureTail(
       if (reached.after >= from)
         logger.warn(
           { firstMissing: from, lastMissing: reached.after },
-          'messages are missing in the stream: the backup is without them',
+          'messages missing in the stream and in the backup',
         );
     };
 
@@ -192,8 +187,8 @@ export async function captureTail(
       if (reached.after > before) movedMs = performance.now();
       else if (performance.now() - movedMs < stalledMs) await pause(pullWaitMs, signal);
       else
-        throw new AppError('broker_away', `the broker gave no message for ${stalledMs / 1000} s although it has some`, {
-          hint: "See what 'tributary status' says of the broker, and repeat the backup.",
+        throw new AppError('broker_away', `the broker returned no message for ${stalledMs / 1000} s but has some`, {
+          hint: "Check the broker with 'tributary status', then run the backup again.",
         });
     }
   } finally {
@@ -202,12 +197,12 @@ export async function captureTail(
   return { file, stream: id, lastSequence };
 }
 
-/** Pause of a reader at the end of the tail, ms. */
+/** Poll interval of a reader at the end of the tail, ms. */
 const idleMs = 20;
 
 /**
- * Opens the tail of a backup as the stream that it was read from, so that a compactor follows its usual rules: the
- * anchor is compared, and an unknown stream begins an epoch. Nothing is purged. Memory: some bytes a message.
+ * Opens the tail of a backup as the stream that it was read from, so that a compactor follows its usual rules: it
+ * compares the anchor, and begins an epoch for an unknown stream. Nothing is purged. Memory: a few bytes per message.
  */
 export async function openTailReader(file: string, stream: string): Promise<StreamReader> {
   const handle = await openForReading(file);

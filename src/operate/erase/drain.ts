@@ -14,15 +14,15 @@ export interface DrainDependencies {
   readonly table: Table;
   readonly lakeDir: string;
   readonly publisher: StreamPublisher;
-  /** Store of the embedded nats-server, to verify that purged messages are deleted; without it a purge is trusted. */
+  /** Store of the embedded nats-server, to verify that purged messages are deleted; without it purges are trusted. */
   readonly storeDir?: string;
   readonly signal: AbortSignal;
 }
 
 /**
- * Filler: messages without events, published after the messages to delete. A purge only moves the start of a block;
- * nats-server rewrites a block of more than 2 MiB if less than half of it is live, and removes a full one. The messages
- * are small, because the last one stays and the smallest stream must have space for it.
+ * Size of the filler, bytes: messages without events, published after the messages to delete. A purge only moves the
+ * start of a block; nats-server rewrites a block of more than 2 MiB if less than half of it is live, and removes a full
+ * one. The messages are small: the last one stays, and the smallest stream must have space for it.
  */
 const fillerBytes = 128 * 1024;
 const fillers = 20;
@@ -31,7 +31,7 @@ const waitForLoopMs = 120_000;
 const waitForBlockMs = 5000;
 const publishMs = 10_000;
 
-/** Waits for a condition that the compactor brings about. Errors: `overloaded`, `stopping`. */
+/** Waits until the compactor has met a condition. Errors: `overloaded`, `stopping`. */
 export async function waitUntil(
   signal: AbortSignal,
   what: string,
@@ -43,7 +43,7 @@ export async function waitUntil(
     if (signal.aborted) throw new AppError('stopping', 'the erasure was stopped; repeat it to finish');
     if (performance.now() >= deadline)
       throw new AppError('overloaded', `timed out waiting for ${what}`, {
-        hint: 'See that the compactor runs, and repeat the erasure.',
+        hint: 'Check that the compactor is running, then repeat the erasure.',
       });
     await pause(100, signal);
   }
@@ -52,7 +52,7 @@ export async function waitUntil(
 /** Publishes a message without events; waits if the stream is full. */
 async function publishMarker({ publisher, signal }: DrainDependencies, payload: Uint8Array): Promise<number> {
   let sequence = 0;
-  await waitUntil(signal, 'room in the stream', async () => {
+  await waitUntil(signal, 'space in the stream', async () => {
     try {
       sequence = (await publisher.publish(payload, publishMs)).sequence;
     } catch (error) {
@@ -76,7 +76,7 @@ async function isInFolder(folder: string, text: string): Promise<boolean> {
   return false;
 }
 
-/** Publishes filler and waits until the lake has passed it. Returns the mark of its first message: the last ones stay. */
+/** Publishes filler and waits until the lake has passed it. Returns the mark of its first message. */
 async function passFiller(dependencies: DrainDependencies): Promise<string> {
   const { table, signal } = dependencies;
   const mark = randomUUID();
@@ -85,7 +85,7 @@ async function passFiller(dependencies: DrainDependencies): Promise<string> {
   marked.write(mark, 1);
   for (let n = 0; n < fillers; n += 1) await publishMarker(dependencies, n === 0 ? marked : filler);
   const sequence = await publishMarker(dependencies, markerPayload);
-  await waitUntil(signal, 'the stream to be taken in', async () => {
+  await waitUntil(signal, 'the lake to commit the backlog of the stream', async () => {
     await table.refresh();
     return (table.lake().epoch?.position ?? 0) >= sequence;
   });
@@ -101,13 +101,13 @@ async function explain(error: unknown, { table, storeDir = table.dir }: DrainDep
         cause: error,
         hint: 'Free space there, then repeat the command.',
       });
-  const hint = "Check what 'tributary status' says of the broker, then repeat the command.";
+  const hint = "Check the broker with 'tributary status', then repeat the command.";
   return new AppError(error.code, error.message, { cause: error.cause, hint: error.hint ?? hint });
 }
 
 /**
- * Waits until the lake has all messages of the stream and the broker's files no longer have them: once filler published
- * after them is deleted, so are they. Errors: `overloaded` when the compactor does not advance or the broker keeps the
+ * Waits until the lake has all messages of the stream, and the broker's files no longer have them: they are deleted
+ * when filler published after them is. Errors: `overloaded` if the compactor does not advance or the broker keeps the
  * bytes; `disk` for a full one; `publish_unknown`.
  */
 export function drainStream(dependencies: DrainDependencies): Promise<void> {
@@ -137,7 +137,7 @@ async function drain(dependencies: DrainDependencies): Promise<void> {
   }
   await waitUntil(
     signal,
-    'failed events to get their final place',
+    'failed events to get their final names',
     async () => (await listFailedFiles(failed, table.dir)).length === (await listSettledFiles(failed)).length,
   );
 }

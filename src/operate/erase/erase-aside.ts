@@ -33,8 +33,8 @@ import {
 import { listLoadStates, type LoadState } from '../../lake/log/lake-state.ts';
 
 /**
- * Dependencies of the erasure outside of the tables: from failed events, from bad rows of loads, and from quarantined
- * young files. Done under the maintenance lock. These files have no readers, so they are replaced at once.
+ * Dependencies of the erasure outside of the tables: from failed events, bad rows of loads, and quarantined files. Done
+ * under the maintenance lock. These files have no readers, so they are replaced at once.
  */
 export interface EraseAsideDependencies {
   readonly table: Table;
@@ -54,7 +54,6 @@ function isHit(event: FailedEvent, parts: readonly TargetPart[]): boolean {
   return event.load === undefined ? matchesFailed(event, parts) : matchesFailedRow(event, event.load, parts);
 }
 
-/** Lists the failed events of a table to erase. */
 export async function listFailedHits(
   lakeDir: string,
   dataset: Dataset,
@@ -72,7 +71,7 @@ interface EraseFailedDependencies extends Omit<EraseAsideDependencies, 'duckdb'>
   readonly dataset: Dataset;
 }
 
-/** Most ids of failed events that one erasure records. */
+/** Maximum number of failed event ids that one erasure records. */
 const maxFailedIds = 50_000;
 
 /** Lists the readable ids of the failed events to erase, up to the limit. */
@@ -84,7 +83,6 @@ export async function listFailedIds(
   return hits.flatMap(({ load, line }) => (load === undefined ? (readOwnedId(line) ?? []) : [])).slice(0, maxFailedIds);
 }
 
-/** Erases failed events of a table by one commit. Returns their number. */
 export function eraseFailed(dependencies: EraseFailedDependencies, target: ErasureTarget): Promise<number> {
   const parts = targetParts(target);
   return removeFailed(dependencies, 'erase', (event) => isHit(event, parts));
@@ -122,7 +120,7 @@ export async function removeFailed(
   return erased;
 }
 
-/** Writes what files of failed events keep; returns how the commit replaces the files. */
+/** Rewrites files of failed events with the events that remain; returns the replacements for the commit. */
 export async function rewriteFailed(
   { folder }: OpenChange,
   changed: readonly { readonly file: string; readonly events: readonly FailedEvent[] }[],
@@ -154,7 +152,7 @@ async function quarantinedSql(lakeDir: string, file: string, target: ErasureTarg
   return { source, matches: matchSql(target, new Set(dataset.columns.map(({ name }) => name))) };
 }
 
-/** Finds the quarantined files with rows to erase. Error: `file_damaged` for an unreadable file, which may have some. */
+/** Finds quarantined files with rows to erase. Error: `file_damaged` for an unreadable file, which may have some. */
 export async function findQuarantinedHits(
   { lakeDir, duckdb }: EraseAsideDependencies,
   target: ErasureTarget,
@@ -203,7 +201,6 @@ export async function eraseQuarantined(
   }
 }
 
-/** The loads of a table, by id. */
 export type KnownLoads = ReadonlyMap<string, LoadState>;
 
 /** Removes the bad rows of killed loads, which no log counts and no command lists. Those of running loads stay. */
@@ -221,8 +218,8 @@ async function sweepFailedRows(table: Table, lakeDir: string): Promise<void> {
 }
 
 /**
- * Reports whether a load has committed to a table since it had the `known` loads, or is running and may: loads hold no
- * lock of the table, and may commit rows of the person after the table was searched. Removes leftovers of killed loads.
+ * Reports whether a load has committed to a table since it had the `known` loads, or is running: loads take no lock and
+ * may commit rows of the user after the table was searched. Removes leftovers of killed loads.
  */
 export async function hadLoadBeside(table: Table, lakeDir: string, known: KnownLoads): Promise<boolean> {
   await sweepFailedRows(table, lakeDir);

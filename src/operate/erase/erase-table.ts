@@ -24,10 +24,9 @@ export interface UserMeaning {
   readonly rows: number;
 }
 
-/** Files that one commit rewrites: the staged files need their space again. */
+/** Maximum number of files per commit: staged files need their space twice. */
 const filesPerCommit = 8;
 
-/** A file with rows to erase. */
 export interface Hit {
   readonly file: DataFile;
   readonly hits: number;
@@ -38,7 +37,6 @@ function columnsOf({ schemaString }: Snapshot): ReadonlySet<string> {
   return new Set(schemaString === undefined ? [] : parseSchemaString(schemaString).map(({ name }) => name));
 }
 
-/** Sums up the rows of hits. */
 export function sumHits(hits: readonly Hit[]): number {
   return hits.reduce((sum, hit) => sum + hit.hits, 0);
 }
@@ -60,8 +58,8 @@ export async function findHits(duckdb: Duckdb, snapshot: Snapshot, target: Erasu
 }
 
 /**
- * Reports whether removed files, which readers of older versions still have, hold rows of a target. An unreadable file
- * counts as one that does. A busy lake has thousands of them: one query reads many.
+ * Reports whether removed files, which readers of older versions have, may hold rows of a target. A busy lake has
+ * thousands of them: one query reads many.
  */
 export async function isInRemovedFiles(duckdb: Duckdb, table: Table, target: ErasureTarget): Promise<boolean> {
   const snapshot = table.snapshot();
@@ -89,7 +87,7 @@ export async function isInRemovedFiles(duckdb: Duckdb, table: Table, target: Era
 const hitSources = ({ emptyFile }: Snapshot, paths: readonly string[]): string[] =>
   [...inPortions(paths)].map((some) => filesSql([emptyFile, ...some]));
 
-/** SQL of the rows to erase, some files by each query: `id_app`, `event_id`. `paths`: those of the files. */
+/** SQL of the rows to erase, for a few files per query: `id_app`, `event_id`. `paths`: those of the files. */
 export function listHitIdsSql(snapshot: Snapshot, paths: readonly string[], target: ErasureTarget): string[] {
   const matches = matchSql(target, columnsOf(snapshot));
   return hitSources(snapshot, paths).map((source) => `SELECT id_app, event_id FROM ${source} WHERE ${matches}`);
@@ -127,10 +125,7 @@ export interface TableErasure {
   readonly signal: AbortSignal;
 }
 
-/**
- * Rewrites the files of hits without the rows to erase, some by each commit; the old files stay for the retention. Called
- * under the maintenance lock.
- */
+/** Rewrites files without the rows to erase, a few per commit. Called under the maintenance lock. */
 export async function rewriteHits(erasure: TableErasure, hits: readonly Hit[], target: ErasureTarget): Promise<void> {
   const { table, lakeDir, duckdb, clock, crashPoint, signal } = erasure;
   const matches = matchSql(target, columnsOf(table.snapshot()));

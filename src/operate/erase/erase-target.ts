@@ -20,7 +20,7 @@ export interface ErasureTarget {
   readonly apps?: readonly number[];
 }
 
-/** Most ids of one erasure: each query names all of them. */
+/** Maximum number of ids of one erasure: each query names all of them. */
 const maxErasedIds = 10_000;
 
 interface IdColumn {
@@ -30,11 +30,10 @@ interface IdColumn {
   readonly type?: string;
 }
 
-/** One member of a target: rows match with one of the ids in one of the columns. */
+/** A member of a target: rows match with one of the ids in one of the columns. */
 export interface TargetPart {
   readonly columns: readonly IdColumn[];
   readonly ids: readonly string[];
-  /** The ids, for fast lookups. */
   readonly wanted: ReadonlySet<string>;
 }
 
@@ -51,7 +50,6 @@ const deviceColumns: readonly IdColumn[] = [
 ];
 const appColumns: readonly IdColumn[] = [{ name: 'id_app', max: 2n ** 63n - 1n, type: 'BIGINT' }];
 
-/** Validates a target and splits it into parts. Error: `usage`. */
 export function targetParts({ users, userKind, devices, apps }: ErasureTarget): readonly TargetPart[] {
   const parts: Omit<TargetPart, 'wanted'>[] = [
     ...(users === undefined
@@ -64,11 +62,11 @@ export function targetParts({ users, userKind, devices, apps }: ErasureTarget): 
   for (const { ids } of parts) {
     if (ids.length === 0) throw new AppError('usage', 'an erasure needs at least one id');
     if (ids.length > maxErasedIds)
-      throw new AppError('usage', `an erasure takes ${maxErasedIds} ids at most, not ${ids.length}`, {
-        hint: 'Split them into several calls.',
+      throw new AppError('usage', `an erasure takes at most ${maxErasedIds} ids, not ${ids.length}`, {
+        hint: 'Pass them in several calls.',
       });
     if (ids.some((id) => id === '' || id.includes('\0')))
-      throw new AppError('usage', 'an id to erase is empty or has a NUL in it');
+      throw new AppError('usage', 'an id to erase is empty or contains NUL');
   }
   return parts.map((part) => ({ ...part, wanted: new Set(part.ids) }));
 }
@@ -79,10 +77,7 @@ function literals({ max, type }: IdColumn, ids: readonly string[]): string[] {
   return ids.filter((id) => /^(?:0|[1-9]\d{0,19})$/.test(id) && BigInt(id) <= max).map((id) => `${id}::${type}`);
 }
 
-/**
- * SQL that is true for a row to erase and never NULL, for a table with these columns. A table without a column of a
- * part has no matching rows.
- */
+/** SQL that is true for a row to erase and never NULL. A table without a column of a part has no matching rows. */
 export function matchSql(target: ErasureTarget, has: ReadonlySet<string>): string {
   return targetParts(target)
     .map(({ columns, ids }) => {
@@ -124,14 +119,13 @@ function parseExactly(line: string): unknown {
   );
 }
 
-/** Reports whether bytes contain an id, plain or escaped as JSON. */
 export function isIn(bytes: Buffer, id: string): boolean {
   return bytes.includes(id) || bytes.includes(JSON.stringify(id).slice(1, -1));
 }
 
 /**
- * Reports whether a failed event is to be erased. If it is not a JSON object, an id anywhere in it matches; so does one
- * inside a list or an object of the column: unreadable data must not be kept.
+ * Reports whether a failed event is to be erased. Unreadable data must not be kept: an id matches anywhere in a line
+ * that is not a JSON object, and inside a list or an object of its column.
  */
 export function matchesFailed({ line, lineBase64 }: FailedEvent, parts: readonly TargetPart[]): boolean {
   let value: unknown;
@@ -158,8 +152,8 @@ export function matchesFailed({ line, lineBase64 }: FailedEvent, parts: readonly
 }
 
 /**
- * Which bad rows of loads are to be erased. A bad row is kept as text: its fields by their names in the file as JSON,
- * or an unreadable line. In doubt it is erased.
+ * Bad rows of loads: each is kept as text, its fields by their names in the file as JSON, or as an unreadable line. If
+ * in doubt, it is erased.
  */
 
 type KeptLoad = NonNullable<FailedEvent['load']>;
@@ -172,7 +166,6 @@ interface Cell {
 
 const isOwn = (name: string): boolean => ownFields.some((own) => own === name);
 
-/** Returns the fields of a row; undefined if it is not a JSON object. */
 function readCells(line: string, map: NonNullable<KeptLoad['map']>): readonly Cell[] | undefined {
   let value: unknown;
   try {
@@ -216,7 +209,7 @@ function showsPerson(cells: readonly Cell[], part: TargetPart): boolean {
   });
 }
 
-/** Reports whether a row is of one of the apps; undefined if the row does not say. */
+/** Reports whether a row is of one of the apps; undefined if it names no app. */
 function isOfApp(cells: readonly Cell[], { ids }: TargetPart, given: number | undefined): boolean | undefined {
   const find = (wanted: string): string => {
     const value: unknown = cells.find(({ name }) => name === wanted)?.value ?? '';
@@ -245,8 +238,8 @@ function isAppInLine(line: string, { ids }: TargetPart): boolean {
 const isAppPart = ({ columns }: TargetPart): boolean => columns.some(({ name }) => name === 'id_app');
 
 /**
- * Reports whether a bad row is to be erased. An unreadable one is if an id of the person is anywhere in it; one without
- * an app may be of any app that the person is erased from.
+ * Reports whether a bad row is to be erased. An unreadable row is if an id is anywhere in it; a row without an app may
+ * be of any app.
  */
 export function matchesFailedRow({ line }: FailedEvent, load: KeptLoad, parts: readonly TargetPart[]): boolean {
   const people = parts.filter((part) => !isAppPart(part));

@@ -1,5 +1,5 @@
 /**
- * Erasure: removes the events of people, or of an app, from the lake and from everything around it.
+ * Erasure: removes the events of people, or of an app, from the lake and from all copies of its rows.
  *
  * In: a target (erase-target.ts). Out: commits that replace the files with such rows in each table, and the failed
  * events.
@@ -53,12 +53,9 @@ interface EraseDependencies extends DrainDependencies, EraseAsideDependencies {
 }
 
 export interface EraseOptions {
-  /** How long readers keep older versions and the replaced files, ms. */
+  /** Time for which readers keep older versions and the replaced files, ms. */
   readonly retentionMs: number;
-  /**
-   * Does not wait for readers, whose queries may fail. The erasure then returns when all is removed, leftovers of earlier
-   * erasures included.
-   */
+  /** Returns when all is removed, without waiting for readers, whose queries may fail. */
   readonly now?: boolean;
   /** Throws to cancel, before anything is erased. */
   readonly assertMeant?: (found: readonly UserMeaning[]) => void;
@@ -66,17 +63,14 @@ export interface EraseOptions {
 
 /** Counts of what an erasure would remove from the lake now, without the backlog of the stream. */
 export interface ErasureSurvey {
-  /** Of all tables. */
   readonly rows: number;
   /** Including bad rows of loads. */
   readonly failedEvents: number;
   readonly filesToRewrite: number;
   readonly meanings: readonly UserMeaning[];
-  /** Secondary tables with matching rows, by name. */
   readonly tables?: Readonly<Record<string, { readonly rows: number; readonly filesToRewrite: number }>>;
 }
 
-/** Counts of an erasure from a secondary table. */
 interface ErasedFromTable {
   readonly rows: number;
   /** Bad rows of loads; absent if none matched. */
@@ -87,12 +81,9 @@ interface ErasedFromTable {
 
 /** Counts of an erasure. Report files are removed when their links expire. */
 export interface Erased {
-  /** Of all tables. */
   readonly rows: number;
-  /** Including bad rows of loads. */
   readonly failedEvents: number;
   readonly filesRewritten: number;
-  /** Changed secondary tables, by name. */
   readonly tables?: Readonly<Record<string, ErasedFromTable>>;
   /** Tables with concurrent loads, which may have added matching rows: to be repeated after them. Absent if none. */
   readonly tablesToRepeat?: readonly string[];
@@ -144,9 +135,7 @@ export async function surveyErasure(
 interface FoundInTable {
   readonly erasure: TableErasure;
   readonly hits: readonly Hit[];
-  /** The loads whose rows were searched. */
   readonly loads: KnownLoads;
-  /** Failed events that were erased. */
   failed: number;
   /** The first kept version; undefined if nothing was erased. */
   historyFrom: number | undefined;
@@ -196,10 +185,7 @@ async function rememberErased(
   });
 }
 
-/**
- * Commits the first version that a table keeps, and returns it. Undefined if there is nothing to forget; a killed erasure
- * leaves that to its repetition.
- */
+/** Commits the first version that a table keeps, and returns it; undefined without history to drop. */
 async function forgetHistory(
   { table, clock }: TableErasure,
   hasErased: boolean,
@@ -256,11 +242,11 @@ async function waitForRemoval({ lakeDir, signal }: EraseDependencies, found: rea
 }
 
 /**
- * Erases events from the stream, the live files of every table, quarantined files and failed events; the history follows
- * after the retention. Needs a running compactor, which commits the backlog first and removes old files later. Events
- * that arrive during the erasure are not erased. If nothing matches, the lake is unchanged. Errors: `overloaded` when the
- * compactor does not advance, `locked`, `file_damaged` when a file that may have such rows is damaged, `conflict` for a
- * table without a pipeline: nothing is rewritten then.
+ * Erases events from the stream, the live files of every table, quarantined files and failed events; the history
+ * follows after the retention. Needs a running compactor, which commits the backlog first and removes old files later.
+ * Events that arrive during the erasure are not erased. If nothing matches, the lake is unchanged. Errors: `overloaded`
+ * if the compactor does not advance, `locked`, `file_damaged` if a file that may have such rows is damaged, `conflict`
+ * for a table without a pipeline: nothing is rewritten then.
  */
 export async function eraseEvents(
   dependencies: EraseDependencies,

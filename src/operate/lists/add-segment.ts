@@ -25,9 +25,8 @@ import { exists, findSize, hashFile } from '../../runtime/files/file-checks.ts';
 
 export interface AddedSegment extends SegmentId {
   readonly kind: SegmentKind;
-  /** Distinct ids. */
   readonly members: number;
-  /** The same, under its name up to 0.3. */
+  /** Former name of `members`, up to 0.3. */
   readonly ids: number;
   /** Lines with an id. */
   readonly lines: number;
@@ -46,12 +45,12 @@ function findFault(text: string): string | undefined {
   // Counts code points only if the number of UTF-16 units does not decide.
   if (text.length > maxIdLength && Array.from(text).length > maxIdLength)
     return `is longer than ${maxIdLength} characters`;
-  return text.includes('\0') ? 'has a NUL in it' : undefined;
+  return text.includes('\0') ? 'contains NUL' : undefined;
 }
 
-/** Throws `stopping` once the signal is aborted. */
 export function assertGoesOn(signal: AbortSignal): void {
-  if (signal.aborted) throw new AppError('stopping', 'the command was stopped', { hint: 'Nothing was changed.' });
+  if (signal.aborted)
+    throw new AppError('stopping', 'the command was stopped', { hint: 'Run the command again; nothing was changed.' });
 }
 
 /** Spools a list as lines of JSON; returns the number of ids, or the bad lines. Empty lines are skipped. */
@@ -91,9 +90,9 @@ export async function writeListFile(engine: Duckdb, query: string, file: string)
 }
 
 /**
- * Adds or replaces a segment of an account by a list of ids, one per line, each of 1 to 1024 characters; empty lines
- * are skipped. Durable when it returns. A list with a bad line is refused. Memory does not depend on the number of ids.
- * Errors: `usage` for an unreadable list or one without an id, `locked`, `disk`, `memory`, `stopping`.
+ * Adds or replaces a segment by a list of ids, one per line, each of 1 to 1024 characters; empty lines are skipped.
+ * Durable when it returns. A list with a bad line is rejected. Memory does not depend on the number of ids. Errors:
+ * `usage` for an unreadable list or one without an id, `locked`, `disk`, `memory`, `stopping`.
  */
 export async function addSegment(
   segmentsDir: string,
@@ -108,7 +107,7 @@ export async function addSegment(
     if (typeof lines !== 'number') return lines;
     if (lines === 0)
       throw new AppError('usage', `${input.name} has no id`, {
-        hint: "Nothing was changed; 'tributary segment remove' takes a segment away.",
+        hint: "Pass a list with at least one id; 'tributary segment remove' removes a segment.",
       });
     const file = path.join(room.dir, 'ids.parquet');
     const engine = await openSortEngine(room.dir, options);
@@ -124,7 +123,6 @@ export async function addSegment(
   }
 }
 
-/** Ids of erased users or devices. */
 export interface ForgottenIds {
   readonly kind: SegmentKind;
   readonly ids: readonly string[];
@@ -142,7 +140,6 @@ export async function assertWhole(
     throw new AppError('file_damaged', `${file} is damaged${what}`, { hint });
 }
 
-/** Writes a segment without some ids; undefined if it has none of them. */
 async function rewrite(
   engine: Duckdb,
   dir: string,
@@ -150,8 +147,8 @@ async function rewrite(
   ids: readonly string[],
 ): Promise<{ readonly file: string; readonly ids: number } | undefined> {
   const { idSegment, idAccount } = segment;
-  const hint = `Add segment ${idSegment} of account ${idAccount} anew, or remove it; then repeat the command.`;
-  await assertWhole(segment, ' or gone: no id can be taken out of it', hint);
+  const hint = `Add segment ${idSegment} of account ${idAccount} again, or remove it; then repeat the command.`;
+  await assertWhole(segment, ' or missing: no id can be removed from it', hint);
   const source = `read_parquet([${sqlText(segment.file)}], hive_partitioning = false)`;
   const named = `(SELECT unnest(CAST(${sqlList(ids)} AS VARCHAR[])))`;
   const [row] = await engine.rows(`SELECT count(*) AS found FROM ${source} WHERE id IN ${named}`);
@@ -164,8 +161,8 @@ async function rewrite(
 }
 
 /**
- * Removes ids from all segments; returns the number of changed segments. Errors: `file_damaged`, `record_damaged`,
- * `locked`, `disk`, `memory`.
+ * Removes ids from all segments; returns the number of changed segments. Errors as `addSegment`, and `file_damaged`,
+ * `record_damaged`.
  */
 export async function forgetIds(
   segmentsDir: string,

@@ -11,7 +11,7 @@ import { createBadLines, type RefusedList, readLines, type ListInput } from './t
 import { isRecord } from '../../runtime/files/checked-json.ts';
 
 const cellNames = ['field', 'id', 'title'] as const;
-/** A title of an id. An empty title removes an earlier one. */
+/** A title of an id; an empty title removes an earlier one. */
 type TitleRow = Readonly<Record<(typeof cellNames)[number], string>>;
 /** A row, a bad line, or a header or blank line. */
 type TitleLine = { readonly row: TitleRow } | { readonly reason: string } | 'none';
@@ -28,10 +28,10 @@ function parseJsonLine(line: string): TitleRow | string {
   } catch {
     return 'is not JSON';
   }
-  if (!isRecord(value)) return 'is no JSON object';
+  if (!isRecord(value)) return 'is not a JSON object';
   const { field, id, title, ...others } = value;
   const [unknownName] = Object.keys(others);
-  if (unknownName !== undefined) return `has ${JSON.stringify(unknownName)}, which is none of ${cellNames.join(', ')}`;
+  if (unknownName !== undefined) return `has ${JSON.stringify(unknownName)}, expected only ${cellNames.join(', ')}`;
   const number = typeof id === 'number' && Number.isSafeInteger(id) ? String(id) : id;
   if (typeof field !== 'string' || typeof number !== 'string' || typeof title !== 'string')
     return 'must have field and title as texts, and id as a text or a whole number';
@@ -51,7 +51,7 @@ function parseRow({ field, id, title }: TitleRow): TitleLine {
     };
   if (id === '' || lengthOf(id) > maxIdLength) return { reason: `id must have 1 to ${maxIdLength} characters` };
   if (lengthOf(title) > maxTitleLength) return { reason: `title must have at most ${maxTitleLength} characters` };
-  if (control.test(id) || control.test(title)) return { reason: 'has a control character in it' };
+  if (control.test(id) || control.test(title)) return { reason: 'has a control character' };
   if (!known.isNumber) return { row: { field, id, title } };
   if (!/^\d{1,19}$/.test(id) || BigInt(id) > maxNumber)
     return { reason: `id of ${field} must be a whole number from 0 to ${maxNumber}` };
@@ -65,7 +65,7 @@ function createTitleReader(): { read(text: string): TitleLine } {
 
   function readCsv(text: string, isFirst: boolean): TitleLine {
     const cells = parseCells(text, ',');
-    if (cells === undefined) return { reason: 'has quotes that do not match: a cell has no line break' };
+    if (cells === undefined) return { reason: 'has unbalanced quotes: a cell cannot have a line break' };
     if (isFirst && cells.length === cellNames.length && cellNames.every((name) => cells.includes(name))) {
       header = cells;
       return 'none';
@@ -120,7 +120,7 @@ async function spoolTitles(
 }
 
 const restoreHint =
-  "Restore it from a backup; or remove the folder of the titles, and load them anew by 'tributary load titles'.";
+  "Restore it from a backup; or remove the folder of the titles, and load them again with 'tributary load titles'.";
 
 /** SQL of the merged titles: the newest title of each id, unless it is empty. */
 function mergeSql(spool: string, before: Titles | undefined): string {
@@ -134,7 +134,7 @@ function mergeSql(spool: string, before: Titles | undefined): string {
 }
 
 async function merge(engine: Duckdb, dir: string, spool: string, before: Titles | undefined): Promise<NewTitles> {
-  if (before !== undefined) await assertWhole(before, ': its bytes are not those that were written', restoreHint);
+  if (before !== undefined) await assertWhole(before, ': checksum mismatch', restoreHint);
   const file = path.join(dir, 'titles.parquet');
   await writeListFile(engine, mergeSql(spool, before), file);
   const counts = await engine.rows(
@@ -145,9 +145,9 @@ async function merge(engine: Duckdb, dir: string, spool: string, before: Titles 
 
 /**
  * Loads titles: rows of `field`, `id` and `title`, as CSV with or without a header, or as JSON lines. A row replaces
- * the title of its id, the last row wins, and an empty title removes it. All lists are taken, or none: bad rows are
- * reported, and nothing changes. Durable when it returns. Errors: `usage` for an unreadable list or no row,
- * `file_damaged`, `record_damaged`, `locked`, `disk`, `memory`, `stopping`.
+ * the title of its id, the last row wins, and an empty title removes it. Bad rows are reported, and then nothing
+ * changes. Durable when it returns. Errors: `usage` for an unreadable list or no row, `file_damaged`, `record_damaged`,
+ * `locked`, `disk`, `memory`, `stopping`.
  */
 export async function loadTitles(
   titlesDir: string,
@@ -172,7 +172,7 @@ export async function loadTitles(
     if (refused.length > 0) return refused;
     if (rows === 0)
       throw new AppError('usage', `${inputs.map(({ name }) => name).join(', ')} has no title`, {
-        hint: 'Nothing was changed.',
+        hint: 'Pass a list with at least one title.',
       });
     const engine = await openSortEngine(room.dir, options);
     try {

@@ -10,7 +10,6 @@ export interface ListInput {
   readonly pieces: AsyncIterable<Uint8Array>;
 }
 
-/** A bad line, numbered from 1. */
 export interface BadLine {
   readonly line: number;
   readonly reason: string;
@@ -18,7 +17,6 @@ export interface BadLine {
 
 /** Consecutive lines without their ends. A bad line is empty here. */
 interface LineBlock {
-  /** Number of the first line. */
   readonly firstLine: number;
   readonly texts: readonly string[];
   readonly bad: readonly BadLine[];
@@ -74,10 +72,7 @@ function toBlock(bytes: Buffer, firstLine: number): LineBlock {
   return { firstLine, texts, bad };
 }
 
-/**
- * Reads the lines of a list in blocks. Memory: a few pieces and one line. Error: `usage` for an unreadable list or a
- * damaged gzip.
- */
+/** Reads the lines of a list in blocks; memory: a few pieces. Error: `usage` for an unreadable list. */
 export async function* readLines({ name, pieces }: ListInput): AsyncGenerator<LineBlock> {
   let firstLine = 1;
   let begun: Buffer = Buffer.alloc(0);
@@ -108,16 +103,15 @@ export async function* readLines({ name, pieces }: ListInput): AsyncGenerator<Li
   } catch (error) {
     if (error instanceof AppError) throw error;
     const isGzip = isSystemError(error, 'Z_DATA_ERROR', 'Z_BUF_ERROR');
-    throw new AppError('usage', `${name} cannot be read${isGzip ? ': its gzip is damaged, or not whole' : ''}`, {
+    throw new AppError('usage', `cannot read ${name}${isGzip ? ': its gzip is damaged or truncated' : ''}`, {
       cause: error,
-      hint: 'Nothing was changed. Name a file that can be read, as text or compressed by gzip.',
+      hint: 'Pass a readable text file, plain or compressed by gzip; nothing was changed.',
     });
   }
   if (begun.length > 0) yield toBlock(begun, firstLine);
 }
 
 export interface RefusedList {
-  /** The list's name, as given. */
   readonly file: string;
   readonly badLines: number;
   readonly first: readonly BadLine[];

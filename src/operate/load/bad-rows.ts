@@ -5,30 +5,28 @@ import type { RowsSql } from './row-sql.ts';
 import type { Source } from './source.ts';
 import type { BadReason, BadRow } from './file-fields.ts';
 
-/** Most bad rows that are listed. */
+/** Maximum number of bad rows that are listed. */
 export const namedRows = 20;
 
-/** Limits of bad rows. */
 export interface BadBounds {
   readonly maxBad: number;
-  /** Most bytes of kept bad rows, which are in memory at once. */
+  /** Maximum size of kept bad rows, bytes; they are in memory at once. */
   readonly maxKeptBytes: number;
 }
 
 export const defaultKeptBytes = 64 * 1024 * 1024;
 
 export interface KeptBadRow extends BadRow {
-  /** A line of JSON as it was, otherwise the fields as JSON. */
+  /** A line of JSON unchanged, otherwise the fields as JSON. */
   readonly text: string;
 }
 
 export interface BadRows {
   readonly count: number;
-  /** The first of them, in order. */
   readonly first: readonly BadRow[];
-  /** All of them; empty if they exceed the limits. */
+  /** All bad rows; empty if they exceed the limits. */
   readonly failed: readonly KeptBadRow[];
-  /** Whether they exceed `maxKeptBytes`. */
+  /** True if they exceed `maxKeptBytes`. */
   readonly isTooLarge?: true;
 }
 
@@ -47,7 +45,6 @@ async function readSize(duckdb: Duckdb, from: string) {
 const rejectedSql = `(SELECT line_byte_position - 1 AS place, ltrim(coalesce(any_value(csv_line), ''), chr(13) || chr(10)) AS text
   FROM reject_errors WHERE scan_id = (SELECT max(scan_id) FROM reject_errors) GROUP BY line_byte_position)`;
 
-/** Reads all bad rows with their texts, or the first without. */
 async function readFound(duckdb: Duckdb, sql: RowsSql, isKept: boolean) {
   const query = isKept
     ? `SELECT place, fault, CAST(raw AS VARCHAR) AS raw FROM (${sql.checkedSql}) AS checked WHERE fault IS NOT NULL ORDER BY place`
@@ -60,7 +57,6 @@ async function readFound(duckdb: Duckdb, sql: RowsSql, isKept: boolean) {
   }));
 }
 
-/** Reads all rejected lines with their texts, or the first without. */
 async function readRejected(duckdb: Duckdb, isKept: boolean) {
   const rows = await duckdb.rows(
     `SELECT place, ${isKept ? 'text' : "''"} AS text FROM ${rejectedSql} ORDER BY place ${isKept ? '' : `LIMIT ${namedRows}`}`,
@@ -85,8 +81,7 @@ function withoutText({ line, reason, field }: BadRow): BadRow {
 }
 
 /**
- * Counts the bad rows of a source and locates the first, or all if they are within the limits. Reads the file once if
- * there is none, otherwise up to three times.
+ * Counts the bad rows of a source and locates the first, or all within the limits. Reads the file up to three times.
  */
 export async function findBadRows(
   duckdb: Duckdb,

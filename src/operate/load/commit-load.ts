@@ -25,13 +25,13 @@ import { sqlList } from '../../lake/sql/literals.ts';
 import { inPortions } from '../tables.ts';
 import { removeFile, syncFolder } from '../../runtime/files/durable-file.ts';
 
-/** Each attempt after the first follows a commit that another has made meanwhile. */
+/** Maximum number of attempts; each after the first follows another commit. */
 const maxAttempts = 100;
-/** Least time that a second `available_at` is ahead, ms. */
+/** Minimum lead of a second `available_at`, ms. */
 const minStampAheadMs = 60_000;
 
 /**
- * Returns how far ahead the new `available_at` of rows is, ms: they must be rewritten before the table's own reaches it.
+ * Returns the lead of the rows' new `available_at`, ms: they must be rewritten before the table's own reaches it.
  * `tookMs`: duration of the last rewrite; 0 before the first.
  */
 export function stampAheadMs(tookMs: number): number {
@@ -53,7 +53,7 @@ function stagedSql(staged: readonly WrittenPart[]): string {
     .join(' UNION ALL ');
 }
 
-/** Marks the rows whose identity appears earlier in their own file. Usually there is none, which hashes prove. */
+/** Marks the rows whose identity appears earlier in their own file; usually hashes rule that out. */
 async function markTwice(duckdb: Duckdb, staged: readonly WrittenPart[]): Promise<void> {
   const all = readFiles(staged.map(({ file }) => file));
   await duckdb.run(
@@ -68,7 +68,6 @@ async function markTwice(duckdb: Duckdb, staged: readonly WrittenPart[]): Promis
   );
 }
 
-/** Marks the rows that files of the table have already. */
 async function markKnown(duckdb: Duckdb, staged: readonly WrittenPart[], files: readonly DataFile[]): Promise<void> {
   const apps = await duckdb.rows(`SELECT DISTINCT id_app FROM ${readFiles(staged.map(({ file }) => file))}`);
   const wanted = pruneFiles(files, { idApps: apps.map((row) => Number(row['id_app'])) });
@@ -111,7 +110,6 @@ export async function removeErased(
   return removeMarked(duckdb, staged, makeRoom);
 }
 
-/** Rewrites the files that have marked rows without them. */
 async function removeMarked(
   duckdb: Duckdb,
   staged: readonly WrittenPart[],
@@ -183,22 +181,18 @@ interface CommitDependencies {
   readonly crashPoint: CrashPoint;
 }
 
-/** The staged rows of a file, and what their commit needs. */
 interface StagedLoad {
   readonly loadId: string;
   readonly change: OpenChange;
   readonly files: readonly WrittenPart[];
-  /** Number of bad rows. */
   readonly failed: number;
   /** Number of bad rows of the load's earlier generation, which these replace. */
   readonly failedBefore: number;
-  /** State of the load when it began. */
   readonly before: LoadState | undefined;
-  /** Of the rows, Unix milliseconds. */
+  /** Time of the rows, Unix ms. */
   readonly availableAtMs: number;
   /** Finds the hashes of erased ids; absent if erased rows are stored again. */
   readonly findErased?: FindErasedIds | undefined;
-  /** Name of the file, for the history. */
   readonly name: string;
 }
 
@@ -220,8 +214,8 @@ function assertNoneUndone(loads: LoadStates, txns: ReadonlyMap<string, number>):
     if (now?.generation === generation && now.status !== 'undone') continue;
     throw new AppError(
       'commit_conflict',
-      `the load ${id} was undone meanwhile, and rows that it had were left out: nothing was loaded`,
-      { hint: 'Repeat the command.' },
+      `the load ${id} was undone meanwhile, and its rows were left out as duplicates: nothing was loaded`,
+      { hint: 'Run the command again.' },
     );
   }
 }
@@ -229,7 +223,6 @@ function assertNoneUndone(loads: LoadStates, txns: ReadonlyMap<string, number>):
 interface Attempt {
   readonly files: readonly WrittenPart[];
   readonly availableAtMs: number;
-  /** Files of the table that were compared. */
   readonly seen: ReadonlySet<string>;
   /** Loads that rows may be duplicates of. */
   readonly judgedBy: LoadStates;
@@ -282,15 +275,15 @@ function isMadeMeanwhile(table: Table, { loadId, before }: StagedLoad): boolean 
   if (isSameLoadState(now, before)) return false;
   if (now?.status === 'loaded') return true;
   throw new AppError('commit_conflict', `the load ${loadId} was undone meanwhile: nothing was loaded`, {
-    hint: 'Repeat the command.',
+    hint: 'Run the command again.',
   });
 }
 
 /**
- * Removes duplicates and erased rows from a staged load, by rewriting its files, and commits it. Compares again with the
- * files of other commits before another attempt. Undefined if another process has made the same load. Errors:
- * `file_damaged`, `commit_conflict` if a load was undone that rows duplicate, or after many attempts, `disk`, `memory`,
- * `sql`.
+ * Removes duplicates and erased rows from a staged load, by rewriting its files, and commits it. Compares again with
+ * the files of other commits before another attempt. Undefined if another process has made the same load. Errors:
+ * `file_damaged`, `commit_conflict` if a load with duplicates of its rows was undone, or after many attempts, `disk`,
+ * `memory`, `sql`.
  */
 export async function commitLoad(dependencies: CommitDependencies, load: StagedLoad, assertGoesOn: () => void) {
   const { table, duckdb, clock, crashPoint } = dependencies;

@@ -1,8 +1,8 @@
 import { parseCells, separators, type Separator } from '../../runtime/csv.ts';
 
 /**
- * Positions of CSV records, which the engine does not report: the header, and the first line of each record. Delimiters
- * are commas, semicolons, tabs or bars; quotes are doubled within quotes; lines end with LF or CRLF.
+ * Positions of CSV records, which the engine does not report. Delimiters are commas, semicolons, tabs or bars; quotes
+ * are doubled within quotes; lines end with LF or CRLF.
  */
 
 const quote = 0x22;
@@ -14,9 +14,8 @@ const maxHeaderBytes = 1024 * 1024;
 /** The position of a record. The engine skips blank records if the file has several columns. */
 interface RecordPlace {
   readonly line: number;
-  /** Of its first byte. */
   readonly offset: number;
-  /** Its length, with its end. */
+  /** Length with the line end. */
   readonly bytes: number;
   readonly isBlank: boolean;
 }
@@ -109,7 +108,6 @@ function toText(bytes: Uint8Array): string {
   }
 }
 
-/** Rows by their position. */
 export interface RowPlaces {
   /** Numbers among the rows that the engine has accepted, from 1, ascending. */
   readonly rows: readonly number[];
@@ -117,10 +115,7 @@ export interface RowPlaces {
   readonly rejected: readonly number[];
 }
 
-/**
- * Finds the lines of rows by reading the file. `headers`: number of leading records to skip; `skipsBlank`: skips blank
- * records.
- */
+/** Finds the lines of rows by reading the file. `headers`: number of leading records to skip. */
 export async function findLines(
   records: AsyncIterable<RecordPlace>,
   { rows, rejected }: RowPlaces,

@@ -11,7 +11,7 @@ import { assertGoesOn, rowGroupsPerFile, type StageOptions } from './stage-rows.
 
 /**
  * Fills the enriched columns of staged rows: a file with rows to fill is rewritten in the same order. The identities of
- * rows were computed before and stay.
+ * rows, computed before, stay.
  */
 
 interface EnrichStagedOptions extends Pick<StageOptions, 'dataset' | 'signal' | 'makeRoom'> {
@@ -31,10 +31,7 @@ async function readStagedColumns(duckdb: Duckdb, file: string): Promise<StagedCo
   return { has: (column) => names.has(column), missing: lookedUp.filter((column) => !names.has(column)) };
 }
 
-/**
- * SQL of the rows of a file with the filled columns. A join keeps no order, and the order decides which duplicate
- * stays.
- */
+/** SQL of the rows of a file with the filled columns, in order, which decides on the duplicate that stays. */
 function toQuery(
   source: string,
   { values, joins }: EnrichedSelect,
@@ -52,7 +49,6 @@ function toQuery(
   return `SELECT ${own}${replace}${added.join('')} FROM ${source} AS r ${joins} ORDER BY r.file_row_number`;
 }
 
-/** Rewrites one file if it has rows to fill. */
 async function enrichPart(
   duckdb: Duckdb,
   lookUps: LookUps,
@@ -71,10 +67,7 @@ async function enrichPart(
   return written ?? [part];
 }
 
-/**
- * Fills the rows of staged files; returns the files to commit. A failure leaves the rows as they are and is reported to
- * the enricher. Error: `stopping`.
- */
+/** Fills staged files; returns the files to commit. A failure is reported, and the rows stay. Error: `stopping`. */
 export async function enrichStaged(
   duckdb: Duckdb,
   staged: readonly WrittenPart[],

@@ -8,7 +8,7 @@ import type { RowField } from '../../datasets/row-fields.ts';
 export const ownFields = ['tsEvent', 'idApp', 'SDKKey', 'eventId', 'params.name', 'params.value'] as const;
 export type OwnField = (typeof ownFields)[number];
 
-/** The use of a field. `foreign`: a field of other datasets, which must be empty. */
+/** Use of a field. `foreign`: a field of other datasets, which must be empty. */
 type FieldUse = { readonly own: OwnField } | { readonly field: RowField } | { readonly foreign: string };
 
 export interface FileField {
@@ -21,7 +21,6 @@ export type FieldMap = Readonly<Record<string, string | null>>;
 
 type FileFault = 'unknown_field' | 'field_twice' | 'missing_field' | 'bad_header' | 'bad_format' | 'empty_file';
 
-/** A file that is refused before its rows are read. */
 export interface RefusedFile {
   readonly reason: FileFault;
   readonly field?: string;
@@ -43,10 +42,9 @@ const schemaName = (use: FieldUse): string => ('field' in use ? use.field.name :
 const unknownField = (field: string, { table }: Dataset): RefusedFile => ({
   reason: 'unknown_field',
   field,
-  detail: `${field} is no field of ${table}: give it another name, or drop it with null, in the file of --map.`,
+  detail: `${field} is not a field of ${table}: rename it, or drop it with null, in the file of --map.`,
 });
 
-/** Returns why a map is invalid, or undefined. */
 export function findFaultOfMap(dataset: Dataset, map: FieldMap): RefusedFile | undefined {
   const target = Object.values(map).find((name) => name !== null && findUse(dataset, name) === undefined);
   return target === undefined || target === null ? undefined : unknownField(target, dataset);
@@ -79,7 +77,7 @@ export function planFields(
       return {
         reason: 'field_twice',
         field: target,
-        detail: `${target} is there twice, as ${before} and ${name}: drop one with null in the file of --map.`,
+        detail: `${target} appears twice, as ${before} and ${name}: drop one with null in the file of --map.`,
       };
     taken.set(key, name);
     if (use !== 'ignored') fields.push({ name, use });
@@ -89,7 +87,7 @@ export function planFields(
     return {
       reason: 'missing_field',
       field: missing,
-      detail: `the file has no ${missing}: give a field that name in the file of --map${missing === 'idApp' ? ', or the app of all rows by --app' : ''}.`,
+      detail: `the file has no ${missing}: rename a field to it in the file of --map${missing === 'idApp' ? ', or pass the app of all rows with --app' : ''}.`,
     };
   return { fields };
 }
@@ -114,7 +112,7 @@ export interface BadRow {
   /** From 1; in CSV the line on which the row begins, in Parquet the number of the row. */
   readonly line: number;
   readonly reason: BadReason;
-  /** Its schema name; absent if the entire row is bad. */
+  /** Schema name; absent if the entire row is bad. */
   readonly field?: string;
 }
 

@@ -1,14 +1,14 @@
 /**
  * The load: an operator's file becomes rows of a dataset's table.
  *
- * In: a file of CSV, JSON lines or Parquet, with fields named as selectors or by a map (file-fields.ts). Out: one commit
+ * In: a file of CSV, JSON lines or Parquet, fields named as selectors or by a map (file-fields.ts). Out: one commit
  * with young files of the new rows; bad rows, up to the allowed number, are kept as failed rows.
  * Order: recognize, plan the fields, stage (stage-rows.ts), enrich (enrich-staged.ts), remove duplicates and commit
  * (commit-load.ts).
  * Invariant: a file is loaded completely or not at all; the same file, or rows that the table has, add nothing. The
  * engine bounds the memory and spills; the file may have any size.
- * Crash: atomic, by one change (lake/files/change.ts). A load takes the maintenance lock only if it replaces failed rows
- * of its earlier generation; loads of one id commit one after the other.
+ * Crash: atomic, by one change (lake/files/change.ts). A load takes the maintenance lock only to replace failed rows of
+ * its earlier generation; loads of one id commit one after the other.
  */
 import { createHash } from 'node:crypto';
 import path from 'node:path';
@@ -72,17 +72,15 @@ export interface LoadDependencies {
   readonly crashPoint: CrashPoint;
   readonly signal: AbortSignal;
   readonly limits: Pick<DuckdbOptions, 'memoryMb' | 'threads'>;
-  /** Without it, empty enriched columns stay empty. */
+  /** Fills empty enriched columns; absent: they stay empty. */
   readonly enricher?: Enricher | undefined;
   /** Called about once per second. */
   readonly onProgress?: (progress: Progress) => void;
 }
 
-/** A file to load. */
 export interface LoadInput {
-  /** Its name in answers and in the log. */
+  /** Name in results and in the log. */
   readonly name: string;
-  /** Its path, or its bytes. */
   readonly from: string | AsyncIterable<Uint8Array>;
 }
 
@@ -90,9 +88,9 @@ export interface LoadOptions {
   readonly map?: FieldMap;
   /** The app of rows that name none. */
   readonly idApp?: number;
-  /** Most bad rows, which are kept as failed rows; 0 by default. */
+  /** Maximum number of bad rows, which are kept as failed rows; 0 by default. */
   readonly maxBad?: number;
-  /** Most bytes of kept bad rows; 64 MiB by default. */
+  /** Maximum size of kept bad rows, bytes; 64 MiB by default. */
   readonly maxKeptBytes?: number;
   readonly format?: SourceFormat;
   /** Stores erased rows again. */
@@ -105,22 +103,16 @@ export type LoadOutcome =
   | {
       readonly file: string;
       readonly load: string;
-      /** Rows of the file. */
       readonly rows: number;
-      /** Rows added. */
       readonly stored: number;
-      /** Duplicates in the table or the file. */
       readonly repeats: number;
       /** Rows left out because they were erased; absent if none. */
       readonly erased?: number;
-      /** Bad rows, kept as failed rows. */
       readonly bad: number;
-      /** The same, under its name up to 0.3. */
+      /** Former name of `bad`, up to 0.3. */
       readonly failed: number;
-      /** The first bad rows. */
       readonly first?: readonly BadRow[];
     }
-  /** The same file was loaded before. */
   | { readonly file: string; readonly load: string; readonly stored: 0; readonly loadedBefore: true }
   | { readonly file: string; readonly refused: RefusedFile }
   | {
@@ -130,7 +122,7 @@ export type LoadOutcome =
       readonly bad: readonly BadRow[];
     };
 
-/** Returns the id of a load: of a content, for a dataset, with a map, an app, and whether it restores erased rows. */
+/** Returns the id of a load, from its content, dataset, map, app, and whether it restores erased rows. */
 function loadIdOf(content: string, { table }: Dataset, options: LoadOptions): string {
   const { map = {}, idApp, restoreErased } = options;
   const names = Object.entries(map).toSorted(([a], [b]) => (a < b ? -1 : 1));
@@ -209,7 +201,7 @@ async function loadLinked(work: Work, file: string): Promise<LoadOutcome> {
   const { table, dataset, apps, clock, signal, enricher, name, options, change, duckdb } = work;
   const before = findStamp(file);
   if (before === undefined)
-    throw new AppError('not_found', `there is no file ${name}`, { hint: 'Name a file that is there.' });
+    throw new AppError('not_found', `${name} does not exist`, { hint: 'Pass an existing file.' });
   const progress = watchProgress(work.onProgress, await getSize(file), duckdb);
   try {
     progress.phase('hash');
@@ -231,8 +223,8 @@ async function loadLinked(work: Work, file: string): Promise<LoadOutcome> {
     const staged = await stageFile(duckdb, recognized, options.map ?? {}, rest);
     if ('reason' in staged) return { file: name, refused: staged };
     if (findStamp(file) !== before)
-      throw new AppError('file_damaged', `${name} was changed while it was loaded: nothing of it was`, {
-        hint: 'Load it when it is complete.',
+      throw new AppError('file_damaged', `${name} changed during the load: nothing was loaded`, {
+        hint: 'Run the load again when the file is complete.',
       });
     if (isRefused(staged.bad, bounds)) return refuseRows(name, staged.bad, bounds);
     const files = await enrichStaged(duckdb, staged.files, { dataset, enricher, signal, makeRoom });
@@ -247,17 +239,16 @@ async function loadLinked(work: Work, file: string): Promise<LoadOutcome> {
 const loadedBefore = (file: string, load: string): LoadOutcome => ({ file, load, stored: 0, loadedBefore: true });
 
 function refuseRows(file: string, bad: BadRows, { maxBad, maxKeptBytes }: BadBounds): LoadOutcome {
-  const nothing = 'nothing of the file was loaded';
+  const nothing = 'nothing was loaded';
   const detail =
     bad.isTooLarge === true
-      ? `${bad.count} rows are bad, of more than the ${maxKeptBytes} bytes together that are kept: ${nothing}. Mend them, or load the file in parts.`
-      : `${bad.count} rows are bad and ${maxBad === 0 ? 'none' : `only ${maxBad}`} may be: ${nothing}. Mend them, or keep them as failed rows with --max-bad ${bad.count}.`;
+      ? `${bad.count} rows are bad, and larger than the ${maxKeptBytes} bytes that are kept: ${nothing}. Fix them, or load the file in parts.`
+      : `${bad.count} rows are bad; at most ${maxBad} are allowed: ${nothing}. Fix them, or keep them as failed rows with --max-bad ${bad.count}.`;
   return { file, refused: { reason: 'bad_rows', detail }, badRows: bad.count, bad: bad.first };
 }
 
 interface Staged extends StagedRows, LoadStamp {}
 
-/** Lists the files of the failed rows that a load has in the table. */
 export async function listFailedOfLoad(table: Table, lakeDir: string, loadId: string): Promise<readonly string[]> {
   const folder = failedRowsFolder(lakePaths(lakeDir).failed, table.dir);
   return (await listFailedRows(folder, table.state().txns)).files.filter((file) => file.includes(loadId));
@@ -265,7 +256,7 @@ export async function listFailedOfLoad(table: Table, lakeDir: string, loadId: st
 
 /**
  * Commits a load; loads of one id commit one after the other. If it replaces failed rows of an earlier generation, it
- * excludes erasures, which rewrite such files and count their rows.
+ * excludes erasures, which rewrite such files.
  */
 async function commitStaged(work: Work, staged: Staged): Promise<LoadOutcome> {
   const { table, lakeDir, dataset, signal } = work;

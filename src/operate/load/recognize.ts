@@ -17,7 +17,7 @@ export interface SourceFile {
 
 export interface RecognizedFile extends SourceFile {
   readonly isArray?: boolean;
-  /** Whether it has no text, which the engine cannot read. */
+  /** True if it has no text, which the engine cannot read. */
   readonly isEmpty?: boolean;
 }
 
@@ -37,13 +37,10 @@ const otherFiles: readonly (readonly [string, string])[] = [
 
 const refused = (detail: string): RefusedFile => ({ reason: 'bad_format', detail });
 
-/** Refuses a file because of the record that begins on a line. */
 export const tooLong = (line: number): RefusedFile =>
   refused(`line ${line} is longer than ${maxLineBytes} bytes: the file is damaged, or a quote is not closed.`);
 
-export const damagedParquet = refused(
-  'the file begins like Parquet, and cannot be read as such: it is cut off or damaged.',
-);
+export const damagedParquet = refused('the file begins like Parquet, and is truncated or damaged.');
 
 function findOther(start: Buffer): string | undefined {
   const hex = start.toString('hex');
@@ -53,11 +50,10 @@ function findOther(start: Buffer): string | undefined {
 
 interface Text {
   readonly first: Buffer;
-  /** Its first character that is not white space; empty if there is none. */
+  /** First character that is not white space; empty if there is none. */
   readonly start: string;
   /** Offset of a line that is too long, at which reading ends. */
   readonly longLine?: number;
-  /** Whether the last byte read is NUL. */
   readonly endsWithNul: boolean;
 }
 
@@ -79,7 +75,6 @@ async function scanText(chunks: AsyncIterable<Buffer>, signal: AbortSignal): Pro
   return { first, start, endsWithNul: last === 0, ...(longLine === undefined ? {} : { longLine }) };
 }
 
-/** Returns the number of the line at an offset. */
 async function findLine(chunks: AsyncIterable<Buffer>, at: number): Promise<number> {
   if (at > 0)
     for await (const { line, offset, bytes } of walkRecords(chunks)) if (offset + bytes === at) return line + 1;
@@ -87,8 +82,8 @@ async function findLine(chunks: AsyncIterable<Buffer>, at: number): Promise<numb
 }
 
 /**
- * Recognizes a file by its first bytes, unless `format` is given. Reads a text to its end: the engine takes a truncated
- * gzip file for a complete one, checks no checksum, and skips lines that are too long. Errors: those of the system.
+ * Recognizes a file by its first bytes, unless `format` is given. Reads a text to its end: the engine accepts truncated
+ * gzip files, checks no checksum, and skips lines that are too long. Errors: those of the system.
  */
 export async function recognizeFile(
   file: string,
@@ -103,7 +98,7 @@ export async function recognizeFile(
     text = await scanText(readPlain(file, gzip), signal);
   } catch (error) {
     if (!isSystemError(error, 'Z_BUF_ERROR', 'Z_DATA_ERROR')) throw error;
-    return refused('the file is compressed by gzip and cannot be unpacked to its end: it is cut off or damaged.');
+    return refused('the file is compressed by gzip, and is truncated or damaged.');
   }
   if (text.start === '')
     return allowsEmpty
@@ -112,7 +107,7 @@ export async function recognizeFile(
   const other = findOther(text.first);
   if (other !== undefined)
     return refused(`the file is ${other}: save it as CSV or JSON lines in UTF-8, or as Parquet.`);
-  if (text.endsWithNul) return refused('the file is filled up with NUL bytes: it was not written to its end.');
+  if (text.endsWithNul) return refused('the file ends with NUL bytes: it was not completely written.');
   if (text.longLine !== undefined) return tooLong(await findLine(readPlain(file, gzip), text.longLine));
   const isArray = text.start === '[' && format !== 'csv';
   return { file, format: format ?? (isArray || text.start === '{' ? 'ndjson' : 'csv'), gzip, isArray };
@@ -132,8 +127,6 @@ export async function splitArray(
     return { file: target, format: 'ndjson', gzip: false, ...(Number(row?.['Count']) === 0 ? { isEmpty: true } : {}) };
   } catch (error) {
     if (!isAppError(error, 'sql')) throw error;
-    return refused(
-      'the file is a JSON array that cannot be read to its end: it is cut off, damaged or has too long items.',
-    );
+    return refused('the file is a JSON array that is truncated or damaged, or has items that are too long.');
   }
 }

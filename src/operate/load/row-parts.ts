@@ -12,7 +12,7 @@ type CountryField = keyof typeof countryFields;
 /** SQL of the country fields of a row, filled from the one that it has. */
 export interface CountrySql {
   readonly join: string;
-  /** SELECT list of what `columns` need. */
+  /** SELECT list of the values that `columns` need. */
   readonly selected: string;
   readonly columns: readonly { readonly column: string; readonly stored: string }[];
 }
@@ -31,10 +31,7 @@ function countriesSql(): string {
   return `(VALUES ${rows.join(', ')}) AS country (said, ${countryNames.join(', ')})`;
 }
 
-/**
- * Fills the country fields from the one that a row has; its own values win. `valueOf` returns the value of a column.
- * Undefined if the file has no such field.
- */
+/** Fills the country fields from the one that a row has; its own values win. Undefined without such a field. */
 function planCountry(
   fields: readonly RowField[],
   valueOf: (column: string) => string | undefined,
@@ -62,7 +59,6 @@ function planCountry(
  * the first field, `q0` its cast, `v0` its value.
  */
 
-/** A field of a file with the SQL of its cell. */
 export interface FileCell extends FileField {
   readonly sql: string;
   readonly kind: CellKind;
@@ -70,7 +66,6 @@ export interface FileCell extends FileField {
   readonly toChecks?: (cell: string, name: string, value: string) => readonly Check[];
 }
 
-/** A stored column: its SQL, and its text in the identity of the row. */
 export interface Part {
   readonly column: string;
   readonly stored: string;
@@ -90,7 +85,6 @@ export interface RowParts {
   readonly own: Readonly<Partial<Record<OwnField, string>>>;
 }
 
-/** Schemas of fields without a column. */
 const ownSchemas = {
   tsEvent: { description: '', type: 'integer', minimum: 0, 'x-column': 'event_time', 'x-column-type': 'TIMESTAMPTZ' },
   idApp: { description: '', type: 'integer', minimum: 1, 'x-column': 'id_app', 'x-column-type': 'BIGINT' },

@@ -5,18 +5,15 @@ import type { OwnField, Check } from './file-fields.ts';
 
 /**
  * Builds the SQL that turns the cells of a file into typed, checked rows with an app and an identity. Pure. Names as in
- * row-parts.ts, and `s_COLUMN` for stored values.
- * Each step is one projection that repeats nothing: the engine evaluates each occurrence of an expression in a CASE.
+ * row-parts.ts, and `s_COLUMN` for stored values. Each step is a projection without repetitions: the engine evaluates
+ * each occurrence of an expression in a CASE.
  */
 
-/** SQL of the rows of a file. */
 export interface Relation {
-  /** For FROM. */
   readonly from: string;
   readonly cells: readonly FileCell[];
   /** Columns to pass through. */
   readonly through: readonly string[];
-  /** Checks on those columns, before all others. */
   readonly checks: readonly Check[];
 }
 
@@ -26,7 +23,7 @@ interface RowPlan extends Relation {
   readonly idApp: number | undefined;
   /** A table with `id_app` and `sdk_key` of the registered apps. */
   readonly appsTable: string;
-  /** Whether a bad row is an error. */
+  /** Raises an error for a bad row. */
   readonly isStrict: boolean;
 }
 
@@ -43,7 +40,7 @@ export interface RowsSql {
   readonly checks: readonly Check[];
   /**
    * SELECT list of the written columns. Columns that the file lacks are omitted: readers know them from the table's
-   * empty file, and writing a hundred empty columns takes longer than the rows.
+   * empty file, and writing a hundred empty columns takes longer than writing the rows.
    */
   toColumns(stamp: LoadStamp): string;
 }

@@ -13,7 +13,7 @@ export interface Source extends SourceFile {
   readonly header?: CsvHeader;
   /**
    * Its rows. With places: rows in order, with `place` (from 1) and `raw` (the row as JSON); rejected lines are in the
-   * engine's table. Without, faster: a rejected line is an error.
+   * engine's table. Without, which is faster, a rejected line is an error.
    */
   relation(fields: readonly FileField[], hasPlaces: boolean): Relation;
 }
@@ -29,7 +29,7 @@ async function openCsv(source: SourceFile): Promise<Source | RefusedFile> {
     return {
       reason: 'bad_header',
       detail:
-        'the first line of a CSV file is its header: names of fields with commas, semicolons or tabs between, each once.',
+        'the first line of a CSV file must be a header: distinct names of fields, separated by commas, semicolons or tabs.',
     };
   const { names, delimiter, records } = header;
   const columns = names.map((_, index) => `c${index}: 'VARCHAR'`).join(', ');
@@ -53,17 +53,13 @@ async function openCsv(source: SourceFile): Promise<Source | RefusedFile> {
   };
 }
 
-/** SQL of the lines of a file as one text column; a blank line is NULL. */
 const linesSql = (source: SourceFile, hasPlaces: boolean): string =>
   `read_csv(${sqlList([source.file])}, columns = {line: 'VARCHAR'}, header = false, auto_detect = false, delim = chr(1), quote = '', escape = '', ${compressionSql(source)}${hasPlaces ? anyLines : ''})`;
 
 // A CASE, because AND may evaluate the type of text that is not JSON, which is an error.
 const isObject = `(CASE WHEN json_valid(line) THEN json_type(line) = 'OBJECT' ELSE false END)`;
 
-/**
- * Reverses the members of a line with a repeated name: the engine takes the first, and as in imports the last must
- * count.
- */
+/** Reverses the members of a line with a repeated name: the engine takes the first, imports the last. */
 const lastWins = `(CASE WHEN len(json_keys(line)) = len(list_distinct(json_keys(line))) THEN line ELSE '{' ||
   array_to_string(list_reverse(list_transform(list_zip(json_keys(line), json_extract(line, '$.*')),
     lambda member: CAST(to_json(member[1]) AS VARCHAR) || ':' || CAST(member[2] AS VARCHAR))), ',') || '}' END)`;
@@ -72,10 +68,7 @@ const isText = ({ use }: FileField): boolean =>
   ('field' in use && use.field.schema['x-column-type'] === 'VARCHAR') ||
   ('own' in use && (use.own === 'eventId' || use.own === 'SDKKey'));
 
-/**
- * Returns a condition for amounts with more digits than a double keeps, which the engine would round silently. Texts
- * are exact. Undefined for other fields.
- */
+/** Returns a condition for numbers of more digits than a double keeps, which the engine would round silently. */
 function findRounding({ use }: FileField): ((number: string, text: string) => string) | undefined {
   const scale = 'field' in use ? findScale(use.field.schema['x-column-type']) : undefined;
   if (scale === undefined || scale === 0) return undefined;
@@ -85,10 +78,8 @@ function findRounding({ use }: FileField): ((number: string, text: string) => st
   };
 }
 
-/** Decimal digits that a double always keeps. */
 const doubleDigits = 15;
 
-/** JSON lines: only the wanted fields are read. */
 async function openNdjson(duckdb: Duckdb, source: SourceFile): Promise<Source> {
   const keys = `(SELECT DISTINCT TRY(json_keys(line)) AS keys FROM ${linesSql(source, true)} WHERE trim(line) <> '')`;
   const [found] = await duckdb.rows(
@@ -126,10 +117,7 @@ const notTextChecks = (text: string, field: string): Check[] => [
   { reason: 'bad_type', field, sql: `starts_with(${text}, ${sqlText(notText)})` },
 ];
 
-/**
- * SQL of the text of a JSON value. A list stays JSON, unless a text is wanted. `rounding`: a number that meets it is
- * invalid.
- */
+/** SQL of the text of a JSON value. `wantsText` excludes lists. A number that meets `rounding` is invalid. */
 function jsonTextSql(value: string, wantsText: boolean, rounding?: ReturnType<typeof findRounding>): string {
   const json = `CAST(${value} AS VARCHAR)`;
   const rounded =
@@ -160,7 +148,6 @@ interface ParquetType {
 const decodeSql = (bytes: string): string =>
   `coalesce(TRY(decode(${bytes})), ${sqlText(notText)} || CAST(${bytes} AS VARCHAR))`;
 
-/** Builds the cell of a Parquet column. */
 function parquetCell(column: string, { type, isBlob }: ParquetType, field: FileField): FileCell {
   const isTime =
     'field' in field.use
@@ -230,7 +217,6 @@ async function openParquet(duckdb: Duckdb, source: SourceFile): Promise<Source |
   };
 }
 
-/** Opens a file and finds its fields. Errors: those of the engine. */
 export function openSource(duckdb: Duckdb, source: SourceFile): Promise<Source | RefusedFile> {
   if (source.format === 'csv') return openCsv(source);
   return source.format === 'ndjson' ? openNdjson(duckdb, source) : openParquet(duckdb, source);

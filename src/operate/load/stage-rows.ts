@@ -12,8 +12,8 @@ import { buildRowsSql, type LoadStamp, type RowsSql } from './row-sql.ts';
 import type { Source } from './source.ts';
 
 /**
- * Writes the rows of a file to Parquet files that no commit names yet, in the order of the file, which decides which
- * duplicate stays. The first, fastest query ends at the first bad row. Only then is each row checked: bad rows are
+ * Writes the rows of a file to Parquet files that no commit names yet, in the order of the file, which decides on the
+ * duplicate that stays. The first, fastest query ends at the first bad row. Only then is each row checked: bad rows are
  * counted and located, and if they are within the limit the good rows are written.
  */
 
@@ -68,7 +68,6 @@ async function writeRows(
   return writeDataFiles(duckdb, query, await makeRoom(), rowGroupsPerFile);
 }
 
-/** Counts and locates the bad rows; writes the good rows if the bad ones are within the limit. */
 async function writeGoodRows(duckdb: Duckdb, source: Source, options: StageOptions): Promise<StagedRows | RefusedFile> {
   const { header } = source;
   if (header !== undefined) {
@@ -83,7 +82,7 @@ async function writeGoodRows(duckdb: Duckdb, source: Source, options: StageOptio
 }
 
 export function assertGoesOn(signal: AbortSignal, cause?: unknown): void {
-  if (signal.aborted) throw new AppError('stopping', 'the load was stopped: nothing of the file was loaded', { cause });
+  if (signal.aborted) throw new AppError('stopping', 'the load was stopped: nothing was loaded', { cause });
 }
 
 /** Writes the rows of a source to files, or returns the bad rows. Errors: `stopping`, `disk`, `memory`, `sql`. */
@@ -119,9 +118,7 @@ export interface Progress {
   readonly phase: 'hash' | 'read' | 'commit';
   /** Of the phase, 0 to 100; absent if unknown. */
   readonly percent?: number;
-  /** In this phase. */
   readonly bytesPerSecond?: number;
-  /** Of this phase. */
   readonly secondsLeft?: number;
 }
 

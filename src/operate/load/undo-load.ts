@@ -25,10 +25,10 @@ import { countByFile, filesSql, stagingOf, withTableLock } from '../tables.ts';
 import { listFailedOfLoad, type LoadDependencies } from './load.ts';
 
 /**
- * Reverts a load: its rows leave the table by one commit, and its failed rows with them. Files that have other rows too
- * are rewritten (lake/files/rewrite.ts). The load can then be made again. Another load may have left out duplicates of
- * the reverted rows: loading its file again compares them again. A running load that has left out such rows fails, and
- * a flush classifies its batch again.
+ * Reverts a load: one commit removes its rows and its failed rows. Files that have other rows too are rewritten
+ * (lake/files/rewrite.ts). The load can then be made again. Another load may have left out duplicates of the reverted
+ * rows: loading its file again compares them again. A running load that has left out such rows fails, and a flush
+ * classifies its batch again.
  */
 
 export type UndoDependencies = Pick<
@@ -38,7 +38,6 @@ export type UndoDependencies = Pick<
 
 export interface UndoneLoad {
   readonly load: string;
-  /** Rows removed from the table. */
   readonly rows: number;
   readonly failedRows: number;
   readonly undoneBefore?: true;
@@ -58,7 +57,9 @@ async function removeRows(dependencies: UndoDependencies, loadId: string): Promi
   const { table, lakeDir, clock, crashPoint, limits, signal } = dependencies;
   const state = findLoadState(table.state().txns, loadId);
   if (state === undefined)
-    throw new AppError('not_found', `there is no load ${loadId}`, { hint: "'tributary load list' lists them." });
+    throw new AppError('not_found', `load ${loadId} not found`, {
+      hint: "Run 'tributary load list' for the ids of loads.",
+    });
   if (state.status === 'undone') return { load: loadId, rows: 0, failedRows: 0, undoneBefore: true };
   const failedFolder = failedRowsFolder(lakePaths(lakeDir).failed, table.dir);
   const failedFiles = await listFailedOfLoad(table, lakeDir, loadId);
@@ -70,7 +71,7 @@ async function removeRows(dependencies: UndoDependencies, loadId: string): Promi
     const hits = await findHits(duckdb, table, loadId);
     const rows = hits.reduce((sum, hit) => sum + hit.rows, 0);
     const toQuery = (source: string): string => {
-      if (signal.aborted) throw new AppError('stopping', 'the undoing was stopped: nothing was changed');
+      if (signal.aborted) throw new AppError('stopping', 'the undo was stopped: nothing was changed');
       return `SELECT * FROM ${source} WHERE load_id IS DISTINCT FROM ${sqlText(loadId)}`;
     };
     await rewriteFiles(
@@ -79,7 +80,7 @@ async function removeRows(dependencies: UndoDependencies, loadId: string): Promi
       ({ txns }, lake) => {
         if (!isSameLoadState(findLoadState(txns, loadId), state))
           throw new AppError('commit_conflict', `the load ${loadId} was made again meanwhile: nothing was changed`, {
-            hint: "See 'tributary load list', then repeat the command.",
+            hint: "Check 'tributary load list', then repeat the command.",
           });
         const nowMs = clock.nowMs();
         const others = [...listLoadStates(txns)].filter(([id, { status }]) => id !== loadId && status === 'loaded');
@@ -107,7 +108,7 @@ async function removeRows(dependencies: UndoDependencies, loadId: string): Promi
 
 /**
  * Removes the rows of a load from its table. Can be repeated. Waits for the maintenance lock. Errors: `not_found`,
- * `locked`, `file_damaged` when a file that may have such rows is damaged, `disk`, `sql`, `stopping`.
+ * `locked`, `file_damaged` if a file that may have such rows is damaged, `disk`, `sql`, `stopping`.
  */
 export function undoLoad(dependencies: UndoDependencies, loadId: string): Promise<UndoneLoad> {
   const { table, lakeDir } = dependencies;
@@ -120,7 +121,6 @@ interface ListedLoad {
   readonly dataset: string;
   /** `review`: another load was undone since, so loading the file again compares its rows again. */
   readonly status: LoadStatus;
-  /** Its rows in the table now. */
   readonly rows: number;
   /** Name of the file; absent if the log no longer has its commit. */
   readonly file?: string;

@@ -4,14 +4,11 @@ import { sqlText } from '../../lake/sql/literals.ts';
 import type { BadReason, Check } from './file-fields.ts';
 
 /**
- * From the JSON Schema of a field to SQL: the value of a cell in its column's type, and its checks. Pure. `cell` is
+ * Builds SQL from the JSON Schema of a field: the value of a cell in its column's type, and its checks. Pure. `cell` is
  * always a column name, so that it may be repeated.
  */
 
-/**
- * The kind of a cell: text as in CSV and JSON; a Parquet number, which the engine casts exactly; or a list of texts,
- * for parameters only.
- */
+/** Kind of a cell: text as in CSV and JSON; an exact Parquet number; or a list of texts, for parameters only. */
 export type CellKind = 'text' | 'number' | 'list';
 
 interface ValueSql {
@@ -21,7 +18,6 @@ interface ValueSql {
   readonly value: string;
   /** SQL of the stored value, by the column of the value. */
   readonly toStored: (value: string) => string;
-  /** Checks on the columns of the cell and of its value. */
   readonly toChecks: (cell: string, value: string) => readonly Check[];
 }
 
@@ -35,8 +31,8 @@ const matches = (cell: string, pattern: string): string => `regexp_full_match(${
 const exactDecimal = (cell: string): string => `TRY_CAST(${cell} AS DECIMAL(38,18))`;
 
 /**
- * SQL of an integer in JSON's grammar (`12`, `1.50e1`). Most are written as the engine writes them, and that comparison
- * is faster than a pattern; the engine's own cast would accept `+1`, ` 1` and `007`, and round `1.6`.
+ * SQL of an integer in JSON's grammar (`12`, `1.50e1`). Most are as the engine writes them, and that comparison is
+ * faster than a pattern; its own cast would accept `+1`, ` 1` and `007`, and round `1.6`.
  */
 function integerSql(cell: string, cast: string, type: string): string {
   const exact = exactDecimal(cell);
@@ -105,10 +101,7 @@ function textChecks({ minLength, maxLength, enum: texts, pattern }: FieldSchema,
   ];
 }
 
-/**
- * Builds the SQL of a field from the columns of its cell, cast and value. Throws for a column type that rows never
- * have.
- */
+/** Builds the SQL of a field from the columns of its cell, cast and value. Throws for other column types. */
 export function valueSql(name: string, schema: FieldSchema, cell: string, cast: string, kind: CellKind): ValueSql {
   const type = schema['x-column-type'];
   const decimal = /^DECIMAL\((\d+),(\d+)\)$/.exec(type);
@@ -169,8 +162,7 @@ const item = String.raw`'(?:[^'\\]|\\.)*'`;
 const literal = String.raw`(?s)\[\s*(?:${item}(?:\s*,\s*${item})*)?\s*\]`;
 
 /**
- * SQL of the list of texts in a cell; NULL if it is not one. Items are split at double backslashes first, and so
- * unescaped from left to right.
+ * SQL of the list of texts in a cell; NULL if invalid. Splits at double backslashes first, to unescape left to right.
  */
 export function listSql(cell: string): string {
   const unescape = String.raw`array_to_string(list_transform(string_split(part, '\\'), lambda piece:

@@ -234,7 +234,7 @@ describe('a full disk', () => {
         disk.fill(64 * 1024);
         const failures = (): number =>
           readLog(service).filter(
-            ({ msg }) => msg === 'export attempt failed' || msg === 'export request cannot be run now',
+            ({ msg }) => msg === 'export attempt failed' || msg === 'cannot run export request, will retry',
           ).length;
         const before = failures();
         const { idRawExport } = await call(`/api/raw/v1/export/create.json?${query}`);

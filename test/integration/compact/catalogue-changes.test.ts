@@ -32,7 +32,7 @@ function line(name: string, params: Readonly<Record<string, string>>, timeMs: nu
   });
 }
 
-/** An event of whoever has these ids. */
+/** An event of the sender with these ids. */
 const sentBy = (params: Readonly<Record<string, string>>, ids: Readonly<Record<string, unknown>>) => ({
   ...line('visit', params, lastDayMs, 'u'),
   custom_user_id: undefined,
@@ -54,7 +54,7 @@ async function erase(folder: string, stream: MemoryStream, user: string): Promis
   }
 }
 
-/** A compactor that has the first event of a lake in its catalogue. */
+/** Starts a compactor that has the first event of a lake in its catalogue. */
 async function startWithVisit() {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
@@ -68,7 +68,7 @@ async function startWithVisit() {
 }
 
 describe('catalogue of a lake that changes', () => {
-  it('What an erased user sent is in nothing of the catalogue any more', async () => {
+  it('Nothing that an erased user sent stays in the catalogue', async () => {
     const folder = testFolder();
     const lakeDir = path.join(folder, 'lake');
     const stream = createMemoryStream();
@@ -79,7 +79,7 @@ describe('catalogue of a lake that changes', () => {
       line('visit', { page: 'home', code: secret.value }, lastDayMs, 'alice'),
       line('visit', { page: 'home' }, lastDayMs, 'bob'),
       line(secret.event, { page: 'x' }, lastDayMs, 'alice'),
-      // Shown while two send it; what one of them sends alone is no example.
+      // Shown while two users send it; a value of one user alone is not an example.
       line('visit', { page: secret.shared }, lastDayMs, 'alice'),
       line('visit', { page: secret.shared }, lastDayMs, 'carol'),
     ]);
@@ -106,7 +106,7 @@ describe('catalogue of a lake that changes', () => {
     await compact.stop();
   });
 
-  it('An example is what two users sent, or two devices without a user, and never what one person may have sent alone', async () => {
+  it('An example was sent by two users, or by two devices without a user, and never by one person alone', async () => {
     const folder = testFolder();
     const lakeDir = path.join(folder, 'lake');
     const stream = createMemoryStream();
@@ -137,7 +137,7 @@ describe('catalogue of a lake that changes', () => {
     );
   });
 
-  it('What a killed fold has left, notices and views go with all that they are of, before an erasure answers that waits for nobody', async () => {
+  it('Leftovers of a killed fold, notices and views of erased events are removed before an immediate erasure returns', async () => {
     const folder = testFolder();
     const lakeDir = path.join(folder, 'lake');
     const stream = createMemoryStream();
@@ -169,13 +169,13 @@ describe('catalogue of a lake that changes', () => {
     await compact.stop();
   });
 
-  it('A catalogue that is removed while the compactor runs is made again', async () => {
+  it('A catalogue that is removed while the compactor runs is recreated', async () => {
     const { lakeDir, stream, compact, counted } = await startWithVisit();
     await rm(cataloguePaths(lakeDir).folder, { recursive: true });
     stream.publish([line('visit', { page: 'home' }, lastDayMs - dayMs, 'u')]);
     await waitFor('made again', () => counted(2));
     expect(compact.facts()['problems']).toEqual([]);
-    // Also while nothing comes in: its record and views.sql, each by itself.
+    // Also while no events arrive: its record and views.sql, separately.
     const { folder: own, viewsSql } = cataloguePaths(lakeDir);
     for (const file of [viewsSql, path.join(own, 'catalogue.json')]) {
       await rm(file);
@@ -185,23 +185,23 @@ describe('catalogue of a lake that changes', () => {
     await compact.stop();
   });
 
-  it('Parts that are damaged while the compactor runs are made anew', async () => {
+  it('Parts that are damaged while the compactor runs are recreated', async () => {
     const { lakeDir, stream, compact, counted } = await startWithVisit();
     const { packs } = cataloguePaths(lakeDir);
     for (const name of await findNames(packs)) {
       const file = path.join(packs, name);
       const bytes = await readFile(file);
-      // The pages of the columns, behind which the footer stays as it was.
+      // The pages of the columns; the footer after them stays unchanged.
       await writeFile(file, bytes.fill(0xff, 8, bytes.length - bytes.readUInt32LE(bytes.length - 8) - 8));
     }
     stream.publish([line('visit', { page: 'home' }, lastDayMs - dayMs, 'u')]);
-    await waitFor('made anew', () => counted(2));
+    await waitFor('the parts are recreated', () => counted(2));
     await waitFor('no problem is left', () => (compact.facts()['problems'] as unknown[]).length === 0);
     expect(await findNames(packs)).not.toEqual([]);
     await compact.stop();
   });
 
-  it('A compactor that ends at any moment is followed by one that completes the catalogue, and leaves no other file', async () => {
+  it('After a compactor is killed at any moment, the next one completes the catalogue and leaves no other file', async () => {
     const folder = testFolder();
     const lakeDir = path.join(folder, 'lake');
     const stream = createMemoryStream();
@@ -229,7 +229,7 @@ describe('catalogue of a lake that changes', () => {
     expect(await findFilesWith(cataloguePaths(lakeDir).folder, '.tmp')).toEqual([]);
   });
 
-  it('New, lost and changed parameters and fallen volumes are noticed once, and nothing of what stays', async () => {
+  it('New, lost and changed parameters and fallen volumes are noticed once, and unchanged ones are not', async () => {
     const folder = testFolder();
     const lakeDir = path.join(folder, 'lake');
     const stream = createMemoryStream();
@@ -266,7 +266,7 @@ describe('catalogue of a lake that changes', () => {
     ]);
     const changed = (await readCatalogue(lakeDir, 1, 'buy')).notices.find(({ kind }) => kind === 'parameter_changed');
     expect(changed?.what).toBe(
-      'parameter "turned" changed its type: number in 1680 of 1680 values of the four weeks before, text in 180 of 180 values since',
+      'parameter "turned" changed its type: number in 1680 of 1680 values of the previous four weeks, text in 180 of 180 values since',
     );
     const again = await startTestCompact(folder, stream, options);
     stream.publish([line('buy', { price: '2' }, lastDayMs, 'u1')]);

@@ -24,7 +24,7 @@ const toLine = ({ idApp, name, params, time, user }: SentEvent): Record<string, 
     custom_event_params: params,
   });
 
-/** All sealed files are in the catalogue. */
+/** Reports whether all sealed files are in the catalogue. */
 async function isWhole(lakeDir: string, idApp: number, events: number): Promise<boolean> {
   const { files } = await readSnapshot(path.join(lakeDir, 'events'));
   if (files.length === 0 || files.some((file) => file.young)) return false;
@@ -56,7 +56,7 @@ function publish(stream: MemoryStream, sent: readonly SentEvent[]): void {
   for (let from = 0; from < sent.length; from += 500) stream.publish(sent.slice(from, from + 500).map(toLine));
 }
 
-/** Compares a parameter with the oracle's; how many values it has is near. */
+/** Compares a parameter with the oracle's; the number of values is approximate. */
 function expectParameter(found: CatalogueParameter | undefined, expected: OracleParameter): void {
   expect({
     type: found?.type,
@@ -97,7 +97,7 @@ async function expectCatalogue(lakeDir: string, sent: readonly SentEvent[], idAp
   }
 }
 
-/** An engine of an analyst's, that has run the two texts. */
+/** Opens an analyst's engine that has run the two texts. */
 async function openViews(lakeDir: string): Promise<DuckDBConnection> {
   const instance = await DuckDBInstance.create(':memory:', { autoinstall_known_extensions: 'false' });
   onTestFinished(() => instance.closeSync());
@@ -167,7 +167,7 @@ const values = [
   ' ',
 ];
 
-/** Events with every hostile name for an event and for a parameter. */
+/** Creates events with every hostile name for an event and for a parameter. */
 function hostileEvents(): SentEvent[] {
   return hostile.flatMap((name, index) =>
     [0, 1, 2].map((turn) => ({
@@ -195,7 +195,7 @@ const typedParams = (index: number): Record<string, string> => ({
 });
 
 describe('catalogue of parameters', () => {
-  it('Names and values that were made to harm are told as an oracle tells them', async () => {
+  it('Hostile names and values are reported exactly as an oracle reports them', async () => {
     const sent = hostileEvents();
     const stream = createMemoryStream();
     publish(stream, sent);
@@ -205,7 +205,7 @@ describe('catalogue of parameters', () => {
     expect((await readCatalogue(lakeDir, 3)).customEvents).toEqual([]);
   });
 
-  it('Before anything is sealed views.sql is there, and has no view', async () => {
+  it('Before the first seal views.sql exists without a view', async () => {
     const folder = testFolder();
     const compact = await startTestCompact(folder, createMemoryStream());
     await compact.stop();
@@ -238,7 +238,7 @@ describe('catalogue of parameters', () => {
     expect(rows).toHaveLength(sent.length);
   });
 
-  it('Columns of views.sql have the types of their values, and values of another form are NULL and named', async () => {
+  it('Columns of views.sql have the types of their values, and values of other types are NULL and named', async () => {
     const sent = Array.from({ length: 200 }, (_, index) => ({
       idApp: 1,
       name: 'level complete',
@@ -252,7 +252,7 @@ describe('catalogue of parameters', () => {
     const [found] = (await readCatalogue(lakeDir, 1, 'level complete')).customEvents;
     expect(found?.parameters.filter(({ untyped }) => untyped > 0)).toMatchObject([{ name: 'ratio', untyped: 1 }]);
     expect(await readFile(cataloguePaths(lakeDir).viewsSql, 'utf8')).toContain(
-      `"ratio" /* NULL: 1 of 200 values looked at */`,
+      `"ratio" /* NULL: 1 of 200 sampled values */`,
     );
     const connection = await openViews(lakeDir);
     const [row] = (
@@ -278,7 +278,7 @@ describe('catalogue of parameters', () => {
     });
   });
 
-  it('A million names do not make it grow: those beyond the bound are counted', async () => {
+  it('The catalogue does not grow with a million names: those beyond the bound are counted', async () => {
     const sent = Array.from({ length: 3000 }, (_, index) => ({
       idApp: 1,
       name: index < 600 ? `e${index}` : 'wide',
@@ -299,7 +299,7 @@ describe('catalogue of parameters', () => {
     expect(wide?.moreParameters).toBeGreaterThan(1000);
   });
 
-  it('What was lost of it, or damaged, is made again from the sealed files', async ({ skip }) => {
+  it('Lost or damaged parts of the catalogue are recreated from the sealed files', async ({ skip }) => {
     inWholeRun(skip);
     const folder = testFolder();
     const stream = createMemoryStream();

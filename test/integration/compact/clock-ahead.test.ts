@@ -12,12 +12,12 @@ import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-/** A clock that was ahead: what it leaves in the lake is told at once, and mended by `tributary lake repair`. */
+/** A clock that was ahead: its times in the lake are reported at once, and repaired by `tributary lake repair`. */
 
 const dayMs = 86_400_000;
 const startMs = Date.UTC(2026, 0, 1);
 
-/** A lake whose clock is set by the test: each event stored is a flush of its own, known by its age. */
+/** Opens a lake whose clock is set by the test: each event has its own flush, and is known by its age. */
 function openClockLake() {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
@@ -32,7 +32,7 @@ function openClockLake() {
     await waitFor('stored', async () => (await readSnapshot(table)).lake?.totals.stored === events);
     clock.now += 1000;
   };
-  /** `age` and `available_at` of every row, in the order in which a reader by `available_at` gets them. */
+  /** Reads `age` and `available_at` of every row, in the order of a reader by `available_at`. */
   const read = async (after = -Infinity): Promise<{ age: number; at: number }[]> => {
     const rows = (await readRows(folder, 'event_id, age, available_at')).map((row) => ({
       age: Number(row['age']),
@@ -70,7 +70,7 @@ test('A clock that was 400 days ahead is reported at once, increments continue, 
   await publish();
   const cursor = (await read()).at(-1)?.at ?? 0;
   await publish();
-  // Though the clock is far behind, who reads by available_at misses nothing.
+  // Although the clock is far behind, a reader by available_at misses nothing.
   expect((await read(cursor)).map(({ age }) => age)).toEqual([5]);
   expect(compact.facts()['problems']).toEqual([
     {
@@ -146,7 +146,7 @@ test('Flushes during a repair of the times keep the order, and end with times of
   });
   const rows = await read();
   expect(rows.map(({ age }) => age)).toEqual([1, 2, 3]);
-  // A pass that finds no room before now takes the next milliseconds.
+  // A pass without free milliseconds before now takes the next ones.
   expect((rows.at(-1)?.at ?? Infinity) - clock.now).toBeLessThan(10);
   await compact.stop();
 });

@@ -14,9 +14,9 @@ async function totals(folder: string): Promise<Totals | undefined> {
   return (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals;
 }
 
-/** Waits until the lake has taken this many events from the stream. */
+/** Waits until the lake has read this many events from the stream. */
 async function waitForStreamed(folder: string, events: number): Promise<Totals> {
-  await waitFor(`${events} events are taken in`, async () => ((await totals(folder))?.streamed ?? 0) >= events);
+  await waitFor(`${events} events are committed`, async () => ((await totals(folder))?.streamed ?? 0) >= events);
   const found = await totals(folder);
   if (found === undefined) throw new Error('no totals');
   expect(found.streamed).toBe(found.stored + found.failed + found.repeats + found.erased);
@@ -28,12 +28,12 @@ async function readFailed(folder: string) {
   return (await Promise.all((await listFailedFiles(paths.failed, paths.table)).map(readFailedFile))).flat();
 }
 
-/** A keyed id: of the key, of the fingerprint of the request, and of the event's place in it. */
+/** Returns a keyed id of a key, a fingerprint of the request, and the index of the event. */
 function keyedId(key: number, request: number, place = 0): string {
   return `${String(key).padStart(8, '0')}-0000-8000-8000-${String(request).padStart(10, '0')}${String(place).padStart(2, '0')}`;
 }
 
-test('Every column comes out of the lake as it went into the stream', async () => {
+test('Every column has the same value in the lake as in the stream', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
@@ -235,7 +235,7 @@ test('Sealed files hold the rows of their kind and date in order, and no row is 
   expect(await readdir(lakePaths(lake).staging)).toEqual([]);
 });
 
-test('Rows of dates long past wait for each other, so that old history makes one file for each date', async () => {
+test('Rows of dates long past wait for each other, so that old history becomes one file per date', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   let nowMs = Date.now();

@@ -27,7 +27,7 @@ import { waitFor } from '../../helpers/wait.ts';
 const clock = createClock(0);
 const sealing = { sealAgeMs: 0, sealMaxBytes: 1e9 };
 
-/** Where a test stages its own seals: the running compactor sweeps the lake's staging folder. */
+/** Returns the folder in which a test stages its seals: the running compactor sweeps the lake's own. */
 function ownStaging(lakeDir: string): string {
   const folder = path.join(lakeDir, 'staging-of-the-test');
   mkdirSync(folder, { recursive: true });
@@ -35,10 +35,10 @@ function ownStaging(lakeDir: string): string {
 }
 
 const twoEvents = () => [eventLine({ custom_user_id: 'alice' }), eventLine({ custom_user_id: 'bob' })];
-/** The same under an Idempotency-Key that nobody has used. */
+/** The same events under a new Idempotency-Key. */
 const keyedEvents = () => linesOf({ key: randomUUID(), names: ['a', 'b'] });
 
-/** A lake of two young files, and a compactor that runs on it and seals nothing. */
+/** Creates a lake of two young files, with a running compactor that seals nothing. */
 async function withLake(lines = twoEvents) {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
@@ -56,7 +56,7 @@ async function withLake(lines = twoEvents) {
   return { lakeDir, stream, duckdb, table, files };
 }
 
-/** The same lake, its first file with one bit flipped. */
+/** Creates the same lake, with one bit of its first file flipped. */
 async function withDamage(lines = twoEvents) {
   const lake = await withLake(lines);
   const [first] = await lake.files();
@@ -65,7 +65,7 @@ async function withDamage(lines = twoEvents) {
   return { ...lake, damaged };
 }
 
-/** What a seal of the lake works with. */
+/** Returns the dependencies of a seal of the lake. */
 function sealDependencies({ lakeDir, table, duckdb }: { lakeDir: string; table: Table; duckdb: Duckdb }) {
   const stagingDir = ownStaging(lakeDir);
   return {
@@ -79,7 +79,7 @@ function sealDependencies({ lakeDir, table, duckdb }: { lakeDir: string; table: 
   };
 }
 
-test('A damaged file is not sealed, which would make its damage look right, and keeps no other from being sealed', async () => {
+test('A damaged file is not sealed, which would hide its damage, and all other files are sealed', async () => {
   const { lakeDir, duckdb, table, files, damaged } = await withDamage();
   const seal = () => sealDue(sealDependencies({ lakeDir, table, duckdb }), sealing, leftOut);
   const leftOut = new Map<string, AppError>();
@@ -91,7 +91,7 @@ test('A damaged file is not sealed, which would make its damage look right, and 
   expect(await seal()).toBeUndefined();
 });
 
-test('An erasure that meets a damaged file rewrites nothing, and names the file', async () => {
+test('An erasure that finds a damaged file rewrites nothing, and names the file', async () => {
   const { lakeDir, stream, duckdb, table, files, damaged } = await withDamage();
   const before = (await files()).map((file) => file.path);
   const erasing = eraseEvents(
@@ -111,7 +111,7 @@ test('An erasure that meets a damaged file rewrites nothing, and names the file'
   expect((await files()).map((file) => file.path)).toEqual(before);
 });
 
-/** Loads the keys of the last hours; gives the damage it was told of. */
+/** Loads the keys of the last hours; returns the reported damage. */
 async function loadKeys(duckdb: Duckdb, table: Table): Promise<AppError[]> {
   const damages: AppError[] = [];
   const tables = await openBatchTables(duckdb);
@@ -126,7 +126,7 @@ test('The load of recent keys leaves a damaged file out, and reports it', async 
   expect(damages.map((damage) => damage.message)).toEqual([expect.stringContaining(damaged)]);
 });
 
-test('A file without events under keys is not read for them, nor is what a seal has made of it', async () => {
+test('A file without keyed events is not read for keys, and neither are its sealed rows', async () => {
   const { lakeDir, stream, duckdb, table, files } = await withDamage();
   const countKeyless = async () => (await files()).filter((file) => file.keyless === true).length;
   expect(await loadKeys(duckdb, table)).toEqual([]);

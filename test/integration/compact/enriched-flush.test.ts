@@ -31,7 +31,7 @@ const told = {
 };
 const untold = Object.fromEntries(Object.keys(told).map((name) => [name, null]));
 
-test('The compactor stores events with what their addresses and User-Agents say, and the others as they are', async () => {
+test('The compactor enriches events by their addresses and User-Agents, and stores the others unchanged', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream, { enrichment: await openOwn() });
@@ -55,7 +55,7 @@ test('The compactor stores events with what their addresses and User-Agents say,
   expect(compact.facts()['warnings']).toMatchObject([{ code: 'events_failed' }]);
 });
 
-test('A compactor without a database that can be read stores every event, and says what is wrong as a notice', async () => {
+test('A compactor without a readable database stores every event, and reports a warning', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const enrichment = await openEnrichment({ geoDatabase: path.join(folder, 'missing.mmdb') });
@@ -72,7 +72,7 @@ test('A compactor without a database that can be read stores every event, and sa
 test.each([
   ['when texts are asked for', /enrich_events_places_asked AS/],
   ['when what was found is joined', /^COPY .*LEFT JOIN/],
-])('Events are stored without what could be told of them when the engine fails %s', async (_, failsAt) => {
+])('Events are stored without enrichment when the engine fails %s', async (_, failsAt) => {
   const folder = testFolder();
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
   onTestFinished(() => duckdb.close());

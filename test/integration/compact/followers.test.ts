@@ -23,13 +23,13 @@ const clock = createClock(0);
 const soonMs = 120_000;
 const dayMs = 24 * 3_600_000;
 
-/** Events of all tables that the lake accounts for. */
+/** Returns the number of events of all tables that the lake accounts for. */
 async function accountedFor(folder: string): Promise<number> {
   const events = await readTotals(path.join(folder, 'lake'));
   return (events?.streamed ?? 0) + ((await readPaymentTotals(folder))?.streamed ?? 0);
 }
 
-/** A folder and a stream, of which one compactor after the other takes in what is published. */
+/** Opens a folder and a stream, whose messages one compactor after the other commits. */
 function openPlace() {
   const folder = testFolder();
   const stream = createMemoryStream();
@@ -54,7 +54,7 @@ function openPlace() {
 const ids = async (folder: string): Promise<string[]> =>
   (await readPayments(folder)).map((row) => `${String(row['id_transaction'])}@${String(row['id_app'])}`);
 
-/** Throws the first time that a step is reached: what was done until then is as after a crash. */
+/** Throws the first time that a step is reached, as a crash would. */
 function failAt(wanted: string, happen: () => unknown = () => undefined): CrashPoint {
   let left = 1;
   return async (step) => {
@@ -64,7 +64,7 @@ function failAt(wanted: string, happen: () => unknown = () => undefined): CrashP
   };
 }
 
-test('Transactions become rows of payments with their own values, and the events beside them rows of the events', async () => {
+test('Transactions become rows of payments with their own values, and the events between them rows of the events', async () => {
   const { folder, publish, start, takenIn } = openPlace();
   await start();
   publish([
@@ -100,7 +100,7 @@ test('Transactions become rows of payments with their own values, and the events
   expect(await readPaymentTotals(folder)).toEqual({ streamed: 2, stored: 2, failed: 0, repeats: 0, erased: 0 });
 });
 
-test('A transaction that comes again is a repeat in the same batch, a later one, after a restart and after days', async () => {
+test('A transaction that is sent again is a duplicate in the same batch, a later one, after a restart and after days', async () => {
   const { folder, publish, start, takenIn } = openPlace();
   let aheadMs = 0;
   const options = { clock: { nowMs: () => clock.nowMs() + aheadMs } };
@@ -127,7 +127,7 @@ test.for(inTurn([...stepsOfFlush, 'flush-settled'], 3))(
   'A flush that ends at %s gives each table its lines once',
   async (step) => {
     const { folder, publish, start, takenIn } = openPlace();
-    // More than the batch that was cut off: the next must not reach across the position of payments.
+    // More than the interrupted batch: the next one must not reach across the position of payments.
     let isReached = false;
     const crashPoint = failAt(step, () => {
       publish([revenueLine('late'), eventLine()]);
@@ -136,7 +136,7 @@ test.for(inTurn([...stepsOfFlush, 'flush-settled'], 3))(
     publish([eventLine(), revenueLine('a'), eventLine({ age: 'old' }), revenueLine('b', { total: 'x' })]);
     publish([revenueLine('a'), revenueLine('c')]);
     const compact = await start({ crashPoint });
-    // Until then what was sent before may be accounted for already.
+    // Until then earlier messages may be accounted for already.
     await waitFor('the step is reached', () => isReached, soonMs);
     await takenIn();
     await compact.stop();
@@ -182,7 +182,7 @@ const losses: readonly { readonly what: string; readonly lose: (stream: MemorySt
 ];
 
 test.for(inTurn(losses, 2))(
-  'A batch that payments alone have is not taken for that of a stream that $what',
+  'A batch that only payments have is not mistaken for that of a stream that $what',
   async ({ lose }) => {
     const { folder, stream, publish, start } = openPlace();
     publish([revenueLine('a'), eventLine()]);
@@ -195,7 +195,7 @@ test.for(inTurn(losses, 2))(
   },
 );
 
-test('A batch is judged again where another process has brought its transaction to payments meanwhile', async () => {
+test('A batch is classified again if another process has added its transaction to payments meanwhile', async () => {
   const { folder, publish, start, takenIn } = openPlace();
   publish([revenueLine('a')]);
   const compact = await start();
@@ -217,7 +217,7 @@ test('A batch is judged again where another process has brought its transaction 
   expect(await ids(folder)).toEqual(['a@1', 'b@1']);
 });
 
-test('A transaction is known when a rewrite has taken the place of its file between two batches', async () => {
+test('A transaction is known when a rewrite has replaced its file between two batches', async () => {
   const { folder, stream, publish, start, takenIn } = openPlace();
   await start({ sealAgeMs: 50, retentionMs: 50 });
   publish([revenueLine('a', { custom_user_id: 'ann' }), revenueLine('b', { custom_user_id: 'bob' })]);
@@ -258,7 +258,7 @@ test('Of several tables ahead of the events a batch reaches to the one that is l
   expect(findLeastAhead(states, { appId: 'one', position: 100 })).toBeUndefined();
 });
 
-test('A transaction that was taken for a repeat of a loaded row is stored where that load is undone meanwhile', async () => {
+test('A transaction that duplicates a loaded row is stored if that load is undone meanwhile', async () => {
   const { folder, publish, start } = openPlace();
   const area = await openLoadArea(folder, 'payments');
   const line = revenueLine('a');
@@ -272,7 +272,7 @@ test('A transaction that was taken for a repeat of a loaded row is stored where 
   };
   publish([line]);
   const compact = await start({ crashPoint });
-  await waitFor('the transaction is taken in', async () => (await readPaymentTotals(folder))?.streamed === 2, soonMs);
+  await waitFor('the transaction is committed', async () => (await readPaymentTotals(folder))?.streamed === 2, soonMs);
   await compact.stop();
   expect(undone).toMatchObject({ rows: 1 });
   expect(await ids(folder)).toEqual(['a@1']);

@@ -12,7 +12,7 @@ import { waitFor } from '../../helpers/wait.ts';
 const receivedMs = Date.now();
 const request = (key: string) => linesOf({ key, names: ['a', 'b'], receivedMs });
 
-/** A lake with the events of a request under a key, whose compactor has stopped. */
+/** Creates a lake with the events of a keyed request, whose compactor has stopped. */
 async function makeLake() {
   const folder = testFolder();
   const stream = createMemoryStream();
@@ -23,7 +23,7 @@ async function makeLake() {
   return { folder, stream };
 }
 
-test('Batches without keys are flushed before the keys of the day are loaded, and requests are judged by them all', async () => {
+test('Batches without keys are flushed before the keys of the day are loaded, and requests are compared with them all', async () => {
   const { folder, stream } = await makeLake();
   const held = new EventEmitter();
   const load = (): boolean => held.emit('load');
@@ -37,11 +37,11 @@ test('Batches without keys are flushed before the keys of the day are loaded, an
   await waitFor('the event is stored', async () => (await readRows(folder)).length === 3);
   load();
   stream.publish([...request('known'), eventLine(), ...request('new')]);
-  await waitFor('all are taken in', async () => (await readTotals(path.join(folder, 'lake')))?.streamed === 8);
+  await waitFor('all are committed', async () => (await readTotals(path.join(folder, 'lake')))?.streamed === 8);
   expect(await readTotals(path.join(folder, 'lake'))).toMatchObject({ stored: 6, repeats: 2, failed: 0 });
 });
 
-test('A compactor that cannot load the keys of the day ends, also where no batch has asked for them', async () => {
+test('A compactor that cannot load the keys of the day ends, even if no batch needs them', async () => {
   const { folder, stream } = await makeLake();
   const slices = path.join(folder, 'spool', 'keys');
   const crashPoint = (step: string): Promise<void> => {

@@ -31,7 +31,7 @@ const at = (names: string, afterMs: number, key = 'k'): Line[] =>
 
 const hash = (text: string): string => createHash('sha256').update(text).digest('hex');
 
-/** Ids as they were made before the fingerprint was that of the request: each event of a batch for itself. */
+/** Creates ids of earlier versions, with a fingerprint per event instead of one per request. */
 function requestOfEarlierVersion(names: string, key: string): Line[] {
   return request(names, { method: 'customEvent' }).map((line, index) => {
     const hex = `${hash(`1\n${index}\n${key}`).slice(0, 20)}${hash(names.charAt(index)).slice(0, 12)}`;
@@ -46,8 +46,8 @@ function requestOfEarlierVersion(names: string, key: string): Line[] {
 const [badA = {}, goodB = {}] = request('ab').map((line, index) => (index === 0 ? { ...line, age: 'old' } : line));
 
 /**
- * What is sent, message by message, and what the lake must have of it in the end: one letter an event. What is neither
- * stored nor failed is a repeat.
+ * Messages, and their events that the lake must have in the end: one letter per event. Events that are neither
+ * stored nor failed are duplicates.
  */
 const cases: Readonly<Record<string, { messages: Line[][]; stored: string; reused?: string; bad?: string }>> = {
   'a longer batch, and one longer still, are not stored': {
@@ -82,7 +82,7 @@ const cases: Readonly<Record<string, { messages: Line[][]; stored: string; reuse
     stored: 'ab',
     bad: 'a',
   },
-  'a single event that an earlier version took in': {
+  'a single event that an earlier version stored': {
     messages: [requestOfEarlierVersion('a', 'k'), request('a', { method: 'customEvent' })],
     stored: 'a',
   },
@@ -92,7 +92,7 @@ const cases: Readonly<Record<string, { messages: Line[][]; stored: string; reuse
     reused: 'c',
   },
   'another lake has other keys': { messages: [request('a', { mask }), request('a', { mask: 7 })], stored: 'aa' },
-  'a batch that an earlier version took in': {
+  'a batch that an earlier version stored': {
     messages: [
       requestOfEarlierVersion('ab', 'k'),
       request('ab'),
@@ -103,12 +103,12 @@ const cases: Readonly<Record<string, { messages: Line[][]; stored: string; reuse
     stored: 'ab',
     reused: 'aabbc',
   },
-  'a batch of one that an earlier version took in': {
+  'a batch of one that an earlier version stored': {
     messages: [requestOfEarlierVersion('a', 'k'), request('a', { mask }), request('b')],
     stored: 'a',
     reused: 'b',
   },
-  'an event that was sent by itself, and then as a batch': {
+  'an event that was sent alone, and then as a batch': {
     messages: [request('a', { method: 'customEvent' }), request('a'), request('ab')],
     stored: 'a',
     reused: 'ab',
@@ -136,7 +136,7 @@ const cases: Readonly<Record<string, { messages: Line[][]; stored: string; reuse
     stored: 'a',
     reused: 'b',
   },
-  'a clock that jumps ahead for days, and comes back': {
+  'a clock that jumps ahead for days, and back again': {
     messages: [
       at('a', 0),
       at('x', 3 * dayMs, 'x'),
@@ -147,13 +147,13 @@ const cases: Readonly<Record<string, { messages: Line[][]; stored: string; reuse
     ],
     stored: 'axy',
   },
-  'a clock that stands at 1970 for a while': {
+  'a clock that is at 1970 for a while': {
     messages: [at('a', 0), at('x', -startMs, 'x'), at('x', 1 - startMs, 'x'), at('a', hourMs)],
     stored: 'ax',
   },
 };
 
-/** The names of a case's events among some, sorted. */
+/** Lists the names of a case's events among some, sorted. */
 const namesOf = (some: readonly Line[], title: string): string =>
   some
     .filter((line) => line['custom_user_id'] === title)
@@ -161,14 +161,9 @@ const namesOf = (some: readonly Line[], title: string): string =>
     .toSorted()
     .join('');
 
-/**
- * When the compactor reads the messages: all at once, one of each case at a time, or that by a compactor of its own
- * each time.
- */
+/** Ways to read the messages: all at once, one of each case at a time, or each by a new compactor. */
 const ways = ['in one flush', 'in a flush each', 'over restarts'] as const;
-/**
- * Where the compactor's clock stands when it reads what was received; a backlog of a day, and clocks that are wrong.
- */
+/** Leads of the compactor's clock over the time of receipt, ms: a backlog of a day, and wrong clocks. */
 const clocks = { 'a day later': 25 * hourMs, 'two years ahead': 730 * dayMs, 'a week back': -7 * dayMs };
 const rounds = ways.flatMap((way) =>
   inTurn(Object.entries(clocks), way === 'over restarts' ? 3 : 2).map(([when, aheadMs]) => ({ way, when, aheadMs })),
@@ -193,7 +188,7 @@ function messagesByRound(): Line[][][] {
   );
 }
 
-test.each(rounds)('A key stands for one request a day from its receipt: read $way, $when', async ({ way, aheadMs }) => {
+test.each(rounds)('A key means one request for a day from its receipt: read $way, $when', async ({ way, aheadMs }) => {
   const folder = testFolder();
   const paths = lakePaths(path.join(folder, 'lake'));
   const stream = createMemoryStream();
@@ -214,7 +209,7 @@ test.each(rounds)('A key stands for one request a day from its receipt: read $wa
     }
     publish(messages);
     await waitFor(
-      `${sent} events are taken in`,
+      `${sent} events are committed`,
       async () => (await readSnapshot(paths.table)).lake?.totals.streamed === sent,
     );
   }
@@ -275,7 +270,7 @@ test('A failed event is kept as it was in the stream, byte for byte', async () =
   );
   stream.publishRaw(`${first}\n${second}\n${bad}\n`);
   const compact = await startTestCompact(folder, stream);
-  await waitFor('the events are taken in', async () => (await readSnapshot(paths.table)).lake?.totals.streamed === 3);
+  await waitFor('the events are committed', async () => (await readSnapshot(paths.table)).lake?.totals.streamed === 3);
   await compact.stop();
   const failed = (await Promise.all((await listFailedFiles(paths.failed, paths.table)).map(readFailedFile))).flat();
   expect(Object.fromEntries(failed.map(({ reason, line }) => [reason, line]))).toEqual({
@@ -285,7 +280,7 @@ test('A failed event is kept as it was in the stream, byte for byte', async () =
   expect(failed).toHaveLength(2);
 });
 
-test('Time ranges that are covered are not loaded again, and none between them is left out', () => {
+test('Covered time ranges are not loaded again, and none between them is left out', () => {
   const covered = [
     { fromMs: 0, toMs: 9 },
     { fromMs: 20, toMs: 29 },

@@ -24,7 +24,7 @@ async function openFiles(lakeDir: string) {
   return (await readSnapshot(lakePaths(lakeDir).table)).files;
 }
 
-/** A compactor on a stream in memory. */
+/** Runs a compactor on a stream in memory. */
 async function withCompact(options: Parameters<typeof startTestCompact>[2]) {
   const folder = testFolder();
   const stream: MemoryStream = createMemoryStream();
@@ -38,7 +38,7 @@ async function withCompact(options: Parameters<typeof startTestCompact>[2]) {
   };
 }
 
-test('A young file that cannot be read is left out and named, while the others are sealed and flushes continue', async () => {
+test('An unreadable young file is skipped and named, while the others are sealed and flushes continue', async () => {
   const { stream, compact, lakeDir, problems } = await withCompact({ sealAgeMs: 50 });
   const { table: tableDir } = lakePaths(lakeDir);
   stream.publish([eventLine()]);
@@ -46,7 +46,7 @@ test('A young file that cannot be read is left out and named, while the others a
   const table = await openTable(tableDir, { clock: createClock(0), crashPoint: noCrashPoint });
   const name = path.join(youngFolder, `${randomUUID()}.parquet`);
   const file = path.join(tableDir, name);
-  // Its bytes are those that the log names: to the engine it is no Parquet all the same.
+  // Its checksum matches the log, but the engine cannot read it as Parquet.
   writeFileSync(file, 'PAR1 and nothing else PAR1');
   const written = { sizeBytes: 26, numRecords: 1, stats: { numRecords: 1 }, sha256: await hashFile(file) };
   await table.commit((_state, lake) => ({
@@ -74,7 +74,7 @@ test('A young file that cannot be read is left out and named, while the others a
   expect(compact.facts()['stored']).toBe(3);
 });
 
-test('Maintenance that fails is a named problem, ends no flush, and resumes when the cause is gone', async () => {
+test('Failing maintenance is a named problem, ends no flush, and resumes when the cause is removed', async () => {
   const { stream, compact, lakeDir, problems } = await withCompact({ sealAgeMs: 50 });
   let ended: unknown;
   compact.failed.catch((error: unknown) => (ended = error));
@@ -88,15 +88,15 @@ test('Maintenance that fails is a named problem, ends no flush, and resumes when
     problems().some(({ message }) => message.startsWith('young rows of the lake have not been sealed since')),
   );
   stream.publish([eventLine()]);
-  await waitFor('the flushes go on', () => compact.facts()['stored'] === 3);
+  await waitFor('flushes continue', () => compact.facts()['stored'] === 3);
   expect(ended).toBeUndefined();
   rmSync(staging);
   mkdirSync(staging);
   await waitFor('all is sealed', async () => (await openFiles(lakeDir)).every((file) => !file.young), 30_000);
-  await waitFor('the problem is gone', () => problems().length === 0);
+  await waitFor('the problem is resolved', () => problems().length === 0);
 });
 
-test('An event that exceeds the memory of the engine is taken out of its message, and the others stay', async () => {
+test('An event that exceeds the memory of the engine becomes a failed event, and the others of its message are stored', async () => {
   const folder = testFolder();
   const duckdb = await openDuckdb({ memoryMb: 56, threads: 1 });
   onTestFinished(() => duckdb.close());
@@ -112,7 +112,7 @@ test('An event that exceeds the memory of the engine is taken out of its message
   expect(readdirSync(folder)).toEqual(['spool.ndjson']);
 });
 
-test('A batch that ran out of memory is halved down to one message, whose events are then checked one by one', () => {
+test('A batch that exceeds the memory is halved down to one message, whose events are then checked one by one', () => {
   const limits = createFlushLimits({ bytes: 1000, rows: 1, ageMs: 1 });
   const now = (): unknown => [limits.next().maxBytes, limits.isolate()];
   limits.ranOut({ messages: 4, bytes: 800 });
@@ -125,7 +125,7 @@ test('A batch that ran out of memory is halved down to one message, whose events
   expect(now()).toEqual([1000, false]);
 });
 
-test('A lack of memory has a code of its own, and an engine spills into a folder that does not exist yet', async () => {
+test('A lack of memory has its own code, and an engine spills into a folder that does not exist yet', async () => {
   const folder = testFolder();
   const lean = await openDuckdb({ memoryMb: 32, threads: 1 });
   onTestFinished(() => lean.close());

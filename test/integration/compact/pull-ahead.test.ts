@@ -8,7 +8,7 @@ import { startTestNats } from '../../helpers/nats.ts';
 
 const limits = { maxBytes: 1 << 20, maxRows: 3, maxAgeMs: 500 };
 
-/** A puller of a stream in which one letter a message is published. */
+/** Opens a puller of a stream with one letter per message. */
 async function openPuller() {
   const nats = await startTestNats();
   onTestFinished(() => nats.stop());
@@ -26,7 +26,7 @@ async function openPuller() {
 const lettersOf = (batch: Batch | undefined): string | undefined =>
   batch && readFileSync(batch.file, 'utf8').replaceAll('\n', '');
 
-test('A batch that was pulled ahead is the next one, and leaves the one before as it is', async () => {
+test('A batch that was pulled ahead is the next one, and leaves the previous one unchanged', async () => {
   const { puller, publish } = await openPuller();
   await publish('abcdef');
   const first = await puller.pull({ appId: 'life', position: 0 }, { ...limits, lastSequence: 3 });
@@ -36,7 +36,7 @@ test('A batch that was pulled ahead is the next one, and leaves the one before a
   expect(second).toMatchObject({ firstSequence: 4, lastSequence: 6, messages: 3, events: 3 });
 });
 
-test('What was pulled ahead after another place, or in another life of the stream, is pulled again', async () => {
+test('A batch that was pulled ahead after another position, or in another epoch of the stream, is pulled again', async () => {
   const { puller, publish } = await openPuller();
   await publish('abcdef');
   puller.pullAhead({ appId: 'life', position: 3 }, limits);

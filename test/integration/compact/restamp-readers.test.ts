@@ -26,8 +26,8 @@ const startMs = Date.UTC(2026, 0, 1);
 const retentionMs = 60_000;
 
 /**
- * A lake after a clock that was 30 days ahead: one sealed file whose rows are, by age, 3, 1, 4, 2, of which 1 has a
- * time that is right, and a young one with 5.
+ * Opens a lake after a clock that was 30 days ahead: one sealed file whose rows are, by age, 3, 1, 4, 2, of which 1
+ * has a correct time, and a young file with 5.
  */
 async function openAheadLake() {
   const folder = testFolder();
@@ -41,7 +41,7 @@ async function openAheadLake() {
     await waitFor('stored', async () => (await readSnapshot(table)).lake?.totals.stored === age);
     clock.now += 1000;
   };
-  // the jump makes nothing due: all are sealed together
+  // the jump makes no rows due: all are sealed together
   const first = await start({ sealAgeMs: 90 * 24 * hourMs });
   await publish(1, 2);
   clock.now += 30 * 24 * hourMs;
@@ -65,9 +65,9 @@ async function openAheadLake() {
     );
     return rows.map((row) => ({ age: Number(row['age']), at: Number(row['at']) }));
   };
-  /** The rows of the glob, as they lie there. */
+  /** Reads the rows of the glob, in stored order. */
   const readGlob = () => read(`'${table}/kind=*/date=*/*.parquet'`);
-  /** The rows of the newest version, as they become available. */
+  /** Reads the rows of the newest version, in the order of availability. */
   const readLog = async () =>
     (await read(sqlList((await readSnapshot(table)).files.map((file) => file.absolutePath)))).toSorted(
       (a, b) => a.at - b.at,
@@ -96,7 +96,7 @@ test('Readers of the glob, of the log and of older versions find every row once 
   };
 
   for (const step of changeSteps) {
-    // Ahead of this clock lies also what the repair before has written: a rewrite that waits is rewritten.
+    // The rows of the previous repair are ahead of this clock, too: a waiting rewrite is rewritten.
     clock.now -= hourMs;
     await expect(
       repair((at) => (at === step ? Promise.reject(new Error('killed')) : look(`at ${at}`))),
@@ -127,7 +127,7 @@ test('Readers of the glob, of the log and of older versions find every row once 
   expect(await readLog()).toEqual(inLog);
   clock.now += retentionMs;
   const cleaning = await start();
-  await waitFor('the former files are gone', async () => (await listSealed(table)).length === 1);
+  await waitFor('the former files are removed', async () => (await listSealed(table)).length === 1);
   await cleaning.stop();
   expect((await checkLake(lakeDir)).problems).toEqual([]);
 });

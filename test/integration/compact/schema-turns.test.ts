@@ -21,7 +21,7 @@ const payments = datasets.get('payments') ?? events;
 const rowsOfFile = 5000;
 const filesOfTable = 3;
 
-/** A lake of an earlier version: its tables, and their sealed files, lack columns that the datasets have now. */
+/** Creates a lake of an earlier version: its tables and their sealed files lack columns of the present datasets. */
 async function withOldTables(missing: readonly string[]): Promise<{ folder: string; lakeDir: string }> {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
@@ -50,7 +50,7 @@ async function withOldTables(missing: readonly string[]): Promise<{ folder: stri
   return { folder, lakeDir };
 }
 
-/** The different lists of columns of the sealed files that readers of a folder find. */
+/** Lists the distinct schemas of the sealed files that readers of a folder find. */
 async function listSchemas(lakeDir: string, dataset: Dataset): Promise<unknown[]> {
   const glob = path.join(lakeDir, dataset.table, dataset === events ? 'kind=*' : '', 'date=*/*.parquet');
   const rows = await query(
@@ -67,7 +67,7 @@ const isRewritten = async (lakeDir: string, dataset: Dataset): Promise<boolean> 
   return schemas.length === 1 && (schemas[0] as string[]).length === dataset.columns.length;
 };
 
-test('Sealed files from before a column was added get it in the background, whatever step fails, and readers see each row once', async () => {
+test('Sealed files from before a column was added get it in the background, even if a step fails, and readers see each row once', async () => {
   const missing = ['hwid', 'browser', 'id_country_iso_alpha2', 'product_id'];
   const { folder, lakeDir } = await withOldTables(missing);
   const kept = namesOf(events)
@@ -103,7 +103,7 @@ test('Sealed files from before a column was added get it in the background, what
   expect(order).toEqual({ wrong: 0 });
   expect((await checkLake(lakeDir)).problems).toEqual([]);
 
-  // The table says that it is done: another start looks at no file, and commits only that it is the writer.
+  // The table records the end: another start reads no file, and commits only its claim.
   const { version } = await readSnapshot(tablePaths(lakeDir, payments).table);
   const third = await startTestCompact(folder, createMemoryStream(), options);
   await waitFor('the tables are open', () => third.facts()['tables'] !== undefined, 30_000);

@@ -17,7 +17,7 @@ import { testFolder } from '../../helpers/folder.ts';
 import { inWholeRun } from '../../helpers/in-turn.ts';
 
 /*
- * Rows of more partitions than are scanned for one by one: they are sorted into work files first. The engine is that of
+ * Rows of more partitions than are scanned individually: they are sorted into work files first. The engine is that of
  * the compactor, with the least memory: each row counts as wide.
  */
 const clock = createClock(0);
@@ -26,7 +26,7 @@ const youngFiles = 3;
 const options = { sealAgeMs: 0, sealMaxBytes: 1e9 };
 const columnList = events.columns.map(({ name }) => name).join(', ');
 
-/** What row `n` has; every other column is NULL. Those of one partition are far from their order. */
+/** Values of row `n`; every other column is NULL. Rows of one partition are far apart. */
 const values: Readonly<Record<string, string>> = {
   event_id: 'uuid()::VARCHAR',
   kind: "CASE WHEN n % 3 = 0 THEN 'login' ELSE 'custom_event' END",
@@ -43,7 +43,7 @@ const values: Readonly<Record<string, string>> = {
     "CASE n % 4 WHEN 0 THEN MAP {} WHEN 1 THEN MAP {'a': n::VARCHAR, 'b': NULL} WHEN 2 THEN MAP {'': ''} END",
 };
 
-/** A lake of young files with so many rows each, of every partition, and what a seal of it works with. */
+/** Creates a lake of young files with this many rows of every partition, and the dependencies of its seal. */
 async function withYoungFiles(rowsOfFile: number) {
   const lakeDir = path.join(testFolder(), 'lake');
   const table = await openLake(lakeDir, { clock, crashPoint: noCrashPoint, retentionMs: 86_400_000 });
@@ -69,7 +69,7 @@ function readSql(files: readonly DataFile[]): string {
   return `read_parquet(${sqlList(files.map(({ absolutePath }) => absolutePath))}, hive_partitioning = false, filename = true, file_row_number = true)`;
 }
 
-/** Calls back before each statement that writes a file or a table. */
+/** Calls a function before each statement that writes a file or a table. */
 function watched(duckdb: Duckdb, before: (sql: string) => void): Duckdb {
   return {
     ...duckdb,

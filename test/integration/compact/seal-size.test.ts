@@ -17,7 +17,7 @@ const today = new Date().toISOString().slice(0, 10);
 const filesOfLake = 12;
 const rowsOfFile = 4000;
 
-/** What the rows of a young file have; every other column is NULL. One row in four is a login. */
+/** Values of the rows of a young file; every other column is NULL. One row in four is a login. */
 const values: Readonly<Record<string, string>> = {
   event_id: 'uuid()::VARCHAR',
   kind: "CASE WHEN n % 4 = 0 THEN 'login' ELSE 'custom_event' END",
@@ -27,7 +27,7 @@ const values: Readonly<Record<string, string>> = {
   available_at: `TIMESTAMPTZ '${new Date().toISOString()}'`,
 };
 
-/** As many and as long parameters as events of a browser game have. */
+/** Parameters as of events of a browser game. */
 const gameValues: Readonly<Record<string, string>> = {
   ...values,
   kind: "'custom_event'",
@@ -39,7 +39,7 @@ const gameValues: Readonly<Record<string, string>> = {
     "map_from_entries(list_transform(range(10), lambda i: {k: 'parameter_left_' || i, v: (hash(n + i) % 1000000000)::VARCHAR}))",
 };
 
-/** A lake of young files: with rows of two kinds, unless other values are given. */
+/** Creates a lake of young files: with rows of two kinds, unless other values are given. */
 async function withYoungFiles(
   made: Readonly<Record<string, string>> = values,
   rowsOfEach = rowsOfFile,
@@ -80,13 +80,13 @@ test.each([
   const sealed = files.filter((file) => !file.young);
   expect(seals).toBeGreaterThan(1);
   expect(sealed.filter((file) => file.sizeBytes > sealMaxBytes)).toEqual([]);
-  // As few as can be: none is a leftover of another.
+  // The minimum number of files: none is a remainder of another.
   expect(Math.max(...sealed.map((file) => file.sizeBytes))).toBeGreaterThan(sealMaxBytes / 2);
   expect(files.reduce((sum, file) => sum + (file.numRecords ?? 0), 0)).toBe(filesOfLake * rowsOfFile);
   expect(young.length === 0).toBe(sealAgeMs === 0);
 });
 
-test('Events of ten parameters make one sealed file with the default memory, since they are not wide', async () => {
+test('Events of ten parameters become one sealed file with the default memory, since they are not wide', async () => {
   const memoryMb = divideMemory(2048).sealMb;
   const { lakeDir, table, duckdb } = await withYoungFiles(gameValues, 10_400, memoryMb);
   const options = { sealAgeMs: 0, sealMaxBytes: 128 * 1024 ** 2 };

@@ -58,12 +58,12 @@ test.for(['before the start', 'while it runs'])(
   },
 );
 
-test('Sequences that are reused before anything of a new epoch is in the lake are stored, with an alarm', async () => {
+test('Messages with reused sequences are stored, with an alarm, before the lake has a message of a new epoch', async () => {
   const { folder, stream } = await withTwoEvents();
   const { table: tableDir } = lakePaths(path.join(folder, 'lake'));
   for (let n = 0; n < 3; n += 1) stream.publish([eventLine()]);
   stream.lose(3);
-  // As a compactor leaves it that is killed between the epoch behind the hole and its first flush.
+  // The state after a compactor was killed between the epoch after the gap and its first flush.
   const table = await openTable(tableDir, { clock: createClock(0), crashPoint: noCrashPoint });
   const { epoch, writer = '' } = table.lake();
   if (epoch === undefined) throw new Error('the lake follows no stream');
@@ -77,7 +77,7 @@ test('Sequences that are reused before anything of a new epoch is in the lake ar
   await compact.stop();
 });
 
-test('A stream whose last messages are gone, and whose end still counts them, is reported and read on behind them', async () => {
+test('A stream whose last messages are missing, and whose end still counts them, is reported and read after them', async () => {
   const { folder, stream } = await withTwoEvents();
   for (let n = 0; n < 3; n += 1) stream.publish([eventLine()]);
   for (const sequence of [3, 4, 5]) stream.lose(sequence);
@@ -115,7 +115,7 @@ test('A recreated stream is read from its start, and an event that the lake has 
   expect(lake?.totals).toEqual({ streamed: 4, stored: 3, failed: 0, repeats: 1, erased: 0 });
 });
 
-test('A lost message in the middle is reported, and those around it are stored', async () => {
+test('A lost message in the middle is reported, and its neighbours are stored', async () => {
   const { folder, stream } = await withTwoEvents();
   for (let n = 0; n < 5; n += 1) stream.publish([eventLine()]);
   stream.lose(5);
@@ -125,7 +125,7 @@ test('A lost message in the middle is reported, and those around it are stored',
   await compact.stop();
 });
 
-test('A log that lost its newest entries is reported, and the young file they named is moved aside instead of swept', async () => {
+test('A log that lost its newest entries is reported, and the young file that they named is quarantined instead of removed', async () => {
   const { folder, stream } = await withTwoEvents();
   const { table, young, quarantine } = lakePaths(path.join(folder, 'lake'));
   const log = path.join(table, '_delta_log');
@@ -137,7 +137,7 @@ test('A log that lost its newest entries is reported, and the young file they na
   const before = await readdir(young);
   await rm(path.join(log, newest));
   const compact = await startTestCompact(folder, stream);
-  await waitFor('the file is put aside', async () => (await readdir(quarantine).catch(() => [])).length === 1);
+  await waitFor('the file is quarantined', async () => (await readdir(quarantine).catch(() => [])).length === 1);
   expect(facts(compact)).toEqual(['anchor_gone']);
   await compact.stop();
   expect([...(await readdir(young)), ...(await readdir(quarantine))].toSorted()).toEqual(
@@ -152,17 +152,17 @@ test('A log that lost its newest entries is reported, and the young file they na
   ]);
 });
 
-test('A young file that no commit names is swept when the stream still has its events', async () => {
+test('A young file that no commit names is removed if the stream still has its events', async () => {
   const { folder, stream } = await withTwoEvents();
   const { young, quarantine } = lakePaths(path.join(folder, 'lake'));
   await writeFile(path.join(young, 'leftover.parquet'), '');
   const compact = await startTestCompact(folder, stream);
-  await waitFor('the leftover is gone', async () => !(await readdir(young)).includes('leftover.parquet'));
+  await waitFor('the leftover is removed', async () => !(await readdir(young)).includes('leftover.parquet'));
   await compact.stop();
   expect(await readdir(quarantine).catch(() => [])).toEqual([]);
 });
 
-test('A second compactor takes over, and the first can commit nothing more', async () => {
+test('A second compactor takes over, and the first can no longer commit', async () => {
   const { folder, stream } = await withTwoEvents();
   const first = await startTestCompact(folder, stream, { withoutLock: true, spoolDir: path.join(folder, 'spool-1') });
   const second = await startTestCompact(folder, stream, { withoutLock: true, spoolDir: path.join(folder, 'spool-2') });
@@ -174,14 +174,14 @@ test('A second compactor takes over, and the first can commit nothing more', asy
   expect((await readRows(folder)).length).toBe(3);
 });
 
-test('A compactor refuses a lake that another one holds, naming it', async () => {
+test('A compactor refuses a lake that another one has locked, and names it', async () => {
   const { folder, stream } = await withTwoEvents();
   const first = await startTestCompact(folder, stream);
   await expect(startTestCompact(folder, stream, { lockWaitMs: 0 })).rejects.toThrow(/compactor.*pid/);
   await first.stop();
 });
 
-test('A tail that was seen and is lost before the lake has it is reported, even when its sequences are reused', async () => {
+test('A tail that is lost before the lake has it is reported, even if its sequences are reused', async () => {
   const { folder, stream } = await withTwoEvents();
   for (let n = 0; n < 3; n += 1) stream.publish([eventLine()]);
   const first = await startTestCompact(folder, stream, { flushAgeMs: 600_000 });
@@ -201,7 +201,7 @@ test('A tail that was seen and is lost before the lake has it is reported, even 
   await third.stop();
 });
 
-test('Messages that are removed from the stream while they are read are in the lake, without an alarm of a loss', async () => {
+test('Messages that are purged while they are read are in the lake, without an alarm', async () => {
   const { folder, stream } = await withTwoEvents();
   let removed = false;
   const reader: StreamReader = {
@@ -210,7 +210,7 @@ test('Messages that are removed from the stream while they are read are in the l
       const pulled = await stream.pull(after, limits);
       if (pulled.length > 0 && !removed) {
         removed = true;
-        // As interest retention does, or an operator's purge: the anchor goes too, and the last message stays.
+        // As interest retention does, or an operator's purge: the anchor is removed too, and the last message stays.
         await stream.purgeBelow(5);
       }
       return pulled;
@@ -223,7 +223,7 @@ test('Messages that are removed from the stream while they are read are in the l
   await compact.stop();
 });
 
-test('Messages that were read are not stored when their sequences were reused meanwhile', async () => {
+test('Messages that were read are not stored if their sequences were reused meanwhile', async () => {
   const { folder, stream } = await withTwoEvents();
   let damaged = false;
   const reader: StreamReader = {
@@ -241,7 +241,7 @@ test('Messages that were read are not stored when their sequences were reused me
   };
   for (let n = 0; n < 3; n += 1) stream.publish([eventLine()]);
   const compact = await startTestCompact(folder, reader);
-  // Two of before, and the two that the stream still has.
+  // The first two, and the two that the stream still has.
   await waitForStored(folder, 4);
   expect(facts(compact)).toContain('gap');
   await compact.stop();

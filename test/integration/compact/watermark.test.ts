@@ -15,7 +15,7 @@ import { waitFor } from '../../helpers/wait.ts';
 
 const begin = Date.UTC(2026, 0, 1);
 
-/** A compactor on a stream whose broker has a clock that the test sets, and that stands still otherwise. */
+/** Opens a lake on a stream whose broker has a clock that only the test advances. */
 async function openLake() {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
@@ -40,14 +40,14 @@ test('The commit of a flush has the time at which the last message of its batch 
   expect([await commitsAt(), await read()]).toEqual([begin + 5, begin + 5]);
 });
 
-test('A lake that has had no message is complete up to when the stream was last seen to be empty', async () => {
+test('A lake without messages is complete up to the last time at which the stream was empty', async () => {
   const { broker, waitForMark, commitsAt } = await openLake();
   broker.now += 60_000;
   await waitForMark(begin + 60_000);
   expect(await commitsAt()).toBeUndefined();
 });
 
-test('While nothing comes the watermark goes on without a commit', async () => {
+test('The watermark advances without commits while no message arrives', async () => {
   const { stream, broker, table, waitForMark, compact } = await openLake();
   stream.publish([eventLine()]);
   await waitForMark(begin);
@@ -58,7 +58,7 @@ test('While nothing comes the watermark goes on without a commit', async () => {
   expect(compact.facts()['watermark']).toBe(new Date(begin + 3_600_000).toISOString());
 });
 
-test("A broker's clock that is set back takes the watermark back with it, in quiet and with the next message", async () => {
+test("The watermark follows a broker's clock that is set back, while idle and with the next message", async () => {
   const { stream, broker, waitForMark, read } = await openLake();
   broker.now += 3_600_000;
   stream.publish([eventLine()]);
@@ -71,7 +71,7 @@ test("A broker's clock that is set back takes the watermark back with it, in qui
   expect(await read()).toBe(begin + 500);
 });
 
-test('A watermark that lies in the future is not told: a clock is wrong, and nobody knows which', async () => {
+test('A watermark in the future is not published: a clock is wrong, and it is unknown which', async () => {
   const { broker, lakeDir, waitForMark } = await openLake();
   await waitForMark(begin);
   broker.now += 60_000;
@@ -81,7 +81,7 @@ test('A watermark that lies in the future is not told: a clock is wrong, and nob
   expect(await readWatermarkMs(lakeDir, { nowMs: () => begin + 60_000 })).toBe(begin + 60_000);
 });
 
-test("A broker's clock that is ahead is a notice, and the status tells no watermark either", async () => {
+test("A broker's clock that is ahead is a warning, and the status has no watermark either", async () => {
   const { broker, compact, waitForMark } = await openLake();
   await waitForMark(begin);
   expect(compact.facts()).toMatchObject({ watermark: new Date(begin).toISOString(), warnings: [] });
@@ -93,7 +93,7 @@ test("A broker's clock that is ahead is a notice, and the status tells no waterm
   expect(compact.facts()).toMatchObject({ watermark: new Date(begin + 60_000).toISOString(), warnings: [] });
 });
 
-test('What the file says is passed over where it is damaged, or of another position or epoch', async () => {
+test('The watermark file is ignored if it is damaged, or of another position or epoch', async () => {
   const { stream, table, lakeDir, compact, read, waitForMark } = await openLake();
   stream.publish([eventLine()]);
   await waitForMark(begin);
@@ -117,7 +117,7 @@ test('What the file says is passed over where it is damaged, or of another posit
   expect(await read()).toBe(begin);
 });
 
-test('A new epoch knows no watermark until something of it is in the lake', async () => {
+test('A new epoch has no watermark until the lake has an event of it', async () => {
   const { stream, broker, table, waitForMark, commitsAt } = await openLake();
   stream.publish([eventLine()]);
   await waitForMark(begin);
@@ -128,7 +128,7 @@ test('A new epoch knows no watermark until something of it is in the lake', asyn
   expect(await commitsAt()).toBe(begin - 1000);
 });
 
-test('An older version has the watermark of its own commit, and the newest that of the lake', async () => {
+test('An older version has the watermark of its commit, and the newest that of the lake', async () => {
   const { stream, broker, table, waitForMark } = await openLake();
   stream.publish([eventLine()]);
   await waitForMark(begin);
@@ -142,7 +142,7 @@ test('An older version has the watermark of its own commit, and the newest that 
   expect((await readMarkedSnapshot(table, clock)).watermarkMs).toBe(begin + 1000);
 });
 
-test('A stream that loses its end and uses the numbers again while it is looked at does not move the watermark', async () => {
+test('A stream that loses its end and reuses the sequences during a check does not move the watermark', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const broker = { now: begin, nowMs: () => broker.now };
@@ -172,14 +172,14 @@ test('A stream that loses its end and uses the numbers again while it is looked 
   onTestFinished(() => compact.stop());
   await waitFor('the watermark is there', async () => (await read()) === begin);
   const { watermark: file } = lakePaths(lakeDir);
-  // Written in quiet only: from then on the stream is looked at for this alone.
-  await waitFor('it is quiet', () => existsSync(file));
+  // Written while idle only: from then on the stream is read for this alone.
+  await waitFor('the stream is idle', () => existsSync(file));
   isReady = true;
   await waitFor('it has been looked at again', () => seen.length > 0);
   expect(seen[0]).toBe(begin);
 });
 
-test('That an event was never seen is said with the watermark from before the tables were looked through', async () => {
+test('A lookup that finds no event returns the watermark from before it searched the tables', async () => {
   const { broker, lakeDir, stream, waitForMark } = await openLake();
   stream.publish([eventLine()]);
   await waitForMark(begin);

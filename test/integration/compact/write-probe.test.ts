@@ -20,7 +20,7 @@ import { waitFor } from '../../helpers/wait.ts';
 const clock = createClock(0);
 
 /**
- * An empty lake under its compactor's lock, and the probe of it, which reports at once; `tries` counts what has ended.
+ * Creates an empty lake under its compactor's lock, and its probe, which reports at once; `tries` counts attempts.
  */
 async function createScene(root = testFolder()): Promise<{ lakeDir: string; probe: WriteProbe; tries: () => number }> {
   const lakeDir = path.join(root, 'lake');
@@ -42,14 +42,14 @@ async function createScene(root = testFolder()): Promise<{ lakeDir: string; prob
   return { lakeDir, probe, tries: () => tries };
 }
 
-/** Lets the probe try a few times. */
+/** Waits for a few attempts of the probe. */
 async function tryOften(tries: () => number): Promise<void> {
   const enough = tries() + 5;
   await waitFor('it has tried', () => tries() >= enough);
 }
 
 describe('a lake without new events', () => {
-  it('A lake without new events is reported while it cannot be written, with a next step, and no more when it can', async (context) => {
+  it('A lake without new events is reported with a next step while it is not writable, and no longer afterwards', async (context) => {
     const { lakeDir, probe, tries } = await createScene();
     await tryOften(tries);
     const files = listFiles(lakeDir).filter((name) => name !== '.write-probe.tmp');
@@ -62,7 +62,7 @@ describe('a lake without new events', () => {
         probe.problems().some((problem) => what.test(problem.message) && problem.action.includes('read-only')),
       );
       readOnly?.undo();
-      await waitFor('it is over', () => probe.problems().length === 0);
+      await waitFor('it is resolved', () => probe.problems().length === 0);
     }
     await probe.stop();
     expect(listFiles(lakeDir)).toEqual(files);
@@ -79,7 +79,7 @@ describe('a lake without new events', () => {
     disk.fill(0);
     await waitFor('it is reported', () => probe.problems().some(({ message }) => message.includes('ENOSPC')));
     disk.empty();
-    await waitFor('it is over', () => probe.problems().length === 0);
+    await waitFor('it is resolved', () => probe.problems().length === 0);
     expect(listFiles(root).filter((name) => name.endsWith('.tmp'))).toEqual([]);
   });
 
@@ -91,7 +91,7 @@ describe('a lake without new events', () => {
       mkdirSync(folder, { recursive: true });
     await tryOften(tries);
     expect(listFiles(lakeDir)).toEqual([]);
-    // a try under way aside: the supervisor tells of it
+    // except by an attempt in progress: the supervisor reports it
     await waitFor('nothing is reported', () => probe.problems().length === 0);
     rmSync(lakeDir, { recursive: true });
     renameSync(`${lakeDir}-moved`, lakeDir);
@@ -109,11 +109,11 @@ describe('a lake without new events', () => {
     await waitFor('it is reported', () => probe.problems().length === 1);
     expect(probe.problems()[0]?.message).toContain('a write has not returned');
     disk.emit('answers');
-    await waitFor('it is over', () => probe.problems().length === 0);
+    await waitFor('it is resolved', () => probe.problems().length === 0);
     await probe.stop();
   });
 
-  it('A lake that cannot be written makes its compactor wait when events arrive, and they are stored once it can be written', async (context) => {
+  it('A lake that is not writable makes its compactor wait when events arrive, and they are stored afterwards', async (context) => {
     const folder = testFolder();
     const stream = createMemoryStream();
     const compact = await startTestCompact(folder, stream);
@@ -129,7 +129,7 @@ describe('a lake without new events', () => {
     );
     expect(ended).toBeUndefined();
     readOnly?.undo();
-    await waitFor('it is taken in', () => compact.facts()['stored'] === 1);
+    await waitFor('it is committed', () => compact.facts()['stored'] === 1);
     await waitFor('nothing is wrong any more', () => problems().length === 0);
   });
 });

@@ -13,7 +13,7 @@ import { eventLine, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-it("A backup warns of what is not the service's, and of nothing that the service has made", async () => {
+it('A backup warns of foreign entries, and of no entry of the service', async () => {
   const root = testFolder();
   const data = path.join(root, 'data');
   const lakeDir = path.join(data, 'lake');

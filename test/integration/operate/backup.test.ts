@@ -36,7 +36,7 @@ interface Scene {
   readonly dir: string;
   readonly root: string;
   readonly stream: MemoryStream;
-  /** Ids of what was published. */
+  /** Ids of the published events. */
   readonly ids: string[];
   /** Publishes messages of two events each. */
   readonly publish: (messages: number, members?: Readonly<Record<string, unknown>>) => void;
@@ -66,14 +66,14 @@ async function countTotals(folder: string): Promise<{ stored: number; failed: nu
   return (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals;
 }
 
-/** Lets a compactor take everything in that is in the stream. */
+/** Lets a compactor commit everything in the stream. */
 async function takeIn(
   { data, stream }: Scene,
   options: Parameters<typeof startTestCompact>[2] = {},
   until: (files: readonly { young: boolean }[]) => boolean = () => true,
 ): Promise<void> {
   const compact = await startTestCompact(data, stream, options);
-  await waitFor('all is taken in', async () => {
+  await waitFor('all is committed', async () => {
     const { lake, files } = await readSnapshot(lakePaths(path.join(data, 'lake')).table);
     return (
       lake?.epoch?.position === (await stream.state()).lastSequence && stream.sequences.length <= 1 && until(files)
@@ -82,7 +82,7 @@ async function takeIn(
   await compact.stop();
 }
 
-/** The code and the sentence with which something is refused. */
+/** Returns the code and the message of an error. */
 async function refusal(promise: Promise<unknown>): Promise<{ code: unknown; message: string }> {
   return promise.then(
     () => ({ code: undefined, message: 'not refused' }),
@@ -94,12 +94,12 @@ function because(code: string, message: string): object {
   return { code, message: expect.stringContaining(message) as string };
 }
 
-/** The records and data files below a folder, with their hashes. */
+/** Lists the records and data files below a folder, with their hashes. */
 const filesOf = (folder: string) =>
   Object.entries(hashFiles(folder)).filter(([name]) => /\.(json|parquet)$/.test(name));
 
 describe('a backup', () => {
-  it('A backup has the segments and titles, and one whose file is damaged is left out without harm to the others', async () => {
+  it('A backup has the segments and titles, and leaves out one whose file is damaged', async () => {
     const scene = createScene();
     const { data, dir, root, stream, publish } = scene;
     publish(1);
@@ -145,7 +145,7 @@ describe('a backup', () => {
     expect(await restore(dir, copy)).toEqual(answer);
     await expectEvents(copy, ids);
     expect(await countTotals(copy)).toMatchObject({ streamed: 12, stored: 10, failed: 2 });
-    // the anchor was compared: the stream of the backup goes on where the lake ends, without an alarm
+    // the anchor was compared: the stream of the backup continues at the end of the lake, without an alarm
     const history = await readHistory(path.join(copy, 'lake'), 100);
     expect(history.map(({ cause }) => cause)).toEqual(expect.arrayContaining(['restore', 'flush']));
     expect(history.filter(({ cause, metrics }) => cause === 'epoch' && metrics['fault'] !== 'none')).toEqual([]);
@@ -153,7 +153,7 @@ describe('a backup', () => {
     expect({ original: hashFiles(data), backup: hashFiles(path.join(dir, 'files')) }).toEqual(before);
   });
 
-  it('A backup is whole when the compactor commits and purges waiting events while it is read', async () => {
+  it('A backup is complete when the compactor commits and purges waiting events during the copy', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;
     publish(3);
@@ -164,7 +164,7 @@ describe('a backup', () => {
       ...stream,
       async pull(after, limits) {
         pulls += 1;
-        // the lake goes on between the look at its position and the reading
+        // the lake advances after its position was read, before the stream is
         if (pulls === 1) {
           await takeIn(scene);
           publish(1);
@@ -175,13 +175,13 @@ describe('a backup', () => {
     await backUp(data, dir, reader);
     expect(pulls).toBeGreaterThan(0);
     const manifest = await findManifest(dir);
-    // what the version has is not in the tail as well
+    // events of the version are not in the tail as well
     expect(manifest).toMatchObject({ sequence: 7 });
     await restore(dir, path.join(root, 'copy'));
     await expectEvents(path.join(root, 'copy'), ids.slice(0, 14));
   });
 
-  it('A backup is renewed by its changes only: unchanged files are kept, and removed files leave it', async () => {
+  it('A repeated backup copies only changes: unchanged files are kept, and removed files are deleted', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;
     publish(2);
@@ -202,14 +202,14 @@ describe('a backup', () => {
     await expectEvents(path.join(root, 'copy'), ids);
   });
 
-  it('A backup loses erased people at its next run, also those whose rows readers of the original may still read, and once restored its sealed files are in place at once', async () => {
+  it('A backup loses erased people at its next run, also those whose rows readers of the original may still read, and a restore moves sealed files to their final paths at once', async () => {
     const scene = createScene();
     const { data, dir, root, stream, publish } = scene;
     publish(1, { custom_user_id: 'somebody', event_time: 1_700_000_000 });
     publish(1, { custom_user_id: 'planted', event_time: 1_700_000_000 });
     await takeIn(scene, { sealAgeMs: 10 }, (files) => files.length > 0 && files.every((file) => !file.young));
     await backUp(data, dir, stream);
-    // Parquet compresses values: a file is looked into by its rows
+    // Parquet compresses values: a file is searched by its rows
     const storedUsers = async (): Promise<unknown[]> => {
       const manifest = await findManifest(dir);
       const files = manifest?.files
@@ -256,7 +256,7 @@ describe('a backup', () => {
     );
   });
 
-  it('A backup by links shares the bytes of the table with the original, and is whole after the original has continued and was removed', async () => {
+  it('A backup by links shares the bytes of the table with the original, and is intact after the original has continued and was removed', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;
     publish(2);
@@ -297,11 +297,11 @@ describe('a backup', () => {
     for (const folder of [dir, copy])
       for (const name of readdirSync(folder, { recursive: true, withFileTypes: true }))
         expect([name.name, statSync(path.join(name.parentPath, name.name)).mode & 0o077]).toEqual([name.name, 0]);
-    // no lake was there, and none is made
+    // no lake existed, and none is created
     expect(existsSync(path.join(copy, 'lake'))).toBe(false);
   });
 
-  it('A backup counts the failed events of its version, whatever is committed while they are listed', async () => {
+  it('A backup counts the failed events of its version, regardless of commits while they are listed', async () => {
     const scene = createScene();
     const paths = lakePaths(path.join(scene.data, 'lake'));
     const version = async (): Promise<number> => (await readSnapshot(paths.table)).version;
@@ -317,7 +317,7 @@ describe('a backup', () => {
 });
 
 describe('a backup that is not finished', () => {
-  it('An unfinished backup leaves the one before in force, and what it has copied to the next', async () => {
+  it('An unfinished backup leaves the previous one current, and its copies to the next one', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;
     publish(2);
@@ -339,11 +339,11 @@ describe('a backup that is not finished', () => {
     await expect(backUp(data, dir, () => Promise.reject(new Error('killed')))).rejects.toThrow('killed');
     expect(listFiles(path.join(dir, 'files')).length).toBeGreaterThan(0);
     expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(
-      because('not_found', 'holds no finished backup'),
+      because('not_found', 'has no finished backup'),
     );
   });
 
-  it('A backup without enough space reports it, and is made once there is some', async (context) => {
+  it('A backup without enough space reports it, and succeeds when there is space', async (context) => {
     const scene = createScene();
     const { data, root, stream, ids, publish } = scene;
     const disk = mountSmallDisk(path.join(root, 'small'), 2 * 1024 * 1024);
@@ -359,7 +359,7 @@ describe('a backup that is not finished', () => {
     publish(1);
     await takeIn(scene);
     disk.fill(0);
-    expect(await refusal(backUp(data, dir, stream))).toEqual(because('disk', 'was not finished'));
+    expect(await refusal(backUp(data, dir, stream))).toEqual(because('disk', 'cannot finish the backup'));
     expect(Object.entries(before).filter(([name, hash]) => hashFiles(dir)[name] !== hash && name !== '.lock')).toEqual(
       [],
     );
@@ -369,7 +369,7 @@ describe('a backup that is not finished', () => {
     await expectEvents(path.join(root, 'copy'), ids);
   });
 
-  it('A backup is the only one in its folder: a second is refused while it runs', async () => {
+  it('A second backup into the same folder is refused while the first one runs', async () => {
     const scene = createScene();
     const { data, dir, stream, publish } = scene;
     publish(1);
@@ -388,7 +388,7 @@ describe('a backup that is not finished', () => {
 });
 
 describe('a damaged backup', () => {
-  it('A damaged backup is not restored, naming what is damaged, and leaves nothing behind, and the next run mends it', async () => {
+  it('A damaged backup is not restored, its damaged files are named, nothing is left behind, and the next run repairs it', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;
     publish(2);
@@ -417,7 +417,7 @@ describe('a damaged backup', () => {
     await expectEvents(path.join(root, 'copy'), ids);
   });
 
-  it('A damaged backup without a whole manifest is refused, and replaced by the next', async () => {
+  it('A damaged backup without an intact manifest is refused, and replaced by the next', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;
     publish(1);
@@ -430,13 +430,15 @@ describe('a damaged backup', () => {
       manifestPath(dir),
       renderChecked({ ...parseChecked(text), files: [{ path: '../outside', size: 0, sha256: '0'.repeat(64) }] }),
     );
-    expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(because('backup_damaged', 'no manifest'));
+    expect(await refusal(restore(dir, path.join(root, 'copy')))).toEqual(
+      because('backup_damaged', 'not a backup manifest'),
+    );
     await backUp(data, dir, stream);
     await restore(dir, path.join(root, 'copy'));
     await expectEvents(path.join(root, 'copy'), ids);
   });
 
-  it('A backup is not made over a damaged file of the lake, unless the backup has it whole', async () => {
+  it('A backup of a damaged file of the lake fails, unless the backup has an intact copy', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;
     publish(1);
@@ -458,7 +460,7 @@ describe('a damaged backup', () => {
 });
 
 describe('a restore', () => {
-  it('A restore is refused into a folder with anything in it, or inside the backup, and a backup is refused into a folder of other things, of another lake, or in the data folder', async () => {
+  it('A restore is refused into a folder with contents or inside the backup, and a backup is refused into a folder with other contents, of another lake, or in the data folder', async () => {
     const scene = createScene();
     const other = createScene();
     const { data, dir, root, stream } = scene;
@@ -470,20 +472,18 @@ describe('a restore', () => {
     const before = hashFiles(data);
     expect(await refusal(restore(dir, data))).toEqual(because('conflict', 'is not empty'));
     expect(hashFiles(data)).toEqual(before);
-    expect(await refusal(restore(dir, path.join(dir, 'new')))).toEqual(because('usage', 'lie in each other'));
-    expect(await refusal(backUp(data, path.join(data, 'backup'), stream))).toEqual(
-      because('usage', 'lie in each other'),
-    );
-    expect(await refusal(backUp(data, root, stream))).toEqual(because('usage', 'lie in each other'));
+    expect(await refusal(restore(dir, path.join(dir, 'new')))).toEqual(because('usage', 'overlap'));
+    expect(await refusal(backUp(data, path.join(data, 'backup'), stream))).toEqual(because('usage', 'overlap'));
+    expect(await refusal(backUp(data, root, stream))).toEqual(because('usage', 'overlap'));
     expect(await refusal(backUp(data, other.data, stream))).toEqual(
-      because('usage', 'holds other things than a backup'),
+      because('usage', 'has other contents than a backup'),
     );
     expect(await refusal(backUp(other.data, dir, other.stream))).toEqual(
-      because('conflict', 'holds the backup of another lake'),
+      because('conflict', 'has the backup of another lake'),
     );
   });
 
-  it('A restore that was killed starts again, and nothing else works on the folder meanwhile', async () => {
+  it('A killed restore starts over, and nothing else works on the folder meanwhile', async () => {
     const scene = createScene();
     const { data, dir, root, stream, ids, publish } = scene;
     publish(1);
@@ -501,7 +501,7 @@ describe('a restore', () => {
     await expectEvents(copy, ids);
   });
 
-  it('A restore of a backup by a newer program is refused in one sentence', async () => {
+  it('A restore of a backup of a newer program is refused in one sentence', async () => {
     const { data, dir, root } = createScene();
     await addApp(dataPaths(data), { idApp: 1, platform: 'web', idAccount: 1 }, 0);
     await backUp(data, dir, undefined);

@@ -45,7 +45,7 @@ async function readIds(folder: string, dataset: Dataset): Promise<unknown[]> {
   return rows.map((one) => one['event_id']);
 }
 
-/** A lake with events of `ann` and `bob`, whose compactor runs on. */
+/** Opens a lake with events of `ann` and `bob`, and a running compactor. */
 async function withEvents(options: Parameters<typeof startTestCompact>[2] = {}) {
   const root = testFolder();
   const data = path.join(root, 'data');
@@ -66,7 +66,7 @@ async function withEvents(options: Parameters<typeof startTestCompact>[2] = {}) 
   };
 }
 
-test('A backup has every table of the lake, and a restore brings each back with a log of its own', async () => {
+test('A backup has every table of the lake, and a restore recreates each with its own log', async () => {
   const { root, data, lakeDir, stream, ids } = await withEvents();
   await addRows(lakeDir, payments, [row('p1', 'ann'), row('p2', 'bob')]);
   await addRows(lakeDir, installs, [row('i1', 'ann')]);
@@ -87,7 +87,7 @@ test('A backup has every table of the lake, and a restore brings each back with 
   expect(await readIds(copy, payments)).toEqual(['p1', 'p2', 'p3']);
 });
 
-test('A table that is ahead of the events is backed up as far as the backup has the stream, and loses no older rows by it', async () => {
+test('A table that is ahead of the events is backed up as far as the backup has the stream, and loses no older rows', async () => {
   const { root, data, lakeDir, stream, compact } = await withEvents();
   await compact.stop();
   const epoch = (await readSnapshot(lakePaths(lakeDir).table)).lake?.epoch;
@@ -127,7 +127,7 @@ test('A table that no pipeline names is a problem, fails the check and an erasur
   await expect(eraseFrom(scene, { users: ['ann'] })).rejects.toMatchObject(refusal);
   expect(await readIds(data, surveys)).toEqual(['s1']);
 
-  // What an erasure by a version that knew the table has left.
+  // Leftovers of an erasure by a version that knew the table.
   const intent = path.join(lakeDir, 'staging', 'surveys', randomUUID(), 'intent.json');
   mkdirSync(path.dirname(intent), { recursive: true });
   writeFileSync(intent, '{}');
@@ -169,7 +169,7 @@ async function eraseFrom(
   }
 }
 
-test('An erasure takes a user out of every table, counts by table, and leaves a table without such rows as it is', async () => {
+test('An erasure removes a user from every table, counts by table, and leaves a table without such rows unchanged', async () => {
   const scene = await withEvents();
   const { data, lakeDir, ids } = scene;
   await addRows(lakeDir, payments, [row('p1', 'ann'), row('p2', 'bob'), row('p3', 'ann')]);
@@ -189,7 +189,7 @@ test('An erasure takes a user out of every table, counts by table, and leaves a 
   await expectEvents(data, ids.slice(1));
 });
 
-test('An erasure of an app that is killed between two tables is finished when it is repeated, the history of each table included', async () => {
+test('An erasure of an app that is killed between two tables is finished by its repetition, with the history of each table', async () => {
   const scene = await withEvents();
   const { data, lakeDir, ids } = scene;
   await addRows(lakeDir, installs, [row('i1', 'ann', { id_app: 7 }), row('i2', 'ann')]);
@@ -208,7 +208,7 @@ test('An erasure of an app that is killed between two tables is finished when it
   expect(erased.historyFrom).toBeUndefined();
 });
 
-test('An erasure that waits for nobody returns when the history of each table is gone', async () => {
+test('An erasure that waits for no readers returns when the history of each table is removed', async () => {
   const scene = await withEvents();
   const { lakeDir } = scene;
   await addRows(lakeDir, payments, [row('p1', 'ann'), row('p2', 'bob')]);
@@ -223,7 +223,7 @@ test('An erasure that waits for nobody returns when the history of each table is
   expect(Number(path.basename(String(first?.['f']), '.json'))).toBeGreaterThanOrEqual(before);
 });
 
-/** The texts of the bad rows that a table's loads have kept. */
+/** Reads the texts of the bad rows that a table's loads have kept. */
 async function readKept(lakeDir: string, dataset: Dataset): Promise<string[]> {
   const { table } = tablePaths(lakeDir, dataset);
   const { txns } = await readSnapshot(table);
@@ -231,7 +231,7 @@ async function readKept(lakeDir: string, dataset: Dataset): Promise<string[]> {
   return (await Promise.all(files.map(readFailedFile))).flat().map(({ line }) => line);
 }
 
-/** Payments whose amounts are bad, and two lines that are no rows. */
+/** Payments whose amounts are bad, and two lines that are not rows. */
 const badPayments = [
   'eventId,tsEvent,idApp,customUserId,total',
   'ok,1700000000,1,ann,5',
@@ -243,7 +243,7 @@ const badPayments = [
   'b6,bob,torn',
 ].join('\n');
 
-test('An erasure takes the bad rows of loads, those that cannot be read by bytes, and the books of their table say so', async () => {
+test('An erasure removes bad rows of loads, unreadable ones by their bytes, and the totals of their table follow', async () => {
   const scene = await withEvents();
   const { data, lakeDir } = scene;
   const area = await openLoadArea(data, 'payments');
@@ -261,7 +261,7 @@ test('An erasure takes the bad rows of loads, those that cannot be read by bytes
   expect((await checkLake(lakeDir)).problems).toEqual([]);
 });
 
-test('An erasure finds a person in bad rows by the map and the app that their load was given', async () => {
+test('An erasure finds a person in bad rows by the map and the app of their load', async () => {
   const scene = await withEvents();
   const area = await openLoadArea(scene.data, 'payments');
   const texts = [
@@ -276,7 +276,7 @@ test('An erasure finds a person in bad rows by the map and the app that their lo
   expect(await readKept(scene.lakeDir, payments)).toEqual(texts.slice(1));
 });
 
-test('An erasure of bad rows that is killed is finished by the undoing of their load, which takes the others', async () => {
+test('A killed erasure of bad rows is finished by the undo of their load, which removes the others', async () => {
   const scene = await withEvents();
   const { data, lakeDir } = scene;
   const area = await openLoadArea(data, 'payments');
@@ -293,14 +293,14 @@ test('An erasure of bad rows that is killed is finished by the undoing of their 
   expect(await findFilesWith(path.join(lakeDir, 'failed'), 'cleo', 'dan')).toEqual([]);
 });
 
-test('A backup has the bad rows of the loads that it has, with which a restored load is undone, and no longer those of an undone one', async () => {
+test('A backup has the bad rows of its loads, with which a restored load is undone, and no longer those of an undone load', async () => {
   const { root, data, stream } = await withEvents();
   const area = await openLoadArea(data, 'payments');
   const loaded = await area.load(area.write('bad.csv', badPayments), { maxBad: 9 });
   const load = 'load' in loaded ? loaded.load : '';
   const dir = path.join(root, 'backup');
   await backUp(data, dir, stream);
-  // A damaged file takes the place of no whole one.
+  // A damaged file does not replace an intact one.
   const folder = failedRowsFolder(lakePaths(area.lakeDir).failed, area.tableDir);
   const file = path.join(folder, readdirSync(folder)[0] ?? '');
   const whole = readFileSync(file, 'utf8');
@@ -319,7 +319,7 @@ test('A backup has the bad rows of the loads that it has, with which a restored 
   expect(await findFilesWith(dir, 'torn')).toEqual([]);
 });
 
-test('An erasure names the tables into which files are loaded meanwhile, until those loads have ended, and clears what a killed one has left', async () => {
+test('An erasure names the tables with concurrent loads until those have ended, and removes leftovers of a killed load', async () => {
   const scene = await withEvents();
   const { data, lakeDir } = scene;
   const area = await openLoadArea(data, 'payments');
@@ -344,7 +344,7 @@ test('An erasure names the tables into which files are loaded meanwhile, until t
   expect(await findFilesWith(path.join(lakeDir, 'failed'), 'torn')).toEqual([]);
 });
 
-test('An erasure names the table of a load that has come to its end meanwhile', async () => {
+test('An erasure names the table of a load that has ended meanwhile', async () => {
   const scene = await withEvents();
   const area = await openLoadArea(scene.data, 'payments');
   const file = area.write('one.csv', 'tsEvent,idApp,customUserId\n1,1,ann\n');
@@ -355,7 +355,7 @@ test('An erasure names the table of a load that has come to its end meanwhile', 
   expect(erased).toMatchObject({ rows: 1, tablesToRepeat: ['payments'] });
 });
 
-test('A row that was erased is stored again by no later load that has it, whatever its file, and by one that restores erased rows', async () => {
+test('An erased row is not stored again by later loads of any file, except by one that restores erased rows', async () => {
   const scene = await withEvents();
   const area = await openLoadArea(scene.data, 'payments');
   const rows = [
@@ -384,7 +384,7 @@ test('A row that was erased is stored again by no later load that has it, whatev
   const restored = await area.load(first, { restoreErased: true });
   expect(restored).toMatchObject({ rows: 3, stored: 2, repeats: 1 });
   expect(restored).not.toHaveProperty('erased');
-  // Without the hashes it is not known which rows were erased.
+  // Without the hashes, erased rows are unknown.
   rmSync(lakePaths(scene.lakeDir).erasedIds);
   const other = area.write('other.csv', toCsv([{ ...later, eventId: 'p5' }]));
   await expect(area.load(other)).rejects.toMatchObject({ code: 'file_damaged' });

@@ -38,7 +38,7 @@ async function enrich(
   }
 }
 
-/** A lake of a sealed file with rows out of the order of their addresses, a young one, and one without an address. */
+/** Creates a lake of a sealed file with rows unordered by address, a young file, and one without an address. */
 async function makeLake(folder: string): Promise<void> {
   const stream = createMemoryStream();
   const { table } = lakePaths(path.join(folder, 'lake'));
@@ -78,7 +78,7 @@ const counts = `count(*) FILTER (id_country = 202) AS germany, count(*) FILTER (
   count(*) FILTER (geo_date = DATE '2023-11-14') AS dated, count(*) FILTER (browser = 'Firefox') AS firefox, count(*) AS n`;
 const filled = { germany: 1334n, france: 1n, dated: 1335n, firefox: 2000n, n: 4002n };
 
-test('Rows that were stored before get what their addresses and User-Agents say, by commits that change nothing else', async () => {
+test('Existing rows are enriched by their addresses and User-Agents, by commits that change nothing else', async () => {
   const folder = testFolder();
   await makeLake(folder);
   const lakeDir = path.join(folder, 'lake');
@@ -112,7 +112,7 @@ async function readCounts(folder: string): Promise<unknown> {
 const killedAt = ['change-written', 'file-linked', 'files-linked', 'commit-linked', 'change-committed', 'change-ended'];
 
 test.each(inTurn(killedAt, 6))(
-  'An enrichment that ends at the step %s is finished by the next one, and every row is there once',
+  'An enrichment that ends at the step %s is finished by the next one, and every row exists once',
   async (step) => {
     const folder = testFolder();
     await makeLake(folder);

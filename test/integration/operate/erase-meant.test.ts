@@ -28,7 +28,7 @@ const killed: CrashPoint = async (step) => {
   if (step === 'erase-rewritten') throw new Error('killed');
 };
 
-/** A lake with these events, and erasures on it as the command makes them. */
+/** Opens a lake with these events, and runs erasures on it as the command does. */
 async function startErasable(events: readonly ReturnType<typeof eventLine>[]) {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
@@ -119,7 +119,7 @@ test('An ambiguous id is refused, with the option that distinguishes the people,
   });
   expect(await lake.erase({ users: ['12'], userKind: 'game' })).toMatchObject({ rows: 1 });
   expect(await lake.erase({ users: ['12'], userKind: 'platform' })).toMatchObject({ rows: 1 });
-  // one kind is left, and needs no word
+  // one kind is left, and needs no option
   expect(await lake.erase({ users: ['12'] })).toMatchObject({ rows: 1 });
   expect(await lake.erase({ users: ['carol'], apps: [3] })).toMatchObject({ rows: 1 });
   expect(await lake.erase({ users: ['dave', 'carol'] })).toMatchObject({ rows: 3 });
@@ -154,7 +154,7 @@ test('A dry run of an erasure counts rows and failed events, and changes nothing
   expect((await lake.read()).version).toBe(before);
 });
 
-test('The options of an erasure name whom, what kind, and whose', async () => {
+test('The options of an erasure name ids, kinds of ids, and apps', async () => {
   expect(await parseErasure({ user: '12', userIdType: 'game', account: 1 }, list)).toEqual({
     users: ['12'],
     userKind: 'game',

@@ -69,13 +69,13 @@ async function erase(
   }
 }
 
-/** A clock that a test moves on. */
+/** Creates a clock that a test advances. */
 function createSteppedClock(): Clock & { advance(ms: number): void } {
   let nowMs = Date.now();
   return { nowMs: () => nowMs, advance: (ms) => void (nowMs += ms) };
 }
 
-test('An erased user is in no file, no failed event and no message, and everyone else is untouched', async () => {
+test('An erased user is in no file, no failed event and no message, and other users are unchanged', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const table = lakePaths(lakeDir).table;
@@ -104,13 +104,13 @@ test('An erased user is in no file, no failed event and no message, and everyone
   expect(new Set((await readRows(folder, 'custom_user_id, event_id')).map((row) => row['custom_user_id']))).toEqual(
     new Set(['bob', 'carol']),
   );
-  // Files for readers of older versions stay, whoever else is looked for, until nobody is waited for any more.
+  // Files for readers of older versions stay during other erasures, until no reader is waited for.
   const nothing = { rows: 0, failedEvents: 0, filesRewritten: 0 };
   const kept = await findFilesWith(folder, 'alice');
   expect(kept).not.toEqual([]);
   expect(await erase(folder, stream, { users: ['mallory'] })).toEqual(nothing);
   expect(await erase(folder, stream, { users: ['alice'] }, { retentionMs: 9 })).toEqual({ ...nothing, finishesAt });
-  // A time that has passed is no promise.
+  // A time that has passed promises nothing.
   const later = { clock: { nowMs: () => Date.now() + 2 * 86_400_000 } };
   expect(await erase(folder, stream, { users: ['alice'] }, { retentionMs: 9 }, later)).toEqual(nothing);
   expect(await findFilesWith(folder, 'alice')).toEqual(kept);
@@ -151,7 +151,7 @@ test('An erasure finds a user of every kind, a device of every kind, and an app'
   await compact.stop();
 });
 
-test('Failed events are found by the exact digits of an id, and by bytes where they are no JSON, and not by others', async () => {
+test('Failed events are found by the exact digits of an id, and by bytes if they are not JSON', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
@@ -161,7 +161,7 @@ test('Failed events are found by the exact digits of an id, and by bytes where t
     failing(`"sezam_user_id":${sezam}`);
   for (const hwid of ['18446744073709551615', '18446744073709551614', '"18446744073709551615"'])
     failing(`"hwid":${hwid}`);
-  failing('"custom_user_id":7.50e1,"lvid":"75 is no user"');
+  failing('"custom_user_id":7.50e1,"lvid":"75 is not a user"');
   failing('"custom_user_id":["nested"]');
   stream.publishRaw(Buffer.concat([Buffer.from('{"custom_user_id":"torn'), Buffer.of(0xff), Buffer.from('"}\n')]));
   expect(await erase(folder, stream, { users: ['9223372036854775807'] })).toMatchObject({ rows: 0, failedEvents: 2 });
@@ -173,7 +173,7 @@ test('Failed events are found by the exact digits of an id, and by bytes where t
 });
 
 test.for(isLongRun ? [2_700_000] : isWhole ? [300_000] : [100_000])(
-  'Many people are erased from a sealed file of %i rows by one rewrite, in the same order, within little memory',
+  'Many people are erased from a sealed file of %i rows by one rewrite, in the same order, with little memory',
   { timeout: 120_000 },
   async (rows) => {
     const folder = testFolder();
@@ -185,7 +185,7 @@ test.for(isLongRun ? [2_700_000] : isWhole ? [300_000] : [100_000])(
     const [{ n } = {}] = await query(
       `SELECT count(*)::INT AS n FROM '${file?.absolutePath}' WHERE custom_user_id IN ('user-7', 'user-8', 'user-9')`,
     );
-    // The parent of the folder is not there; a sort of these rows would need more than the memory.
+    // The parent of the folder does not exist; a sort of these rows would exceed the memory.
     const engine = {
       memoryMb: isLongRun ? 512 : isWhole ? 160 : 128,
       tempDir: path.join(folder, 'not', 'there', 'spill'),
@@ -210,7 +210,7 @@ test.for(isLongRun ? [2_700_000] : isWhole ? [300_000] : [100_000])(
   },
 );
 
-test('An erasure that fails leaves nothing behind, and the lake as it was', async () => {
+test('A failed erasure leaves nothing behind, and the lake unchanged', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const stream = createMemoryStream();
@@ -223,7 +223,7 @@ test('An erasure that fails leaves nothing behind, and the lake as it was', asyn
   await compact.stop();
 });
 
-test('A sealed file is replaced by its rewrite when the retention of its readers is over, through a second erasure, a restart and a copy of the folder', async () => {
+test('A sealed file is replaced by its rewrite when the retention of its readers has passed, despite a second erasure, a restart and a copy of the folder', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const { table, quarantine } = lakePaths(lakeDir);
@@ -285,7 +285,7 @@ test('A sealed file is replaced by its rewrite when the retention of its readers
   clock.advance(61_000);
   const third = await startTestCompact(folder, stream, options);
   await waitFor(
-    'nobody who was erased is in any file',
+    'no erased user is in any file',
     async () => (await findFilesWith(lakeDir, 'user-0', 'user-1')).length === 0,
   );
   await third.stop();
@@ -294,7 +294,7 @@ test('A sealed file is replaced by its rewrite when the retention of its readers
   await expectLog('user-2');
 });
 
-test('An erasure without a retention removes a sealed file also where the clock of the compactor is behind', async () => {
+test('An erasure without a retention removes a sealed file even if the clock of the compactor is behind', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   await addSealedFile(lakeDir, 300, 3);

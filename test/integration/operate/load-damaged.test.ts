@@ -16,13 +16,13 @@ const header = 'tsEvent,idApp,eventId,total\n';
 const rows = Array.from({ length: 20 }, (_, n) => `${1_700_000_000 + n},1,row${n},1.5\n`);
 const csv = header + rows.join('');
 const ndjson = rows.map((_, n) => `{"tsEvent":${1_700_000_000 + n},"idApp":1,"eventId":"row${n}"}\n`).join('');
-/** Of gzip, behind the text. */
+/** Of gzip, after the text. */
 const footerBytes = 8;
-/** Not made smaller, so that a cut of the file is one of its text. */
+/** Stored without compression, so that a truncated file has a truncated text. */
 const pack = (text: string): Buffer => gzipSync(text, { level: 0 });
 
 describe('a file that is compressed by gzip', () => {
-  it('A compressed file that is cut off or damaged is refused, wherever its text ends', async () => {
+  it('A compressed file that is truncated or damaged is refused, wherever its text ends', async () => {
     const packed = pack(csv);
     const lastRow = Buffer.byteLength(rows.at(-1) ?? '');
     const flipped = Buffer.from(packed);
@@ -43,7 +43,7 @@ describe('a file that is compressed by gzip', () => {
     for (const [name, content] of Object.entries(broken))
       expect([name, await area.load(area.write(name, content))]).toMatchObject([
         name,
-        { refused: { reason: 'bad_format', detail: expect.stringContaining('cut off or damaged') as string } },
+        { refused: { reason: 'bad_format', detail: expect.stringContaining('truncated or damaged') as string } },
       ]);
     expect(await area.rows('event_id')).toEqual([]);
   });
@@ -55,7 +55,7 @@ describe('a file that is compressed by gzip', () => {
 });
 
 describe('a Parquet file', () => {
-  it('A Parquet file that is cut off, or damaged within, is refused as such', async () => {
+  it('A Parquet file that is truncated or damaged is refused as such', async () => {
     const file = area.write('whole.parquet', '');
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     await duckdb.run(
@@ -79,7 +79,7 @@ describe('a Parquet file', () => {
 
 const mib = 1024 * 1024;
 
-/** Adds NUL bytes without a place on the disk to a file, and a text behind them. */
+/** Appends sparse NUL bytes to a file, and a text after them. */
 function addNuls(file: string, bytes: number, text: string): string {
   truncateSync(file, bytes);
   const descriptor = openSync(file, 'a');
@@ -110,7 +110,7 @@ describe('a file that the engine would read in part', () => {
     },
   );
 
-  it('A record of CSV that is longer with its line breaks than a line may be is refused', async () => {
+  it('A CSV record that is longer with its line breaks than the limit of a line is refused', async () => {
     const cell = `"${'a long line\n'.repeat(1.5 * mib)}"`;
     const text = `${csv}1700000000,1,${cell},1\n`;
     expect(await area.load(area.write('cell.csv', text), { maxBad: 9 })).toMatchObject({
@@ -118,12 +118,12 @@ describe('a file that the engine would read in part', () => {
     });
   });
 
-  it('A file without any text is refused, unless it may be empty', async () => {
+  it('A file without text is refused, unless empty files are allowed', async () => {
     for (const [name, content] of Object.entries({ zero: '', packed: gzipSync(''), blank: '\uFEFF \r\n\n' })) {
       const file = area.write(name, content);
       expect([name, await area.load(file)]).toMatchObject([name, { refused: { reason: 'empty_file' } }]);
       expect([name, await area.load(file, { allowsEmpty: true })]).toMatchObject([name, { rows: 0, bad: 0 }]);
-      // Known by its content, and still no file to take for one.
+      // Recognized by its content, and still not readable.
       expect([name, await area.load(file)]).toMatchObject([name, { refused: { reason: 'empty_file' } }]);
     }
     expect(await area.load(area.write('header.csv', header))).toMatchObject({ rows: 0 });
@@ -152,7 +152,7 @@ describe('the dialects of files', () => {
     expect(await area.rows('product_id')).toEqual([{ product_id: 'x,;"y' }, { product_id: '1,5' }]);
   });
 
-  it('The items of a JSON array are rows, with their amounts as they are, and bad ones are named by their place', async () => {
+  it('The items of a JSON array are rows, with their amounts as they are, and bad ones are named by their position', async () => {
     const items = [
       '{"tsEvent":1700000001,\n "idApp":1,"eventId":"a\\n,b","total":"99999999999998.1234"}',
       '{"idApp":1}',

@@ -14,18 +14,18 @@ const rows = [
   { tsEvent: 1700000003, idApp: 1, eventId: 'd', ipv4: '9.9.9.9' },
 ];
 const jsonLines = `${rows.map((row) => JSON.stringify(row)).join('\n')}\n`;
-/** The id of the country that one of the rows names by its code. */
+/** Id of the country that one of the rows names by its code. */
 const russia = 188n;
 const columns = 'event_id, id_country_iso_alpha2 AS country, id_country, browser';
 
-/** An enrichment by a database in which 81.0.0.0/8 is Germany. */
+/** Opens an enrichment by a database in which 81.0.0.0/8 is Germany. */
 async function openOwn(folder: string) {
   const geoDatabase = path.join(folder, 'own.mmdb');
   writeMmdbFile(geoDatabase, [['81.0.0.0/8', { country_code: 'DE' }]]);
   return openEnrichment({ geoDatabase });
 }
 
-test('Loaded rows get what they do not say, under the same identity, and the same file adds nothing', async () => {
+test('Loaded rows get missing values and keep their identity, and the same file adds nothing', async () => {
   const folder = testFolder();
   const plain = await openLoadArea(testFolder(), 'installs');
   await plain.load(plain.write('rows.jsonl', jsonLines));
@@ -51,7 +51,7 @@ test('Loaded rows get what they do not say, under the same identity, and the sam
   expect(enricher.problems()).toEqual([]);
 });
 
-test('A load whose enrichment fails stores its rows as they are, and says so', async () => {
+test('A load whose enrichment fails stores its rows unchanged, and reports it', async () => {
   const folder = testFolder();
   const enrichment = await openOwn(folder);
   const enricher: Enricher = { ...enrichment, databaseDate: 'no date' };
@@ -64,7 +64,7 @@ test('A load whose enrichment fails stores its rows as they are, and says so', a
   expect(enrichment.problems()).toMatchObject([{ code: 'enrichment_failing' }]);
 });
 
-test('A code of a country fills its other columns, and leaves the identity of the row as it is', async () => {
+test('A code of a country fills its other columns, and the identity of the row stays', async () => {
   const area = await openLoadArea(testFolder(), 'installs');
   const csv = [
     'tsEvent,idApp,idCountry,idCountryISOAlpha2,idCountryISONumeric',

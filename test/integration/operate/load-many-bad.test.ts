@@ -12,7 +12,7 @@ import { getDataset, loadableApps, openLoadArea } from '../../helpers/loads.ts';
 const header = 'tsEvent,idApp,total';
 
 describe('bad rows of any number', () => {
-  it('Of more bad rows than may be only the first are taken out of the engine', async () => {
+  it('Of more bad rows than the limit only the first are read from the engine', async () => {
     const file = path.join(testFolder(), 'bad.csv');
     writeFileSync(
       file,
@@ -53,7 +53,7 @@ describe('bad rows of any number', () => {
     ]);
   });
 
-  it('Bad rows that are too large to be kept together refuse the file, however many may be', async () => {
+  it('A file is refused if its bad rows are together too large to keep, for any limit of their number', async () => {
     const area = await openLoadArea(testFolder(), 'payments');
     const file = area.write('bad.csv', [header, '1,1,1.5', '1,2', '1,1,xyz'].join('\n'));
     const bytes = '1,2'.length + JSON.stringify({ tsEvent: '1', idApp: '1', total: 'xyz' }).length;
@@ -87,7 +87,7 @@ describe('the lines of bad rows', () => {
     },
   );
 
-  it('A bad line whose text is that of an error of the system is a bad line', async () => {
+  it('A bad line with the text of a system error counts as a bad line', async () => {
     const area = await openLoadArea(testFolder(), 'payments');
     const file = area.write(
       'quoted.csv',

@@ -39,12 +39,12 @@ describe('lines of JSON', () => {
     },
   );
 
-  it('An object without a member is a bad row, and so is one whose members are all dropped', async () => {
+  it('An object without a member is a bad row, and so is an object whose members are all dropped', async () => {
     const missing = { badRows: 2, bad: [{ line: 1, reason: 'missing', field: 'tsEvent' }, { line: 3 }] };
     expect(await area.load(area.write('empty.ndjson', '{}\n\n{}\n'))).toMatchObject(missing);
   });
 
-  it('A number of at most 15 digits is an amount wherever its point stands, and one of more is a bad row', async () => {
+  it('A number of at most 15 digits is a valid amount, and one of more digits is a bad row', async () => {
     const totals = [
       '123456789012',
       '123456789012.5',
@@ -63,7 +63,7 @@ describe('lines of JSON', () => {
       '1500000000000.0000',
       '99999999999999.0000',
     ]);
-    // Beside another bad row too, where each row is looked at by itself.
+    // Also with another bad row, where each row is checked individually.
     const mixed = ['{"tsEvent":1,"idApp":1,"total":1234567890123.456}', '{"idApp":1}', ...lines.slice(0, 2)].join('\n');
     expect(await area.load(area.write('mixed.ndjson', mixed))).toMatchObject({
       bad: [
@@ -77,7 +77,7 @@ describe('lines of JSON', () => {
     expect(await revenues.rows('revenue::VARCHAR AS revenue')).toEqual([{ revenue: '12345678.25000000' }]);
   });
 
-  it('Of a name that is twice in an object the last counts, as in imports', async () => {
+  it('The last of repeated names in an object counts, as in imports', async () => {
     const lines = [
       '{"tsEvent":1700000000,"idApp":9,"eventId":"a","total":"7","idApp":1,"total":12.50}',
       '{"tsEvent":1700000001,"idApp":1,"productId":"x","productId":null,"params.name":["k"],"params.value":["\\"v"]}',
@@ -95,7 +95,7 @@ describe('lines of JSON', () => {
 });
 
 describe('the app of a row', () => {
-  it('A key of another app than idApp is a conflict, and one of no app says nothing beside idApp', async () => {
+  it('An SDKKey of another app than idApp is a conflict, and an unknown one is ignored next to idApp', async () => {
     const lines = ['1700000000,1,first-key', '1700000001,1,unknown', '1700000002,,second-key', '1700000003,2,'];
     const csv = ['tsEvent,idApp,SDKKey', ...lines].join('\n');
     expect(await area.load(area.write('good.csv', csv))).toMatchObject({ stored: 4 });
@@ -107,7 +107,7 @@ describe('the app of a row', () => {
 });
 
 describe('columns of Parquet', () => {
-  it('A text without a string annotation is UTF-8, in a list too, and bytes that are none are a bad row', async () => {
+  it('A text without a string annotation is UTF-8, in a list too, and other bytes are a bad row', async () => {
     const blobs = (id: string, value: string) =>
       writeParquet(
         `'${id}'::BLOB AS "customUserId", ['k'::BLOB] AS "params.name", ['${value}'::BLOB] AS "params.value"`,
@@ -126,7 +126,7 @@ describe('columns of Parquet', () => {
     });
   });
 
-  it('A struct that is NULL is no value', async () => {
+  it('A struct that is NULL counts as missing', async () => {
     const file = await writeParquet(`CAST(NULL AS STRUCT(a INTEGER)) AS "productId"`);
     expect(await area.load(file)).toMatchObject({ stored: 1 });
   });

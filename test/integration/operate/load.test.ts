@@ -30,7 +30,7 @@ const lines = [
 const csv = `${[header, ...lines].join('\n')}\n`;
 const columns = 'event_id, id_app, CAST(total AS VARCHAR) AS total, currency, is_test, custom_event_params AS params';
 
-/** What the three lines are in the table, whatever the format of their file. */
+/** Rows of the table for the three lines, in any format. */
 const expected = [
   {
     event_id: 'a',
@@ -78,7 +78,7 @@ const json = [
 ];
 const ndjson = json.map((row) => `${JSON.stringify(row)}\n`).join('');
 
-/** Every file of the table's folder that no reader knows of. */
+/** Lists the files of the table's folder that no commit names. */
 async function listUnnamed(): Promise<string[]> {
   const named = new Set((await readSnapshot(area.tableDir)).files.map((file) => file.path));
   return readdirSync(area.tableDir, { recursive: true, encoding: 'utf8' }).filter(
@@ -87,7 +87,7 @@ async function listUnnamed(): Promise<string[]> {
 }
 
 describe('the formats of a loaded file', () => {
-  it('A CSV file, a file of JSON lines and a Parquet file of the same rows make the same rows of the table', async () => {
+  it('A CSV file, a file of JSON lines and a Parquet file of the same rows become the same rows of the table', async () => {
     const parquet = path.join(folder, 'p.parquet');
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     await duckdb.run(
@@ -107,7 +107,7 @@ describe('the formats of a loaded file', () => {
 });
 
 describe('the columns of a loaded file', () => {
-  it('A file is stored with the columns that it brings, and its rows are read with all of the table', async () => {
+  it('A file is stored with its own columns, and its rows are read with all columns of the table', async () => {
     await area.load(area.write('p.csv', csv));
     const { files } = await readSnapshot(area.tableDir);
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
@@ -118,7 +118,7 @@ describe('the columns of a loaded file', () => {
     expect(await area.rows('id_campaign')).toEqual(Array.from({ length: 3 }, () => ({ id_campaign: null })));
   });
 
-  it('A name that only a late line of JSON has is found, whatever the first lines look like', async () => {
+  it('A name that only a late line of JSON has is found', async () => {
     const usual = Array.from({ length: 1200 }, (_, n) =>
       JSON.stringify({ tsEvent: 1700000000 + n, idApp: 1, ...(n % 7 === 0 ? {} : { [`idSub${1 + (n % 5)}`]: 'x' }) }),
     );
@@ -157,7 +157,7 @@ describe('a file that was loaded', () => {
     expect(await listUnnamed()).toEqual([]);
   });
 
-  it('A load that another overtakes looks through what that has added, and is available after it', async () => {
+  it('A load that another one overtakes compares the rows that it has added, and becomes available after it', async () => {
     const late = area.write('late.csv', `${csv}1700000009,1,late,3,EUR,0,,\n`);
     let overtaken = false;
     const outcome = await area.load(
@@ -180,7 +180,7 @@ describe('a file that was loaded', () => {
 });
 
 describe('a map of fields', () => {
-  it('A map gives fields of another tracker their names and drops what is not wanted', async () => {
+  it('A map renames fields of another tracker and drops unwanted ones', async () => {
     const file = area.write('other.csv', 'time,sum,cur,note\n1700000000,1.5,EUR,x\n');
     expect(await area.load(file)).toMatchObject({ refused: { reason: 'unknown_field', field: 'time' } });
     const map = { time: 'tsEvent', sum: 'total', cur: 'currency', note: null };
@@ -210,7 +210,7 @@ const badOfCsv = [
 ];
 
 describe('bad rows', () => {
-  it('A file with a bad row is refused whole, and its bad rows are named by line, reason and field', async () => {
+  it('A file with a bad row is refused entirely, and its bad rows are named by line, reason and field', async () => {
     expect(await area.load(area.write('bad.csv', badCsv))).toMatchObject({
       refused: { reason: 'bad_rows' },
       badRows: 5,
@@ -220,7 +220,7 @@ describe('bad rows', () => {
     expect(await listUnnamed()).toEqual([]);
   });
 
-  it('Where so many rows may be bad the others are loaded, and the bad ones are kept as failed ones until the load is undone', async () => {
+  it('Bad rows within the limit are kept as failed rows until the load is undone, and the others are loaded', async () => {
     const outcome = await area.load(area.write('bad.csv', badCsv), { maxBad: 5 });
     expect(outcome).toMatchObject({ rows: 6, stored: 1, bad: 5, failed: 5, first: badOfCsv });
     const { txns, lake } = await readSnapshot(area.tableDir);
@@ -242,7 +242,7 @@ describe('bad rows', () => {
     });
   });
 
-  it('Loads of one file at once leave the bad rows of the one that is committed, whole', async () => {
+  it('Concurrent loads of one file leave all bad rows of the one that is committed', async () => {
     const bad = area.write('bad.csv', badCsv);
     const failedFolder = path.join(area.lakeDir, 'failed', 'payments');
     const later: Promise<LoadOutcome>[] = [];
@@ -276,7 +276,7 @@ describe('bad rows', () => {
     expect(await listUnnamed()).toEqual([]);
   });
 
-  it('Lines of JSON that are no objects, and texts that are none, are bad rows', async () => {
+  it('Lines of JSON that are not objects, and invalid texts, are bad rows', async () => {
     const text =
       '{"tsEvent":1700000000,"idApp":1,"eventId":"{x"}\nnot json\n\n[1]\n{"tsEvent":1700000000,"idApp":1,"currency":{"a":1}}\n';
     expect(await area.load(area.write('bad.ndjson', text))).toMatchObject({
@@ -290,11 +290,11 @@ describe('bad rows', () => {
   });
 });
 
-/** A line of JSON whose amount is a number. */
+/** Returns a line of JSON whose amount is a number. */
 const paymentOf = (total: string): string => `{"eventId":"${total}","tsEvent":1,"idApp":1,"total":${total}}\n`;
 
 describe('the rows of a load', () => {
-  it('An amount of more digits than a double keeps is exact as a text of JSON, and a bad row as a number', async () => {
+  it('An amount with more digits than a double is exact as a JSON string, and a bad row as a JSON number', async () => {
     const payments = await openLoadArea(testFolder(), 'payments');
     const text = `{"eventId":"text","tsEvent":1,"idApp":1,"total":"99999999999998.1234"}\n`;
     const exact = payments.write('exact.ndjson', paymentOf('12345678901.1234') + paymentOf('-2.50') + text);
@@ -310,7 +310,7 @@ describe('the rows of a load', () => {
     });
   });
 
-  it('Of rows with one identity the first of the file is kept, however far apart they are', async () => {
+  it('The first row of an identity in a file is kept, at any distance', async () => {
     const payments = await openLoadArea(testFolder(), 'payments');
     const repeated = Array.from({ length: 300_000 }, (_, n) => `e${n % 150_000},1750000000,1,p${n}`);
     const file = payments.write('twice.csv', `eventId,tsEvent,idApp,productId\n${repeated.join('\n')}\n`);
@@ -328,7 +328,7 @@ describe('the rows of a load', () => {
 });
 
 describe('undoing a load', () => {
-  it('An undone load takes out its own rows only, and both it and a load that had left the same rows out can be made again', async () => {
+  it('An undo removes only rows of its load, and both it and a load that had left the same rows out can be repeated', async () => {
     const file = area.write('p.csv', csv);
     const wide = area.write('wide.csv', `${csv}1700000009,1,new,3,EUR,0,,\n`);
     const first = await area.load(file);
@@ -351,7 +351,7 @@ describe('undoing a load', () => {
     ]);
   });
 
-  it('A load that was made before takes the place of its own failed rows, under the lock of whoever may erase from them', async () => {
+  it('A repeated load replaces its own failed rows, under the lock that erasures take', async () => {
     const first = await area.load(area.write('p.csv', csv));
     const file = area.write('bad.csv', `${csv}1700000003,1,bad,x,EUR,0,,\n`);
     const locked: boolean[] = [];

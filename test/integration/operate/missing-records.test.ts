@@ -15,7 +15,7 @@ import { addTestSegment, loadTestTitles } from '../../helpers/lists.ts';
 import { silentLogger } from '../../helpers/nats.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-/** A data folder with a record of each kind, added as the commands do it. */
+/** Fills a data folder with a record of each kind, as the commands do. */
 async function fillFolder() {
   const dataDir = path.join(testFolder(), 'data');
   const paths = dataPaths(dataDir);
@@ -44,7 +44,7 @@ async function fillFolder() {
   return { dataDir, paths, records, idSchedule, idWebhook: webhook.idWebhook };
 }
 
-test('Records whose folders are gone are problems with their names until they are back, also in a copied folder', async () => {
+test('Records whose folders are missing are problems with their names until they are restored, also in a copied folder', async () => {
   const { dataDir, paths, records } = await fillFolder();
   const closers = createClosers(silentLogger);
   onTestFinished(() => closers.stop());
@@ -72,7 +72,7 @@ test('Records whose folders are gone are problems with their names until they ar
   await waitFor('the records are back', () => found().length === 0, 20_000);
 });
 
-test('A record that its command removes is not missing, there or not, and neither is one that a command adds again', async () => {
+test('A record that its command removes or adds again is not reported as missing', async () => {
   const { dataDir, paths, idSchedule, idWebhook } = await fillFolder();
   expect(await removeSchedule(paths.schedules, 1, idSchedule)).toBe(true);
   expect(await listMissingRecords(dataDir)).toEqual([]);
@@ -88,7 +88,7 @@ test('A record that its command removes is not missing, there or not, and neithe
   expect(await findMissingRecords(dataDir)).toEqual([]);
 });
 
-test('A folder of an earlier version misses nothing, and its records are known from the first start on', async () => {
+test('A folder of an earlier version lacks nothing, and its records are known from the first start on', async () => {
   const { dataDir, paths, records } = await fillFolder();
   rmSync(paths.records, { recursive: true });
   expect(await listMissingRecords(dataDir)).toEqual([]);
@@ -97,7 +97,7 @@ test('A folder of an earlier version misses nothing, and its records are known f
   expect(await listMissingRecords(dataDir)).toEqual(records);
 });
 
-test('A restored folder misses nothing, and a backup keeps what is missing from the run before', async () => {
+test('A restored folder lacks nothing, and a backup keeps missing records of the previous run', async () => {
   const { dataDir, paths, records } = await fillFolder();
   const dir = path.join(path.dirname(dataDir), 'backup');
   await backUp(dataDir, dir, undefined);

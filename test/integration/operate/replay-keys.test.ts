@@ -19,7 +19,7 @@ import { eventLine, readRows, startTestCompact, type TestCompactOptions } from '
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-/** A lake with a compactor on it, and what a test does with both. */
+/** Opens a lake with a compactor, and the actions of a test on them. */
 async function openPlace(options: TestCompactOptions = {}) {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
@@ -31,7 +31,7 @@ async function openPlace(options: TestCompactOptions = {}) {
   const readFailed = async (): Promise<FailedEvent[]> =>
     (await Promise.all((await listFailedFiles(paths.failed, paths.table)).map(readFailedFile))).flat();
   const waitUntilTaken = (): Promise<void> =>
-    waitFor(`${sent} events are taken in`, async () => (await totals())?.streamed === sent);
+    waitFor(`${sent} events are committed`, async () => (await totals())?.streamed === sent);
   return {
     folder,
     stream,
@@ -44,7 +44,7 @@ async function openPlace(options: TestCompactOptions = {}) {
     publish(...requests: readonly TestRequest[]): void {
       for (const request of requests) sent += stream.publish(linesOf(request)) > 0 ? request.names.length : 0;
     },
-    /** Makes what failed good, as if a fault of the service were gone. */
+    /** Repairs the failed events, as if a defect of the service were fixed. */
     async mend(): Promise<void> {
       await waitFor('no failed event is without its place', async () =>
         (await listFailedFiles(paths.failed, paths.table)).every((file) => !file.includes('pending-')),
@@ -71,7 +71,7 @@ async function openPlace(options: TestCompactOptions = {}) {
       await compact.stop();
       compact = await startTestCompact(folder, stream, options);
     },
-    /** Stops the compactor; the books must balance. Gives the names of the stored events, and the totals. */
+    /** Stops the compactor and checks the totals. Returns the names of the stored events, and the totals. */
     async close(): Promise<{ readonly stored: string; readonly failed: number; readonly repeats: number }> {
       await waitUntilTaken();
       await compact.stop();
@@ -127,7 +127,7 @@ test('A key that was used for another request meanwhile keeps the failed event f
   place.publish(ask('1', 'a', bad), ask('2', 'b', bad));
   await place.waitUntilTaken();
   const before = await place.readFailed();
-  // the memory of a compactor that has not seen the failure
+  // a compactor without the failure in its memory
   await place.restart();
   place.publish(ask('1', 'xy'));
   await place.waitUntilTaken();
@@ -144,7 +144,7 @@ test('A key that was used for another request meanwhile keeps the failed event f
   expect(await place.close()).toEqual({ stored: 'bxy', failed: 1, repeats: 0 });
 });
 
-test('A failed event of long ago differs from one that came under its key days later', async () => {
+test('An old failed event differs from one that arrived under its key days later', async () => {
   const place = await openPlace();
   place.publish({ ...ask('1', 'a', bad), receivedMs: ago(100) }, { ...ask('2', 'b', bad), receivedMs: ago(23) });
   await place.waitUntilTaken();
@@ -155,7 +155,7 @@ test('A failed event of long ago differs from one that came under its key days l
   expect(await place.close()).toEqual({ stored: 'aab', failed: 0, repeats: 1 });
 });
 
-test('A flush between the check of a replay and its commit is noticed', async () => {
+test('A flush between the check of a replay and its commit is detected', async () => {
   const place = await openPlace();
   place.publish(ask('1', 'a', bad), ask('2', 'b', bad));
   await place.waitUntilTaken();
@@ -165,7 +165,7 @@ test('A flush between the check of a replay and its commit is noticed', async ()
     if (step !== 'files-linked' || (passes += 1) > 2) return;
     place.publish(passes === 1 ? ask('1', 'a') : ask('3', 'c'));
     await place.waitUntilTaken();
-    // the clock is ahead: the order of what becomes available does not show the flush
+    // the clock is ahead: available_at does not show the flush
   }, 3600);
   expect(replayed).toEqual({ stored: 1, repeats: 1, stillFailed: 0 });
   expect(passes).toBeGreaterThan(2);
@@ -188,10 +188,10 @@ test.each(inTurn(['flush-converted', 'flush-written', 'flush-failed-kept', 'comm
     await place.mend();
     let replayed: Replayed | undefined;
     pause = async () => {
-      // the clock is behind: the order of what becomes available does not show the replay
+      // the clock is behind: available_at does not show the replay
       replayed = await place.replay(noCrashPoint, -3600);
     };
-    // the same event again, the key of another for a longer request, and what fails anyway
+    // the same event again, the key of another for a longer request, and an event that fails anyway
     place.publish(ask('1', 'a'), ask('2', 'bx'), ask('4', 'd', bad), ask('5', 'e'));
     await place.waitUntilTaken();
     expect(replayed).toEqual({ stored: 3, repeats: 0, stillFailed: 0 });
@@ -199,7 +199,7 @@ test.each(inTurn(['flush-converted', 'flush-written', 'flush-failed-kept', 'comm
   },
 );
 
-test('A flush and a replay at once, over many keys and files, store each event once', async () => {
+test('A concurrent flush and replay, over many keys and files, store each event once', async () => {
   const place = await openPlace();
   const keys = Array.from({ length: 60 }, (_, index) => String(index));
   for (let from = 0; from < keys.length; from += 10) {
@@ -243,7 +243,7 @@ test.each(inTurn([...changeSteps, ...commitSteps], 6))(
   },
 );
 
-test('A replay changes nothing of the events that stay failed', async () => {
+test('A replay does not change events that stay failed', async () => {
   const place = await openPlace();
   const odd = [
     Buffer.concat([

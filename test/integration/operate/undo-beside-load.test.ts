@@ -15,7 +15,7 @@ const csv = `${[header, ...lines].join('\n')}\n`;
 
 const loadIdOf = (outcome: LoadOutcome): string => ('load' in outcome ? outcome.load : '');
 
-/** A load of the three lines under review, since another that had brought them was undone. */
+/** Makes a load of the three lines that is under review, since another load of them was undone. */
 async function loadUnderReview(more: string): Promise<{ readonly id: string; readonly file: string }> {
   const first = loadIdOf(await area.load(area.write('p.csv', csv)));
   const file = area.write('review.csv', `${csv}${more}`);
@@ -24,19 +24,19 @@ async function loadUnderReview(more: string): Promise<{ readonly id: string; rea
   return { id, file };
 }
 
-test('A load that has left out rows of a load that is undone before its commit fails, and brings them when it is repeated', async () => {
+test('A load that has left out rows of a load that is undone before its commit fails, and adds them when it is repeated', async () => {
   const first = loadIdOf(await area.load(area.write('p.csv', csv)));
   const wide = area.write('wide.csv', `${csv}1700000009,1,new,3,EUR,0,,\n`);
   const undo = at('load-staged', () => area.undo(first));
   await expect(area.load(wide, {}, undo)).rejects.toMatchObject({
     code: 'commit_conflict',
-    hint: 'Repeat the command.',
+    hint: 'Run the command again.',
   });
   expect(await area.rows('event_id')).toEqual([]);
   expect(await area.load(wide)).toMatchObject({ stored: 4, repeats: 0 });
 });
 
-test('A load none of whose rows were left out goes on where another load is undone', async () => {
+test('A load without left-out rows continues when another load is undone', async () => {
   const first = loadIdOf(await area.load(area.write('p.csv', csv)));
   const other = area.write('other.csv', `${header}\n1700000009,1,new,3,EUR,0,,\n`);
   const undo = at('load-staged', () => area.undo(first));
@@ -44,7 +44,7 @@ test('A load none of whose rows were left out goes on where another load is undo
   expect(await area.rows('event_id')).toEqual([{ event_id: 'new' }]);
 });
 
-test('The undoing of a load that is made again meanwhile changes nothing', async () => {
+test('The undo of a load that is repeated meanwhile changes nothing', async () => {
   const { id, file } = await loadUnderReview('1700000009,1,new,3,EUR,0,,\n');
   const again = at('files-linked', () => area.load(file));
   await expect(area.undo(id, again)).rejects.toMatchObject({
@@ -56,9 +56,9 @@ test('The undoing of a load that is made again meanwhile changes nothing', async
   expect(await area.rows('event_id')).toEqual([]);
 });
 
-test('A load that is undone while it is made again fails at once', async () => {
+test('A load that is undone while it is repeated fails at once', async () => {
   const { id, file } = await loadUnderReview('\n');
   const undo = at('load-staged', () => area.undo(id));
-  await expect(area.load(file, {}, undo)).rejects.toMatchObject({ hint: 'Repeat the command.' });
+  await expect(area.load(file, {}, undo)).rejects.toMatchObject({ hint: 'Run the command again.' });
   expect(await area.load(file)).toMatchObject({ stored: 3, repeats: 0 });
 });

@@ -63,8 +63,8 @@ describe('apps and users of the command line', () => {
       { idUser: '1', name: 'ann', idAccount: '1', canExport: true, files: 'auto' },
     ]);
     await expect(run(appCommand, data, 'set 7')).rejects.toThrow(/nothing to change/);
-    await expect(run(appCommand, data, 'set 8 --title x')).rejects.toThrow(/there is no app 8/);
-    await expect(run(userCommand, data, 'set 2 --export no')).rejects.toThrow(/there is no user 2/);
+    await expect(run(appCommand, data, 'set 8 --title x')).rejects.toThrow(/app 8 does not exist/);
+    await expect(run(userCommand, data, 'set 2 --export no')).rejects.toThrow(/user 2 does not exist/);
     await expect(run(userCommand, data, 'set 1 --max-exports 0')).rejects.toThrow(/must be a positive integer/);
   });
 

@@ -9,7 +9,7 @@ import { createClock } from '../../../src/runtime/clock.ts';
 import { noCrashPoint } from '../../../src/runtime/crash-point.ts';
 import { testFolder } from '../../helpers/folder.ts';
 
-test('A checkpoint comes with every so many commits, and at once when history must go; a resting log is not looked through', async () => {
+test('A checkpoint is written after a number of commits, and at once when history must go; an idle log is not listed', async () => {
   const lakeDir = path.join(testFolder(), 'lake');
   const table = await openLake(lakeDir, { clock: createClock(0), crashPoint: noCrashPoint, retentionMs: 1000 });
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
@@ -27,7 +27,7 @@ test('A checkpoint comes with every so many commits, and at once when history mu
   await commit();
   expect(await checkpoints()).toEqual([0, 3]);
 
-  // What is gone is not missed before the next one is due.
+  // A removed checkpoint is not missed before the next one is due.
   await rm(path.join(logFolder(table.dir), checkpointName(3)));
   expect(await checkpoints()).toEqual([0]);
   for (let made = 0; made < 3; made += 1) await commit();

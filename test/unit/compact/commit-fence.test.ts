@@ -15,16 +15,16 @@ import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
 const clock = createClock(0);
-/** Long enough on a busy machine, and short enough that a check that is gone shows within a minute. */
+/** Timeout for a busy machine, ms; short enough that a missing check shows within a minute. */
 const soonMs = 40_000;
 
-/** Commits by the side of the compactor, as another process would that has the same claim on the lake. */
+/** Commits concurrently with the compactor, as another process with the same claim on the lake would. */
 async function commitBeside(folder: string, build: BuildChange): Promise<void> {
   const table = await openTable(lakePaths(path.join(folder, 'lake')).table, { clock, crashPoint: noCrashPoint });
   await table.commit(build);
 }
 
-/** A crash point that lets something happen the first time that a step is reached. */
+/** Creates a crash point that runs a function the first time that a step is reached. */
 function once(wanted: string, happen: () => Promise<void>): CrashPoint {
   let left = 1;
   return async (step) => {
@@ -36,7 +36,7 @@ async function storedRows(folder: string): Promise<number> {
   return (await readSnapshot(lakePaths(path.join(folder, 'lake')).table)).lake?.totals.stored ?? 0;
 }
 
-/** How the compactor ends; 'stored' when it has stored a row instead. */
+/** Returns the error with which the compactor ends; 'stored' if it has stored a row instead. */
 function endOrStored(folder: string, compact: Compact): Promise<unknown> {
   const stored = waitFor('a row is stored', async () => (await storedRows(folder)) > 0, soonMs).then(() => 'stored');
   return Promise.race([compact.failed, stored]);
@@ -77,7 +77,7 @@ test.for<{ readonly what: string; readonly change: BuildChange }>([
   expect(await readRows(folder, 'event_id')).toEqual([]);
 });
 
-test('A batch whose available_at another commit has overtaken gets a later one', async () => {
+test('A batch gets a later available_at when another commit has overtaken it', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const aheadMs = clock.nowMs() + 60_000;
@@ -92,7 +92,7 @@ test('A batch whose available_at another commit has overtaken gets a later one',
   expect(Number(row?.['available_at'])).toBeGreaterThanOrEqual(aheadMs);
 });
 
-test('A batch with keys is judged again when another process has stored events under keys since it was judged', async () => {
+test('A batch with keys is classified again when another process has stored keyed events meanwhile', async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   const id = keyedEventIds({ idApp: 1, key: 'k', method: 'login', given: ['x'] })(0);
@@ -122,7 +122,7 @@ test('A stream that loses its tail between the check of its anchor and the pull 
   let isCut = false;
   const reader: StreamReader = {
     ...stream,
-    // what comes after the position is then another message, and the one at the position was never seen
+    // the message after the position is then another one, and the one at the position was never read
     pull(after, limits) {
       if (!isCut) {
         stream.truncate(1);
@@ -139,7 +139,7 @@ test('A stream that loses its tail between the check of its anchor and the pull 
   expect((compact.facts()['streamFaults'] as { fault: string }[]).map(({ fault }) => fault)).toEqual(['replaced']);
 });
 
-test('A compactor whose lake was taken over while it had nothing to flush seals nothing any more', async () => {
+test('A compactor that has lost the lake while it had nothing to flush seals nothing', async () => {
   const folder = testFolder();
   const table = lakePaths(path.join(folder, 'lake')).table;
   const stream = createMemoryStream();
@@ -162,7 +162,7 @@ test('A compactor whose lake was taken over while it had nothing to flush seals 
   expect(await isSealed()).toBe(false);
 });
 
-test("A compactor that stood still between the check of the stream's owner and its commit checks again, and commits nothing of a stream that was taken over", async () => {
+test("A compactor that was suspended between the check of the stream's owner and its commit checks again, and commits nothing of a stream that was taken over", async () => {
   const folder = testFolder();
   const stream = createMemoryStream();
   let isTaken = false;

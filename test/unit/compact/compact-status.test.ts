@@ -11,10 +11,10 @@ test('Faults of the stream and kept failed events are warnings with a next step,
   const compact = await startTestCompact(testFolder(), stream);
   expect(compact.facts()).toMatchObject({ problems: [], warnings: [] });
   stream.publish([eventLine(), eventLine({ age: 'x' })]);
-  await waitFor('the events are taken in', () => compact.facts()['streamed'] === 2);
+  await waitFor('the events are committed', () => compact.facts()['streamed'] === 2);
   stream.recreate();
   stream.publish([eventLine()]);
-  await waitFor('the new stream is taken in', () => compact.facts()['streamed'] === 3);
+  await waitFor('the new stream is committed', () => compact.facts()['streamed'] === 3);
   expect(compact.facts()).toMatchObject({
     problems: [],
     warnings: [
@@ -33,7 +33,7 @@ test('Faults of the stream and kept failed events are warnings with a next step,
   await compact.stop();
 });
 
-test('A lasting failure reports its newest error and its begin, until it is over', () => {
+test('A lasting failure reports its newest error and its start, until it ends', () => {
   const clock = { nowMs: () => Date.UTC(2024, 0, 1) };
   const trouble = createTrouble(clock, 0);
   expect(trouble.find()).toBeUndefined();

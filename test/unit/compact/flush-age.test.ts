@@ -1,14 +1,14 @@
 import { expect, test } from 'vitest';
 import { createFlushLimits } from '../../../src/compact/batch/flush-limits.ts';
 
-/** A flush age of 5 s, with a clock that the test moves on. */
+/** Creates limits with a flush age of 5 s, and a clock that the test advances. */
 function create() {
   let nowMs = 1_000_000;
   const limits = createFlushLimits({ bytes: 1, rows: 1, ageMs: 5000 }, () => nowMs);
   return { age: { ...limits, leftMs: () => limits.next().maxAgeMs }, pass: (ms: number) => (nowMs += ms) };
 }
 
-test('What waits at the start may be of any age, and is taken in at once', () => {
+test('Messages that wait at the start may be of any age, and are flushed at once', () => {
   expect(create().age.leftMs()).toBe(500);
 });
 
@@ -18,13 +18,13 @@ test('The age counts from the pull that has left nothing behind, and the flush i
   expect(age.leftMs()).toBe(5000);
   pass(1500);
   age.flushed(1500);
-  // The flush that follows will take as long: the events are to be there when the age is over.
+  // The next flush will take as long: the events must be committed when the age has passed.
   expect(age.leftMs()).toBe(2000);
   pass(1900);
   expect(age.leftMs()).toBe(500);
 });
 
-test('What a full batch has left behind has waited since the pull before it', () => {
+test('Messages that a full batch has left have waited since the previous pull', () => {
   const { age, pass } = create();
   age.pulled(true);
   pass(4000);

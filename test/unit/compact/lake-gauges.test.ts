@@ -5,14 +5,14 @@ import { createTableSize } from '../../../src/lake/log/table-state.ts';
 import { createMetrics, renderMetrics, type Metrics } from '../../../src/runtime/metrics.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 
-/** The values that a scrape shows, by their names with labels. */
+/** Returns the values of a scrape, by names with labels. */
 async function read(metrics: Metrics): Promise<Readonly<Record<string, number>>> {
   const { body } = await renderMetrics([await metrics.snapshot()]);
   const lines = [...body.matchAll(/^tributary_(\S+) (\S+)$/gm)];
   return Object.fromEntries(lines.map(([, name = '', value]) => [name, Number(value)]));
 }
 
-/** A stream by a clock of the test's, the gauges of it, and a lake that has got to a position. */
+/** Creates a stream with a test clock, its gauges, and a lake at a position. */
 function createBacklog() {
   const clock = { now: 1_700_000_000_000, nowMs: () => clock.now };
   const stream = createMemoryStream(clock);
@@ -48,7 +48,7 @@ describe('followBacklog', () => {
     expect(await read(metrics)).toMatchObject({ compact_lag_messages: 0, compact_oldest_waiting_seconds: 0 });
   });
 
-  it('The lake has nothing of a stream that was made anew, whatever its position in the one before', async () => {
+  it('The lake has nothing of a recreated stream, regardless of its position in the previous one', async () => {
     const { clock, stream, metrics, reach } = createBacklog();
     for (const n of [1, 2, 3]) stream.publish([{ n }]);
     await reach(3);
@@ -58,7 +58,7 @@ describe('followBacklog', () => {
     expect(await read(metrics)).toMatchObject({ compact_lag_messages: 1, compact_oldest_waiting_seconds: 7 });
   });
 
-  it('What was purged by somebody else does not count as waiting, and its age is not made up', async () => {
+  it('Messages that another client has purged do not count as backlog, and get no age', async () => {
     const { stream, metrics, reach } = createBacklog();
     for (const n of [1, 2, 3]) stream.publish([{ n }]);
     await reach(1);
@@ -68,7 +68,7 @@ describe('followBacklog', () => {
     expect(shown).not.toHaveProperty('compact_oldest_waiting_seconds');
   });
 
-  it('The gauges of a broker that does not answer are left out, and come back with it', async () => {
+  it('The gauges of a broker that does not respond are left out until it responds again', async () => {
     const { stream, metrics, reader } = createBacklog();
     stream.publish([{ n: 1 }]);
     expect(await read(metrics)).toHaveProperty('stream_bytes');
@@ -80,7 +80,7 @@ describe('followBacklog', () => {
 });
 
 describe('followTables', () => {
-  it('Each table has its rows, bytes and files, and one that comes is shown from then on', async () => {
+  it('Each table has its rows, bytes and files, and a new one is shown from then on', async () => {
     const metrics = createMetrics();
     const sizes = new Map([['events', { rows: 5, bytes: 700, youngFiles: 2, sealedFiles: 1 }]]);
     followTables(metrics, () => sizes);

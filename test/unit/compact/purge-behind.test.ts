@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { createPurgeBehind } from '../../../src/compact/flush-loop.ts';
 
-test('A purge that fails is an error when the next one has begun, again and again, and none is left out', async () => {
+test('Each failure of a purge is an error when the next purge has begun', async () => {
   const purging = createPurgeBehind();
   const begun: number[] = [];
   const begin = (number: number, isGood: boolean): Promise<void> =>

@@ -11,7 +11,7 @@ import { testFolder } from '../../helpers/folder.ts';
 const epoch: Epoch = { appId: 'S@1', streamId: 'S@1', position: 7, dedupeThrough: 0, watermarkMs: 1000 };
 const clock = { nowMs: () => 1_000_000 };
 
-/** A look at a stream that ends at the position, answered between two times of the broker's clock. */
+/** A state of a stream that ends at the position, read between two times of the broker's clock. */
 const look = (fromMs: number, toMs: number, changed: Partial<StreamState> = {}): StreamState => ({
   id: 'S@1',
   firstSequence: 7,
@@ -29,20 +29,20 @@ function create(lakeDir = testFolder(), lines: string[] = []) {
 
 it.each<[string, StreamState, number]>([
   ['a stream that ends at the position', look(2000, 2005), 2000],
-  ['a stream that goes on', look(2000, 2005, { lastSequence: 8 }), 1000],
+  ['a stream that continues', look(2000, 2005, { lastSequence: 8 }), 1000],
   ['a stream that ends before it', look(2000, 2005, { lastSequence: 6 }), 1000],
   ['another stream', look(2000, 2005, { id: 'S@2' }), 1000],
   ['a broker that does not say its time', look(2000, 2005, { clock: undefined }), 1000],
   ['an answer that took long, and began before what is known', look(900, 1100), 1000],
   ['a clock that was set back', look(500, 505), 500],
-])('Of %s the watermark is what that shows', async (_what, state, watermarkMs) => {
+])('The watermark follows the state of %s', async (_what, state, watermarkMs) => {
   const lakeDir = testFolder();
   const watermark = create(lakeDir);
   await watermark.take(epoch, state);
   expect([watermark.find(epoch), await findWatermarkMs(lakeDir, epoch, clock)]).toEqual([watermarkMs, watermarkMs]);
 });
 
-it('What was seen of one position says nothing of the next', async () => {
+it('The reading of one position is not used for the next', async () => {
   const watermark = create();
   await watermark.take(epoch, look(2000, 2005));
   const { watermarkMs: _, ...unmarked } = epoch;
@@ -72,7 +72,7 @@ it('The file is written at most once a second, and one that cannot be written is
   expect(lines).toEqual([expect.stringContaining('cannot write watermark, will retry')]);
 });
 
-it('A clock of the broker that is ahead shows with each look, also of a stream that goes on', async () => {
+it('A clock of the broker that is ahead shows in each reading, also of a stream that continues', async () => {
   const watermark = create();
   const aheads: number[] = [];
   for (const fromMs of [2000, 1_003_000, 999_000, 1_005_000]) {

@@ -21,7 +21,7 @@ const hourMs = 3_600_000;
 const linesAt = (ms: number, requests = ['one', 'two']) =>
   requests.flatMap((key) => linesOf({ key, names: ['a', 'b'], receivedMs: ms }));
 
-/** A lake with a file for each of two requests, and a memory of their keys in which each becomes a slice. */
+/** Opens a lake with a file for each of two requests, and a table of their keys in which each becomes a slice. */
 async function openMemory() {
   const folder = testFolder();
   const receivedMs = clock.nowMs();
@@ -43,7 +43,7 @@ async function openMemory() {
     slices,
     receivedMs,
     warmUp: () => keys.warmUp(receivedMs, new AbortController().signal),
-    /** Judges two requests, those of the lake unless given, as if they had come at a time. */
+    /** Classifies two requests, those of the lake unless given, as received at a time. */
     judge: async (ms: number, requests?: string[]) => {
       const spool = path.join(folder, 'spool.ndjson');
       writeFileSync(
@@ -59,7 +59,7 @@ async function openMemory() {
   };
 }
 
-test('Keys that could not all be loaded are not there once more with each try', async () => {
+test('Keys that could not all be loaded are not added again by each attempt', async () => {
   const { slices, receivedMs, warmUp, judge, countKnown } = await openMemory();
   writeFileSync(slices, 'in the way of the folder');
   for (let attempt = 0; attempt < 3; attempt += 1) await expect(warmUp()).rejects.toThrow(slices);
@@ -70,14 +70,14 @@ test('Keys that could not all be loaded are not there once more with each try', 
   expect(await judge(receivedMs + hourMs)).toMatchObject({ rows: 0, repeats: 4 });
 });
 
-test('A batch that comes while keys are loaded waits for them all, and none is loaded twice', async () => {
+test('A batch that arrives while keys are loaded waits for them all, and none is loaded twice', async () => {
   const { slices, receivedMs, warmUp, judge } = await openMemory();
   const [, judged] = await Promise.all([warmUp(), judge(receivedMs + hourMs)]);
   expect(judged).toMatchObject({ rows: 0, repeats: 4 });
   expect(readdirSync(slices)).toHaveLength(2);
 });
 
-test('Keys that were forgotten with an error are read again when the clock goes back to their time', async () => {
+test('Keys that an error has dropped are read again when the clock goes back to their time', async () => {
   const { slices, receivedMs, warmUp, judge, remember } = await openMemory();
   await warmUp();
   const later = await judge(receivedMs + 50 * hourMs, ['three', 'four']);

@@ -26,7 +26,7 @@ function countedAsThree(add: AddAction): AddAction {
   return { ...add, stats: JSON.stringify({ ...(JSON.parse(add.stats ?? '{}') as object), numRecords: 3 }) };
 }
 
-/** A lake of one young file with two rows, and nobody who works on it. */
+/** Creates a lake of one young file with two rows, and no process on it. */
 async function withYoungFile(): Promise<{ readonly folder: string; readonly stream: MemoryStream }> {
   const folder = testFolder();
   const stream = createMemoryStream();
@@ -61,7 +61,7 @@ test('A seal that wrote another number of rows than the log counts is refused, a
   expect(problems()).toContain('a seal of 3 rows wrote 2');
   expect(await sealedFiles(folder)).toBe(0);
   stream.publish([eventLine()]);
-  await waitFor('the flushes go on', async () => (await readRows(folder, 'event_id')).length === 3, soonMs);
+  await waitFor('flushes continue', async () => (await readRows(folder, 'event_id')).length === 3, soonMs);
 });
 
 test('A seal whose rows were removed from the table while it was renaming does not bring them back', async () => {
@@ -95,7 +95,7 @@ test('A seal whose rows were removed from the table while it was renaming does n
   });
 });
 
-test('Rows that were due while a command held the maintenance lock are sealed when it lets go', async () => {
+test('Rows that were due while a command held the maintenance lock are sealed when it is released', async () => {
   const { folder, stream } = await withYoungFile();
   const { table, maintenanceLock } = lakePaths(path.join(folder, 'lake'));
   const checkpoint = path.join(table, '_delta_log/_last_checkpoint');
@@ -105,12 +105,12 @@ test('Rows that were due while a command held the maintenance lock are sealed wh
   const compact = await startTestCompact(folder, stream, {
     sealAgeMs: 3_600_000,
     checkpointEvery: 1,
-    // It stands still: only a look that is still owed comes.
+    // It does not advance: only a check that is still due runs.
     clock: { nowMs: () => laterMs },
   });
   onTestFinished(() => compact.stop());
-  // A turn checkpoints after it has looked for due rows.
-  await waitFor('a turn is over', () => existsSync(checkpoint), soonMs);
+  // A run checkpoints after its check for due rows.
+  await waitFor('a run has ended', () => existsSync(checkpoint), soonMs);
   expect(await sealedFiles(folder)).toBe(0);
   lock.release();
   await waitFor('the rows are sealed', async () => (await sealedFiles(folder)) === 1, soonMs);

@@ -10,7 +10,7 @@ function group(date: string, oldestMs: number, rows = 10): Group {
 }
 
 describe('the seal policy', () => {
-  it('Rows are due when they have waited for their time, which is a day for dates long past', () => {
+  it('Rows are due after their wait, which is a day for dates long past', () => {
     const due = createDueRows({ sealAgeMs: hourMs, sealMaxBytes: 1e9 });
     const [today, longAgo] = [group('2026-03-10', nowMs - hourMs), group('2025-03-10', nowMs - hourMs)];
     expect(due.find([today, longAgo], [], nowMs)).toEqual([today]);
@@ -18,13 +18,13 @@ describe('the seal policy', () => {
     expect(due.find([group('2025-03-10', nowMs - 24 * hourMs)], [], nowMs)).toHaveLength(1);
   });
 
-  it('Rows of dates long past are due together, once the time of one is over', () => {
+  it('Rows of dates long past are due together, once the time of one has passed', () => {
     const due = createDueRows({ sealAgeMs: hourMs, sealMaxBytes: 1e9 });
     const groups = [24, 18, 17].map((hours, index) => group(`2025-03-1${index}`, nowMs - hours * hourMs));
     expect(due.find(groups, [], nowMs)).toEqual(groups.slice(0, 2));
   });
 
-  it('Rows are due after a wait of their own when the clock was set back behind them, and again only after another', async () => {
+  it('Rows are due after a new wait when the clock was set back behind them, and again only after another', async () => {
     const ahead = [group('2026-03-10', nowMs + 1000 * hourMs)];
     expect(createDueRows({ sealAgeMs: hourMs, sealMaxBytes: 1e9 }).find(ahead, [], nowMs)).toEqual([]);
     const due = createDueRows({ sealAgeMs: 50, sealMaxBytes: 1e9 });
@@ -39,7 +39,7 @@ describe('the seal policy', () => {
     const due = createDueRows({ sealAgeMs: 50, sealMaxBytes: 1e9 });
     const ahead = [group('2026-03-10', nowMs + 20)];
     expect(due.find(ahead, [], nowMs)).toEqual([]);
-    await waitFor('their wait is over', () => due.find(ahead, [], nowMs).length === 1);
+    await waitFor('their wait has ended', () => due.find(ahead, [], nowMs).length === 1);
     expect(due.find(ahead, [], nowMs + 20)).toEqual(ahead);
     expect(createDueRows({ sealAgeMs: 50, sealMaxBytes: 1e9 }).find(ahead, [], nowMs + 20)).toEqual([]);
   });

@@ -11,7 +11,7 @@ function createReader(): { arrivals: () => number; arrive: () => void } {
   return { arrivals: () => count, arrive: () => void (count += 1) };
 }
 
-it('The stream is known to be as it was until something arrives', () => {
+it('The stream is known to be unchanged until a message arrives', () => {
   const reader = createReader();
   const stillness = createStillness(reader);
   expect(stillness.holds()).toBe(false);
@@ -21,7 +21,7 @@ it('The stream is known to be as it was until something arrives', () => {
   expect([stillness.holds(), stillness.holds(epoch)]).toEqual([false, false]);
 });
 
-it('What arrives while the stream is being compared is not overlooked', () => {
+it('A message that arrives during the comparison of the stream is noticed', () => {
   const reader = createReader();
   const stillness = createStillness(reader);
   const before = stillness.arrivals();
@@ -30,7 +30,7 @@ it('What arrives while the stream is being compared is not overlooked', () => {
   expect(stillness.holds()).toBe(false);
 });
 
-it('It is not known of another position or epoch, after a failure, or of a reader that does not count', () => {
+it('The stream counts as changed at another position or epoch, after a failure, and for a reader that does not count', () => {
   const stillness = createStillness(createReader());
   stillness.begin(epoch, stillness.arrivals());
   expect(stillness.holds({ ...epoch, position: 8 })).toBe(false);
@@ -42,7 +42,7 @@ it('It is not known of another position or epoch, after a failure, or of a reade
   expect(blind.holds()).toBe(false);
 });
 
-it('The stream is compared again now and then, whatever was heard of it', async () => {
+it('The stream is compared again at intervals, even if no message arrives', async () => {
   const stillness = createStillness(createReader(), 20);
   stillness.begin(epoch, stillness.arrivals());
   await waitFor('it is to be compared again', () => !stillness.holds());

@@ -7,7 +7,7 @@ import type { StreamReader } from '../../../src/stream/stream.ts';
 import { testFolder } from '../../helpers/folder.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-/** Watches a stream whose every look fails, until three have; returns what was logged. */
+/** Watches a stream until three checks have failed; returns the log. */
 async function logOf(error: Error): Promise<string[]> {
   const lines: string[] = [];
   let looks = 0;
@@ -31,7 +31,7 @@ async function logOf(error: Error): Promise<string[]> {
   return lines;
 }
 
-it('A look at the end of the stream that fails by itself is logged once, not at each try', async () => {
+it('A failing check of the end of the stream is logged once, not at each attempt', async () => {
   const lines = await logOf(
     new AppError('disk', 'the claim on the stream cannot be read', { cause: new Error('EIO') }),
   );
@@ -39,6 +39,6 @@ it('A look at the end of the stream that fails by itself is logged once, not at 
   expect(lines[0]).toContain('EIO');
 });
 
-it('A look at the end of the stream that a broker does not answer is left to the flush loop to report', async () => {
+it('A check of the end of the stream without a broker is left to the flush loop to report', async () => {
   expect(await logOf(new AppError('broker_away', 'not connected'))).toEqual([]);
 });

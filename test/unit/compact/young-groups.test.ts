@@ -19,7 +19,7 @@ async function writeYoung(duckdb: Duckdb, folder: string, name: string, rows: re
   return { path: name, absolutePath, sizeBytes: 1000 } as DataFile;
 }
 
-test('What young files hold is added up by kind and date, and each file is read once', async () => {
+test('Rows of young files are added up by kind and date, and each file is read once', async () => {
   const folder = testFolder();
   mkdirSync(folder, { recursive: true });
   const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
@@ -31,7 +31,7 @@ test('What young files hold is added up by kind and date, and each file is read 
   ]);
   const known: KnownParts = new Map();
   await readGroups(events, duckdb, [first], known);
-  // Gone: what is known of it is not read again.
+  // Removed: its known parts are not read again.
   rmSync(first.absolutePath);
   const second = await writeYoung(duckdb, folder, 'b.parquet', [['login', '2024-01-02', '2024-01-02T10:00:00Z']]);
   const groups = await readGroups(events, duckdb, [first, second], known);

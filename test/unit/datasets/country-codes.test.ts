@@ -7,7 +7,7 @@ import { findPackagedFile } from '../../../src/runtime/files/package-files.ts';
 const { byId, idsWithoutCode, codesWithoutId, codesOutsideIso } = countryCodes;
 const codes = [...Object.values(byId).map(({ alpha2 }) => alpha2), ...Object.keys(codesWithoutId), ...codesOutsideIso];
 
-/** Titles of the dictionary that the Unicode names of countries spell otherwise, and what those say. */
+/** Titles of the dictionary that differ from the Unicode names of countries, with those. */
 const otherTitles: Readonly<Record<string, string>> = {
   'Ivory Coast': 'Côte d’Ivoire',
   'Great Britain': 'United Kingdom',
@@ -25,7 +25,7 @@ const otherTitles: Readonly<Record<string, string>> = {
   'Saint Vincent And The Grenadines': 'St. Vincent & Grenadines',
 };
 
-/** Every country that the package's database gives to an address: each is a text of two letters in its data. */
+/** Lists the countries of the package's address database: each is a text of two letters in its data. */
 function findDatabaseCodes(): string[] {
   const file = findPackagedFile('@ip-location-db/geo-whois-asn-country-mmdb/geo-whois-asn-country.mmdb') ?? '';
   const bytes = readFileSync(file);
@@ -49,16 +49,15 @@ describe('the codes of countries', () => {
     expect(idsWithoutCode.map((id) => countries[id])).toEqual(['Abkhazia', 'South Ossetia']);
   });
 
-  it('Every code stands once, as two letters with a number of its own', () => {
+  it('Every code appears once, as two letters with a unique number', () => {
     expect(new Set(codes).size).toBe(codes.length);
     for (const code of codes) expect(code).toMatch(/^[A-Z]{2}$/);
     const numbers = [...Object.values(byId).map(({ numeric }) => numeric), ...Object.values(codesWithoutId)];
     expect(new Set(numbers).size).toBe(numbers.length);
-    // ISO 3166 has so many countries.
     expect(numbers).toHaveLength(249);
   });
 
-  it('Every code is that of its title, by the names of Unicode', () => {
+  it('Every code matches its title by the Unicode names', () => {
     const names = new Intl.DisplayNames('en', { type: 'region' });
     const odd = Object.entries(byId)
       .map(([id, { alpha2 }]) => [countries[id] ?? '', names.of(alpha2) ?? ''] as const)
@@ -72,7 +71,7 @@ describe('the codes of countries', () => {
     expect(found.filter((code) => !codes.includes(code))).toEqual([]);
   });
 
-  it('A country is found by its code, with the id that the dictionary has for it, and nothing by another text', () => {
+  it('A country is found by its code, with its id in the dictionary, and nothing by another text', () => {
     expect(findCountry('RU')).toEqual({ alpha2: 'RU', numeric: 643, id: 188 });
     expect(findCountry('HK')).toEqual({ alpha2: 'HK', numeric: 344 });
     expect(findCountry('XK')).toEqual({ alpha2: 'XK' });

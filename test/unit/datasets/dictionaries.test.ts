@@ -13,7 +13,7 @@ import { parameters } from '../../../src/export/api/parameters.ts';
 import { eventColumns } from '../../../src/datasets/event-fields.ts';
 
 describe('the dictionaries', () => {
-  it('The dictionaries have every event once, and aliases that stand for one of them', () => {
+  it('The dictionaries have every event once, and aliases of them', () => {
     expect(eventNames).toHaveLength(30);
     expect(new Set(eventNames).size).toBe(30);
     for (const event of [...eventAliases.values(), ...events.exports.keys()]) expect(eventNames).toContain(event);
@@ -53,7 +53,7 @@ describe('the dictionaries', () => {
     for (const zone of timezones) expect(() => new Intl.DateTimeFormat('en', { timeZone: zone })).not.toThrow();
   });
 
-  it('An alias of IANA stands for the time zone of the dictionary that has its rules, and nothing else does', () => {
+  it('An IANA alias means the time zone of the dictionary with its rules, and no other name does', () => {
     const { rule } = parameters.find(({ name }) => name === 'timezone')!;
     for (const [alias, zone] of [
       ['Asia/Kolkata', 'Asia/Calcutta'],

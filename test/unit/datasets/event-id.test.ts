@@ -53,7 +53,7 @@ describe('the id of an event with an Idempotency-Key', () => {
     expect(new Set(keys).size).toBe(3);
   });
 
-  it('The id of an event with an Idempotency-Key is another one in another lake, and leads back to what earlier versions gave it', () => {
+  it('The id of an event with an Idempotency-Key differs between lakes, and converts to that of earlier versions', () => {
     const masks = ['one lake', 'another lake'].map(maskOfLake);
     const [none, one, other] = [0, ...masks].map((mask) => idsOf({ mask }));
     expect(new Set([none, one, other].flat()).size).toBe(9);
@@ -62,7 +62,7 @@ describe('the id of an event with an Idempotency-Key', () => {
     expect(none?.map((id) => otherFormOf(id, masks[1] ?? 0))).toEqual(other);
   });
 
-  it('The id of an event with an Idempotency-Key is read by SQL as by the program, with the mask of its lake or without', async () => {
+  it('The id of an event with an Idempotency-Key is read by SQL as by the program, with or without the mask of its lake', async () => {
     const duckdb = await openDuckdb({ memoryMb: 256, threads: 1 });
     try {
       const mask = maskOfLake('of the lake');

@@ -13,7 +13,7 @@ const render = (fields: Record<string, unknown>, more: Partial<SenderContext> = 
   JSON.parse(renderLine({ ...context, ...more }, fields, 0)) as Record<string, unknown>;
 
 describe('the line of an event', () => {
-  it('The line of an event has who, what and when, under the names of the columns', () => {
+  it('The line of an event has user, kind and time, under the names of the columns', () => {
     expect(render({ customEventName: 'level "up"', eventTimestamp: 5 })).toMatchObject({
       event_id: 'id-0',
       kind: 'custom_event',
@@ -24,7 +24,7 @@ describe('the line of an event', () => {
     });
   });
 
-  it('The line of an event has the second of its receipt where the client gives no time', () => {
+  it('The line of an event has the second of its receipt if the client sends no time', () => {
     expect(render({ customEventName: 'a' })['event_time']).toBe(1_700_000_000);
   });
 
@@ -33,12 +33,12 @@ describe('the line of an event', () => {
     expect(Object.values(render({ customEventName: 'a', nobodyKnowsThis: 'x1y2' }))).not.toContain('x1y2');
   });
 
-  it('The line of an event leaves an empty user id out, since it names nobody', () => {
+  it('The line of an event omits an empty user id', () => {
     expect(render({ customEventName: 'a', customUserId: '' })).not.toHaveProperty('custom_user_id');
     expect(render({ customEventName: 'a', customUserId: 'u' })).toHaveProperty('custom_user_id', 'u');
   });
 
-  it('The line of an event keeps 64-bit values as digits, to the last', () => {
+  it('The line of an event keeps all digits of 64-bit values', () => {
     expect(render({ customEventName: 'a', sezamUserId: '009223372036854775807' })['sezam_user_id']).toBe(
       '9223372036854775807',
     );
@@ -46,7 +46,7 @@ describe('the line of an event', () => {
 });
 
 describe('the canonical text of an event', () => {
-  it('The canonical text of an event is the same whatever the order and notation of its fields', () => {
+  it('The canonical text of an event does not depend on the order and notation of its fields', () => {
     const one = renderGiven('custom_event', 'web', {
       customEventName: 'a',
       customEventParams: { x: '1', y: '2' },
@@ -60,7 +60,7 @@ describe('the canonical text of an event', () => {
     expect(two).toBe(one);
   });
 
-  it('The canonical text of an event differs where a value, the time or the kind differs', () => {
+  it('The canonical text of an event differs if a value, the time or the kind differs', () => {
     const texts = [
       renderGiven('custom_event', 'web', { customEventName: 'a' }),
       renderGiven('custom_event', 'web', { customEventName: 'b' }),
@@ -72,20 +72,20 @@ describe('the canonical text of an event', () => {
 });
 
 describe('a parsed line', () => {
-  it('A parsed line gives its known members, and nothing that is null', () => {
+  it('A parsed line has its known members that are not null', () => {
     const read = parseLine(Buffer.from('{"event_id":"a","id_app":1,"unknown":2,"custom_user_id":null}'));
     expect(read).toEqual({ text: '{"event_id":"a","id_app":1}' });
   });
 
   it.each([
-    ['bytes that are no UTF-8', Buffer.from([0x7b, 0xff, 0x7d]), 'bad_json'],
+    ['bytes that are not UTF-8', Buffer.from([0x7b, 0xff, 0x7d]), 'bad_json'],
     ['half a line', Buffer.from('{"event_id":'), 'bad_json'],
     ['a list', Buffer.from('[1]'), 'bad_json'],
     ['a fraction', Buffer.from('{"id_app":1.5}'), 'bad_value'],
     ['an integer that lost digits', Buffer.from('{"id_app":9007199254740993}'), 'bad_value'],
     ['a truth', Buffer.from('{"id_app":true}'), 'bad_value'],
     ['half a surrogate pair', Buffer.from(String.raw`{"custom_user_id":"\ud800"}`), 'bad_value'],
-    ['parameters that are no texts', Buffer.from('{"custom_event_params":{"a":1}}'), 'bad_value'],
+    ['parameters that are not texts', Buffer.from('{"custom_event_params":{"a":1}}'), 'bad_value'],
   ])('A line is refused for %s', (_what, line, reason) => {
     expect(parseLine(line)).toEqual({ reason });
   });

@@ -13,7 +13,7 @@ import {
 import { packageRoot } from '../../../src/runtime/files/package-files.ts';
 
 describe('formats of files', () => {
-  it('The page docs/api.md has a row of each format, as it is declared', () => {
+  it('The page docs/api.md has the declared row of each format', () => {
     const page = readFileSync(path.join(packageRoot, 'docs', 'api.md'), 'utf8');
     const rows = formatNames.map((name) => {
       const { title, about, endings } = getFormat(name);
@@ -22,7 +22,7 @@ describe('formats of files', () => {
     expect(rows.filter((row) => !page.includes(row))).toEqual([]);
   });
 
-  it('The form of a file is read from the name that it is given, whatever the case of its letters', () => {
+  it('The form of a file is read from its name, in upper or lower case', () => {
     for (const format of formatNames)
       for (const compression of compressions) {
         const name = `customEvents.2026.1${endingOf({ format, compression })}`;

@@ -61,7 +61,7 @@ describe('a pipeline file', () => {
 });
 
 describe('an import method of a table of rows', () => {
-  it('A method of payments is declared as those of the events are, and found among all', () => {
+  it('A method of payments is declared as those of events, and found among all', () => {
     expect(getMethod('customRevenueBatch')).toEqual({ kind: 'revenue', batch: true });
     expect(getKind('revenue')).toEqual({
       schema: 'schemas/events/revenue.json',
@@ -95,7 +95,7 @@ describe('a partition', () => {
     expect(parsePartitionPath('_young/file.parquet')).toBeUndefined();
   });
 
-  it('A partition is selected with quoted values, and nothing is selected of no partition', () => {
+  it('A partition is selected with quoted values, and an empty one selects nothing', () => {
     const partition = { kind: "it's", date: '2026-01-31' };
     expect(partitionsSql(events, [])).toBe('false');
     expect(partitionsSql(events, [partition])).toBe("(kind, date) IN (('it''s'::VARCHAR, '2026-01-31'::DATE))");

@@ -11,7 +11,7 @@ const membersOf = (members = ''): unknown => JSON.parse(`{${members.slice(1)}}`)
 const event = { customEventName: 'a', customUserId: 'u' };
 
 describe('events that are plainly valid', () => {
-  it('Everyday events are, and become the members that the judged ones do', () => {
+  it('Everyday events are plain, and get the same members as validated ones', () => {
     for (const made of generateGameSessions({ seed: 1, events: 200, until: 1_700_000_000, days: 1 })) {
       const [rendered] = plain(made)?.events ?? [];
       const judged = renderEvent('custom_event', 'web', { ...made });
@@ -20,7 +20,7 @@ describe('events that are plainly valid', () => {
     }
   });
 
-  it.each(platforms)('A default stands where nothing is given, on %s', (platform) => {
+  it.each(platforms)('A default replaces a missing value, on %s', (platform) => {
     const [rendered] = plain(event, platform)?.events ?? [];
     const judged = renderEvent('custom_event', platform, event);
     expect(membersOf(rendered?.members)).toEqual(membersOf(judged.members));
@@ -34,12 +34,12 @@ describe('events that are plainly valid', () => {
     expect(found?.events.map(({ members }) => members)).not.toContainEqual(expect.stringMatching(/"[xyz]"/));
   });
 
-  it('An empty user id is as good as absent', () => {
+  it('An empty user id counts as absent', () => {
     const [rendered] = plain({ customEventName: 'a', customUserId: '', lvid: 'l'.repeat(32) })?.events ?? [];
     expect(membersOf(rendered?.members)).not.toHaveProperty('custom_user_id');
   });
 
-  it('Any text is written as JSON has it, a memory of the last one notwithstanding', () => {
+  it('Any text is written as JSON, also after another text was cached', () => {
     for (const text of ['"', '\\', '\n', '\u2028', '💰', 'ф', '"'])
       expect(membersOf(plain({ ...event, customEventName: text })?.events[0]?.members)).toMatchObject({
         custom_event_name: text,
@@ -55,7 +55,7 @@ describe('what is left to the schemas', () => {
     ['a number as text', { ...event, age: '33' }],
     ['a fraction', { ...event, age: 33.5 }],
     ['a number out of its range', { ...event, age: 129 }],
-    ['a number that is none of the list', { ...event, idGender: 3 }],
+    ['a number outside of the list', { ...event, idGender: 3 }],
     ['null for a text', { ...event, ipv4: null }],
     ['a text that is too long', { ...event, ipv4: '1'.repeat(16) }],
     ['a text that is too short', { ...event, customEventName: '' }],
@@ -70,7 +70,7 @@ describe('what is left to the schemas', () => {
     expect(plain(fields)).toBeUndefined();
   });
 
-  it('One event that is not plain leaves its whole request to them', () => {
+  it('One event that is not plain leaves its entire request to the schemas', () => {
     const values: GivenFields[] = [event, { ...event, age: '33' }];
     expect(renderPlainEvents('custom_event', 'web', values)).toBeUndefined();
   });
@@ -87,7 +87,7 @@ describe('what is left to the schemas', () => {
     { type: 'object', additionalProperties: { type: 'string' } },
     { type: 'object', propertyNames: { pattern: '^a' }, additionalProperties: { type: 'string' } },
     { oneOf: [{ type: 'integer' }] },
-  ])('No value is plain by rules that are not known here: %j', (rules) => {
+  ])('No value is plain by unknown rules: %j', (rules) => {
     const schema = { description: '', 'x-column': 'c', 'x-column-type': 'VARCHAR' as const, ...rules };
     expect(createPlainRenderer(schema as Parameters<typeof createPlainRenderer>[0])).toBeUndefined();
   });

@@ -76,7 +76,7 @@ describe('the validator of an event', () => {
 
 describe('a number as a string', () => {
   it.each(['', ' 1', '1 ', '+1', '01', '1e', '1e2x', '0x10', 'NaN', 'Infinity', '.5', '5.', '１'])(
-    'The string %j is no number',
+    'The string %j is not a number',
     (text) => {
       expect(parseJsonNumber(text)).toBeUndefined();
       expect(parseJsonInteger(text)).toBeUndefined();

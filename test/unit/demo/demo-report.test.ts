@@ -36,7 +36,7 @@ const good: DemoCounts = {
 };
 
 describe('the demo’s report', () => {
-  it('The report of the demo agrees only when every count does', () => {
+  it('The report of the demo agrees only when all counts agree', () => {
     expect(countsAgree(good)).toBe(true);
     expect(countsAgree({ ...good, stored: 2 })).toBe(false);
     expect(countsAgree({ ...good, others: { ...good.others, installs: 2 } })).toBe(false);

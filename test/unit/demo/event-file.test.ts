@@ -32,7 +32,7 @@ describe('a file of events', () => {
     await expect(collect(readEventFile(file))).rejects.toThrow(/line 2: not a JSON object: \[1\]/);
   });
 
-  it('A file of events is refused when it is missing, or is no gzip file', async () => {
+  it('A file of events is refused when it is missing, or is not a gzip file', async () => {
     const folder = testFolder();
     await expect(checkReadable(path.join(folder, 'none.ndjson'))).rejects.toMatchObject({ code: 'not_found' });
     writeFileSync(path.join(folder, 'plain.ndjson.gz'), text);

@@ -15,7 +15,7 @@ const eventOf = (text: string): DemoEvent => ({
 });
 
 describe('batches of the demo', () => {
-  it('Batches of the demo hold every event once, in order, within 20 events and 10,240 bytes, and are as large as they may be', async () => {
+  it('Batches of the demo have every event once, in order, and are as large as 20 events and 10,240 bytes allow', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(fc.string({ maxLength: 3000, unit: 'grapheme', size: 'max' }).map(eventOf), { maxLength: 60 }),
@@ -37,7 +37,7 @@ describe('batches of the demo', () => {
     );
   });
 
-  it('The demo makes no batch of no events', async () => {
+  it('The demo makes no empty batch', async () => {
     expect(await bodiesOf([])).toEqual([]);
   });
 });

@@ -70,7 +70,7 @@ const needAct = [
  */
 const inner: readonly (readonly [file: string, part: string])[] = [
   ['reports/job-attempts.ts', 'export request ${id} has ended'],
-  ['reports/job-attempts.ts', 'there is no export request'],
+  ['reports/job-attempts.ts', 'export request ${id} not found'],
   ['runtime/processes/role-process.ts', 'describeError(error)'],
   ['service/own-broker.ts', 'nats-server has no address'],
   ['service/role-processes.ts', 'while the process started'],

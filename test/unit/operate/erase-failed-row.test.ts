@@ -19,7 +19,7 @@ function isErased(row: object | string, target: ErasureTarget, given: Given = {}
 
 const ann: ErasureTarget = { users: ['ann'] };
 
-test('A bad row is erased by the ids of its fields, whatever form they have, and not by what other fields say', () => {
+test('A bad row is erased by the ids of its fields in any form, and not by values of other fields', () => {
   expect(isErased({ customUserId: 'ann' }, ann)).toBe(true);
   expect(isErased({ customUserId: ' ann' }, ann)).toBe(true);
   expect(isErased({ customUserId: ['ann'] }, ann)).toBe(true);
@@ -37,7 +37,7 @@ test('A bad row is erased by a field that its load has renamed or dropped, and b
   expect(isErased({ who: 'ann' }, ann)).toBe(true);
 });
 
-test('A bad row is erased with its app where it says which, and one that does not say with a person only', () => {
+test('A bad row is erased with the app that it names, and a row without an app with a person only', () => {
   const apps: ErasureTarget = { apps: [2] };
   const both: ErasureTarget = { ...ann, ...apps };
   for (const target of [apps, both]) {
@@ -53,7 +53,7 @@ test('A bad row is erased with its app where it says which, and one that does no
   }
 });
 
-test('A line that is no row is erased by an id anywhere in it, as CSV or JSON writes it too', () => {
+test('A line that is not a row is erased by an id anywhere in it, also as escaped by CSV or JSON', () => {
   expect(isErased('1,"an""n",x', { users: ['an"n'] })).toBe(true);
   expect(isErased(String.raw`{"customUserId":"an\"n`, { users: ['an"n'] })).toBe(true);
   expect(isErased('7,ann', { ...ann, apps: [2] })).toBe(true);
@@ -62,7 +62,7 @@ test('A line that is no row is erased by an id anywhere in it, as CSV or JSON wr
   expect(isErased('2,ann', { apps: [2] })).toBe(true);
 });
 
-test('More failed events of one file than a call takes arguments match an erasure', async () => {
+test('An erasure matches more failed events of one file than a call can have arguments', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const { failed } = lakePaths(lakeDir);

@@ -3,7 +3,7 @@ import { datasets, events } from '../../../src/datasets/dataset.ts';
 import { quarantinedDataset, quarantinedName } from '../../../src/lake/lake.ts';
 import { matchSql } from '../../../src/operate/erase/erase-target.ts';
 
-it('A target matches by the columns that a table has, and nothing of a table without any of them', () => {
+it('A target matches by the columns of a table, and matches nothing in a table without them', () => {
   const target = { users: ['ann'], apps: [7] };
   expect(matchSql(target, new Set(['custom_user_id', 'id_app']))).toBe(
     "(coalesce(custom_user_id IN ('ann'), false)) AND (coalesce(id_app IN (7::BIGINT), false))",
@@ -18,7 +18,7 @@ it('Every table has the columns by which users, devices and apps are found', () 
     expect([table, matchSql(target, new Set(columns.map(({ name }) => name)))]).toEqual([table, matchSql(target, all)]);
 });
 
-it('A file that was put aside is known by its name as one of its table', () => {
+it('The name of a quarantined file shows its table', () => {
   for (const dataset of datasets.values())
     expect(quarantinedDataset(quarantinedName(dataset, '0b5e-1.parquet'))).toBe(dataset);
 });

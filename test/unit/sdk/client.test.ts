@@ -20,7 +20,7 @@ interface Asked {
   readonly body: string;
 }
 
-/** A server that notes what it is asked, and answers as a test says. */
+/** Starts a server that records requests, and responds as a test specifies. */
 async function startServer(answer: (response: ServerResponse) => void = (response) => response.end('{"done":true}')) {
   const asked: Asked[] = [];
   const server = createServer((request, response) => {
@@ -43,7 +43,7 @@ async function startServer(answer: (response: ServerResponse) => void = (respons
   return { asked, call };
 }
 
-test('What is given goes into path, query and headers, each member of a set by itself', async () => {
+test('Arguments go into path, query and headers, each member of a set separately', async () => {
   const { asked, call } = await startServer();
   const path = '/files/{id}/{name}';
   const given = {
@@ -62,7 +62,7 @@ test('What is given goes into path, query and headers, each member of a set by i
   expect(asked[0]?.headers['range']).toBe('bytes=1-');
 });
 
-test('A form takes what is given as its body, and an import takes its body as JSON', async () => {
+test('A form has its arguments as its body, and an import has its body as JSON', async () => {
   const { asked, call } = await startServer();
   await call({ verb: 'post', sends: 'form' }, { event: 'logins', selectors: ['a', 'b'] });
   await call({ verb: 'post', area: 'import', sends: 'json', signs: 'token' }, { idApp: 1, body: [{ a: 'ü' }] });
@@ -72,14 +72,14 @@ test('A form takes what is given as its body, and an import takes its body as JS
   ]);
 });
 
-test('A call is signed as its operation says, and with nothing that it has no need of', async () => {
+test('A call has the credentials of its operation, and no others', async () => {
   const { asked, call } = await startServer();
   for (const signs of ['token', 'user', 'nobody'] as const) await call({ signs });
   const user = `Basic ${Buffer.from('7:s:é').toString('base64')}`;
   expect(asked.map(({ headers }) => headers.authorization)).toEqual(['the token', user, undefined]);
 });
 
-test('An answer that is no success is an error with the status, the answer and the time to wait', async () => {
+test('An unsuccessful response is an error with the status, the body and the time to wait', async () => {
   const { call } = await startServer((response) =>
     response
       .writeHead(429, { 'retry-after': '5', 'x-error-detail': 'asked too often' })
@@ -92,19 +92,19 @@ test('An answer that is no success is an error with the status, the answer and t
     status: 429,
     answer: { error: 'Too Many Requests' },
     detail: 'asked too often',
-    message: 'thing was answered with 429: asked too often',
+    message: 'thing failed with status 429: asked too often',
     retryAfterSeconds: 5,
   });
 });
 
-test('An answer that is not JSON is given back whole, and the text of a proxy is an error like any other', async () => {
+test('A response that is not JSON is returned unchanged, and the text of a proxy is an error like any other', async () => {
   const whole = await startServer((response) => response.end('a,b\n'));
   expect(await ((await whole.call({ answers: 'response' })) as Response).text()).toBe('a,b\n');
   const proxy = await startServer((response) => response.writeHead(502).end('<h1>Bad Gateway</h1>'));
   await expect(proxy.call({})).rejects.toMatchObject({ status: 502, answer: '<h1>Bad Gateway</h1>' });
 });
 
-test('A call ends when its signal says so', async () => {
+test('A call ends when its signal aborts', async () => {
   const { call } = await startServer(() => undefined);
   const stop = new AbortController();
   const calling = call({}, {}, { signal: stop.signal });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { findHeader, findLines, walkRecords } from '../../../../src/operate/load/csv-records.ts';
 
-/** A text in pieces of one byte: what a reader of chunks must not notice. */
+/** Yields a text in chunks of one byte. */
 async function* bytesOf(text: string): AsyncGenerator<Uint8Array> {
   for (const byte of Buffer.from(text)) yield Uint8Array.of(byte);
 }
@@ -13,7 +13,7 @@ describe('the records of a CSV file', () => {
     expect(await findHeader(bytesOf('a'))).toMatchObject({ names: ['a'] });
   });
 
-  it('A header shows by what cells are separated, unless Excel says so on the line before it', async () => {
+  it('A header shows the separator of cells, unless Excel names it on the line before', async () => {
     const names = ['a', 'b'];
     expect(await findHeader(bytesOf('a;b\n1,5;2\n'))).toEqual({ names, delimiter: ';', records: 1 });
     expect(await findHeader(bytesOf('a\tb\r\n'))).toEqual({ names, delimiter: '\t', records: 1 });
@@ -22,7 +22,7 @@ describe('the records of a CSV file', () => {
     expect(await findHeader(bytesOf('sep=,\na;b\n'))).toMatchObject({ names: ['a;b'] });
   });
 
-  it('A header that is empty, has an empty name, one twice or text behind a quote is none', async () => {
+  it('A header is invalid if it is empty, or has an empty name, a repeated name or text after a quote', async () => {
     for (const text of ['', '\n', 'a,,b\n', 'a,a\n', '"a"b,c\n', '"a\n'])
       expect(await findHeader(bytesOf(text))).toBeUndefined();
   });
@@ -39,14 +39,14 @@ describe('the records of a CSV file', () => {
     expect([...lines.rejected.values()]).toEqual([6]);
   });
 
-  it('A quote within a plain cell opens nothing, one behind spaces or a quotation does', async () => {
+  it('A quote within a plain cell opens nothing, and a quote after spaces or a quotation does', async () => {
     const text = 'h,i\n5" phone,1\na,5"\n "b\nc",1\n"d" "\n",1\n"e"x\n"f""\ng",1\n';
     const lines: number[] = [];
     for await (const { line } of walkRecords(bytesOf(text), ',')) lines.push(line);
     expect(lines).toEqual([1, 2, 3, 4, 6, 8, 9]);
   });
 
-  it('A rejected record is the first at or behind the offset that the engine gives', async () => {
+  it('A rejected record is the first at or after the offset that the engine reports', async () => {
     const text = 'h,i\r\n1,2\r\nbad\r\n3,4\r\n\r\nbad\r\n5,6\r\n';
     const rejected = [text.indexOf('\nbad'), text.lastIndexOf('\n\r\nbad')];
     const places = { rows: [2, 3], rejected };

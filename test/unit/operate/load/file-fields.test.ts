@@ -28,7 +28,7 @@ describe('the fields of a file', () => {
     expect(plan(['tsEvent', 'SDKKey'])).toHaveProperty('fields');
   });
 
-  it('A map renames a field or drops it with null, and one to a name that no field has is refused', () => {
+  it('A map renames a field or drops it with null, and a map to an unknown name is refused', () => {
     expect(plan(['when', 'idApp', 'note'], { when: 'tsEvent', note: null })).toMatchObject({
       fields: [{ name: 'when' }, { name: 'idApp' }],
     });

@@ -13,7 +13,7 @@ import { writeLake } from '../../../helpers/lake-fixture.ts';
 /** The app and the identity of a row. */
 type Row = readonly [idApp: number, eventId: string];
 
-/** Staged files of these rows, and what finds the repeats among them. */
+/** Stages files of these rows, with a function that finds their duplicates. */
 async function stage(...parts: (readonly Row[])[]) {
   const folder = testFolder();
   const duckdb = await openDuckdb({ memoryMb: 128, threads: 1 });
@@ -39,7 +39,7 @@ async function stage(...parts: (readonly Row[])[]) {
   return { duckdb, folder, staged, makeRoom, read };
 }
 
-/** The files of a table with these rows. */
+/** Returns the files of a table with these rows. */
 async function tableOf(rows: readonly Row[]) {
   const tableDir = path.join(testFolder(), 'installs');
   await writeLake(tableDir, [
@@ -66,7 +66,7 @@ test('Of rows of one identity the first stays, and another app may have the same
   expect(await read(left)).toEqual(['1 a', '1 b', '2 a', '2 b']);
 });
 
-test('Rows that the table has are taken out, by app and identity, and files without others go', async () => {
+test('Rows that the table has are removed, by app and identity, and files without others are dropped', async () => {
   const { duckdb, staged, makeRoom, read } = await stage(
     [
       [1, 'a'],
@@ -83,12 +83,12 @@ test('Rows that the table has are taken out, by app and identity, and files with
   ]);
   const left = await removeRepeats(duckdb, staged, files, { own: false, makeRoom });
   expect(await read(left)).toEqual(['1 b', '2 a', '3 c']);
-  // A file that has no repeat is left as it was written.
+  // A file without duplicates is not rewritten.
   expect(left).toHaveLength(2);
   expect(left[1]).toBe(staged[2]);
 });
 
-test('Rows that stand twice in a load are kept where the load is not asked to compare its own', async () => {
+test('Duplicates within a load are kept if the load does not compare its own rows', async () => {
   const { duckdb, staged, makeRoom, read } = await stage([
     [1, 'a'],
     [1, 'a'],
@@ -96,7 +96,7 @@ test('Rows that stand twice in a load are kept where the load is not asked to co
   expect(await read(await removeRepeats(duckdb, staged, [], { own: false, makeRoom }))).toEqual(['1 a', '1 a']);
 });
 
-test('Rows that were erased are taken out, of the app that they were erased from', async () => {
+test('Erased rows are removed, of the app that they were erased from', async () => {
   const { duckdb, folder, staged, makeRoom, read } = await stage([
     [1, 'a'],
     [2, 'a'],

@@ -7,9 +7,9 @@ import { listSql, valueSql } from '../../../../src/operate/load/value-sql.ts';
 
 interface Cases {
   readonly schemas: Readonly<Record<string, object>>;
-  /** By schema, texts and what is stored for each. */
+  /** Texts and their stored values, by schema. */
   readonly good: Readonly<Record<string, Readonly<Record<string, string>>>>;
-  /** By schema, texts and why each is bad. */
+  /** Texts and the reasons why they are bad, by schema. */
   readonly bad: Readonly<Record<string, Readonly<Record<string, string>>>>;
   readonly lists: Readonly<Record<string, readonly string[] | null>>;
 }
@@ -25,7 +25,7 @@ beforeAll(async () => {
 
 afterAll(() => duckdb.close());
 
-/** What a text is stored as, or why it is bad. */
+/** Returns the stored value of a text, or why it is bad. */
 async function judge(schemaName: string, text: string): Promise<unknown> {
   const schema = { description: '', 'x-column': 'c', ...cases.schemas[schemaName] } as FieldSchema;
   const sql = valueSql('field', schema, 't', 'q', 'text');
@@ -38,7 +38,7 @@ async function judge(schemaName: string, text: string): Promise<unknown> {
   return row?.['verdict'];
 }
 
-/** Judges each text of some cases. */
+/** Validates each text of some cases. */
 async function judgeAll(group: Cases['good']): Promise<Cases['good']> {
   const judged: Record<string, Record<string, string>> = {};
   for (const [schema, texts] of Object.entries(group)) {
@@ -49,15 +49,15 @@ async function judgeAll(group: Cases['good']): Promise<Cases['good']> {
 }
 
 describe('the SQL of a field', () => {
-  it('A text that is a value of its field is stored as it is, exactly', async () => {
+  it('A valid text of a field is stored exactly', async () => {
     expect(await judgeAll(cases.good)).toEqual(cases.good);
   });
 
-  it('A text that is no value of its field is bad, for the reason that a person would give', async () => {
+  it('An invalid text of a field is bad, for the reason that a person would give', async () => {
     expect(await judgeAll(cases.bad)).toEqual(cases.bad);
   });
 
-  it('A list is read as exports write it and as JSON has it, and anything else is none', async () => {
+  it('A list is read as exports write it and as JSON, and any other text is invalid', async () => {
     const read: Record<string, unknown> = {};
     for (const text of Object.keys(cases.lists)) {
       const [row] = await duckdb.rows(`SELECT ${listSql('t')} AS list FROM (SELECT CAST($1 AS VARCHAR) AS t)`, [text]);

@@ -13,7 +13,7 @@ import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { runCommandHere } from '../../helpers/run-command.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-test('Requests that only the compactor knows to reuse a key are told to the owner of their app, and the operator can end the notice of them', async () => {
+test('Requests that only the compactor finds to reuse a key are reported to the owner of their app, and the operator can end their notice', async () => {
   const folder = testFolder();
   const refusals = { folder: path.join(folder, 'refusals'), bodies: 'off', ageMs: 60_000 } as const;
   const stream = createMemoryStream();
@@ -27,7 +27,7 @@ test('Requests that only the compactor knows to reuse a key are told to the owne
       note: () => undefined,
     } as unknown as CommandContext);
   const taken = (events: number): Promise<void> =>
-    waitFor(`${events} events are taken in`, () => compact.facts()['streamed'] === events);
+    waitFor(`${events} events are committed`, () => compact.facts()['streamed'] === events);
 
   stream.publish(linesOf({ key: 'k', names: ['a', 'b'] }));
   stream.publish(linesOf({ key: 'k', names: ['c'], method: 'customEvent' }));
@@ -61,7 +61,7 @@ test('Requests that only the compactor knows to reuse a key are told to the owne
   expect((await checkLake(path.join(folder, 'lake'))).problems).toEqual([]);
 });
 
-test('A notice of reused keys is kept beside those of the catalogue, once for an app and day', async () => {
+test('A notice of reused keys is kept with those of the catalogue, once per app and day', async () => {
   const folder = testFolder();
   const notice = { id: 'nt_1', idApp: 1, date: '2026-01-02', foundAt: '2026-01-02T10:00:00.000Z', what: '' } as const;
   await addKeyNotices(folder, [{ ...notice, kind: 'key_reused' }]);

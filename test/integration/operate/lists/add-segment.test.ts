@@ -14,7 +14,7 @@ const segment = { idAccount: 1, idSegment: 5, kind: 'custom' } as const;
 const add = (folder: string, list: ListInput, which: typeof segment = segment) =>
   addSegment(folder, which, list, listOptions);
 
-/** The ids of a segment, as its file has them; undefined where there is none. */
+/** Returns the ids in the file of a segment; undefined without one. */
 async function readIds(folder: string, which = segment): Promise<unknown[] | undefined> {
   const found = await findSegment(folder, which);
   if (found === undefined) return undefined;
@@ -27,7 +27,7 @@ async function readIds(folder: string, which = segment): Promise<unknown[] | und
   }
 }
 
-/** Everything below a folder but the locks. */
+/** Lists all files below a folder except locks. */
 const listAll = (folder: string): string[] =>
   readdirSync(folder, { recursive: true })
     .map(String)
@@ -46,7 +46,7 @@ async function* manyLines(): AsyncGenerator<Uint8Array> {
 }
 
 describe('segment add', () => {
-  it('A segment has each id of its list once, sorted and exactly as it stands, whatever ends its lines', async () => {
+  it('A segment has each id of its list once, sorted and unchanged, for any line ends', async () => {
     const folder = path.join(testFolder(), 'lists');
     const ids = ['b', ' a ', '"q', '007', 'ÿ', '日本', '🙂', 'x,y', '\\n', '\uFEFFz', 'b'];
     const list = `\uFEFF${ids.slice(0, 4).join('\n')}\r\n\n\r\n${ids.slice(4).join('\r\n')}`;
@@ -55,7 +55,7 @@ describe('segment add', () => {
     expect(await readIds(folder)).toEqual(expected);
   });
 
-  it('A segment is the same whichever way its list is cut into pieces, and compressed by gzip', async () => {
+  it('A segment does not depend on the chunks of its list, or on compression by gzip', async () => {
     const folder = path.join(testFolder(), 'lists');
     const list = `é1\r\n${'x'.repeat(1024)}\n日本\nlast`;
     for (const bytes of [Buffer.from(list), gzipSync(list)]) {
@@ -66,7 +66,7 @@ describe('segment add', () => {
     }
   });
 
-  it('A list with lines that are no ids is refused by line and reason, and the segment stays as it was', async () => {
+  it('A list with bad lines is refused by line and reason, and the segment stays unchanged', async () => {
     const folder = path.join(testFolder(), 'lists');
     await add(folder, listOf('old'));
     const before = listAll(folder);
@@ -84,7 +84,7 @@ describe('segment add', () => {
           { line: 2, reason: 'is longer than 1024 characters' },
           { line: 3, reason: 'is not UTF-8' },
           { line: 5, reason: expect.stringContaining('is longer than') as string },
-          { line: 7, reason: 'has a NUL in it' },
+          { line: 7, reason: 'contains NUL' },
         ]) as unknown,
       });
     expect(listAll(folder)).toEqual(before);
@@ -107,7 +107,7 @@ describe('segment add', () => {
     expect(listAll(folder)).toEqual(['work']);
   });
 
-  it('A segment belongs to its account, is replaced as a whole, kind included, and is gone once it is removed', async () => {
+  it('A segment belongs to its account, is replaced entirely with its kind, and can be removed', async () => {
     const folder = path.join(testFolder(), 'lists');
     await add(folder, listOf('mine'));
     await addSegment(folder, { ...segment, idAccount: 2 }, listOf('theirs'), listOptions);
@@ -125,7 +125,7 @@ describe('segment add', () => {
     await expect(removeSegment(folder, segment)).rejects.toMatchObject({ code: 'not_found' });
   });
 
-  it('Two adds of one segment at once leave one of the two sets, with its file and no other', async () => {
+  it('Two concurrent adds of one segment leave one of the two sets, with its file only', async () => {
     const folder = path.join(testFolder(), 'lists');
     const sets = [0, 1, 2, 3].map((n) => [`${n}a`, `${n}b`]);
     await Promise.all(sets.map((ids) => add(folder, listOf(ids.join('\n')))));
@@ -134,7 +134,7 @@ describe('segment add', () => {
     expect(listAll(path.join(folder, 'work'))).toEqual([]);
   });
 
-  it('What a killed add has left is removed by the next one, and a damaged record is named and can be replaced', async () => {
+  it('Leftovers of a killed add are removed by the next one, and a damaged record is named and can be replaced', async () => {
     const folder = path.join(testFolder(), 'lists');
     await add(folder, listOf('a'));
     const left = path.join(folder, '1', `9-${'0'.repeat(16)}.parquet`);
@@ -147,7 +147,7 @@ describe('segment add', () => {
     expect(readdirSync(path.join(folder, '1'))).toHaveLength(2);
   });
 
-  it('A list of some hundred thousand ids in many pieces has each id once', async () => {
+  it('A list of several hundred thousand ids in many pieces has each id once', async () => {
     const folder = path.join(testFolder(), 'lists');
     const added = await add(folder, { name: 'many', pieces: manyLines() });
     expect(added).toMatchObject({ ids: 190_000, lines: 200_000 });

@@ -11,7 +11,7 @@ import { addTestSegment, listOptions } from '../../../helpers/lists.ts';
 const idsOf = async (folder: string, idAccount: number, idSegment: number): Promise<number | undefined> =>
   (await findSegment(folder, { idAccount, idSegment }))?.ids;
 
-it('Ids that are forgotten go from every segment of their kind, of one account where it is named, and from what a killed command left', async () => {
+it('Forgotten ids are removed from every segment of their kind, or of one account, and from leftovers of killed commands', async () => {
   const folder = path.join(testFolder(), 'lists');
   const ids = ['ann-the-erased', "o'hara", 'bea'];
   await addTestSegment(folder, { idAccount: 1, idSegment: 1, kind: 'custom' }, ids);
@@ -34,7 +34,7 @@ it('Ids that are forgotten go from every segment of their kind, of one account w
   expect(filesNaming(folder, 'ann-the-erased')).toEqual([]);
 });
 
-it('A segment whose file is gone is named, and a folder without segments has nothing to forget', async () => {
+it('A segment whose file is missing is named, and a folder without segments has nothing to forget', async () => {
   const folder = path.join(testFolder(), 'lists');
   expect(await forgetIds(path.join(folder, 'none'), { kind: 'custom', ids: ['a'] }, listOptions)).toBe(0);
   await addTestSegment(folder, { idAccount: 1, idSegment: 7, kind: 'custom' }, ['a']);
@@ -44,7 +44,7 @@ it('A segment whose file is gone is named, and a folder without segments has not
   });
 });
 
-it('An erasure of some events of a person takes no id out of segments, one of a user or a device does', () => {
+it('An erasure of a user or a device removes ids from segments, and one of single events of a person does not', () => {
   const users = ['u'];
   const devices = ['d'];
   expect(findForgotten({ users }, {})).toEqual({ kind: 'custom', ids: users });

@@ -18,7 +18,7 @@ const load = (folder: string, ...lists: readonly (string | ListInput)[]) =>
     listOptions,
   );
 
-/** The titles that are there, as `field,id,title`. */
+/** Returns the stored titles, as `field,id,title`. */
 async function readTitles(folder: string): Promise<string[] | undefined> {
   const titles = await findTitles(folder);
   if (titles === undefined) return undefined;
@@ -56,7 +56,7 @@ describe('load titles', () => {
     ]);
   });
 
-  it('A row that is loaded again replaces its title, the last of several counts, and an empty title takes it away', async () => {
+  it('A row that is loaded again replaces its title, the last of several counts, and an empty title removes it', async () => {
     const folder = path.join(testFolder(), 'lists');
     await load(folder, 'idCampaign,1,a\nidCampaign,2,b\nidCampaign,3,c');
     await load(folder, 'idCampaign,1,A\nidCampaign,1,AA', 'idCampaign,01,AAA\nidCampaign,2,');
@@ -64,7 +64,7 @@ describe('load titles', () => {
     expect(readdirSync(folder).filter((name) => name.endsWith('.parquet'))).toHaveLength(1);
   });
 
-  it('A file with a bad row is refused with all that come with it, by line and reason, and nothing changes', async () => {
+  it('A file with a bad row is refused with all files of the command, by line and reason, and nothing changes', async () => {
     const folder = path.join(testFolder(), 'lists');
     await load(folder, 'idCampaign,1,a');
     const csv = [
@@ -97,16 +97,16 @@ describe('load titles', () => {
         '5: has 2 cells instead of t',
         '6: id must have 1 to 255 ch',
         '7: title must have at most ',
-        '8: has quotes that do not m',
-        '9: has a control character ',
+        '8: has unbalanced quotes: a',
+        '9: has a control character',
         '10: id of idCampaign must be',
       ],
-      ['2: must have field and titl', '3: has "a", which is none o', '4: is not JSON', '5: is no JSON object'],
+      ['2: must have field and titl', '3: has "a", expected only f', '4: is not JSON', '5: is not a JSON object'],
     ]);
     expect(await readTitles(folder)).toEqual(['idCampaign,1,a']);
   });
 
-  it('Titles that are damaged at rest are not built upon, and lists without a row change nothing', async () => {
+  it('Titles are not added to a damaged file, and lists without a row change nothing', async () => {
     const folder = path.join(testFolder(), 'lists');
     await expect(load(folder, 'field,id,title\n')).rejects.toMatchObject({ code: 'usage' });
     expect(await findTitles(folder)).toBeUndefined();
@@ -118,13 +118,13 @@ describe('load titles', () => {
     await expect(findTitles(folder)).rejects.toMatchObject({ code: 'record_damaged' });
   });
 
-  it('Two loads at once are both in the titles', async () => {
+  it('Two concurrent loads are both in the titles', async () => {
     const folder = path.join(testFolder(), 'lists');
     await Promise.all([1, 2, 3, 4].map((id) => load(folder, `idCampaign,${id},t${id}`)));
     expect(await readTitles(folder)).toHaveLength(4);
   });
 
-  it('Titles can be loaded for campaigns, partners and links, and not for what a dictionary or the registration has', () => {
+  it('Titles can be loaded for campaigns, partners and links, and not for fields of a dictionary or the registration', () => {
     const names = [...titledFields.keys()];
     expect(names).toEqual(expect.arrayContaining(['idAd', 'idCampaign', 'idPartner', 'idSub1', 'idProject']));
     for (const name of ['rooted', 'idCountry', 'idConnectionType', 'idApp', 'idPlatform', 'eventName'])

@@ -7,14 +7,14 @@ import { eventLine, readRows, startTestCompact } from '../../helpers/lake.ts';
 import { createMemoryStream } from '../../helpers/memory-stream.ts';
 import { waitFor } from '../../helpers/wait.ts';
 
-/** What was done to names and bytes in the lake, in order; filled by the file system below and the stream. */
+/** Actions on names and bytes in the lake, in order; recorded by the file system below and the stream. */
 const actions = vi.hoisted(() => ({ done: [] as string[], lakeDir: '' }));
 
-/** A path below the lake without what differs from run to run; undefined: of no flush. */
+/** Returns a path below the lake without its random parts; undefined if it is of no flush. */
 function nameOf(file: unknown): string | undefined {
   const relative = path.relative(actions.lakeDir, String(file));
   if (actions.lakeDir === '' || relative === '' || relative.startsWith('..')) return undefined;
-  // Kept by loops of their own beside the flush.
+  // Written by other loops, concurrently with the flush.
   if (/^(snapshot\.sql|stream-end\.json|watermark\.json|\.write-probe)/.test(relative)) return undefined;
   return relative
     .replaceAll(/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, '<uuid>')
@@ -82,7 +82,7 @@ test('A flush is written, fsynced, committed and purged in this order, and in no
 
   const begun = actions.done.indexOf('pull from the stream');
   const flush = actions.done.slice(begun, actions.done.indexOf('purge the stream', begun) + 1);
-  // The first cleanup runs beside the first flush, and fsyncs the same folder once more.
+  // The first cleanup runs concurrently with the first flush, and fsyncs the same folder once more.
   const ofFlush = flush.filter((done, n) => done !== youngFsync || flush[n - 1]?.startsWith(`${youngFsync}/`) === true);
   expect(ofFlush).toEqual([
     'pull from the stream',

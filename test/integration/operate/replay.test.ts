@@ -26,14 +26,14 @@ async function replay(lakeDir: string): Promise<Replayed> {
   }
 }
 
-test('A replay stores what can be written now, once, and keeps the rest', async () => {
+test('A replay stores events that can be written now, once, and keeps the others', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const paths = lakePaths(lakeDir);
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
   stream.publish([eventLine({ age: 'old' }), eventLine({ age: 'older' }), eventLine()]);
-  await waitFor('the events are taken in', async () => (await readSnapshot(paths.table)).lake?.totals.streamed === 3);
+  await waitFor('the events are committed', async () => (await readSnapshot(paths.table)).lake?.totals.streamed === 3);
   expect(await replay(lakeDir)).toEqual({ stored: 0, repeats: 0, stillFailed: 2 });
 
   const [file = ''] = await listFailedFiles(paths.failed, paths.table);
@@ -50,19 +50,19 @@ test('A replay stores what can be written now, once, and keeps the rest', async 
   });
   expect((await readRows(folder, 'event_id, age')).map((row) => row['age'])).toEqual(expect.arrayContaining([7, null]));
   stream.publish([eventLine()]);
-  await waitFor('the compactor goes on', async () => (await readSnapshot(paths.table)).lake?.totals.stored === 3);
+  await waitFor('the compactor continues', async () => (await readSnapshot(paths.table)).lake?.totals.stored === 3);
   await compact.stop();
   expect(await checkLake(lakeDir)).toMatchObject({ ok: true, problems: [] });
 });
 
-test('A replay leaves transactions where they are, and says so', async () => {
+test('A replay skips transactions, and reports their number', async () => {
   const folder = testFolder();
   const lakeDir = path.join(folder, 'lake');
   const paths = lakePaths(lakeDir);
   const stream = createMemoryStream();
   const compact = await startTestCompact(folder, stream);
   stream.publish([revenueLine('a', { total: '1.00001' }), eventLine({ age: 'old' })]);
-  await waitFor('the events are taken in', async () => (await readSnapshot(paths.table)).lake?.totals.streamed === 2);
+  await waitFor('the events are committed', async () => (await readSnapshot(paths.table)).lake?.totals.streamed === 2);
   await compact.stop();
   const [file = ''] = await listFailedFiles(paths.failed, paths.table);
   const mended = (await readFailedFile(file)).map((event) => ({
