@@ -139,7 +139,7 @@ test('A redirect is not followed', async () => {
 
 test('A receiver that says nothing, or is not there, is an error in time', async () => {
   const { port } = await startReceiver(() => ({ status: 0 }));
-  await expect(postOutside(post(`http://127.0.0.1:${port}/`, 100), rulesOf('127.0.0.1'))).rejects.toThrow('no answer');
+  await expect(postOutside(post(`http://127.0.0.1:${port}/`, 100), rulesOf('127.0.0.1'))).rejects.toThrow('no response');
   await expect(postOutside(post('http://127.0.0.1:1/'), rulesOf('127.0.0.1'))).rejects.toThrow('ECONNREFUSED');
 });
 

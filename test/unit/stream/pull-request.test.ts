@@ -24,5 +24,5 @@ it.each<[string, object]>([
 });
 
 it('A message whose reply subject is of no stream is refused', () => {
-  expect(() => parseReply('_INBOX.1')).toThrow('of no stream');
+  expect(() => parseReply('_INBOX.1')).toThrow('without a stream');
 });

@@ -15,7 +15,7 @@ const obstacles: readonly (readonly [string, RegExp, (root: string) => string | 
   ['a device', /a part of its path is a file/, () => '/dev/null/data'],
   [
     'a file',
-    /there is a file of that name/,
+    /a file has that name/,
     (root) => (writeFileSync(path.join(root, 'file'), ''), path.join(root, 'file')),
   ],
   [
@@ -25,7 +25,7 @@ const obstacles: readonly (readonly [string, RegExp, (root: string) => string | 
   ],
   [
     'a named pipe',
-    /there is a named pipe of that name/,
+    /a named pipe has that name/,
     (root) => (execFileSync('mkfifo', [path.join(root, 'pipe')]), path.join(root, 'pipe')),
   ],
   [
@@ -76,7 +76,7 @@ describe('a data folder that cannot be made', () => {
     const server = createServer().listen(file);
     onTestFinished(() => void server.close());
     await once(server, 'listening');
-    await expect(makeFolder(file)).rejects.toThrow(/there is a socket of that name/);
+    await expect(makeFolder(file)).rejects.toThrow(/a socket has that name/);
   });
 
   it.runIf(process.getuid?.() === 0)(
