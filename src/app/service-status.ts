@@ -67,7 +67,7 @@ async function readStream({ config }: Parts, position: number | undefined): Prom
   }
 }
 
-/** Returns a reader of the status that the console shows: state files, and the stream unless there is no broker. */
+/** Returns a reader of the status that the console shows: state files, and the stream if there is a broker. */
 export function openServiceStatus(parts: Parts): () => Promise<ServiceStatus> {
   const { config, clock } = parts;
   const paths = dataPaths(config.dataDir);

@@ -51,8 +51,8 @@ test.for([1, 128])(
     duckdb.close();
     expect(await findFilesWith(nats.folder, 'planted')).toEqual([]);
     expect(await findFilesWith(folder, 'planted')).toEqual([]);
-    await publish('somebody else');
-    await waitFor('the import goes on', async () => (await readRows(folder, 'event_id')).length === 3);
+    await publish('another person');
+    await waitFor('the import continues', async () => (await readRows(folder, 'event_id')).length === 3);
     await compact.stop();
     await nats.kill();
     await nats.restart();

@@ -11,11 +11,11 @@ import { findPythonEnrichers } from '../../helpers/python-engines.ts';
 /** The first of them makes the Python environment. */
 const slowMs = 900_000;
 
-/** What other programs say of the same addresses, by the same database, and of the same User-Agents. */
+/** Results of other programs for the same addresses and User-Agents. */
 
 /**
  * Chooses 100,000 addresses: the edges of every range of 1,000 spread over the database, just inside and outside,
- * mapped into IPv6 too; random ones of both versions; private ones; texts that are none. Answers each with its country
+ * mapped into IPv6 too; random ones of both versions; private ones; invalid texts. Returns the country of each
  * by MaxMind's own reader, which knows of neither mapped nor reserved addresses: Python's ipaddress does.
  */
 const addressScript = `
@@ -61,7 +61,7 @@ test(
   "Countries of 100,000 addresses are those that another reader of the package's database gives",
   async ({ skip }) => {
     inWholeRun(skip);
-    const python = (await findPythonEnrichers()) ?? skip('there is no Python with its packages here');
+    const python = (await findPythonEnrichers()) ?? skip('Python or its packages are missing');
     const file = path.join(testFolder(), 'countries.json');
     const database = findPackagedFile('@ip-location-db/geo-whois-asn-country-mmdb/geo-whois-asn-country.mmdb') ?? '';
     execFileSync(python, ['-c', addressScript, database, file]);
@@ -143,7 +143,7 @@ test(
   'User-Agents of a published list are read as another parser reads them, as far as docs/lake.md says',
   async ({ skip }) => {
     inWholeRun(skip);
-    const python = (await findPythonEnrichers()) ?? skip('there is no Python with its packages here');
+    const python = (await findPythonEnrichers()) ?? skip('Python or its packages are missing');
     const folder = testFolder();
     const file = path.join(folder, 'agents.json');
     execFileSync(python, ['-c', agentScript, path.join(path.dirname(python), '../beside'), file]);

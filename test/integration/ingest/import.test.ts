@@ -46,7 +46,7 @@ describe('an import', () => {
     });
   });
 
-  it('A batch is stored whole or not at all', async () => {
+  it('A batch is stored completely or not at all', async () => {
     const events = Array.from({ length: 20 }, (_, index) => ({ customUserId: `u-${index}` }));
     expect((await service.post('web', 'loginBatch', events)).status).toBe(200);
     expect((await service.newLines()).map((line) => line['custom_user_id'])).toEqual(

@@ -22,12 +22,12 @@ describe('answers that help the sender', () => {
     });
   }
 
-  it('A number with a fraction is not told to be written in quotes', async () => {
+  it('A number with a fraction gets no hint to use quotes', async () => {
     const answer = await service.post('web', 'loginBatch', [{ customUserId: 'u', age: 30.5 }], all);
     expect(faultsOf(answer)).toEqual([{ pointer: '/0/age', reason: 'must be integer' }]);
   });
 
-  it('Everything that is wrong with a batch is listed where the client asks for it, beside the one error', async () => {
+  it('Every fault of a batch is listed in addition to the one error if the client asks for it', async () => {
     const batch = [
       { customUserId: 'good' },
       { customUserId: 5, age: 200, idGender: 7 },
@@ -55,7 +55,7 @@ describe('answers that help the sender', () => {
     expect(await service.newLines()).toEqual([]);
   });
 
-  it('Of who an event is about, everything that is missing is listed', async () => {
+  it('Every missing identifier of an event is listed', async () => {
     expect(faultsOf(await service.post('mini-app', 'loginBatch', [{ age: 200 }], all))).toEqual([
       { pointer: '/0/age', reason: 'must be <= 128' },
       { pointer: '/0/customPlatformUserId', reason: 'is required' },
@@ -69,7 +69,7 @@ describe('answers that help the sender', () => {
     ]);
   });
 
-  it('What lies beside the events is listed with their faults', async () => {
+  it('Faults outside of the events are listed with those of the events', async () => {
     const keyed = { ...all, 'idempotency-key': 'k'.repeat(256) };
     expect(faultsOf(await service.post('web', 'login', { customUserId: 'u', age: 'x' }, keyed))).toEqual([
       { pointer: '/age', reason: 'must be integer' },
@@ -77,7 +77,7 @@ describe('answers that help the sender', () => {
     ]);
   });
 
-  it('What is refused before its events are looked at has the list, too', async () => {
+  it('A request that is rejected before its events are checked has the list, too', async () => {
     const large = await service.post('web', 'login', `{"customUserId":"u","x":"${'x'.repeat(10_240)}"}`, all);
     const coded = await service.post('web', 'login', '{}', { ...all, 'content-encoding': 'br' });
     const unsure = await ask(`${service.url}/v1/login/?idApp=${testApps.web}&validate=2`, {
@@ -98,7 +98,7 @@ describe('answers that help the sender', () => {
     expect([foreign.body, foreign.headers.get('preference-applied')]).toEqual(['{"error":"Forbidden"}', null]);
   });
 
-  it('A list that is cut off says how many faults more there are', async () => {
+  it('A truncated list has the number of further faults', async () => {
     const params = Object.fromEntries(Array.from({ length: 60 }, (_, n) => [`p${n}`, n]));
     const event = { customUserId: 'u', customEventName: 'e', customEventParams: params };
     const answer = await service.post('web', 'customEventBatch', [event, event], all);
@@ -134,12 +134,12 @@ describe('answers that help the sender', () => {
     [5_000_000_000, undefined],
     [5, undefined],
     [null, undefined],
-  ])('A time of %s is told what it looks like', async (eventTimestamp, hint) => {
+  ])('The error of a time of %s names the format that it looks like', async (eventTimestamp, hint) => {
     const answer = await service.post('web', 'login', { customUserId: 'u', eventTimestamp }, all);
     expect((faultsOf(answer) as { readonly hint?: string }[]).map((fault) => fault.hint)).toEqual([hint]);
   });
 
-  it('A parameter of the sender that is called as a time is none', async () => {
+  it('A custom parameter with the name of a time is not a time', async () => {
     const event = { customUserId: 'u', customEventName: 'e', customEventParams: { timestamp: '', eventTimestamp: 5 } };
     expect(faultsOf(await service.post('web', 'customEvent', event, all))).toEqual([
       { pointer: '/customEventParams/timestamp', reason: 'must NOT have fewer than 1 characters' },
@@ -147,7 +147,7 @@ describe('answers that help the sender', () => {
     ]);
   });
 
-  it('What was probably meant is said without being asked, too', async () => {
+  it('A probable correction is named even if the client asks for nothing', async () => {
     const late = await service.post('web', 'login', { customUserId: 'u', eventTimestamp: 1_700_000_000_000 });
     expect(late.headers.get('x-error-detail')).toBe(
       '/eventTimestamp must be <= 4294967295 (it looks like milliseconds: give seconds)',
@@ -163,7 +163,7 @@ describe('answers that help the sender', () => {
     expect(await service.newLines()).toHaveLength(1);
   });
 
-  it('The list is bounded, and has what is wrong with a request as a whole', async () => {
+  it('The list is bounded, and includes faults of the entire request', async () => {
     const names = Object.fromEntries(Array.from({ length: 20 }, (_, n) => [`${'x'.repeat(300)}${n}`.slice(-256), 'v']));
     const events = Array.from({ length: 1 }, () => ({
       customEventName: 'e',
@@ -185,7 +185,7 @@ describe('answers that help the sender', () => {
     ]);
   });
 
-  it('A request is checked and not stored where it says so', async () => {
+  it('A request with validate=1 is checked and not stored', async () => {
     await service.newLines();
     const good = await validate('validate=1', '{"customUserId":"u","extra":1}');
     expect([good.status, good.body]).toEqual([200, '{"message":"Valid, nothing was stored"}']);
@@ -245,7 +245,7 @@ describe('answers that help the sender', () => {
     expect(odd.headers.get('x-unknown-parameters')).toBe(`${'x'.repeat(60)}..., a\\u002c b, c`);
   });
 
-  it('Who posts to what is asked by GET is told so', async () => {
+  it('A POST to a method of GET gets a hint', async () => {
     for (const name of ['event', 'live', 'receipt-key', 'refusals']) {
       const answer = await service.post('web', name, {});
       expect([answer.status, answer.headers.get('x-error-detail')]).toEqual([404, 'the method is called by GET']);

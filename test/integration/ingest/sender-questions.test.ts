@@ -17,7 +17,7 @@ const senderView: SenderView = {
 };
 
 describe('how often senders may ask what was refused', () => {
-  it('An account whose apps all ask too much leaves the others their part', async () => {
+  it('An account whose apps all exceed their limits leaves the others their share', async () => {
     const folder = testFolder();
     const service = await startTestIngest(folder, { senderView });
     onTestFinished(() => service.stop());

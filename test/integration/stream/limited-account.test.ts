@@ -35,7 +35,7 @@ interface Denied {
 
 interface Limits {
   readonly storeBytes?: number;
-  /** The service's user is of an account of its own, which has no JetStream. */
+  /** The service's user is of a separate account, which has no JetStream. */
   readonly apart?: boolean;
 }
 
@@ -90,7 +90,7 @@ async function startLimited(
     async deny(other) {
       write(other);
       server.kill('SIGHUP');
-      // for a moment it knows nobody
+      // for a moment it knows no user
       let probe: StreamConnection | undefined;
       await waitFor('the broker lets the service in', () =>
         connect('service').then(
@@ -255,7 +255,7 @@ describe('an account with limited rights', () => {
           () => false,
         ),
     );
-    // The tries themselves are in no stream.
+    // The probes themselves are in no stream.
     expect((await operator.streams.info('SHARED')).state.messages).toBe(1);
   });
 
@@ -307,10 +307,10 @@ describe('an account with limited rights', () => {
       { isPublishing: () => ((asked += 1), isPublishing), everyMs: 10 },
     );
     onTestFinished(() => probe.stop());
-    await waitFor('the probe has had its turns', () => asked > 5);
+    await waitFor('the probe has run several times', () => asked > 5);
     await Promise.all([connection.ping(1000), witness.ping(1000)]);
     expect(tries).toEqual([]);
     isPublishing = false;
-    await waitFor('a try', () => tries.length > 0);
+    await waitFor('a probe is sent', () => tries.length > 0);
   });
 });

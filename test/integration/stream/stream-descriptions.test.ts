@@ -53,7 +53,7 @@ test.for([
   }
 });
 
-test('A change of the stream that is whole stays, also when its copy was not kept before a kill', async () => {
+test('A complete change of the stream stays, even if its copy was not kept before a kill', async () => {
   const nats = await startTestNats();
   try {
     await stopInChange(nats);
@@ -67,7 +67,7 @@ test('A change of the stream that is whole stays, also when its copy was not kep
 test.for([
   { when: 'before its checksum', gone: ['meta.sum'] },
   { when: 'before its description', gone: ['meta.sum', 'meta.inf'] },
-])('A kill in the creation of a stream, $when, leaves a server in which it can be created anew', async ({ gone }) => {
+])('A kill in the creation of a stream, $when, leaves a server in which it can be created again', async ({ gone }) => {
   const nats = await startTestNats();
   try {
     await nats.kill();

@@ -209,7 +209,7 @@ describe('the reader', () => {
     expect((await pulling).map(text)).toEqual(['1', '2', '3']);
   });
 
-  it('The reader misses nothing over many short pulls that are cut off while messages arrive', async () => {
+  it('The reader misses nothing over many short pulls that are aborted while messages arrive', async () => {
     const nats = await start();
     const reader = await openReader(await nats.connect());
     const publishing = publishNumbers(nats, 1, 400);

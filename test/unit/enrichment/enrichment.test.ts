@@ -44,12 +44,12 @@ describe('places by the database of the package', async () => {
     expect(enrichment.findPlace(address)).toBeUndefined();
   });
 
-  it('The database says when it was made, and nothing is wrong', () => {
+  it('The database has its build date, and no problem', () => {
     expect(enrichment.databaseDate).toMatch(/^20\d\d-\d\d-\d\d$/);
     expect(enrichment.problems()).toEqual([]);
   });
 
-  it('Nothing is known once it is closed', async () => {
+  it('A closed database has no places', async () => {
     const closed = await openEnrichment();
     closed.close();
     expect(closed.findPlace('8.8.8.8')).toBeUndefined();
@@ -63,7 +63,7 @@ describe('places by a database of the operator', () => {
     subdivisions: [{ geoname_id: 2_951_839, names: { en: 'Bavaria' } }],
   };
 
-  it('An own database gives regions, for both kinds of address, and its date', async () => {
+  it('A custom database has regions, for both versions of addresses, and its date', async () => {
     const file = path.join(testFolder(), 'own.mmdb');
     writeMmdbFile(file, [
       ['81.2.0.0/16', city],
@@ -77,7 +77,7 @@ describe('places by a database of the operator', () => {
     expect(enrichment.databaseDate).toBe('2023-11-14');
   });
 
-  it('An own database may say where private addresses are', async () => {
+  it('A custom database may have the place of private addresses', async () => {
     const file = path.join(testFolder(), 'own.mmdb');
     writeMmdbFile(file, [['10.0.0.0/8', city]]);
     const enrichment = await openEnrichment({ geoDatabase: file });
@@ -92,7 +92,7 @@ describe('places by a database of the operator', () => {
     expect(enrichment.findPlace('2a02:100::1')).toBeUndefined();
   });
 
-  it('A database that is replaced is read at the next refresh, and one that is damaged leaves the one before in use', async () => {
+  it('A replaced database is read at the next refresh, and a damaged one leaves the previous one in use', async () => {
     const file = path.join(testFolder(), 'own.mmdb');
     writeMmdbFile(file, [['81.2.0.0/16', city]]);
     const enrichment = await openEnrichment({ geoDatabase: file });
@@ -125,7 +125,7 @@ describe('places by a database of the operator', () => {
     expect(codesOf(enrichment.problems())).toEqual(['geo_database_unreadable']);
   });
 
-  it('A look-up that meets damage finds no place, and is a problem; the others go on', async () => {
+  it('A lookup in damaged data finds no place and is a problem; other lookups continue', async () => {
     const file = path.join(testFolder(), 'own.mmdb');
     writeMmdbFile(file, [
       ['81.2.0.0/16', city],
@@ -142,7 +142,7 @@ describe('places by a database of the operator', () => {
     expect(enrichment.findPlace('82.1.1.1')).toMatchObject({ idCountryISOAlpha2: 'US' });
   });
 
-  it('Whatever is damaged in a database, opening it and looking up throw nothing', async () => {
+  it('Opening and querying a database never throws, regardless of its damage', async () => {
     const file = path.join(testFolder(), 'own.mmdb');
     const networks = Array.from({ length: 64 }, (_, part) => [`${part * 4}.0.0.0/7`, city] as const);
     writeMmdbFile(file, networks);

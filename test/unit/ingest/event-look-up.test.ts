@@ -23,7 +23,7 @@ describe('a question after an event', () => {
     expect([eventId, keyed].map(receivedAtOf)).toEqual([1_700_000_000_123, undefined]);
   });
 
-  it('The key stands for the ids of every request under it, of its own app', () => {
+  it('The key stands for the ids of every request of its app under it', () => {
     for (const method of ['login', 'customEventBatch'])
       for (const mask of [maskOfLake('of a lake'), 0])
         expect(makeRequestKeys(1, 'k', maskOfLake('of a lake'))).toContain(
@@ -86,7 +86,7 @@ describe('many questions', () => {
     mayLackApps: () => false,
   } as unknown as AccessReader;
 
-  /** A look-up whose questions are answered when they are told to be. */
+  /** A lookup whose queries are answered on demand. */
   function createTestLookUp() {
     const asked: EventQuestion[] = [];
     const outcomes: string[] = [];
@@ -112,7 +112,7 @@ describe('many questions', () => {
     };
   }
 
-  it('An app whose questions wait does not take the place of another, and is told to come again', async () => {
+  it('An app whose queries wait does not block another app, and gets Retry-After', async () => {
     const { asked, outcomes, open, request } = createTestLookUp();
     const requests = Array.from({ length: 10 }, () => request({ idApp: '1', eventId }));
     requests.push(request({ idApp: '2', eventId }));

@@ -8,7 +8,7 @@ import type { Statement } from '../../../src/receipts/receipt.ts';
 import type { SignReceipts } from '../../../src/ingest/receipts.ts';
 import { maxMessageBytes } from '../../../src/stream/stream.ts';
 
-/** A broker that confirms nothing until it is told to, as one whose disk takes its time. */
+/** A broker that acknowledges on demand, like one with a slow disk. */
 function startHeldBroker(signReceipts?: SignReceipts): {
   readonly groups: GroupCommit;
   readonly published: Buffer[];
@@ -103,14 +103,14 @@ test('Lines that the broker does not allow are refused at once, and accepted as 
     state: 'refused',
     detail: 'not stored: the broker denies it',
   });
-  // The connection tells it, in the broker's words.
+  // The connection reports it, in the broker's words.
   expect(trouble.problems()).toEqual([]);
   isAllowed = true;
   expect(await groups.append(Buffer.from('a\n'))).toEqual({ state: 'stored' });
   await groups.drain();
 });
 
-test('What is stored is answered so, whatever becomes of its receipt', async () => {
+test('A stored request is acknowledged even if its receipt cannot be signed', async () => {
   const { groups, release } = startHeldBroker(() => {
     throw new Error('no such key');
   });

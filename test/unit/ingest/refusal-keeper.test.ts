@@ -69,7 +69,7 @@ describe('what is kept of a refused request', () => {
     });
   });
 
-  it('Redacted, it has the shape of the event in question, and neither values nor names of the sender', async () => {
+  it('A redacted record has the shape of the event, and neither values nor names of the client', async () => {
     const [record] = await keep('redacted', refused('customEventBatch', batch));
     expect(JSON.stringify(record)).not.toContain('ivan');
     expect(record?.errors.map(({ pointer }) => pointer)).toContain('/1/customEventParams/*');
@@ -86,7 +86,7 @@ describe('what is kept of a refused request', () => {
     expect([broken?.detail, broken?.excerpt]).toEqual([detail, undefined]);
   });
 
-  it('Redacted, a path has the version and what may be the name of a method, and on, all of it', async () => {
+  it('A redacted path has the version and a possible method name, and an unredacted one is complete', async () => {
     const paths = [
       '/v1/logn',
       '/v2/login/',
@@ -104,7 +104,7 @@ describe('what is kept of a refused request', () => {
     expect((await to('on')).map(({ method }) => method)).toEqual(paths);
   });
 
-  it('Where bodies are on, the text is shown, and where they are off, nothing of it', async () => {
+  it('The text is shown if bodies are on, and nothing of it if they are off', async () => {
     const text = `{"customUserId":"${secret}`;
     const on = await keep(
       'on',
@@ -117,7 +117,7 @@ describe('what is kept of a refused request', () => {
     expect(JSON.stringify(off)).not.toContain('ivan');
   });
 
-  it('Whatever the body is, a record stays small and is one line of JSON', async () => {
+  it('A record stays small and is one line of JSON, regardless of the body', async () => {
     const bodies = [
       `{"${'x'.repeat(9000)}":1}`,
       `{"customUserId":"u","customEventName":"e","customEventParams":{"${'é\n'.repeat(2000).replaceAll('\n', '\\n')}":1}}`,
@@ -137,7 +137,7 @@ describe('what is kept of a refused request', () => {
     }
   });
 
-  it('What was only to be checked is no record of what was to be stored', async () => {
+  it('A request that was only checked does not share a record with one that was to be stored', async () => {
     const request = refused('login', '{}');
     const records = await keep('redacted', { ...request, isValidation: true }, request, request);
     expect(records.map(({ isValidation, requests }) => [isValidation, requests])).toEqual([

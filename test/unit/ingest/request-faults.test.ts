@@ -43,7 +43,7 @@ function requestOf(method: string, platform: Platform, event: object): ImportReq
   return { method, head, body: Buffer.from(JSON.stringify(event)), app: { idApp: 1, platform }, receivedAtMs: 0 };
 }
 
-/** The event with every fault mended that is listed of it. */
+/** Returns the event with every listed fault fixed. */
 function mend(request: ImportRequest, refusal: Parameters<typeof listFaults>[1]): object {
   const event = JSON.parse(request.body.toString()) as Record<string, unknown>;
   for (const { pointer, reason } of listFaults(request, refusal).faults) {
@@ -56,7 +56,7 @@ function mend(request: ImportRequest, refusal: Parameters<typeof listFaults>[1])
 }
 
 describe('everything that is wrong with a request', () => {
-  it('An event of which all listed faults are mended is good, and the fault of its refusal is among them', () => {
+  it('An event whose listed faults are all fixed is valid, and the list includes the fault of its refusal', () => {
     fc.assert(
       fc.property(
         fc.constantFrom(...singleMethods),

@@ -63,7 +63,7 @@ beforeEach(() => {
   asked.length = 0;
 });
 
-test('A name is looked up once for a message, and the address that was judged is the one that is connected to', async () => {
+test('A name is looked up once for a message, and the checked address is the one that is connected to', async () => {
   const { got, port, post } = await startReceivers();
   answers.push([at('127.0.0.1')], [at('127.0.0.2')]);
   expect(await post()).toBe(200);
@@ -76,8 +76,8 @@ test.each([
   ['behind one that is allowed', [at('127.0.0.1'), at('127.0.0.2')]],
   ['before one that is allowed', [at('127.0.0.2'), at('127.0.0.1')]],
   ['in the form of another version', [at('::ffff:127.0.0.2'), at('127.0.0.1')]],
-  ['which is none', []],
-])('A name with an address that is not allowed is not connected to: %s', async (_where, answer) => {
+  ['without any address', []],
+])('A name with a denied or missing address is not connected to: %s', async (_where, answer) => {
   const { got, post } = await startReceivers();
   answers.push(answer);
   await expect(post()).rejects.toThrow('is not at a public address');

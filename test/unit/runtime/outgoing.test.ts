@@ -64,7 +64,7 @@ it.each([
   ['https://8.8.8.8/', ['hooks.example.com'], 'does not allow'],
   ['http://10.1.2.3/', ['10.1.0.0/16'], undefined],
   ['http://10.2.2.3/', ['10.1.0.0/16'], 'not a public address'],
-])('An address is judged by the list of its operator: %s with %j', (url, entries, refusal) => {
+])('An address is checked by the list of the operator: %s with %j', (url, entries, refusal) => {
   const judged = refuseUrl(new URL(url), rulesOf(...entries));
   expect(refusal === undefined ? judged : (judged ?? '').includes(refusal)).toBe(
     refusal === undefined ? undefined : true,
@@ -72,13 +72,13 @@ it.each([
 });
 
 it.each(['10.0.0.0/33', 'fe80::1%eth0/64', 'fe80::1%eth0', 'a b', 'http://x', '10.0.0.0/8/8', '*', ''])(
-  'An entry of the list that is neither a network nor a name is told: %j',
+  'An entry of the list that is neither a network nor a name is reported: %j',
   (entry) => {
     expect(createOutgoingRules(['example.com', entry])).toBe(entry);
   },
 );
 
-/** A server on this machine that answers as it is told, and keeps what it got. */
+/** A local server with given responses, which keeps its requests. */
 async function startReceiver(
   answer: (request: IncomingMessage) => { status: number; headers?: Record<string, string> },
 ) {
@@ -111,7 +111,7 @@ const post = (url: string, timeoutMs = 2000) => ({
   signal: new AbortController().signal,
 });
 
-test('A message gets to an address that is allowed, and its status comes back', async () => {
+test('A message gets to an allowed address, and the status is returned', async () => {
   const { port, bodies } = await startReceiver(() => ({ status: 204 }));
   expect(await postOutside(post(`http://127.0.0.1:${port}/hook`), rulesOf('127.0.0.0/8'))).toBe(204);
   expect(bodies).toEqual(['{"zoë":1}']);
@@ -137,17 +137,19 @@ test('A redirect is not followed', async () => {
   expect(target.bodies).toEqual([]);
 });
 
-test('A receiver that says nothing, or is not there, is an error in time', async () => {
+test('A receiver that sends nothing, or does not exist, is an error in time', async () => {
   const { port } = await startReceiver(() => ({ status: 0 }));
-  await expect(postOutside(post(`http://127.0.0.1:${port}/`, 100), rulesOf('127.0.0.1'))).rejects.toThrow('no response');
+  await expect(postOutside(post(`http://127.0.0.1:${port}/`, 100), rulesOf('127.0.0.1'))).rejects.toThrow(
+    'no response',
+  );
   await expect(postOutside(post('http://127.0.0.1:1/'), rulesOf('127.0.0.1'))).rejects.toThrow('ECONNREFUSED');
 });
 
 test.each([
   ['switches protocols', 'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n', 101],
-  ['says that there is more to come, and closes', 'HTTP/1.1 100 Continue\r\n\r\n', 'failed'],
+  ['announces more, and closes', 'HTTP/1.1 100 Continue\r\n\r\n', 'failed'],
   ['closes in the midst of its head', 'HTTP/1.1 200 OK\r\nContent-', 'failed'],
-])('A receiver that %s keeps nobody waiting', async (_what, answer, end) => {
+])('A receiver that %s delays no caller', async (_what, answer, end) => {
   const server = createTcpServer((socket) => {
     socket.on('error', () => undefined);
     socket.once('data', () => (end === 101 ? socket.write(answer) : socket.end(answer)));
@@ -159,7 +161,7 @@ test.each([
   expect(await sent).toBe(end);
 });
 
-test('An address with a zone is connected to by nobody, whatever is allowed', () => {
+test('An address with a zone is never connected to, regardless of the allowed list', () => {
   const rules = rulesOf('2606:4700::/32', 'fe80::/10');
   expect(rules.allowsAddress('2606:4700::1111')).toBe(true);
   expect(rules.allowsAddress('fe80::1')).toBe(true);

@@ -44,7 +44,7 @@ describe('the machine’s package sources', () => {
     const sources = parseOneLineSources(
       [
         '# deb http://commented.test/debian bookworm main',
-        'deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://mirror.test/debian bookworm main contrib # ours',
+        'deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://mirror.test/debian bookworm main contrib # a comment',
         'deb-src http://mirror.test/debian bookworm main',
         'deb [ trusted=yes ] file:/srv/debian bookworm main',
         'deb cdrom:[Debian]/ bookworm main',

@@ -49,7 +49,7 @@ describe('the search for a nats-server', () => {
 
   it('The search for a nats-server names a cache that cannot be read, unless PATH has one', async () => {
     const cache = testFolder();
-    // A link that leads to itself, which nobody can read.
+    // A link to itself cannot be read.
     await symlink('nats-server', path.join(cache, 'nats-server'));
     await expect(findNatsServer({ path: '', cacheFolder: cache })).rejects.toMatchObject({
       code: 'broker_missing',

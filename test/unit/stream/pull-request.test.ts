@@ -11,7 +11,7 @@ it.each<[number, string, object]>([
   [400, 'Bad Request', { clean: false, refused: expect.any(Error) as unknown }],
   [409, 'Exceeded MaxWaiting', { clean: false, refused: expect.any(Error) as unknown }],
   [409, 'Exceeded MaxRequestBatch of 10', { clean: false, refused: expect.any(Error) as unknown, mostMessages: 10 }],
-])('A pull that the broker ends with a status is judged by it: %i %s', (code, text, judged) => {
+])('A pull that the broker ends with a status is classified by it: %i %s', (code, text, judged) => {
   expect(judgeStatus(code, text)).toEqual(judged);
 });
 
@@ -19,10 +19,13 @@ it.each<[string, object]>([
   ['$JS.ACK.S.c.1.42.7.1700000000123999999.0', { sequence: 42, storedAtMs: 1_700_000_000_123 }],
   ['$JS.ACK.hub.ABCDEF.S.c.1.42.7.1700000000123999999.0.xyz', { sequence: 42, storedAtMs: 1_700_000_000_123 }],
   ['$JS.ACK.S.c.1.42.7.soon.0', { sequence: 42, storedAtMs: undefined }],
-])('The reply subject of a message says its sequence and when it was stored, never later: %s', (reply, parsed) => {
-  expect(parseReply(reply)).toEqual(parsed);
-});
+])(
+  'The reply subject of a message has its sequence and the time of its storage, never a later one: %s',
+  (reply, parsed) => {
+    expect(parseReply(reply)).toEqual(parsed);
+  },
+);
 
-it('A message whose reply subject is of no stream is refused', () => {
+it('A message whose reply subject names no stream is rejected', () => {
   expect(() => parseReply('_INBOX.1')).toThrow('without a stream');
 });

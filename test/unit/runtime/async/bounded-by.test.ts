@@ -1,12 +1,12 @@
 import { expect, test } from 'vitest';
 import { boundedBy } from '../../../../src/runtime/async/in-parallel.ts';
 
-test('Work that ends in time gives what it gives, and what it throws', async () => {
+test('Work that ends in time returns its result or throws its error', async () => {
   expect(await boundedBy(60_000, Promise.resolve(7))).toBe(7);
   await expect(boundedBy(60_000, Promise.reject(new Error('broken')))).rejects.toThrow('broken');
 });
 
-test('Work that does not end is not waited for, and its late failure is of no consequence', async () => {
+test('Work that does not end is not awaited, and its late failure is ignored', async () => {
   const rejects: ((reason: Error) => void)[] = [];
   const work = new Promise<never>((_resolve, reject) => void rejects.push(reject));
   await expect(boundedBy(1, work)).rejects.toThrow('no response within 1 ms');

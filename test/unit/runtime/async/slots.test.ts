@@ -2,7 +2,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { createKeyedSemaphore } from '../../../../src/runtime/async/semaphore.ts';
 
-test('So many tasks of a key run at a time, in their order, and those of another key do not wait for them', async () => {
+test('At most two tasks of a key run at a time, in their order, and those of another key do not wait', async () => {
   const slots = createKeyedSemaphore(2);
   const begun: string[] = [];
   const ends: (() => void)[] = [];

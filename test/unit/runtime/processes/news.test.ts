@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { createNews } from '../../../../src/runtime/processes/news.ts';
 import { waitFor } from '../../../helpers/wait.ts';
 
-/** Passes on each of the texts; those that were told. */
+/** Passes each of the texts; returns those that were sent. */
 function toldOf(texts: readonly string[], silenceMs?: number): string[] {
   const told: string[] = [];
   const news = createNews(silenceMs);
@@ -10,21 +10,21 @@ function toldOf(texts: readonly string[], silenceMs?: number): string[] {
   return told;
 }
 
-it('What has changed is told at once, and what has not is not told again', () => {
+it('A changed state is sent at once, and an unchanged one is not sent again', () => {
   expect(toldOf(['a', 'a', 'b', 'b', 'a'])).toEqual(['a', 'b', 'a']);
 });
 
-it('What has not changed is told again when the last sign of life is long ago', async () => {
+it('An unchanged state is sent again when the last heartbeat is long ago', async () => {
   let told = 0;
   const news = createNews(20);
-  await waitFor('a second sign of life', () => {
+  await waitFor('a second heartbeat is sent', () => {
     news.pass('the same', () => void (told += 1));
     return told === 2;
   });
   expect(told).toBe(2);
 });
 
-it('What could not be told is told again', () => {
+it('A state whose sending failed is sent again', () => {
   const news = createNews();
   expect(() =>
     news.pass('a', () => {

@@ -44,13 +44,13 @@ describe('the state of a service', () => {
     expect(readdirSync(folder)).toEqual([]);
   });
 
-  it('The state of a service is not taken for that of another process which has the id now', () => {
+  it('The state of a service is not taken for that of a later process with the same id', () => {
     const folder = testFolder();
     writeServiceState(folder, stateOf(process.pid, '1'));
     expect(readServiceStates(folder)).toEqual([]);
   });
 
-  it('The state of a service is skipped where a power cut left half of it', () => {
+  it('The state of a service is skipped if a power cut has truncated it', () => {
     const folder = testFolder();
     writeFileSync(path.join(folder, 'supervisor-1.json'), '{"pid":1');
     writeServiceState(folder, own);
@@ -87,7 +87,7 @@ describe('the state of a service', () => {
     expect([readServiceStates(run), listLostServices(run)]).toEqual([[], []]);
   });
 
-  it('The state of a service of an earlier version, which names no folder, counts while its process runs and is no loss afterwards', () => {
+  it('The state of a service of an earlier version, which names no folder, counts while its process runs and not as lost afterwards', () => {
     const run = path.join(testFolder(), 'run');
     mkdirSync(run);
     const write = (state: ServiceState): void =>

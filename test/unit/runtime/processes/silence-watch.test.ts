@@ -3,7 +3,7 @@ import { createLogger } from '../../../../src/runtime/logger.ts';
 import { createSilenceWatch, type ReportingProcess } from '../../../../src/runtime/processes/news.ts';
 
 /**
- * Looks so often; `reportedAtMs` gives what the process has said at each look. Returns the looks at which it was ended.
+ * Runs `times` checks; `reportedAtMs` returns the last report at a check. Returns the checks at which it was killed.
  */
 function look(times: number, reportedAtMs: (look: number) => number): number[] {
   const ended: number[] = [];
